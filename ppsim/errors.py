@@ -1,0 +1,45 @@
+"""Every error a user can cause, each with its exit code: what happened, where, and what to try.
+
+PpsimError (1: the answer is no)
+├── InvalidSchedule (1)
+│   └── Deadlock (1)
+├── InputError (2: bad usage or unreadable input)
+└── MissingDependency (3: this environment lacks something)
+"""
+
+from __future__ import annotations
+
+
+class PpsimError(Exception):
+    """Something the user can understand and act on.
+
+    Attributes:
+        exit_code: what the command line exits with.
+        hint: what to try, one line, or empty.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class InvalidSchedule(PpsimError):
+    """A schedule that loses an op, runs one twice or places one where it cannot run."""
+
+
+class Deadlock(InvalidSchedule):
+    """A schedule that cannot finish; the message holds the cycle of waits."""
+
+
+class InputError(PpsimError):
+    """An argument, a shape or a file that cannot be used as given."""
+
+    exit_code = 2
+
+
+class MissingDependency(PpsimError):
+    """Torch, a GPU or another optional part is not there."""
+
+    exit_code = 3

@@ -1,0 +1,134 @@
+"""Files: one module per format, found by suffix; writing is atomic.
+
+A module here has ``SUFFIXES`` and ``write(document, out, suffix)``. A file put into this folder is a format.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import pkgutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, Protocol, cast
+
+from ppsim.errors import InputError
+from ppsim.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a file is made from.
+
+    Attributes:
+        timelines: one, or several to show above each other on one time axis.
+        titles: one per timeline.
+        inputs: what produced them: command, version and resolved settings; embedded where the format can.
+        style: ``screen`` or ``paper``, for figures.
+        width: width of a figure in inches.
+    """
+
+    timelines: tuple[Timeline, ...]
+    titles: tuple[str, ...]
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    style: str = "screen"
+    width: float = 6.75
+
+
+class Format(Protocol):
+    """A module of this package."""
+
+    SUFFIXES: tuple[str, ...]
+
+    def write(self, document: Document, out: IO[bytes], suffix: str) -> None:
+        """Write the document to a binary file; raises InputError where the format cannot carry it."""
+
+
+@cache
+def formats() -> dict[str, Format]:
+    """Every format by suffix."""
+    modules = [importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)]
+    return {suffix: cast(Format, module) for module in modules for suffix in module.SUFFIXES}
+
+
+def suffix_of(target: str) -> str:
+    """The longest known suffix of a file's name.
+
+    Raises:
+        InputError: no format has this suffix.
+    """
+    name, known = Path(target).name.lower(), formats()
+    if found := [suffix for suffix in known if name.endswith(suffix)]:
+        return max(found, key=len)
+    close = difflib.get_close_matches(Path(name).suffix, known, n=1)
+    guess = f" Did you mean '{close[0]}'?" if close else ""
+    raise InputError(
+        f"unknown output format '{Path(name).suffix or name}' of '{target}'.{guess}",
+        f"one of {' '.join(sorted(known))}",
+    )
+
+
+def save(document: Document, target: str, suffix: str = "") -> None:
+    """Write the document to a file, or to standard output for ``-``; a failed write leaves no file behind.
+
+    Args:
+        document: what to write.
+        target: the file's path; its suffix tells the format.
+        suffix: the format, overriding the name's own; json where ``target`` is ``-``.
+
+    Raises:
+        InputError: an unknown suffix, a path that cannot be written, or a document the format cannot carry.
+    """
+    suffix = suffix or (".json" if target == "-" else suffix_of(target))
+    with opened(target) as out:
+        formats()[suffix].write(document, out, suffix)
+
+
+@contextmanager
+def opened(target: str) -> Iterator[IO[bytes]]:
+    """A binary file that takes its place at ``target`` only when the block ends well; standard output for ``-``.
+
+    Raises:
+        InputError: the path cannot be written.
+    """
+    if target == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(target)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(21, "Is a directory")
+        if path.exists() and not path.is_file():  # a device or a pipe is written as it is
+            with path.open("wb") as out:
+                yield out
+            return
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise unwritable(target, error) from error
+    try:
+        with os.fdopen(handle, "wb") as out:
+            yield out
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise unwritable(target, error) from error
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def unwritable(target: str, error: OSError) -> InputError:
+    """The error for a path that cannot be written."""
+    return InputError(
+        f"cannot write '{target}': {error.strerror or error}", "give a path in a folder that exists and has room"
+    )

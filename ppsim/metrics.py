@@ -1,0 +1,96 @@
+"""The numbers of a timeline: makespan, ideal, the three bubbles, activations and messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.ops import Kind
+from ppsim.schedule import NONE, Schedule
+from ppsim.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What a timeline amounts to; times in the timeline's unit.
+
+    Attributes:
+        makespan: end of the last op.
+        ideal: the work of the busiest device, with no waiting.
+        bubble_rate: idle share of the iteration, 1 - busy / (P x makespan).
+        bubble_over_ideal: (makespan - ideal) / ideal, Megatron's (p-1)/m.
+        bubble_rate_span: (span - ideal) / span with span the longest of the devices' own first start to own
+            last end: the number of the zero-bubble papers.
+        span: that longest span.
+        busy: shape (devices,), time spent in ops.
+        idle: shape (devices,), makespan - busy.
+        peak_activations: shape (devices,), most (stage, microbatch) activations held at once, each from its F
+            to its W or B.
+        messages: P2P messages, activations and gradients that cross devices.
+    """
+
+    makespan: float
+    ideal: float
+    bubble_rate: float
+    bubble_over_ideal: float
+    bubble_rate_span: float
+    span: float
+    busy: NDArray[np.float64]
+    idle: NDArray[np.float64]
+    peak_activations: NDArray[np.int64]
+    messages: int
+
+
+def measure(timeline: Timeline) -> Metrics:
+    """Every number of a timeline at once."""
+    schedule, makespan = timeline.schedule, timeline.makespan
+    duration = timeline.end - timeline.start
+    duration[(schedule.pair != NONE) & (schedule.pair < np.arange(len(schedule)))] = 0.0
+    busy = _per_device(np.add, duration, schedule)
+    ideal = float(busy.max(initial=0.0))
+    first, last = _per_device(np.minimum, timeline.start, schedule), _per_device(np.maximum, timeline.end, schedule)
+    span = float((last - first).max(initial=0.0))
+    return Metrics(
+        makespan=makespan,
+        ideal=ideal,
+        bubble_rate=_ratio(makespan * schedule.n_devices - float(busy.sum()), makespan * schedule.n_devices),
+        bubble_over_ideal=_ratio(makespan - ideal, ideal),
+        bubble_rate_span=_ratio(span - ideal, span),
+        span=span,
+        busy=busy,
+        idle=makespan - busy,
+        peak_activations=peak_activations(schedule),
+        messages=int(schedule.crosses.sum()),
+    )
+
+
+def peak_activations(schedule: Schedule, release: Kind = Kind.W) -> NDArray[np.int64]:
+    """Shape (devices,): most activations a device holds, counted in stage-microbatches.
+
+    F takes one, B gives it back, and of a split backward the op named by ``release`` (W, or I) does. In a pair
+    the F takes before the other gives.
+    """
+    change = np.array([1, -1, 0, 0], np.int64)
+    change[release] = -1
+    delta = change[schedule.kind]
+    second = np.flatnonzero(
+        (schedule.pair != NONE) & (schedule.pair < np.arange(len(schedule))) & (schedule.kind == Kind.F)
+    )
+    delta[second - 1], delta[second] = delta[second], delta[second - 1]
+    held = np.cumsum(delta)
+    before = np.concatenate(([0], held))[schedule.offsets[:-1]]
+    return _per_device(np.maximum, held, schedule) - before
+
+
+def _per_device(reduce: np.ufunc, values: NDArray[np.generic], schedule: Schedule) -> NDArray[np.generic]:
+    result = np.zeros(schedule.n_devices, values.dtype)
+    filled = np.flatnonzero(np.diff(schedule.offsets))
+    if len(filled):
+        result[filled] = reduce.reduceat(values, schedule.offsets[filled])
+    return result
+
+
+def _ratio(part: float, whole: float) -> float:
+    return max(part, 0.0) / whole if whole > 0 else 0.0

@@ -1,0 +1,97 @@
+"""DualPipe and DualPipe-V: two streams of microbatches meet, and forward and backward run as pairs.
+
+DeepSeek-V3 technical report, arXiv 2412.19437, section 3.2.1, and the authors' published code.
+"""
+
+from collections.abc import Iterator
+
+from ppsim.ops import Kind, Packed
+from ppsim.queues import Pair, Queue, Step, W, stream
+from ppsim.schedules._registry import ONE_CHUNK, TWO_CHUNKS, Rule, Shape, schedule
+
+EVEN_DEVICES = Rule("an even number of devices", lambda s: s.devices % 2 == 0)
+EVEN_MICROBATCHES = Rule("an even number of microbatches, half from each end", lambda s: s.microbatches % 2 == 0)
+TWICE_DEVICES = Rule("at least 2P microbatches", lambda s: s.microbatches >= 2 * s.devices)
+
+F0, F1 = Step(Kind.F, "forward0"), Step(Kind.F, "forward1")
+B0, B1 = Step(Kind.B, "backward0"), Step(Kind.B, "backward1")
+I0, I1 = Step(Kind.I, "backward0"), Step(Kind.I, "backward1")
+
+
+@schedule(
+    "dualpipe",
+    title="DualPipe",
+    placement="bidirectional",
+    aliases=("dual-pipe",),
+    split=True,
+    idea="Microbatches enter at both ends; each device holds stage s of one replica and P-1-s of\n"
+    "the other, and runs a forward of one stream fused with a backward of the other.\n"
+    "Few bubbles and hidden communication, for two copies of the parameters.",
+    bubble="(P/2 - 1)(t_F&B + t_B - 3 t_W)  for t_F = t_I",
+    peak="P + 1",
+    paper="DeepSeek-V3, arXiv 2412.19437, section 3.2.1",
+    rules=(ONE_CHUNK, EVEN_DEVICES, EVEN_MICROBATCHES, TWICE_DEVICES),
+)
+def dualpipe(shape: Shape) -> Iterator[Packed]:
+    """Microbatches 0..M/2-1 run stage s on device s, the rest stage s on device P-1-s.
+
+    Makespan M(t_F + t_I + t_W) + (P/2 - 1)(t_F&B + t_B - 3 t_W) when t_F = t_I and t_F&B = t_F + t_B.
+    """
+    P, half = shape.devices, shape.microbatches // 2
+    for rank in range(P):
+        mirror = P - 1 - rank
+        near, far = ((rank, 0), (mirror, half)) if rank < P // 2 else ((rank, 0), (mirror, half))[::-1]
+        streams = stream(near[0], half, near[1]), stream(far[0], half, far[1])
+        yield _queue(P // 2, min(rank, mirror), half, *streams)
+
+
+@schedule(
+    "dualpipe-v",
+    title="DualPipe-V",
+    placement="v",
+    torch="ScheduleDualPipeV",
+    aliases=("dual-pipe-v", "cut-in-half"),
+    chunks=2,
+    split=True,
+    idea="DualPipe cut in half: the model folds in a V, each device holds stages r and 2P-1-r,\n"
+    "and the way back meets the way in where DualPipe's two streams would.\n"
+    "DualPipe's bubble with half the devices and one copy of the parameters.",
+    bubble="(P - 1)(t_F&B + t_B - 3 t_W)/2  for t_F = t_I",
+    peak="2P + 1 stage activations",
+    paper="DualPipe's authors' code, github.com/deepseek-ai/DualPipe; Sea AI Lab's cut-in-half",
+    rules=(TWO_CHUNKS, TWICE_DEVICES),
+)
+def dualpipe_v(shape: Shape) -> Iterator[Packed]:
+    """Stage r on the way in, 2P - 1 - r on the way back."""
+    P, M = shape.devices, shape.microbatches
+    for rank in range(P):
+        yield _queue(P, rank, M, stream(rank, M), stream(2 * P - 1 - rank, M))
+
+
+def _queue(half: int, rank: int, microbatches: int, near: Packed, far: Packed) -> Packed:
+    """The eight phases, for the device ``rank`` places from the entry of stream 0 and ``half`` from the turn."""
+    q = Queue(forward0=near, backward0=near, forward1=far, backward1=far)
+    to_turn, from_entry = half - rank - 1, rank + 1
+    # 1: F0, until the first microbatch comes back
+    q.repeat(2 * to_turn, F0)
+    # 2: F0 F1
+    q.repeat(from_entry, F0, F1)
+    # 3: I1 W1 F1, splitting the backward to fill the bubble
+    q.repeat(to_turn, I1, W, F1)
+    # 4: the main phase; at the turn the first F0 and B1 depend on each other and cannot fuse
+    fused = microbatches - 2 * half + from_entry
+    if to_turn == 0:
+        q.repeat(1, F0, B1, Pair(F1, B0))
+        fused -= 1
+    q.repeat(fused, Pair(F0, B1), Pair(F1, B0))
+    # 5: B1 F1&B0, stream 0 has no forwards left
+    q.repeat(to_turn, B1, Pair(F1, B0))
+    # 6: B1 B0, the second half split again
+    q.repeat(from_entry // 2, B1, B0)
+    q.repeat(from_entry % 2, B1, I0)
+    q.repeat(from_entry // 2, I1, I0)
+    # 7: W I0
+    q.repeat(to_turn, W, I0)
+    # 8: the remaining W
+    q.repeat(from_entry, W)
+    return q.build()

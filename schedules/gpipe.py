@@ -1,0 +1,33 @@
+"""GPipe: all forwards, then all backwards (Huang et al., arXiv 1811.06965)."""
+
+from collections.abc import Iterator
+
+from ppsim.ops import Packed
+from ppsim.queues import B, F, Queue, stream
+from ppsim.schedules._registry import ONE_CHUNK, Shape, schedule
+
+
+@schedule(
+    "gpipe",
+    title="GPipe",
+    torch="ScheduleGPipe",
+    aliases=("F-then-B", "fill-drain"),
+    idea="Every device runs the forwards of all microbatches, then all backwards.\n"
+    "Simple, and the fewest switches between forward and backward.\n"
+    "Every activation is alive at the turn, so memory grows with M.",
+    bubble="(P-1)(t_F + t_B)",
+    peak="M on every device",
+    paper="GPipe, arXiv 1811.06965",
+    rules=(ONE_CHUNK,),
+)
+def gpipe(shape: Shape) -> Iterator[Packed]:
+    """Backwards in microbatch order, as torch runs them.
+
+    Makespan (M + P - 1)(t_F + t_B) for equal stages, + 2(P - 1) comm; peak M activations on every device.
+    """
+    for rank in range(shape.devices):
+        order = stream(rank, shape.microbatches)
+        q = Queue(forward=order, backward=order)
+        q.repeat(shape.microbatches, F)
+        q.repeat(shape.microbatches, B)
+        yield q.build()

@@ -1,0 +1,160 @@
+"""Interleaved 1F1B and the two schedules with fused pairs (Narayanan et al., arXiv 2104.04473, section 2.2).
+
+A device holds V stages and takes microbatches in groups of N: all N through its first stage, then all N
+through its second, and so on; backwards take the stages in reverse.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ppsim.ops import Packed, pack
+from ppsim.queues import B, F, Pair, Queue
+from ppsim.schedules._registry import ONE_CHUNK, Rule, Shape, schedule
+
+
+def group_size(shape: Shape, fused: int = 0) -> int:
+    """N: as given, or what the rule in force sets.
+
+    Without either, the smallest N >= P that suits M, and M where M < P. For ``interleaved`` that is torch's N
+    wherever torch takes the shape; the fused form takes shorter last groups, as its original does.
+    """
+    P, M = shape.devices, shape.microbatches
+    if (given := shape.options.get("group_size")) is not None:
+        return int(given)
+    if shape.options.get("rule") == "torch":
+        return M // max(1, M // P)
+    if shape.options.get("rule") == "megatron":
+        return P
+    suits = _finishes if fused else _megatron_takes
+    return next((n for n in range(P, M) if suits(shape, n, fused)), M)
+
+
+def _megatron_takes(shape: Shape, n: int, fused: int = 0) -> bool:
+    P, M = shape.devices, shape.microbatches
+    return P <= n <= M and (M % n == 0 or M % n >= P)
+
+
+def _finishes(shape: Shape, n: int, fused: int) -> bool:
+    """Whether groups of n never wait in a cycle: a short last group must span the pipeline with the one before."""
+    P, M, rest = shape.devices, shape.microbatches, shape.microbatches % n
+    return min(P, M) <= n <= M and (rest == 0 or n + rest >= 2 * P - 2 + fused or (rest == 1 and shape.chunks == 2))
+
+
+def _torch_holds(shape: Shape) -> bool:
+    if shape.options.get("rule") != "torch":
+        return True
+    rounds = max(1, shape.microbatches // shape.devices)
+    return shape.microbatches % rounds == 0 and group_size(shape) == shape.microbatches // rounds
+
+
+def _megatron_holds(shape: Shape) -> bool:
+    return shape.options.get("rule") != "megatron" or _megatron_takes(shape, group_size(shape))
+
+
+SEVERAL_CHUNKS = Rule("at least two stages per device", lambda s: s.chunks >= 2)
+TORCH = Rule("M divisible by max(1, M // P), and group size N = M / max(1, M // P) (torch's rule)", _torch_holds)
+MEGATRON = Rule("P <= group size N <= M, and M mod N = 0 or >= P (Megatron's rule)", _megatron_holds)
+GROUPS = Rule(
+    "min(P, M) <= group size N <= M, and M mod N = 0 or N + M mod N >= 2P - 2",
+    lambda s: _finishes(s, group_size(s), fused=0),
+)
+FUSED_GROUPS = Rule(
+    "min(P, M) <= group size N <= M, and M mod N = 0 or N + M mod N >= 2P - 1",
+    lambda s: _finishes(s, group_size(s, fused=1), fused=1),
+)
+
+
+@schedule(
+    "interleaved",
+    title="Interleaved 1F1B",
+    placement="loop",
+    torch="ScheduleInterleaved1F1B",
+    aliases=("1f1b-interleaved", "interleaved-1f1b", "vpp", "virtual-pipeline", "1f1b-interleave"),
+    chunks=2,
+    idea="Each device holds V smaller stages, so a microbatch passes every device V times.\n"
+    "Filling the pipeline takes a V-th of the time, and so does the bubble.\n"
+    "Pays with V times the messages and more activations in flight.",
+    bubble="(P-1)(t_F + t_B)/V  for P | M",
+    peak="min(VM, (V-1)N + 2(P-1-rank) + 1) stage activations",
+    paper="Megatron-LM, arXiv 2104.04473, section 2.2",
+    rules=(SEVERAL_CHUNKS, TORCH, MEGATRON, GROUPS),
+    options=("group_size", "rule"),
+)
+def interleaved(shape: Shape, **_: object) -> Iterator[Packed]:
+    """Warm-up of 2(P - 1 - rank) + (V - 1) N forwards, clamped to VM.
+
+    Makespan (MV + P - 1)(t_F + t_B)/V for P | M, equal stages, no comm.
+    """
+    for rank in range(shape.devices):
+        q, warm_up, total = _queue(shape, rank, fused=0)
+        q.repeat(warm_up, F)
+        q.repeat(total - warm_up, F, B)
+        q.repeat(warm_up, B)
+        yield q.build()
+
+
+@schedule(
+    "1f1b-overlap",
+    title="1F1B with fused F&B",
+    aliases=("1f1b-overlapped",),
+    idea="Eager 1F1B with one more warm-up forward, so that each steady forward and backward\n"
+    "belong to different microbatches and run as one fused pair.\n"
+    "Hides communication inside the pair; costs twice the activations of 1F1B.",
+    bubble="(P-1)(t_F + t_B) + (t_F + t_B - t_F&B)  for M >= 2P-1, over M pairs",
+    peak="min(M, 2(P - rank))",
+    paper="Megatron-LM combined 1F1B (--overlap-moe-expert-parallel-comm)",
+    rules=(ONE_CHUNK,),
+)
+def one_f_one_b_overlap(shape: Shape) -> Iterator[Packed]:
+    """Warm-up of 2(P - 1 - rank) + 1 forwards, clamped to M, then pairs of F and B."""
+    yield from _fused(shape)
+
+
+@schedule(
+    "interleaved-overlap",
+    title="Interleaved 1F1B with fused F&B",
+    placement="loop",
+    aliases=("1f1b-interleaved-overlap", "1f1b-interleave-overlap", "interleaved-1f1b-overlap", "combined-1f1b"),
+    chunks=2,
+    idea="Interleaved 1F1B with one more warm-up forward, so that each steady forward and\n"
+    "backward belong to different microbatches and run as one fused pair.\n"
+    "Expert-parallel all-to-all of one hides behind the compute of the other.",
+    bubble="(P-1)(t_F+t_B)/V + (P(V-1)+1)(t_F+t_B - t_F&B)/V  for P | M, over M pairs",
+    peak="min(VM, (V-1)N + 2(P-1-rank) + 2) stage activations",
+    paper="Megatron-LM combined 1F1B (--overlap-moe-expert-parallel-comm)",
+    rules=(SEVERAL_CHUNKS, TORCH, MEGATRON, FUSED_GROUPS),
+    options=("group_size", "rule"),
+)
+def interleaved_overlap(shape: Shape, **_: object) -> Iterator[Packed]:
+    """Warm-up of 2(P - 1 - rank) + (V - 1) N + 1 forwards, clamped to VM, then pairs of F and B.
+
+    Makespan (P-1)(t_F+t_B)/V + (P(V-1)+1)(t_F+t_B)/V + (MV - P(V-1) - 1) t_F&B/V for P | M.
+    """
+    yield from _fused(shape)
+
+
+def _fused(shape: Shape) -> Iterator[Packed]:
+    for rank in range(shape.devices):
+        q, warm_up, total = _queue(shape, rank, fused=1)
+        q.repeat(warm_up, F)
+        q.repeat(total - warm_up, Pair(F, B))
+        q.repeat(warm_up, B)
+        yield q.build()
+
+
+def _queue(shape: Shape, rank: int, fused: int) -> tuple[Queue, int, int]:
+    """An empty queue with its streams, the number of warm-up forwards, and of all forwards."""
+    P, V, M, N = shape.devices, shape.chunks, shape.microbatches, group_size(shape, fused)
+    chunk, microbatch = _table(M, V, N)
+    q = Queue(forward=pack(chunk * P + rank, microbatch), backward=pack((V - 1 - chunk) * P + rank, microbatch))
+    return q, min(2 * (P - 1 - rank) + (V - 1) * N + fused, V * M), V * M
+
+
+def _table(microbatches: int, chunks: int, group: int) -> tuple[Packed, Packed]:
+    """Chunk and microbatch of every forward of a device, in order: Megatron's schedule table."""
+    step = np.arange(microbatches * chunks)
+    first = step // (group * chunks) * group
+    size = np.minimum(group, microbatches - first)
+    chunk, place = np.divmod(step - first * chunks, size)
+    return chunk, first + place

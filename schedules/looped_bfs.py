@@ -1,0 +1,34 @@
+"""Looped breadth-first: GPipe over several stages per device (Lamy-Poirier, arXiv 2211.05953)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ppsim.ops import Packed, pack
+from ppsim.queues import B, F, Queue
+from ppsim.schedules._registry import Shape, schedule
+
+
+@schedule(
+    "looped-bfs",
+    title="Looped BFS",
+    placement="loop",
+    torch="ScheduleLoopedBFS",
+    aliases=("breadth-first", "interleaved-gpipe"),
+    chunks=2,
+    idea="Each device holds V stages and runs all microbatches through one before the next.\n"
+    "The bubble is a V-th of GPipe's, and each stage's gradients are done early, stage by stage.\n"
+    "Every activation is alive at the turn, as in GPipe.",
+    bubble="(P-1)(t_F + t_B)/V  for M >= P",
+    peak="VM stage activations",
+    paper="Breadth-First Pipeline Parallelism, arXiv 2211.05953",
+)
+def looped_bfs(shape: Shape) -> Iterator[Packed]:
+    """Forwards stage by stage in microbatch order; backwards in reverse of both, as torch runs them."""
+    chunk, microbatch = np.divmod(np.arange(shape.chunks * shape.microbatches), shape.microbatches)
+    for rank in range(shape.devices):
+        order = pack(chunk * shape.devices + rank, microbatch)
+        q = Queue(forward=order, backward=order[::-1])
+        q.repeat(len(order), F)
+        q.repeat(len(order), B)
+        yield q.build()

@@ -1,0 +1,60 @@
+"""1F1B and its eager form: one forward, one backward, after a warm-up (Narayanan et al., arXiv 2104.04473)."""
+
+from collections.abc import Iterator
+
+from ppsim.ops import Packed
+from ppsim.queues import B, F, Queue, stream
+from ppsim.schedules._registry import ONE_CHUNK, Shape, schedule
+
+
+@schedule(
+    "1f1b",
+    title="1F1B",
+    torch="Schedule1F1B",
+    aliases=("PipeDream-Flush", "one-f-one-b", "non-interleaved"),
+    idea="A device warms up with as many forwards as there are devices after it, then alternates\n"
+    "one forward and one backward, then drains.\n"
+    "Same bubble as GPipe, but at most P activations instead of M.",
+    bubble="(P-1)(t_F + t_B)",
+    peak="min(M, P - rank)",
+    paper="Megatron-LM, arXiv 2104.04473; PipeDream-Flush, arXiv 2006.09503",
+    rules=(ONE_CHUNK,),
+)
+def one_f_one_b(shape: Shape) -> Iterator[Packed]:
+    """Warm-up of P - 1 - rank forwards, clamped to M.
+
+    Makespan (M + P - 1)(t_F + t_B) for equal stages without comm; peak min(M, P - rank) activations.
+    """
+    for rank in range(shape.devices):
+        yield _queue(rank, shape.microbatches, warm_up=shape.devices - rank - 1)
+
+
+@schedule(
+    "eager-1f1b",
+    title="Eager 1F1B",
+    aliases=("1f1b-eager",),
+    idea="1F1B with twice the warm-up: two forwards in flight for each device that follows.\n"
+    "The steady state no longer waits for messages: they travel while the device computes.\n"
+    "Costs up to twice the activations of 1F1B.",
+    bubble="(P-1)(t_F + t_B)",
+    peak="min(M, 2(P - rank) - 1)",
+    paper="Alpa's overlap-friendly 1F1B, arXiv 2211.05322; jaxpp Eager1F1B",
+    rules=(ONE_CHUNK,),
+)
+def eager_one_f_one_b(shape: Shape) -> Iterator[Packed]:
+    """Warm-up of 2(P - 1 - rank) forwards, clamped to M.
+
+    Steady period t_F + t_B under any latency that the longer warm-up covers; peak min(M, 2(P - rank) - 1).
+    """
+    for rank in range(shape.devices):
+        yield _queue(rank, shape.microbatches, warm_up=2 * (shape.devices - rank - 1))
+
+
+def _queue(rank: int, microbatches: int, warm_up: int) -> Packed:
+    warm_up = min(warm_up, microbatches)
+    order = stream(rank, microbatches)
+    q = Queue(forward=order, backward=order)
+    q.repeat(warm_up, F)
+    q.repeat(microbatches - warm_up, F, B)
+    q.repeat(warm_up, B)
+    return q.build()

@@ -1,0 +1,65 @@
+"""Zero-bubble schedules with one stage per device: the backward split into I and W fills the bubbles.
+
+Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241; their B is our I.
+"""
+
+from collections.abc import Iterator
+
+from ppsim.ops import Packed
+from ppsim.queues import F, I, Queue, W, stream
+from ppsim.schedules._registry import ONE_CHUNK, Shape, schedule
+
+
+@schedule(
+    "zb-1p",
+    title="ZB-1P",
+    aliases=("zb-h1", "zero-bubble", "zero-bubble-1p"),
+    split=True,
+    idea="1F1B with the backward split: I passes the gradient on at once, W waits.\n"
+    "Rank r holds its W back by r microbatches and spends them where it would idle.\n"
+    "A third of 1F1B's bubble at equal costs, with 1F1B's memory on every device.",
+    bubble="(P-1)(t_F + t_I - t_W)  for M >= P and t_W <= min(t_F, t_I)",
+    peak="min(M, P)",
+    paper="Zero Bubble Pipeline Parallelism (ZB-H1), arXiv 2401.10241",
+    rules=(ONE_CHUNK,),
+)
+def zb_1p(shape: Shape) -> Iterator[Packed]:
+    """Warm-up of P - rank forwards, W held back by ``rank`` microbatches; both clamped to M.
+
+    Makespan M(t_F + t_I + t_W) + (P-1)(t_F + t_I - t_W) for M >= P, (M+P-1)(t_F+t_I) + t_W for M <= P.
+    """
+    for rank in range(shape.devices):
+        yield _queue(rank, shape.microbatches, warm_up=shape.devices - rank, hold=rank)
+
+
+@schedule(
+    "zb-h2",
+    title="ZB-H2",
+    aliases=("zb-2p", "zero-bubble-2p"),
+    split=True,
+    idea="ZB-1P with enough warm-up forwards to fill the wait for the first gradient too.\n"
+    "Each device computes without a gap from its first op to its last when t_F = t_I = t_W.\n"
+    "Twice the activations of 1F1B, and the optimizer step must not wait for all devices.",
+    bubble="span bubble (P-1)(t_F + t_I - 2 t_W)  for M >= 2P-1 and t_W <= min(t_F, t_I)",
+    peak="min(M, 2P - 1)",
+    paper="Zero Bubble Pipeline Parallelism (ZB-H2), arXiv 2401.10241",
+    rules=(ONE_CHUNK,),
+)
+def zb_h2(shape: Shape) -> Iterator[Packed]:
+    """Warm-up of 2(P - rank) - 1 forwards, W held back by 2 rank microbatches; both clamped to M."""
+    for rank in range(shape.devices):
+        yield _queue(rank, shape.microbatches, warm_up=2 * (shape.devices - rank) - 1, hold=2 * rank)
+
+
+def _queue(rank: int, microbatches: int, warm_up: int, hold: int) -> Packed:
+    warm_up, hold = min(warm_up, microbatches), min(hold, microbatches)
+    steady = microbatches - warm_up
+    order = stream(rank, microbatches)
+    q = Queue(forward=order, backward=order)
+    q.repeat(warm_up, F)
+    q.repeat(min(hold, steady), I, F)
+    q.repeat(steady - hold, I, W, F)
+    q.repeat(hold - steady, I)
+    q.repeat(q.left("backward"), I, W)
+    q.repeat(hold, W)
+    return q.build()
