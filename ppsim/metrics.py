@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +85,7 @@ def peak_activations(schedule: Schedule, release: Kind = Kind.W) -> NDArray[np.i
     return _per_device(np.maximum, held, schedule) - before
 
 
-def _per_device(reduce: np.ufunc, values: NDArray[np.generic], schedule: Schedule) -> NDArray[np.generic]:
+def _per_device(reduce: np.ufunc, values: NDArray[Any], schedule: Schedule) -> NDArray[Any]:
     result = np.zeros(schedule.n_devices, values.dtype)
     filled = np.flatnonzero(np.diff(schedule.offsets))
     if len(filled):

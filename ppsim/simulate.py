@@ -52,7 +52,9 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
 
 def _execute(columns: tuple[NDArray[Any], ...], n: int) -> tuple[int, Any, Any, Any, Any]:
     if n > COMPILE_ABOVE:
-        return compiled()(*columns), *columns[6:10]
+        ran = compiled()(*columns)
+        start, end, bound, head = columns[6:10]
+        return ran, start, end, bound, head
     lists = [column.tolist() for column in columns]
     ran = kernel.execute(*lists)
     start, end, bound, head = lists[6:10]
