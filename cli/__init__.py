@@ -1,0 +1,89 @@
+"""The command line: one module per command, found by its file's name and imported when it is used.
+
+A module here whose name does not begin with an underscore holds one click command named ``command``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import pkgutil
+import sys
+
+import click
+
+from ppsim import __version__
+from ppsim.errors import PpsimError
+
+EPILOG = "Exit codes: 0 done, 1 the answer is no, 2 bad usage or unreadable input, 3 something is not installed."
+
+
+class Commands(click.Group):
+    """The group of all commands, loaded on demand."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command's name, sorted."""
+        return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """The command of that name."""
+        if name not in self.list_commands(ctx):
+            return None
+        command: click.Command = importlib.import_module(f"{__name__}.{name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the closest name where there is no such command."""
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            guess = f" Did you mean '{close[0]}'?" if close else ""
+            ctx.fail(f"No such command '{args[0]}'.{guess}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ppsim")
+def group() -> None:
+    """Simulate, measure and draw pipeline-parallel training schedules.
+
+    \b
+      ppsim run --schedule 1f1b --stages 4 --mb 8
+      ppsim compare gpipe 1f1b interleaved zb-1p --devices 4 --mb 8
+    """
+
+
+def main() -> None:
+    """Run the command line and exit: errors are one message on stderr, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        code = group.main(prog_name="ppsim", standalone_mode=False) or 0
+        sys.stdout.flush()
+    except PpsimError as error:
+        _complain(str(error), error.hint)
+        code = error.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        code = 130
+    except BrokenPipeError:
+        # The reader has what it wanted; keep the interpreter's own flush from failing again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except MemoryError:
+        _complain("not enough memory for a run of this size", "fewer microbatches or stages")
+        code = 1
+    except OSError as error:
+        where = f" '{error.filename}'" if error.filename else ""
+        _complain(f"{error.strerror or error}{where}", "check the path, its permissions and the room on its disk")
+        code = 2
+    sys.exit(code)
+
+
+def _complain(message: str, hint: str) -> None:
+    click.echo(f"Error: {message}" + (f"\n  try: {hint}" if hint else ""), err=True)

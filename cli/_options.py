@@ -1,0 +1,208 @@
+"""The options that commands share, as decorators, and what they turn into.
+
+A command that takes ``shape_options`` and ``cost_options`` hands its keyword arguments on to ``build``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
+
+from ppsim import __version__
+
+if TYPE_CHECKING:
+    from ppsim.costs import Costs
+    from ppsim.formats import Document
+    from ppsim.schedule import Schedule
+    from ppsim.timeline import Timeline
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule")
+COSTS = ("tf", "tb", "ti", "tw", "tfb", "comm", "per", "profile")
+OUTPUT = ("output", "format", "as_json", "quiet", "gantt", "style", "width")
+
+
+class Numbers(click.ParamType[Any]):
+    """One number, or one per stage with commas between."""
+
+    name = "number[,number...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | list[float]:
+        """The number, or the list of numbers."""
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        try:
+            numbers = [float(part) for part in value.split(",")]
+        except ValueError:
+            self.fail(f"'{value}' is not a number, nor numbers with commas between (one per stage).", param, ctx)
+        return numbers if len(numbers) > 1 else numbers[0]
+
+
+class ScheduleName(click.ParamType[Any]):
+    """The name of a schedule; the registry resolves aliases and suggests near names."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name as given."""
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """All schedule names that begin like this."""
+        from ppsim.schedules import families
+
+        return [CompletionItem(f.name, help=f.title) for f in families() if f.name.startswith(incomplete.lower())]
+
+
+def _all(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
+    def decorate(function: Decorated) -> Decorated:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+schedule_option = click.option(
+    "--schedule", "-s", type=ScheduleName(), required=True, help="Name or alias (ppsim list shows all)."
+)
+
+shape_options = _all(
+    click.option("--stages", type=int, help="Stages of the model, S."),
+    click.option("--devices", "--pp", type=int, help="Pipeline devices, P."),
+    click.option("--chunks", "--vpp", type=int, help="Stages per device, V; any two of the three set the third."),
+    click.option("--mb", "-m", "--microbatches", "microbatches", type=int, required=True, help="Microbatches, M."),
+    click.option("--group-size", type=int, help="Microbatches per group of interleaved schedules, N."),
+    click.option(
+        "--rule",
+        type=click.Choice(["torch", "megatron"]),
+        help="Hold interleaved schedules to torch's or Megatron's own rule for M and N.",
+    ),
+)
+
+cost_options = _all(
+    click.option("--tf", type=Numbers(), help="Time of a forward (1), or one per stage: 1,1,1.3,1."),
+    click.option("--tb", type=Numbers(), help="Time of a full backward (ti + tw)."),
+    click.option("--ti", type=Numbers(), help="Time of a backward for the input (1)."),
+    click.option("--tw", type=Numbers(), help="Time of a backward for the weights (1)."),
+    click.option("--tfb", type=Numbers(), help="Time of a fused pair of F and B (tf + tb)."),
+    click.option("--comm", type=float, help="Latency of a message between two devices (0)."),
+    click.option(
+        "--cost-per",
+        "per",
+        type=click.Choice(["device", "stage"]),
+        help="Times are for a device's 1/P share of the model (device, the default) or for each stage as given.",
+    ),
+    click.option("--profile", type=click.Path(), help="Measured costs instead (ppsim calibrate), in ms."),
+)
+
+output_options = _all(
+    click.option("--output", "-o", multiple=True, metavar="FILE", help="Write a file by its suffix; repeatable, - is stdout."),
+    click.option("--format", "-f", metavar="SUFFIX", help="Format of -o where the name does not tell, such as svg."),
+    click.option("--style", type=click.Choice(["screen", "paper"]), help="Look of figures (screen; paper for pdf)."),
+    click.option("--width", type=click.FloatRange(1, 100), default=6.75, show_default=True, help="Figure width, inches."),
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print the result line only.")
+
+
+def build(name: str, options: Mapping[str, Any]) -> tuple[Schedule, Costs]:
+    """The schedule and its costs that a command's options ask for."""
+    from ppsim.schedules import generate
+
+    schedule = generate(name, **{key: options[key] for key in SHAPE if key in options})
+    return schedule, costs_of(schedule, options)
+
+
+def costs_of(schedule: Schedule, options: Mapping[str, Any]) -> Costs:
+    """Costs from a profile, or from the numbers given."""
+    from ppsim.costs import costs_for
+    from ppsim.errors import InputError
+
+    given = {key: options[key] for key in COSTS if options.get(key) is not None}
+    if profile := given.pop("profile", None):
+        if given:
+            names = ", ".join("--cost-per" if key == "per" else f"--{key}" for key in given)
+            raise InputError(f"--profile brings all costs, so {names} cannot be given too", "leave one of them out")
+        from ppsim.profile import costs_from, read
+
+        return costs_from(read(profile), schedule)
+    return costs_for(schedule, **given)
+
+
+def inputs_of(ctx: click.Context, costs: Costs) -> dict[str, Any]:
+    """What a file embeds to say how to make it again: version, command, resolved costs; no paths of outputs, no date."""
+    import numpy as np
+
+    rows = {name: np.unique(row).tolist() if np.ptp(row) == 0 else row.tolist() for name, row in zip("FBIW", costs.time, strict=True)}
+    return {
+        "ppsim": __version__,
+        "command": command_line(ctx),
+        "costs": {**rows, "comm": np.asarray(costs.comm).tolist(), "unit": costs.unit},
+    }
+
+
+def command_line(ctx: click.Context) -> str:
+    """The command as the user gave it, without where its output goes."""
+    words = ["ppsim", ctx.info_name or ""]
+    for param in ctx.command.params:
+        if param.name in OUTPUT or param.name is None or ctx.get_parameter_source(param.name) != ParameterSource.COMMANDLINE:
+            continue
+        value = ctx.params[param.name]
+        if isinstance(param, click.Argument):
+            words += [str(v) for v in (value if isinstance(value, Sequence) and not isinstance(value, str) else [value])]
+        elif isinstance(value, bool):
+            words.append(param.opts[0] if value else param.secondary_opts[0])
+        else:
+            words += [param.opts[0], ",".join(f"{v:g}" for v in value) if isinstance(value, list) else str(value)]
+    return shlex.join(words)
+
+
+def documents(
+    timelines: Sequence[Timeline], titles: Sequence[str], inputs: Mapping[str, Any], options: Mapping[str, Any]
+) -> list[tuple[Document, str, str]]:
+    """For every -o: the document, where it goes and its format; unknown formats fail here, before any work."""
+    from ppsim.formats import Document
+
+    result = []
+    for target, suffix in targets(options):
+        style = options["style"] or ("paper" if suffix == ".pdf" else "screen")
+        result.append((Document(tuple(timelines), tuple(titles), inputs, style, options["width"]), target, suffix))
+    return result
+
+
+def targets(options: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Every -o with its format's suffix; fails on an unknown one and on a folder that is not there."""
+    from pathlib import Path
+
+    from ppsim.errors import InputError
+    from ppsim.formats import suffix_of
+
+    given = options["format"]
+    result = []
+    for target in options["output"]:
+        if given:
+            suffix = suffix_of(f"x.{given.removeprefix('.')}")
+        else:
+            suffix = ".json" if target == "-" else suffix_of(target)
+        if target != "-" and not Path(target).parent.is_dir():
+            raise InputError(f"cannot write '{target}': no folder '{Path(target).parent}'", "make the folder first")
+        result.append((target, suffix))
+    if given and not result:
+        raise InputError("--format says how to write -o, and there is no -o", "add -o FILE, or -o - for stdout")
+    return result
+
+
+def write_all(written: Sequence[tuple[Document, str, str]]) -> None:
+    """Write every document, saying so on stderr."""
+    from ppsim.formats import save
+
+    for document, target, suffix in written:
+        save(document, target, suffix)
+        if target != "-":
+            click.echo(f"wrote {target}", err=True)
