@@ -35,7 +35,7 @@ class Numbers(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | list[float]:
         """The number, or the list of numbers."""
         if not isinstance(value, str):
-            return value  # type: ignore[no-any-return]
+            return value
         try:
             numbers = [float(part) for part in value.split(",")]
         except ValueError:
@@ -102,10 +102,14 @@ cost_options = _all(
 )
 
 output_options = _all(
-    click.option("--output", "-o", multiple=True, metavar="FILE", help="Write a file by its suffix; repeatable, - is stdout."),
+    click.option(
+        "--output", "-o", multiple=True, metavar="FILE", help="Write a file by its suffix; repeatable, - is stdout."
+    ),
     click.option("--format", "-f", metavar="SUFFIX", help="Format of -o where the name does not tell, such as svg."),
     click.option("--style", type=click.Choice(["screen", "paper"]), help="Look of figures (screen; paper for pdf)."),
-    click.option("--width", type=click.FloatRange(1, 100), default=6.75, show_default=True, help="Figure width, inches."),
+    click.option(
+        "--width", type=click.FloatRange(1, 100), default=6.75, show_default=True, help="Figure width, inches."
+    ),
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print the result line only.")
@@ -136,10 +140,13 @@ def costs_of(schedule: Schedule, options: Mapping[str, Any]) -> Costs:
 
 
 def inputs_of(ctx: click.Context, costs: Costs) -> dict[str, Any]:
-    """What a file embeds to say how to make it again: version, command, resolved costs; no paths of outputs, no date."""
+    """What a file embeds to say how to make it again: version, command, resolved costs. No date, no output paths."""
     import numpy as np
 
-    rows = {name: np.unique(row).tolist() if np.ptp(row) == 0 else row.tolist() for name, row in zip("FBIW", costs.time, strict=True)}
+    rows = {
+        name: np.unique(row).tolist() if np.ptp(row) == 0 else row.tolist()
+        for name, row in zip("FBIW", costs.time, strict=True)
+    }
     return {
         "ppsim": __version__,
         "command": command_line(ctx),
@@ -151,11 +158,17 @@ def command_line(ctx: click.Context) -> str:
     """The command as the user gave it, without where its output goes."""
     words = ["ppsim", ctx.info_name or ""]
     for param in ctx.command.params:
-        if param.name in OUTPUT or param.name is None or ctx.get_parameter_source(param.name) != ParameterSource.COMMANDLINE:
+        if (
+            param.name in OUTPUT
+            or param.name is None
+            or ctx.get_parameter_source(param.name) != ParameterSource.COMMANDLINE
+        ):
             continue
         value = ctx.params[param.name]
         if isinstance(param, click.Argument):
-            words += [str(v) for v in (value if isinstance(value, Sequence) and not isinstance(value, str) else [value])]
+            words += [
+                str(v) for v in (value if isinstance(value, Sequence) and not isinstance(value, str) else [value])
+            ]
         elif isinstance(value, bool):
             words.append(param.opts[0] if value else param.secondary_opts[0])
         else:
@@ -186,13 +199,13 @@ def targets(options: Mapping[str, Any]) -> list[tuple[str, str]]:
     given = options["format"]
     result = []
     for target in options["output"]:
-        if given:
-            suffix = suffix_of(f"x.{given.removeprefix('.')}")
-        else:
-            suffix = ".json" if target == "-" else suffix_of(target)
+        named = f"x.{given.removeprefix('.')}" if given else "x.json" if target == "-" else target
+        suffix = suffix_of(named)
         if target != "-" and not Path(target).parent.is_dir():
             raise InputError(f"cannot write '{target}': no folder '{Path(target).parent}'", "make the folder first")
         result.append((target, suffix))
+    if options["as_json"] and "-" in options["output"]:
+        raise InputError("--json and -o - both write to stdout", "leave one of them out")
     if given and not result:
         raise InputError("--format says how to write -o, and there is no -o", "add -o FILE, or -o - for stdout")
     return result

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ppsim.metrics import Metrics
     from ppsim.schedule import Schedule
+    from ppsim.schedules import Family
     from ppsim.timeline import Timeline
 
 
@@ -36,10 +39,18 @@ def summary(timeline: Timeline, metrics: Metrics) -> str:
     most = int(peaks.argmax())
     each = " ".join(str(p) for p in peaks) if len(peaks) <= 16 else f"{peaks.min()} to {peaks.max()}"
     rows = [
-        ("makespan", f"{metrics.makespan:g} {timeline.unit}", f"ideal {metrics.ideal:g}, the work of the busiest device"),
+        (
+            "makespan",
+            f"{metrics.makespan:g} {timeline.unit}",
+            f"ideal {metrics.ideal:g}, the work of the busiest device",
+        ),
         ("bubble_rate", f"{metrics.bubble_rate:.1%}", "idle share of the iteration"),
         ("bubble_over_ideal", f"{metrics.bubble_over_ideal:.1%}", "(makespan - ideal) / ideal"),
-        ("bubble_rate_span", f"{metrics.bubble_rate_span:.1%}", "(span - ideal) / span, span = longest first start to last end"),
+        (
+            "bubble_rate_span",
+            f"{metrics.bubble_rate_span:.1%}",
+            "(span - ideal) / span, span = longest first start to last end",
+        ),
         ("peak activations", f"{peaks[most]}", f"stage-microbatches, on device {most} ({each})"),
         ("P2P messages", f"{metrics.messages}", "activations and gradients between devices"),
     ]
@@ -48,13 +59,19 @@ def summary(timeline: Timeline, metrics: Metrics) -> str:
 
 def print_gantt(timeline: Timeline, metrics: Metrics) -> None:
     """The chart, in colour where the terminal has it, letters elsewhere."""
-    from rich.console import Console
-
     from ppsim.terminal import gantt
 
-    console = Console(highlight=False, soft_wrap=True)
-    colour = console.is_terminal and console.color_system is not None and not console.no_color
-    console.print(gantt(timeline, metrics, min(console.width, 160), colour), crop=False)
+    screen = console()
+    colour = screen.is_terminal and screen.color_system is not None and not screen.no_color
+    screen.print(gantt(timeline, metrics, min(screen.width, 160), colour), crop=False)
+
+
+def console(at_least: int = 20) -> Console:
+    """Standard output as rich sees it; in a pipe at least so many columns wide."""
+    from rich.console import Console
+
+    screen = Console(highlight=False, soft_wrap=True)
+    return screen if screen.is_terminal or screen.width >= at_least else Console(highlight=False, width=at_least)
 
 
 def title_of(schedule: Schedule) -> str:
@@ -72,10 +89,33 @@ def echo_json(value: object) -> None:
     """One JSON object on standard output."""
     import orjson
 
-    options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_INDENT_2 * 0
-    click.echo(orjson.dumps(value, option=options).decode())
+    click.echo(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode())
 
 
 def _count(number: int, noun: str) -> str:
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
+
+
+def needs(family: Family) -> str:
+    """The rules of a schedule as one line."""
+    return "; ".join(rule.text for rule in family.rules) or "any P, V, M"
+
+
+def family_object(family: Family) -> dict[str, object]:
+    """A schedule's facts for --json."""
+    return {
+        "name": family.name,
+        "title": family.title,
+        "aliases": family.aliases,
+        "torch": family.torch,
+        "placement": family.placement,
+        "chunks": family.chunks,
+        "split_backward": family.split,
+        "needs": [rule.text for rule in family.rules],
+        "bubble": family.bubble,
+        "peak_activations": family.peak,
+        "idea": family.idea,
+        "paper": family.paper,
+        "options": family.options,
+    }

@@ -30,8 +30,8 @@ from ppsim.cli._options import (
 @quiet_option
 @click.option("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
 @click.pass_context
-def command(ctx: click.Context, **options: Any) -> None:
-    """Time one schedule and show it.
+def command(ctx: click.Context, /, **options: Any) -> None:
+    r"""Time one schedule and show it.
 
     \b
       ppsim run --schedule 1f1b --stages 4 --mb 8
@@ -52,7 +52,9 @@ def command(ctx: click.Context, **options: Any) -> None:
     elif "-" not in options["output"]:
         metrics = measure(timeline)
         if options["quiet"]:
-            click.echo(show.result_line(f"{schedule.name} {schedule.n_devices}x{schedule.n_microbatches}", metrics, costs.unit))
+            click.echo(
+                show.result_line(f"{schedule.name} {schedule.n_devices}x{schedule.n_microbatches}", metrics, costs.unit)
+            )
         else:
             click.echo(f"{show.title_of(schedule)}  {show.shape_line(schedule)}")
             if options["gantt"]:

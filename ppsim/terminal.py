@@ -177,4 +177,6 @@ def _legend(timeline: Timeline, indent: int, columns: int, colour: bool) -> list
         if len(lines[-1]) + len(entry) > columns and len(lines[-1]) > indent:
             lines.append(Text(" " * indent))
         lines[-1].append_text(entry).append("  ")
+    for line in lines:
+        line.rstrip()
     return lines

@@ -53,14 +53,14 @@ def _megatron_holds(shape: Shape) -> bool:
 
 
 SEVERAL_CHUNKS = Rule("at least two stages per device", lambda s: s.chunks >= 2)
-TORCH = Rule("M divisible by max(1, M // P), and group size N = M / max(1, M // P) (torch's rule)", _torch_holds)
-MEGATRON = Rule("P <= group size N <= M, and M mod N = 0 or >= P (Megatron's rule)", _megatron_holds)
+TORCH = Rule("with --rule torch: M divisible by max(1, M // P), and N = M / max(1, M // P)", _torch_holds)
+MEGATRON = Rule("with --rule megatron: P <= N <= M, and M mod N = 0 or >= P", _megatron_holds)
 GROUPS = Rule(
-    "min(P, M) <= group size N <= M, and M mod N = 0 or N + M mod N >= 2P - 2",
+    "min(P, M) <= N <= M, and M mod N = 0 or N + M mod N >= 2P - 2",
     lambda s: _finishes(s, group_size(s), fused=0),
 )
 FUSED_GROUPS = Rule(
-    "min(P, M) <= group size N <= M, and M mod N = 0 or N + M mod N >= 2P - 1",
+    "min(P, M) <= N <= M, and M mod N = 0 or N + M mod N >= 2P - 1",
     lambda s: _finishes(s, group_size(s, fused=1), fused=1),
 )
 

@@ -74,6 +74,17 @@ def suffix_of(target: str) -> str:
     )
 
 
+def single(document: Document, suffix: str) -> Timeline:
+    """The one timeline of a document, for formats that hold no more.
+
+    Raises:
+        InputError: the document has several.
+    """
+    if len(document.timelines) > 1:
+        raise InputError(f"{suffix} holds one schedule, not {len(document.timelines)}", "write each with ppsim run")
+    return document.timelines[0]
+
+
 def save(document: Document, target: str, suffix: str = "") -> None:
     """Write the document to a file, or to standard output for ``-``; a failed write leaves no file behind.
 

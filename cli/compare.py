@@ -1,0 +1,115 @@
+"""``ppsim compare``: several schedules on the same devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.cli._options import (
+    ScheduleName,
+    build,
+    cost_options,
+    documents,
+    inputs_of,
+    json_option,
+    output_options,
+    quiet_option,
+    targets,
+    write_all,
+)
+from ppsim.errors import InputError
+
+if TYPE_CHECKING:
+    from ppsim.compare import Row
+
+
+@click.command("compare")
+@click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True, type=ScheduleName())
+@click.option("--devices", "--pp", "--stages", type=int, required=True, help="Pipeline devices, P, the same for all.")
+@click.option("--mb", "-m", "--microbatches", "microbatches", type=int, required=True, help="Microbatches, M.")
+@click.option("--group-size", type=int, help="Microbatches per group of interleaved schedules, N.")
+@click.option("--rule", type=click.Choice(["torch", "megatron"]), help="Rule for M and N of interleaved schedules.")
+@cost_options
+@output_options
+@json_option
+@quiet_option
+@click.pass_context
+def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> None:
+    r"""Compare schedules on the same devices; NAME:V sets the stages per device. The first is the baseline.
+
+    \b
+      ppsim compare gpipe 1f1b interleaved:2 zb-1p --devices 4 --mb 8
+      ppsim compare 1f1b dualpipe dualpipe-v --devices 8 --mb 20 -o compare.svg
+    """
+    from ppsim.cli import _print as show
+    from ppsim.compare import closing, compare_object, row
+
+    targets(options)
+    rows = [row(name, lambda n, v: build(n, _options_for(n, {**options, "chunks": v}))) for name in names]
+    timed = [r for r in rows if r.timeline]
+    if not timed:
+        reasons = "\n".join(f"  {r.name}: {r.reason}" for r in rows)
+        raise InputError(f"none of these schedules takes this shape:\n{reasons}", "another --mb or --devices")
+    inputs = inputs_of(ctx, _costs_of(timed[0], options))
+    if options["as_json"]:
+        show.echo_json(compare_object(rows, inputs))
+    elif "-" not in options["output"]:
+        if not options["quiet"]:
+            _table(rows)
+            click.echo()
+        click.echo(closing(rows))
+    timelines = [r.timeline for r in timed if r.timeline]
+    write_all(documents(timelines, [r.title for r in timed], inputs, options))
+
+
+def _options_for(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options without those that only other schedules take."""
+    from ppsim.schedules import find
+
+    keep = find(name).options
+    return {key: value for key, value in options.items() if key not in ("group_size", "rule") or key in keep}
+
+
+def _costs_of(first: Row, options: dict[str, Any]) -> Any:
+    from ppsim.cli._options import costs_of
+
+    assert first.timeline is not None
+    return costs_of(first.timeline.schedule, options)
+
+
+def _table(rows: list[Row]) -> None:
+    from rich.table import Table
+
+    from ppsim.cli._print import console
+
+    timed = [r for r in rows if r.timeline]
+    first, unit = timed[0], timed[0].timeline.unit if timed[0].timeline else ""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("schedule\n", no_wrap=True)
+    for heading in (
+        f"makespan\n{unit}",
+        f"vs\n{first.name}",
+        "bubble_\nrate",
+        "bubble_\nover_ideal",
+        "bubble_\nrate_span",
+        "peak\nact.",
+        "P2P\nsends",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for r in rows:
+        table.add_row(r.name, *_cells(r, first))
+    console(at_least=100).print(table)
+    click.echo("peak act. counts microbatches of a device's 1/P share of the model")
+    for r in rows:
+        if r.reason:
+            click.echo(f"{r.name} does not apply: {r.reason}")
+
+
+def _cells(r: Row, first: Row) -> list[str]:
+    if r.metrics is None:
+        return ["-"] * 7
+    m = r.metrics
+    change = "baseline" if r is first else f"{r.makespan / first.makespan - 1:+.1%}" if first.makespan else "-"
+    rates = [f"{rate:.1%}" for rate in (m.bubble_rate, m.bubble_over_ideal, m.bubble_rate_span)]
+    return [f"{r.makespan:g}", change, *rates, f"{r.peak:g}", str(m.messages)]

@@ -1,0 +1,54 @@
+"""``ppsim describe``: one schedule taught in a screenful."""
+
+from __future__ import annotations
+
+import click
+
+from ppsim.cli._options import ScheduleName, json_option
+
+
+@click.command("describe")
+@click.argument("name", type=ScheduleName())
+@click.option("--devices", "--pp", type=int, default=4, show_default=True, help="Devices of the example.")
+@click.option("--mb", "-m", "microbatches", type=int, default=8, show_default=True, help="Microbatches of the example.")
+@json_option
+def command(name: str, devices: int, microbatches: int, as_json: bool) -> None:
+    r"""Explain one schedule: idea, needs, closed forms, paper, a small chart.
+
+    \b
+      ppsim describe zb-1p
+      ppsim describe dualpipe --devices 8 --mb 20
+    """
+    from ppsim.cli import _print as show
+    from ppsim.schedules import find
+
+    family = find(name)
+    if as_json:
+        show.echo_json({"schema": "ppsim.describe/1", **show.family_object(family)})
+        return
+    from ppsim.costs import costs_for
+    from ppsim.metrics import measure
+    from ppsim.schedules import generate
+    from ppsim.simulate import simulate
+
+    schedule = generate(family.name, devices=devices, microbatches=microbatches)
+    timeline = simulate(schedule, costs_for(schedule))
+    metrics = measure(timeline)
+    facts = {
+        "needs": show.needs(family),
+        "placement": f"{family.placement}, {family.chunks} per device"
+        + (" unless --chunks says so" if family.chunks > 1 else ""),
+        "bubble": family.bubble,
+        "peak activations": family.peak,
+        "paper": family.paper,
+        "torch": family.torch,
+        "also called": ", ".join(family.aliases),
+        "options": ", ".join(f"--{option.replace('_', '-')}" for option in family.options),
+    }
+    click.echo(f"{family.title} ({family.name})\n\n{family.idea}\n")
+    for fact, text in facts.items():
+        if text:
+            click.echo(f"{fact:<18}{text}")
+    click.echo(f"\n{show.shape_line(schedule)}, t_F = t_I = t_W = 1 per device")
+    show.print_gantt(timeline, metrics)
+    click.echo(f"\n{show.result_line(family.name, metrics, timeline.unit)}")

@@ -1,0 +1,39 @@
+"""``ppsim list``: every schedule with what it needs and what it promises."""
+
+from __future__ import annotations
+
+import click
+
+from ppsim.cli._options import json_option
+
+
+@click.command("list")
+@json_option
+def command(as_json: bool) -> None:
+    r"""List all schedules: needs, bubble, peak activations, torch's name.
+
+    \b
+      ppsim list
+      ppsim list --json
+    """
+    from ppsim.cli import _print as show
+    from ppsim.schedules import families
+
+    if as_json:
+        show.echo_json({"schema": "ppsim.list/1", "schedules": [show.family_object(f) for f in families()]})
+        return
+    for family in families():
+        also = f", also {', '.join(family.aliases)}" if family.aliases else ""
+        click.echo(f"{family.name}{also}")
+        facts = {
+            "needs": show.needs(family),
+            "bubble": family.bubble,
+            "peak activations": family.peak,
+            "torch": family.torch,
+        }
+        for fact, text in facts.items():
+            if text:
+                click.echo(f"    {fact:<18}{text}")
+    click.echo(
+        "\nP devices, V stages per device, M microbatches, N group size; times are for a device's share of the model."
+    )

@@ -1,0 +1,116 @@
+"""Several schedules on the same devices: who applies, who is fastest, at what memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ppsim.costs import Costs
+from ppsim.errors import PpsimError
+from ppsim.metrics import Metrics, measure
+from ppsim.schedule import Schedule
+from ppsim.simulate import simulate
+from ppsim.timeline import Timeline
+
+Build = Callable[[str, int | None], tuple[Schedule, Costs]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One schedule of a comparison.
+
+    Attributes:
+        name: as the user gave it.
+        timeline: None where the schedule does not apply.
+        metrics: likewise.
+        reason: why it does not apply.
+    """
+
+    name: str
+    timeline: Timeline | None = None
+    metrics: Metrics | None = None
+    reason: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name with its number of chunks, where that is above one."""
+        chunks = self.timeline.schedule.n_chunks if self.timeline else 1
+        return self.name.split(":")[0] + (f" (V={chunks})" if chunks > 1 else "")
+
+    @property
+    def makespan(self) -> float:
+        """End of the last op; infinite where the schedule does not apply."""
+        return self.metrics.makespan if self.metrics else float("inf")
+
+    @property
+    def peak(self) -> float:
+        """Peak activations in units of a device's 1/P share of the model, comparable between numbers of chunks."""
+        if self.metrics is None or self.timeline is None:
+            return float("nan")
+        schedule = self.timeline.schedule
+        return float(self.metrics.peak_activations.max()) * schedule.n_devices / schedule.n_stages
+
+
+def row(name: str, build: Build) -> Row:
+    """Time one schedule given as ``name`` or ``name:V``; where it does not apply, the row says why."""
+    base, _, chunks = name.partition(":")
+    try:
+        if chunks and not chunks.isdecimal():
+            raise PpsimError(f"'{chunks}' in '{name}' is not a number of chunks")
+        schedule, costs = build(base, int(chunks) if chunks else None)
+        timeline = simulate(schedule, costs)
+    except PpsimError as error:
+        if not isinstance(error, PpsimError) or str(error).startswith("unknown schedule"):
+            raise
+        return Row(name, reason=str(error))
+    return Row(name, timeline, measure(timeline))
+
+
+def closing(rows: Sequence[Row]) -> str:
+    """The one sentence a comparison ends with: the fastest against the baseline, or against the next."""
+    timed = [r for r in rows if r.metrics]
+    best = min(timed, key=lambda r: (r.makespan, r.peak))
+    others = [r for r in timed if r is not best]
+    if not others:
+        return f"{best.name} is the only one that applies"
+    other = min(others, key=lambda r: (r.makespan, r.peak)) if best is timed[0] else timed[0]
+    memory = best.peak / other.peak if other.peak else 1.0
+    held = "the same peak activations" if abs(memory - 1) < 1e-9 else f"{memory:.2g} times the peak activations"
+    if best.makespan == other.makespan:
+        return f"{best.name} takes as long as {other.name}, with {held}"
+    return f"{best.name} is {other.makespan / best.makespan:.2f} times faster than {other.name}, with {held}"
+
+
+def compare_object(rows: Sequence[Row], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The object ``ppsim compare --json`` prints, schema ``ppsim.compare/1``; inapplicable rows have a reason."""
+    return {
+        "schema": "ppsim.compare/1",
+        "inputs": dict(inputs),
+        "schedules": [_row_object(r) for r in rows],
+        "closing": closing(rows),
+    }
+
+
+def _row_object(r: Row) -> dict[str, Any]:
+    if r.metrics is None or r.timeline is None:
+        return {"name": r.name, "applies": False, "reason": r.reason}
+    schedule, m = r.timeline.schedule, r.metrics
+    return {
+        "name": r.name,
+        "applies": True,
+        "schedule": schedule.name,
+        "devices": schedule.n_devices,
+        "stages": schedule.n_stages,
+        "chunks": schedule.n_chunks,
+        "microbatches": schedule.n_microbatches,
+        "unit": r.timeline.unit,
+        "makespan": m.makespan,
+        "ideal": m.ideal,
+        "bubble_rate": m.bubble_rate,
+        "bubble_over_ideal": m.bubble_over_ideal,
+        "bubble_rate_span": m.bubble_rate_span,
+        "peak_activations": m.peak_activations,
+        "peak_activations_share": r.peak,
+        "messages": m.messages,
+    }
