@@ -1,0 +1,261 @@
+"""Lowering: from queues of compute ops to queues with their sends and receives written out.
+
+``early``, ``even-first`` and ``torch`` put all ops and messages of all devices in one sequence and cut it into
+queues. Such queues cannot deadlock in any mode: the first unfinished entry of the sequence has everything before
+it done on both of its sides. The other orders move receives only, and :mod:`ppsim.check` tells what that breaks.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim import fsdp
+from ppsim.costs import costs_for
+from ppsim.errors import Deadlock, InputError
+from ppsim.lowered import RECEIVES, SENDS, Lowered
+from ppsim.ops import Kind
+from ppsim.schedule import NONE, Schedule
+from ppsim.simulate import COMPILE_ABOVE, explain_deadlock, simulate
+
+ORDERS = ("early", "even-first", "torch", "deferred", "prefetch:K")
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Where ops and messages stand; entries of a device sort by ``major``, then ``minor``, then ``tie``.
+
+    Each attribute has one row per local op, send and receive, in this order.
+    """
+
+    major: NDArray[Any]
+    minor: Ints
+    tie: Ints
+
+
+def lower(
+    schedule: Schedule,
+    order: str = "early",
+    *,
+    batch: bool = False,
+    unshard: int = 0,
+    reduce_grad: bool = False,
+) -> Lowered:
+    """Write out the sends and receives of a schedule. A send follows the op whose result it carries.
+
+    Args:
+        schedule: compute ops only.
+        order: when a receive is posted.
+            ``early``: the moment the awaited op ends in a run with t_F = t_I = t_W = 1, t_B = 2.
+            ``even-first``: the same; where two devices send at one moment, even ranks send before odd ones.
+            ``torch``: as torch.distributed.pipelining 2.13 does, when its sweep over the ranks passes the awaited op.
+            ``deferred``: torch's ``defer_pp_recv``: as late as possible, on the lower rank of a link ahead of
+            its sends. It can break the order of messages, as in torch.
+            ``prefetch:K``: K receives of a link ahead of the one that is needed; the order of messages holds.
+        batch: post neighbouring comm ops together.
+        unshard: FSDP stages gathered at once, counting those ahead; torch uses 3. 0 for no FSDP ops.
+        reduce_grad: add REDUCE_GRAD after the last backward of each stage.
+
+    Raises:
+        Deadlock: the schedule itself cannot finish.
+        InputError: an unknown order.
+    """
+    lazy = re.fullmatch(r"prefetch:(\d+)", order)
+    if not lazy and order not in ORDERS[:-1]:
+        raise InputError(f"unknown order '{order}' of sends and receives", f"one of {', '.join(ORDERS)}")
+    queues, source = fsdp.decorate(schedule, unshard, reduce_grad)
+    consumer = np.flatnonzero(schedule.crosses)
+    producer = schedule.dependency[consumer].astype(np.int64)
+    if lazy:
+        simulate(schedule, costs_for(schedule, per="stage"))  # refuses a schedule that cannot finish
+        keys = _keys_prefetched(queues, source, schedule, producer, consumer, int(lazy[1]))
+    elif order in ("torch", "deferred"):
+        keys = _keys_torch(queues, source, schedule, producer)
+    else:
+        keys = _keys_timed(queues, source, schedule, producer, even_first=order == "even-first")
+    lowered = _merge(queues, schedule, producer, consumer, keys)
+    if order == "deferred":
+        lowered = _defer(lowered)
+    return replace(lowered, batch=_runs(lowered.schedule)) if batch else lowered
+
+
+def _merge(queues: Schedule, compute: Schedule, producer: Ints, consumer: Ints, keys: Keys) -> Lowered:
+    """Local ops, sends and receives sorted into one queue per device."""
+    forward = compute.kind[consumer] == Kind.F
+    device = np.concatenate([queues.device, compute.device[producer], compute.device[consumer]])
+    kind = np.concatenate(
+        [queues.kind, np.where(forward, Kind.SEND_F, Kind.SEND_B), np.where(forward, Kind.RECV_F, Kind.RECV_B)]
+    )
+    stage = np.concatenate([queues.stage, compute.stage[producer], compute.stage[consumer]])
+    microbatch = np.concatenate([queues.microbatch, *[compute.microbatch[consumer]] * 2])
+    partner = np.concatenate([queues.pair, np.full(2 * len(producer), NONE, np.int32)])
+    entry = np.lexsort((keys.tie, keys.minor, keys.major, device))
+    offsets = np.zeros(compute.n_devices + 1, np.int64)
+    np.cumsum(np.bincount(device, minlength=compute.n_devices), out=offsets[1:])
+    schedule = replace(
+        compute,
+        offsets=offsets,
+        kind=kind[entry].astype(np.uint8),
+        stage=stage[entry],
+        microbatch=microbatch[entry],
+        pair=_partners(partner, entry),
+    )
+    return Lowered(schedule, compute, np.full(len(entry), NONE, np.int32))
+
+
+def _keys_timed(queues: Schedule, source: Ints, compute: Schedule, producer: Ints, even_first: bool) -> Keys:
+    """In order of time; at one moment messages go first, so that no op holds up a receive."""
+    timeline = simulate(compute, costs_for(compute, per="stage"))
+    local = np.flatnonzero(source >= 0)
+    begin = np.zeros(len(queues))
+    begin[local] = timeline.start
+    done = np.zeros(len(queues))
+    done[local] = timeline.end
+    for device in range(queues.n_devices):  # FSDP ops stand at the end of the op before, in queue order
+        part = queues.queue(device)
+        behind = np.maximum.accumulate(done[part])
+        begin[part] = np.where(source[part] < 0, behind, begin[part])
+    sent = timeline.end[producer]
+    rank = producer + len(compute) * (compute.device[producer] % 2) if even_first else producer
+    return Keys(
+        major=np.concatenate([begin, sent, sent]),
+        minor=np.repeat(np.array([1, 0]), [len(queues), 2 * len(producer)]),
+        tie=np.concatenate([np.arange(len(queues)), rank, rank]),
+    )
+
+
+def _keys_torch(queues: Schedule, source: Ints, compute: Schedule, producer: Ints) -> Keys:
+    """By the turn at which a sweep over the ranks, lowest first, takes each op; its messages right behind it."""
+    position = np.flatnonzero(source >= 0)
+    need = np.full(len(queues), NONE, np.int64)
+    inside = compute.dependency >= 0
+    need[position] = np.where(inside, position[np.where(inside, compute.dependency, 0)], compute.dependency)
+    turn = np.full(len(queues), -1, np.int64)
+    columns = (queues.offsets, need, queues.pair, turn)
+    if len(queues) > COMPILE_ABOVE:
+        import numba
+
+        numba.njit(cache=True, nogil=True)(sweep)(*columns)
+    else:
+        lists = [column.tolist() for column in columns]
+        sweep(*lists)
+        turn = np.array(lists[-1], np.int64)
+    ran = turn[position] >= 0
+    if not ran.all():
+        head = compute.offsets[:-1] + np.bincount(compute.device[ran], minlength=compute.n_devices)
+        raise Deadlock(*explain_deadlock(compute, head, ran))
+    sent = turn[position[producer]]
+    return Keys(
+        major=np.concatenate([turn, sent, sent]),
+        minor=np.repeat(np.array([0, 1]), [len(queues), 2 * len(producer)]),
+        tie=np.concatenate([np.arange(len(queues)), producer, producer]),
+    )
+
+
+def sweep(offsets: Any, need: Any, pair: Any, turn: Any) -> None:
+    """Take one ready op (or pair) of each device per sweep; ``turn`` comes in as -1 and receives the sequence.
+
+    Plain Python over indexable sequences, so that numba can compile the same source.
+    """
+    devices = len(offsets) - 1
+    head = [offsets[d] for d in range(devices)]
+    count = 0
+    moved = True
+    while moved:
+        moved = False
+        for d in range(devices):
+            i = head[d]
+            if i == offsets[d + 1]:
+                continue
+            last = i if pair[i] < 0 else i + 1
+            ready = True
+            for op in range(i, last + 1):
+                if need[op] != -1 and (need[op] < 0 or turn[need[op]] < 0):
+                    ready = False
+            if ready:
+                for op in range(i, last + 1):
+                    turn[op] = count
+                count += 1
+                head[d] = last + 1
+                moved = True
+
+
+def _keys_prefetched(
+    queues: Schedule, source: Ints, compute: Schedule, producer: Ints, consumer: Ints, ahead: int
+) -> Keys:
+    """By place in the queue: a receive stands before the op that needs it, or ``ahead`` receives of its link earlier.
+
+    A receive never stands behind a later one of its link, even where that one is needed first.
+    """
+    position = np.flatnonzero(source >= 0)
+    sent, needed = position[producer], position[consumer]
+    paired = queues.pair[needed]
+    needed = np.where((paired != NONE) & (paired < needed), paired, needed)  # the first op of a pair opens it
+    link = compute.device[producer].astype(np.int64) * compute.n_devices + compute.device[consumer]
+    order = np.lexsort((sent, link))
+    posted = np.empty(len(order), np.int64)
+    for of_link in np.split(order, np.flatnonzero(np.diff(link[order])) + 1):
+        due = np.minimum.accumulate(needed[of_link][::-1])[::-1]
+        early = np.full(min(ahead, len(due)), queues.offsets[compute.device[consumer[of_link[:1]]]])
+        posted[of_link] = np.concatenate([early, due[: len(due) - len(early)]])
+    behind = np.where(queues.pair[sent] > sent, sent + 1, sent)
+    n = len(queues)
+    return Keys(
+        major=np.concatenate([np.arange(n), behind, posted]),
+        minor=np.repeat(np.array([1, 2, 0]), [n, len(producer), len(producer)]),
+        tie=np.concatenate([np.arange(n), producer, producer]),
+    )
+
+
+def _defer(lowered: Lowered) -> Lowered:
+    """Receives moved as late as torch 2.13's ``_defer_recv_ops`` moves them, from torch's own order."""
+    schedule = lowered.schedule
+    columns = (schedule.kind, schedule.stage, schedule.microbatch, schedule.pair, lowered.peer())
+    kind, stage, microbatch, pair, peer = (column.tolist() for column in columns)
+    order: list[int] = []
+    for device in range(schedule.n_devices):
+        waiting: dict[tuple[int, int, int], int] = {}
+        part = schedule.queue(device)
+        for op in range(part.start, part.stop):
+            if kind[op] in RECEIVES:
+                waiting[kind[op], stage[op], microbatch[op]] = op
+                continue
+            due = []
+            if kind[op] in SENDS and device < peer[op]:
+                due = [key for key, receive in waiting.items() if peer[receive] == peer[op]]
+            elif kind[op] in (Kind.F, Kind.B, Kind.I) and not NONE < pair[op] < op:
+                members = (op,) if pair[op] == NONE else (op, pair[op])
+                due = [(RECEIVES[kind[m] != Kind.F], stage[m], microbatch[m]) for m in members]
+            order += [waiting.pop(key) for key in due if key in waiting]
+            order.append(op)
+    entry = np.array(order, np.int64)
+    moved = replace(
+        schedule,
+        kind=schedule.kind[entry],
+        stage=schedule.stage[entry],
+        microbatch=schedule.microbatch[entry],
+        pair=_partners(schedule.pair, entry),
+    )
+    return replace(lowered, schedule=moved)
+
+
+def _partners(pair: NDArray[np.int32], entry: Ints) -> NDArray[np.int32]:
+    """The pair column after entries took the order ``entry``."""
+    place = np.empty(len(entry), np.int32)
+    place[entry] = np.arange(len(entry), dtype=np.int32)
+    partner = pair[entry]
+    return np.where(partner == NONE, np.int32(NONE), place[partner])
+
+
+def _runs(schedule: Schedule) -> NDArray[np.int32]:
+    """A number for each run of two or more comm ops that stand together in a queue, -1 elsewhere."""
+    comm = (schedule.kind >= Kind.SEND_F) & (schedule.kind <= Kind.RECV_B)
+    joined = comm[1:] & comm[:-1] & (schedule.device[1:] == schedule.device[:-1])  # with the op before
+    run = np.cumsum(np.concatenate([[True], ~joined])) - 1
+    long = np.bincount(run) > 1
+    return np.where(long, np.cumsum(long) - 1, NONE)[run].astype(np.int32)
