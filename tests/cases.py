@@ -1,0 +1,61 @@
+"""What the property tests draw from: every accepted shape of a schedule, and costs of every kind."""
+
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ppsim.costs import Costs, costs_for
+from ppsim.schedule import Schedule
+from ppsim.schedules import Family, Shape, find, generate
+
+OPTIONS: dict[str, tuple[Any, ...]] = {"group_size": (None, *range(1, 9)), "rule": (None, "torch", "megatron")}
+
+
+@cache
+def accepted(name: str) -> list[Shape]:
+    """Every shape of up to 6 devices, 4 chunks and 16 microbatches, and options, that the schedule takes."""
+    family = find(name)
+    tries = product(range(1, 7), range(1, 5), range(1, 17), *(OPTIONS.get(o, (None,)) for o in family.options))
+    shapes = (Shape(P, V, M, settings(family, values)) for P, V, M, *values in tries)
+    return [shape for shape in shapes if not family.broken_rules(shape)]
+
+
+def settings(family: Family, values: list[Any]) -> dict[str, Any]:
+    return {option: value for option, value in zip(family.options, values, strict=True) if value is not None}
+
+
+def build(name: str, shape: Shape) -> Schedule:
+    return generate(name, devices=shape.devices, chunks=shape.chunks, microbatches=shape.microbatches, **shape.options)
+
+
+def schedules(name: str) -> st.SearchStrategy[Schedule]:
+    """Any accepted schedule of that name."""
+    return st.sampled_from(accepted(name)).map(lambda shape: build(name, shape))
+
+
+@st.composite
+def costs(draw: st.DrawFn, schedule: Schedule, times: st.SearchStrategy[float]) -> Costs:
+    """Costs per stage with or without a time for pairs, and one latency or one for each link."""
+    stages, devices = schedule.n_stages, schedule.n_devices
+
+    def row(size: int) -> list[float]:
+        return draw(st.lists(times, min_size=size, max_size=size))
+
+    comm: Any = draw(times)
+    if draw(st.booleans()):
+        comm = np.array(row(devices * devices)).reshape(devices, devices)
+    pair = np.array(row(stages)) if draw(st.booleans()) else None
+    return Costs(np.array(row(4 * stages)).reshape(4, stages), comm, pair)
+
+
+# Eighths add and compare without rounding, so that laws hold exactly.
+EIGHTHS = st.integers(0, 80).map(lambda n: n / 8)
+FLOATS = st.floats(0, 1e3, allow_subnormal=False)
+
+
+def unit(schedule: Schedule) -> Costs:
+    """F = I = W = 1 for a device's share of the model, no latency."""
+    return costs_for(schedule)
