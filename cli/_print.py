@@ -76,12 +76,12 @@ def console(at_least: int = 20) -> Console:
 
 def title_of(schedule: Schedule) -> str:
     """The schedule's name as figures write it."""
-    from ppsim.errors import InputError
+    from ppsim.errors import UnknownSchedule
     from ppsim.schedules import find
 
     try:
         return find(schedule.name).title
-    except InputError:
+    except UnknownSchedule:
         return schedule.name
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ppsim.costs import Costs
-from ppsim.errors import PpsimError
+from ppsim.errors import PpsimError, UnknownSchedule
 from ppsim.metrics import Metrics, measure
 from ppsim.schedule import Schedule
 from ppsim.simulate import simulate
@@ -61,9 +61,9 @@ def row(name: str, build: Build) -> Row:
         schedule, costs = build(base, int(chunks) if chunks else None)
         timeline = simulate(schedule, costs)
     except PpsimError as error:
-        if not isinstance(error, PpsimError) or str(error).startswith("unknown schedule"):
+        if isinstance(error, UnknownSchedule):
             raise
-        return Row(name, reason=str(error))
+        return Row(name, reason=f"{error} (try {error.hint})" if error.hint else str(error))
     return Row(name, timeline, measure(timeline))
 
 

@@ -4,6 +4,7 @@ PpsimError (1: the answer is no)
 ├── InvalidSchedule (1)
 │   └── Deadlock (1)
 ├── InputError (2: bad usage or unreadable input)
+│   └── UnknownSchedule (2)
 └── MissingDependency (3: this environment lacks something)
 """
 
@@ -37,6 +38,10 @@ class InputError(PpsimError):
     """An argument, a shape or a file that cannot be used as given."""
 
     exit_code = 2
+
+
+class UnknownSchedule(InputError):
+    """A name that no schedule has."""
 
 
 class MissingDependency(PpsimError):

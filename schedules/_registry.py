@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ppsim.errors import InputError
+from ppsim.errors import InputError, UnknownSchedule
 from ppsim.ops import Packed
 from ppsim.schedule import Schedule, place
 
@@ -138,7 +138,7 @@ def find(name: str) -> Family:
     """The schedule of that name or alias, in any case and punctuation.
 
     Raises:
-        InputError: no schedule has this name; the message has the closest one.
+        UnknownSchedule: no schedule has this name; the message has the closest one.
     """
     known = _spellings.get(_plain(name)) or _spellings.get(_plain(name).removeprefix("schedule"))
     if known:
@@ -146,7 +146,7 @@ def find(name: str) -> Family:
     names = sorted(_families)
     close = difflib.get_close_matches(_plain(name), _spellings, n=1, cutoff=0.5)
     guess = f" Did you mean '{_spellings[close[0]]}'?" if close else ""
-    raise InputError(f"unknown schedule '{name}'.{guess}", f"one of {', '.join(names)} (ppsim list)")
+    raise UnknownSchedule(f"unknown schedule '{name}'.{guess}", f"one of {', '.join(names)} (ppsim list)")
 
 
 def shape_for(

@@ -1,0 +1,190 @@
+"""The command line as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ppsim.cli import group
+
+README = Path(__file__).parent.parent / "README.md"
+RUN = ["run", "--schedule", "1f1b", "--stages", "4", "--mb", "8"]
+
+
+def invoke(*args: str, env: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(
+        group, list(args), env={"COLUMNS": "100", "NO_COLOR": "1", **(env or {})}, standalone_mode=True
+    )
+
+
+def process(*args: str, **options) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "100", **options.pop("env", {})}
+    return subprocess.run(
+        [sys.executable, "-m", "ppsim", *args], capture_output=True, text=True, env=environment, timeout=120, **options
+    )
+
+
+def test_first_example_prints_what_the_readme_shows():
+    shown = re.search(r"```\n(1F1B  4 devices.*?)```", README.read_text(), re.S)
+    assert shown
+    assert process(*RUN).stdout == shown[1]
+
+
+def test_readme_python_example_runs(tmp_path, monkeypatch, capsys):
+    code = re.search(r"```python\n(.*?)```", README.read_text(), re.S)
+    assert code
+    monkeypatch.chdir(tmp_path)
+    exec(code[1], {})
+    assert (tmp_path / "zb.svg").stat().st_size > 1000
+    assert "27" not in capsys.readouterr().err
+
+
+def test_readme_has_exactly_two_set_up_commands():
+    commands = [line for line in README.read_text().splitlines() if line.startswith("python3 ")]
+    assert [c.rsplit("&&", 1)[1].strip() for c in commands] == ["ppsim run --schedule 1f1b --stages 4 --mb 8", "pytest"]
+
+
+def test_every_command_has_help_with_an_example():
+    for name in group.list_commands(None):  # type: ignore[arg-type]
+        result = invoke(name, "--help")
+        assert result.exit_code == 0, name
+        assert f"ppsim {name}" in result.output, name
+
+
+def test_json_is_one_object_with_the_documented_keys():
+    result = json.loads(process(*RUN, "--json").stdout)
+    assert result["schema"] == "ppsim.run/1"
+    assert (result["devices"], result["stages"], result["chunks"], result["microbatches"]) == (4, 4, 1, 8)
+    assert result["makespan"] == 33
+    assert result["ideal"] == 24
+    assert result["peak_activations"] == [4, 3, 2, 1]
+    assert {len(column) for column in result["ops"].values()} == {64}
+    assert set(result["ops"]) == {"device", "kind", "stage", "microbatch", "start", "end", "pair"}
+
+
+def test_quiet_prints_the_result_line_only():
+    assert invoke(*RUN, "-q").output.count("\n") == 1
+
+
+@pytest.mark.parametrize("suffix", ["svg", "json", "csv", "mmd", "trace.json", "html", "pdf", "png"])
+def test_same_input_gives_the_same_bytes(tmp_path, suffix):
+    for name in ("a", "b"):
+        assert invoke(*RUN, "-q", "-o", str(tmp_path / f"{name}.{suffix}")).exit_code == 0
+    assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
+
+
+def test_dash_writes_to_stdout_and_nothing_else_does():
+    result = process(*RUN, "-o", "-")
+    assert json.loads(result.stdout)["makespan"] == 33
+    assert process(*RUN, "-o", "-", "-f", "csv").stdout.startswith("0F0,0F1")
+
+
+BAD = {
+    "unknown schedule": (["run", "-s", "zbh", "--stages", "4", "--mb", "8"], 2, "Did you mean 'zb-h"),
+    "unknown command": (["rnu"], 2, "Did you mean 'run'"),
+    "unknown option": (["run", "--stage", "4"], 2, "--stages"),
+    "no size": (["run", "-s", "1f1b", "--mb", "8"], 2, "--stages or --devices"),
+    "zero microbatches": (["run", "-s", "1f1b", "--stages", "4", "--mb", "0"], 2, "at least 1"),
+    "negative stages": (["run", "-s", "1f1b", "--stages", "-4", "--mb", "8"], 2, "at least 1"),
+    "absurd size": (["run", "-s", "1f1b", "--stages", "4000000", "--mb", "80000000"], 2, "fits in memory"),
+    "contradiction": (["run", "-s", "1f1b", "--stages", "4", "--devices", "3", "--chunks", "2", "--mb", "8"], 2, "fit"),
+    "rule": (["run", "-s", "dualpipe", "--devices", "4", "--mb", "7"], 2, "--mb 8"),
+    "foreign option": (["run", "-s", "gpipe", "--stages", "4", "--mb", "8", "--group-size", "4"], 2, "group size"),
+    "text for a number": ([*RUN, "--tf", "fast"], 2, "not a number"),
+    "nan": ([*RUN, "--tf", "nan"], 2, "finite"),
+    "infinite": ([*RUN, "--comm", "inf"], 2, "finite"),
+    "negative cost": ([*RUN, "--tb", "-1"], 2, "zero or more"),
+    "wrong number of costs": ([*RUN, "--tf", "1,2,3"], 2, "3 values for 4 stages"),
+    "unknown suffix": ([*RUN, "-o", "x.jpg"], 2, "unknown output format"),
+    "no folder": ([*RUN, "-o", "/nowhere/at/all/x.svg"], 2, "cannot write"),
+    "json twice": ([*RUN, "--json", "-o", "-"], 2, "stdout"),
+    "profile and costs": ([*RUN, "--profile", "p.toml", "--tf", "2"], 2, "--tf"),
+    "missing profile": ([*RUN, "--profile", "/nowhere/p.toml"], 2, "/nowhere/p.toml"),
+    "none applies": (["compare", "dualpipe", "dualpipe-v", "--devices", "4", "--mb", "3"], 2, "none of these"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_one_message_and_its_exit_code(case):
+    args, code, says = BAD[case]
+    result = process(*args)
+    assert result.returncode == code
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_file_in_place_of_a_folder_cannot_be_written(tmp_path):
+    (tmp_path / "x.svg").mkdir()
+    result = process(*RUN, "-o", str(tmp_path / "x.svg"))
+    assert result.returncode == 2
+    assert "cannot write" in result.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+@pytest.mark.parametrize("suffix", ["json", "svg", "html", "csv"])
+def test_a_full_disk_is_one_message(suffix):
+    result = process(*RUN, "-o", "/dev/full", "-f", suffix)
+    assert result.returncode == 2
+    assert "No space left" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_closed_pipe_is_no_error():
+    command = f"'{sys.executable}' -m ppsim run -s 1f1b --stages 32 --mb 400 --json | head -c 10"
+    result = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+
+
+def test_no_colour_codes_in_a_pipe():
+    assert "\x1b" not in process(*RUN).stdout
+    assert "\x1b[" in process(*RUN, env={"FORCE_COLOR": "1", "COLORTERM": "truecolor"}).stdout
+
+
+def test_ascii_terminals_do_not_break():
+    assert process(*RUN, env={"PYTHONIOENCODING": "ascii"}).returncode == 0
+
+
+def test_compare_keeps_schedules_that_do_not_apply_with_the_reason():
+    result = invoke("compare", "1f1b", "dualpipe", "--devices", "4", "--mb", "7")
+    assert result.exit_code == 0
+    assert "dualpipe does not apply" in result.output
+    rows = json.loads(invoke("compare", "1f1b", "dualpipe", "--devices", "4", "--mb", "7", "--json").output)[
+        "schedules"
+    ]
+    assert [r["applies"] for r in rows] == [True, False]
+
+
+def test_compare_ends_with_one_sentence():
+    lines = invoke(
+        "compare", "gpipe", "1f1b", "interleaved:2", "zb-1p", "--devices", "4", "--mb", "8"
+    ).output.splitlines()
+    assert lines[-1] == "zb-1p is 1.22 times faster than gpipe, with 0.5 times the peak activations"
+
+
+def test_list_names_every_schedule_and_describe_teaches_each():
+    listed = json.loads(invoke("list", "--json").output)["schedules"]
+    text = invoke("list").output
+    for family in listed:
+        assert family["name"] in text
+        described = invoke("describe", family["name"])
+        assert described.exit_code == 0, described.output
+        assert family["paper"] in described.output
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(shell):
+    assert "_PPSIM_COMPLETE" in invoke("completion", shell).output
+
+
+def test_completion_offers_schedule_names():
+    environment = {"_PPSIM_COMPLETE": "bash_complete", "COMP_WORDS": "ppsim run --schedule zb", "COMP_CWORD": "3"}
+    assert "zb-1p" in process(env=environment).stdout
