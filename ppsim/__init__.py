@@ -18,21 +18,31 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
-    "Costs": "ppsim.costs",
-    "costs_for": "ppsim.costs",
-    "Kind": "ppsim.ops",
-    "Metrics": "ppsim.metrics",
-    "measure": "ppsim.metrics",
-    "Placement": "ppsim.schedule",
-    "Schedule": "ppsim.schedule",
-    "Timeline": "ppsim.timeline",
-    "simulate": "ppsim.simulate",
-    "Document": "ppsim.formats",
-    "save": "ppsim.formats",
-    "plot": "ppsim.formats.figure",
-    "PpsimError": "ppsim.errors",
+    "ppsim.costs": ("Costs", "costs_for"),
+    "ppsim.errors": ("PpsimError",),
+    "ppsim.formats": ("Document", "save"),
+    "ppsim.formats.figure": ("plot",),
+    "ppsim.metrics": ("Metrics", "measure"),
+    "ppsim.ops": ("Kind",),
+    "ppsim.schedule": ("Placement", "Schedule"),
+    "ppsim.simulate": ("simulate",),
+    "ppsim.timeline": ("Timeline",),
 }
-__all__ = [*_HOME]  # noqa: PLE0604 - the table above, once
+__all__ = [
+    "Costs",
+    "Document",
+    "Kind",
+    "Metrics",
+    "Placement",
+    "PpsimError",
+    "Schedule",
+    "Timeline",
+    "costs_for",
+    "measure",
+    "plot",
+    "save",
+    "simulate",
+]
 
 if TYPE_CHECKING:
     from ppsim.costs import Costs, costs_for
@@ -47,6 +57,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'ppsim' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module 'ppsim' has no attribute '{name}'")
