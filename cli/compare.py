@@ -22,6 +22,7 @@ from ppsim.errors import InputError
 
 if TYPE_CHECKING:
     from ppsim.compare import Row
+    from ppsim.timeline import Timeline
 
 
 @click.command("compare")
@@ -60,7 +61,14 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
             click.echo()
         click.echo(closing(rows))
     timelines = [r.timeline for r in timed if r.timeline]
-    write_all(documents(timelines, [r.title for r in timed], inputs, options))
+    write_all(documents(timelines, [_title(t) for t in timelines], inputs, options))
+
+
+def _title(timeline: Timeline) -> str:
+    from ppsim.cli._print import title_of
+
+    chunks = timeline.schedule.n_chunks
+    return title_of(timeline.schedule) + (f" (V={chunks})" if chunks > 1 else "")
 
 
 def _options_for(name: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -33,12 +33,6 @@ class Row:
     reason: str = ""
 
     @property
-    def title(self) -> str:
-        """The name with its number of chunks, where that is above one."""
-        chunks = self.timeline.schedule.n_chunks if self.timeline else 1
-        return self.name.split(":")[0] + (f" (V={chunks})" if chunks > 1 else "")
-
-    @property
     def makespan(self) -> float:
         """End of the last op; infinite where the schedule does not apply."""
         return self.metrics.makespan if self.metrics else float("inf")
