@@ -1,0 +1,172 @@
+"""Figures: a Gantt chart per timeline, on one time axis, as png, svg or pdf.
+
+``paper`` looks like the figures of the pipeline papers, ``screen`` has a time axis. The height follows from the rows,
+so that cells keep their shape, and all is placed on whole dots of 1/300 inch, so that a png is sharp and a figure
+is exactly as wide as the column of text it is for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from io import BytesIO
+from threading import Lock
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppsim import __version__
+from ppsim.errors import InputError
+from ppsim.formats import Document
+from ppsim.gantt_draw import (
+    Design,
+    Panel,
+    draw_gantt,
+    draw_heading,
+    draw_legend_line,
+    draw_time_arrow,
+    draw_time_axis,
+    legend_entries,
+    legend_lines,
+    text_width,
+)
+from ppsim.gantt_layout import DOTS, MOST_VECTOR_CELLS, POINT, border_width, label_sizes, row_height
+from ppsim.timeline import Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg", ".pdf")
+STYLES = ("screen", "paper")
+NARROWEST, WIDEST = 1.5, 100.0
+# Fonts that papers and browsers have, text as text in pdf and svg, and the same ids in every run.
+SETTINGS = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["Helvetica", "Arial", "Liberation Sans", "DejaVu Sans"],
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "ppsim",
+}
+# matplotlib's settings belong to the process, not to a thread.
+_settings = Lock()
+
+
+def write(document: Document, out: IO[bytes], suffix: str) -> None:
+    """Write the figure; equal documents give equal bytes, and the file carries ``document.inputs`` as JSON.
+
+    Raises:
+        InputError: timelines in different units, an unknown style, or a width that no figure can have.
+    """
+    import matplotlib
+
+    # A pdf is written with seeks, which a pipe cannot do.
+    drawn = BytesIO()
+    with _settings, matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(SETTINGS)
+        figure = plot(document.timelines, titles=document.titles, style=document.style, width=document.width)
+        figure.savefig(drawn, format=suffix[1:], dpi=DOTS, metadata=_metadata(document, suffix))
+    out.write(drawn.getvalue())
+
+
+def plot(
+    timelines: Timeline | Sequence[Timeline], *, titles: Sequence[str] = (), style: str = "screen", width: float = 6.75
+) -> Figure:
+    """One or several timelines as a matplotlib figure, stacked on one time axis.
+
+    Args:
+        timelines: what to draw.
+        titles: one per timeline; by default the schedules' names.
+        style: ``screen`` or ``paper``.
+        width: in inches; the height follows.
+
+    Raises:
+        InputError: timelines in different units, an unknown style, or a width that no figure can have.
+    """
+    timelines = (timelines,) if isinstance(timelines, Timeline) else tuple(timelines)
+    units = sorted({timeline.unit for timeline in timelines})
+    if len(units) != 1:
+        raise InputError(
+            f"one time axis cannot show {' and '.join(units) or 'no timeline'}",
+            "draw timelines whose costs have the same unit",
+        )
+    if style not in STYLES:
+        raise InputError(f"unknown figure style '{style}'", f"one of {' '.join(STYLES)}")
+    if not NARROWEST <= width <= WIDEST:
+        raise InputError(f"a figure cannot be {width:g} inches wide", f"between {NARROWEST:g} and {WIDEST:g} inches")
+    names = titles or [timeline.schedule.name for timeline in timelines]
+    return _draw([Panel(*each) for each in zip(timelines, names, strict=True)], style, round(width * DOTS))
+
+
+def _draw(panels: Sequence[Panel], style: str, width: int) -> Figure:
+    from matplotlib.figure import Figure
+
+    design = _design(panels, style, width)
+    em = design.font * POINT
+    legend = legend_lines(legend_entries(panels), width / POINT - 4, design.font)
+    below = round((3.6 if style == "screen" else 1.8) * em)
+    line, top = round(1.7 * em), round(0.05 * DOTS)
+    rows = [min(panel.devices * design.row, 8 * DOTS) for panel in panels]
+    foot = below + line * len(legend)
+    height = y = top + sum(rows) + design.head * len(panels) + foot
+    y -= top
+    figure = Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)
+    for panel, tall in zip(panels, rows, strict=True):
+        y -= design.head + tall
+        axes = figure.add_axes((design.left / width, y / height, design.across / width, tall / height))
+        axes.set_facecolor("none")
+        draw_gantt(axes, panel, design, tall)
+        if design.head:
+            draw_heading(axes, panel, design, tall)
+    if style == "screen":
+        draw_time_axis(axes, panels[0].timeline.unit, design)
+    else:
+        draw_time_arrow(axes, design)
+    for number, entries in enumerate(legend):
+        draw_legend_line(figure, entries, design, foot - below - line * (number + 0.5))
+    return figure
+
+
+def _design(panels: Sequence[Panel], style: str, width: int) -> Design:
+    font = 6.5 if width >= 5 * DOTS else 5.5
+    devices, rows = max(panel.devices for panel in panels), sum(panel.devices for panel in panels)
+    left = round((text_width(f"Device {devices - 1}", font) + 5) * POINT)
+    across = width - left - round(0.06 * DOTS)
+    span = max(panel.timeline.makespan for panel in panels) or 1.0
+    scale = across / POINT / span
+    count = sum(len(panel.cells) for panel in panels)
+    # Cells of less than three dots blend on the page; only a raster blends them in the right proportion.
+    vector = count <= min(MOST_VECTOR_CELLS, rows * across / 3)
+    arrows = vector and _arrows(panels)
+    labels = vector and any(label_sizes(panel.cells, scale, font / 0.62, font) for panel in panels)
+    row = row_height(devices, rows, labels=labels, arrows=arrows, narrow=font < 6)
+    narrowest = min(float((panel.cells.right - panel.cells.left).min(initial=span)) for panel in panels)
+    return Design(
+        style=style,
+        font=font,
+        left=left,
+        across=across,
+        span=span,
+        row=row,
+        gap=0.17 if arrows else 0.06 if style == "screen" and row >= 15 else 0.0,
+        head=round(0.19 * DOTS) if len(panels) > 1 or style == "screen" else 0,
+        border=border_width(min(narrowest * scale, row / POINT)) if vector else 0.0,
+        vector=vector,
+        arrows=arrows,
+    )
+
+
+def _arrows(panels: Sequence[Panel]) -> bool:
+    """Whether every panel that has messages can show them."""
+    talking = [panel for panel in panels if panel.timeline.schedule.crosses.any()]
+    return bool(talking) and all(panel.messages is not None for panel in talking)
+
+
+def _metadata(document: Document, suffix: str) -> dict[str, Any]:
+    """What the file says about itself; no date, so that equal inputs give equal bytes."""
+    inputs, maker = json.dumps(dict(document.inputs)), f"ppsim {__version__}"
+    return {
+        ".png": {"Software": maker, "ppsim": inputs},
+        ".svg": {"Creator": maker, "Date": None, "Description": inputs},
+        ".pdf": {"Creator": maker, "CreationDate": None, "Subject": inputs},
+    }[suffix]

@@ -1,0 +1,308 @@
+"""The strokes of a Gantt figure: cells, numbers, arrows, headings, the time axis and the legend.
+
+Each function adds one thing to a matplotlib figure whose measures :class:`Design` holds. Never an artist per op,
+except for numbers that are large enough to read and arrows that are few enough to follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.gantt_layout import (
+    DOTS,
+    PALETTE,
+    POINT,
+    Cells,
+    Messages,
+    cells_of,
+    label_sizes,
+    messages_of,
+    raster,
+    tick_step,
+)
+from ppsim.looks import BUBBLE, COMM_ARROW, FILL, LEGEND, text_colour
+from ppsim.metrics import measure
+from ppsim.ops import COMPUTE, Kind
+from ppsim.schedule import NONE
+from ppsim.timeline import Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.path import Path
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One timeline of a figure."""
+
+    timeline: Timeline
+    title: str
+
+    @property
+    def devices(self) -> int:
+        """P."""
+        return self.timeline.schedule.n_devices
+
+    @cached_property
+    def cells(self) -> Cells:
+        """What to draw."""
+        return cells_of(self.timeline)
+
+    @cached_property
+    def messages(self) -> Messages | None:
+        """The arrows to draw, if any."""
+        return messages_of(self.timeline)
+
+    @cached_property
+    def facts(self) -> str:
+        """The numbers that stand above the panel; the peak counts microbatches on all of a device's stages."""
+        timeline, metrics = self.timeline, measure(self.timeline)
+        unit = "" if timeline.unit.startswith("t_") else f" {timeline.unit}"
+        peak = metrics.peak_activations.max(initial=0) * self.devices / timeline.schedule.n_stages
+        return f"T = {plain(metrics.makespan)}{unit}   bubble {100 * metrics.bubble_rate:.1f} %   peak {plain(peak)}"
+
+
+@dataclass(frozen=True)
+class Design:
+    """The measures that all panels of a figure share.
+
+    Attributes:
+        style: screen or paper.
+        font: size in points.
+        left: dots beside the rows, where the devices' names stand.
+        across: dots from time 0 to ``span``.
+        span: the longest makespan.
+        row: dots of a row.
+        gap: share of a row that stays empty, above and below.
+        head: dots above a panel for its title and facts, 0 for none.
+        border: line width around cells in points.
+        vector: whether cells are drawn one by one.
+        arrows: whether messages are drawn.
+    """
+
+    style: str
+    font: float
+    left: int
+    across: int
+    span: float
+    row: int
+    gap: float
+    head: int
+    border: float
+    vector: bool
+    arrows: bool
+
+    @property
+    def scale(self) -> float:
+        """Points per unit of time."""
+        return self.across / POINT / self.span
+
+
+def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
+    """The rows of one panel in ``tall`` dots: x is time, y the device, downwards."""
+    devices, cells = panel.devices, panel.cells
+    axes.set_xlim(0, design.span)
+    axes.set_ylim(devices, 0)
+    axes.set_xticks([])
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, pad=2, labelsize=design.font)
+    row = tall / devices / POINT
+    named = range(0, devices, tick_step(row, 0.95 * design.font))
+    axes.set_yticks([device + 0.5 for device in named], [f"Device {device}" for device in named])
+    if design.vector:
+        _fill_cells(axes, panel, design)
+        _number_cells(axes, cells, label_sizes(cells, design.scale, row, design.font))
+    else:
+        image = raster(cells, devices, panel.timeline.makespan, design.span, min(devices, tall), design.across)
+        axes.imshow(image, extent=(0, design.span, devices, 0), aspect="auto", interpolation="nearest", zorder=1)
+        if design.gap:
+            axes.hlines(range(1, devices), 0, design.span, color="white", linewidth=2 * design.gap * row, zorder=2)
+    if design.arrows and panel.messages is not None:
+        _draw_arrows(axes, panel.messages, design)
+
+
+def _fill_cells(axes: Axes, panel: Panel, design: Design) -> None:
+    """Every cell of a colour as one path, the grey of the bubbles below, all borders as one path above."""
+    from matplotlib.patches import PathPatch
+
+    cells, gap = panel.cells, design.gap
+    track = np.arange(panel.devices)
+    grey = _rectangles(np.zeros(panel.devices), np.full(panel.devices, panel.timeline.makespan), track, gap)
+    axes.add_patch(PathPatch(grey, facecolor=BUBBLE, linewidth=0, snap=True, zorder=1))
+    for colour in np.unique(cells.colour):
+        own = cells.colour == colour
+        path = _rectangles(cells.left[own], cells.right[own], cells.device[own], gap)
+        axes.add_patch(PathPatch(path, facecolor=PALETTE[colour], linewidth=0, snap=True, zorder=3))
+    if design.border:
+        whole = cells.bordered
+        path = _rectangles(cells.left[whole], cells.end[whole], cells.device[whole], gap)
+        ink = "black" if design.style == "paper" else "white"
+        border = PathPatch(path, fill=False, edgecolor=ink, linewidth=design.border, snap=True, zorder=4, clip_on=False)
+        axes.add_patch(border)
+
+
+def _rectangles(left: NDArray[Any], right: NDArray[Any], device: NDArray[Any], gap: float) -> Path:
+    from matplotlib.path import Path
+
+    top, bottom = device + gap, device + 1 - gap
+    corners = np.stack([left, top, right, top, right, bottom, left, bottom, left, top], axis=1).reshape(-1, 2)
+    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
+    return Path(corners, np.tile(np.array(codes, Path.code_type), len(left)))
+
+
+def _number_cells(axes: Axes, cells: Cells, sizes: dict[Kind, float]) -> None:
+    """The microbatch in the middle of every cell of the kinds in ``sizes``."""
+    middle = (cells.left + cells.right) / 2
+    for cell in np.flatnonzero(np.isin(cells.kind, list(sizes))):
+        axes.text(
+            middle[cell],
+            cells.device[cell] + 0.5,
+            str(cells.number[cell]),
+            fontsize=sizes[Kind(cells.kind[cell])],
+            color=text_colour(PALETTE[cells.colour[cell]]),
+            ha="center",
+            va="center_baseline",
+            zorder=5,
+        )
+
+
+def _draw_arrows(axes: Axes, messages: Messages, design: Design) -> None:
+    """An arrow per message; one that passes other devices' rows goes behind their cells."""
+    from matplotlib.patches import FancyArrowPatch
+
+    edge = 0.5 - design.gap
+    step = np.sign(messages.receiver - messages.sender)
+    tail, head = messages.sender + 0.5 + step * edge, messages.receiver + 0.5 - step * edge
+    for sent, y, arrived, onto in zip(messages.sent, tail, messages.arrived, head, strict=True):
+        axes.add_patch(
+            FancyArrowPatch(
+                (sent, y),
+                (arrived, onto),
+                arrowstyle="-|>,head_length=1.8,head_width=0.9",
+                mutation_scale=1,
+                linewidth=0.55,
+                color=COMM_ARROW,
+                shrinkA=0,
+                shrinkB=0,
+                zorder=2,
+            )
+        )
+
+
+def draw_heading(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
+    """Title on the left; the facts end where the panel ends, or as far right as the title makes them."""
+    above = 1 + 0.045 * DOTS / tall
+    title, facts = design.font + 0.5, design.font - 0.5
+    needed = text_width(panel.title, title, "bold") + 10 + text_width(panel.facts, facts)
+    end = min(1.0, max(panel.timeline.makespan / design.span, needed * POINT / design.across))
+    common: dict[str, Any] = {"transform": axes.transAxes, "va": "baseline", "parse_math": False}
+    axes.text(0, above, panel.title, fontsize=title, fontweight="bold", ha="left", **common)
+    axes.text(end, above, panel.facts, fontsize=facts, color="#444444", ha="right", **common)
+
+
+def draw_time_axis(axes: Axes, unit: str, design: Design) -> None:
+    """Ticks at round times, and the unit."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=max(2, design.across // 150), steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.tick_params(axis="x", length=2, width=0.4, labelsize=design.font)
+    label = f"time (units of ${unit}$)" if unit.startswith("t_") else f"time ({unit})"
+    axes.set_xlabel(label, fontsize=design.font, labelpad=1, parse_math=unit.startswith("t_"))
+
+
+def draw_time_arrow(axes: Axes, design: Design) -> None:
+    """The word and an arrow to the right."""
+    font, across = design.font, design.across / POINT
+    begin = text_width("Time", font) + 4
+    where: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "center"}
+    axes.annotate("Time", (0, 0), (0, -0.95 * font), fontsize=font, **where)
+    style = {"arrowstyle": "-|>,head_length=2,head_width=1", "linewidth": 0.6, "color": "black", "mutation_scale": 1}
+    axes.annotate("", (begin + 28, -0.95 * font), (begin, -0.95 * font), xycoords=("axes points"), arrowprops=style)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of the legend: a box in one colour or two, and its name."""
+
+    name: str
+    colours: tuple[str, ...]
+
+
+def legend_entries(panels: Sequence[Panel]) -> list[Entry]:
+    """What occurs in the panels, in order."""
+    kinds = [kind for kind in COMPUTE if any((panel.cells.kind == kind).any() for panel in panels)]
+    split = Kind.I in kinds or Kind.W in kinds
+    names = LEGEND if split else LEGEND | {Kind.B: "Backward"}
+    entries = [Entry(names[kind], (FILL[kind][0],)) for kind in kinds]
+    schedules = [panel.timeline.schedule for panel in panels]
+    if any((schedule.pair != NONE).any() for schedule in schedules):
+        entries.append(Entry("Overlapped F&B", (FILL[Kind.F][0], FILL[Kind.B if Kind.B in kinds else Kind.I][0])))
+    lighter = [schedule for schedule in schedules if (schedule.chunk % 2).any()]
+    if lighter:
+        replicas = {schedule.placement.n_replicas > 1 for schedule in lighter}
+        chunk = "2nd chunk" if max(schedule.n_chunks for schedule in lighter) <= 2 else "odd chunks"
+        meaning = " or ".join([chunk] * (False in replicas) + ["2nd replica"] * (True in replicas))
+        entries.append(Entry(f"Lighter: {meaning}", (FILL[Kind.F][1],)))
+    idle = (p.devices * p.timeline.makespan * (1 - 1e-9) - (p.cells.right - p.cells.left).sum() for p in panels)
+    return [*entries, Entry("Bubble", (BUBBLE,))] if max(idle) > 0 else entries
+
+
+def legend_lines(entries: Sequence[Entry], room: float, font: float) -> list[list[Entry]]:
+    """The entries on as few lines of ``room`` points as it takes, about equally many on each."""
+    for per_line in range(len(entries), 0, -1):
+        lines = [list(entries[i : i + per_line]) for i in range(0, len(entries), per_line)]
+        if per_line == 1 or max(_line_width(line, font) for line in lines) <= room:
+            return lines
+    return []
+
+
+def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y: float) -> None:
+    """One line of the legend, centred under the rows at ``y`` dots above the figure's lower edge."""
+    from matplotlib.patches import Rectangle
+    from matplotlib.transforms import Affine2D
+
+    font, page = design.font, float(figure.get_figwidth()) * 72
+    points = Affine2D().scale(1 / 72) + figure.dpi_scale_trans
+    width = _line_width(entries, font)
+    x = max(min((design.left + design.across / 2) / POINT - width / 2, page - width - 2), 2)
+    y /= POINT
+    box, tall = 1.1 * font, 0.75 * font
+    for entry in entries:
+        part = box / len(entry.colours)
+        for number, colour in enumerate(entry.colours):
+            patch = Rectangle((x + number * part, y - tall / 2), part, tall, facecolor=colour, linewidth=0)
+            figure.add_artist(patch).set_transform(points)
+        frame = Rectangle((x, y - tall / 2), box, tall, fill=False, edgecolor="black", linewidth=0.4)
+        figure.add_artist(frame).set_transform(points)
+        figure.text(x + 1.5 * font, y, entry.name, fontsize=font, va="center_baseline", transform=points)
+        x += _entry_width(entry, font)
+
+
+def _entry_width(entry: Entry, font: float) -> float:
+    return 2.9 * font + text_width(entry.name, font)
+
+
+def _line_width(entries: Sequence[Entry], font: float) -> float:
+    return sum(_entry_width(entry, font) for entry in entries) - 1.4 * font
+
+
+def text_width(text: str, size: float, weight: str = "normal") -> float:
+    """Width in points."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    properties = FontProperties(size=size, weight=weight)
+    return float(text_to_path.get_text_width_height_descent(text, properties, ismath=False)[0])
+
+
+def plain(value: float) -> str:
+    """Six significant digits, never an exponent: 12,345,700."""
+    return f"{float(f'{value:.6g}'):,.10g}"
