@@ -1,4 +1,4 @@
-"""The strokes of a Gantt figure: cells, numbers, arrows, headings, the time axis and the legend.
+"""The strokes of a Gantt figure: cells, numbers, arrows, headings and the time axis.
 
 Each function adds one thing to a matplotlib figure whose measures :class:`Design` holds. Never an artist per op,
 except for numbers that are large enough to read and arrows that are few enough to follow.
@@ -21,20 +21,18 @@ from ppsim.gantt_layout import (
     Cells,
     Messages,
     cells_of,
-    label_sizes,
+    labelled_kinds,
     messages_of,
     raster,
     tick_step,
 )
-from ppsim.looks import BUBBLE, COMM_ARROW, FILL, LEGEND, text_colour
+from ppsim.looks import BUBBLE, COMM_ARROW, text_colour
 from ppsim.metrics import measure
-from ppsim.ops import COMPUTE, Kind
-from ppsim.schedule import NONE
+from ppsim.ops import Kind
 from ppsim.timeline import Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from matplotlib.path import Path
 
 
@@ -118,7 +116,7 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
     axes.set_yticks([device + 0.5 for device in named], [f"Device {device}" for device in named])
     if design.vector:
         _fill_cells(axes, panel, design)
-        _number_cells(axes, cells, label_sizes(cells, design.scale, row, design.font))
+        _number_cells(axes, cells, *labelled_kinds(cells, design.scale, row, design.font))
     else:
         image = raster(cells, devices, panel.timeline.makespan, design.span, min(devices, tall), design.across)
         axes.imshow(image, extent=(0, design.span, devices, 0), aspect="auto", interpolation="nearest", zorder=1)
@@ -157,15 +155,15 @@ def _rectangles(left: NDArray[Any], right: NDArray[Any], device: NDArray[Any], g
     return Path(corners, np.tile(np.array(codes, Path.code_type), len(left)))
 
 
-def _number_cells(axes: Axes, cells: Cells, sizes: dict[Kind, float]) -> None:
-    """The microbatch in the middle of every cell of the kinds in ``sizes``."""
+def _number_cells(axes: Axes, cells: Cells, size: float, kinds: Sequence[Kind]) -> None:
+    """The microbatch in the middle of every cell of these kinds."""
     middle = (cells.left + cells.right) / 2
-    for cell in np.flatnonzero(np.isin(cells.kind, list(sizes))):
+    for cell in np.flatnonzero(np.isin(cells.kind, kinds)):
         axes.text(
             middle[cell],
             cells.device[cell] + 0.5,
             str(cells.number[cell]),
-            fontsize=sizes[Kind(cells.kind[cell])],
+            fontsize=size,
             color=text_colour(PALETTE[cells.colour[cell]]),
             ha="center",
             va="center_baseline",
@@ -220,78 +218,12 @@ def draw_time_axis(axes: Axes, unit: str, design: Design) -> None:
 
 def draw_time_arrow(axes: Axes, design: Design) -> None:
     """The word and an arrow to the right."""
-    font, across = design.font, design.across / POINT
+    font = design.font
     begin = text_width("Time", font) + 4
     where: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "center"}
     axes.annotate("Time", (0, 0), (0, -0.95 * font), fontsize=font, **where)
     style = {"arrowstyle": "-|>,head_length=2,head_width=1", "linewidth": 0.6, "color": "black", "mutation_scale": 1}
-    axes.annotate("", (begin + 28, -0.95 * font), (begin, -0.95 * font), xycoords=("axes points"), arrowprops=style)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One entry of the legend: a box in one colour or two, and its name."""
-
-    name: str
-    colours: tuple[str, ...]
-
-
-def legend_entries(panels: Sequence[Panel]) -> list[Entry]:
-    """What occurs in the panels, in order."""
-    kinds = [kind for kind in COMPUTE if any((panel.cells.kind == kind).any() for panel in panels)]
-    split = Kind.I in kinds or Kind.W in kinds
-    names = LEGEND if split else LEGEND | {Kind.B: "Backward"}
-    entries = [Entry(names[kind], (FILL[kind][0],)) for kind in kinds]
-    schedules = [panel.timeline.schedule for panel in panels]
-    if any((schedule.pair != NONE).any() for schedule in schedules):
-        entries.append(Entry("Overlapped F&B", (FILL[Kind.F][0], FILL[Kind.B if Kind.B in kinds else Kind.I][0])))
-    lighter = [schedule for schedule in schedules if (schedule.chunk % 2).any()]
-    if lighter:
-        replicas = {schedule.placement.n_replicas > 1 for schedule in lighter}
-        chunk = "2nd chunk" if max(schedule.n_chunks for schedule in lighter) <= 2 else "odd chunks"
-        meaning = " or ".join([chunk] * (False in replicas) + ["2nd replica"] * (True in replicas))
-        entries.append(Entry(f"Lighter: {meaning}", (FILL[Kind.F][1],)))
-    idle = (p.devices * p.timeline.makespan * (1 - 1e-9) - (p.cells.right - p.cells.left).sum() for p in panels)
-    return [*entries, Entry("Bubble", (BUBBLE,))] if max(idle) > 0 else entries
-
-
-def legend_lines(entries: Sequence[Entry], room: float, font: float) -> list[list[Entry]]:
-    """The entries on as few lines of ``room`` points as it takes, about equally many on each."""
-    for per_line in range(len(entries), 0, -1):
-        lines = [list(entries[i : i + per_line]) for i in range(0, len(entries), per_line)]
-        if per_line == 1 or max(_line_width(line, font) for line in lines) <= room:
-            return lines
-    return []
-
-
-def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y: float) -> None:
-    """One line of the legend, centred under the rows at ``y`` dots above the figure's lower edge."""
-    from matplotlib.patches import Rectangle
-    from matplotlib.transforms import Affine2D
-
-    font, page = design.font, float(figure.get_figwidth()) * 72
-    points = Affine2D().scale(1 / 72) + figure.dpi_scale_trans
-    width = _line_width(entries, font)
-    x = max(min((design.left + design.across / 2) / POINT - width / 2, page - width - 2), 2)
-    y /= POINT
-    box, tall = 1.1 * font, 0.75 * font
-    for entry in entries:
-        part = box / len(entry.colours)
-        for number, colour in enumerate(entry.colours):
-            patch = Rectangle((x + number * part, y - tall / 2), part, tall, facecolor=colour, linewidth=0)
-            figure.add_artist(patch).set_transform(points)
-        frame = Rectangle((x, y - tall / 2), box, tall, fill=False, edgecolor="black", linewidth=0.4)
-        figure.add_artist(frame).set_transform(points)
-        figure.text(x + 1.5 * font, y, entry.name, fontsize=font, va="center_baseline", transform=points)
-        x += _entry_width(entry, font)
-
-
-def _entry_width(entry: Entry, font: float) -> float:
-    return 2.9 * font + text_width(entry.name, font)
-
-
-def _line_width(entries: Sequence[Entry], font: float) -> float:
-    return sum(_entry_width(entry, font) for entry in entries) - 1.4 * font
+    axes.annotate("", (begin + 28, -0.95 * font), (begin, -0.95 * font), xycoords="axes points", arrowprops=style)
 
 
 def text_width(text: str, size: float, weight: str = "normal") -> float:

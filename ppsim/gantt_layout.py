@@ -80,8 +80,8 @@ def label_size(cell: float, row: float, digits: int, largest: float) -> float:
     return size if size >= SMALLEST_LABEL else 0.0
 
 
-def label_sizes(cells: Cells, scale: float, row: float, largest: float) -> dict[Kind, float]:
-    """Font size per kind, of the kinds whose every cell can carry its number.
+def labelled_kinds(cells: Cells, scale: float, row: float, largest: float) -> tuple[float, tuple[Kind, ...]]:
+    """The font size of a panel's numbers, and the kinds that carry them: those whose every cell has room.
 
     Args:
         cells: the cells of one panel.
@@ -90,13 +90,11 @@ def label_sizes(cells: Cells, scale: float, row: float, largest: float) -> dict[
         largest: the figure's font size.
     """
     digits = len(str(cells.number.max(initial=0)))
-    sizes = {}
-    for kind in COMPUTE:
-        of_kind = cells.kind == kind
-        if of_kind.any():
-            narrowest = float((cells.right - cells.left)[of_kind].min()) * scale
-            sizes[kind] = label_size(narrowest, row, digits, largest)
-    return {kind: size for kind, size in sizes.items() if size}
+    width = (cells.right - cells.left) * scale
+    narrowest = {kind: float(width[cells.kind == kind].min(initial=np.inf)) for kind in COMPUTE}
+    sizes = {kind: label_size(cell, row, digits, largest) for kind, cell in narrowest.items() if np.isfinite(cell)}
+    readable = {kind: size for kind, size in sizes.items() if size}
+    return min(readable.values(), default=0.0), tuple(readable)
 
 
 def border_width(narrowest: float) -> float:
@@ -121,9 +119,9 @@ def row_height(devices: int, rows: int, *, labels: bool, arrows: bool, narrow: b
 
 
 def tick_step(row: float, font: float) -> int:
-    """Every how many devices a name fits beside rows of so many points: a power of two."""
+    """Every how many devices a name stands beside rows of so many points: all where they fit, else a power of two."""
     step = 1
-    while step * row < font:
+    while row < font and step * row < 1.5 * font:
         step *= 2
     return step
 

@@ -13,8 +13,6 @@ from io import BytesIO
 from threading import Lock
 from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
-
 from ppsim import __version__
 from ppsim.errors import InputError
 from ppsim.formats import Document
@@ -23,14 +21,12 @@ from ppsim.gantt_draw import (
     Panel,
     draw_gantt,
     draw_heading,
-    draw_legend_line,
     draw_time_arrow,
     draw_time_axis,
-    legend_entries,
-    legend_lines,
     text_width,
 )
-from ppsim.gantt_layout import DOTS, MOST_VECTOR_CELLS, POINT, border_width, label_sizes, row_height
+from ppsim.gantt_layout import DOTS, MOST_VECTOR_CELLS, POINT, border_width, labelled_kinds, row_height
+from ppsim.gantt_legend import draw_legend_line, legend_entries, legend_lines
 from ppsim.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -103,9 +99,9 @@ def _draw(panels: Sequence[Panel], style: str, width: int) -> Figure:
 
     design = _design(panels, style, width)
     em = design.font * POINT
-    legend = legend_lines(legend_entries(panels), width / POINT - 4, design.font)
-    below = round((3.6 if style == "screen" else 1.8) * em)
-    line, top = round(1.7 * em), round(0.05 * DOTS)
+    legend = legend_lines(legend_entries(panels, design), width / POINT - 8, design.font)
+    below = round((3.1 if style == "screen" else 1.8) * em)
+    line, top = round(1.7 * em), round((0.01 if design.head else 0.05) * DOTS)
     rows = [min(panel.devices * design.row, 8 * DOTS) for panel in panels]
     foot = below + line * len(legend)
     height = y = top + sum(rows) + design.head * len(panels) + foot
@@ -138,7 +134,7 @@ def _design(panels: Sequence[Panel], style: str, width: int) -> Design:
     # Cells of less than three dots blend on the page; only a raster blends them in the right proportion.
     vector = count <= min(MOST_VECTOR_CELLS, rows * across / 3)
     arrows = vector and _arrows(panels)
-    labels = vector and any(label_sizes(panel.cells, scale, font / 0.62, font) for panel in panels)
+    labels = vector and any(labelled_kinds(panel.cells, scale, font / 0.62, font)[1] for panel in panels)
     row = row_height(devices, rows, labels=labels, arrows=arrows, narrow=font < 6)
     narrowest = min(float((panel.cells.right - panel.cells.left).min(initial=span)) for panel in panels)
     return Design(
@@ -165,8 +161,9 @@ def _arrows(panels: Sequence[Panel]) -> bool:
 def _metadata(document: Document, suffix: str) -> dict[str, Any]:
     """What the file says about itself; no date, so that equal inputs give equal bytes."""
     inputs, maker = json.dumps(dict(document.inputs)), f"ppsim {__version__}"
-    return {
+    by_suffix: dict[str, dict[str, Any]] = {
         ".png": {"Software": maker, "ppsim": inputs},
         ".svg": {"Creator": maker, "Date": None, "Description": inputs},
         ".pdf": {"Creator": maker, "CreationDate": None, "Subject": inputs},
-    }[suffix]
+    }
+    return {"Title": ", ".join(document.titles), **by_suffix[suffix]}
