@@ -1,0 +1,155 @@
+"""HTML: one interactive page with everything inside, numbers, ops and the drawing library.
+
+The page draws with plotly.js in the reader's browser, cells where they can be told apart and pixels beyond
+(``report_draw.js``). Ops travel as columns in the JSON block ``ppsim-data``: plain lists up to ``PLAIN`` values,
+above that gzip in base64, integers as differences between neighbours.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+from dataclasses import asdict
+from importlib.resources import files
+from string import Template
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim import curves, looks
+from ppsim.errors import InputError
+from ppsim.formats import Document
+from ppsim.metrics import measure
+from ppsim.ops import COMPUTE, NAMES
+from ppsim.timeline import Timeline
+
+SUFFIXES = (".html",)
+PLAIN = 4096
+SCRIPTS = ("report_ops.js", "report_draw.js", "report_marks.js", "report.js", "report_input.js")
+
+
+def write(document: Document, out: IO[bytes], suffix: str) -> None:
+    """Write one self-contained page for all timelines; the first one is the baseline of a comparison.
+
+    Raises:
+        InputError: timelines in different units, which cannot share a time axis.
+    """
+    here = files(__package__)
+    page = Template((here / "report.html").read_text("utf-8")).substitute(
+        title=html.escape(" · ".join(dict.fromkeys(document.titles))),
+        style=(here / "report.css").read_text("utf-8"),
+        data=_json(contents(document)).decode(),
+        plotly=_gzip((files("plotly") / "package_data" / "plotly.min.js").read_bytes()),
+        script="\n".join((here / name).read_text("utf-8") for name in SCRIPTS),
+    )
+    out.write(page.encode())
+
+
+def contents(document: Document) -> dict[str, Any]:
+    """The page's data: inputs, colours and names, and per timeline its numbers, ops and curves.
+
+    Raises:
+        InputError: timelines in different units.
+    """
+    units = list(dict.fromkeys(t.unit for t in document.timelines))
+    if len(units) > 1:
+        raise InputError(
+            f"timelines in {' and '.join(units)} cannot share one time axis", "give all of them costs in one unit"
+        )
+    baseline = document.timelines[0].makespan
+    return {
+        "schema": "ppsim.report/1",
+        "inputs": dict(document.inputs),
+        "unit": units[0],
+        "looks": _looks(),
+        "timelines": [
+            {"title": title, **_timeline(timeline), "versus_baseline": timeline.makespan / baseline - 1}
+            for title, timeline in zip(document.titles, document.timelines, strict=True)
+        ],
+    }
+
+
+def _looks() -> dict[str, Any]:
+    return {
+        "kinds": [
+            {
+                "letter": kind.name,
+                "name": NAMES[kind],
+                "legend": looks.LEGEND[kind],
+                "fill": looks.FILL[kind],
+                "text": [looks.text_colour(fill) for fill in looks.FILL[kind]],
+            }
+            for kind in COMPUTE
+        ],
+        "bubble": looks.BUBBLE,
+        "bubble_dark": looks.BUBBLE_DARK,
+        "highlight": looks.HIGHLIGHT,
+        "ramp": looks.RAMP,
+    }
+
+
+def _timeline(timeline: Timeline) -> dict[str, Any]:
+    schedule = timeline.schedule
+    return {
+        "schedule": schedule.name,
+        "devices": schedule.n_devices,
+        "stages": schedule.n_stages,
+        "chunks": schedule.n_chunks,
+        "microbatches": schedule.n_microbatches,
+        **{name: _plain(value) for name, value in asdict(measure(timeline)).items()},
+        "offsets": schedule.offsets.tolist(),
+        "ops": {
+            "kind": _column(schedule.kind),
+            "stage": _column(schedule.stage),
+            "chunk": _column(schedule.chunk),
+            "microbatch": _column(schedule.microbatch),
+            "start": _column(timeline.start),
+            "end": _column(timeline.end),
+            "pair": _column(schedule.pair),
+            "bound": _column(timeline.bound),
+            "dependency": _column(schedule.dependency),
+        },
+        "curves": [_curve(curves.activations(timeline), schedule.n_devices)],
+    }
+
+
+def _curve(curve: curves.Curve, n_devices: int) -> dict[str, Any]:
+    peak = np.zeros(n_devices)
+    filled = np.flatnonzero(np.diff(curve.offsets))
+    peak[filled] = np.maximum.reduceat(curve.value, curve.offsets[filled]) if len(filled) else 0.0
+    return {
+        "name": curve.name,
+        "unit": curve.unit,
+        "offsets": curve.offsets.tolist(),
+        "time": _column(curve.time),
+        "value": _column(curve.value),
+        "peak": peak.tolist(),
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _column(values: NDArray[Any]) -> list[Any] | dict[str, str]:
+    """Values as a list, or packed: float64 as they are, integers as int32 differences; little-endian."""
+    if len(values) <= PLAIN:
+        plain: list[Any] = values.tolist()
+        return plain
+    if values.dtype.kind == "f":
+        return {"type": "float64", "gzip": _gzip(values.astype("<f8").tobytes())}
+    return {"type": "int32", "gzip": _gzip(np.diff(values.astype("<i4"), prepend=np.int32(0)).tobytes())}
+
+
+def _gzip(data: bytes) -> str:
+    return base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
+
+
+def _json(data: dict[str, Any]) -> bytes:
+    import orjson
+
+    return orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY, default=str).replace(
+        b"<", b"\\u003c"
+    )  # no text of the user's can close the script element

@@ -1,0 +1,256 @@
+// The page: numbers and tables, the reader's view of the chart, and what the reader does.
+
+const $ = id => document.getElementById(id);
+const root = document.documentElement;
+const MOST_ROWS = 16; // devices whose table is open from the start
+const BY = { mb: 'microbatch', device: 'device', stage: 'stage' }; // what the address after # can pick out
+const view = { range: [0, 1], highlight: null, critical: false, curve: -1, op: null };
+let shown = null; // geometry and drawn panels of the last drawing
+
+/** An element with properties and children. */
+function element(name, properties = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(properties))
+    if (key in made) made[key] = value;
+    else made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+function peakOf(timeline) {
+  const peak = Math.max(...timeline.peak_activations);
+  const devices = timeline.peak_activations.flatMap((value, device) => value === peak ? [device] : []);
+  const where = devices.length === 1 ? `on device ${devices[0]}`
+    : devices.length === timeline.devices ? 'on every device' : `on device ${devices[0]} and ${devices.length - 1} more`;
+  return { peak, where };
+}
+
+const shapeOf = t => `${t.devices} devices × ${t.chunks} chunk${t.chunks > 1 ? 's' : ''} = ${t.stages} stages, `
+  + `${t.microbatches} microbatches`;
+
+function showHeader() {
+  const shapes = new Set(TIMELINES.map(shapeOf));
+  $('shape').textContent = shapes.size === 1 ? [...shapes][0] : '';
+  const { command } = REPORT.inputs;
+  if (!command) return;
+  $('command').textContent = command;
+  $('command').hidden = false;
+  $('command').onclick = () => navigator.clipboard.writeText(command).then(() => say('Command copied'));
+}
+
+function cards(timeline) {
+  const { peak, where } = peakOf(timeline);
+  const entries = [
+    ['makespan', measured(timeline.makespan, REPORT.unit), 'end of the last op'],
+    ['ideal', measured(timeline.ideal, REPORT.unit), 'work of the busiest device'],
+    ['bubble_rate', percent(timeline.bubble_rate), 'idle share of the iteration'],
+    ['bubble_over_ideal', percent(timeline.bubble_over_ideal), '(makespan − ideal) / ideal'],
+    ['bubble_rate_span', percent(timeline.bubble_rate_span), '(span − ideal) / span, longest device span'],
+    ['peak activations', number(peak), where],
+    ['P2P messages', number(timeline.messages), `for ${timeline.ops.kind.length} ops`],
+  ];
+  return element('dl', { className: 'cards' }, ...entries.map(([name, value, meaning]) => element(
+    'div', {}, element('dt', { textContent: name }), element('dd', { className: 'value', textContent: value }),
+    element('dd', { textContent: meaning }),
+  )));
+}
+
+function table(head, rows, caption) {
+  const cell = (name, content) => element(name, { textContent: content });
+  return element('div', { className: 'scroll' }, element(
+    'table', { 'aria-label': caption },
+    element('thead', {}, element('tr', {}, ...head.map(content => cell('th', content)))),
+    element('tbody', {}, ...rows.map(row => element('tr', {}, ...row.map(content => cell('td', content))))),
+  ));
+}
+
+function comparison() {
+  const head = ['', 'makespan', 'versus first', 'ideal', 'bubble_rate', 'bubble_over_ideal', 'bubble_rate_span',
+    'peak activations', 'P2P messages'];
+  const rows = TIMELINES.map((t, i) => [
+    t.title, measured(t.makespan, REPORT.unit), i ? change(t.versus_baseline) : 'baseline',
+    measured(t.ideal, REPORT.unit), percent(t.bubble_rate), percent(t.bubble_over_ideal), percent(t.bubble_rate_span),
+    `${peakOf(t).peak} ${peakOf(t).where}`, number(t.messages),
+  ]);
+  return table(head, rows, 'Comparison');
+}
+
+function perDevice(timeline) {
+  const rows = Array.from({ length: timeline.devices }, (_, device) => [
+    `device ${device}`, timeline.offsets[device + 1] - timeline.offsets[device], number(timeline.busy[device]),
+    number(timeline.idle[device]), percent(timeline.makespan ? timeline.idle[device] / timeline.makespan : 0),
+    timeline.peak_activations[device],
+  ]);
+  const head = ['', 'ops', `busy (${REPORT.unit})`, `idle (${REPORT.unit})`, 'idle share', 'peak activations'];
+  const open = TIMELINES.length === 1 && timeline.devices <= MOST_ROWS;
+  const heading = TIMELINES.length === 1 ? 'Per device' : `Per device: ${timeline.title}`;
+  return element('details', { open }, element('summary', { textContent: heading }), table(head, rows, heading));
+}
+
+function showLegend() {
+  const occurring = new Set(TIMELINES.flatMap(t => [...new Set(t.ops.colour)]));
+  const entry = (colour, label) => {
+    const swatch = element('span', { className: 'swatch' });
+    swatch.style.background = colour;
+    return element('li', {}, swatch, label);
+  };
+  const entries = LOOKS.kinds.flatMap((kind, i) =>
+    [2 * i, 2 * i + 1].some(c => occurring.has(c)) ? [entry(kind.fill[0], kind.legend)] : []);
+  const lighter = [...occurring].find(colour => colour % 2);
+  if (lighter !== undefined) {
+    const most = Math.max(...TIMELINES.map(t => t.ops.chunk.reduce((a, b) => Math.max(a, b), 0)));
+    entries.push(entry(LOOKS.kinds[lighter >> 1].fill[1], most > 1 ? 'lighter: odd chunk' : 'lighter: chunk 1'));
+  }
+  $('legend').replaceChildren(...entries, entry(root.dataset.theme === 'dark' ? LOOKS.bubble_dark : LOOKS.bubble, 'bubble'));
+}
+
+function showCurveChoice() {
+  const names = TIMELINES[0].curves.map(curve => curve.name);
+  $('curve').replaceChildren(...names.map((name, i) => new Option(name, i)), new Option('no curve', -1));
+  view.curve = TIMELINES.length === 1 ? 0 : -1;
+  $('curve').value = view.curve;
+  $('curve').onchange = () => { view.curve = +$('curve').value; draw(); };
+}
+
+function describe() {
+  return TIMELINES.map(t => `${t.title}: ${shapeOf(t)}, makespan ${measured(t.makespan, REPORT.unit)}, `
+    + `bubble rate ${percent(t.bubble_rate)}, peak ${peakOf(t).peak} activations`).join('. ');
+}
+
+const say = message => { $('status').textContent = message; };
+
+/** What the status line says about what is picked out, in the first timeline. */
+function sayPicked() {
+  const [timeline] = TIMELINES;
+  if (view.critical) {
+    const cells = criticalPath(timeline);
+    return say(`Critical path: ${cells.length} ops in a row, ${measured(timeline.makespan, REPORT.unit)}`);
+  }
+  if (!view.highlight) return say('');
+  const { by, value } = view.highlight;
+  const ops = opsWhere(timeline, chooser(timeline, view));
+  if (!ops.length) return say(`No op of ${by} ${value}`);
+  const first = ops.reduce((time, op) => Math.min(time, timeline.ops.start[op]), Infinity);
+  const last = ops.reduce((time, op) => Math.max(time, timeline.ops.end[op]), 0);
+  return say(`${by[0].toUpperCase()}${by.slice(1)} ${value}: ${ops.length} ops, the first starts at ${number(first)}, `
+    + `the last ends at ${measured(last, REPORT.unit)}`);
+}
+
+function themeNow() {
+  const style = getComputedStyle(root);
+  const value = name => style.getPropertyValue(name).trim();
+  return {
+    dark: root.dataset.theme === 'dark', page: value('--page'), ink: value('--ink'), muted: value('--muted'),
+    line: value('--line'),
+  };
+}
+
+/** Draw the view at once. */
+function draw(width = $('chart').clientWidth) {
+  const theme = themeNow();
+  const geometry = geometryOf(view, width);
+  const { traces, layout, drawn, colours } = figure(view, geometry, theme);
+  const config = { displayModeBar: false, doubleClick: false, showTips: false };
+  $('chart').style.height = `${geometry.height}px`;
+  const drawing = Plotly.react($('plot'), traces, layout, config);
+  $('marks').innerHTML = `<g font-family='${FONT}'>${marks(view, geometry, drawn, colours, theme)}</g>`;
+  shown = geometry;
+  return drawing;
+}
+
+let waiting = false;
+
+/** Draw with the next frame, once for all that happened until then. */
+function drawSoon() {
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => { waiting = false; draw(); });
+}
+
+function show(from, to) {
+  const width = clamp(to - from, SPAN * 1e-6, SPAN * 1.005);
+  const start = clamp(from, -0.01 * SPAN, 1.01 * SPAN - width);
+  view.range = width >= SPAN ? [0, SPAN * 1.005] : [start, start + width];
+  hideTip();
+  drawSoon();
+}
+
+const fit = () => show(0, SPAN * 1.005);
+
+function zoom(factor, around = (view.range[0] + view.range[1]) / 2) {
+  show(around - (around - view.range[0]) * factor, around + (view.range[1] - around) * factor);
+}
+
+function pan(share) {
+  const step = share * (view.range[1] - view.range[0]);
+  show(view.range[0] + step, view.range[1] + step);
+}
+
+/** Pick out a microbatch, device or stage, the critical path, or nothing; the address remembers the first three. */
+function pick(highlight, critical = false) {
+  Object.assign(view, { highlight, critical, op: null });
+  $('critical').setAttribute('aria-pressed', critical);
+  const key = highlight && Object.keys(BY).find(name => BY[name] === highlight.by);
+  try {
+    history.replaceState(null, '', key ? `#${key}=${highlight.value}` : location.pathname + location.search);
+  } catch {
+    // a sandboxed frame has no history to write to
+  }
+  sayPicked();
+  hideTip();
+  drawSoon();
+}
+
+function pickFromAddress() {
+  const found = /^#(mb|device|stage)=(\d+)$/.exec(location.hash);
+  if (found) pick({ by: BY[found[1]], value: +found[2] });
+}
+
+function step(by) {
+  const at = view.highlight?.by === 'microbatch' ? view.highlight.value + by : by > 0 ? 0 : Infinity;
+  pick({ by: 'microbatch', value: clamp(at, 0, Math.max(...TIMELINES.map(t => t.microbatches)) - 1) });
+}
+
+/** Go to an op: bring it into sight, outline it and tell about it. */
+function visit(panel, op) {
+  const { left, right, device } = TIMELINES[panel].ops;
+  view.op = { panel, op };
+  const [from, to] = view.range;
+  const wide = Math.min(to - from, (right[op] - left[op]) * 60 || to - from);
+  if (left[op] < from || right[op] > to || wide < to - from) show((left[op] + right[op] - wide) / 2, (left[op] + right[op] + wide) / 2);
+  draw();
+  const { top, row } = shown.panels[panel];
+  const box = $('chart').getBoundingClientRect();
+  const x = box.left + shown.left + xOf(shown, (left[op] + right[op]) / 2);
+  tellOp(TIMELINES[panel], op, x, box.top + top + (device[op] + 1) * row);
+  say($('tip').textContent.replaceAll('\n', ', '));
+}
+
+/** Go to the next or previous op on the device of the last one visited. */
+function walk(by) {
+  const { panel, op } = view.op ?? { panel: 0, op: view.highlight
+    ? opsWhere(TIMELINES[0], chooser(TIMELINES[0], view))[0] - by : -by };
+  const { offsets, ops } = TIMELINES[panel];
+  const device = ops.device[Math.max(0, op)];
+  visit(panel, clamp(op + by, offsets[device], offsets[device + 1] - 1));
+}
+
+/** Find what the reader typed: a microbatch, an op such as 2F5 or F5@2, a device or a stage. */
+function find(query) {
+  const words = query.trim();
+  if (!words) return pick(null);
+  let found = /^(?:mb|microbatch)?\s*(\d+)$/i.exec(words);
+  if (found) return pick({ by: 'microbatch', value: +found[1] });
+  found = /^(dev|device|stage)\s*(\d+)$/i.exec(words);
+  if (found) return pick({ by: found[1].toLowerCase() === 'stage' ? 'stage' : 'device', value: +found[2] });
+  found = /^(\d+)([FBIW])(\d+)$/i.exec(words);
+  const at = /^([FBIW])(\d+)@(\d+)$/i.exec(words);
+  if (at) found = [null, at[3], at[1], at[2]];
+  if (!found) return say(`Cannot read '${words}'; try 5, 2F5, device 3 or stage 1`);
+  const label = `${+found[1]}${found[2].toUpperCase()}${+found[3]}`;
+  const panel = TIMELINES.findIndex(t => opsWhere(t, op => labelOf(t, op) === label).length);
+  if (panel < 0) return say(`No op ${label}`);
+  const [op] = opsWhere(TIMELINES[panel], other => labelOf(TIMELINES[panel], other) === label);
+  pick({ by: 'microbatch', value: +found[3] });
+  return visit(panel, op);
+}

@@ -1,0 +1,201 @@
+// What the reader does: pointer, keyboard, buttons, printing and saving; and the start of the page.
+
+/** The panel, device and time under a pointer, and whether it is over the curve; null elsewhere. */
+function place(event) {
+  if (!shown) return null;
+  const box = $('chart').getBoundingClientRect();
+  const [x, y] = [event.clientX - box.left - shown.left, event.clientY - box.top];
+  if (x < 0 || x > shown.plotWidth) return null;
+  const time = shown.from + x / shown.scale;
+  for (const [index, panel] of shown.panels.entries()) {
+    if (y >= panel.top && y < panel.top + panel.height)
+      return { index, panel, time, device: Math.floor((y - panel.top) / panel.row), curve: false };
+    if (panel.curve && y >= panel.curveTop && y < panel.curveTop + panel.curveHeight)
+      return { index, panel, time, device: Math.floor((y - panel.curveTop) / panel.curveHeight * panel.timeline.devices), curve: true };
+  }
+  return null;
+}
+
+function tip(x, y, ...content) {
+  $('tip').replaceChildren(...content);
+  $('tip').hidden = false;
+  const { width, height } = $('tip').getBoundingClientRect();
+  $('tip').style.left = `${clamp(x + 14, 4, Math.max(4, innerWidth - width - 4))}px`;
+  $('tip').style.top = `${y + 14 + height > innerHeight ? Math.max(4, y - height - 10) : y + 14}px`;
+}
+
+const hideTip = () => { $('tip').hidden = true; };
+const interval = (from, to) => `${number(from)} → ${number(to)} (${measured(to - from, REPORT.unit)})`;
+
+function tellOp(timeline, op, x, y) {
+  const { ops } = timeline;
+  const cell = cellOf(timeline, op);
+  const lines = membersOf(timeline, cell).flatMap(member => [
+    element('b', { textContent: labelOf(timeline, member) }),
+    `  ${LOOKS.kinds[ops.kind[member]].name} · stage ${ops.stage[member]} · chunk ${ops.chunk[member]} · microbatch ${ops.microbatch[member]}\n`,
+  ]);
+  const critical = view.critical && criticalPath(timeline).includes(cell) ? '\non the critical path' : '';
+  const pair = ops.pair[cell] >= 0 ? 'a pair, run as one · ' : '';
+  const why = reason(timeline, op);
+  tip(x, y, ...lines, `${pair}device ${ops.device[op]} · ${interval(ops.start[op], ops.end[op])}\n${why}${critical}`);
+}
+
+function tellIdle(timeline, device, time, x, y) {
+  const [first, stop] = [timeline.offsets[device], timeline.offsets[device + 1]];
+  const next = firstAfter(timeline, device, time);
+  const from = next > first ? timeline.ops.end[next - 1] : 0;
+  const to = next < stop ? timeline.ops.start[next] : timeline.makespan;
+  const why = next < stop ? `until ${nameOf(timeline, cellOf(timeline, next))}: ${reason(timeline, next)}` : 'nothing left to do';
+  tip(x, y, element('b', { textContent: 'idle' }), `  device ${device} · ${interval(from, to)}\n${why}`);
+}
+
+function tellCurve({ panel, device, time }, x, y) {
+  const { curve, timeline } = panel;
+  const devices = timeline.devices > LINES ? [device] : [...Array(timeline.devices).keys()];
+  const values = devices.map(d => `device ${d}: ${measured(heldAt(curve, d, time), curve.unit)}`);
+  tip(x, y, element('b', { textContent: curve.name }), ` at ${measured(time, REPORT.unit)}\n${values.join('\n')}`);
+}
+
+function hover(event) {
+  const at = event.buttons ? null : place(event);
+  if (!at || at.time < 0 || at.time > at.panel.timeline.makespan) return hideTip();
+  if (at.curve) return tellCurve(at, event.clientX, event.clientY);
+  const op = opAt(at.panel.timeline, at.device, at.time);
+  if (op >= 0) return tellOp(at.panel.timeline, op, event.clientX, event.clientY);
+  return tellIdle(at.panel.timeline, at.device, at.time, event.clientX, event.clientY);
+}
+
+/** A press and release in one place is a click: Plotly covers the page while a drag may come. */
+function clicks() {
+  let pressed = null;
+  $('chart').addEventListener('pointerdown', event => { pressed = event.button === 0 ? event : null; }, true);
+  addEventListener('pointerup', event => {
+    const from = pressed;
+    pressed = null;
+    if (!from || Math.hypot(event.clientX - from.clientX, event.clientY - from.clientY) > 4) return;
+    const at = place(event);
+    if (!at || at.curve) return;
+    const op = opAt(at.panel.timeline, at.device, at.time);
+    if (op < 0) return pick(null);
+    const value = at.panel.timeline.ops.microbatch[op];
+    const same = view.highlight?.by === 'microbatch' && view.highlight.value === value;
+    return pick(same ? null : { by: 'microbatch', value });
+  }, true);
+}
+
+function dragging() {
+  $('plot').on('plotly_relayouting', change => {
+    hideTip();
+    const from = change['xaxis.range[0]'];
+    if (from === undefined) return;
+    for (const group of document.querySelectorAll('#marks .moving'))
+      group.setAttribute('transform', `translate(${(shown.from - from) * shown.scale} 0)`);
+  });
+  $('plot').on('plotly_relayout', change => {
+    const [from, to] = [change['xaxis.range[0]'], change['xaxis.range[1]']];
+    if (from !== undefined && from !== view.range[0]) show(+from, +to);
+  });
+}
+
+function wheel(event) {
+  if (!event.ctrlKey && !event.metaKey) return;
+  event.preventDefault();
+  const x = event.clientX - $('chart').getBoundingClientRect().left - shown.left;
+  zoom(Math.exp(clamp(event.deltaY, -200, 200) / 300), shown.from + clamp(x, 0, shown.plotWidth) / shown.scale);
+}
+
+const KEYS = {
+  w: () => zoom(0.6), s: () => zoom(1 / 0.6), a: () => pan(-0.25), d: () => pan(0.25), f: fit,
+  arrowleft: () => step(-1), arrowright: () => step(1), ',': () => walk(-1), '.': () => walk(1),
+  c: () => pick(null, !view.critical), t: () => setTheme(root.dataset.theme === 'dark' ? 'light' : 'dark', true),
+  '/': () => $('find').focus(), '?': () => $('help').showModal(),
+  escape: () => { $('find').value = ''; pick(null); },
+};
+
+function key(event) {
+  const typing = event.target.closest?.('input, select, textarea, dialog');
+  if (typing && event.key === 'Escape') event.target.blur();
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  const action = KEYS[event.key.toLowerCase()];
+  if (!action) return;
+  event.preventDefault();
+  action();
+}
+
+let chosenTheme = false;
+
+function setTheme(theme, chosen = false) {
+  chosenTheme ||= chosen;
+  root.dataset.theme = theme;
+  showLegend();
+  if (shown) draw();
+}
+
+function followTheme() {
+  const dark = matchMedia('(prefers-color-scheme: dark)');
+  const follow = () => { if (!chosenTheme) setTheme(dark.matches ? 'dark' : 'light'); };
+  dark.addEventListener('change', follow);
+  follow();
+}
+
+/** Print light, at the width of the paper; afterwards as before. */
+function printing() {
+  let before = null;
+  addEventListener('beforeprint', () => {
+    before = root.dataset.theme;
+    root.dataset.theme = 'light';
+    showLegend();
+    draw(1010);
+  });
+  addEventListener('afterprint', () => setTheme(before));
+}
+
+/** Save what is shown: Plotly's SVG with the marks added. */
+async function save() {
+  const source = await Plotly.toImage($('plot'), { format: 'svg', width: shown.width, height: shown.height });
+  const drawing = decodeURIComponent(source.slice(source.indexOf(',') + 1));
+  const whole = drawing.replace(/<\/svg>\s*$/, () => `${$('marks').innerHTML}</svg>`);
+  const link = element('a', { download: `${TIMELINES.map(t => t.schedule).join('-')}.svg` });
+  link.href = URL.createObjectURL(new Blob([whole], { type: 'image/svg+xml' }));
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+function listen() {
+  $('chart').addEventListener('pointermove', hover);
+  $('chart').addEventListener('pointerleave', hideTip);
+  $('chart').addEventListener('dblclick', fit);
+  $('chart').addEventListener('wheel', wheel, { passive: false });
+  clicks();
+  dragging();
+  addEventListener('keydown', key);
+  addEventListener('hashchange', pickFromAddress);
+  addEventListener('resize', drawSoon);
+  printing();
+  $('critical').onclick = KEYS.c;
+  $('fit').onclick = fit;
+  $('theme').onclick = KEYS.t;
+  $('keys').onclick = KEYS['?'];
+  $('export').onclick = save;
+  $('find').onchange = () => find($('find').value);
+}
+
+async function start() {
+  await Promise.all(TIMELINES.map(unpack));
+  showHeader();
+  $('numbers').append(TIMELINES.length === 1 ? cards(TIMELINES[0]) : comparison());
+  $('tables').append(...TIMELINES.map(perDevice));
+  showCurveChoice();
+  $('chart').setAttribute('aria-label', describe());
+  followTheme();
+  const library = document.createElement('script');
+  library.textContent = new TextDecoder().decode(await inflate($('plotly').textContent));
+  document.head.append(library);
+  view.range = [0, SPAN * 1.005];
+  await draw();
+  listen();
+  pickFromAddress();
+  root.dataset.state = 'drawn';
+}
+
+start().catch(fault);

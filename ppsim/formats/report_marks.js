@@ -1,0 +1,135 @@
+// What lies above Plotly's drawing, as SVG text of its own: numbers in cells, outlines, links, titles and notes.
+// Plotly would take a millisecond per text; this takes microseconds. The SVG export carries it along.
+
+/** The SVG content for a drawn view. What moves when the reader drags sits in groups of class "moving". */
+function marks(view, geometry, drawn, colours, theme) {
+  const high = LOOKS.highlight[+theme.dark];
+  return drawn.map(({ panel, sight, choose }, index) => {
+    const inside = [];
+    if (sight.vector) inside.push(labels(panel, geometry, sight, choose));
+    if (sight.vector && choose) inside.push(outlines(panel, geometry, view, choose, high));
+    if (view.op && view.op.panel === index) inside.push(outline(panel, geometry, view.op.op, theme.ink, 2.5));
+    inside.push(endLine(panel, geometry, theme, index));
+    const { left, plotWidth } = geometry;
+    return `<svg x="${left}" y="${panel.top - 2}" width="${plotWidth + 2}" height="${panel.height + 4}" overflow="hidden">`
+      + `<g class="moving"><g transform="translate(0 2)">${inside.join('')}</g></g></svg>`
+      + (geometry.several ? title(panel, geometry, theme) : '') + notes(panel, geometry, theme)
+      + (panel.curve ? curveNotes(panel, geometry, theme) : '');
+  }).join('');
+}
+
+const text = (x, y, size, colour, content, more = '') =>
+  `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" font-size="${size}" fill="${colour}" ${more}>${content}</text>`;
+
+/** Microbatch numbers, for all cells of one colour or for none: all fit, or the eye would misread the gaps. */
+function labels(panel, geometry, { spans }, choose) {
+  const { timeline, row } = panel;
+  const { ops } = timeline;
+  const digits = String(timeline.microbatches - 1).length;
+  const groups = new Map();
+  spans.forEach(([first, last], device) => {
+    for (let op = first; op < last; op++) {
+      const group = groups.get(ops.colour[op]) ?? { width: Infinity, ops: [] };
+      groups.set(ops.colour[op], group);
+      if (ops.right[op] > ops.left[op]) group.width = Math.min(group.width, ops.right[op] - ops.left[op]);
+      if (!choose || choose(op)) group.ops.push([op, device]);
+    }
+  });
+  return [...groups].map(([colour, group]) => {
+    const size = Math.min(13, 0.5 * row, (group.width * geometry.scale - 4) / (0.62 * digits));
+    if (size < 7.5) return '';
+    const fill = LOOKS.kinds[colour >> 1].text[colour & 1];
+    const texts = group.ops.map(([op, device]) => {
+      const x = xOf(geometry, (ops.left[op] + ops.right[op]) / 2);
+      const y = (device + 0.5) * row + 0.36 * size;
+      return `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}">${ops.microbatch[op]}</text>`;
+    });
+    return `<g font-size="${size.toFixed(1)}" fill="${fill}" text-anchor="middle">${texts.join('')}</g>`;
+  }).join('');
+}
+
+/** The outline of an op as a path; at least three pixels wide, so that it is seen from afar. */
+function box(panel, geometry, op) {
+  const { ops } = panel.timeline;
+  const x = xOf(geometry, ops.left[op]);
+  const width = Math.max(3, xOf(geometry, ops.right[op]) - x);
+  const y = (ops.device[op] + inset(panel.row)) * panel.row;
+  return `M${x.toFixed(1)} ${y.toFixed(1)}h${width.toFixed(1)}v${(panel.row * (1 - 2 * inset(panel.row))).toFixed(1)}h${-width.toFixed(1)}z`;
+}
+
+const outline = (panel, geometry, op, colour, width) =>
+  `<path d="${box(panel, geometry, op)}" fill="none" stroke="${colour}" stroke-width="${width}"/>`;
+
+/** Outlines of the chosen ops, and a link into each from the op it waited for or took its input from. */
+function outlines(panel, geometry, view, choose, colour) {
+  const { timeline, row } = panel;
+  const { ops } = timeline;
+  if (view.highlight && view.highlight.by !== 'microbatch') return '';
+  const chosen = opsWhere(timeline, choose);
+  const source = view.critical ? ops.bound : ops.dependency;
+  const parts = chosen.map(op => {
+    const from = source[op];
+    if (from < 0 || ops.device[from] === ops.device[op]) return box(panel, geometry, op);
+    const down = Math.sign(ops.device[op] - ops.device[from]) * (0.5 - inset(row));
+    const [x0, x1] = [xOf(geometry, ops.end[from]), xOf(geometry, ops.start[op])];
+    const [y0, y1] = [(ops.device[from] + 0.5 + down) * row, (ops.device[op] + 0.5 - down) * row];
+    return `${box(panel, geometry, op)}M${x0.toFixed(1)} ${y0.toFixed(1)}L${x1.toFixed(1)} ${y1.toFixed(1)}`;
+  });
+  const width = chosen.length > 300 ? 0.75 : 2;
+  return `<path d="${parts.join('')}" fill="none" stroke="${colour}" stroke-width="${width}"/>`;
+}
+
+/** Where a timeline ends, and by how much sooner or later than the baseline. */
+function endLine(panel, geometry, theme, index) {
+  const x = xOf(geometry, panel.timeline.makespan);
+  const line = `<path d="M${x.toFixed(1)} 0v${panel.height}" stroke="${theme.muted}" stroke-dasharray="2 3"/>`;
+  if (!index || x > geometry.plotWidth - 56) return line;
+  return line + text(x + 8, panel.height / 2 + 5, 13, theme.ink, change(panel.timeline.versus_baseline));
+}
+
+function title({ timeline, top }, geometry, theme) {
+  const parts = [
+    `<tspan font-weight="600" fill="${theme.ink}">${escapeText(timeline.title)}</tspan>`,
+    measured(timeline.makespan, REPORT.unit),
+  ];
+  if (timeline !== TIMELINES[0]) parts.push(change(timeline.versus_baseline));
+  if (!geometry.narrow) parts.push(`bubble_rate ${percent(timeline.bubble_rate)}`);
+  parts.push(`peak ${Math.max(...timeline.peak_activations)}`);
+  return text(geometry.left, top - 7, 12.5, theme.muted, parts.join(' · '));
+}
+
+/** Right of every row: idle share and peak activations. */
+function notes({ timeline, top, row }, geometry, theme) {
+  const x = geometry.left + geometry.plotWidth + 10;
+  const size = clamp(row, 9, 11);
+  return everyDevice(timeline.devices, textStep(row)).map(device => {
+    const idle = percent(timeline.makespan ? timeline.idle[device] / timeline.makespan : 0, 0);
+    const note = geometry.narrow ? idle : `${idle} idle · ${timeline.peak_activations[device]} act`;
+    return text(x, top + (device + 0.5) * row + 0.36 * size, size, theme.muted, note);
+  }).join('');
+}
+
+/** Beside a curve: what it is, and each line's device and peak, or the strip's scale. */
+function curveNotes({ timeline, curve, curveTop, curveHeight }, geometry, theme) {
+  const x = geometry.left + geometry.plotWidth + 10;
+  const name = curve.unit ? `${curve.name}, ${curve.unit}` : curve.name;
+  const heading = geometry.narrow
+    ? text(geometry.left, curveTop - 4, 11, theme.muted, escapeText(name))
+    : text(-(curveTop + curveHeight / 2), 14, 11, theme.muted, escapeText(name), 'text-anchor="middle" transform="rotate(-90)"');
+  if (timeline.devices > LINES) return heading + scaleNotes(curve, curveTop, x, theme);
+  const step = Math.min(15, curveHeight / timeline.devices);
+  return heading + curve.peak.map((peak, device) => {
+    const y = curveTop + (device + 0.5) * step;
+    const colour = ramp(theme.dark, device / Math.max(1, timeline.devices - 1));
+    const line = `<path d="M${x} ${y.toFixed(1)}h12" stroke="${colour}" stroke-width="2.5"/>`;
+    return line + text(x + 17, y + 4, 11, theme.muted, geometry.narrow ? number(peak) : `device ${device}: peak ${number(peak)}`);
+  }).join('');
+}
+
+function scaleNotes(curve, top, x, theme) {
+  const strong = LOOKS.ramp[+theme.dark][0];
+  const steps = Array.from({ length: 12 }, (_, i) =>
+    `<rect x="${x}" y="${top + 12 + 5 * i}" width="11" height="5.4" fill="${blend(strong, theme.page, 1 - i / 11)}"/>`);
+  return steps.join('') + text(x + 16, top + 20, 11, theme.muted, number(Math.max(...curve.peak)))
+    + text(x + 16, top + 74, 11, theme.muted, '0');
+}

@@ -1,0 +1,157 @@
+// The page's data: columns unpacked, and what can be asked of them. A "cell" is what a device runs as one: an op,
+// or the two ops of a pair; it is named by its first op.
+
+const REPORT = JSON.parse(document.getElementById('ppsim-data').textContent);
+const { looks: LOOKS, timelines: TIMELINES } = REPORT;
+const SPAN = Math.max(...TIMELINES.map(timeline => timeline.makespan)) || 1;
+const EPSILON = 1e-9;
+
+async function inflate(base64) {
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+  return new Response(stream).arrayBuffer();
+}
+
+async function column(packed) {
+  if (Array.isArray(packed)) return Float64Array.from(packed);
+  const buffer = await inflate(packed.gzip);
+  if (packed.type === 'float64') return new Float64Array(buffer);
+  const values = new Int32Array(buffer); // differences between neighbours
+  for (let i = 1; i < values.length; i++) values[i] += values[i - 1];
+  return values;
+}
+
+async function columns(table) {
+  const names = Object.keys(table);
+  const values = await Promise.all(names.map(name => column(table[name])));
+  return Object.fromEntries(names.map((name, i) => [name, values[i]]));
+}
+
+/** Unpack a timeline in place and add what drawing needs: device, colour index and drawn edges of every op. */
+async function unpack(timeline) {
+  const ops = timeline.ops = await columns(timeline.ops);
+  for (const curve of timeline.curves) Object.assign(curve, await columns({ time: curve.time, value: curve.value }));
+  const size = ops.kind.length;
+  ops.device = new Int32Array(size);
+  ops.colour = new Uint8Array(size);
+  ops.left = Float64Array.from(ops.start);
+  ops.right = Float64Array.from(ops.end);
+  for (let device = 0; device < timeline.devices; device++)
+    ops.device.fill(device, timeline.offsets[device], timeline.offsets[device + 1]);
+  for (let op = 0; op < size; op++) {
+    ops.colour[op] = 2 * ops.kind[op] + ops.chunk[op] % 2;
+    if (ops.pair[op] < 0) continue;
+    const middle = (ops.start[op] + ops.end[op]) / 2; // a pair is one cell in two colours
+    if (ops.pair[op] > op) ops.right[op] = middle;
+    else ops.left[op] = middle;
+  }
+}
+
+/** The first op of a device, from `low` on, that ends after `time`; the device's end where none does. */
+function firstAfter(timeline, device, time, low = timeline.offsets[device]) {
+  let high = timeline.offsets[device + 1];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (timeline.ops.right[middle] > time) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+/** The op that a device runs at a time, or -1. */
+function opAt(timeline, device, time) {
+  const op = firstAfter(timeline, device, time);
+  return op < timeline.offsets[device + 1] && timeline.ops.left[op] <= time ? op : -1;
+}
+
+const cellOf = (timeline, op) => timeline.ops.pair[op] >= 0 ? Math.min(op, timeline.ops.pair[op]) : op;
+const membersOf = (timeline, cell) => timeline.ops.pair[cell] >= 0 ? [cell, cell + 1] : [cell];
+const labelOf = (timeline, op) =>
+  `${timeline.ops.stage[op]}${LOOKS.kinds[timeline.ops.kind[op]].letter}${timeline.ops.microbatch[op]}`;
+const nameOf = (timeline, cell) => membersOf(timeline, cell).map(op => labelOf(timeline, op)).join(' with ');
+
+/** The op before a cell on its device, or -1. */
+function before(timeline, cell) {
+  return cell > timeline.offsets[timeline.ops.device[cell]] ? cell - 1 : -1;
+}
+
+/** How long the device stood idle before a cell. */
+function idleBefore(timeline, cell) {
+  const previous = before(timeline, cell);
+  return timeline.ops.start[cell] - (previous < 0 ? 0 : timeline.ops.end[previous]);
+}
+
+/** Why a cell started when it did, as one sentence. */
+function reason(timeline, op) {
+  const { ops } = timeline;
+  const cell = cellOf(timeline, op);
+  const bound = ops.bound[cell];
+  const where = other => `${nameOf(timeline, cellOf(timeline, other))} on device ${ops.device[other]}`;
+  if (bound < 0) return 'nothing to wait for';
+  if (ops.device[bound] !== ops.device[cell]) {
+    const travel = ops.start[cell] - ops.end[bound];
+    const message = travel > EPSILON ? `, whose message took ${number(travel)}` : '';
+    return `device idle ${number(idleBefore(timeline, cell))} before it, waiting for ${where(bound)}${message}`;
+  }
+  const busy = `device busy until then with ${nameOf(timeline, cellOf(timeline, bound))}`;
+  const inputs = membersOf(timeline, cell).map(member => ops.dependency[member]).filter(input => input >= 0);
+  const last = inputs.reduce((a, b) => ops.end[b] > ops.end[a] ? b : a, inputs[0] ?? -1);
+  if (last < 0) return `${busy}; no input to wait for`;
+  if (cellOf(timeline, last) === cellOf(timeline, bound)) return `its input comes from the op right before it`;
+  const early = ops.start[cell] - ops.end[last];
+  return `${busy}; its input, ${where(last)}, ended ${early > EPSILON ? `${number(early)} earlier` : 'just then'}`;
+}
+
+/** The cells of the critical path, from the first to the one that ends last. */
+function criticalPath(timeline) {
+  if (timeline.path) return timeline.path;
+  const { end, bound } = timeline.ops;
+  let op = 0;
+  for (let i = 1; i < end.length; i++) if (end[i] > end[op]) op = i;
+  const cells = [];
+  for (; op >= 0; op = bound[op]) cells.push(cellOf(timeline, op));
+  return timeline.path = cells.reverse();
+}
+
+/** A test of ops for what the reader picked out, or null where nothing is. */
+function chooser(timeline, view) {
+  if (view.critical) {
+    const on = new Uint8Array(timeline.ops.kind.length);
+    for (const cell of criticalPath(timeline)) for (const op of membersOf(timeline, cell)) on[op] = 1;
+    return op => on[op] === 1;
+  }
+  if (!view.highlight) return null;
+  const values = timeline.ops[view.highlight.by];
+  return op => values[op] === view.highlight.value;
+}
+
+/** All ops that pass a test. */
+function opsWhere(timeline, test) {
+  const found = [];
+  for (let op = 0; op < timeline.ops.kind.length; op++) if (test(op)) found.push(op);
+  return found;
+}
+
+/** What a step curve holds on a device at a time. */
+function heldAt(curve, device, time) {
+  let low = curve.offsets[device];
+  let high = curve.offsets[device + 1];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (curve.time[middle] > time) high = middle;
+    else low = middle + 1;
+  }
+  return low > curve.offsets[device] ? curve.value[low - 1] : 0;
+}
+
+/** A number with four significant digits, or all digits before the point. */
+function number(value) {
+  const digits = value ? 3 - Math.floor(Math.log10(Math.abs(value))) : 0;
+  return String(+value.toFixed(Math.min(12, Math.max(0, digits)))).replace('-', '−');
+}
+
+const percent = (share, digits = 1) => `${(100 * share).toFixed(digits).replace('-', '−')} %`;
+const change = share => (share > 0 ? '+' : '') + percent(share, Math.abs(share) < 0.1 ? 1 : 0);
+const measured = (value, unit) => unit ? `${number(value)} ${unit}` : number(value);
