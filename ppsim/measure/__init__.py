@@ -1,0 +1,42 @@
+"""Measuring what a pipeline costs on this machine, with torch; torch is imported when something is measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ppsim.errors import InputError, MissingDependency
+
+
+def torch_module() -> Any:
+    """The torch package.
+
+    Raises:
+        MissingDependency: it is not installed, or cannot be loaded.
+    """
+    try:
+        import torch
+        import torch.distributed
+    except (ImportError, OSError) as error:
+        raise MissingDependency(
+            f"measuring needs torch, which cannot be imported: {error}", "pip install 'ppsim[torch]'"
+        ) from error
+    if not torch.distributed.is_available():
+        raise MissingDependency("this torch is built without torch.distributed", "pip install 'ppsim[torch]'")
+    return torch
+
+
+def device_for(name: str) -> str:
+    """``cpu`` or ``cuda``: the device asked for, or for ``auto`` the best there is.
+
+    Raises:
+        MissingDependency: ``cuda`` was asked for and no GPU can be used.
+        InputError: any other name.
+    """
+    if name not in ("auto", "cpu", "cuda"):
+        raise InputError(f"unknown device '{name}'", "auto, cpu or cuda")
+    torch = torch_module()
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        why = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no GPU"
+        raise MissingDependency(f"no CUDA device: {why}", "--device cpu, or run where nvidia-smi shows a GPU")
+    return "cuda" if name == "cuda" or (name == "auto" and there) else "cpu"

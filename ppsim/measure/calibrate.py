@@ -1,0 +1,110 @@
+"""The whole calibration: op times, then messages, then where it was done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ppsim.errors import InputError
+from ppsim.measure import device_for, machine, ops, p2p, torch_module
+from ppsim.profile import ITEM_BYTES, Model, Profile
+
+Report = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure and how often.
+
+    Attributes:
+        model: the stage's shape.
+        device: auto, cpu or cuda.
+        repeats: measured repetitions of every op; small messages are repeated as often again.
+        warm_up: repetitions before those, thrown away.
+        max_bytes: largest message.
+        command: the command line, for the record.
+        note: what a reader must know about the machine.
+    """
+
+    model: Model
+    device: str = "auto"
+    repeats: int = 15
+    warm_up: int = 3
+    max_bytes: int = 16 << 20
+    command: str = ""
+    note: str = ""
+
+
+def check(plan: Plan) -> None:
+    """Refuse, before anything is measured, what cannot be.
+
+    Raises:
+        InputError: heads do not divide hidden, a count is out of range, or memory will not suffice.
+    """
+    model = plan.model
+    if model.hidden % model.heads:
+        divisors = [n for n in range(1, model.hidden + 1) if model.hidden % n == 0]
+        heads = min(divisors, key=lambda n: abs(n - model.heads))
+        down = model.hidden // model.heads * model.heads
+        hidden = down if down and model.hidden - down <= model.heads / 2 else down + model.heads
+        raise InputError(
+            f"--heads {model.heads} does not divide --hidden {model.hidden}", f"--heads {heads}, or --hidden {hidden}"
+        )
+    if plan.repeats < 1 or plan.warm_up < 0:
+        raise InputError(f"--repeats {plan.repeats} with --warm-up {plan.warm_up} measures nothing", "--repeats 15")
+    need, there = _bytes_needed(plan), machine.available_bytes()
+    if there is not None and need > there and device_for(plan.device) == "cpu":
+        raise InputError(
+            f"this stage needs about {need / 2**30:.1f} GiB, and {there / 2**30:.1f} GiB are free",
+            "a smaller --hidden, --seq, --mbs, --layers or --vocab",
+        )
+
+
+def calibrate(plan: Plan, report: Report = lambda done, what: None) -> Profile:
+    """Measure everything the plan names; ``report`` is called with the share done and what is going on.
+
+    Raises:
+        InputError: the plan cannot be measured; MissingDependency: no torch or no GPU; PpsimError: a process of
+            the message measurement died or hung.
+    """
+    torch_module()
+    check(plan)
+    device = device_for(plan.device)
+    found = machine.provenance(device, plan.command, plan.note)
+    sizes = sorted({*p2p.sizes_up_to(plan.max_bytes), min(plan.model.message_bytes, plan.max_bytes)})
+    ticks = _Ticks(ops.rounds(plan.model, plan.repeats, plan.warm_up), len(sizes), report)
+    times = ops.measure_ops(plan.model, device, repeats=plan.repeats, warm_up=plan.warm_up, tick=ticks.op)
+    ticks.report(ticks.share_of_ops, "starting two processes")
+    rows, lines = p2p.measure_messages(sizes, repeats=3 * plan.repeats, warm_up=plan.warm_up, tick=ticks.message)
+    return Profile(found, plan.model, tuple(times), tuple(rows), tuple(lines))
+
+
+class _Ticks:
+    """Counts steps into a share of the whole."""
+
+    share_of_ops = 0.6
+
+    def __init__(self, op_steps: int, message_steps: int, report: Report) -> None:
+        self.report = report
+        self._steps = {"op": op_steps, "message": message_steps}
+        self._done = {"op": 0, "message": 0}
+
+    def op(self, what: str) -> None:
+        self.report(self.share_of_ops * self._next("op"), what)
+
+    def message(self, what: str) -> None:
+        self.report(self.share_of_ops + (1 - self.share_of_ops) * self._next("message"), what)
+
+    def _next(self, key: str) -> float:
+        self._done[key] += 1
+        return self._done[key] / self._steps[key]
+
+
+def _bytes_needed(plan: Plan) -> int:
+    """Parameters and gradients of everything measured, and the largest activations, roughly."""
+    model, item = plan.model, ITEM_BYTES[plan.model.dtype]
+    held = sum(ops.layer_counts(model.layers))
+    tokens = model.microbatch_size * model.sequence
+    parameters = held * 12 * model.hidden**2 + 2 * model.vocab * model.hidden
+    activations = 2 * model.layers * tokens * 34 * model.hidden + 3 * tokens * model.vocab
+    return item * (2 * parameters + activations) + 6 * plan.max_bytes

@@ -1,0 +1,74 @@
+"""Timing one call: on a CPU by the wall, on a GPU by its own events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import numpy as np
+
+FLUSH_BYTES = {"cpu": 32 << 20, "cuda": 256 << 20}
+LEAD_CYCLES = 400_000  # about 0.2 ms of GPU clock
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One call's time.
+
+    Attributes:
+        ms: time on the device.
+        host_ms: time until the call returned, on a GPU; 0 on a CPU, where both are one.
+        result: what the call returned.
+    """
+
+    ms: float
+    host_ms: float
+    result: Any
+
+
+def stopwatch(device: str) -> Callable[[Callable[[], Any], bool], Timed]:
+    """A function that runs a call once and times it: ``watch(call, cold)``, cold: caches emptied before."""
+    import torch
+
+    flush = torch.empty(FLUSH_BYTES[device], dtype=torch.uint8, device=device)
+
+    def on_cpu(call: Callable[[], Any], cold: bool) -> Timed:
+        if cold:
+            flush.fill_(1)
+        start = time.perf_counter_ns()
+        result = call()
+        return Timed((time.perf_counter_ns() - start) * 1e-6, 0.0, result)
+
+    def on_gpu(call: Callable[[], Any], cold: bool) -> Timed:
+        if cold:
+            flush.fill_(1)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        # The GPU idles through the lead while the host gets ahead, so the events bracket device time only.
+        torch.cuda._sleep(LEAD_CYCLES)
+        begin.record()
+        start = time.perf_counter_ns()
+        result = call()
+        host = (time.perf_counter_ns() - start) * 1e-6
+        end.record()
+        torch.cuda.synchronize()
+        return Timed(begin.elapsed_time(end), host, result)
+
+    return on_cpu if device == "cpu" else on_gpu
+
+
+class Spread(TypedDict):
+    """Median, 10th and 90th percentile and count, by the names a profile uses."""
+
+    median_ms: float
+    p10_ms: float
+    p90_ms: float
+    n: int
+
+
+def spread(samples: list[float]) -> Spread:
+    """The spread of measured times."""
+    low, middle, high = np.percentile(samples, (10, 50, 90))
+    return {"median_ms": float(middle), "p10_ms": float(low), "p90_ms": float(high), "n": len(samples)}

@@ -1,0 +1,144 @@
+"""Op times of a real stage: F, B, and B split into I and W the way torch's pipelining runtime splits it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ppsim.errors import InputError, MissingDependency, PpsimError
+from ppsim.measure.clock import spread, stopwatch
+from ppsim.profile import Model, OpTime
+
+Tick = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Something to measure: its module, its input and, for the head, its loss."""
+
+    name: str
+    layers: int
+    module: Any
+    make_input: Callable[[], Any]
+    loss: Callable[[Any], Any] | None
+    cold: bool = True
+
+    def forward(self, x: Any) -> Any:
+        out = self.module(x)
+        return self.loss(out) if self.loss else out
+
+
+def layer_counts(layers: int) -> list[int]:
+    """The layer counts measured, to see what a stage costs beside its layers: 1, 2, 4 and the model's own."""
+    return sorted({n for n in (1, 2, 4) if n <= 2 * layers} | {layers})
+
+
+def rounds(model: Model, repeats: int, warm_up: int) -> int:
+    """How often ``measure_ops`` ticks."""
+    return (repeats + warm_up) * (len(layer_counts(model.layers)) + 1 + 2 * (model.vocab > 0))
+
+
+def measure_ops(model: Model, device: str, *, repeats: int, warm_up: int, tick: Tick) -> list[OpTime]:
+    """Times of every op of the model's layers at several counts, of its embedding and of its head.
+
+    Every repetition visits all parts in turn, so that a drift of the machine reaches all of them alike.
+
+    Raises:
+        InputError: the shape does not fit into memory, or the device cannot compute in this dtype.
+        MissingDependency: this torch cannot split a backward.
+    """
+    import torch
+
+    watch = stopwatch(device)
+    samples: dict[tuple[str, str, int, str], list[float]] = defaultdict(list)
+    hosts: dict[tuple[str, str, int, str], list[float]] = defaultdict(list)
+    threads = torch.get_num_threads()
+    try:
+        if device == "cpu":
+            torch.set_num_threads(1)  # one device is one process with one thread, as in a run of P processes
+        parts = _parts(model, device)
+        for repetition in range(repeats + warm_up):
+            for part in parts:
+                for kind, ms, host in _once(part, watch):
+                    if repetition >= warm_up:
+                        key = (part.name, kind, part.layers, "cold" if part.cold else "warm")
+                        samples[key].append(ms)
+                        hosts[key].append(host)
+                tick(f"{part.name} {part.layers or ''}".rstrip())
+    except (RuntimeError, MemoryError) as error:
+        raise _explained(error, model, device) from error
+    finally:
+        torch.set_num_threads(threads)
+    return [
+        OpTime(part, kind, layers, cache=cache, host_ms=spread(hosts[key])["median_ms"], **spread(values))
+        for key, values in sorted(samples.items())
+        for part, kind, layers, cache in [key]
+    ]
+
+
+def _parts(model: Model, device: str) -> list[_Part]:
+    from ppsim.measure import stage
+
+    def activations() -> Any:
+        return stage.activations(model, device)
+
+    modules = {count: stage.layers(model, count, device) for count in layer_counts(model.layers)}
+    parts = [_Part("layers", count, module, activations, None) for count, module in modules.items()]
+    parts.append(_Part("layers", model.layers, modules[model.layers], activations, None, cold=False))
+    if model.vocab:
+        words, targets = stage.tokens(model, device), stage.tokens(model, device)
+        parts.append(_Part("embedding", 0, stage.embedding(model, device), lambda: words, None))
+        parts.append(
+            _Part("head", 0, stage.head(model, device), activations, lambda scores: stage.loss(scores, targets))
+        )
+    return parts
+
+
+def _once(part: _Part, watch: Any) -> Iterator[tuple[str, float, float]]:
+    """One microbatch with a full backward, one with a split backward, and a pair: kind, ms, host ms."""
+    import torch
+
+    full, half, weight = _backward_functions()
+
+    def started() -> tuple[Any, Any, Any, Any]:
+        x = part.make_input()
+        timed = watch(lambda: part.forward(x), part.cold)
+        grad = None if part.loss else torch.randn_like(timed.result)
+        return timed, x, timed.result, grad
+
+    timed, x, out, grad = started()
+    yield "F", timed.ms, timed.host_ms
+    timed = watch(lambda: full((out,), (grad,), (x,)), part.cold)
+    yield "B", timed.ms, timed.host_ms
+    del out
+    if part.name != "embedding":  # token numbers have no gradient, so there is nothing to split
+        weights = list(part.module.parameters())
+        _, x, out, grad = started()
+        timed = watch(lambda: half([out], None if grad is None else [grad], [x], iter(weights)), part.cold)
+        yield "I", timed.ms, timed.host_ms
+        groups = timed.result[1]
+        timed = watch(lambda: weight(iter(weights), groups), part.cold)
+        yield "W", timed.ms, timed.host_ms
+
+
+def _backward_functions() -> tuple[Any, Any, Any]:
+    try:
+        from torch.distributed.pipelining import _backward
+    except ImportError as error:
+        raise MissingDependency(
+            f"this torch cannot split a backward: {error}", "pip install 'ppsim[torch]', torch 2.11 or later"
+        ) from error
+    return _backward.stage_backward, _backward.stage_backward_input, _backward.stage_backward_weight
+
+
+def _explained(error: Exception, model: Model, device: str) -> PpsimError:
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if "not implemented for" in text:
+        return InputError(f"{device} cannot compute in {model.dtype}: {text}", "--dtype float32")
+    if isinstance(error, MemoryError) or "memory" in text.lower():
+        return InputError(
+            f"this stage does not fit into memory: {text}", "a smaller --hidden, --seq, --mbs or --layers"
+        )
+    return PpsimError(f"torch cannot run this stage: {text}", "another shape or --dtype")

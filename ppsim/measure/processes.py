@@ -1,0 +1,113 @@
+"""Real processes that measure together: started, listened to, and never left behind.
+
+Workers are spawned, take their arguments as ``worker(rank, say, *args)`` and report by ``say(message)``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from ppsim.errors import PpsimError
+
+Say = Callable[[Any], None]
+Worker = Callable[..., None]
+LIMIT_S = 120.0
+
+
+class _Failure(str):
+    """What a worker says before it ends on an exception."""
+
+
+@contextmanager
+def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> Iterator[Iterator[tuple[int, Any]]]:
+    """Run ``worker`` in ``count`` processes; gives the messages as (rank, message) until all have ended well.
+
+    However the block is left, no process is left. A worker gets a rendezvous file's address as its first argument
+    after ``say``.
+
+    Raises:
+        PpsimError: a worker raised, died, or none of them has said anything for ``limit_s`` seconds.
+    """
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="ppsim-", ignore_cleanup_errors=True) as folder:
+        meeting = f"file://{folder}/rendezvous"
+        pipes = [context.Pipe(duplex=False) for _ in range(count)]
+        workers = [
+            context.Process(target=_enter, args=(worker, rank, pipe[1], os.getpid(), meeting, args), daemon=True)
+            for rank, pipe in enumerate(pipes)
+        ]
+        try:
+            for process in workers:
+                process.start()
+            for _, sending in pipes:
+                sending.close()
+            yield _listen([receiving for receiving, _ in pipes], workers, limit_s)
+        finally:
+            for process in workers:
+                if process.pid is not None:
+                    process.kill()
+                    process.join()
+            for receiving, _ in pipes:
+                receiving.close()
+
+
+def _listen(pipes: list[Connection], workers: list[Any], limit_s: float) -> Iterator[tuple[int, Any]]:
+    open_pipes = dict(enumerate(pipes))
+    while open_pipes:
+        ready = wait(open_pipes.values(), timeout=limit_s)
+        if not ready:
+            silent = ", ".join(str(rank) for rank in open_pipes)
+            raise PpsimError(
+                f"rank {silent} has said nothing for {limit_s:g} s and was ended",
+                "less load on this machine, smaller messages, or fewer ranks",
+            )
+        for rank in [r for r, pipe in open_pipes.items() if pipe in ready]:
+            try:
+                message = open_pipes[rank].recv()
+            except (EOFError, OSError):
+                workers[rank].join(limit_s)
+                if workers[rank].exitcode:
+                    raise PpsimError(_ended(rank, workers[rank].exitcode), "free memory, or a smaller shape") from None
+                del open_pipes[rank]
+                continue
+            if isinstance(message, _Failure):
+                raise PpsimError(f"rank {rank} failed: {message}")
+            yield rank, message
+
+
+def _ended(rank: int, code: int) -> str:
+    if code < 0:
+        return f"rank {rank} was ended by {signal.Signals(-code).name}"
+    return f"rank {rank} ended with code {code}"
+
+
+def _enter(worker: Worker, rank: int, pipe: Connection, parent: int, meeting: str, args: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
+    _die_with_parent(parent)
+    try:
+        worker(rank, pipe.send, meeting, *args)
+    except BaseException as error:
+        pipe.send(_Failure(str(error).splitlines()[0] if str(error) else type(error).__name__))
+        # The other ranks still wait for this one: leave without torch's orderly shutdown.
+        pipe.close()
+        time.sleep(0.1)
+        os._exit(1)
+    pipe.close()
+
+
+def _die_with_parent(parent: int) -> None:
+    """Ask Linux to end this process when its parent ends, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -1,0 +1,130 @@
+"""ppsim calibrate and ppsim profile from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ppsim.cli import group
+from ppsim.errors import PpsimError
+
+SIZES = {"hidden": 16, "heads": 2, "seq": 8, "mbs": 1, "layers": 1, "vocab": 32}
+COUNTS = {"repeats": 2, "warm-up": 1, "max-bytes": 4096}
+TINY = [word for name, value in (SIZES | COUNTS).items() for word in (f"--{name}", str(value))]
+SOURCE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "COLUMNS": "100"}
+
+
+def ppsim(*words: str) -> Result:
+    return CliRunner().invoke(group, words)
+
+
+def refused(*words: str) -> PpsimError:
+    error = ppsim(*words).exception
+    assert isinstance(error, PpsimError)
+    return error
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory) -> str:
+    pytest.importorskip("torch", reason="measuring needs torch")
+    path = tmp_path_factory.mktemp("measured") / "profile.toml"
+    result = ppsim("calibrate", "-o", str(path), "--device", "cpu", "--note", "a test", *TINY)
+    assert result.exit_code == 0, result.output
+    assert f"wrote {path}" in result.stderr
+    return str(path)
+
+
+@pytest.mark.torch
+def test_calibrate_then_run_with_the_profile(profile):
+    result = ppsim("run", "--schedule", "1f1b", "--stages", "4", "--mb", "8", "--profile", profile, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["unit"] == "ms"
+
+
+@pytest.mark.torch
+def test_show_prints_the_profile_as_text_and_as_json(profile):
+    text = ppsim("profile", "show", profile)
+    assert "note: a test" in text.stdout
+    assert "1 layer F, cold" in text.stdout
+    shown = json.loads(ppsim("profile", "show", profile, "--json").stdout)
+    assert shown["schema"] == "ppsim.profile-summary/1"
+    assert shown["model"]["hidden"] == 16
+    assert shown["summary"]["F_ms"] > 0
+
+
+@pytest.mark.torch
+def test_a_profile_does_not_differ_from_itself(profile):
+    found = json.loads(ppsim("profile", "diff", profile, profile, "--json").stdout)
+    assert found["schema"] == "ppsim.profile-diff/1"
+    assert found["settings"] == {}
+    assert {t["ratio"] for t in found["times"]} == {1.0}
+    assert "spreads apart" not in ppsim("profile", "diff", profile, profile).stdout
+
+
+@pytest.mark.torch
+def test_an_existing_profile_is_kept_unless_forced(profile):
+    before = Path(profile).read_bytes()
+    error = refused("calibrate", "-o", profile, *TINY)
+    assert error.exit_code == 2
+    assert "--force" in error.hint
+    assert Path(profile).read_bytes() == before
+
+
+def test_a_path_that_cannot_be_written_is_refused_before_measuring(tmp_path):
+    assert "cannot write" in str(refused("calibrate", "-o", str(tmp_path / "no" / "p.toml"), *TINY))
+    assert "cannot write" in str(refused("calibrate", "-o", str(tmp_path), *TINY))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_torch_the_exit_code_is_3_and_the_hint_installs_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    error = refused("calibrate", "-o", str(tmp_path / "p.toml"), *TINY)
+    assert error.exit_code == 3
+    assert "pip install 'ppsim[torch]'" in error.hint
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.torch
+def test_cuda_without_a_gpu_is_exit_3(tmp_path):
+    torch = pytest.importorskip("torch", reason="measuring needs torch")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    assert refused("calibrate", "-o", str(tmp_path / "p.toml"), "--device", "cuda", *TINY).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "flags", [["--hidden", "0"], ["--repeats", "0"], ["--seq", "x"], ["--dtype", "int8"], ["--max-bytes", "12"]]
+)
+def test_impossible_numbers_are_usage_errors(flags, tmp_path):
+    assert ppsim("calibrate", "-o", str(tmp_path / "p.toml"), *flags).exit_code == 2
+
+
+def test_the_commands_do_not_import_torch_or_numpy_for_their_help():
+    code = "import sys; from ppsim.cli import group; group(['calibrate', '--help'], standalone_mode=False); "
+    code += "sys.exit(any(m in sys.modules for m in ('torch', 'numpy')))"
+    assert subprocess.run([sys.executable, "-c", code], env=SOURCE, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.torch
+def test_ctrl_c_leaves_no_file_and_no_process(tmp_path):
+    pytest.importorskip("torch", reason="measuring needs torch")
+    words = [sys.executable, "-m", "ppsim", "calibrate", "-o", "p.toml", *TINY, "--repeats", "5000", "--vocab", "0"]
+    process = subprocess.Popen(
+        words, cwd=tmp_path, env=SOURCE, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    time.sleep(6)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert b"Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)

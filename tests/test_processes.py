@@ -1,0 +1,61 @@
+"""Processes that measure together are never left behind, however they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from ppsim.errors import PpsimError
+from ppsim.measure.processes import ranks
+
+
+def _dies(rank, say, meeting):
+    say(os.getpid())
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)
+
+
+def _raises(rank, say, meeting):
+    say(os.getpid())
+    if rank == 1:
+        raise ValueError("bad luck")
+    time.sleep(600)
+
+
+def _hangs(rank, say, meeting):
+    say(os.getpid())
+    time.sleep(600)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("worker", "limit_s", "says"),
+    [
+        (_dies, 60, "rank 1 was ended by SIGKILL"),
+        (_raises, 60, "rank 1 failed: bad luck"),
+        (_hangs, 3, "said nothing for 3 s"),
+    ],
+)
+def test_a_rank_that_dies_raises_or_hangs_ends_all_with_a_message(worker, limit_s, says):
+    pids: list[int] = []
+    with pytest.raises(PpsimError, match=says), ranks(worker, 2, limit_s=limit_s) as messages:
+        pids.extend(pid for _, pid in messages)
+    assert not any(_alive(pid) for pid in pids)
+
+
+def test_leaving_the_block_early_leaves_no_process():
+    with ranks(_hangs, 2, limit_s=60) as messages:
+        pids = [pid for _, (_, pid) in zip(range(2), messages, strict=False)]
+    assert len(pids) == 2
+    assert not any(_alive(pid) for pid in pids)
