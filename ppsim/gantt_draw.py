@@ -6,7 +6,6 @@ except for numbers that are large enough to read and arrows that are few enough 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,19 +15,19 @@ from numpy.typing import NDArray
 
 from ppsim.gantt_layout import (
     DOTS,
+    LEAST_BORDERED,
     PALETTE,
     POINT,
     Cells,
     Messages,
     cells_of,
-    labelled_kinds,
+    labelled,
     messages_of,
     raster,
     tick_step,
 )
 from ppsim.looks import BUBBLE, COMM_ARROW, text_colour
 from ppsim.metrics import measure
-from ppsim.ops import Kind
 from ppsim.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
     axes.set_yticks([device + 0.5 for device in named], [f"Device {device}" for device in named])
     if design.vector:
         _fill_cells(axes, panel, design)
-        _number_cells(axes, cells, *labelled_kinds(cells, design.scale, row, design.font))
+        _number_cells(axes, cells, *labelled(cells, design.scale, row, design.font))
     else:
         image = raster(cells, devices, panel.timeline.makespan, design.span, min(devices, tall), design.across)
         axes.imshow(image, extent=(0, design.span, devices, 0), aspect="auto", interpolation="nearest", zorder=1)
@@ -139,7 +138,7 @@ def _fill_cells(axes: Axes, panel: Panel, design: Design) -> None:
         path = _rectangles(cells.left[own], cells.right[own], cells.device[own], gap)
         axes.add_patch(PathPatch(path, facecolor=PALETTE[colour], linewidth=0, snap=True, zorder=3))
     if design.border:
-        whole = cells.bordered
+        whole = cells.bordered & ((cells.end - cells.left) * design.scale >= LEAST_BORDERED)
         path = _rectangles(cells.left[whole], cells.end[whole], cells.device[whole], gap)
         ink = "black" if design.style == "paper" else "white"
         border = PathPatch(path, fill=False, edgecolor=ink, linewidth=design.border, snap=True, zorder=4, clip_on=False)
@@ -155,10 +154,10 @@ def _rectangles(left: NDArray[Any], right: NDArray[Any], device: NDArray[Any], g
     return Path(corners, np.tile(np.array(codes, Path.code_type), len(left)))
 
 
-def _number_cells(axes: Axes, cells: Cells, size: float, kinds: Sequence[Kind]) -> None:
-    """The microbatch in the middle of every cell of these kinds."""
+def _number_cells(axes: Axes, cells: Cells, size: float, shown: NDArray[np.bool_]) -> None:
+    """The microbatch in the middle of every cell that shows it."""
     middle = (cells.left + cells.right) / 2
-    for cell in np.flatnonzero(np.isin(cells.kind, kinds)):
+    for cell in np.flatnonzero(shown):
         axes.text(
             middle[cell],
             cells.device[cell] + 0.5,
@@ -195,14 +194,25 @@ def _draw_arrows(axes: Axes, messages: Messages, design: Design) -> None:
 
 
 def draw_heading(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
-    """Title on the left; the facts end where the panel ends, or as far right as the title makes them."""
+    """Title on the left, cut where it must be; the facts end where the panel ends, or right of the title."""
     above = 1 + 0.045 * DOTS / tall
-    title, facts = design.font + 0.5, design.font - 0.5
-    needed = text_width(panel.title, title, "bold") + 10 + text_width(panel.facts, facts)
-    end = min(1.0, max(panel.timeline.makespan / design.span, needed * POINT / design.across))
+    title, facts, across = design.font + 0.5, design.font - 0.5, design.across / POINT
+    needed = text_width(panel.facts, facts) + 10
+    name = _cut(panel.title, across - needed, title)
+    end = max(panel.timeline.makespan / design.span, (text_width(name, title, "bold") + needed) / across)
     common: dict[str, Any] = {"transform": axes.transAxes, "va": "baseline", "parse_math": False}
-    axes.text(0, above, panel.title, fontsize=title, fontweight="bold", ha="left", **common)
-    axes.text(end, above, panel.facts, fontsize=facts, color="#444444", ha="right", **common)
+    axes.text(0, above, name, fontsize=title, fontweight="bold", ha="left", **common)
+    if needed - 10 <= across:
+        axes.text(min(end, 1.0), above, panel.facts, fontsize=facts, color="#444444", ha="right", **common)
+
+
+def _cut(text: str, room: float, size: float) -> str:
+    """As much of the text as fits into so many points."""
+    if text_width(text, size, "bold") <= room:
+        return text
+    while text and text_width(f"{text}...", size, "bold") > room:
+        text = text[:-1]
+    return f"{text.rstrip()}..." if text else ""
 
 
 def draw_time_axis(axes: Axes, unit: str, design: Design) -> None:

@@ -21,6 +21,7 @@ POINT = DOTS / 72
 MOST_VECTOR_CELLS = 5_000
 MOST_MESSAGES = 200
 SMALLEST_LABEL = 4.5
+LEAST_BORDERED = 2.5
 PALETTE = tuple(fill for kind in COMPUTE for fill in FILL[kind])
 
 Floats = NDArray[np.float64]
@@ -37,6 +38,7 @@ class Cells:
         end: shape (cells,), where the border ends: beyond ``right`` in the first half of a pair.
         bordered: shape (cells,), whether a border begins here: not in the second half of a pair.
         kind: shape (cells,).
+        stage: shape (cells,).
         colour: shape (cells,), index into ``PALETTE``.
         number: shape (cells,), the microbatch.
     """
@@ -47,8 +49,14 @@ class Cells:
     end: Floats
     bordered: NDArray[np.bool_]
     kind: NDArray[np.uint8]
+    stage: NDArray[np.int32]
     colour: NDArray[np.uint8]
     number: NDArray[np.int32]
+
+    @property
+    def width(self) -> Floats:
+        """Shape (cells,): time from ``left`` to ``right``."""
+        return self.right - self.left
 
     def __len__(self) -> int:
         return len(self.left)
@@ -69,6 +77,7 @@ def cells_of(timeline: Timeline) -> Cells:
         end=end,
         bordered=~second,
         kind=kind,
+        stage=schedule.stage[shown],
         colour=(2 * kind + schedule.chunk[shown] % 2).astype(np.uint8),
         number=schedule.microbatch[shown],
     )
@@ -80,8 +89,8 @@ def label_size(cell: float, row: float, digits: int, largest: float) -> float:
     return size if size >= SMALLEST_LABEL else 0.0
 
 
-def labelled_kinds(cells: Cells, scale: float, row: float, largest: float) -> tuple[float, tuple[Kind, ...]]:
-    """The font size of a panel's numbers, and the kinds that carry them: those whose every cell has room.
+def labelled(cells: Cells, scale: float, row: float, largest: float) -> tuple[float, NDArray[np.bool_]]:
+    """The font size of a panel's numbers, and which cells carry theirs: of a kind and stage, all or none.
 
     Args:
         cells: the cells of one panel.
@@ -89,17 +98,19 @@ def labelled_kinds(cells: Cells, scale: float, row: float, largest: float) -> tu
         row: height of a row in points.
         largest: the figure's font size.
     """
-    digits = len(str(cells.number.max(initial=0)))
-    width = (cells.right - cells.left) * scale
-    narrowest = {kind: float(width[cells.kind == kind].min(initial=np.inf)) for kind in COMPUTE}
-    sizes = {kind: label_size(cell, row, digits, largest) for kind, cell in narrowest.items() if np.isfinite(cell)}
-    readable = {kind: size for kind, size in sizes.items() if size}
-    return min(readable.values(), default=0.0), tuple(readable)
+    if not len(cells):
+        return 0.0, np.zeros(0, np.bool_)
+    group = len(COMPUTE) * cells.stage + cells.kind
+    narrowest = np.full(group.max() + 1, np.inf)
+    np.minimum.at(narrowest, group, cells.width * scale)
+    digits = len(str(cells.number.max()))
+    sizes = np.array([label_size(width, row, digits, largest) for width in narrowest])
+    return float(sizes[np.isfinite(narrowest) & (sizes > 0)].min(initial=largest)), sizes[group] > 0
 
 
-def border_width(narrowest: float) -> float:
-    """Line width in points around cells of which the narrowest has so many points; one for the whole figure."""
-    return 0.4 if narrowest >= 4 else 0.2 if narrowest >= 2.5 else 0.0
+def border_width(width: float) -> float:
+    """Line width in points around cells of so many points."""
+    return 0.4 if width >= 4 else 0.2 if width >= LEAST_BORDERED else 0.0
 
 
 def row_height(devices: int, rows: int, *, labels: bool, arrows: bool, narrow: bool) -> int:

@@ -41,16 +41,13 @@ def legend_entries(panels: Sequence[Panel], design: Design) -> list[Entry]:
         chunk = "2nd chunk" if max(schedule.n_chunks for schedule in lighter) <= 2 else "odd chunks"
         meaning = " or ".join([chunk] * (False in replicas) + ["2nd replica"] * (True in replicas))
         entries.append(Entry(f"Lighter: {meaning}", (FILL[Kind.F][1],)))
-    idle = (p.devices * p.timeline.makespan * (1 - 1e-9) - (p.cells.right - p.cells.left).sum() for p in panels)
+    idle = (p.devices * p.timeline.makespan * (1 - 1e-9) - p.cells.width.sum() for p in panels)
     if max(idle) > 0:
         entries.append(Entry("Bubble", (BUBBLE,)))
-    if not design.vector and min(_narrowest(panel) for panel in panels) * design.scale * POINT < 2:
+    narrowest = min(float(panel.cells.width.min(initial=np.inf)) for panel in panels)
+    if not design.vector and narrowest * design.scale * POINT < 2:
         entries.append(Entry("Cells too narrow to print blend"))
     return entries
-
-
-def _narrowest(panel: Panel) -> float:
-    return float((panel.cells.right - panel.cells.left).min(initial=np.inf))
 
 
 def legend_lines(entries: Sequence[Entry], room: float, font: float) -> list[list[Entry]]:

@@ -13,6 +13,8 @@ from io import BytesIO
 from threading import Lock
 from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
+
 from ppsim import __version__
 from ppsim.errors import InputError
 from ppsim.formats import Document
@@ -25,7 +27,7 @@ from ppsim.gantt_draw import (
     draw_time_axis,
     text_width,
 )
-from ppsim.gantt_layout import DOTS, MOST_VECTOR_CELLS, POINT, border_width, labelled_kinds, row_height
+from ppsim.gantt_layout import DOTS, MOST_VECTOR_CELLS, POINT, border_width, labelled, row_height
 from ppsim.gantt_legend import draw_legend_line, legend_entries, legend_lines
 from ppsim.timeline import Timeline
 
@@ -127,16 +129,19 @@ def _design(panels: Sequence[Panel], style: str, width: int) -> Design:
     font = 6.5 if width >= 5 * DOTS else 5.5
     devices, rows = max(panel.devices for panel in panels), sum(panel.devices for panel in panels)
     left = round((text_width(f"Device {devices - 1}", font) + 5) * POINT)
-    across = width - left - round(0.06 * DOTS)
     span = max(panel.timeline.makespan for panel in panels) or 1.0
+    last_tick = text_width(f"{span:,.0f}" if span >= 10 else "0.00", font) / 2 if style == "screen" else 0.0
+    across = width - left - round(max(0.06 * DOTS, (last_tick + 1) * POINT))
     scale = across / POINT / span
     count = sum(len(panel.cells) for panel in panels)
     # Cells of less than three dots blend on the page; only a raster blends them in the right proportion.
     vector = count <= min(MOST_VECTOR_CELLS, rows * across / 3)
     arrows = vector and _arrows(panels)
-    labels = vector and any(labelled_kinds(panel.cells, scale, font / 0.62, font)[1] for panel in panels)
+    labels = vector and any(labelled(panel.cells, scale, font / 0.62, font)[1].any() for panel in panels)
     row = row_height(devices, rows, labels=labels, arrows=arrows, narrow=font < 6)
-    narrowest = min(float((panel.cells.right - panel.cells.left).min(initial=span)) for panel in panels)
+    widths = np.concatenate([panel.cells.width for panel in panels])
+    # A few narrow cells leave the others their borders.
+    typical = float(np.quantile(widths, 0.25)) * scale if vector and len(widths) else 0.0
     return Design(
         style=style,
         font=font,
@@ -146,7 +151,7 @@ def _design(panels: Sequence[Panel], style: str, width: int) -> Design:
         row=row,
         gap=0.17 if arrows else 0.06 if style == "screen" and row >= 15 else 0.0,
         head=round(0.19 * DOTS) if len(panels) > 1 or style == "screen" else 0,
-        border=border_width(min(narrowest * scale, row / POINT)) if vector else 0.0,
+        border=border_width(min(typical, row / POINT)),
         vector=vector,
         arrows=arrows,
     )
