@@ -56,7 +56,7 @@ class Family:
         generate: yields one packed queue per device for a Shape and the schedule's own options.
         placement: linear, loop, v or bidirectional.
         idea: three lines for someone who has never seen it.
-        bubble: closed form of makespan - ideal, with its condition.
+        bubble: closed form of makespan - ideal, or of the idle time it names, with its condition.
         peak: closed form of the peak activations, with its condition.
         paper: where it comes from.
         torch: the class name in torch.distributed.pipelining, or empty.

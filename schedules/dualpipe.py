@@ -27,7 +27,7 @@ I0, I1 = Step(Kind.I, "backward0"), Step(Kind.I, "backward1")
     idea="Microbatches enter at both ends; each device holds stage s of one replica and P-1-s of\n"
     "the other, and runs a forward of one stream fused with a backward of the other.\n"
     "Few bubbles and hidden communication, for two copies of the parameters.",
-    bubble="(P/2 - 1)(t_F&B + t_B - 3 t_W)  for t_F = t_I",
+    bubble="longest idle (P/2 - 1)(t_F&B + t_B - 3 t_W)  for t_W <= t_F = t_I, t_B <= t_F&B <= t_F + t_B",
     peak="P + 1",
     paper="DeepSeek-V3, arXiv 2412.19437, section 3.2.1",
     rules=(ONE_CHUNK, EVEN_DEVICES, EVEN_MICROBATCHES, TWICE_DEVICES),
@@ -35,7 +35,7 @@ I0, I1 = Step(Kind.I, "backward0"), Step(Kind.I, "backward1")
 def dualpipe(shape: Shape) -> Iterator[Packed]:
     """Microbatches 0..M/2-1 run stage s on device s, the rest stage s on device P-1-s.
 
-    Makespan M(t_F + t_I + t_W) + (P/2 - 1)(t_F&B + t_B - 3 t_W) when t_F = t_I and t_F&B = t_F + t_B.
+    The bubble is that of the devices with most pairs; it is makespan - ideal when t_F&B = t_F + t_B.
     """
     P, half = shape.devices, shape.microbatches // 2
     for rank in range(P):
@@ -56,7 +56,7 @@ def dualpipe(shape: Shape) -> Iterator[Packed]:
     idea="DualPipe cut in half: the model folds in a V, each device holds stages r and 2P-1-r,\n"
     "and the way back meets the way in where DualPipe's two streams would.\n"
     "DualPipe's bubble with half the devices and one copy of the parameters.",
-    bubble="(P - 1)(t_F&B + t_B - 3 t_W)/2  for t_F = t_I",
+    bubble="longest idle (P - 1)(t_F&B + t_B - 3 t_W)/2  for t_W <= t_F = t_I, t_B <= t_F&B <= t_F + t_B",
     peak="2P + 1 stage activations",
     paper="DualPipe's authors' code, github.com/deepseek-ai/DualPipe; Sea AI Lab's cut-in-half",
     rules=(TWO_CHUNKS, TWICE_DEVICES),

@@ -75,7 +75,7 @@ FUSED_GROUPS = Rule(
     idea="Each device holds V smaller stages, so a microbatch passes every device V times.\n"
     "Filling the pipeline takes a V-th of the time, and so does the bubble.\n"
     "Pays with V times the messages and more activations in flight.",
-    bubble="(P-1)(t_F + t_B)/V  for P | M",
+    bubble="(P-1)(t_F + t_B)/V  for N | M, N >= P (the default N is P where P | M)",
     peak="min(VM, (V-1)N + 2(P-1-rank) + 1) stage activations",
     paper="Megatron-LM, arXiv 2104.04473, section 2.2",
     rules=(SEVERAL_CHUNKS, TORCH, MEGATRON, GROUPS),
@@ -84,7 +84,7 @@ FUSED_GROUPS = Rule(
 def interleaved(shape: Shape, **_: object) -> Iterator[Packed]:
     """Warm-up of 2(P - 1 - rank) + (V - 1) N forwards, clamped to VM.
 
-    Makespan (MV + P - 1)(t_F + t_B)/V for P | M, equal stages, no comm.
+    Makespan (MV + P - 1)(t_F + t_B)/V for N | M, N >= P, equal stages, no comm.
     """
     for rank in range(shape.devices):
         q, warm_up, total = _queue(shape, rank, fused=0)
@@ -101,13 +101,16 @@ def interleaved(shape: Shape, **_: object) -> Iterator[Packed]:
     idea="Eager 1F1B with one more warm-up forward, so that each steady forward and backward\n"
     "belong to different microbatches and run as one fused pair.\n"
     "Hides communication inside the pair; costs twice the activations of 1F1B.",
-    bubble="(P-1)(t_F + t_B) + (t_F + t_B - t_F&B)  for M >= 2P-1, over M pairs",
+    bubble="(P-1)(2 t_F&B - t_F - t_B)  for M >= 2P-1 and max(t_F, t_B) <= t_F&B <= t_F + t_B",
     peak="min(M, 2(P - rank))",
     paper="Megatron-LM combined 1F1B (--overlap-moe-expert-parallel-comm)",
     rules=(ONE_CHUNK,),
 )
 def one_f_one_b_overlap(shape: Shape) -> Iterator[Packed]:
-    """Warm-up of 2(P - 1 - rank) + 1 forwards, clamped to M, then pairs of F and B."""
+    """Warm-up of 2(P - 1 - rank) + 1 forwards, clamped to M, then pairs of F and B.
+
+    Makespan P(t_F + t_B) + (M - 1) t_F&B for t_F&B >= max(t_F, t_B); device 0 fuses least and is the busiest.
+    """
     yield from _fused(shape)
 
 
@@ -120,7 +123,7 @@ def one_f_one_b_overlap(shape: Shape) -> Iterator[Packed]:
     idea="Interleaved 1F1B with one more warm-up forward, so that each steady forward and\n"
     "backward belong to different microbatches and run as one fused pair.\n"
     "Expert-parallel all-to-all of one hides behind the compute of the other.",
-    bubble="(P-1)(t_F+t_B)/V + (P(V-1)+1)(t_F+t_B - t_F&B)/V  for P | M, over M pairs",
+    bubble="(P-1)(2 t_F&B - t_F - t_B)/V  for N | M, N >= P, M >= 2N and max(t_F, t_B) <= t_F&B <= t_F + t_B",
     peak="min(VM, (V-1)N + 2(P-1-rank) + 2) stage activations",
     paper="Megatron-LM combined 1F1B (--overlap-moe-expert-parallel-comm)",
     rules=(SEVERAL_CHUNKS, TORCH, MEGATRON, FUSED_GROUPS),
@@ -129,7 +132,7 @@ def one_f_one_b_overlap(shape: Shape) -> Iterator[Packed]:
 def interleaved_overlap(shape: Shape, **_: object) -> Iterator[Packed]:
     """Warm-up of 2(P - 1 - rank) + (V - 1) N + 1 forwards, clamped to VM, then pairs of F and B.
 
-    Makespan (P-1)(t_F+t_B)/V + (P(V-1)+1)(t_F+t_B)/V + (MV - P(V-1) - 1) t_F&B/V for P | M.
+    Makespan ((P + N(V-1))(t_F + t_B) + (MV - N(V-1) - 1) t_F&B)/V for N | M, N >= P, t_F&B >= max(t_F, t_B).
     """
     yield from _fused(shape)
 

@@ -23,7 +23,8 @@ from ppsim.schedules._registry import ONE_CHUNK, Shape, schedule
 def one_f_one_b(shape: Shape) -> Iterator[Packed]:
     """Warm-up of P - 1 - rank forwards, clamped to M.
 
-    Makespan (M + P - 1)(t_F + t_B) for equal stages without comm; peak min(M, P - rank) activations.
+    Makespan (M + P - 1)(t_F + t_B) for equal stages, + 2 comm (P - 1 + floor((M - 1)(P - 1)/P)): the steady state
+    waits for messages too. Peak min(M, P - rank) activations.
     """
     for rank in range(shape.devices):
         yield _queue(rank, shape.microbatches, warm_up=shape.devices - rank - 1)
@@ -44,7 +45,7 @@ def one_f_one_b(shape: Shape) -> Iterator[Packed]:
 def eager_one_f_one_b(shape: Shape) -> Iterator[Packed]:
     """Warm-up of 2(P - 1 - rank) forwards, clamped to M.
 
-    Steady period t_F + t_B under any latency that the longer warm-up covers; peak min(M, 2(P - rank) - 1).
+    Makespan (M + P - 1)(t_F + t_B) + 2(P - 1) comm as long as 2 comm <= t_F + t_B; peak min(M, 2(P - rank) - 1).
     """
     for rank in range(shape.devices):
         yield _queue(rank, shape.microbatches, warm_up=2 * (shape.devices - rank - 1))

@@ -26,7 +26,8 @@ from ppsim.schedules._registry import ONE_CHUNK, Shape, schedule
 def zb_1p(shape: Shape) -> Iterator[Packed]:
     """Warm-up of P - rank forwards, W held back by ``rank`` microbatches; both clamped to M.
 
-    Makespan M(t_F + t_I + t_W) + (P-1)(t_F + t_I - t_W) for M >= P, (M+P-1)(t_F+t_I) + t_W for M <= P.
+    For t_W <= min(t_F, t_I): makespan M(t_F + t_I + t_W) + (P-1)(t_F + t_I - t_W) for M >= P, and
+    (M + P - 1)(t_F + t_I) + t_W for M <= P.
     """
     for rank in range(shape.devices):
         yield _queue(rank, shape.microbatches, warm_up=shape.devices - rank, hold=rank)
@@ -46,7 +47,10 @@ def zb_1p(shape: Shape) -> Iterator[Packed]:
     rules=(ONE_CHUNK,),
 )
 def zb_h2(shape: Shape) -> Iterator[Packed]:
-    """Warm-up of 2(P - rank) - 1 forwards, W held back by 2 rank microbatches; both clamped to M."""
+    """Warm-up of 2(P - rank) - 1 forwards, W held back by 2 rank microbatches; both clamped to M.
+
+    The span bubble grows by 2(P-1) comm for M >= 2P and comm <= min(t_F, t_I).
+    """
     for rank in range(shape.devices):
         yield _queue(rank, shape.microbatches, warm_up=2 * (shape.devices - rank) - 1, hold=2 * rank)
 

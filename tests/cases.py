@@ -11,14 +11,15 @@ from ppsim.costs import Costs, costs_for
 from ppsim.schedule import Schedule
 from ppsim.schedules import Family, Shape, find, generate
 
-OPTIONS: dict[str, tuple[Any, ...]] = {"group_size": (None, *range(1, 9)), "rule": (None, "torch", "megatron")}
+MICROBATCHES = (*range(1, 10), 12, 13, 16)
+OPTIONS: dict[str, tuple[Any, ...]] = {"group_size": (None, 1, 2, 3, 4, 6, 7), "rule": (None, "torch", "megatron")}
 
 
 @cache
 def accepted(name: str) -> list[Shape]:
     """Every shape of up to 6 devices, 4 chunks and 16 microbatches, and options, that the schedule takes."""
     family = find(name)
-    tries = product(range(1, 7), range(1, 5), range(1, 17), *(OPTIONS.get(o, (None,)) for o in family.options))
+    tries = product(range(1, 7), range(1, 5), MICROBATCHES, *(OPTIONS.get(o, (None,)) for o in family.options))
     shapes = (Shape(P, V, M, settings(family, values)) for P, V, M, *values in tries)
     return [shape for shape in shapes if not family.broken_rules(shape)]
 
