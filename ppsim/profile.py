@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim import fit, tables
+from ppsim import fit, toml
 from ppsim.costs import Costs
 from ppsim.errors import InputError
 from ppsim.ops import Kind
 from ppsim.schedule import Schedule
-from ppsim.tables import Refused
+from ppsim.toml import Refused
 
 SCHEMA = "ppsim.profile/1"
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
@@ -229,7 +229,7 @@ def read(path: str) -> Profile:
     Raises:
         InputError: the file cannot be read or is not a profile; the message names the line.
     """
-    profile = tables.read(path, Profile, SCHEMA)
+    profile = toml.read(path, Profile, SCHEMA)
     if not profile.op:
         raise InputError(f"'{path}' has no [[op]]: nothing was measured", "measure again with ppsim calibrate")
     return profile
@@ -244,7 +244,7 @@ def write(profile: Profile, target: str) -> None:
     from ppsim.formats import opened
 
     with opened(target) as out:
-        out.write(tables.dump(profile, SCHEMA).encode())
+        out.write(toml.dump(profile, SCHEMA).encode())
 
 
 def costs_from(profile: Profile, schedule: Schedule, *, first_stage_splits: bool = False) -> Costs:

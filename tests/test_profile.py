@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim import fit, tables
+from ppsim import fit, toml
 from ppsim.errors import InputError
 from ppsim.ops import Kind
 from ppsim.profile import SCHEMA, Fit, Message, Model, OpTime, Profile, Provenance, costs_from, message_ms, read, write
@@ -52,7 +52,7 @@ def test_any_text_and_number_survives_to_six_digits(note, load, tmp_path_factory
     assert made.load == pytest.approx(load, rel=1e-5)
 
 
-TEXT = tables.dump(PROFILE, SCHEMA)
+TEXT = toml.dump(PROFILE, SCHEMA)
 
 
 def line_of(text: str, start: str) -> int:

@@ -1,0 +1,165 @@
+"""Frozen dataclasses as TOML files and back; every fault of a file is named with its line.
+
+A field of type str, int or float is a key; a dataclass is a ``[table]``; a tuple of dataclasses is a
+``[[table]]`` repeated; a field with a default may be left out. A dataclass refuses a value by raising
+:class:`Refused` from its ``__post_init__``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ppsim.errors import InputError
+
+T = TypeVar("T")
+Place = tuple[str | int, ...]
+WORDS = {str: "text", int: "a whole number", float: "a number"}
+
+
+class Refused(ValueError):
+    """A value a dataclass does not take.
+
+    Attributes:
+        key: the field.
+        why: what it must be.
+    """
+
+    def __init__(self, key: str, why: str) -> None:
+        super().__init__(f"{key} {why}")
+        self.key, self.why = key, why
+
+
+def read(path: str, cls: type[T], schema: str) -> T:
+    """The dataclass that a TOML file with this ``schema`` holds.
+
+    Raises:
+        InputError: the file is missing, empty, not text, not TOML, of another schema, or has a key that is
+            unknown, missing or of a wrong type; the message names the line.
+    """
+    hint = f'a file with schema = "{schema}", as ppsim calibrate writes it'
+    try:
+        text = Path(path).read_bytes().decode()
+    except OSError as error:
+        raise InputError(f"cannot read '{path}': {error.strerror or error}", "check the path") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"'{path}' is not a text file", hint) from error
+    if not text.strip():
+        raise InputError(f"'{path}' is empty", hint)
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"'{path}' is not whole or not TOML: {error}", "mend that line, or measure again") from error
+    lines = _lines(text)
+    found = data.pop("schema", None)
+    if found != schema:
+        what = "no schema" if found is None else f"schema {found!r}"
+        raise InputError(f"'{path}', line {lines.get(('schema',), 1)}: {what}, expected {schema!r}", hint)
+    return typing.cast(T, _build(cls, data, (), _Source(path, lines)))
+
+
+def dump(value: Any, schema: str) -> str:
+    """The dataclass as TOML; numbers to six digits."""
+    return "\n".join([f'schema = "{schema}"', *_dump(value, "")]) + "\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    path: str
+    lines: Mapping[Place, int]
+
+    def fault(self, place: Place, message: str, hint: str = "") -> InputError:
+        while place and place not in self.lines:
+            place = place[:-1]
+        return InputError(f"'{self.path}', line {self.lines.get(place, 1)}: {message}", hint)
+
+
+def _build(cls: Any, data: Mapping[str, Any], place: Place, source: _Source) -> Any:
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    where = f" in {_title(place)}" if place else ""
+    for key in data:
+        if key not in fields:
+            close = difflib.get_close_matches(key, fields, n=1)
+            guess = f"did you mean '{close[0]}'?" if close else f"keys here: {', '.join(fields)}"
+            raise source.fault((*place, key), f"unknown key '{key}'{where}", guess)
+    for name, field in fields.items():
+        optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        if name not in data and not optional:
+            raise source.fault(place, f"'{name}' is missing{where}", f"every {_title(place)} needs it")
+    values = {name: _value(hints[name], data[name], (*place, name), source) for name in data}
+    try:
+        return cls(**values)
+    except Refused as refused:
+        raise source.fault((*place, refused.key), f"'{refused.key}'{where} {refused.why}") from refused
+
+
+def _value(hint: Any, value: Any, place: Place, source: _Source) -> Any:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        hint = next(a for a in typing.get_args(hint) if a is not types.NoneType)
+    if typing.get_origin(hint) is tuple:
+        item = typing.get_args(hint)[0]
+        if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
+            raise source.fault(place, f"'{place[-1]}' must be tables, [[{place[-1]}]]")
+        return tuple(_build(item, v, (*place, i), source) for i, v in enumerate(value))
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, dict):
+            raise source.fault(place, f"'{place[-1]}' must be a table, [{place[-1]}]")
+        return _build(hint, value, place, source)
+    accepted = (int, float) if hint is float else (hint,)
+    if not isinstance(value, accepted) or isinstance(value, bool):
+        raise source.fault(place, f"'{place[-1]}' must be {WORDS[hint]}, got {value!r}")
+    if hint is float and not math.isfinite(value):
+        raise source.fault(place, f"'{place[-1]}' must be finite, got {value!r}")
+    return hint(value)
+
+
+def _lines(text: str) -> dict[Place, int]:
+    """The line of every table and key, such as ``("op", 1, "kind")``."""
+    lines: dict[Place, int] = {}
+    table: Place = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if head := re.match(r"\s*(\[\[?)\s*([\w.-]+)\s*\]", line):
+            names: Place = tuple(head[2].split("."))
+            repeat = sum(1 for known in lines if known[:-1] == names and isinstance(known[-1], int))
+            table = (*names, repeat) if head[1] == "[[" else names
+            lines[table] = number
+            lines.setdefault(names, number)
+        elif key := re.match(r"\s*\"?([\w-]+)\"?\s*=", line):
+            lines.setdefault((*table, key[1]), number)
+    return lines
+
+
+def _title(place: Place) -> str:
+    if not place:
+        return "file"
+    return f"[[{place[-2]}]]" if isinstance(place[-1], int) else f"[{place[-1]}]"
+
+
+def _dump(value: Any, table: str) -> Iterator[str]:
+    rows = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    for name, row in rows.items():
+        if not isinstance(row, tuple) and row is not None and not dataclasses.is_dataclass(row):
+            yield f"{name} = {_scalar(row)}"
+    for name, row in rows.items():
+        inner = f"{table}{name}"
+        if isinstance(row, tuple):
+            for item in row:
+                yield from ("", f"[[{inner}]]", *_dump(item, f"{inner}."))
+        elif dataclasses.is_dataclass(row):
+            yield from ("", f"[{inner}]", *_dump(row, f"{inner}."))
+
+
+def _scalar(value: str | int | float) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
