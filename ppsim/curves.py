@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.metrics import live_activations
 from ppsim.timeline import Timeline
 
 
@@ -15,7 +16,7 @@ class Curve:
     """One step line per device, flat and device-major.
 
     Attributes:
-        name: what is counted, such as ``live activations``.
+        name: what is held, such as ``live activations``.
         unit: unit of the values; empty for a count.
         offsets: shape (P + 1,), where each device's steps begin and end.
         time: shape (steps,), ascending on each device, in the timeline's unit.
@@ -28,21 +29,20 @@ class Curve:
     time: NDArray[np.float64]
     value: NDArray[np.float64]
 
+    @property
+    def peak(self) -> NDArray[np.float64]:
+        """Shape (P,), the most each device holds."""
+        peak = np.zeros(len(self.offsets) - 1)
+        filled = np.flatnonzero(np.diff(self.offsets))
+        if len(filled):
+            peak[filled] = np.maximum.reduceat(self.value, self.offsets[filled])
+        return peak
+
 
 def activations(timeline: Timeline) -> Curve:
-    """Live activations in stage-microbatches: each from the start of its F to the end of its B or W.
-
-    Changes at one moment are netted, so that a B and the F that follows at once do not show as a spike.
-    """
-    schedule = timeline.schedule
-    change = np.array([1, -1, 0, -1])[schedule.kind]
-    at = np.flatnonzero(change)
-    time = np.where(change[at] > 0, timeline.start[at], timeline.end[at])
-    device = schedule.device[at]
-    order = np.lexsort((time, device))
-    time, device = time[order], device[order]
-    held = np.cumsum(change[at][order])  # every device ends at zero, so one running sum serves all
-    last = np.ones(len(at), np.bool_)
-    last[:-1] = (np.diff(time) > 0) | (np.diff(device) > 0)
-    offsets = np.searchsorted(device[last], np.arange(schedule.n_devices + 1))
-    return Curve("live activations", "", offsets, time[last], held[last].astype(np.float64))
+    """Live activations in stage-microbatches, as :func:`ppsim.metrics.live_activations` counts them."""
+    steps = [live_activations(timeline, device) for device in range(timeline.schedule.n_devices)]
+    offsets = np.zeros(len(steps) + 1, np.int64)
+    np.cumsum([len(time) for time, _ in steps], out=offsets[1:])
+    time, value = (np.concatenate(columns) for columns in zip(*steps, strict=True))
+    return Curve("live activations", "", offsets, time, value.astype(np.float64))

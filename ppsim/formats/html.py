@@ -18,7 +18,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim import curves, looks
+from ppsim import looks
+from ppsim.curves import Curve, activations
 from ppsim.errors import InputError
 from ppsim.formats import Document
 from ppsim.metrics import measure
@@ -26,7 +27,7 @@ from ppsim.ops import COMPUTE, NAMES
 from ppsim.timeline import Timeline
 
 SUFFIXES = (".html",)
-PLAIN = 4096
+PLAIN = 2048
 SCRIPTS = ("report_ops.js", "report_draw.js", "report_marks.js", "report.js", "report_input.js")
 
 
@@ -58,14 +59,14 @@ def contents(document: Document) -> dict[str, Any]:
         raise InputError(
             f"timelines in {' and '.join(units)} cannot share one time axis", "give all of them costs in one unit"
         )
-    baseline = document.timelines[0].makespan
+    first = document.timelines[0].makespan
     return {
         "schema": "ppsim.report/1",
         "inputs": dict(document.inputs),
         "unit": units[0],
         "looks": _looks(),
         "timelines": [
-            {"title": title, **_timeline(timeline), "versus_baseline": timeline.makespan / baseline - 1}
+            {"title": title, **_timeline(timeline), "versus_baseline": (timeline.makespan - first) / (first or 1.0)}
             for title, timeline in zip(document.titles, document.timelines, strict=True)
         ],
     }
@@ -91,15 +92,16 @@ def _looks() -> dict[str, Any]:
 
 
 def _timeline(timeline: Timeline) -> dict[str, Any]:
-    schedule = timeline.schedule
+    schedule, metrics = timeline.schedule, measure(timeline)
     return {
         "schedule": schedule.name,
         "devices": schedule.n_devices,
         "stages": schedule.n_stages,
         "chunks": schedule.n_chunks,
         "microbatches": schedule.n_microbatches,
-        **{name: _plain(value) for name, value in asdict(measure(timeline)).items()},
-        "offsets": schedule.offsets.tolist(),
+        **asdict(metrics),
+        "peak_share": float(metrics.peak_activations.max(initial=0)) * schedule.n_devices / schedule.n_stages,
+        "offsets": schedule.offsets,
         "ops": {
             "kind": _column(schedule.kind),
             "stage": _column(schedule.stage),
@@ -111,33 +113,25 @@ def _timeline(timeline: Timeline) -> dict[str, Any]:
             "bound": _column(timeline.bound),
             "dependency": _column(schedule.dependency),
         },
-        "curves": [_curve(curves.activations(timeline), schedule.n_devices)],
+        "curves": [_curve(activations(timeline))],
     }
 
 
-def _curve(curve: curves.Curve, n_devices: int) -> dict[str, Any]:
-    peak = np.zeros(n_devices)
-    filled = np.flatnonzero(np.diff(curve.offsets))
-    peak[filled] = np.maximum.reduceat(curve.value, curve.offsets[filled]) if len(filled) else 0.0
+def _curve(curve: Curve) -> dict[str, Any]:
     return {
         "name": curve.name,
         "unit": curve.unit,
-        "offsets": curve.offsets.tolist(),
+        "offsets": curve.offsets,
         "time": _column(curve.time),
         "value": _column(curve.value),
-        "peak": peak.tolist(),
+        "peak": curve.peak,
     }
 
 
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _column(values: NDArray[Any]) -> list[Any] | dict[str, str]:
-    """Values as a list, or packed: float64 as they are, integers as int32 differences; little-endian."""
+def _column(values: NDArray[Any]) -> NDArray[Any] | dict[str, str]:
+    """Values as they are, or packed: float64 as bytes, integers as int32 differences; little-endian."""
     if len(values) <= PLAIN:
-        plain: list[Any] = values.tolist()
-        return plain
+        return values
     if values.dtype.kind == "f":
         return {"type": "float64", "gzip": _gzip(values.astype("<f8").tobytes())}
     return {"type": "int32", "gzip": _gzip(np.diff(values.astype("<i4"), prepend=np.int32(0)).tobytes())}

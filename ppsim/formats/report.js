@@ -66,11 +66,11 @@ function table(head, rows, caption) {
 
 function comparison() {
   const head = ['', 'makespan', 'versus first', 'ideal', 'bubble_rate', 'bubble_over_ideal', 'bubble_rate_span',
-    'peak activations', 'P2P messages'];
+    'peak activations', 'of 1/P of the model', 'P2P messages'];
   const rows = TIMELINES.map((t, i) => [
     t.title, measured(t.makespan, REPORT.unit), i ? change(t.versus_baseline) : 'baseline',
     measured(t.ideal, REPORT.unit), percent(t.bubble_rate), percent(t.bubble_over_ideal), percent(t.bubble_rate_span),
-    `${peakOf(t).peak} ${peakOf(t).where}`, number(t.messages),
+    `${peakOf(t).peak} ${peakOf(t).where}`, number(t.peak_share), number(t.messages),
   ]);
   return table(head, rows, 'Comparison');
 }

@@ -19,14 +19,14 @@ function geometryOf(view, width) {
   const right = narrow ? 44 : 132;
   const plotWidth = Math.max(80, width - left - right);
   const panels = [];
-  let top = 6;
+  let top = 8;
   for (const timeline of TIMELINES) {
     if (several) top += 24;
     const height = row * timeline.devices;
     const panel = { timeline, top, height, row, curve: timeline.curves[view.curve] };
     top += height;
     if (panel.curve) {
-      panel.curveTop = top + 16;
+      panel.curveTop = top + 24;
       panel.curveHeight = timeline.devices <= LINES ? 118 : clamp(6 * timeline.devices, 90, 260);
       top = panel.curveTop + panel.curveHeight;
     }
@@ -115,38 +115,54 @@ function cells(panel, geometry, axis, sight, choose, colours) {
   return [track, ...traces.values()];
 }
 
-/** Colours of one device, a pixel each: the colour, or bubble, that takes most of the pixel; chosen ops first. */
+/**
+ * Colours of one device, a pixel each: the mean of what the pixel covers, by area. The largest share alone would
+ * show stripes that are not in the schedule once several ops fall into a pixel. Chosen ops outweigh all others.
+ */
 function pixelRow(row, timeline, [first, last], from, perPixel, choose, colours) {
   const { left, right, colour } = timeline.ops;
-  const shares = new Float64Array(colours.length);
+  const mean = mixer(colours.bubble);
   let current = 0;
   const flush = () => {
-    shares[colours.length - 1] += clamp(timeline.makespan - from - current * perPixel, 0, perPixel);
-    let best = -1;
-    let most = 0;
-    for (let i = 0; i < shares.length; i++) if (shares[i] > most) { most = shares[i]; best = i; }
-    row[current] = best < 0 ? 0 : colours[best];
-    shares.fill(0);
+    row[current] = mean(clamp(timeline.makespan - from - current * perPixel, 0, perPixel));
     current++;
   };
-  const dimmed = (colours.length - 1) / 2;
   for (let op = first; op < last; op++) {
-    const dim = choose !== null && !choose(op);
-    const index = colour[op] + (dim ? dimmed : 0);
-    const weight = choose !== null && !dim ? 1e6 : 1;
+    const chosen = choose !== null && choose(op);
+    const fill = (choose !== null && !chosen ? colours.dimmed : colours.fills)[colour[op]];
     let start = Math.max(0, left[op] - from);
     const end = Math.min(right[op] - from, row.length * perPixel);
     while (start < end) {
       const at = Math.min(row.length - 1, Math.floor(start / perPixel + EPSILON));
       while (current < at) flush();
-      const until = Math.min(end, (at + 1) * perPixel);
-      shares[index] += weight * (until - start);
-      shares[colours.length - 1] -= until - start;
-      if (until <= start) break;
+      const until = Math.max(start, Math.min(end, (at + 1) * perPixel));
+      mean.add(fill, until - start, chosen ? 1e6 : 1);
+      if (at === row.length - 1) break;
       start = until;
     }
   }
   while (current < row.length) flush();
+}
+
+/** Mixes colours by area: `add` them, then call for the pixel of a given area, the rest of which is bubble. */
+function mixer(bubble) {
+  let [red, green, blue, covered, weight] = [0, 0, 0, 0, 0];
+  const add = (colour, area, factor) => {
+    red += factor * area * colour[0];
+    green += factor * area * colour[1];
+    blue += factor * area * colour[2];
+    weight += factor * area;
+    covered += area;
+  };
+  const mix = area => {
+    if (area <= 0) return 0;
+    add(bubble, Math.max(0, area - covered), 1);
+    const result = (255 << 24 | Math.round(blue / weight) << 16 | Math.round(green / weight) << 8
+      | Math.round(red / weight)) >>> 0;
+    red = green = blue = covered = weight = 0;
+    return result;
+  };
+  return Object.assign(mix, { add });
 }
 
 /** Rows of pixels as an image in the place of a panel; `paint(row, device)` fills one row. */
@@ -173,7 +189,9 @@ function image(devices, rowHeight, gap, from, to, width, axis, paint) {
 }
 
 function cellImage(panel, geometry, axis, spans, [from, to], choose, colours) {
-  const all = [...colours.fills, ...colours.dimmed, colours.bubble].map(pixel);
+  const all = {
+    fills: colours.fills.map(channels), dimmed: colours.dimmed.map(channels), bubble: channels(colours.bubble),
+  };
   const { timeline, row } = panel;
   const width = (to - from) * geometry.scale;
   return image(timeline.devices, row, inset(row), from, to, width, axis, (pixels, device) =>
@@ -248,7 +266,7 @@ function deviceAxis(devices, row, domain, narrow) {
   const shown = everyDevice(devices, textStep(row));
   return {
     domain, range: [devices - 0.5, -0.5], anchor: 'x', fixedrange: true, showgrid: false, zeroline: false,
-    tickvals: shown, ticktext: shown.map(d => narrow ? `${d} ` : `device ${d} `), ticks: '',
+    tickvals: shown, ticktext: shown.map(d => narrow ? `${d} ` : `device ${d} `), ticks: '', ticklabeloverflow: 'allow',
   };
 }
 

@@ -94,7 +94,7 @@ function title({ timeline, top }, geometry, theme) {
   ];
   if (timeline !== TIMELINES[0]) parts.push(change(timeline.versus_baseline));
   if (!geometry.narrow) parts.push(`bubble_rate ${percent(timeline.bubble_rate)}`);
-  parts.push(`peak ${Math.max(...timeline.peak_activations)}`);
+  parts.push(`peak ${number(timeline.peak_share)}`);
   return text(geometry.left, top - 7, 12.5, theme.muted, parts.join(' · '));
 }
 
@@ -113,9 +113,7 @@ function notes({ timeline, top, row }, geometry, theme) {
 function curveNotes({ timeline, curve, curveTop, curveHeight }, geometry, theme) {
   const x = geometry.left + geometry.plotWidth + 10;
   const name = curve.unit ? `${curve.name}, ${curve.unit}` : curve.name;
-  const heading = geometry.narrow
-    ? text(geometry.left, curveTop - 4, 11, theme.muted, escapeText(name))
-    : text(-(curveTop + curveHeight / 2), 14, 11, theme.muted, escapeText(name), 'text-anchor="middle" transform="rotate(-90)"');
+  const heading = text(geometry.left, curveTop - 7, 11.5, theme.muted, escapeText(name));
   if (timeline.devices > LINES) return heading + scaleNotes(curve, curveTop, x, theme);
   const step = Math.min(15, curveHeight / timeline.devices);
   return heading + curve.peak.map((peak, device) => {
