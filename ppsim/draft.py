@@ -6,7 +6,7 @@ Readers make drafts, :mod:`ppsim.check` finds their faults, and a draft without 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -181,10 +181,24 @@ class Draft:
         microbatch = int(self.microbatch[op])
         return f"{self.stage[op]}{Kind(self.kind[op]).name}{microbatch if microbatch >= 0 else ''}"
 
+    def place(self, op: int) -> str:
+        """Where an op stands in its file, or in its queue where there is no file."""
+        if not self.lines:
+            return f"op {self.cell[op]}"
+        return f"line {self.row[op]}" + (f", cell {self.cell[op]}" if self.start is None else "")
+
     def where(self, op: int) -> str:
-        """Where an op stands, in words."""
-        place = f"line {self.row[op]}" + (f", cell {self.cell[op]}" if self.start is None else "")
-        return f"rank {self.device[op]} ({place})"
+        """Rank and place of an op."""
+        return f"rank {self.device[op]}, {self.place(op)}"
+
+    def moved(self, op: int, ahead_of: int) -> Draft:
+        """The same draft with one op, of no pair, moved within its queue."""
+        order = np.delete(np.arange(len(self)), op)
+        order = np.insert(order, ahead_of - (op < ahead_of), op)
+        place = np.argsort(order).astype(np.int32)
+        pair = np.where(self.pair == NONE, np.int32(NONE), place[self.pair])[order]
+        columns = {name: getattr(self, name)[order] for name in ("kind", "stage", "microbatch", "row", "cell")}
+        return replace(self, pair=pair, **columns)
 
     def excerpt(self, row: int, cell: int, around: int = 30) -> tuple[str, str]:
         """The line around a cell, and a line of carets under the cell; empty where there is no text."""

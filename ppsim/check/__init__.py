@@ -1,0 +1,195 @@
+"""Faults of a schedule: what is missing, out of order, in two places at once, mismatched or stuck.
+
+The order of checks is from the plain to the subtle, and a later check runs only on what the earlier ones have left
+sound, so that one mistake is one fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.check import timed
+from ppsim.check.deadlock import MODES, deadlock_faults
+from ppsim.check.faults import Fault, at
+from ppsim.check.messages import Messages, message_faults
+from ppsim.check.runtime import runtime_faults, runtime_warnings
+from ppsim.check.sharding import sharding_faults
+from ppsim.check.tables import Tables
+from ppsim.draft import Draft
+from ppsim.ops import Kind
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check found.
+
+    Attributes:
+        faults: why the schedule is invalid; none for a valid one.
+        warnings: what goes wrong under an option of the runtime that it does not use by itself.
+    """
+
+    faults: list[Fault]
+    warnings: list[Fault] = field(default_factory=list)
+
+    @property
+    def valid(self) -> bool:
+        """Whether there is no fault."""
+        return not self.faults
+
+
+def check(draft: Draft, modes: Sequence[str] = MODES, runtime: str = "") -> Report:
+    """Check a draft.
+
+    Args:
+        draft: what to check, with or without comm ops, with or without times.
+        modes: what sends and receives do, for the search for deadlocks: ``overlap``: neither waits, an op waits for
+            its data; ``batched``: those that stand together are posted together and all must finish; ``blocking``:
+            each waits for its other side. What runs blocking runs batched, and what runs batched overlaps.
+        runtime: ``torch-2.13`` adds the limits of that runtime.
+    """
+    faults = list(_size(draft))
+    if faults:
+        return Report(faults)
+    tables = Tables.of(draft)
+    faults += _placement(draft)
+    faults += _once(draft, tables)
+    faults += timed.overlaps(draft) if draft.start is not None else ()
+    faults += _dependencies(draft, tables)
+    faults += sharding_faults(draft)
+    messages = Messages.of(draft, tables)
+    mismatched: list[Fault] = []
+    if draft.has_comms:
+        faults += message_faults(draft, tables, messages)
+        mismatched = list(messages.order_faults(draft))
+    if not faults and draft.start is None:
+        faults += deadlock_faults(draft, tables, messages, modes)
+    faults += mismatched
+    if runtime:
+        faults += runtime_faults(draft)
+    return Report(faults, list(runtime_warnings(draft)) if runtime and not faults else [])
+
+
+def _size(draft: Draft) -> Iterator[Fault]:
+    """Fewer ops than any schedule of these stages and microbatches can have."""
+    stages, microbatches = draft.n_stages, draft.n_microbatches
+    for device in np.flatnonzero(np.diff(draft.offsets) == 0):
+        yield Fault("missing", int(device), None, None, f"rank {device} has no ops", "give every rank a stage")
+    if stages * microbatches > len(draft) + 1000:
+        op = int(np.argmax(np.where(draft.computes, draft.microbatch, -1)))
+        yield at(
+            draft,
+            op,
+            "missing",
+            f"{draft.label(op)}: {stages} stages x {microbatches} microbatches need {2 * stages * microbatches} ops or "
+            f"more, and there are {len(draft)}",
+            "count stages and microbatches from 0, without gaps",
+        )
+    if not draft.computes.any():
+        yield Fault("missing", None, None, None, "no op computes", "write F and B, or F, I and W, of every stage")
+
+
+def _placement(draft: Draft) -> Iterator[Fault]:
+    """Ops of a stage away from the rest; with two replicas, microbatches that change between them."""
+    placement, computes = draft.placement, draft.computes
+    devices = placement.devices
+    for stage in np.setdiff1d(np.arange(draft.n_stages), draft.stage[computes]):
+        yield Fault("missing", None, None, None, f"no rank runs stage {stage}", "count stages from 0, without gaps")
+    here = devices[:, draft.stage.clip(max=draft.n_stages - 1)] == draft.device
+    strays = computes & ~here.any(axis=0)
+    for op in _firsts(draft, np.flatnonzero(strays)):
+        home = int(devices[0, draft.stage[op]])
+        others = int((strays & (draft.stage == draft.stage[op]) & (draft.device == draft.device[op])).sum()) - 1
+        more = f" (and {others} more of stage {draft.stage[op]})" if others else ""
+        yield at(
+            draft,
+            op,
+            "placement",
+            f"{draft.label(op)} runs on rank {draft.device[op]}{more}, stage {draft.stage[op]} belongs to rank {home}",
+            f"move it to rank {home}, or all of the stage to one rank",
+        )
+    if placement.n_replicas > 1:
+        replica = np.where(here[0], 0, 1)
+        ops = np.flatnonzero(computes & (here.sum(axis=0) == 1))
+        first = np.zeros(draft.n_microbatches, np.int64)
+        first[draft.microbatch[ops][::-1]] = replica[ops][::-1]
+        for op in ops[replica[ops] != first[draft.microbatch[ops]]]:
+            yield at(
+                draft,
+                int(op),
+                "placement",
+                f"{draft.label(int(op))} runs in the other replica than the rest of microbatch {draft.microbatch[op]}",
+                "keep each microbatch in one replica",
+            )
+
+
+def _firsts(draft: Draft, ops: NDArray[np.int64]) -> list[int]:
+    """The first of these ops for each stage and device."""
+    _, first = np.unique(draft.stage[ops].astype(np.int64) * draft.n_devices + draft.device[ops], return_index=True)
+    return sorted(int(op) for op in ops[first])
+
+
+def _once(draft: Draft, tables: Tables) -> Iterator[Fault]:
+    """Ops run twice, and ops nobody runs."""
+    for op in tables.repeats[draft.computes[tables.repeats]]:
+        first = tables.first[draft.kind[op], draft.stage[op], draft.microbatch[op]]
+        yield at(
+            draft,
+            int(op),
+            "duplicate",
+            f"{draft.label(int(op))} runs a second time, after {draft.where(int(first))}",
+            "remove one of the two",
+            int(first),
+        )
+    full, split = tables.first[Kind.B], tables.first[Kind.I]
+    weights = tables.first[Kind.W]
+    for stage, microbatch in np.argwhere((full >= 0) & ((split >= 0) | (weights >= 0))):
+        half = max(split[stage, microbatch], weights[stage, microbatch])
+        yield at(
+            draft,
+            int(half),
+            "duplicate",
+            f"{draft.label(int(half))} runs beside {draft.label(int(full[stage, microbatch]))}, which includes it",
+            "run either B, or I and W",
+            int(full[stage, microbatch]),
+        )
+    held = np.isin(np.arange(draft.n_stages), draft.stage[draft.computes])[:, None]
+    for names, absent in (
+        ("F", tables.first[Kind.F] < 0),
+        ("B, nor I", (full < 0) & (split < 0)),
+        ("W", (full < 0) & (split >= 0) & (weights < 0)),
+    ):
+        for stage in np.flatnonzero((absent & held).any(axis=1)):
+            lost = np.flatnonzero(absent[stage])
+            which = ", ".join(str(m) for m in lost[:8]) + (f" and {len(lost) - 8} more" if len(lost) > 8 else "")
+            device = int(draft.placement.devices[0, stage])
+            yield Fault(
+                "missing",
+                device,
+                None,
+                None,
+                f"rank {device} runs no {names} of stage {stage} for microbatch{'es' * (len(lost) > 1)} {which}",
+                f"add {stage}{names[0]}{lost[0]} to rank {device}",
+            )
+
+
+def _dependencies(draft: Draft, tables: Tables) -> Iterator[Fault]:
+    """Ops ahead of what they need: in time, or without times in the queue of their device."""
+    op, need = tables.needs(draft)
+    if draft.start is not None:
+        yield from timed.early(draft, op, need)
+        return
+    wrong = (draft.device[op] == draft.device[need]) & ((need >= op) | (draft.pair[op] == need))
+    for this, other in zip(op[wrong].tolist(), need[wrong].tolist(), strict=True):
+        why = "in one pair with" if draft.pair[this] == other else "before"
+        yield at(
+            draft,
+            this,
+            "order",
+            f"{draft.label(this)} runs {why} {draft.label(other)} ({draft.where(other)}), which it needs",
+            f"move {draft.label(this)} behind {draft.label(other)}",
+            other,
+        )

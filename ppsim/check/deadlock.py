@@ -1,0 +1,174 @@
+"""Deadlocks: queues that wait for each other in a circle, and which op to move.
+
+Each queue is a row of steps; a step passes when the queues it waits for have come far enough. That is all of
+blocking, batched and overlapped communication: they differ in what a step is and in which steps wait for which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.check.faults import Fault, at
+from ppsim.check.messages import Messages
+from ppsim.check.tables import Tables
+from ppsim.draft import Draft
+from ppsim.ops import Kind
+from ppsim.schedule import NONE
+
+MODES = ("overlap", "batched", "blocking")  # whatever runs in one runs in those before it
+MOST_TRIES = 8
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Who waits for whom: ``op`` passes once the device of ``other`` has reached step ``until``."""
+
+    op: Ints
+    other: Ints
+    until: Ints
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """Queues that stand still.
+
+    Attributes:
+        mode: what sends and receives do, or empty where there are none.
+        passed: how many steps passed.
+        links: for each device that waits: the op that waits, the op awaited, and where the other queue stands.
+    """
+
+    mode: str
+    passed: int
+    links: dict[int, tuple[int, int, int]]
+
+    def circle(self, draft: Draft) -> list[tuple[int, int, int]]:
+        """The links of one circle of waits."""
+        device, seen = min(self.links), list[int]()
+        while device not in seen:
+            seen.append(device)
+            device = int(draft.device[self.links[device][1]])
+        return [self.links[d] for d in seen[seen.index(device) :]]
+
+
+def deadlock_faults(draft: Draft, tables: Tables, messages: Messages, modes: Sequence[str]) -> Iterator[Fault]:
+    """The deadlock of the most forgiving of the modes that has one, with the move that opens it."""
+    stuck = find_deadlock(draft, messages, modes)
+    if stuck is None:
+        return
+    circle = stuck.circle(draft)
+    lines = []
+    for op, other, head in circle:
+        behind = f", which stands behind {draft.label(head)} ({draft.place(head)})" if head != other else ""
+        lines.append(
+            f"{draft.label(op)} ({draft.where(op)}) waits for {draft.label(other)} ({draft.where(other)}){behind}"
+        )
+    stricter = [mode for mode in MODES[MODES.index(stuck.mode) + 1 :] if mode in modes] if stuck.mode else []
+    what = f"by {stuck.mode} sends and receives" if stuck.mode else "by the order of ops"
+    also = f", and so by {' and '.join(stricter)} ones" if stricter else ""
+    others = [op for link in circle for op in link[:2]][1:]
+    hint = _way_out(draft, tables, messages, stuck)
+    yield at(draft, circle[0][0], "deadlock", f"deadlock {what}{also}: " + "; ".join(lines), hint, *others)
+
+
+def find_deadlock(draft: Draft, messages: Messages, modes: Sequence[str]) -> Stuck | None:
+    """Where the draft stands still in the most forgiving of these modes in which it does."""
+    for mode in [m for m in MODES if m in modes] if draft.has_comms else [""]:
+        step = _steps(draft, batched=mode == "batched")
+        passed, links = _run(draft, step, _waits(draft, messages, step, mode))
+        if links:
+            return Stuck(mode, passed, links)
+    return None
+
+
+def _way_out(draft: Draft, tables: Tables, messages: Messages, stuck: Stuck) -> str:
+    """The one move that lets the queues go furthest, tried out, if any does."""
+    needed_by = dict(zip(messages.receive.tolist(), messages.consumer.tolist(), strict=True))
+    needs = {*zip(*(column.tolist() for column in tables.needs(draft)), strict=True)}
+    needs |= {*zip(messages.send.tolist(), messages.producer.tolist(), strict=True)}
+    moves = [(other, head) for _, other, head in stuck.circle(draft) if head < other and draft.pair[other] == NONE]
+    moves += [(op, needed_by[op]) for op, _, _ in stuck.circle(draft) if op in needed_by]
+    best, further = "", stuck.passed
+    for op, ahead in moves[:MOST_TRIES]:
+        if any((op, between) in needs for between in range(ahead, op)):
+            continue
+        moved = draft.moved(op, ahead)
+        again = Messages.of(moved, Tables.of(moved))
+        if next(again.order_faults(moved), None):
+            continue
+        then = find_deadlock(moved, again, [stuck.mode])
+        if then is None or then.passed > further:
+            further = then.passed if then else len(draft)
+            best = f"move {draft.label(op)} ahead of {draft.label(ahead)} on rank {draft.device[op]}"
+            best += "" if then is None else ", then check again"
+        if then is None:
+            break
+    if best or not stuck.mode:
+        return best or "run the awaited ops earlier"
+    return "overlap sends and receives, or lower with an order that cannot deadlock: early, even-first or torch"
+
+
+def _steps(draft: Draft, batched: bool) -> Ints:
+    """Shape (ops,): the step of each op, counted over all devices; pairs and batches are one step."""
+    index = np.arange(len(draft))
+    joined = (draft.pair >= 0) & (draft.pair < index)
+    if batched:
+        comm = (draft.kind >= Kind.SEND_F) & (draft.kind <= Kind.RECV_B)
+        joined[1:] |= comm[1:] & comm[:-1] & (draft.device[1:] == draft.device[:-1])
+    return np.cumsum(~joined) - 1
+
+
+def _waits(draft: Draft, messages: Messages, step: Ints, mode: str) -> Waits:
+    """Who waits for whom; send and receive meet by their place on the wire, not by their labels.
+
+    Without comm ops an op waits until the one it needs is done. An overlapped receive is waited for by the op that
+    needs it. Else both sides of a message wait for each other.
+    """
+    if not mode:
+        return Waits(messages.consumer, messages.producer, step[messages.producer] + 1)
+    sent, received = messages.matched(draft)
+    send, receive = messages.send[sent], messages.receive[received]
+    if mode == "overlap":
+        return Waits(messages.consumer[received], send, step[send])
+    op, other = np.concatenate([send, receive]), np.concatenate([receive, send])
+    return Waits(op, other, step[other])
+
+
+def _run(draft: Draft, step: Ints, waits: Waits) -> tuple[int, dict[int, tuple[int, int, int]]]:
+    """Let every queue go as far as it can: how many steps passed, and the links of :class:`Stuck`."""
+    first_op = np.flatnonzero(np.diff(step, prepend=-1))
+    offsets = np.searchsorted(first_op, draft.offsets).tolist()
+    order = np.argsort(step[waits.op], kind="stable")
+    begin = np.searchsorted(step[waits.op][order], np.arange(len(first_op) + 1)).tolist()
+    until, on = waits.until[order].tolist(), draft.device[waits.other][order].tolist()
+    at_step: list[int] = offsets[:-1]
+    waiters: list[list[int]] = [[] for _ in at_step]
+    blocked: dict[int, int] = {}
+    ready = list(range(draft.n_devices))[::-1]
+    while ready:
+        device = ready.pop()
+        blocked.pop(device, None)
+        before = now = at_step[device]
+        stop = offsets[device + 1]
+        while now < stop:
+            at_step[device] = now
+            unmet = next((w for w in range(begin[now], begin[now + 1]) if at_step[on[w]] < until[w]), -1)
+            if unmet >= 0:
+                blocked[device] = unmet
+                waiters[on[unmet]].append(device)
+                break
+            now += 1
+        at_step[device] = now
+        if now > before:
+            ready += waiters[device]
+            waiters[device] = []
+    links = {}
+    for device, wait in blocked.items():
+        other = on[wait]
+        links[device] = int(waits.op[order[wait]]), int(waits.other[order[wait]]), int(first_op[at_step[other]])
+    return sum(at_step), links

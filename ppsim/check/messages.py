@@ -1,0 +1,148 @@
+"""Messages of a draft: which op's result travels where, its send and its receive, and their order.
+
+Messages carry no tags. On a directed pair of ranks the k-th send meets the k-th receive, whatever their labels say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.check.faults import Fault, at
+from ppsim.check.tables import Tables
+from ppsim.draft import Draft
+from ppsim.ops import Kind, label
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Messages:
+    """One entry per message, all by position in the draft.
+
+    Attributes:
+        producer: the op whose result travels.
+        consumer: the op that needs it, on another device.
+        send: its SEND, -1 for none.
+        receive: its RECV, -1 for none.
+    """
+
+    producer: Ints
+    consumer: Ints
+    send: Ints
+    receive: Ints
+
+    @classmethod
+    def of(cls, draft: Draft, tables: Tables) -> Messages:
+        """The messages that a draft's ops need."""
+        op, need = tables.needs(draft)
+        crosses = (draft.device[op] != draft.device[need]) & (draft.stage[op] != draft.stage[need])
+        consumer, producer = op[crosses], need[crosses]
+        forward = draft.kind[consumer] == Kind.F
+        send_kind = np.where(forward, Kind.SEND_F, Kind.SEND_B)
+        receive_kind = np.where(forward, Kind.RECV_F, Kind.RECV_B)
+        send = tables.first[send_kind, draft.stage[producer], draft.microbatch[producer]]
+        receive = tables.first[receive_kind, draft.stage[consumer], draft.microbatch[consumer]]
+        return cls(producer, consumer, send, receive)
+
+    def matched(self, draft: Draft) -> tuple[Ints, Ints]:
+        """Messages in the order sent and in the order received, link by link: entry k of both meets on the wire."""
+        link = draft.device[self.producer].astype(np.int64) * draft.n_devices + draft.device[self.consumer]
+        whole = np.flatnonzero((self.send >= 0) & (self.receive >= 0))
+        sent = whole[np.lexsort((self.send[whole], link[whole]))]
+        return sent, whole[np.lexsort((self.receive[whole], link[whole]))]
+
+    def order_faults(self, draft: Draft) -> Iterator[Fault]:
+        """For each directed pair of ranks, the first message that the other side takes for another one."""
+        sent, received = self.matched(draft)
+        source, target = draft.device[self.producer[sent]], draft.device[self.consumer[sent]]
+        seen = set()
+        for k in np.flatnonzero(sent != received).tolist():
+            link = int(source[k]), int(target[k])
+            if link in seen:
+                continue
+            seen.add(link)
+            out, into = int(self.send[sent[k]]), int(self.receive[received[k]])
+            # Who is to blame: the sender, unless it sends in the order in which it computes.
+            orderly = self.producer[sent[k]] < self.producer[received[k]]
+            op, other = (into, out) if orderly else (out, into)
+            yield at(
+                draft,
+                op,
+                "fifo",
+                f"{draft.label(out)} of rank {link[0]} ({draft.place(out)}) arrives as {draft.label(into)} of rank "
+                f"{link[1]} ({draft.place(into)}): messages carry no tags",
+                f"give the messages from rank {link[0]} to rank {link[1]} the same order on both",
+                other,
+            )
+
+
+def message_faults(draft: Draft, tables: Tables, messages: Messages) -> Iterator[Fault]:
+    """Sends and receives that are lost, doubled, out of place, or on the wrong side of their op."""
+    comm = (draft.kind >= Kind.SEND_F) & (draft.kind <= Kind.RECV_B)
+    for op in tables.repeats[comm[tables.repeats]].tolist():
+        first = int(tables.first[draft.kind[op], draft.stage[op], draft.microbatch[op]])
+        yield at(
+            draft,
+            op,
+            "duplicate",
+            f"{draft.label(op)} is posted a second time, after {draft.where(first)}",
+            "remove one of the two",
+            first,
+        )
+    used = np.concatenate([messages.send, messages.receive, tables.repeats])
+    for op in np.setdiff1d(np.flatnonzero(comm), used).tolist():
+        yield at(draft, op, "message", f"{draft.label(op)} belongs to no message: {_why(draft, op)}", "remove it")
+    yield from _sides(draft, messages.producer, messages.send, "sends", (Kind.SEND_F, Kind.SEND_B), ahead=False)
+    yield from _sides(draft, messages.consumer, messages.receive, "receives", (Kind.RECV_F, Kind.RECV_B), ahead=True)
+
+
+def _sides(draft: Draft, ops: Ints, posts: Ints, verb: str, kinds: tuple[Kind, Kind], ahead: bool) -> Iterator[Fault]:
+    """The sends of all messages, or their receives: posted at all, on the device of their op, on its right side."""
+    side = "ahead of" if ahead else "behind"
+    for op, post in zip(ops.tolist(), posts.tolist(), strict=True):
+        name = label(kinds[int(draft.kind[op] != Kind.F)], int(draft.stage[op]), int(draft.microbatch[op]))
+        if post < 0:
+            yield at(
+                draft,
+                op,
+                "message",
+                f"no rank posts {name}: {draft.label(op)} ({draft.where(op)}) {verb} nothing",
+                f"add {name} {side} {draft.label(op)}",
+            )
+        elif draft.device[post] != draft.device[op]:
+            yield at(
+                draft,
+                post,
+                "placement",
+                f"{name} stands on rank {draft.device[post]}, and {draft.label(op)} on rank {draft.device[op]}",
+                f"move {name} to rank {draft.device[op]}",
+                op,
+            )
+        elif (post > op) == ahead:
+            yield at(
+                draft,
+                post,
+                "order",
+                f"{name} stands {'behind' if ahead else 'ahead of'} {draft.label(op)} ({draft.where(op)}), which "
+                + ("needs it" if ahead else "makes what it sends"),
+                f"move {name} {side} {draft.label(op)}",
+                op,
+            )
+
+
+def _why(draft: Draft, op: int) -> str:
+    """Why nothing travels by this send or receive."""
+    stage, kind = int(draft.stage[op]), draft.kind[op]
+    other = stage + (1 if kind in (Kind.SEND_F, Kind.RECV_B) else -1)
+    if not 0 <= other < draft.n_stages or stage >= draft.n_stages:
+        return f"there is no stage {other if stage < draft.n_stages else stage}"
+    if int(draft.microbatch[op]) >= draft.n_microbatches:
+        return f"there is no microbatch {draft.microbatch[op]}"
+    devices = draft.placement.devices
+    if (devices[:, stage] == devices[:, other]).all():
+        return f"stages {min(stage, other)} and {max(stage, other)} are on one rank, {devices[0, stage]}"
+    return f"stage {other} runs no such op of microbatch {draft.microbatch[op]}"

@@ -1,0 +1,95 @@
+"""The limits of runtimes that run a schedule: so far, of torch.distributed.pipelining 2.13."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ppsim.check.faults import Fault, at
+from ppsim.check.messages import Messages
+from ppsim.check.tables import Tables
+from ppsim.draft import Draft
+from ppsim.lowering import lower
+from ppsim.ops import Kind
+
+RUNTIMES = ("torch-2.13",)
+
+
+def runtime_faults(draft: Draft) -> Iterator[Fault]:
+    """What torch 2.13 refuses, or computes wrong gradients from without a word."""
+    if draft.placement.n_replicas > 1:
+        yield Fault(
+            "runtime",
+            None,
+            None,
+            None,
+            "torch 2.13 holds each stage on one rank, and this schedule has two replicas",
+            "dualpipe-v does the same in a V, with one replica",
+        )
+        return
+    if draft.older:
+        yield Fault(
+            "runtime",
+            None,
+            None,
+            None,
+            "torch 2.13 reads B as the full backward; this file has the older letters (BW, and B for I)",
+            "ppsim convert writes the letters of today",
+        )
+    written_out = draft.has_comms or (draft.kind >= Kind.UNSHARD).any()
+    for row, cell in draft.idle if written_out else ():
+        yield Fault("runtime", row - 1, row, cell, "torch 2.13 takes no empty cell in compute_comms", "remove it")
+    if written_out:
+        yield from _unscaled(draft)
+    yield from loss_order(draft)
+
+
+def loss_order(draft: Draft) -> Iterator[Fault]:
+    """The first forward of the last stage that runs out of order: torch looks its losses up by position."""
+    ops = np.flatnonzero((draft.kind == Kind.F) & (draft.stage == draft.n_stages - 1))
+    late = np.flatnonzero(np.diff(draft.microbatch[ops]) < 0)
+    if len(late):
+        op, before = int(ops[late[0] + 1]), int(ops[late[0]])
+        yield at(
+            draft,
+            op,
+            "runtime",
+            f"{draft.label(op)} runs after {draft.label(before)} ({draft.where(before)}): torch takes the losses "
+            "of the last stage in the order of microbatches, and would use the wrong ones without an error",
+            "run the forwards of the last stage in the order of microbatches",
+            before,
+        )
+
+
+def _unscaled(draft: Draft) -> Iterator[Fault]:
+    """Stages without a REDUCE_GRAD, which is also where torch divides gradients by the number of microbatches."""
+    stages = np.setdiff1d(draft.stage[draft.computes], draft.stage[draft.kind == Kind.REDUCE_GRAD])
+    if len(stages):
+        device = int(draft.placement.devices[0, stages[0]])
+        names = ", ".join(str(s) for s in stages[:8])
+        yield Fault(
+            "runtime",
+            device,
+            None,
+            None,
+            f"no REDUCE_GRAD of stage{'s' * (len(stages) > 1)} {names}: torch would not divide their gradients by "
+            f"{draft.n_microbatches}, nor reduce them",
+            f"add {stages[0]}REDUCE_GRAD behind its last backward",
+        )
+
+
+def runtime_warnings(draft: Draft) -> Iterator[Fault]:
+    """Where torch's option ``defer_pp_recv`` would break the order of messages."""
+    if draft.has_comms or draft.start is not None or draft.placement.n_replicas > 1:
+        return
+    deferred = Draft.from_schedule(lower(draft.schedule(), "deferred").schedule)
+    if fault := next(Messages.of(deferred, Tables.of(deferred)).order_faults(deferred), None):
+        yield Fault(
+            "runtime",
+            fault.device,
+            None,
+            None,
+            "with defer_pp_recv=True gradients would be wrong without an error: " + fault.message,
+            "leave defer_pp_recv off for this schedule",
+        )

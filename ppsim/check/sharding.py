@@ -1,0 +1,56 @@
+"""Faults of FSDP ops: compute on freed parameters, gradients reduced too early or twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ppsim.check.faults import Fault, at
+from ppsim.draft import Draft
+from ppsim.ops import Kind
+
+
+def sharding_faults(draft: Draft) -> Iterator[Fault]:
+    """UNSHARD before use and RESHARD after it; REDUCE_GRAD once, behind the last backward of its stage."""
+    if (draft.kind == Kind.UNSHARD).any() or (draft.kind == Kind.RESHARD).any():
+        yield from _gathered(draft)
+    last = np.full((draft.n_devices, int(draft.stage.max()) + 1), -1)
+    finishing = np.flatnonzero((draft.kind == Kind.B) | (draft.kind == Kind.W))
+    last[draft.device[finishing], draft.stage[finishing]] = finishing
+    reduced: dict[tuple[int, int], int] = {}
+    for op in np.flatnonzero(draft.kind == Kind.REDUCE_GRAD).tolist():
+        where = int(draft.device[op]), int(draft.stage[op])
+        name, final = draft.label(op), int(last[where])
+        if where in reduced:
+            first = reduced[where]
+            message = f"{name} stands a second time, after {draft.where(first)}"
+            yield at(draft, op, "fsdp", message, "remove one of the two", first)
+        elif final > op:
+            message = f"{name} stands ahead of {draft.label(final)} ({draft.where(final)}), whose gradients it misses"
+            yield at(draft, op, "fsdp", message, f"move {name} behind {draft.label(final)}", final)
+        reduced.setdefault(where, op)
+
+
+def _gathered(draft: Draft) -> Iterator[Fault]:
+    """Ops of a device one after another, with the stages gathered so far."""
+    gathered: set[int] = set()
+    device = -1
+    columns = zip(draft.device.tolist(), draft.kind.tolist(), draft.stage.tolist(), strict=True)
+    for op, (here, kind, stage) in enumerate(columns):
+        if here != device:
+            gathered, device = set(), here
+        if kind == Kind.UNSHARD:
+            if stage in gathered:
+                message = f"{draft.label(op)} gathers parameters that are gathered"
+                yield at(draft, op, "fsdp", message, f"free them first, by {stage}RESHARD")
+            gathered.add(stage)
+        elif kind == Kind.RESHARD:
+            if stage not in gathered:
+                message = f"{draft.label(op)} frees parameters that are not gathered"
+                yield at(draft, op, "fsdp", message, "remove it")
+            gathered.discard(stage)
+        elif kind <= Kind.W and stage not in gathered:
+            message = f"{draft.label(op)} runs on stage {stage}, whose parameters are not gathered"
+            yield at(draft, op, "fsdp", message, f"add {stage}UNSHARD ahead of it")
+            gathered.add(stage)

@@ -1,0 +1,54 @@
+"""Where each op of a draft stands, by kind, stage and microbatch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.draft import Draft
+from ppsim.ops import Kind
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Lookup tables of a draft.
+
+    Attributes:
+        first: shape (kinds, S, M), the first op of that kind, stage and microbatch, -1 for none.
+        repeats: the ops that repeat an earlier one.
+    """
+
+    first: NDArray[np.int64]
+    repeats: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, draft: Draft) -> Tables:
+        """The tables of a draft; ops beyond its stages and microbatches are left out."""
+        shape = (len(Kind), draft.n_stages, draft.n_microbatches)
+        fits = (draft.stage < shape[1]) & (draft.microbatch >= 0) & (draft.microbatch < shape[2])
+        ops = np.flatnonzero(fits)
+        slot = np.ravel_multi_index((draft.kind[ops].astype(np.int64), draft.stage[ops], draft.microbatch[ops]), shape)
+        first = np.full(np.prod(shape), -1, np.int64)
+        first[slot[::-1]] = ops[::-1]
+        return cls(first.reshape(shape), ops[first[slot] != ops])
+
+    def needs(self, draft: Draft) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Every two ops of which the first needs the second: by position in the draft.
+
+        F(s, m) needs F(s-1, m); B or I(s, m) needs F(s, m) and B or I(s+1, m); W(s, m) needs I(s, m).
+        """
+        forward, full, split = self.first[Kind.F], self.first[Kind.B], self.first[Kind.I]
+        back = np.where(full >= 0, full, split)
+        pairs = [
+            (forward[1:], forward[:-1]),
+            (back, forward),
+            (back[:-1], back[1:]),
+            (self.first[Kind.W], split),
+        ]
+        op = np.concatenate([a.ravel() for a, _ in pairs])
+        need = np.concatenate([b.ravel() for _, b in pairs])
+        there = (op >= 0) & (need >= 0)
+        order = np.argsort(op[there], kind="stable")
+        return op[there][order], need[there][order]
