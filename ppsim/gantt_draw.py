@@ -63,7 +63,12 @@ class Panel:
         timeline, metrics = self.timeline, measure(self.timeline)
         unit = "" if timeline.unit.startswith("t_") else f" {timeline.unit}"
         peak = metrics.peak_activations.max(initial=0) * self.devices / timeline.schedule.n_stages
-        return f"T = {plain(metrics.makespan)}{unit}   bubble {100 * metrics.bubble_rate:.1f} %   peak {plain(peak)}"
+        numbers = (
+            f"T = {plain(metrics.makespan)}{unit}",
+            f"bubble {100 * metrics.bubble_rate:.1f} %",
+            f"peak {plain(peak)}",
+        )
+        return "\u00a0\u00a0 ".join(numbers)  # browsers would draw plain spaces as one
 
 
 @dataclass(frozen=True)
