@@ -14,11 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim import toml
 from ppsim.costs import Costs
 from ppsim.errors import InputError
 from ppsim.memory import Amounts, MemoryModel
 from ppsim.schedule import Schedule
+from ppsim.toml import Refused
 
+SCHEMA = "ppsim.model/1"
+EXAMPLE = "hidden = 4096, heads = 32, layers = 32, seq = 4096 and vocab = 32000"
 BYTES_OF = {"bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2, "fp32": 4, "float32": 4, "fp64": 8, "float64": 8}
 ATTENTION = ("standard", "flash")
 RECOMPUTE = ("none", "selective", "full")
@@ -66,6 +70,23 @@ class Model:
     gradient_bytes: int = 4
     optimizer_bytes: int | None = None
 
+    def __post_init__(self) -> None:
+        for name, words in (("dtype", tuple(BYTES_OF)), ("attention", ATTENTION), ("recompute", RECOMPUTE)):
+            if getattr(self, name) not in words:
+                raise Refused(name, f"must be one of {', '.join(words)}, got {getattr(self, name)!r}")
+        for name in ("hidden", "heads", "layers", "seq", "mbs", "tp", "dp"):
+            value = getattr(self, name)
+            if isinstance(value, tuple):
+                if not value or min(value) < 0:
+                    raise Refused(name, f"must be 0 or more on each stage, got {list(value)}")
+            elif value < 1:
+                raise Refused(name, f"must be 1 or more, got {value}")
+        for name in ("vocab", "zero", "gradient_bytes", "optimizer_bytes"):
+            if (getattr(self, name) or 0) < 0:
+                raise Refused(name, f"must be 0 or more, got {getattr(self, name)}")
+        if self.zero > 3:
+            raise Refused("zero", f"must be 0, 1, 2 or 3, got {self.zero}")
+
     @property
     def item(self) -> int:
         """Bytes of one weight or activation."""
@@ -75,6 +96,15 @@ class Model:
     def tokens(self) -> int:
         """Tokens in a microbatch, sb."""
         return self.seq * self.mbs
+
+
+def read_model(path: str) -> Model:
+    """The model that a TOML file describes: ``schema = "ppsim.model/1"`` and a key for each field.
+
+    Raises:
+        InputError: the file cannot be read, or an entry is unknown, missing or impossible; the message has the line.
+    """
+    return toml.read(path, Model, SCHEMA, EXAMPLE)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Frozen dataclasses as TOML files and back; every fault of a file is named with its line.
 
-A field of type str, int or float is a key; a dataclass is a ``[table]``; a tuple of dataclasses is a
-``[[table]]`` repeated; a field with a default may be left out. A dataclass refuses a value by raising
-:class:`Refused` from its ``__post_init__``.
+A field of type str, bool, int or float is a key, a tuple of them an array; a dataclass is a ``[table]``; a tuple of
+dataclasses is a ``[[table]]`` repeated; a field with a default may be left out. Arrays and bool are read only. A
+dataclass refuses a value by raising :class:`Refused` from its ``__post_init__``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ppsim.errors import InputError
 
 T = TypeVar("T")
 Place = tuple[str | int, ...]
-WORDS = {str: "text", int: "a whole number", float: "a number"}
+WORDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 
 
 class Refused(ValueError):
@@ -39,14 +39,14 @@ class Refused(ValueError):
         self.key, self.why = key, why
 
 
-def read(path: str, cls: type[T], schema: str) -> T:
+def read(path: str, cls: type[T], schema: str, example: str = "as ppsim calibrate writes it") -> T:
     """The dataclass that a TOML file with this ``schema`` holds.
 
     Raises:
         InputError: the file is missing, empty, not text, not TOML, of another schema, or has a key that is
             unknown, missing or of a wrong type; the message names the line.
     """
-    hint = f'a file with schema = "{schema}", as ppsim calibrate writes it'
+    hint = f'a file with schema = "{schema}", {example}'
     try:
         text = Path(path).read_bytes().decode()
     except OSError as error:
@@ -105,9 +105,14 @@ def _build(cls: Any, data: Mapping[str, Any], place: Place, source: _Source) -> 
 
 def _value(hint: Any, value: Any, place: Place, source: _Source) -> Any:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        hint = next(a for a in typing.get_args(hint) if a is not types.NoneType)
+        kinds = [a for a in typing.get_args(hint) if a is not types.NoneType]
+        hint = next((a for a in kinds if (typing.get_origin(a) is tuple) == isinstance(value, list)), kinds[0])
     if typing.get_origin(hint) is tuple:
         item = typing.get_args(hint)[0]
+        if not dataclasses.is_dataclass(item):
+            if not isinstance(value, list):
+                raise source.fault(place, f"'{place[-1]}' must be an array, got {value!r}")
+            return tuple(_value(item, v, place, source) for v in value)
         if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
             raise source.fault(place, f"'{place[-1]}' must be tables, [[{place[-1]}]]")
         return tuple(_build(item, v, (*place, i), source) for i, v in enumerate(value))
@@ -116,7 +121,7 @@ def _value(hint: Any, value: Any, place: Place, source: _Source) -> Any:
             raise source.fault(place, f"'{place[-1]}' must be a table, [{place[-1]}]")
         return _build(hint, value, place, source)
     accepted = (int, float) if hint is float else (hint,)
-    if not isinstance(value, accepted) or isinstance(value, bool):
+    if not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool):
         raise source.fault(place, f"'{place[-1]}' must be {WORDS[hint]}, got {value!r}")
     if hint is float and not math.isfinite(value):
         raise source.fault(place, f"'{place[-1]}' must be finite, got {value!r}")

@@ -34,7 +34,7 @@ def model_of(stages: int, **amounts) -> MemoryModel:
     """A model with 100 bytes of activation, of which I keeps 40, and nothing else but what is given."""
     given = {"activations": 100, "kept": 40, **amounts}
     names = ("activations", "kept", "stash", "work_b", "work_i", "gathered", "message", "output")
-    arrays = {name: np.full(stages, given.get(name, 0)) for name in names}
+    arrays: dict[str, Any] = {name: np.full(stages, given.get(name, 0)) for name in names}
     return MemoryModel(**arrays, static=given.get("static", {}), keep_outputs=given.get("keep_outputs", False))
 
 

@@ -16,10 +16,10 @@ from ppsim.model import (
     layers_of,
     memory_model,
     parameters,
+    read_model,
     recompute_share,
     with_recompute,
 )
-from ppsim.model_file import read_model
 from ppsim.schedules import generate
 from ppsim.simulate import simulate
 
@@ -204,7 +204,7 @@ def test_peaks_of_a_model_name_their_parts():
     }
 
 
-FILE = """[model]
+FILE = """schema = "ppsim.model/1"
 hidden = 64
 heads = 4
 layers = 8
@@ -226,16 +226,21 @@ def test_a_model_file_is_the_model(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        (FILE.replace("hidden", "hiden"), "line 2: unknown entry 'hiden'", "did you mean hidden?"),
-        (FILE.replace("hidden = 64\n", ""), "does not say hidden", "hidden = 4096"),
-        (FILE.replace("heads = 4", "heads = 0"), "line 3: heads = 0 must be a whole number, 1 or more", ""),
-        (FILE.replace("heads = 4", "heads = 4.5"), "line 3: heads = 4.5 must be a whole number", ""),
-        (FILE.replace("= 8", "= [8, -1]"), r"line 4: layers = \[8, -1\] must be whole numbers, one per stage", ""),
-        (FILE + 'dtype = "int8"', "line 8: dtype = 'int8' must be one of bf16", ""),
-        (FILE + "zero = 4", "line 8: zero = 4 must be 0, 1, 2 or 3", ""),
-        (FILE + 'keep_outputs = "yes"', "line 8: keep_outputs = 'yes' must be true or false", ""),
-        ("hidden = 64", r"has no table \[model\]", r"hidden = 4096"),
-        ("[model", "is not TOML", ""),
+        (FILE.replace("hidden", "hiden"), "line 2: unknown key 'hiden'", "did you mean 'hidden'?"),
+        (FILE.replace("hidden = 64\n", ""), "'hidden' is missing", ""),
+        (FILE.replace("heads = 4", "heads = 0"), "line 3: 'heads' must be 1 or more, got 0", ""),
+        (FILE.replace("heads = 4", "heads = 4.5"), "line 3: 'heads' must be a whole number, got 4.5", ""),
+        (FILE.replace("heads = 4", "heads = true"), "line 3: 'heads' must be a whole number, got True", ""),
+        (FILE.replace("= 8", "= [8, -1]"), r"line 4: 'layers' must be 0 or more on each stage, got \[8, -1\]", ""),
+        (FILE.replace("= 8", "= [8, 0.5]"), "line 4: 'layers' must be a whole number, got 0.5", ""),
+        (FILE.replace("= 8", "= []"), "line 4: 'layers' must be", ""),
+        (FILE + 'dtype = "int8"', "line 8: 'dtype' must be one of bf16", ""),
+        (FILE + "zero = 4", "line 8: 'zero' must be 0, 1, 2 or 3, got 4", ""),
+        (FILE + "gradient_bytes = -1", "line 8: 'gradient_bytes' must be 0 or more", ""),
+        (FILE + 'keep_outputs = "yes"', "line 8: 'keep_outputs' must be true or false, got 'yes'", ""),
+        (FILE + "keep_outputs = 1", "line 8: 'keep_outputs' must be true or false, got 1", ""),
+        ("hidden = 64", "no schema, expected 'ppsim.model/1'", "hidden = 4096"),
+        ("[model", "not TOML", ""),
     ],
 )
 def test_a_fault_of_a_model_file_is_named_with_its_line(tmp_path, text, message, hint):
