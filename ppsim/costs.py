@@ -36,7 +36,9 @@ class Costs:
 
         A pair of F and B takes the mean of ``pair`` over its two stages.
         """
-        duration = self.time[schedule.kind, schedule.stage]
+        duration, table = np.empty(len(schedule)), self.time.ravel()
+        for ops, row in schedule.blocks():
+            duration[ops] = table.take(row)
         paired = np.flatnonzero(schedule.pair != NONE)
         if len(paired):
             partner = schedule.pair[paired]
@@ -52,7 +54,7 @@ class Costs:
         """Shape (ops,): how long each op's input travels; zero on the same device."""
         crosses = schedule.crosses
         if np.ndim(self.comm) == 0:
-            return np.where(crosses, self.comm, 0.0)
+            return crosses * np.float64(self.comm)
         latency = np.zeros(len(schedule))
         here = np.flatnonzero(crosses)
         latency[here] = np.asarray(self.comm)[schedule.device[schedule.dependency[here]], schedule.device[here]]

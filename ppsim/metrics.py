@@ -48,7 +48,7 @@ def measure(timeline: Timeline) -> Metrics:
     """Every number of a timeline at once."""
     schedule, makespan = timeline.schedule, timeline.makespan
     duration = timeline.end - timeline.start
-    duration[(schedule.pair != NONE) & (schedule.pair < np.arange(len(schedule)))] = 0.0
+    duration[_seconds(schedule)] = 0.0
     busy = _per_device(np.add, duration, schedule)
     ideal = float(busy.max(initial=0.0))
     first, last = _per_device(np.minimum, timeline.start, schedule), _per_device(np.maximum, timeline.end, schedule)
@@ -87,16 +87,21 @@ def peak_activations(schedule: Schedule, release: Kind = Kind.W) -> NDArray[np.i
     F takes one, B gives it back, and of a split backward the op named by ``release`` (W, or I) does. In a pair
     the F takes before the other gives.
     """
-    change = np.array([1, -1, 0, 0], np.int64)
+    change = np.array([1, -1, 0, 0], np.int8)
     change[release] = -1
-    delta = change[schedule.kind]
-    second = np.flatnonzero(
-        (schedule.pair != NONE) & (schedule.pair < np.arange(len(schedule))) & (schedule.kind == Kind.F)
-    )
+    delta = change.take(schedule.kind)
+    second = _seconds(schedule)
+    second = second[schedule.kind[second] == Kind.F]
     delta[second - 1], delta[second] = delta[second], delta[second - 1]
-    held = np.cumsum(delta)
-    before = np.concatenate(([0], held))[schedule.offsets[:-1]]
-    return _per_device(np.maximum, held, schedule) - before
+    held = np.cumsum(delta, dtype=np.int32)
+    first = schedule.offsets[:-1]
+    before = np.where(first > 0, held.take(first - 1, mode="clip"), 0) if len(held) else np.int32(0)
+    return (_per_device(np.maximum, held, schedule) - before).astype(np.int64)
+
+
+def _seconds(schedule: Schedule) -> NDArray[np.int64]:
+    """The second op of every pair; the two stand side by side."""
+    return np.flatnonzero(schedule.pair != NONE)[1::2]
 
 
 def _per_device(reduce: np.ufunc, values: NDArray[Any], schedule: Schedule) -> NDArray[Any]:

@@ -14,6 +14,7 @@ the oldest I that has not had its W.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -67,18 +68,18 @@ class Queue:
         """
         if times <= 0:
             return
-        steps = [
-            s for p in pattern for s in ((p.first._replace(paired=True), p.second) if isinstance(p, Pair) else (p,))
-        ]
-        block = np.zeros((times, len(steps)), np.int64)
-        for name in {s.stream for s in steps if s.stream}:
-            columns = [c for c, s in enumerate(steps) if s.stream == name]
-            need, start = times * len(columns), self._taken[name]
-            if need > self.left(name):
+        draws, counts = _plan(pattern)
+        block = np.empty((times, len(draws)), np.int64)
+        for column, (code, name, place) in enumerate(draws):
+            if not name:
+                block[:, column] = code
+                continue
+            first, need = self._taken[name] + place, times * counts[name]
+            if place == 0 and need > self.left(name):
                 raise ValueError(f"stream {name!r} has {self.left(name)} entries left, {need} wanted")
-            block[:, columns] = self._streams[name][start : start + need].reshape(times, -1)
-            self._taken[name] += need
-        block |= np.array([s.kind | (PAIRED if s.paired else 0) for s in steps])
+            np.bitwise_or(self._streams[name][first : first - place + need : counts[name]], code, out=block[:, column])
+        for name, count in counts.items():
+            self._taken[name] += times * count
         self._parts.append(block.ravel())
 
     def build(self) -> Packed:
@@ -90,8 +91,21 @@ class Queue:
         if left := {n: self.left(n) for n in self._streams if self.left(n)}:
             raise ValueError(f"streams left over: {left}")
         ops = np.concatenate(self._parts) if self._parts else np.empty(0, np.int64)
-        kind = ops & KIND_MASK
+        kind = ops.astype(np.uint8) & KIND_MASK
         weights = kind == Kind.W
         if weights.any():
             ops[weights] = (ops[kind == Kind.I] & ~(KIND_MASK | PAIRED)) | Kind.W
         return ops
+
+
+@cache
+def _plan(pattern: tuple[Step | Pair, ...]) -> tuple[list[tuple[int, str, int]], dict[str, int]]:
+    """Each op's code, stream and place among the pattern's draws from that stream, and the draws per stream."""
+    draws, counts = list[tuple[int, str, int]](), dict[str, int]()
+    for step in pattern:
+        members = (step.first._replace(paired=True), step.second) if isinstance(step, Pair) else (step,)
+        for kind, name, paired in members:
+            draws.append((int(kind) | (PAIRED if paired else 0), name, counts.get(name, 0)))
+            if name:
+                counts[name] = counts.get(name, 0) + 1
+    return draws, counts

@@ -5,7 +5,7 @@ All columns are flat and device-major: device ``d`` owns ``offsets[d]:offsets[d 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +16,6 @@ from ppsim.ops import (
     KIND_MASK,
     MICROBATCH_SHIFT,
     PAIRED,
-    STAGE_MASK,
     STAGE_SHIFT,
     Kind,
     Packed,
@@ -24,6 +23,7 @@ from ppsim.ops import (
 )
 
 NONE, MISSING = -1, -2
+BLOCK = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -107,22 +107,19 @@ class Schedule:
     @classmethod
     def from_queues(cls, name: str, placement: Placement, n_microbatches: int, queues: Iterable[Packed]) -> Schedule:
         """From one array of packed ops per device, as :class:`ppsim.queues.Queue` builds them."""
-        parts = list(queues)
-        offsets = np.zeros(len(parts) + 1, np.int64)
-        np.cumsum([len(p) for p in parts], out=offsets[1:])
-        ops = np.concatenate(parts)
-        first = np.flatnonzero(ops & PAIRED).astype(np.int32)
-        pair = np.full(len(ops), NONE, np.int32)
+        lows, microbatches = list[NDArray[np.uint32]](), list[NDArray[np.int32]]()
+        for ops in queues:
+            lows.append(ops.astype(np.uint32))  # all but the microbatch
+            microbatches.append((ops >> MICROBATCH_SHIFT).astype(np.int32))
+        offsets = np.zeros(len(lows) + 1, np.int64)
+        np.cumsum([len(low) for low in lows], out=offsets[1:])
+        low, microbatch = np.concatenate(lows), np.concatenate(microbatches)
+        first = np.flatnonzero(low & np.uint32(PAIRED)).astype(np.int32)
+        pair = np.full(len(low), NONE, np.int32)
         pair[first], pair[first + 1] = first + 1, first
+        kind = low.astype(np.uint8) & np.uint8(KIND_MASK)
         return cls(
-            name,
-            placement,
-            n_microbatches,
-            offsets,
-            (ops & KIND_MASK).astype(np.uint8),
-            ((ops >> STAGE_SHIFT) & STAGE_MASK).astype(np.int32),
-            (ops >> MICROBATCH_SHIFT).astype(np.int32),
-            pair,
+            name, placement, n_microbatches, offsets, kind, (low >> STAGE_SHIFT).view(np.int32), microbatch, pair
         )
 
     @property
@@ -160,6 +157,14 @@ class Schedule:
             placement.chunk[1, self.stage],
         )
 
+    def blocks(self) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+        """The ops in slices that a processor's cache holds, each with the place of its ops in a flat (kind, stage)."""
+        for first in range(0, len(self), BLOCK):
+            ops = slice(first, min(first + BLOCK, len(self)))
+            row = self.kind[ops] * np.int64(self.n_stages)
+            row += self.stage[ops]
+            yield ops, row
+
     @cached_property
     def dependency(self) -> NDArray[np.int32]:
         """Shape (ops,): the one op whose result each op waits for, -1 for none, -2 for one nobody runs.
@@ -167,20 +172,24 @@ class Schedule:
         F(s, m) needs F(s-1, m); B or I(s, m) needs B or I(s+1, m), on the last stage F(s, m); W(s, m) needs
         I(s, m). A backward's own forward is implied: its gradient has passed through it.
         """
-        cells = self.n_stages * self.n_microbatches
-        table_of = np.array([0, 1, 1, 2], np.int64) * cells
-        slot = table_of[self.kind] + self.stage.astype(np.int64) * self.n_microbatches + self.microbatch
-        runs = np.full(3 * cells, MISSING, np.int32)
-        runs[slot] = np.arange(len(self), dtype=np.int32)
-        backward = (self.kind == Kind.B) | (self.kind == Kind.I)
-        last = self.stage == self.n_stages - 1
-        back = np.where(backward & ~last, -self.n_microbatches, cells)
-        back[self.kind == Kind.F] = self.n_microbatches
-        need = slot - back
-        source = (self.kind == Kind.F) & (self.stage == 0)
-        need[source] = 0
-        dependency = runs[need]
-        dependency[source] = NONE
+        M, cells = self.n_microbatches, self.n_stages * self.n_microbatches
+        # Where each kind and stage leaves its microbatch 0: forwards, backwards, and W with those who need nothing.
+        gives = np.empty((4, self.n_stages), np.int64)
+        gives[Kind.F] = np.arange(0, cells, M)
+        gives[Kind.B] = gives[Kind.I] = gives[Kind.F] + cells
+        gives[Kind.W] = 2 * cells
+        needs = np.empty_like(gives)
+        needs[Kind.F, 0], needs[Kind.F, 1:] = 2 * cells, gives[Kind.F, :-1]
+        needs[Kind.B : Kind.W, :-1], needs[Kind.B : Kind.W, -1] = gives[Kind.B, 1:], gives[Kind.F, -1]
+        needs[Kind.W] = gives[Kind.I]
+
+        runs = np.full(2 * cells + M, MISSING, np.int32)
+        for ops, row in self.blocks():
+            runs[gives.take(row) + self.microbatch[ops]] = np.arange(ops.start, ops.stop, dtype=np.int32)
+        runs[2 * cells :] = NONE
+        dependency = np.empty(len(self), np.int32)
+        for ops, row in self.blocks():
+            dependency[ops] = runs.take(needs.take(row) + self.microbatch[ops])
         return dependency
 
     @cached_property

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ppsim import kernel
+from ppsim.compiled import call
 from ppsim.costs import Costs
 from ppsim.errors import Deadlock
 from ppsim.schedule import NONE, Schedule
 from ppsim.timeline import Timeline
 
-# Below this many ops CPython over lists beats loading the compiled kernel (tests/benchmarks/crossing.py).
-COMPILE_ABOVE = 1_000_000
+# When a process has timed this many ops in CPython, the compiled kernel has paid for its loading
+# (tests/benchmarks/crossing.py).
+COMPILE_ABOVE = 300_000
+_timed = 0
 
 
 def simulate(schedule: Schedule, costs: Costs) -> Timeline:
@@ -29,14 +30,15 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
         Deadlock: the queues wait for each other in a cycle, or for an op that no device runs.
     """
     n, devices = len(schedule), schedule.n_devices
+    duration = costs.durations(schedule)
     columns = (
         schedule.offsets,
         schedule.device,
         schedule.dependency,
         schedule.pair,
-        costs.durations(schedule),
+        duration,
         costs.latencies(schedule),
-        np.empty(n),
+        duration,  # where an op's duration was read, its start is written
         np.full(n, -1.0),
         np.empty(n, np.int32),
         np.empty(devices, np.int64),
@@ -51,23 +53,16 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
 
 
 def _execute(columns: tuple[NDArray[Any], ...], n: int) -> tuple[int, Any, Any, Any, Any]:
-    if n > COMPILE_ABOVE:
-        ran = compiled()(*columns)
+    global _timed
+    _timed += n
+    if _timed > COMPILE_ABOVE:
+        ran = call(kernel.execute, *columns)
         start, end, bound, head = columns[6:10]
         return ran, start, end, bound, head
     lists = [column.tolist() for column in columns]
     ran = kernel.execute(*lists)
     start, end, bound, head = lists[6:10]
     return ran, np.array(start), np.array(end), np.array(bound, np.int32), head
-
-
-@cache
-def compiled() -> Callable[..., int]:
-    """The kernel as machine code; the first call on a machine compiles it, later ones load it."""
-    import numba
-
-    function: Callable[..., int] = numba.njit(cache=True, nogil=True)(kernel.execute)
-    return function
 
 
 def explain_deadlock(schedule: Schedule, head: Any, done: NDArray[np.bool_]) -> tuple[str, str]:
