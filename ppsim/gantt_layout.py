@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.looks import BUBBLE, FILL
-from ppsim.ops import COMPUTE, Kind
+from ppsim.ops import COMPUTE
 from ppsim.schedule import NONE
 from ppsim.timeline import Timeline
 
@@ -63,9 +63,9 @@ class Cells:
 
 
 def cells_of(timeline: Timeline) -> Cells:
-    """The cells of every compute op that takes time."""
+    """The cells of every op that takes time."""
     schedule = timeline.schedule
-    shown = np.flatnonzero((timeline.end > timeline.start) & (schedule.kind <= Kind.W))
+    shown = np.flatnonzero(timeline.end > timeline.start)
     start, end, pair = timeline.start[shown], timeline.end[shown], schedule.pair[shown]
     first, second = pair > shown, (pair != NONE) & (pair < shown)
     middle = (start + end) / 2
@@ -154,8 +154,6 @@ def messages_of(timeline: Timeline) -> Messages | None:
     arrive no later than the op that needs them starts; a link that never set a start counts as the slowest known.
     """
     schedule = timeline.schedule
-    if (schedule.kind > Kind.W).any():
-        return None
     op = np.flatnonzero(schedule.crosses)
     if not 0 < len(op) <= MOST_MESSAGES:
         return None

@@ -257,7 +257,7 @@ def test_equal_documents_give_equal_bytes_whatever_the_users_settings(suffix):
         assert matplotlib.rcParams["font.size"] == 30
 
 
-@pytest.mark.parametrize("width", [3.3, 5.5, 6.75])
+@pytest.mark.parametrize("width", [3.3, 3.37, 5.5, 6.75])
 @pytest.mark.parametrize("style", STYLES)
 def test_a_png_is_exactly_as_wide_as_asked(width, style):
     data = rendered(timeline(), suffix=".png", width=width, style=style)
@@ -296,6 +296,11 @@ def test_many_cells_become_an_image_of_a_page_with_few_artists():
     assert page.get_figheight() < 9
     assert len(rendered(run)) < 1_000_000
     assert "Cells too narrow to print blend" in texts(rendered(timeline(devices=8, microbatches=999)))
+
+
+def test_more_devices_than_dots_still_fit_the_page():
+    page = plot([timeline(devices=1), timeline(devices=3000, microbatches=1)])
+    assert page.get_figheight() < 9
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from ppsim.gantt_legend import draw_legend_line, legend_entries, legend_lines
 from ppsim.timeline import Timeline
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -104,15 +105,15 @@ def _draw(panels: Sequence[Panel], style: str, width: int) -> Figure:
     legend = legend_lines(legend_entries(panels, design), width / POINT - 8, design.font)
     below = round((3.1 if style == "screen" else 1.8) * em)
     line, top = round(1.7 * em), round((0.01 if design.head else 0.05) * DOTS)
-    rows = [min(panel.devices * design.row, 8 * DOTS) for panel in panels]
+    devices = sum(panel.devices for panel in panels)
+    rows = [min(panel.devices * design.row, max(1, 8 * DOTS * panel.devices // devices)) for panel in panels]
     foot = below + line * len(legend)
     height = y = top + sum(rows) + design.head * len(panels) + foot
     y -= top
     figure = Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)
     for panel, tall in zip(panels, rows, strict=True):
         y -= design.head + tall
-        axes = figure.add_axes((design.left / width, y / height, design.across / width, tall / height))
-        axes.set_facecolor("none")
+        axes = _axes(figure, design, y, tall)
         draw_gantt(axes, panel, design, tall)
         if design.head:
             draw_heading(axes, panel, design, tall)
@@ -123,6 +124,14 @@ def _draw(panels: Sequence[Panel], style: str, width: int) -> Figure:
     for number, entries in enumerate(legend):
         draw_legend_line(figure, entries, design, foot - below - line * (number + 0.5))
     return figure
+
+
+def _axes(figure: Figure, design: Design, below: int, tall: int) -> Axes:
+    """Axes as wide as the time axis, of so many dots, so many dots above the figure's lower edge."""
+    wide, high = figure.get_size_inches() * DOTS
+    axes = figure.add_axes((design.left / wide, below / high, design.across / wide, tall / high))
+    axes.set_facecolor("none")
+    return axes
 
 
 def _design(panels: Sequence[Panel], style: str, width: int) -> Design:
