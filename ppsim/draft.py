@@ -54,7 +54,7 @@ class Draft:
     start: NDArray[np.float64] | None = None
     end: NDArray[np.float64] | None = None
     lines: tuple[str, ...] = field(default=(), repr=False)
-    name: str = "custom"
+    name: str = ""
     unit: str = "t_F"
     older: bool = False
     idle: tuple[tuple[int, int], ...] = ()
@@ -96,6 +96,8 @@ class Draft:
         columns = table[order].astype(np.int32).T
         first = np.flatnonzero(columns[6] == 1)
         pair = np.full(len(table), NONE, np.int32)
+        if not np.array_equal(first + 1, np.flatnonzero(columns[6] == 2)):
+            raise InputError(f"{source}: the two ops of a pair stand apart", "give both the same device and times")
         pair[first], pair[first + 1] = first + 1, first
         offsets = np.searchsorted(columns[0], np.arange(max(devices, int(device.max()) + 1) + 1)).astype(np.int64)
         start, end = (None, None) if times is None else times[order].T
@@ -227,11 +229,15 @@ class Draft:
         """The compute ops as a schedule; of a draft without faults."""
         return self._only(self.computes)
 
+    def stated(self) -> Schedule:
+        """All ops as stated, comm ops too."""
+        return self._only(np.ones(len(self), bool))
+
     def lowered(self) -> Lowered | None:
         """The schedule with its comm ops as stated, each posted alone; None where the draft has none."""
         if self.computes.all():
             return None
-        return Lowered(self._only(np.ones(len(self), bool)), self.schedule(), np.full(len(self), NONE, np.int32))
+        return Lowered(self.stated(), self.schedule(), np.full(len(self), NONE, np.int32))
 
     def timeline(self) -> Timeline | None:
         """The compute ops with the times stated, or None."""
@@ -245,7 +251,7 @@ class Draft:
     def _only(self, keep: NDArray[np.bool_]) -> Schedule:
         place = np.cumsum(keep, dtype=np.int32) - 1
         return Schedule(
-            self.name,
+            self.name or "custom",
             self.placement,
             self.n_microbatches,
             np.concatenate([[0], np.cumsum(keep)])[self.offsets],

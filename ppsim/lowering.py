@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim import fsdp
+from ppsim.compiled import call
 from ppsim.costs import costs_for
 from ppsim.errors import Deadlock, InputError
 from ppsim.lowered import RECEIVES, SENDS, Lowered
@@ -138,9 +139,7 @@ def _keys_torch(queues: Schedule, source: Ints, compute: Schedule, producer: Int
     turn = np.full(len(queues), -1, np.int64)
     columns = (queues.offsets, need, queues.pair, turn)
     if len(queues) > COMPILE_ABOVE:
-        import numba
-
-        numba.njit(cache=True, nogil=True)(sweep)(*columns)
+        call(sweep, *columns)
     else:
         lists = [column.tolist() for column in columns]
         sweep(*lists)

@@ -10,8 +10,10 @@ from typing import IO
 
 import numpy as np
 
+from ppsim.check import check
+from ppsim.check.runtime import loss_order
 from ppsim.draft import Draft
-from ppsim.errors import InputError
+from ppsim.errors import InputError, InvalidSchedule
 from ppsim.formats import Document, single
 from ppsim.readers.csv import parse
 from ppsim.schedule import Schedule
@@ -23,7 +25,8 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """One row per device. Every cell is parsed back and compared before the file takes its place.
 
     Raises:
-        InputError: a schedule that torch could not run as written.
+        InputError: a placement with two replicas.
+        InvalidSchedule: torch would hang on it, or compute wrong gradients without an error.
     """
     schedule = single(document, suffix).schedule
     if schedule.placement.n_replicas > 1:
@@ -36,6 +39,9 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     for column in ("offsets", "kind", "stage", "microbatch", "pair"):
         if not np.array_equal(getattr(back, column), getattr(schedule, column)):
             raise InputError(f"{schedule.name} does not survive torch's CSV: column {column} differs")
+    faults = [*loss_order(back), *(check(back, modes=("overlap",)).faults if back.has_comms else ())]
+    if faults:
+        raise InvalidSchedule(f"{schedule.name} would go wrong in torch: {faults[0].message}", faults[0].hint)
     out.write(rows.encode())
 
 

@@ -1,0 +1,139 @@
+"""``ppsim check``: whether a schedule can run, and every reason why not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.cli._options import json_option, quiet_option
+
+if TYPE_CHECKING:
+    from ppsim.check import Report
+    from ppsim.check.faults import Fault
+    from ppsim.draft import Draft
+
+MODES = ("overlap", "batched", "blocking")
+
+
+@click.command("check")
+@click.argument("file", type=click.Path(allow_dash=True))
+@click.option(
+    "--mode",
+    "modes",
+    type=click.Choice(MODES),
+    multiple=True,
+    help="Look for deadlocks when sends and receives overlap, are batched, or block (all three); repeatable.",
+)
+@click.option("--for", "runtime", type=click.Choice(["torch-2.13"]), default=None, help="Add the limits of a runtime.")
+@json_option
+@quiet_option
+@click.option("--github", is_flag=True, help="Print GitHub annotations, for a workflow.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    file: str,
+    modes: tuple[str, ...],
+    runtime: str | None,
+    as_json: bool,
+    quiet: bool,
+    github: bool,
+) -> None:
+    r"""Check a schedule: torch's CSV, JSON, a trace or Mermaid text.
+
+    Every op once and in an order that can run, sends and receives that match, and no deadlock. Exits 0 for a valid
+    schedule, 1 for an invalid one, 2 for a file that cannot be read.
+
+    \b
+      ppsim check schedule.csv
+      ppsim check schedule.csv --for torch-2.13 --github
+    """
+    from ppsim.check import check
+    from ppsim.read import read
+
+    draft = read(file)
+    report = check(draft, modes or MODES, runtime or "")
+    if as_json:
+        from ppsim.cli._print import echo_json
+
+        echo_json(check_object(report))
+    elif github:
+        for level, faults in (("error", report.faults), ("warning", report.warnings)):
+            for fault in faults:
+                click.echo(annotation(draft, fault, level, file))
+    elif quiet:
+        click.echo(verdict(report))
+    else:
+        click.echo(prose(draft, report, modes or MODES))
+    if not report.valid:
+        ctx.exit(1)
+
+
+def check_object(report: Report) -> dict[str, Any]:
+    """The object of --json, schema ``ppsim.check/1``."""
+
+    def facts(fault: Fault) -> dict[str, Any]:
+        return {name: getattr(fault, name) for name in ("kind", "device", "row", "cell", "message", "hint")}
+
+    return {
+        "schema": "ppsim.check/1",
+        "valid": report.valid,
+        "faults": [facts(fault) for fault in report.faults],
+        "warnings": [facts(fault) for fault in report.warnings],
+    }
+
+
+def annotation(draft: Draft, fault: Fault, level: str, file: str) -> str:
+    """One GitHub workflow command."""
+    where = f"file={_escape(file, ':,')}"
+    if fault.row and draft.lines:
+        first, last = draft.span(fault.row, fault.cell or 1)
+        where += f",line={fault.row},col={first + 1},endColumn={last}"
+    text = fault.message + (f"\ntry: {fault.hint}" if fault.hint else "")
+    return f"::{level} {where},title=ppsim check%3A {fault.kind}::{_escape(text)}"
+
+
+def _escape(text: str, more: str = "") -> str:
+    for sign in ("%", "\r", "\n", *more):
+        text = text.replace(sign, f"%{ord(sign):02X}")
+    return text
+
+
+def verdict(report: Report) -> str:
+    """Valid, or how many faults."""
+    if report.valid:
+        return "valid"
+    return f"invalid: {len(report.faults)} fault{'s' * (len(report.faults) > 1)}"
+
+
+def prose(draft: Draft, report: Report, modes: tuple[str, ...]) -> str:
+    """Each fault with the cells it concerns, and the verdict."""
+    blocks = []
+    for title, faults in (("", report.faults), ("warning: ", report.warnings)):
+        for fault in faults:
+            lines = [f"{title}{fault.kind}{_place(draft, fault)}: {fault.message}"]
+            cells = [(fault.row, fault.cell or 1), *fault.also] if fault.row else []
+            for row, cell in dict.fromkeys(cells):
+                text, carets = draft.excerpt(row, cell)
+                lines += [f"  line {row}: {text}", f"  {' ' * len(f'line {row}: ')}{carets}"] if text else []
+            blocks.append("\n".join([*lines, *([f"  try: {fault.hint}"] if fault.hint else [])]))
+    summary = verdict(report)
+    if report.valid:
+        checked = "every op once, in an order that can run"
+        if draft.has_comms:
+            checked += f"; messages match; no deadlock with {', '.join(modes)} sends and receives"
+        elif draft.start is not None:
+            checked += ", one at a time on each device"
+        summary += (
+            f": {draft.n_devices} devices, {draft.n_stages} stages, {draft.n_microbatches} microbatches; {checked}"
+        )
+    return "\n\n".join([*blocks, summary])
+
+
+def _place(draft: Draft, fault: Fault) -> str:
+    if fault.row is None:
+        return ""
+    if not draft.lines:
+        return f", rank {fault.device}, op {fault.cell}"
+    cell = f", cell {fault.cell}" if draft.start is None else ""
+    return f" in line {fault.row}{cell}"
