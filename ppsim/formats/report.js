@@ -66,7 +66,7 @@ function table(head, rows, caption) {
 
 function comparison() {
   const head = ['', 'makespan', 'versus first', 'ideal', 'bubble_rate', 'bubble_over_ideal', 'bubble_rate_span',
-    'peak activations', 'of 1/P of the model', 'P2P messages'];
+    'peak activations', 'peak, in 1/P of the model', 'P2P messages'];
   const rows = TIMELINES.map((t, i) => [
     t.title, measured(t.makespan, REPORT.unit), i ? change(t.versus_baseline) : 'baseline',
     measured(t.ideal, REPORT.unit), percent(t.bubble_rate), percent(t.bubble_over_ideal), percent(t.bubble_rate_span),
@@ -145,17 +145,24 @@ function themeNow() {
   };
 }
 
-/** Draw the view at once. */
-function draw(width = $('chart').clientWidth) {
+/** Draw the view at once; until Plotly is there, as images without axes. */
+function draw(width = $('chart').clientWidth, tallest = undefined) {
   const theme = themeNow();
-  const geometry = geometryOf(view, width);
+  const geometry = geometryOf(view, width, tallest);
   const { traces, layout, drawn, colours } = figure(view, geometry, theme);
-  const config = { displayModeBar: false, doubleClick: false, showTips: false };
   $('chart').style.height = `${geometry.height}px`;
-  const drawing = Plotly.react($('plot'), traces, layout, config);
-  $('marks').innerHTML = `<g font-family='${FONT}'>${marks(view, geometry, drawn, colours, theme)}</g>`;
+  $('marks').innerHTML = `<g font-family='${FONT}'>${marks(view, geometry, drawn, theme)}</g>`;
   shown = geometry;
-  return drawing;
+  if (!window.Plotly) return $('plot').replaceChildren(...drawn.map(panel => preview(panel, geometry, colours)));
+  return Plotly.react($('plot'), traces, layout, { displayModeBar: false, doubleClick: false, showTips: false });
+}
+
+function preview({ panel, sight, choose }, geometry, colours) {
+  const image = element('img', { alt: '' });
+  image.src = cellImage(panel, geometry, 'y', sight.spans, [geometry.from, geometry.to], choose, colours).source;
+  image.style = `position: absolute; left: ${geometry.left}px; top: ${panel.top}px; width: ${geometry.plotWidth}px; `
+    + `height: ${panel.height}px`;
+  return image;
 }
 
 let waiting = false;

@@ -9,12 +9,12 @@ const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 const escapeText = text => String(text).replace(/[&<>"]/g, c => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]);
 
 /** Places in pixels: one panel per timeline, each with its rows and, where a curve is shown, the curve below. */
-function geometryOf(view, width) {
+function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   const narrow = width < 640;
   const several = TIMELINES.length > 1;
   const rows = TIMELINES.reduce((sum, t) => sum + t.devices, 0);
   const most = Math.max(...TIMELINES.map(t => t.devices));
-  const row = clamp(Math.floor(560 / rows), most <= 64 ? 7 : most <= 256 ? 3 : 1, several ? 26 : 38);
+  const row = clamp(Math.floor(560 / rows), most <= 64 ? 7 : most <= 256 ? 3 : 1, tallest);
   const left = narrow ? 30 : 76;
   const right = narrow ? 44 : 132;
   const plotWidth = Math.max(80, width - left - right);
@@ -56,10 +56,10 @@ function inSight(timeline, from, to) {
 }
 
 /** Fill of every colour index, then dimmed, then the bubble. */
-function palette(dark, page) {
+function palette(dark) {
   const bubble = dark ? LOOKS.bubble_dark : LOOKS.bubble;
   const fills = LOOKS.kinds.flatMap(kind => kind.fill);
-  return { fills, dimmed: fills.map(fill => blend(fill, bubble, 0.22)), bubble, page };
+  return { fills, dimmed: fills.map(fill => blend(fill, bubble, 0.22)), bubble };
 }
 
 const channels = colour => [1, 3, 5].map(i => parseInt(colour.slice(i, i + 2), 16));
@@ -198,12 +198,15 @@ function cellImage(panel, geometry, axis, spans, [from, to], choose, colours) {
     pixelRow(pixels, timeline, spans[device], from, (to - from) / pixels.length, choose, all));
 }
 
+/** The most that any device of any timeline holds, so that curves compare. */
+const highest = curve => TIMELINES.reduce((most, t) => t.curves[curve].peak.reduce((a, b) => Math.max(a, b), most), EPSILON);
+
 /** A colour of the ramp, `share` of the way from its first to its last. */
 const ramp = (dark, share) => blend(LOOKS.ramp[+dark][1], LOOKS.ramp[+dark][0], share);
 
-function curveImage(panel, geometry, axis, [from, to], dark, page) {
+function curveImage(view, panel, geometry, axis, [from, to], dark, page) {
   const { timeline, curve } = panel;
-  const top = Math.max(...curve.peak, EPSILON);
+  const top = highest(view.curve);
   const shades = Array.from({ length: 65 }, (_, i) => pixel(blend(LOOKS.ramp[+dark][0], page, 0.04 + 0.96 * i / 64)));
   const rowHeight = panel.curveHeight / timeline.devices;
   return image(timeline.devices, rowHeight, 0, from, to, (to - from) * geometry.scale, axis, (pixels, device) => {
@@ -272,7 +275,7 @@ function deviceAxis(devices, row, domain, narrow) {
 
 /** What Plotly draws for a view: traces, layout, and per panel which ops are drawn as cells. */
 function figure(view, geometry, theme) {
-  const colours = palette(theme.dark, theme.page);
+  const colours = palette(theme.dark);
   const overscan = OVERSCAN * (view.range[1] - view.range[0]);
   const range = [Math.max(0, view.range[0] - overscan), Math.min(SPAN, view.range[1] + overscan)];
   const traces = [];
@@ -306,13 +309,13 @@ function figure(view, geometry, theme) {
     if (timeline.devices <= LINES) {
       const curveAxis = addAxis({
         domain: below, anchor: 'x', fixedrange: true, zeroline: false, gridcolor: theme.line, nticks: 5,
-        range: [0, 1.06 * Math.max(...panel.curve.peak, EPSILON)], ticksuffix: ' ',
+        range: [0, 1.06 * highest(view.curve)], ticksuffix: ' ',
       });
       traces.push(...curveLines(panel, geometry, curveAxis, range, theme.dark));
     } else {
       const curveAxis = addAxis(
         deviceAxis(timeline.devices, panel.curveHeight / timeline.devices, below, geometry.narrow));
-      layout.images.push(curveImage(panel, geometry, curveAxis, range, theme.dark, theme.page));
+      layout.images.push(curveImage(view, panel, geometry, curveAxis, range, theme.dark, theme.page));
       traces.push({ type: 'scatter', x: [null], y: [null], yaxis: curveAxis, hoverinfo: 'skip' });
     }
   }
@@ -338,7 +341,7 @@ function baseLayout(view, geometry, theme) {
     paper_bgcolor: theme.page, plot_bgcolor: theme.page, font: { family: FONT, size: 12, color: theme.ink },
     xaxis: {
       range: [...view.range], showgrid: false, zeroline: false, ticks: 'outside', ticklen: 4, tickcolor: theme.muted,
-      minallowed: -0.02 * SPAN, maxallowed: 1.03 * SPAN, nticks: geometry.narrow ? 6 : 14, exponentformat: 'none',
+      nticks: geometry.narrow ? 6 : 14, exponentformat: 'none',
       title: { text: `time (${REPORT.unit})`, font: { size: 12 }, standoff: 6 },
     },
   };

@@ -145,7 +145,7 @@ function printing() {
     before = root.dataset.theme;
     root.dataset.theme = 'light';
     showLegend();
-    draw(1010);
+    draw(1010, TIMELINES.length > 1 ? 18 : 34);
   });
   addEventListener('afterprint', () => setTheme(before));
 }
@@ -180,6 +180,12 @@ function listen() {
   $('find').onchange = () => find($('find').value);
 }
 
+/** The next moment at which the browser has painted, or a little later where it does not paint. */
+const painted = () => new Promise(done => {
+  requestAnimationFrame(() => setTimeout(done));
+  setTimeout(done, 200);
+});
+
 async function start() {
   await Promise.all(TIMELINES.map(unpack));
   showHeader();
@@ -188,10 +194,12 @@ async function start() {
   showCurveChoice();
   $('chart').setAttribute('aria-label', describe());
   followTheme();
-  const library = document.createElement('script');
-  library.textContent = new TextDecoder().decode(await inflate($('plotly').textContent));
-  document.head.append(library);
   view.range = [0, SPAN * 1.005];
+  draw();
+  await painted(); // Plotly takes a second to load
+  const library = element('script', { textContent: new TextDecoder().decode(await inflate($('plotly').textContent)) });
+  document.head.append(library);
+  $('plot').replaceChildren();
   await draw();
   listen();
   pickFromAddress();

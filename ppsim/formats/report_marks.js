@@ -2,7 +2,7 @@
 // Plotly would take a millisecond per text; this takes microseconds. The SVG export carries it along.
 
 /** The SVG content for a drawn view. What moves when the reader drags sits in groups of class "moving". */
-function marks(view, geometry, drawn, colours, theme) {
+function marks(view, geometry, drawn, theme) {
   const high = LOOKS.highlight[+theme.dark];
   return drawn.map(({ panel, sight, choose }, index) => {
     const inside = [];
@@ -14,7 +14,7 @@ function marks(view, geometry, drawn, colours, theme) {
     return `<svg x="${left}" y="${panel.top - 2}" width="${plotWidth + 2}" height="${panel.height + 4}" overflow="hidden">`
       + `<g class="moving"><g transform="translate(0 2)">${inside.join('')}</g></g></svg>`
       + (geometry.several ? title(panel, geometry, theme) : '') + notes(panel, geometry, theme)
-      + (panel.curve ? curveNotes(panel, geometry, theme) : '');
+      + (panel.curve ? curveNotes(view, panel, geometry, theme) : '');
   }).join('');
 }
 
@@ -48,11 +48,11 @@ function labels(panel, geometry, { spans }, choose) {
   }).join('');
 }
 
-/** The outline of an op as a path; at least three pixels wide, so that it is seen from afar. */
+/** The outline of an op's cell as a path; at least three pixels wide, so that it is seen from afar. */
 function box(panel, geometry, op) {
   const { ops } = panel.timeline;
-  const x = xOf(geometry, ops.left[op]);
-  const width = Math.max(3, xOf(geometry, ops.right[op]) - x);
+  const x = xOf(geometry, ops.start[op]);
+  const width = Math.max(3, xOf(geometry, ops.end[op]) - x);
   const y = (ops.device[op] + inset(panel.row)) * panel.row;
   return `M${x.toFixed(1)} ${y.toFixed(1)}h${width.toFixed(1)}v${(panel.row * (1 - 2 * inset(panel.row))).toFixed(1)}h${-width.toFixed(1)}z`;
 }
@@ -110,11 +110,11 @@ function notes({ timeline, top, row }, geometry, theme) {
 }
 
 /** Beside a curve: what it is, and each line's device and peak, or the strip's scale. */
-function curveNotes({ timeline, curve, curveTop, curveHeight }, geometry, theme) {
+function curveNotes(view, { timeline, curve, curveTop, curveHeight }, geometry, theme) {
   const x = geometry.left + geometry.plotWidth + 10;
   const name = curve.unit ? `${curve.name}, ${curve.unit}` : curve.name;
   const heading = text(geometry.left, curveTop - 7, 11.5, theme.muted, escapeText(name));
-  if (timeline.devices > LINES) return heading + scaleNotes(curve, curveTop, x, theme);
+  if (timeline.devices > LINES) return heading + scaleNotes(highest(view.curve), curveTop, x, theme);
   const step = Math.min(15, curveHeight / timeline.devices);
   return heading + curve.peak.map((peak, device) => {
     const y = curveTop + (device + 0.5) * step;
@@ -124,10 +124,10 @@ function curveNotes({ timeline, curve, curveTop, curveHeight }, geometry, theme)
   }).join('');
 }
 
-function scaleNotes(curve, top, x, theme) {
+function scaleNotes(most, top, x, theme) {
   const strong = LOOKS.ramp[+theme.dark][0];
   const steps = Array.from({ length: 12 }, (_, i) =>
     `<rect x="${x}" y="${top + 12 + 5 * i}" width="11" height="5.4" fill="${blend(strong, theme.page, 1 - i / 11)}"/>`);
-  return steps.join('') + text(x + 16, top + 20, 11, theme.muted, number(Math.max(...curve.peak)))
+  return steps.join('') + text(x + 16, top + 20, 11, theme.muted, number(most))
     + text(x + 16, top + 74, 11, theme.muted, '0');
 }

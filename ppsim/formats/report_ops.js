@@ -70,7 +70,7 @@ const cellOf = (timeline, op) => timeline.ops.pair[op] >= 0 ? Math.min(op, timel
 const membersOf = (timeline, cell) => timeline.ops.pair[cell] >= 0 ? [cell, cell + 1] : [cell];
 const labelOf = (timeline, op) =>
   `${timeline.ops.stage[op]}${LOOKS.kinds[timeline.ops.kind[op]].letter}${timeline.ops.microbatch[op]}`;
-const nameOf = (timeline, cell) => membersOf(timeline, cell).map(op => labelOf(timeline, op)).join(' with ');
+const nameOf = (timeline, cell) => membersOf(timeline, cell).map(op => labelOf(timeline, op)).join('+');
 
 /** The op before a cell on its device, or -1. */
 function before(timeline, cell) {
