@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ppsim.errors import InputError, UnknownSchedule
 from ppsim.ops import Packed
 from ppsim.schedule import Schedule, place
+from ppsim.schedules._nearest import flag, nearest
 
 
 @dataclass(frozen=True)
@@ -149,47 +150,8 @@ def find(name: str) -> Family:
     raise UnknownSchedule(f"unknown schedule '{name}'.{guess}", f"one of {', '.join(names)} (ppsim list)")
 
 
-def shape_for(
-    family: Family,
-    *,
-    microbatches: int,
-    stages: int | None = None,
-    devices: int | None = None,
-    chunks: int | None = None,
-) -> Shape:
-    """The shape that any two of stages, devices and chunks determine; one alone takes the schedule's own V.
-
-    Raises:
-        InputError: the three contradict each other, or a number is not a positive count.
-    """
-    for what, value in (("stages", stages), ("devices", devices), ("chunks", chunks), ("microbatches", microbatches)):
-        if value is not None and value < 1:
-            raise InputError(f"{what} must be at least 1, got {value}")
-    if stages is None and devices is None:
-        raise InputError("the number of stages is missing", "give --stages or --devices")
-    if devices is not None:
-        per_device = chunks or (family.chunks if stages is None else stages // devices)
-        if stages is not None and stages != devices * per_device:
-            held = (
-                f"{devices} devices x {chunks} chunks = {devices * per_device} stages"
-                if chunks
-                else f"{devices} devices"
-            )
-            raise InputError(f"{stages} stages do not fit {held}", "give two of --stages, --devices and --chunks")
-        return Shape(devices, per_device, microbatches)
-    assert stages is not None
-    per_device = chunks or family.chunks
-    if stages % per_device:
-        below = stages - stages % per_device
-        raise InputError(
-            f"{family.name} holds {per_device} stages per device, so {stages} stages leave a remainder",
-            f"--stages {below or per_device} or --stages {below + per_device}",
-        )
-    return Shape(stages // per_device, per_device, microbatches)
-
-
-# Above this many ops the arrays would not fit an ordinary machine's memory.
-MOST_OPS = 400_000_000
+# Above these the arrays, two or three ops per stage and microbatch, would not fit an ordinary machine's memory.
+MOST_STAGES, MOST_CELLS = 1_000_000, 200_000_000
 
 
 def generate(
@@ -216,34 +178,71 @@ def generate(
             message names the rule and the nearest shapes that work.
     """
     family = find(name)
-    shape = shape_for(family, microbatches=microbatches, stages=stages, devices=devices, chunks=chunks)
-    shape = replace(shape, options={key: value for key, value in options.items() if value is not None})
-    for key in shape.options:
-        if key not in family.options:
-            raise InputError(f"{family.name} takes no {key.replace('_', ' ')}", f"leave out --{key.replace('_', '-')}")
-    if shape.stages * shape.microbatches > MOST_OPS // 2:
-        raise InputError(f"{shape} is over {MOST_OPS:,} ops, more than fits in memory", "try fewer --mb or --stages")
-    if broken := family.broken_rules(shape):
-        raise refusal(family, shape, broken[0])
+    shape = shape_for(family, microbatches=microbatches, stages=stages, devices=devices, chunks=chunks, **options)
     queues = family.generate(shape, **shape.options)
     return Schedule.from_queues(family.name, place(family.placement, shape.devices, shape.stages), microbatches, queues)
 
 
-def refusal(family: Family, shape: Shape, rule: Rule) -> InputError:
-    """The error for a shape that a rule refuses, with the nearest shapes that work."""
-    tries: list[tuple[str, int, Callable[[int], Shape]]] = [
-        ("--mb", shape.microbatches, lambda x: replace(shape, microbatches=x)),
-        ("--devices", shape.devices, lambda x: replace(shape, devices=x)),
-        ("--chunks", shape.chunks, lambda x: replace(shape, chunks=x)),
-    ]
-    if (size := shape.options.get("group_size")) is not None:
-        tries.append(("--group-size", size, lambda x: replace(shape, options={**shape.options, "group_size": x})))
-    works = []
-    for flag, now, build in tries:
-        near = [x for x in range(max(1, now - 64), now + 4 * shape.devices + 64) if not family.broken_rules(build(x))]
-        below, above = max((x for x in near if x < now), default=None), min((x for x in near if x > now), default=None)
-        works += [f"{flag} {x}" for x in (below, above) if x is not None]
-    return InputError(f"{family.name} needs {rule.text}; got {shape}", " or ".join(works))
+def shape_for(
+    family: Family,
+    *,
+    microbatches: int,
+    stages: int | None = None,
+    devices: int | None = None,
+    chunks: int | None = None,
+    **options: Any,
+) -> Shape:
+    """The shape that the numbers ask for; see :func:`generate` for the arguments and what it raises."""
+    counts = {"stages": stages, "devices": devices, "chunks": chunks, "microbatches": microbatches}
+    given = {name: value for name, value in (counts | options).items() if value is not None}
+    for name in given:
+        if name not in counts and name not in family.options:
+            raise InputError(f"{family.name} takes no {name.replace('_', ' ')}", f"leave out {flag(name)}")
+        if isinstance(given[name], int) and given[name] < 1:
+            raise InputError(f"{name.replace('_', ' ')} must be at least 1, got {given[name]}")
+    if stages is None and devices is None:
+        raise InputError("the number of stages is missing", "give --stages or --devices")
+
+    def works(numbers: dict[str, Any]) -> bool:
+        shape = _fit(family, numbers)
+        return shape is not None and not _too_large(shape) and not family.broken_rules(shape)
+
+    shape = _fit(family, given)
+    if shape is None:
+        raise InputError(_contradiction(family, given), nearest(given, works))
+    if _too_large(shape):
+        most = f"{MOST_STAGES:,} stages, or {MOST_CELLS:,} stages x microbatches"
+        raise InputError(f"{shape} is over {most}, more than fits in memory", "try fewer --mb or --stages")
+    if broken := family.broken_rules(shape):
+        raise InputError(f"{family.name} needs {broken[0].text}; got {shape}", nearest(given, works))
+    return shape
+
+
+def _too_large(shape: Shape) -> bool:
+    return shape.stages > MOST_STAGES or shape.stages * shape.microbatches > MOST_CELLS
+
+
+def _fit(family: Family, given: Mapping[str, Any]) -> Shape | None:
+    """The shape of positive numbers; any two of stages, devices and chunks set the third, None if they differ."""
+    stages, devices, chunks = given.get("stages"), given.get("devices"), given.get("chunks")
+    if stages is None:
+        devices, chunks = given["devices"], chunks or family.chunks
+    elif devices is None:
+        chunks = chunks or family.chunks
+        devices = stages // chunks
+    else:
+        chunks = chunks or stages // devices
+    options = {name: value for name, value in given.items() if name in family.options}
+    return Shape(devices, chunks, given["microbatches"], options) if stages in (None, devices * chunks) else None
+
+
+def _contradiction(family: Family, given: Mapping[str, Any]) -> str:
+    stages, devices, chunks = given["stages"], given.get("devices"), given.get("chunks")
+    if devices is None:
+        return f"{stages} stages do not fit {family.name}, which has {chunks or family.chunks} per device"
+    if chunks is None:
+        return f"{stages} stages do not fit {devices} devices evenly"
+    return f"{stages} stages do not fit {devices} devices x {chunks} chunks = {devices * chunks} stages"
 
 
 def _plain(name: str) -> str:

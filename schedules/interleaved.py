@@ -52,6 +52,7 @@ def _megatron_holds(shape: Shape) -> bool:
     return shape.options.get("rule") != "megatron" or _megatron_takes(shape, group_size(shape))
 
 
+KNOWN_RULE = Rule("--rule torch or megatron", lambda s: s.options.get("rule") in (None, "torch", "megatron"))
 SEVERAL_CHUNKS = Rule("at least two stages per device", lambda s: s.chunks >= 2)
 TORCH = Rule("with --rule torch: M divisible by max(1, M // P), and N = M / max(1, M // P)", _torch_holds)
 MEGATRON = Rule("with --rule megatron: P <= N <= M, and M mod N = 0 or >= P", _megatron_holds)
@@ -78,7 +79,7 @@ FUSED_GROUPS = Rule(
     bubble="(P-1)(t_F + t_B)/V  for N | M, N >= P (the default N is P where P | M)",
     peak="min(VM, (V-1)N + 2(P-1-rank) + 1) stage activations",
     paper="Megatron-LM, arXiv 2104.04473, section 2.2",
-    rules=(SEVERAL_CHUNKS, TORCH, MEGATRON, GROUPS),
+    rules=(KNOWN_RULE, SEVERAL_CHUNKS, TORCH, MEGATRON, GROUPS),
     options=("group_size", "rule"),
 )
 def interleaved(shape: Shape, **_: object) -> Iterator[Packed]:
@@ -126,7 +127,7 @@ def one_f_one_b_overlap(shape: Shape) -> Iterator[Packed]:
     bubble="(P-1)(2 t_F&B - t_F - t_B)/V  for N | M, N >= P, M >= 2N and max(t_F, t_B) <= t_F&B <= t_F + t_B",
     peak="min(VM, (V-1)N + 2(P-1-rank) + 2) stage activations",
     paper="Megatron-LM combined 1F1B (--overlap-moe-expert-parallel-comm)",
-    rules=(SEVERAL_CHUNKS, TORCH, MEGATRON, FUSED_GROUPS),
+    rules=(KNOWN_RULE, SEVERAL_CHUNKS, TORCH, MEGATRON, FUSED_GROUPS),
     options=("group_size", "rule"),
 )
 def interleaved_overlap(shape: Shape, **_: object) -> Iterator[Packed]:
