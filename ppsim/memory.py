@@ -127,11 +127,6 @@ def steps(curve: Curve, device: int) -> tuple[NDArray[np.float64], NDArray[np.fl
     return curve.time[own], curve.value[own]
 
 
-def most(curve: Curve) -> NDArray[np.float64]:
-    """Shape (devices,): the largest value of each device."""
-    return np.maximum.reduceat(curve.value, curve.offsets[:-1])
-
-
 def in_flight(timeline: Timeline) -> Curve:
     """Microbatches each device has begun and not yet sent back, counted once per stage: from F to B or I."""
     return curves(timeline, units(timeline.schedule, Kind.I), "microbatches in flight")
@@ -140,7 +135,7 @@ def in_flight(timeline: Timeline) -> Curve:
 def peaks(timeline: Timeline, model: MemoryModel) -> list[Peak]:
     """Each device's peak: when it is first reached, at which op, and what holds it."""
     schedule, memory = timeline.schedule, curves(timeline, model)
-    value, result = most(memory), []
+    value, result = memory.peak, []
     times = np.array([time[np.argmax(held)] for time, held in (steps(memory, d) for d in range(schedule.n_devices))])
     parts = {**static(schedule, model), **_held_at(timeline, model, times)}
     for device in range(schedule.n_devices):

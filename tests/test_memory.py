@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsim.costs import costs_for
-from ppsim.memory import MemoryModel, curves, in_flight, most, op_at, peaks, static, steps, units
+from ppsim.memory import MemoryModel, curves, in_flight, op_at, peaks, static, steps, units
 from ppsim.metrics import peak_activations
 from ppsim.ops import Kind
 from ppsim.schedule import NONE, Schedule
@@ -79,7 +79,7 @@ def test_peaks_equal_the_originals(record):
     for times in three:
         timeline = simulate(schedule, costs_for(schedule, **times))
         for release, wanted in zip(RELEASES, (record["peak_W"], record["peak_I"]), strict=True):
-            assert most(curves(timeline, units(schedule, release))).tolist() == wanted
+            assert curves(timeline, units(schedule, release)).peak.tolist() == wanted
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -90,14 +90,14 @@ def test_peaks_equal_the_count_along_the_queues(name, data):
     schedule = data.draw(schedules(name))
     timeline = simulate(schedule, data.draw(costs(schedule, positive())))
     for release in RELEASES:
-        assert (most(curves(timeline, units(schedule, release))) == peak_activations(schedule, release)).all()
+        assert (curves(timeline, units(schedule, release)).peak == peak_activations(schedule, release)).all()
 
 
 @pytest.mark.parametrize(("devices", "microbatches"), [(1, 1), (4, 2), (4, 8), (8, 8), (8, 32)])
 def test_1f1b_holds_one_microbatch_less_on_each_device(devices, microbatches):
     """min(M, P - rank) on every device."""
     timeline = timed("1f1b", devices, microbatches)
-    held = most(curves(timeline, units(timeline.schedule)))
+    held = curves(timeline, units(timeline.schedule)).peak
     assert held.tolist() == [min(microbatches, devices - rank) for rank in range(devices)]
 
 
@@ -105,7 +105,7 @@ def test_1f1b_holds_one_microbatch_less_on_each_device(devices, microbatches):
 def test_interleaved_holds_its_warm_up(devices, chunks, microbatches):
     """(V-1) P + 2 (P-1-rank) + 1 stage activations, at most M V of them, where M is a multiple of P."""
     timeline = timed("interleaved", devices, microbatches, chunks=chunks)
-    held = most(curves(timeline, units(timeline.schedule)))
+    held = curves(timeline, units(timeline.schedule)).peak
     form = [(chunks - 1) * devices + 2 * (devices - 1 - rank) + 1 for rank in range(devices)]
     assert held.tolist() == [min(microbatches * chunks, peak) for peak in form]
 
@@ -115,15 +115,15 @@ def test_zb_h1_holds_p_everywhere_and_p_minus_rank_until_i(devices, microbatches
     """P microbatches on every device; counted to I, device r has (P - r): r of them only wait for W."""
     timeline = timed("zb-1p", devices, microbatches)
     schedule = timeline.schedule
-    assert (most(curves(timeline, units(schedule))) == devices).all()
-    assert most(in_flight(timeline)).tolist() == [devices - rank for rank in range(devices)]
+    assert (curves(timeline, units(schedule)).peak == devices).all()
+    assert in_flight(timeline).peak.tolist() == [devices - rank for rank in range(devices)]
 
 
 @pytest.mark.parametrize(("devices", "microbatches"), [(2, 4), (4, 8), (8, 20)])
 def test_dualpipe_holds_p_plus_one(devices, microbatches):
     """P + 1 on every device: in a pair F takes its activation before B gives one back."""
     timeline = timed("dualpipe", devices, microbatches)
-    assert (most(curves(timeline, units(timeline.schedule))) == devices + 1).all()
+    assert (curves(timeline, units(timeline.schedule)).peak == devices + 1).all()
 
 
 @patient
@@ -231,14 +231,14 @@ def test_messages_and_outputs():
 def test_an_output_that_stays_on_the_device_is_counted_once():
     """Where the V turns, the next stage is on the same device: its input is the output, no message, no copy."""
     timeline = timed("dualpipe-v", 1, 2)
-    assert most(curves(timeline, model_of(2, activations=0, kept=0, message=10, output=7))).tolist() == [0]
+    assert curves(timeline, model_of(2, activations=0, kept=0, message=10, output=7)).peak.tolist() == [0]
 
 
 def test_a_pair_on_one_stage_gathers_its_weights_once():
     """A fused pair of two microbatches of one stage reads one set of weights."""
     timeline = timed("1f1b-overlap", 2, 4)
     assert (timeline.schedule.pair != NONE).any()
-    assert most(curves(timeline, model_of(2, activations=0, kept=0, gathered=9))).tolist() == [9, 9]
+    assert curves(timeline, model_of(2, activations=0, kept=0, gathered=9)).peak.tolist() == [9, 9]
 
 
 def test_a_bidirectional_placement_holds_two_replicas():

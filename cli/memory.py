@@ -1,0 +1,209 @@
+"""``ppsim memory``: what each device holds over time, and whether it fits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.cli._options import (
+    build,
+    cost_options,
+    costs_of,
+    inputs_of,
+    json_option,
+    quiet_option,
+    schedule_option,
+    shape_options,
+)
+
+if TYPE_CHECKING:
+    from ppsim.costs import Costs
+    from ppsim.errors import PpsimError
+    from ppsim.memory import MemoryModel
+    from ppsim.memory_report import Report
+    from ppsim.schedule import Schedule
+    from ppsim.schedules._fitting import Alternative
+
+MARGIN, MOST_ROWS = 40, 32
+
+
+@click.command("memory")
+@schedule_option
+@shape_options
+@cost_options
+@click.option("--model", type=click.Path(), help="Bytes from a model description (TOML): hidden, heads, layers, seq...")
+@click.option("--cap", metavar="SIZE", help="The most a device may hold: 80GiB, or a number of activations.")
+@click.option("--breakdown", is_flag=True, help="What holds each device's peak.")
+@json_option
+@quiet_option
+@click.pass_context
+def command(ctx: click.Context, /, **options: Any) -> None:
+    r"""Memory of every device over time: its peak, when, and what holds it.
+
+    Counts activations of one stage and microbatch, or bytes with --model or a --profile that has them. Exits with 1
+    where a device passes --cap, and says what would fit.
+
+    \b
+      ppsim memory --schedule zb-1p --stages 4 --mb 8
+      ppsim memory -s 1f1b --devices 8 --mb 32 --model model.toml --cap 80GiB --breakdown
+    """
+    from ppsim.cli import _print as show
+    from ppsim.memory_report import memory_object, report
+    from ppsim.simulate import simulate
+
+    schedule, costs = build(options["schedule"], options)
+    model, costs = _model(schedule, costs, options)
+    cap = _cap(options["cap"], model.unit)
+    found = report(simulate(schedule, costs), model, cap)
+    near = _alternatives(found, options) if found.over else []
+    if options["as_json"]:
+        rows = [{"options": a.options, "peak": a.peak, "makespan": a.makespan} for a in near]
+        show.echo_json(memory_object(found, inputs_of(ctx, costs), rows))
+    else:
+        _print_report(found, options)
+    if found.over:
+        raise _does_not_fit(found, near)
+
+
+def _model(schedule: Schedule, costs: Costs, options: dict[str, Any]) -> tuple[MemoryModel, Costs]:
+    """What the stages hold, and the costs with the time that recomputation takes."""
+    from ppsim.memory import units
+
+    if options["model"]:
+        from ppsim.model import memory_model, read_model, recompute_share, with_recompute
+
+        model = read_model(options["model"])
+        return memory_model(model, schedule), with_recompute(costs, recompute_share(model))
+    if options["profile"]:
+        from ppsim.profile import read
+        from ppsim.profile_memory import profile_memory
+
+        return profile_memory(read(options["profile"]), schedule), costs
+    return units(schedule), costs
+
+
+def _cap(text: str | None, unit: str) -> int | None:
+    from ppsim.errors import InputError
+    from ppsim.memory import BYTES
+    from ppsim.units import parse_size
+
+    if text is None:
+        return None
+    cap, in_bytes = parse_size(text)
+    if in_bytes and unit != BYTES:
+        raise InputError(
+            f"--cap {text} is in bytes, and nothing says how many bytes an activation has",
+            "--model FILE or --profile FILE, or a number of activations such as --cap 6",
+        )
+    if not in_bytes and unit == BYTES:
+        raise InputError(f"--cap {text} has no unit, and memory is in bytes here", f"--cap {text}GiB")
+    return cap
+
+
+def _alternatives(found: Report, options: dict[str, Any]) -> list[Alternative]:
+    from ppsim.memory import curves
+    from ppsim.schedules._fitting import fitting
+    from ppsim.simulate import simulate
+
+    asked = found.timeline.schedule
+
+    def attempt(schedule: Schedule) -> tuple[int, float]:
+        model, costs = _model(schedule, costs_of(schedule, options), options)
+        timeline = simulate(schedule, costs)
+        peak = int(curves(timeline, model).peak.max())
+        if model.unit != "B":  # a stage of a model cut into more stages holds less
+            peak = -(-peak * asked.n_stages // schedule.n_stages)
+        return peak, timeline.makespan
+
+    own = {key: options[key] for key in ("group_size", "rule") if options[key] is not None}
+    return fitting(asked, own, found.cap or 0, attempt)
+
+
+def _print_report(found: Report, options: dict[str, Any]) -> None:
+    from ppsim.cli import _print as show
+    from ppsim.units import format_size
+
+    timeline, unit = found.timeline, found.curve.unit
+    schedule, fullest = timeline.schedule, found.fullest
+    size = _amount(fullest.value, unit)
+    where = f"on device {fullest.device} from {fullest.time:g} {timeline.unit}, {found.label(fullest.op)}"
+    if options["quiet"]:
+        click.echo(f"{schedule.name} {schedule.n_devices}x{schedule.n_microbatches}  peak {size} {where}")
+        return
+    click.echo(f"{show.title_of(schedule)}  {show.shape_line(schedule)}")
+    _print_bars(found, max(20, min(show.console().width, 160) - MARGIN))
+    held = sorted(((amount, name) for name, amount in fullest.parts.items() if amount), reverse=True)
+    click.echo(f"\npeak {size} {where}")
+    click.echo("held by " + ", ".join(f"{name} {format_size(a, unit)} ({a / fullest.value:.0%})" for a, name in held))
+    if options["breakdown"]:
+        _print_breakdown(found)
+
+
+def _print_bars(found: Report, columns: int) -> None:
+    from ppsim.memory_report import bars
+    from ppsim.units import format_size
+
+    timeline, curve = found.timeline, found.curve
+    full = _amount(found.fullest.value, curve.unit)
+    click.echo(f"1 column = {timeline.makespan / columns:.3g} {timeline.unit}, full height = {full}")
+    name_width = len(f"dev {len(found.peaks) - 1}")
+    for peak in _shown(found.peaks):
+        if peak is None:
+            click.echo(f"⋮ {len(found.peaks) - MOST_ROWS} more devices")
+            continue
+        line = bars(curve, peak.device, timeline.makespan, columns)
+        over = "  over" if found.cap is not None and peak.value > found.cap else ""
+        size = format_size(peak.value, curve.unit)
+        click.echo(
+            f"{f'dev {peak.device}':<{name_width}} {line}  {size:>9} at {peak.time:g}, {found.label(peak.op)}{over}"
+        )
+
+
+def _print_breakdown(found: Report) -> None:
+    from ppsim.units import format_size
+
+    names = [name for name in found.peaks[0].parts if any(peak.parts[name] for peak in found.peaks)]
+    width = [max(len(name), 9) for name in names]
+    click.echo("\nat each device's peak")
+    click.echo("         " + "  ".join(f"{name:>{w}}" for name, w in zip(names, width, strict=True)))
+    for peak in _shown(found.peaks):
+        if peak is None:
+            click.echo(f"⋮ {len(found.peaks) - MOST_ROWS} more devices")
+            continue
+        cells = (format_size(peak.parts[name], found.curve.unit) for name in names)
+        row = "  ".join(f"{cell:>{w}}" for cell, w in zip(cells, width, strict=True))
+        click.echo(f"{f'dev {peak.device}':<9}{row}")
+
+
+def _shown(rows: list[Any]) -> list[Any]:
+    """All rows, or the first and the last with None between."""
+    return rows if len(rows) <= MOST_ROWS else [*rows[: MOST_ROWS // 2], None, *rows[-MOST_ROWS // 2 :]]
+
+
+def _does_not_fit(found: Report, near: list[Alternative]) -> PpsimError:
+    from ppsim.errors import PpsimError
+    from ppsim.memory_report import passing
+    from ppsim.units import format_size
+
+    unit, cap, peak = found.curve.unit, found.cap or 0, found.over[0]
+    always = sum(peak.parts[name] for name in found.model.static)
+    if always > cap:
+        when = f"holds {format_size(always, unit)} before its first activation"
+    else:
+        first = passing(found, peak)
+        when = f"passes it at {first.time:g} {found.timeline.unit} ({found.label(first.op)})"
+    more = len(found.over) - 1
+    message = (
+        f"{found.timeline.schedule.name} does not fit {_amount(cap, unit)}: device {peak.device} {when} "
+        f"and needs {format_size(peak.value - cap, unit)} more at its peak"
+        + (f"; {more} other device{'s' if more > 1 else ''} over too" if more else "")
+    )
+    fits = [f"{a.options} ({format_size(a.peak, unit)}, makespan {a.makespan:g})" for a in near]
+    return PpsimError(message, " or ".join(fits) or "more devices, a higher tp or zero, recompute, or a smaller mbs")
+
+
+def _amount(value: int, unit: str) -> str:
+    from ppsim.units import format_size
+
+    return f"{format_size(value, unit)}{'' if unit == 'B' else ' activations'}"
