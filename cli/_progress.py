@@ -12,12 +12,12 @@ PATIENCE_S = 0.5
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[float, str], None]]:
+def progress_bar(show: bool = True) -> Iterator[Callable[[float, str], None]]:
     """A function to call with the share done and what is going on.
 
-    Shows nothing unless stderr is a terminal and the work has taken longer than half a second.
+    Shows nothing unless ``show``, and unless stderr is a terminal and the work has taken longer than half a second.
     """
-    if not sys.stderr.isatty():
+    if not show or not sys.stderr.isatty():
         yield lambda done, what: None
         return
     from rich.console import Console

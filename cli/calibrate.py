@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ppsim.cli._options import command_line, json_option, quiet_option
 from ppsim.errors import InputError
 
+if TYPE_CHECKING:
+    from ppsim.profile import Profile
+
 COUNT = click.IntRange(min=1)
+MEASURING = (
+    "hidden",
+    "heads",
+    "sequence",
+    "microbatch_size",
+    "layers",
+    "vocab",
+    "dtype",
+    "device",
+    "repeats",
+    "warm_up",
+)
+TRACE_HELP = "Make the profile from Kineto traces of a real run instead, one file per rank."
 
 
 @click.command("calibrate")
@@ -42,9 +60,9 @@ COUNT = click.IntRange(min=1)
     help="Of parameters and activations (float32 on a CPU, bfloat16 on a GPU).",
 )
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
-@click.option("--repeats", type=COUNT, default=15, show_default=True, help="Measured repetitions of every op.")
+@click.option("--repeats", type=COUNT, default=10, show_default=True, help="Measured repetitions of every op.")
 @click.option(
-    "--warm-up", type=click.IntRange(min=0), default=3, show_default=True, help="Repetitions thrown away first."
+    "--warm-up", type=click.IntRange(min=0), default=2, show_default=True, help="Repetitions thrown away first."
 )
 @click.option(
     "--max-bytes",
@@ -54,22 +72,44 @@ COUNT = click.IntRange(min=1)
     help="Largest message; sizes go up from 1 KiB.",
 )
 @click.option("--note", default="", help="A remark for the record, such as other load on the machine.")
+@click.option("--from-trace", multiple=True, type=click.Path(), metavar="FILE...", help=TRACE_HELP)
+@click.argument("more_traces", nargs=-1, type=click.Path(), metavar="")
 @json_option
 @quiet_option
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
-    r"""Measure what a transformer stage and its messages cost on this machine.
+    """Measure what a transformer stage and its messages cost on this machine.
 
     \b
       ppsim calibrate -o profile.toml
       ppsim run --schedule 1f1b --stages 4 --mb 8 --profile profile.toml
-    """
+      torchrun --nproc-per-node 8 -m ppsim calibrate -o profile.toml
+      ppsim calibrate --from-trace rank0.json rank1.json -o profile.toml
+    """  # noqa: D301 - click reads the escape
     target = options["output"]
+    traces = (*options["from_trace"], *options["more_traces"])
+    if traces and not options["from_trace"]:
+        raise click.UsageError(f"Got unexpected argument '{traces[0]}'. Traces come after --from-trace.")
     _check_target(target, options["force"])
+    profile = _from_traces(ctx, traces) if traces else _measured(ctx, options)
+    if profile is None:  # another rank of torchrun writes
+        return
+    from ppsim.profile import write
+
+    write(profile, target)
+    if target != "-":
+        from ppsim.cli.profile import show
+
+        show(profile, target, options["as_json"], options["quiet"])
+        click.echo(f"wrote {target}", err=True)
+
+
+def _measured(ctx: click.Context, options: Mapping[str, Any]) -> Profile | None:
     from ppsim.cli._progress import progress_bar
     from ppsim.measure import device_for
     from ppsim.measure.calibrate import Plan, calibrate
-    from ppsim.profile import Model, write
+    from ppsim.measure.links import launched
+    from ppsim.profile import Model
 
     device = device_for(options["device"])
     dtype = options["dtype"] or ("bfloat16" if device == "cuda" else "float32")
@@ -83,14 +123,21 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         command_line(ctx),
         options["note"],
     )
-    with progress_bar() as report:
-        profile = calibrate(plan, report)
-    write(profile, target)
-    if target != "-":
-        from ppsim.cli.profile import show
+    with progress_bar(show=launched()[0] == 0) as report:
+        return calibrate(plan, report)
 
-        show(profile, target, options["as_json"], options["quiet"])
-        click.echo(f"wrote {target}", err=True)
+
+def _from_traces(ctx: click.Context, traces: Sequence[str]) -> Profile:
+    from ppsim.measure.traces import profile_from
+
+    ignored = [p.opts[0] for p in ctx.command.params if p.name in MEASURING and _given(ctx, p.name)]
+    if ignored:
+        raise InputError(f"--from-trace measures nothing, so {', '.join(ignored)} cannot be given too", "leave it out")
+    return profile_from(traces, command_line(ctx))
+
+
+def _given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE
 
 
 def _check_target(target: str, force: bool) -> None:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @click.group("profile")
 def command() -> None:
-    r"""Look at measured profiles and compare them.
+    """Look at measured profiles and compare them.
 
     \b
       ppsim profile show profile.toml
       ppsim profile diff before.toml after.toml
-    """
+    """  # noqa: D301 - click reads the escape
 
 
 @command.command("show")

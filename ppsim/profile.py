@@ -165,10 +165,11 @@ class Message:
 
 @dataclass(frozen=True)
 class Fit:
-    """A message's time as a line, ``alpha_ms + bytes / (gb_per_s * 1e6)``, by relative error.
+    """A message's time as a line, ``alpha_ms + ms_per_byte * bytes``, by relative error.
 
     Attributes:
         range: ``all``, ``eager`` or ``rendezvous``: below and above where two lines fit best.
+        through: ``median``, or ``p10`` where the medians show the scheduler rather than the link.
         low_bytes: smallest size fitted.
         high_bytes: largest size fitted.
         alpha_ms: the latency.
@@ -180,6 +181,7 @@ class Fit:
     link: str
     pattern: str
     range: str
+    through: str
     low_bytes: int
     high_bytes: int
     alpha_ms: float
@@ -252,7 +254,8 @@ def costs_from(profile: Profile, schedule: Schedule, *, first_stage_splits: bool
 
     The profile's layers are a device's 1/P share of the model, so a stage holds layers x P / S of them. The
     first stage adds the embedding, the last one the head and the loss. As in torch's pipelining runtime, the
-    first stage's I does nothing and its W is the whole backward, unless ``first_stage_splits``. A message
+    first stage's I does nothing and its W is the whole backward, unless ``first_stage_splits``; the stages of a
+    trace cost what the trace shows. A message
     costs what the profile's activations cost on its first link, with the receive already posted.
 
     Raises:
@@ -267,7 +270,8 @@ def costs_from(profile: Profile, schedule: Schedule, *, first_stage_splits: bool
         if times.get(Kind(kind)) is None:
             raise InputError(f"the profile has no times of {Kind(kind).name}, which {schedule.name} needs")
     time = np.stack([np.zeros(schedule.n_stages) if row is None else row for row in times.values()])
-    if not first_stage_splits and full is not None:
+    by_stage = any(op.part == "stage" for op in profile.op)
+    if not first_stage_splits and full is not None and not by_stage:
         time[Kind.I, 0], time[Kind.W, 0] = 0.0, time[Kind.B, 0]
     pair = per_stage["FB"]
     return Costs(time=time, comm=message_ms(profile), pair=pair, unit="ms")

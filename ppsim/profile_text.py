@@ -74,11 +74,18 @@ def lines(profile: Profile) -> Iterator[str]:
     yield ""
     yield f"{'op':<38}{'median':>12}{'p10':>10}{'p90':>10}{'n':>5}"
     for op in profile.op:
-        flag = "  launch-bound" if op.host_ms > op.median_ms else ""
+        flag = "  launch-bound" if op.host_ms > op.median_ms else "  wide spread" if op.p90_ms > 1.5 * op.p10_ms else ""
         yield f"{_op_name(op):<38}{_row(op)}{flag}"
+    for kind in KINDS:
+        if line := layer_line(profile.op, kind):
+            yield f"{kind}: {line.alpha:.3f} ms + {line.slope:.3f} ms a layer (off by at most {line.max_residual:.0%})"
     found = summary(profile)
     if "split_over_full" in found:
         yield f"I + W take {found['split_over_full']:.2f} x B"
+    for held in profile.activation:
+        sizes = (held.after_f_bytes, held.after_i_bytes, held.after_w_bytes)
+        bytes_held = ", ".join(f"{size / 2**20:.2f} MiB after {kind}" for size, kind in zip(sizes, "FIW", strict=True))
+        yield f"{held.part} {held.layers or ''}".rstrip() + f" hold {bytes_held}, a microbatch"
     if profile.message:
         yield ""
         yield f"{'message':<38}{'median':>12}{'p10':>10}{'p90':>10}{'n':>5}"
@@ -87,7 +94,7 @@ def lines(profile: Profile) -> Iterator[str]:
     for fit in profile.fit:
         speed = f" + bytes / {1e-6 / fit.ms_per_byte:.3g} GB/s" if fit.ms_per_byte else ""
         yield (
-            f"{fit.link} {fit.pattern}, {fit.range} sizes: {fit.alpha_ms * 1e3:.0f} us{speed}"
+            f"{fit.link} {fit.pattern}, {fit.range} sizes, {fit.through}: {fit.alpha_ms * 1e3:.0f} us{speed}"
             f"  (off by {fit.median_residual:.0%}, at most {fit.max_residual:.0%})"
         )
 

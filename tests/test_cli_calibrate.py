@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from ppsim.cli import group
 from ppsim.errors import PpsimError
+from ppsim.profile import read
 
 SIZES = {"hidden": 16, "heads": 2, "seq": 8, "mbs": 1, "layers": 1, "vocab": 32}
 COUNTS = {"repeats": 2, "warm-up": 1, "max-bytes": 4096}
@@ -128,3 +129,15 @@ def test_ctrl_c_leaves_no_file_and_no_process(tmp_path):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+@pytest.mark.torch
+def test_under_torchrun_rank_0_writes_one_profile(tmp_path):
+    pytest.importorskip("torch", reason="measuring needs torch")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+    words = [*torchrun, "-m", "ppsim", "calibrate", "-o", "p.toml", "--device", "cpu", *TINY]
+    done = subprocess.run(words, cwd=tmp_path, env=SOURCE, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["p.toml"]
+    assert {m.link for m in read(str(tmp_path / "p.toml")).message} == {"same-host"}
+    assert done.stdout.count("1 layer F, cold") == 1

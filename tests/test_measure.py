@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ppsim.errors import InputError
-from ppsim.profile import ITEM_BYTES, Model, read, write
+from ppsim.profile import ITEM_BYTES, PATTERNS, Model, read, write
 
 torch = pytest.importorskip("torch", reason="measuring needs torch")
 pytestmark = pytest.mark.torch
 
-from ppsim.measure import ops, p2p, stage  # noqa: E402
+from ppsim.measure import links, memory, ops, p2p, stage  # noqa: E402
 from ppsim.measure.calibrate import Plan, calibrate  # noqa: E402
+from ppsim.measure.processes import ranks  # noqa: E402
 
 SMALL = Model(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=1, dtype="float32", vocab=32)
 
@@ -19,10 +22,14 @@ SMALL = Model(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=1, dtype
 def test_a_calibration_has_every_part_kind_and_pattern_and_survives_a_file(tmp_path):
     steps: list[float] = []
     profile = calibrate(Plan(SMALL, "cpu", 3, 1, 16 << 10, "ppsim"), lambda done, what: steps.append(done))
+    assert profile is not None
     found = {(op.part, op.kind, op.layers) for op in profile.op}
     assert {("layers", k, n) for k in "FBIW" for n in (1, 2)} <= found
     assert {("embedding", k, 0) for k in "FB"} | {("head", k, 0) for k in "FBIW"} <= found
-    assert {m.pattern for m in profile.message} >= {"early", "late", "ping-pong", "bidirectional", "batched"}
+    assert {("layers", "FB", 1)} == {key for key in found if key[1] == "FB"}
+    assert {m.pattern for m in profile.message} == set(PATTERNS)
+    assert {f.pattern for f in profile.fit if f.range == "all"} == set(PATTERNS)
+    assert all(m.send_ms > 0 and m.receive_ms > 0 for m in profile.message)
     assert SMALL.message_bytes in {m.bytes for m in profile.message}
     assert all(op.n == 3 and op.p10_ms > 0 for op in profile.op)
     assert steps == sorted(steps)
@@ -89,3 +96,57 @@ def test_heads_that_do_not_divide_are_refused_with_the_nearest_that_do(hidden, h
 def test_a_stage_that_cannot_fit_is_refused_before_it_is_built():
     with pytest.raises(InputError, match="GiB are free"):
         calibrate(Plan(Model(1 << 20, 8, 1 << 16, 64, 100, "float32", 0), "cpu"))
+
+
+def test_activations_are_held_from_f_to_w_and_grow_with_the_layers():
+    model = replace(SMALL, layers=2)
+    (layers, head) = ops.measure_activations(model, "cpu")
+    (one, _) = ops.measure_activations(SMALL, "cpu")
+    size = model.message_bytes
+    assert layers.after_f_bytes - one.after_f_bytes == one.after_f_bytes - size, "every layer adds the same"
+    assert layers.after_i_bytes > 2 * size, "W still needs its inputs and gradients"
+    assert layers.after_w_bytes == 0
+    assert head.after_f_bytes >= size + model.microbatch_size * model.sequence * model.vocab * 4
+
+
+def test_a_part_whose_weights_need_nothing_holds_what_its_arithmetic_says():
+    """y = x @ w keeps x for W; nothing else is made but y and, from I on, its gradient."""
+    linear, size = torch.nn.Linear(8, 8, bias=False), 4 * 8 * 4
+
+    def make_input():
+        return torch.randn(4, 8).requires_grad_()
+
+    held = memory.activation_bytes(linear, linear, make_input, ops._backward_functions())
+    assert held == (2 * size, 3 * size, 0)
+
+
+def test_host_staged_messages_name_their_link():
+    """The way of a machine with one GPU, here with the buffers on the CPU."""
+    rows = []
+    with ranks(links._staged_worker, 2, "cpu", (1024, 4096), 3, 1) as messages:
+        for _, found in messages:
+            rows += found
+    assert [(m.link, m.pattern, m.bytes) for m in rows] == [("host-staged", "ping-pong", n) for n in (1024, 4096)]
+
+
+def test_only_torchrun_s_variables_make_several_ranks(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert links.launched() == (0, 1)
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    assert links.launched() == (3, 8)
+    monkeypatch.setenv("WORLD_SIZE", "many")
+    assert links.launched() == (0, 1)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_times_come_from_its_events(tmp_path):
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    profile = calibrate(Plan(replace(SMALL, dtype="bfloat16"), "cuda", 3, 1, 16 << 10, "ppsim"))
+    assert profile is not None
+    assert all(op.host_ms > 0 for op in profile.op)
+    assert profile.provenance.device == torch.cuda.get_device_name()
+    if torch.cuda.device_count() == 1:
+        assert {m.link for m in profile.message} == {"same-device", "host-staged"}

@@ -34,7 +34,7 @@ PROFILE = Profile(
     MODEL,
     (op("F", 10), op("B", 20), op("I", 11), op("W", 12), op("F", 3, "head", 0), op("B", 5, "head", 0)),
     (message(1024, 0.1), message(1 << 20, 1.0)),
-    (Fit("same-host", "early", "all", 1024, 1 << 20, 0.1, 1e-6, 0.0, 0.0),),
+    (Fit("same-host", "early", "all", "median", 1024, 1 << 20, 0.1, 1e-6, 0.0, 0.0),),
 )
 
 

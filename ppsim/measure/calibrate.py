@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ppsim.errors import InputError
-from ppsim.measure import device_for, machine, ops, p2p, torch_module
+from ppsim.measure import device_for, links, machine, ops, p2p, torch_module
+from ppsim.measure.fits import fits
 from ppsim.profile import ITEM_BYTES, Model, Profile
 
 Report = Callable[[float, str], None]
@@ -28,8 +30,8 @@ class Plan:
 
     model: Model
     device: str = "auto"
-    repeats: int = 15
-    warm_up: int = 3
+    repeats: int = 10
+    warm_up: int = 2
     max_bytes: int = 16 << 20
     command: str = ""
     note: str = ""
@@ -51,7 +53,7 @@ def check(plan: Plan) -> None:
             f"--heads {model.heads} does not divide --hidden {model.hidden}", f"--heads {heads}, or --hidden {hidden}"
         )
     if plan.repeats < 1 or plan.warm_up < 0:
-        raise InputError(f"--repeats {plan.repeats} with --warm-up {plan.warm_up} measures nothing", "--repeats 15")
+        raise InputError(f"--repeats {plan.repeats} with --warm-up {plan.warm_up} measures nothing", "--repeats 10")
     need, there = _bytes_needed(plan), machine.available_bytes()
     if there is not None and need > there and device_for(plan.device) == "cpu":
         raise InputError(
@@ -60,23 +62,31 @@ def check(plan: Plan) -> None:
         )
 
 
-def calibrate(plan: Plan, report: Report = lambda done, what: None) -> Profile:
+def calibrate(plan: Plan, report: Report = lambda done, what: None) -> Profile | None:
     """Measure everything the plan names; ``report`` is called with the share done and what is going on.
+
+    Under torchrun every rank takes part, all computing at once as in a real run, and only rank 0 gets the profile.
 
     Raises:
         InputError: the plan cannot be measured; MissingDependency: no torch or no GPU; PpsimError: a process of
             the message measurement died or hung.
     """
-    torch_module()
+    torch = torch_module()
     check(plan)
     device = device_for(plan.device)
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     found = machine.provenance(device, plan.command, plan.note)
     sizes = sorted({*p2p.sizes_up_to(plan.max_bytes), min(plan.model.message_bytes, plan.max_bytes)})
     ticks = _Ticks(ops.rounds(plan.model, plan.repeats, plan.warm_up), len(sizes), report)
     times = ops.measure_ops(plan.model, device, repeats=plan.repeats, warm_up=plan.warm_up, tick=ticks.op)
+    found = replace(found, clocks=machine.clocks(device))  # as they are under load
+    held = ops.measure_activations(plan.model, device)
     ticks.report(ticks.share_of_ops, "starting two processes")
-    rows, lines = p2p.measure_messages(sizes, repeats=3 * plan.repeats, warm_up=plan.warm_up, tick=ticks.message)
-    return Profile(found, plan.model, tuple(times), tuple(rows), tuple(lines))
+    rows = links.measure_links(device, sizes, repeats=3 * plan.repeats, warm_up=plan.warm_up, tick=ticks.message)
+    if links.launched()[0] > 0:
+        return None
+    return Profile(found, plan.model, tuple(times), tuple(rows), tuple(fits(rows)), tuple(held))
 
 
 class _Ticks:
@@ -97,7 +107,7 @@ class _Ticks:
 
     def _next(self, key: str) -> float:
         self._done[key] += 1
-        return self._done[key] / self._steps[key]
+        return min(1.0, self._done[key] / self._steps[key])
 
 
 def _bytes_needed(plan: Plan) -> int:

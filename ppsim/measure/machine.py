@@ -27,7 +27,7 @@ def provenance(device: str, command: str, note: str = "") -> Provenance:
         threads=1 if device == "cpu" else torch.get_num_threads(),
         load=round(os.getloadavg()[0], 2),
         device=torch.cuda.get_device_name() if device == "cuda" else "cpu",
-        clocks=_gpu_clocks() if device == "cuda" else _cpu_clocks(),
+        clocks=clocks(device),
         torch=torch.__version__,
         python=platform.python_version(),
         ppsim=__version__,
@@ -35,6 +35,11 @@ def provenance(device: str, command: str, note: str = "") -> Provenance:
         command=command,
         note=note,
     )
+
+
+def clocks(device: str) -> str:
+    """Clock rates, and for a GPU power, temperature and throttling, as the machine reports them now."""
+    return _gpu_clocks() if device == "cuda" else _cpu_clocks()
 
 
 def available_bytes() -> int | None:

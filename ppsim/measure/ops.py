@@ -9,7 +9,7 @@ from typing import Any
 
 from ppsim.errors import InputError, MissingDependency, PpsimError
 from ppsim.measure.clock import spread, stopwatch
-from ppsim.profile import Model, OpTime
+from ppsim.profile import Activation, Model, OpTime
 
 Tick = Callable[[str], None]
 
@@ -24,6 +24,7 @@ class _Part:
     make_input: Callable[[], Any]
     loss: Callable[[Any], Any] | None
     cold: bool = True
+    pair: bool = False
 
     def forward(self, x: Any) -> Any:
         out = self.module(x)
@@ -78,6 +79,19 @@ def measure_ops(model: Model, device: str, *, repeats: int, warm_up: int, tick: 
     ]
 
 
+def measure_activations(model: Model, device: str) -> list[Activation]:
+    """Bytes that one microbatch holds in a device's layers and in the head."""
+    from ppsim.measure.memory import activation_bytes
+
+    functions = _backward_functions()
+    result = []
+    for part in _parts(model, device):
+        if part.pair or part.name == "head":
+            held = activation_bytes(part.module, part.forward, part.make_input, functions)
+            result.append(Activation(part.name, part.layers, *held))
+    return result
+
+
 def _parts(model: Model, device: str) -> list[_Part]:
     from ppsim.measure import stage
 
@@ -85,7 +99,10 @@ def _parts(model: Model, device: str) -> list[_Part]:
         return stage.activations(model, device)
 
     modules = {count: stage.layers(model, count, device) for count in layer_counts(model.layers)}
-    parts = [_Part("layers", count, module, activations, None) for count, module in modules.items()]
+    parts = [
+        _Part("layers", count, module, activations, None, pair=count == model.layers)
+        for count, module in modules.items()
+    ]
     parts.append(_Part("layers", model.layers, modules[model.layers], activations, None, cold=False))
     if model.vocab:
         words, targets = stage.tokens(model, device), stage.tokens(model, device)
@@ -121,6 +138,30 @@ def _once(part: _Part, watch: Any) -> Iterator[tuple[str, float, float]]:
         groups = timed.result[1]
         timed = watch(lambda: weight(iter(weights), groups), part.cold)
         yield "W", timed.ms, timed.host_ms
+        del groups
+    if part.pair:
+        _, x, out, grad = started()
+        other = part.make_input()
+        timed = watch(
+            lambda: _together(lambda: part.forward(other), lambda: full((out,), (grad,), (x,)), out.device.type),
+            part.cold,
+        )
+        yield "FB", timed.ms, timed.host_ms
+
+
+def _together(forward: Callable[[], Any], backward: Callable[[], Any], device: str) -> Any:
+    """Issue a forward and a backward of two microbatches together: on two streams of a GPU, in turn on a CPU."""
+    import torch
+
+    if device == "cpu":
+        return forward(), backward()
+    here, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    side.wait_stream(here)
+    with torch.cuda.stream(side):
+        out = forward()
+    backward()  # autograd runs it on the stream of its own forward, the current one
+    here.wait_stream(side)
+    return out
 
 
 def _backward_functions() -> tuple[Any, Any, Any]:

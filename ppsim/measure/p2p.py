@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from dataclasses import dataclass
 from typing import Any
 
-from ppsim import fit
 from ppsim.measure.clock import spread
-from ppsim.measure.processes import Say, ranks
-from ppsim.profile import Fit, Message
+from ppsim.profile import Message
 
 KIB, MIB = 1 << 10, 1 << 20
 PAUSE_S = 0.0005  # long enough for the other side to be waiting
-TIMEOUT = timedelta(seconds=60)
+Samples = dict[str, list[float]]
 
 
 def sizes_up_to(largest: int) -> list[int]:
@@ -32,169 +28,177 @@ def repeats_of(size: int, repeats: int) -> int:
     return max(3, round(repeats * share))
 
 
-def measure_messages(
-    sizes: Sequence[int], *, repeats: int, warm_up: int, tick: Callable[[str], None]
-) -> tuple[list[Message], list[Fit]]:
-    """Messages between two processes on this machine over gloo, and the lines through them.
+@dataclass(frozen=True)
+class Side:
+    """One of two processes that exchange messages.
 
-    Raises:
-        PpsimError: a process failed, died or hung; both are gone then.
+    Attributes:
+        first: whether this one sends first; the other one answers.
+        peer: the other one's rank.
+        group: the process group of the two, None where there are no others.
+        link: what lies between them, as a profile names it.
+        device: where the buffers are, cpu or cuda.
     """
-    rows: list[Message] = []
-    with ranks(_worker, 2, "gloo", tuple(sizes), repeats, warm_up) as messages:
-        for _, found in messages:
-            rows += found
-            tick(f"messages of {found[0].bytes} bytes")
-    return rows, fits(rows)
+
+    first: bool
+    peer: int
+    group: Any
+    link: str
+    device: str
+
+    def settle(self) -> None:
+        """Wait until the device has done what it was given."""
+        if self.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+
+    def barrier(self) -> None:
+        """Wait for the other one."""
+        from torch import distributed
+
+        distributed.barrier(group=self.group)
 
 
-def fits(rows: Sequence[Message]) -> list[Fit]:
-    """A line per link and pattern over all sizes and, with six sizes or more, one below and one above the break."""
-    series: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
-    for row in rows:
-        series[row.link, row.pattern].append((row.bytes, row.median_ms))
-    result = []
-    for (link, pattern), points in series.items():
-        size, ms = zip(*sorted(points), strict=True)
-        cut = fit.breakpoint_of(size, ms)
-        parts = {"all": slice(None)}
-        if cut:
-            parts |= {"eager": slice(None, cut), "rendezvous": slice(cut, None)}
-        for name, part in parts.items():
-            f = fit.line(size[part], ms[part])
-            span = (size[part][0], size[part][-1])
-            result.append(Fit(link, pattern, name, *span, f.alpha, f.slope, f.median_residual, f.max_residual))
-    return result
-
-
-def _worker(
-    rank: int, say: Say, meeting: str, backend: str, sizes: tuple[int, ...], repeats: int, warm_up: int
-) -> None:
-    import torch
-    from torch import distributed
-
-    torch.set_num_threads(1)
-    _use_loopback()
-    distributed.init_process_group(backend, init_method=meeting, rank=rank, world_size=2, timeout=TIMEOUT)
-    for rows in exchange(rank, 1 - rank, sizes, repeats, warm_up, "same-host", "cpu"):
-        if rank == 0:
-            say(rows)
-    distributed.destroy_process_group()
-
-
-def exchange(
-    rank: int, peer: int, sizes: Sequence[int], repeats: int, warm_up: int, link: str, device: str
-) -> Iterator[list[Message]]:
-    """Measure against ``peer``, which does the same; the rows of each size, the same on both sides."""
-    from torch import distributed
-
+def exchange(side: Side, sizes: Sequence[int], repeats: int, warm_up: int) -> Iterator[list[Message]]:
+    """Measure with the peer, which does the same; the rows of each size, the same on both sides."""
     for size in sizes:
-        count = repeats_of(size, repeats) + warm_up
-        mine = _one_size(rank < peer, peer, size, count, link == "same-host", device)
-        theirs: list[Any] = [None, None]
-        distributed.all_gather_object(theirs, {k: v[warm_up:] for k, v in mine.items()})
-        both = {k: theirs[0].get(k) or theirs[1][k] for k in theirs[0] | theirs[1]}
-        host = {k: both.pop(k) for k in ("send", "receive")}
-        median = {k: spread(v)["median_ms"] for k, v in host.items()}
-        yield [
-            Message(link, pattern, size, send_ms=median["send"], receive_ms=median["receive"], **spread(values))
-            for pattern, values in both.items()
-        ]
+        mine = _one_size(side, size, repeats_of(size, repeats) + warm_up)
+        yield agree(side, size, {name: times[warm_up:] for name, times in mine.items()})
 
 
-def _one_size(first: bool, peer: int, size: int, count: int, one_clock: bool, device: str) -> dict[str, list[float]]:
+def agree(side: Side, size: int, mine: Samples) -> list[Message]:
+    """Rows of one size from what both sides saw, in ms."""
+    from torch import distributed
+
+    theirs: list[Any] = [None, None]
+    distributed.all_gather_object(theirs, mine, group=side.group)
+    both: Samples = {name: theirs[0].get(name) or theirs[1][name] for name in theirs[0] | theirs[1]}
+    host = {name: spread(both.pop(name))["median_ms"] for name in ("send", "receive") if name in both}
+    send, receive = host.get("send", 0.0), host.get("receive", 0.0)
+    return [
+        Message(side.link, pattern, size, send_ms=send, receive_ms=receive, **spread(times))
+        for pattern, times in both.items()
+    ]
+
+
+def _one_size(side: Side, size: int, count: int) -> Samples:
     """Samples in ms by pattern, and of the host's send and receive calls, as this side saw them."""
     import torch
-    from torch import distributed
 
-    outgoing = torch.randint(0, 256, (size,), dtype=torch.uint8, device=device)
+    outgoing = torch.randint(0, 256, (size,), dtype=torch.uint8, device=side.device)
     incoming = torch.empty_like(outgoing)
-    stamp = torch.zeros(1, dtype=torch.int64)
-    samples: dict[str, list[float]] = defaultdict(list)
+    samples: Samples = defaultdict(list)
     for _ in range(count):
-        if one_clock:
-            _early(first, peer, outgoing, incoming, stamp, samples)
-            _late(first, peer, outgoing, incoming, stamp, samples)
-        _both_ways(first, peer, outgoing, incoming, samples)
-        distributed.barrier()
+        if side.link == "same-host":  # the two share a clock
+            _early(side, outgoing, incoming, samples)
+            _late(side, outgoing, incoming, samples)
+        _round_trip(side, outgoing, incoming, samples)
+        _both_ways(side, outgoing, incoming, samples)
+        _collectives(side, outgoing, samples)
+        side.barrier()
     return samples
 
 
-def _early(first: bool, peer: int, outgoing: Any, incoming: Any, stamp: Any, samples: dict[str, list[float]]) -> None:
-    """The receiver waits already: from the send call to the arrival; needs one clock for both processes."""
+def _early(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> None:
+    """The receiver waits already: from the send call to the arrival."""
+    import torch
     from torch import distributed
 
-    if first:
-        distributed.recv(stamp, peer)
+    stamp = torch.zeros(1, dtype=torch.int64)
+    if side.first:
+        distributed.recv(stamp, side.peer, group=side.group)
         time.sleep(PAUSE_S)
         begin = time.monotonic_ns()
-        work = distributed.isend(outgoing, peer)
+        work = distributed.isend(outgoing, side.peer, group=side.group)
         samples["send"].append((time.monotonic_ns() - begin) * 1e-6)
         work.wait()
+        side.settle()
         stamp.fill_(begin)
-        distributed.send(stamp, peer)
+        distributed.send(stamp, side.peer, group=side.group)
     else:
         begin = time.monotonic_ns()
-        work = distributed.irecv(incoming, peer)
+        work = distributed.irecv(incoming, side.peer, group=side.group)
         samples["receive"].append((time.monotonic_ns() - begin) * 1e-6)
-        distributed.send(stamp, peer)
+        distributed.send(stamp, side.peer, group=side.group)
         work.wait()
+        side.settle()
         end = time.monotonic_ns()
-        distributed.recv(stamp, peer)
+        distributed.recv(stamp, side.peer, group=side.group)
         samples["early"].append((end - int(stamp.item())) * 1e-6)
 
 
-def _late(first: bool, peer: int, outgoing: Any, incoming: Any, stamp: Any, samples: dict[str, list[float]]) -> None:
+def _late(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> None:
     """The sender waits already: from the receive call to the arrival."""
+    import torch
     from torch import distributed
 
-    if first:
-        work = distributed.isend(outgoing, peer)
-        distributed.send(stamp, peer, tag=1)
+    stamp = torch.zeros(1, dtype=torch.int64)
+    if side.first:
+        work = distributed.isend(outgoing, side.peer, group=side.group)
+        distributed.send(stamp, side.peer, group=side.group, tag=1)
         work.wait()
+        side.settle()
     else:
-        distributed.recv(stamp, peer, tag=1)
+        distributed.recv(stamp, side.peer, group=side.group, tag=1)
         time.sleep(PAUSE_S)
-        begin = time.monotonic_ns()
-        distributed.irecv(incoming, peer).wait()
-        samples["late"].append((time.monotonic_ns() - begin) * 1e-6)
+        with _timed(side, samples, "late"):
+            distributed.irecv(incoming, side.peer, group=side.group).wait()
 
 
-def _both_ways(first: bool, peer: int, outgoing: Any, incoming: Any, samples: dict[str, list[float]]) -> None:
-    """A round trip, then both directions at once, posted singly and as a batch."""
+def _round_trip(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> None:
+    """Half of there and back: the one-way time where the two have no clock in common."""
     from torch import distributed
 
-    begin = time.monotonic_ns()
-    if first:
-        distributed.send(outgoing, peer)
-        distributed.recv(incoming, peer)
-        samples["ping-pong"].append((time.monotonic_ns() - begin) * 0.5e-6)
+    if side.first:
+        with _timed(side, samples, "ping-pong", share=0.5):
+            distributed.send(outgoing, side.peer, group=side.group)
+            distributed.recv(incoming, side.peer, group=side.group)
     else:
-        distributed.recv(incoming, peer)
-        distributed.send(outgoing, peer)
-    with _shared_start(samples, "bidirectional"):
-        for work in (distributed.irecv(incoming, peer), distributed.isend(outgoing, peer)):
-            work.wait()
-    with _shared_start(samples, "batched"):
-        transfers = ((distributed.irecv, incoming), (distributed.isend, outgoing))
-        for work in distributed.batch_isend_irecv(
-            [distributed.P2POp(call, buffer, peer) for call, buffer in transfers]
-        ):
-            work.wait()
+        distributed.recv(incoming, side.peer, group=side.group)
+        distributed.send(outgoing, side.peer, group=side.group)
+
+
+def _both_ways(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> None:
+    """Both directions at once, posted singly and as a batch."""
+    from torch import distributed
+
+    transfers = ((distributed.irecv, incoming), (distributed.isend, outgoing))
+
+    def singly() -> list[Any]:
+        return [call(buffer, side.peer, group=side.group) for call, buffer in transfers]
+
+    def batched() -> list[Any]:
+        ops = [distributed.P2POp(call, buffer, side.peer, group=side.group) for call, buffer in transfers]
+        works: list[Any] = distributed.batch_isend_irecv(ops)
+        return works
+
+    posts: dict[str, Callable[[], list[Any]]] = {"bidirectional": singly, "batched": batched}
+    for pattern, post in posts.items():
+        side.barrier()
+        with _timed(side, samples, pattern):
+            for work in post():
+                work.wait()
+
+
+def _collectives(side: Side, outgoing: Any, samples: Samples) -> None:
+    """What gradients and sharded parameters need, over the two: ``outgoing`` is what each contributes."""
+    import torch
+    from torch import distributed
+
+    numbers = torch.ones(max(1, len(outgoing) // 4), device=outgoing.device)
+    gathered = [torch.empty_like(outgoing) for _ in range(2)]
+    side.barrier()
+    with _timed(side, samples, "all-reduce"):
+        distributed.all_reduce(numbers, group=side.group)
+    side.barrier()
+    with _timed(side, samples, "all-gather"):
+        distributed.all_gather(gathered, outgoing, group=side.group)
 
 
 @contextmanager
-def _shared_start(samples: dict[str, list[float]], pattern: str) -> Iterator[None]:
-    from torch import distributed
-
-    distributed.barrier()
+def _timed(side: Side, samples: Samples, pattern: str, share: float = 1.0) -> Iterator[None]:
     begin = time.monotonic_ns()
     yield
-    samples[pattern].append((time.monotonic_ns() - begin) * 1e-6)
-
-
-def _use_loopback() -> None:
-    """Keep gloo on the loopback interface, whatever the machine's name resolves to."""
-    for name in ("lo", "lo0"):
-        if "GLOO_SOCKET_IFNAME" not in os.environ and name in {n for _, n in socket.if_nameindex()}:
-            os.environ["GLOO_SOCKET_IFNAME"] = name
+    side.settle()
+    samples[pattern].append((time.monotonic_ns() - begin) * share * 1e-6)
