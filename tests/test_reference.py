@@ -1,19 +1,21 @@
 """The engine agrees, to the last bit, with the execution model written out in forty plain lines."""
 
+import importlib
 import random
+import sys
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppsim import simulate as engine
 from ppsim.costs import Costs
 from ppsim.errors import Deadlock
 from ppsim.ops import PAIRED, Kind, pack
 from ppsim.schedule import Placement, Schedule
 from ppsim.schedules import families
 from ppsim.simulate import simulate
+from ppsim.timeline import Timeline
 from tests.cases import FLOATS, costs, schedules
 
 Op = tuple[str, int, int]  # kind, stage, microbatch
@@ -168,11 +170,15 @@ def test_compiled_and_interpreted_kernels_are_one(seed, data):
     """CPython and the compiled kernel give the same bits: start, end and what bound each op."""
     schedule = random_schedule(seed)
     model = data.draw(costs(schedule, FLOATS))
-    interpreted = simulate(schedule, model)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "COMPILE_ABOVE", 0)
-        machine = simulate(schedule, model)
+    interpreted, machine = simulate_above(sys.maxsize, schedule, model), simulate_above(-1, schedule, model)
     for column in ("start", "end", "bound"):
         one, other = getattr(interpreted, column), getattr(machine, column)
         assert one.dtype == other.dtype
         assert one.tobytes() == other.tobytes()
+
+
+def simulate_above(ops: int, schedule: Schedule, model: Costs) -> Timeline:
+    """The timeline, compiled once a process has timed more than this many ops."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.import_module("ppsim.simulate"), "COMPILE_ABOVE", ops)
+        return simulate(schedule, model)

@@ -1,0 +1,61 @@
+"""What is imported when: help and the core stay light, and public names are what they say."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"dask", "matplotlib", "numba", "orjson", "plotly", "rich", "torch"}
+
+
+def loaded(code: str) -> set[str]:
+    """The top-level modules that a fresh interpreter has loaded after running the code."""
+    tail = "import sys; print('loaded:', *{name.partition('.')[0] for name in sys.modules})"
+    ran = subprocess.run([sys.executable, "-c", f"{code}\n{tail}"], capture_output=True, text=True, check=True)
+    return set(ran.stdout.rpartition("loaded:")[2].split())
+
+
+def test_import_costs_nothing():
+    """``import ppsim`` loads no other package, not even numpy."""
+    assert not loaded("import ppsim") & (HEAVY | {"click", "numpy"})
+
+
+@pytest.mark.parametrize(
+    "module", ["costs", "formats", "metrics", "queues", "schedule", "schedules", "simulate", "timeline"]
+)
+def test_core_is_light(module):
+    """The core needs numpy and nothing heavier, and never the command line's packages."""
+    assert not loaded(f"import ppsim.{module}") & (HEAVY | {"click"})
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["compare", "--help"]])
+def test_help_is_light(arguments):
+    """Help and version load click, and neither numpy nor anything heavier."""
+    code = (
+        f"from ppsim.cli import main\ntry: main({arguments})\nexcept SystemExit as end: assert not end.code, end.code"
+    )
+    modules = loaded(code)
+    assert "click" in modules
+    assert not modules & (HEAVY | {"numpy"})
+
+
+def test_timing_needs_no_compiler():
+    """A small schedule is generated, timed and measured without numba."""
+    code = (
+        "from ppsim import costs_for, measure, simulate\nfrom ppsim.schedules import generate\n"
+        "s = generate('1f1b', stages=4, microbatches=8)\nassert measure(simulate(s, costs_for(s))).makespan == 33"
+    )
+    assert not loaded(code) & HEAVY
+
+
+def test_public_names_are_not_hidden_by_modules():
+    """``ppsim.simulate`` and ``ppsim.measure`` are the functions, whichever modules were imported before."""
+    code = (
+        "import ppsim.simulate, ppsim.measure, ppsim.metrics, ppsim\n"
+        "from ppsim import measure, simulate\n"
+        "from ppsim.simulate import simulate as function\n"
+        "assert simulate is ppsim.simulate is function\n"
+        "assert measure is ppsim.measure is ppsim.metrics.measure\n"
+        "assert all(not isinstance(getattr(ppsim, name), type(ppsim)) for name in ppsim.__all__)"
+    )
+    assert "ppsim" in loaded(code)
