@@ -114,7 +114,7 @@ def _columns(schedule: Schedule, costs: Sequence[Costs]) -> tuple[Floats, Floats
         return durations, np.stack([c.latencies(schedule) for c in costs], axis=1)
     row = schedule.kind * np.int64(schedule.n_stages) + schedule.stage
     durations = np.stack([c.time.ravel() for c in costs], axis=1).take(row, axis=0)
-    return durations, np.outer(schedule.crosses, np.array([c.comm for c in costs], np.float64))
+    return durations, np.where(schedule.crosses[:, None], np.array([c.comm for c in costs]), 0.0)
 
 
 def in_chunks(

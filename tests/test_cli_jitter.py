@@ -1,0 +1,70 @@
+"""``ppsim jitter`` on the command line."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from ppsim.cli.jitter import command
+from ppsim.errors import InputError
+
+SHAPE = ("--devices", "4", "--mb", "6")
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_table_has_each_schedule_and_ends_with_the_ranking():
+    """One row per schedule and one closing sentence."""
+    lines = run("1f1b", "zb-1p", *SHAPE, "--samples", "200").splitlines()
+    assert lines[2].split()[0] == "1f1b"
+    assert lines[3].split()[0] == "zb-1p"
+    assert "zb-1p is fastest in" in lines[-1]
+    assert "200 samples" in lines[-1]
+
+
+def test_quiet_prints_one_line():
+    """The sentence alone."""
+    assert run("1f1b", *SHAPE, "-q", "--samples", "50").count("\n") == 1
+
+
+def test_json_holds_every_number_and_repeats_with_the_seed():
+    """Schema ppsim.jitter/1: percentiles in order, wins that sum to one, the same for the same seed."""
+    arguments = (
+        "1f1b",
+        "interleaved:2",
+        "dualpipe",
+        *SHAPE,
+        "--cv",
+        "0.1",
+        "--samples",
+        "300",
+        "--seed",
+        "7",
+        "--json",
+    )
+    text = run(*arguments)
+    answer = json.loads(text)
+    assert answer["schema"] == "ppsim.jitter/1"
+    assert (answer["samples"], answer["seed"], answer["noise"]["cv"]) == (300, 7, 0.1)
+    assert [row["name"] for row in answer["schedules"]] == ["1f1b", "interleaved:2"]
+    assert all(row["p50"] <= row["p95"] <= row["p99"] for row in answer["schedules"])
+    assert sum(row["wins"] for row in answer["schedules"]) == pytest.approx(1)
+    assert [row["name"] for row in answer["refused"]] == ["dualpipe"]
+    assert run(*arguments) == text
+
+
+def test_schedules_that_do_not_apply_are_named_with_the_reason():
+    """They stay in the answer."""
+    assert "dualpipe does not apply: dualpipe needs at least 2P microbatches" in run(
+        "1f1b", "dualpipe", *SHAPE, "--samples", "50"
+    )
+
+
+def test_nothing_that_applies_is_bad_usage():
+    """Without a single schedule there is no answer."""
+    with pytest.raises(InputError, match="none of these schedules takes this shape"):
+        run("dualpipe", *SHAPE)
