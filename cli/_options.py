@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule")
 COSTS = ("tf", "tb", "ti", "tw", "tfb", "comm", "per", "profile")
-OUTPUT = ("output", "format", "as_json", "quiet", "gantt", "style", "width")
+OUTPUT = ("output", "force", "format", "as_json", "quiet", "gantt", "style", "width")
 
 
 class Numbers(click.ParamType[Any]):
