@@ -20,8 +20,9 @@ function element(name, properties = {}, ...children) {
 function peakOf(timeline) {
   const peak = Math.max(...timeline.peak_activations);
   const devices = timeline.peak_activations.flatMap((value, device) => value === peak ? [device] : []);
-  const where = devices.length === 1 ? `on device ${devices[0]}`
-    : devices.length === timeline.devices ? 'on every device' : `on device ${devices[0]} and ${devices.length - 1} more`;
+  const first = `on device ${devices[0]}`;
+  const several = devices.length === timeline.devices ? 'on every device' : `${first} and ${devices.length - 1} more`;
+  const where = devices.length === 1 ? first : several;
   return { peak, where };
 }
 
@@ -101,7 +102,8 @@ function showLegend() {
     const most = Math.max(...TIMELINES.map(t => t.ops.chunk.reduce((a, b) => Math.max(a, b), 0)));
     entries.push(entry(LOOKS.kinds[lighter >> 1].fill[1], most > 1 ? 'lighter: odd chunk' : 'lighter: chunk 1'));
   }
-  $('legend').replaceChildren(...entries, entry(root.dataset.theme === 'dark' ? LOOKS.bubble_dark : LOOKS.bubble, 'bubble'));
+  const bubble = root.dataset.theme === 'dark' ? LOOKS.bubble_dark : LOOKS.bubble;
+  $('legend').replaceChildren(...entries, entry(bubble, 'bubble'));
 }
 
 function showCurveChoice() {
@@ -224,11 +226,12 @@ function visit(panel, op) {
   view.op = { panel, op };
   const [from, to] = view.range;
   const wide = Math.min(to - from, (right[op] - left[op]) * 60 || to - from);
-  if (left[op] < from || right[op] > to || wide < to - from) show((left[op] + right[op] - wide) / 2, (left[op] + right[op] + wide) / 2);
+  const middle = (left[op] + right[op]) / 2;
+  if (left[op] < from || right[op] > to || wide < to - from) show(middle - wide / 2, middle + wide / 2);
   draw();
   const { top, row } = shown.panels[panel];
   const box = $('chart').getBoundingClientRect();
-  const x = box.left + shown.left + xOf(shown, (left[op] + right[op]) / 2);
+  const x = box.left + shown.left + xOf(shown, middle);
   tellOp(TIMELINES[panel], op, x, box.top + top + (device[op] + 1) * row);
   say($('tip').textContent.replaceAll('\n', ', '));
 }

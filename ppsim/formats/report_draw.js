@@ -6,7 +6,8 @@ const LINES = 8; // most devices whose curve is a line
 const OVERSCAN = 0.5; // share of the width drawn beyond each side, so that dragging shows no void
 const FONT = 'system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
-const escapeText = text => String(text).replace(/[&<>"]/g, c => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]);
+const ENTITIES = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
+const escapeText = text => String(text).replace(/[&<>"]/g, sign => ENTITIES[sign]);
 
 /** Places in pixels: one panel per timeline, each with its rows and, where a curve is shown, the curve below. */
 function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
@@ -199,15 +200,21 @@ function cellImage(panel, geometry, axis, spans, [from, to], choose, colours) {
 }
 
 /** The most that any device of any timeline holds, so that curves compare. */
-const highest = curve => TIMELINES.reduce((most, t) => t.curves[curve].peak.reduce((a, b) => Math.max(a, b), most), EPSILON);
+const highest = curve => TIMELINES.flatMap(t => t.curves[curve].peak).reduce((a, b) => Math.max(a, b), EPSILON);
 
 /** A colour of the ramp, `share` of the way from its first to its last. */
 const ramp = (dark, share) => blend(LOOKS.ramp[+dark][1], LOOKS.ramp[+dark][0], share);
 
+/** A colour of a strip: from nearly the page's own, over the end of the ramp, to its strong beginning. */
+function shade(dark, page, share) {
+  const [strong, middle] = LOOKS.ramp[+dark];
+  return share < 0.5 ? blend(middle, page, 0.05 + 1.9 * share) : blend(strong, middle, 2 * share - 1);
+}
+
 function curveImage(view, panel, geometry, axis, [from, to], dark, page) {
   const { timeline, curve } = panel;
   const top = highest(view.curve);
-  const shades = Array.from({ length: 65 }, (_, i) => pixel(blend(LOOKS.ramp[+dark][0], page, 0.04 + 0.96 * i / 64)));
+  const shades = Array.from({ length: 65 }, (_, i) => pixel(shade(dark, page, i / 64)));
   const rowHeight = panel.curveHeight / timeline.devices;
   return image(timeline.devices, rowHeight, 0, from, to, (to - from) * geometry.scale, axis, (pixels, device) => {
     const perPixel = (to - from) / pixels.length;

@@ -1,5 +1,7 @@
 // What the reader does: pointer, keyboard, buttons, printing and saving; and the start of the page.
 
+const curveRow = panel => panel.curveHeight / panel.timeline.devices;
+
 /** The panel, device and time under a pointer, and whether it is over the curve; null elsewhere. */
 function place(event) {
   if (!shown) return null;
@@ -11,7 +13,7 @@ function place(event) {
     if (y >= panel.top && y < panel.top + panel.height)
       return { index, panel, time, device: Math.floor((y - panel.top) / panel.row), curve: false };
     if (panel.curve && y >= panel.curveTop && y < panel.curveTop + panel.curveHeight)
-      return { index, panel, time, device: Math.floor((y - panel.curveTop) / panel.curveHeight * panel.timeline.devices), curve: true };
+      return { index, panel, time, device: Math.floor((y - panel.curveTop) / curveRow(panel)), curve: true };
   }
   return null;
 }
@@ -32,7 +34,8 @@ function tellOp(timeline, op, x, y) {
   const cell = cellOf(timeline, op);
   const lines = membersOf(timeline, cell).flatMap(member => [
     element('b', { textContent: labelOf(timeline, member) }),
-    `  ${LOOKS.kinds[ops.kind[member]].name} · stage ${ops.stage[member]} · chunk ${ops.chunk[member]} · microbatch ${ops.microbatch[member]}\n`,
+    `  ${LOOKS.kinds[ops.kind[member]].name} · stage ${ops.stage[member]} · chunk ${ops.chunk[member]}`
+      + ` · microbatch ${ops.microbatch[member]}\n`,
   ]);
   const critical = view.critical && criticalPath(timeline).includes(cell) ? '\non the critical path' : '';
   const pair = ops.pair[cell] >= 0 ? 'a pair, run as one · ' : '';
@@ -45,7 +48,8 @@ function tellIdle(timeline, device, time, x, y) {
   const next = firstAfter(timeline, device, time);
   const from = next > first ? timeline.ops.end[next - 1] : 0;
   const to = next < stop ? timeline.ops.start[next] : timeline.makespan;
-  const why = next < stop ? `until ${nameOf(timeline, cellOf(timeline, next))}: ${reason(timeline, next)}` : 'nothing left to do';
+  const why = next < stop
+    ? `until ${nameOf(timeline, cellOf(timeline, next))}: ${reason(timeline, next)}` : 'nothing left to do';
   tip(x, y, element('b', { textContent: 'idle' }), `  device ${device} · ${interval(from, to)}\n${why}`);
 }
 

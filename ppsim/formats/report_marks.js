@@ -11,8 +11,8 @@ function marks(view, geometry, drawn, theme) {
     if (view.op && view.op.panel === index) inside.push(outline(panel, geometry, view.op.op, theme.ink, 2.5));
     inside.push(endLine(panel, geometry, theme, index));
     const { left, plotWidth } = geometry;
-    return `<svg x="${left}" y="${panel.top - 2}" width="${plotWidth + 2}" height="${panel.height + 4}" overflow="hidden">`
-      + `<g class="moving"><g transform="translate(0 2)">${inside.join('')}</g></g></svg>`
+    return `<svg x="${left}" y="${panel.top - 2}" width="${plotWidth + 2}" height="${panel.height + 4}"`
+      + ` overflow="hidden"><g class="moving"><g transform="translate(0 2)">${inside.join('')}</g></g></svg>`
       + (geometry.several ? title(panel, geometry, theme) : '') + notes(panel, geometry, theme)
       + (panel.curve ? curveNotes(view, panel, geometry, theme) : '');
   }).join('');
@@ -54,7 +54,8 @@ function box(panel, geometry, op) {
   const x = xOf(geometry, ops.start[op]);
   const width = Math.max(3, xOf(geometry, ops.end[op]) - x);
   const y = (ops.device[op] + inset(panel.row)) * panel.row;
-  return `M${x.toFixed(1)} ${y.toFixed(1)}h${width.toFixed(1)}v${(panel.row * (1 - 2 * inset(panel.row))).toFixed(1)}h${-width.toFixed(1)}z`;
+  const height = panel.row * (1 - 2 * inset(panel.row));
+  return `M${x.toFixed(1)} ${y.toFixed(1)}h${width.toFixed(1)}v${height.toFixed(1)}h${-width.toFixed(1)}z`;
 }
 
 const outline = (panel, geometry, op, colour, width) =>
@@ -120,14 +121,14 @@ function curveNotes(view, { timeline, curve, curveTop, curveHeight }, geometry, 
     const y = curveTop + (device + 0.5) * step;
     const colour = ramp(theme.dark, device / Math.max(1, timeline.devices - 1));
     const line = `<path d="M${x} ${y.toFixed(1)}h12" stroke="${colour}" stroke-width="2.5"/>`;
-    return line + text(x + 17, y + 4, 11, theme.muted, geometry.narrow ? number(peak) : `device ${device}: peak ${number(peak)}`);
+    const note = geometry.narrow ? number(peak) : `device ${device}: peak ${number(peak)}`;
+    return line + text(x + 17, y + 4, 11, theme.muted, note);
   }).join('');
 }
 
 function scaleNotes(most, top, x, theme) {
-  const strong = LOOKS.ramp[+theme.dark][0];
   const steps = Array.from({ length: 12 }, (_, i) =>
-    `<rect x="${x}" y="${top + 12 + 5 * i}" width="11" height="5.4" fill="${blend(strong, theme.page, 1 - i / 11)}"/>`);
+    `<rect x="${x}" y="${top + 12 + 5 * i}" width="11" height="5.4" fill="${shade(theme.dark, theme.page, 1 - i / 11)}"/>`);
   return steps.join('') + text(x + 16, top + 20, 11, theme.muted, number(most))
     + text(x + 16, top + 74, 11, theme.muted, '0');
 }
