@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ppsim.curves import Curve
 from ppsim.memory import MemoryModel, Peak, curves, op_at, peaks, static, steps
@@ -73,16 +74,19 @@ def passing(report: Report, peak: Peak) -> Passing:
     return Passing(peak.device, first, op_at(report.timeline, peak.device, first), peak.value - cap)
 
 
-def bars(curve: Curve, device: int, span: float, columns: int) -> str:
-    """A device's curve in so many columns, each as high as the most in its time; full height is the largest peak."""
+def columns(curve: Curve, device: int, span: float, count: int) -> NDArray[np.float64]:
+    """Shape (count,): the most a device holds in each of so many equal stretches of the time up to ``span``."""
     time, value = steps(curve, device)
-    edges = np.linspace(0, span, columns + 1)
+    edges = np.linspace(0, span, count + 1)
     first = np.maximum(np.searchsorted(time, edges[:-1] * (1 + 1e-12), "right") - 1, 0)
     last = np.maximum(np.searchsorted(time, edges[1:] * (1 - 1e-12), "left"), first + 1)
-    top = curve.peak.max() or 1.0
-    highest = np.array([value[a:b].max() for a, b in zip(first, last, strict=True)])
-    level = np.ceil(highest / top * (len(LEVELS) - 1) - 1e-9).astype(int)
-    return "".join(LEVELS[n] for n in level)
+    return np.maximum.reduceat(np.append(value, 0.0), np.stack((first, last), 1).ravel())[::2]
+
+
+def bars(curve: Curve, device: int, span: float, count: int) -> str:
+    """A device's curve in so many columns, each as high as the most in its time; full height is the largest peak."""
+    share = columns(curve, device, span, count) / (curve.peak.max() or 1.0)
+    return "".join(LEVELS[int(n)] for n in np.ceil(share * (len(LEVELS) - 1) - 1e-9))
 
 
 def memory_object(report: Report, inputs: Mapping[str, Any], nearest: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

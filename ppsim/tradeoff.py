@@ -1,0 +1,117 @@
+"""Time against memory: one point per schedule or shape, and the Pareto front, what nothing beats in both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.looks import MUTED, RAMP
+from ppsim.pareto import front
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one schedule takes.
+
+    Attributes:
+        name: as the reader knows it.
+        makespan: how long it runs; infinite where it does not apply.
+        peak: the most a device holds; not a number where it does not apply.
+    """
+
+    name: str
+    makespan: float
+    peak: float
+
+
+@dataclass(frozen=True)
+class Tradeoff:
+    """Points that apply, and which of them are on the front.
+
+    Attributes:
+        points: in the order given; points at the same place are one, with their names joined.
+        best: shape (points,), whether nothing beats the point.
+    """
+
+    points: tuple[Point, ...]
+    best: NDArray[np.bool_]
+
+
+def tradeoff(points: Sequence[Point]) -> Tradeoff:
+    """Join points that coincide, leave out those that do not apply, and mark the front."""
+    names: dict[tuple[float, float], list[str]] = {}
+    for point in points:
+        if np.isfinite([point.makespan, point.peak]).all():
+            names.setdefault((point.makespan, point.peak), []).append(point.name)
+    return Tradeoff(
+        tuple(Point(", ".join(joined), *place) for place, joined in names.items()), front(np.array(list(names)))
+    )
+
+
+def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str, font: float = 6.5) -> None:
+    """Draw the points and the front onto axes: time to the right, memory upwards, less of both is better.
+
+    Args:
+        axes: what to draw on; its size must be final.
+        found: the points.
+        time: label of the time axis.
+        memory: label of the memory axis.
+        font: size of its texts in points.
+    """
+    x, y = np.array([(p.makespan, p.peak) for p in found.points], np.float64).reshape(-1, 2).T
+    best = found.best
+    dark, light = RAMP[0]
+    order = np.flatnonzero(best)[np.argsort(x[best], kind="stable")]
+    axes.step(x[order], y[order], where="post", color=light, linewidth=0.8, zorder=1)
+    axes.scatter(x[best], y[best], s=14, color=dark, zorder=3, label="Pareto front")
+    axes.scatter(x[~best], y[~best], s=12, facecolors="white", edgecolors=MUTED, linewidths=0.8, zorder=2)
+    axes.margins(0.12, 0.15)
+    axes.set_ylim(bottom=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(length=2, width=0.4, labelsize=font)
+    axes.set_xlabel(time, fontsize=font)
+    axes.set_ylabel(memory, fontsize=font)
+    _name_points(axes, found, x, y, font)
+
+
+def _name_points(axes: Axes, found: Tradeoff, x: NDArray[np.float64], y: NDArray[np.float64], font: float) -> None:
+    """Each point's name beside it, on the first side where it covers neither a point nor another name."""
+    points = axes.transData.transform(np.stack([x, y], 1)) * 72 / axes.figure.dpi
+    box = axes.get_window_extent()
+    right, top = box.x1 * 72 / axes.figure.dpi, box.y1 * 72 / axes.figure.dpi
+    taken = [(px - 2.0, py - 2.0, px + 2.0, py + 2.0) for px, py in points]
+    for here, (point, (px, py)) in enumerate(zip(found.points, points, strict=True)):
+        wide, tall, gap = 0.56 * font * len(point.name), 1.1 * font, 4.0
+        sides = [
+            (gap, -tall / 2, "left"),
+            (0.0, gap, "center"),
+            (0.0, -gap - tall, "center"),
+            (-gap, -tall / 2, "right"),
+            (gap, gap, "left"),
+            (gap, -gap - tall, "left"),
+        ]
+        boxes = []
+        for dx, dy, align in sides:
+            left = px + dx - {"left": 0.0, "center": wide / 2, "right": wide}[align]
+            boxes.append((left, py + dy, left + wide, py + dy + tall))
+        others = taken[:here] + taken[here + 1 :]
+        fits = [b[2] <= right + 20 and b[3] <= top + 10 and not any(_meet(b, o) for o in others) for b in boxes]
+        chosen = fits.index(True) if True in fits else 0
+        taken.append(boxes[chosen])
+        dx, dy, align = sides[chosen]
+        colour = RAMP[0][0] if found.best[here] else MUTED
+        where = (point.makespan, point.peak)
+        axes.annotate(
+            point.name, where, (dx, dy), textcoords="offset points", fontsize=font, color=colour, ha=align, va="bottom"
+        )
+
+
+def _meet(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
