@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from ppsim.errors import PpsimError
@@ -41,9 +43,12 @@ def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> I
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="ppsim-", ignore_cleanup_errors=True) as folder:
         meeting = f"file://{folder}/rendezvous"
+        # Through a file: a pipe that a dying child never empties would hold its parent up for ever.
+        baggage = Path(folder, "arguments")
+        baggage.write_bytes(pickle.dumps(args))
         pipes = [context.Pipe(duplex=False) for _ in range(count)]
         workers = [
-            context.Process(target=_enter, args=(worker, rank, pipe[1], os.getpid(), meeting, args), daemon=True)
+            context.Process(target=_enter, args=(worker, rank, pipe[1], os.getpid(), meeting, baggage), daemon=True)
             for rank, pipe in enumerate(pipes)
         ]
         try:
@@ -91,11 +96,11 @@ def _ended(rank: int, code: int) -> str:
     return f"rank {rank} ended with code {code}"
 
 
-def _enter(worker: Worker, rank: int, pipe: Connection, parent: int, meeting: str, args: tuple[Any, ...]) -> None:
+def _enter(worker: Worker, rank: int, pipe: Connection, parent: int, meeting: str, baggage: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
     _die_with_parent(parent)
     try:
-        worker(rank, pipe.send, meeting, *args)
+        worker(rank, pipe.send, meeting, *pickle.loads(baggage.read_bytes()))
     except BaseException as error:
         pipe.send(_Failure(str(error).splitlines()[0] if str(error) else type(error).__name__))
         # The other ranks still wait for this one: leave without torch's orderly shutdown.
