@@ -13,6 +13,8 @@ from ppsim.ops import Kind
 from ppsim.schedule import NONE, Schedule
 
 Value = float | Sequence[float]
+# Longer times would overflow when they are added up.
+LONGEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,10 @@ def costs_for(
     time x P / S and schedules compare fairly on the same devices; ``per="stage"`` takes it as given.
 
     Raises:
-        InputError: a negative or non-finite value, a list of the wrong length, or ti above tb.
+        InputError: a negative or non-finite value, a list of the wrong length, ti above tb, or another ``per``.
     """
+    if per not in ("device", "stage"):
+        raise InputError(f"per is device or stage, got '{per}'")
     n = schedule.n_stages
     forward = _per_stage("tf", tf, n)
     given = {name: _per_stage(name, v, n) for name, v in (("tb", tb), ("ti", ti), ("tw", tw)) if v is not None}
@@ -108,6 +112,7 @@ def _per_stage(name: str, value: Value, n_stages: int) -> NDArray[np.float64]:
     array = np.atleast_1d(np.asarray(value, np.float64))
     if len(array) not in (1, n_stages):
         raise InputError(f"{name} has {len(array)} values for {n_stages} stages", f"give one value, or {n_stages}")
-    if not np.isfinite(array).all() or (array < 0).any():
-        raise InputError(f"{name} must be zero or more and finite, got {', '.join(f'{v:g}' for v in array)}")
+    if not ((array >= 0) & (array <= LONGEST)).all():
+        got = ", ".join(f"{v:g}" for v in array)
+        raise InputError(f"{name} must be zero or more, finite and at most {LONGEST:g}, got {got}")
     return np.broadcast_to(array, n_stages)

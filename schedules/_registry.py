@@ -120,10 +120,10 @@ def schedule(
         family = Family(
             name, title, generate, placement, idea, bubble, peak, paper, torch, aliases, chunks, rules, split, options
         )
-        for spelling in {_plain(s) for s in (name, title, torch, *aliases) if s}:
-            if spelling in _spellings:
-                raise ValueError(f"schedule spelling {spelling!r} is registered twice")
-            _spellings[spelling] = name
+        spellings = {_plain(s) for s in (name, title, torch, *aliases) if s}
+        if taken := sorted(spellings & _spellings.keys()):
+            raise ValueError(f"schedule spelling {taken[0]!r} is registered twice")
+        _spellings.update(dict.fromkeys(spellings, name))
         _families[name] = family
         return generate
 

@@ -32,7 +32,8 @@ def test_core_is_light(module):
 def test_help_is_light(arguments):
     """Help and version load click, and neither numpy nor anything heavier."""
     code = (
-        f"from ppsim.cli import main\ntry: main({arguments})\nexcept SystemExit as end: assert not end.code, end.code"
+        f"import sys; sys.argv[1:] = {arguments}\nfrom ppsim.cli import main\n"
+        "try: main()\nexcept SystemExit as end: assert not end.code, end.code"
     )
     modules = loaded(code)
     assert "click" in modules

@@ -1,0 +1,207 @@
+"""Names and shapes: every spelling is found, and what is refused is told with numbers that work."""
+
+import re
+from typing import Any
+
+import pytest
+
+from ppsim.errors import InputError, UnknownSchedule
+from ppsim.schedules import families, find, generate
+from ppsim.schedules._registry import MOST_CELLS, MOST_STAGES, schedule
+from tests.cases import accepted
+
+FLAGS = {"--mb": "microbatches", "--group-size": "group_size"}
+
+
+@pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
+def test_every_spelling_is_found(family):
+    """Name, title, aliases and torch's class find a schedule, in any case and punctuation."""
+    spellings = [family.name, family.title, *family.aliases, *([family.torch] if family.torch else [])]
+    for spelling in spellings:
+        for form in (spelling, spelling.upper(), spelling.replace("-", "_"), f" {spelling.replace('-', ' ')}. "):
+            assert find(form) is family
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("Schedule1F1B", "1f1b"),
+        ("1F1B", "1f1b"),
+        ("ScheduleGPipe", "gpipe"),
+        ("GPipe", "gpipe"),
+        ("ScheduleInterleaved1F1B", "interleaved"),
+        ("Interleaved1F1B", "interleaved"),
+        ("ScheduleLoopedBFS", "looped-bfs"),
+        ("LoopedBFS", "looped-bfs"),
+        ("ScheduleDualPipeV", "dualpipe-v"),
+        ("DualPipeV", "dualpipe-v"),
+        ("ZB-H1", "zb-1p"),
+        ("zb_1p", "zb-1p"),
+        ("1f1b_interleave_overlap", "interleaved-overlap"),
+        ("schedule_1f1b", "1f1b"),
+    ],
+)
+def test_names_of_other_tools_are_found(spelling, name):
+    """torch's class names, with and without Schedule before them, and other tools' names are aliases."""
+    assert find(spelling).name == name
+
+
+@pytest.mark.parametrize(("typo", "name"), [("1f1bb", "1f1b"), ("dualpip", "dualpipe"), ("gpip", "gpipe")])
+def test_a_typo_gets_the_name_that_was_meant(typo, name):
+    """An unknown name is answered with the nearest, and with all of them."""
+    with pytest.raises(UnknownSchedule, match=f"unknown schedule '{typo}'. Did you mean '{name}'?") as error:
+        generate(typo, stages=4, microbatches=8)
+    assert all(family.name in error.value.hint for family in families())
+
+
+@pytest.mark.parametrize("name", ["", "???", "qqqqqq"])
+def test_a_name_like_no_other_gets_no_guess(name):
+    """No guess is made where nothing is near."""
+    with pytest.raises(UnknownSchedule) as error:
+        find(name)
+    assert "Did you mean" not in str(error.value)
+
+
+def test_a_spelling_is_registered_once():
+    """Two schedules cannot share a spelling."""
+    words: dict[str, Any] = dict.fromkeys(("title", "idea", "bubble", "peak", "paper"), "another")
+    with pytest.raises(ValueError, match="'gpipe' is registered twice"):
+        schedule("g-pipe", **words)(lambda shape: [])
+    assert find("gpipe").title == "GPipe"
+    with pytest.raises(UnknownSchedule):
+        find("another")
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("1f1b", {"stages": 8, "devices": 4, "microbatches": 3}, "one stage per device"),
+    ("1f1b", {"stages": 8, "chunks": 2, "microbatches": 3}, "one stage per device"),
+    ("zb-1p", {"devices": 4, "chunks": 3, "microbatches": 3}, "one stage per device"),
+    ("dualpipe", {"devices": 7, "microbatches": 20}, "an even number of devices"),
+    ("dualpipe", {"devices": 7, "microbatches": 7}, "an even number of devices"),
+    ("dualpipe", {"devices": 1, "microbatches": 1}, "an even number of devices"),
+    ("dualpipe", {"devices": 8, "microbatches": 17}, "an even number of microbatches"),
+    ("dualpipe", {"devices": 64, "microbatches": 10}, "at least 2P microbatches"),
+    ("dualpipe", {"devices": 8, "chunks": 2, "microbatches": 8}, "one stage per device"),
+    ("dualpipe-v", {"stages": 8, "microbatches": 3}, "at least 2P microbatches"),
+    ("dualpipe-v", {"devices": 2, "chunks": 3, "microbatches": 9}, "two stages per device"),
+    ("dualpipe", {"devices": 999_999, "microbatches": 199}, "an even number of devices"),
+    ("interleaved", {"devices": 4, "chunks": 1, "microbatches": 8}, "at least two stages per device"),
+    ("interleaved", {"devices": 4, "microbatches": 9, "rule": "torch"}, "torch"),
+    ("interleaved", {"devices": 4, "microbatches": 9, "rule": "torch", "group_size": 3}, "torch"),
+    ("interleaved", {"devices": 4, "microbatches": 5, "rule": "megatron"}, "megatron"),
+    ("interleaved", {"devices": 256, "microbatches": 1000, "rule": "megatron"}, "megatron"),
+    ("interleaved", {"devices": 4, "microbatches": 8, "group_size": 3}, "group size 3"),
+    ("interleaved-overlap", {"devices": 5, "microbatches": 12, "group_size": 5}, "group size 5"),
+    ("interleaved", {"devices": 400_000, "microbatches": 199, "group_size": 3}, "group size 3"),
+]
+CONTRADICTIONS: list[tuple[str, dict[str, Any], str]] = [
+    ("1f1b", {"stages": 8, "devices": 3, "microbatches": 3}, "8 stages do not fit 3 devices"),
+    ("1f1b", {"stages": 2, "devices": 3, "microbatches": 3}, "2 stages do not fit 3 devices"),
+    ("interleaved", {"stages": 8, "devices": 4, "chunks": 3, "microbatches": 4}, "4 devices x 3 chunks = 12 stages"),
+    ("interleaved", {"stages": 7, "microbatches": 4}, "7 stages do not fit interleaved, which has 2 per device"),
+    ("interleaved", {"stages": 1, "microbatches": 4}, "1 stages do not fit"),
+    ("looped-bfs", {"stages": 8, "chunks": 3, "microbatches": 4}, "8 stages do not fit looped-bfs, which has 3"),
+]
+
+
+@pytest.mark.parametrize(("name", "numbers", "rule"), REFUSED + CONTRADICTIONS)
+def test_a_refusal_names_the_rule_and_numbers_that_work(name, numbers, rule):
+    """Every hint, given in place of what it names beside the other arguments, generates a schedule."""
+    with pytest.raises(InputError) as error:
+        generate(name, **numbers)
+    assert rule in str(error.value)
+    assert error.value.hint
+    for hint in error.value.hint.split(" or "):
+        changes = {FLAGS.get(flag, flag.strip("-")): int(value) for flag, value in re.findall(r"(--\S+) (\d+)", hint)}
+        assert changes.keys() <= numbers.keys()
+        tried = numbers | changes
+        if tried["microbatches"] * tried.get("devices", tried.get("stages")) < 1e5:  # as large as a test should build
+            assert len(generate(name, **tried)) > 0
+
+
+def test_the_hint_is_the_nearest():
+    """Of the numbers that work, the next below and the next above are named."""
+    with pytest.raises(InputError) as error:
+        generate("interleaved", devices=4, microbatches=9, rule="torch")
+    assert error.value.hint == "--devices 3 or --devices 5 or --mb 8 or --mb 10"
+
+
+@pytest.mark.parametrize("value", [0, -1, -(10**30)])
+@pytest.mark.parametrize("name", ["stages", "devices", "chunks", "microbatches", "group_size"])
+def test_counts_are_positive(name, value):
+    """Zero and negative counts are refused by name."""
+    numbers: dict[str, Any] = {"devices": 4, "microbatches": 8, name: value}
+    with pytest.raises(InputError, match=f"{name.replace('_', ' ')} must be at least 1, got {value}"):
+        generate("interleaved", **numbers)
+
+
+def test_stages_or_devices_are_needed():
+    """Chunks alone do not make a shape."""
+    with pytest.raises(InputError, match="the number of stages is missing"):
+        generate("interleaved", chunks=2, microbatches=8)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"stages": MOST_STAGES + 1, "microbatches": 1},
+        {"stages": 2, "microbatches": MOST_CELLS // 2 + 1},
+        {"devices": 10**9, "microbatches": 10**9},
+        {"stages": 4, "microbatches": 10**30},
+    ],
+)
+def test_absurd_sizes_are_refused(numbers):
+    """What no memory holds is refused at once, before anything is built."""
+    with pytest.raises(InputError, match="more than fits in memory"):
+        generate("1f1b", **numbers)
+
+
+@pytest.mark.parametrize("family", [f for f in families() if not f.options], ids=lambda family: family.name)
+def test_options_of_other_schedules_are_refused(family):
+    """A schedule takes its own options only."""
+    shape = accepted(family.name)[0]
+    numbers: dict[str, Any] = {
+        "devices": shape.devices,
+        "chunks": shape.chunks,
+        "microbatches": shape.microbatches,
+    }
+    for option, value in (("group_size", 4), ("rule", "torch"), ("colour", "red")):
+        with pytest.raises(InputError, match=f"{family.name} takes no {option.replace('_', ' ')}"):
+            generate(family.name, **numbers | {option: value})
+        assert len(generate(family.name, **numbers | {option: None})) > 0
+
+
+def test_an_unknown_rule_is_refused():
+    """A rule is torch's or Megatron's."""
+    with pytest.raises(InputError, match="--rule torch or megatron"):
+        generate("interleaved", devices=4, microbatches=8, rule="mine")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "shape"),
+    [
+        ({"stages": 8}, (4, 2)),
+        ({"devices": 4}, (4, 2)),
+        ({"stages": 12, "chunks": 3}, (4, 3)),
+        ({"stages": 12, "devices": 3}, (3, 4)),
+        ({"devices": 4, "chunks": 3}, (4, 3)),
+        ({"stages": 12, "devices": 4, "chunks": 3}, (4, 3)),
+    ],
+)
+def test_any_two_numbers_set_the_third(numbers, shape):
+    """Stages, devices and chunks: two determine the third, one takes the schedule's own chunks."""
+    built = generate("interleaved", microbatches=4, **numbers)
+    assert (built.n_devices, built.n_chunks) == shape
+
+
+@pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
+def test_every_schedule_says_what_it_is(family):
+    """Each has a title, three lines for a newcomer, its closed forms and where it comes from."""
+    assert len(family.idea.splitlines()) == 3
+    assert all([family.title, family.bubble, family.peak, family.paper])
+    assert family.split == any((generate_any(family.name).kind == kind).any() for kind in (2, 3))
+
+
+def generate_any(name):
+    shape = accepted(name)[-1]
+    return generate(name, devices=shape.devices, chunks=shape.chunks, microbatches=shape.microbatches, **shape.options)
