@@ -73,8 +73,15 @@ def places_of(grid: Grid, *kinds: str) -> list[tuple[int, int]]:
 
 
 def user_of(receive: str) -> list[str]:
+    """The ops that a receive can belong to: 2RECV_B3 to 2B3 or 2I3."""
     stage, kind, microbatch = receive.partition("RECV_")[0], receive.split("_")[1][0], receive.split("_")[1][1:]
     return [f"{stage}{k}{microbatch}" for k in ("F" if kind == "F" else "BI")]
+
+
+def users_of(receive: str, row: list[str]) -> list[int]:
+    """Where in a row the ops stand that need what a receive brings, by itself or in a pair."""
+    names = user_of(receive)
+    return [c for c, cell in enumerate(row) if set(cell.strip("(").replace(")", ";").split(";")) & set(names)]
 
 
 def swap_sends(grid: Grid, rng: random.Random) -> set[tuple[int, int]] | None:
@@ -94,12 +101,7 @@ def lose_receive(grid: Grid, rng: random.Random) -> set[tuple[int, int]]:
     """A receive is not there; the op that needs its data is."""
     row, place = rng.choice(places_of(grid, "RECV"))
     receive = grid[row].pop(place)
-    users = [
-        c
-        for c, cell in enumerate(grid[row])
-        if any(u in cell.strip("()").replace(")", ";").split(";") for u in user_of(receive))
-    ]
-    return {(row + 1, users[0] + 1)}
+    return {(row + 1, users_of(receive, grid[row])[0] + 1)}
 
 
 def lose_send(grid: Grid, rng: random.Random) -> set[tuple[int, int]]:
@@ -114,11 +116,7 @@ def receive_behind_its_op(grid: Grid, rng: random.Random) -> set[tuple[int, int]
     """A receive stands right behind the op that needs it."""
     row, place = rng.choice(places_of(grid, "RECV"))
     receive = grid[row].pop(place)
-    user = next(
-        c
-        for c, cell in enumerate(grid[row])
-        if any(u in cell.strip("()").replace(")", ";").split(";") for u in user_of(receive))
-    )
+    user = users_of(receive, grid[row])[0]
     grid[row].insert(user + 1, receive)
     return {(row + 1, user + 2)}
 
@@ -197,10 +195,13 @@ def test_steady_1f1b_with_both_sends_first_deadlocks_only_where_sends_block():
     fault = only_fault(TWO_SENDS)
     assert fault.kind == "deadlock"
     assert places(fault) == {(1, 4), (2, 5), (2, 4), (1, 5)}
-    assert fault.message == (
-        "deadlock by blocking sends and receives: 0SEND_F1 (rank 0, line 1, cell 4) waits for 1RECV_F1 (rank 1, line 2, "
-        "cell 5), which stands behind 1SEND_B0 (line 2, cell 4); 1SEND_B0 (rank 1, line 2, cell 4) waits for 0RECV_B0 "
-        "(rank 0, line 1, cell 5), which stands behind 0SEND_F1 (line 1, cell 4)"
+    assert fault.message == "deadlock by blocking sends and receives: " + "; ".join(
+        [
+            "0SEND_F1 (rank 0, line 1, cell 4) waits for 1RECV_F1 (rank 1, line 2, cell 5), which stands behind "
+            "1SEND_B0 (line 2, cell 4)",
+            "1SEND_B0 (rank 1, line 2, cell 4) waits for 0RECV_B0 (rank 0, line 1, cell 5), which stands behind "
+            "0SEND_F1 (line 1, cell 4)",
+        ]
     )
     assert fault.hint == "move 1RECV_F1 ahead of 1SEND_B0 on rank 1"
     assert faults_of(TWO_SENDS.replace("1SEND_B0,1RECV_F1", "1RECV_F1,1SEND_B0")) == []

@@ -1,0 +1,127 @@
+"""What the processes of the tests with real torch.distributed run; imported by name in each of them."""
+
+import json
+import os
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+WIDTH = 6
+
+
+def part(stage: int) -> torch.nn.Module:
+    """One stage of the model, the same in every process."""
+    torch.manual_seed(1000 + stage)
+    return torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh()).double()
+
+
+def batch(microbatches: int) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(7)
+    shape = 2 * microbatches, WIDTH
+    return tuple(torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2))
+
+
+def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return (output - target).square().mean()
+
+
+def reference(stages: int, microbatches: int) -> dict[str, torch.Tensor]:
+    """Gradients of the whole model in one process, by plain autograd."""
+    parts = [part(stage) for stage in range(stages)]
+    for x, y in zip(*(t.chunk(microbatches) for t in batch(microbatches)), strict=True):
+        (loss(torch.nn.Sequential(*parts)(x), y) / microbatches).backward()
+    return {f"{s}.{name}": p.grad for s, module in enumerate(parts) for name, p in module.named_parameters()}
+
+
+def worst_gradient(job: dict[str, Any], group: Any, rank: int) -> float:
+    """Run a schedule file in torch's own runtime; the largest relative error of a gradient on this rank."""
+    from torch.distributed.pipelining import PipelineStage
+    from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+
+    mine, last = job["stages"][rank], max(max(stages) for stages in job["stages"])
+    modules = {stage: part(stage) for stage in mine}
+    device = torch.device("cpu")
+    stages: Any = [PipelineStage(modules[s], s, last + 1, device, group=group) for s in mine]
+    runtime = _PipelineScheduleRuntime(stages, job["microbatches"], loss_fn=loss, scale_grads=True)
+    runtime._load_csv(job["csv"], format=job["format"])
+    x, y = batch(job["microbatches"])
+    inputs = (x,) if 0 in mine else ()
+    outputs: dict[str, Any] = {"target": y, "losses": []} if last in mine else {}
+    runtime.step(*inputs, **outputs, return_outputs=False)
+    expected = reference(last + 1, job["microbatches"])
+    worst = 0.0
+    for stage, module in modules.items():
+        for name, parameter in module.named_parameters():
+            wanted = expected[f"{stage}.{name}"]
+            assert parameter.grad is not None, f"{stage}.{name} has no gradient"
+            worst = max(worst, float((parameter.grad - wanted).abs().max() / wanted.abs().max()))
+    return worst
+
+
+def run_pipelines(rank: int, world: int, folder: str, jobs: list[dict[str, Any]]) -> None:
+    """Run every job on the first free group of its size, and write each one's outcome."""
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    store = dist.FileStore(f"{folder}/store", world)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
+    halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    everyone = dist.new_group(list(range(world)))
+    results: dict[str, Any] = {}
+    small = 0
+    for job in jobs:
+        group, place = everyone, rank
+        if len(job["stages"]) == 2:
+            small += 1
+            if rank // 2 != small % 2:
+                continue
+            group, place = halves[rank // 2], rank % 2
+        try:
+            results[job["name"]] = worst_gradient(job, group, place)
+        except Exception as error:
+            results[job["name"]] = repr(error)
+            break
+    Path(folder, f"pipelines{rank}.json").write_text(json.dumps(results))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def run_queues(rank: int, world: int, folder: str, orders: list[list[list[list[int]]]], seconds: float) -> None:
+    """Run every order at once, each in a thread and a group of its own, with sends and receives that block.
+
+    An order holds a list of steps per rank: peer, 1 to send or 0 to receive, and the number that is sent or expected.
+    """
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    store = dist.FileStore(f"{folder}/store", world)
+    outcomes = [""] * len(orders)
+    groups = [
+        dist.ProcessGroupGloo(dist.PrefixStore(f"order{n}", store), rank, world, timedelta(seconds=seconds))
+        for n in range(len(orders))
+    ]
+
+    def follow(number: int) -> None:
+        outcome = "right"
+        try:
+            for peer, sends, label in orders[number][rank]:
+                if sends:
+                    groups[number].send([torch.tensor([label])], peer, 0).wait()
+                else:
+                    got = torch.zeros(1, dtype=torch.int64)
+                    groups[number].recv([got], peer, 0).wait()
+                    outcome = outcome if int(got) == label else "wrong data"
+        except RuntimeError:
+            outcome = "hangs"
+        outcomes[number] = outcome
+
+    threads = [threading.Thread(target=follow, args=(n,), daemon=True) for n in range(len(orders))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * seconds)
+    Path(folder, f"queues{rank}.json").write_text(json.dumps([outcome or "hangs" for outcome in outcomes]))
+    store.set(f"done{rank}", "")
+    store.wait([f"done{r}" for r in range(world)], timedelta(seconds=60))
+    os._exit(0)  # a group that hangs cannot be taken down
