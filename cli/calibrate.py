@@ -27,7 +27,10 @@ MEASURING = (
     "device",
     "repeats",
     "warm_up",
+    "max_bytes",
+    "note",
 )
+LARGEST = {"cpu": 16 << 20, "cuda": 256 << 20}
 TRACE_HELP = "Make the profile from Kineto traces of a real run instead, one file per rank."
 
 
@@ -67,9 +70,7 @@ TRACE_HELP = "Make the profile from Kineto traces of a real run instead, one fil
 @click.option(
     "--max-bytes",
     type=click.IntRange(min=1024, max=1 << 30),
-    default=16 << 20,
-    show_default=True,
-    help="Largest message; sizes go up from 1 KiB.",
+    help="Largest message; sizes go up from 1 KiB (to 16 MiB on a CPU, 256 MiB on a GPU).",
 )
 @click.option("--note", default="", help="A remark for the record, such as other load on the machine.")
 @click.option("--from-trace", multiple=True, type=click.Path(), metavar="FILE...", help=TRACE_HELP)
@@ -90,6 +91,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     traces = (*options["from_trace"], *options["more_traces"])
     if traces and not options["from_trace"]:
         raise click.UsageError(f"Got unexpected argument '{traces[0]}'. Traces come after --from-trace.")
+    if target == "-" and options["as_json"]:
+        raise click.UsageError("--json and -o - both want standard output.")
     _check_target(target, options["force"])
     profile = _from_traces(ctx, traces) if traces else _measured(ctx, options)
     if profile is None:  # another rank of torchrun writes
@@ -119,7 +122,7 @@ def _measured(ctx: click.Context, options: Mapping[str, Any]) -> Profile | None:
         device,
         options["repeats"],
         options["warm_up"],
-        options["max_bytes"],
+        options["max_bytes"] or LARGEST[device],
         command_line(ctx),
         options["note"],
     )

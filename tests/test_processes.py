@@ -39,10 +39,19 @@ def _alive(pid: int) -> bool:
     return True
 
 
+def _falls_with_the_other(rank, say, meeting):
+    say(os.getpid())
+    time.sleep(0.5)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise ConnectionResetError("the other one is gone")
+
+
 @pytest.mark.parametrize(
     ("worker", "limit_s", "says"),
     [
         (_dies, 60, "rank 1 was ended by SIGKILL"),
+        (_falls_with_the_other, 60, "rank 1 was ended by SIGKILL"),
         (_raises, 60, "rank 1 failed: bad luck"),
         (_hangs, 3, "said nothing for 3 s"),
     ],

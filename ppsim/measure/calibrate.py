@@ -76,7 +76,9 @@ def calibrate(plan: Plan, report: Report = lambda done, what: None) -> Profile |
     device = device_for(plan.device)
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-    found = machine.provenance(device, plan.command, plan.note)
+    world = links.launched()[1]
+    note = plan.note if world == 1 else "; ".join(filter(None, (plan.note, f"{world} ranks computed at once")))
+    found = machine.provenance(device, plan.command, note)
     sizes = sorted({*p2p.sizes_up_to(plan.max_bytes), min(plan.model.message_bytes, plan.max_bytes)})
     ticks = _Ticks(ops.rounds(plan.model, plan.repeats, plan.warm_up), len(sizes), report)
     times = ops.measure_ops(plan.model, device, repeats=plan.repeats, warm_up=plan.warm_up, tick=ticks.op)

@@ -24,6 +24,7 @@ from ppsim.errors import PpsimError
 Say = Callable[[Any], None]
 Worker = Callable[..., None]
 LIMIT_S = 120.0
+GRACE_S = 0.2
 
 
 class _Failure(str):
@@ -82,18 +83,27 @@ def _listen(pipes: list[Connection], workers: list[Any], limit_s: float) -> Iter
             except (EOFError, OSError):
                 workers[rank].join(limit_s)
                 if workers[rank].exitcode:
-                    raise PpsimError(_ended(rank, workers[rank].exitcode), "free memory, or a smaller shape") from None
+                    raise _ended(rank, workers[rank].exitcode) from None
                 del open_pipes[rank]
                 continue
             if isinstance(message, _Failure):
-                raise PpsimError(f"rank {rank} failed: {message}")
+                raise _cause(rank, message, workers)
             yield rank, message
 
 
-def _ended(rank: int, code: int) -> str:
+def _cause(rank: int, message: str, workers: list[Any]) -> PpsimError:
+    """The failure that a rank reports, unless another one's end is behind it."""
+    time.sleep(GRACE_S)
+    for other, process in enumerate(workers):
+        if process.exitcode is not None and process.exitcode < 0:
+            return _ended(other, process.exitcode)
+    return PpsimError(f"rank {rank} failed: {message}")
+
+
+def _ended(rank: int, code: int) -> PpsimError:
     if code < 0:
-        return f"rank {rank} was ended by {signal.Signals(-code).name}"
-    return f"rank {rank} ended with code {code}"
+        return PpsimError(f"rank {rank} was ended by {signal.Signals(-code).name}", "free memory, or a smaller shape")
+    return PpsimError(f"rank {rank} ended with code {code}")
 
 
 def _enter(worker: Worker, rank: int, pipe: Connection, parent: int, meeting: str, baggage: Path) -> None:
