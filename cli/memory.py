@@ -10,11 +10,15 @@ from ppsim.cli._options import (
     build,
     cost_options,
     costs_of,
+    documents,
     inputs_of,
     json_option,
+    output_options,
     quiet_option,
     schedule_option,
     shape_options,
+    targets,
+    write_all,
 )
 
 if TYPE_CHECKING:
@@ -35,6 +39,7 @@ MARGIN, MOST_ROWS = 40, 32
 @click.option("--model", type=click.Path(), help="Bytes from a model description (TOML): hidden, heads, layers, seq...")
 @click.option("--cap", metavar="SIZE", help="The most a device may hold: 80GiB, or a number of activations.")
 @click.option("--breakdown", is_flag=True, help="What holds each device's peak.")
+@output_options
 @json_option
 @quiet_option
 @click.pass_context
@@ -42,26 +47,32 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     r"""Memory of every device over time: its peak, when, and what holds it.
 
     Counts activations of one stage and microbatch, or bytes with --model or a --profile that has them. Exits with 1
-    where a device passes --cap, and says what would fit.
+    where a device passes --cap, and says what would fit. Figures show the curves below the schedule.
 
     \b
       ppsim memory --schedule zb-1p --stages 4 --mb 8
-      ppsim memory -s 1f1b --devices 8 --mb 32 --model model.toml --cap 80GiB --breakdown
+      ppsim memory -s 1f1b --devices 8 --mb 32 --model model.toml --cap 80GiB -o memory.svg
     """
+    from dataclasses import replace
+
     from ppsim.cli import _print as show
     from ppsim.memory_report import memory_object, report
     from ppsim.simulate import simulate
 
+    targets(options)
     schedule, costs = build(options["schedule"], options)
     model, costs = _model(schedule, costs, options)
     cap = _cap(options["cap"], model.unit)
     found = report(simulate(schedule, costs), model, cap)
+    inputs = inputs_of(ctx, costs)
     near = _alternatives(found, options) if found.over else []
     if options["as_json"]:
         rows = [{"options": a.options, "peak": a.peak, "makespan": a.makespan} for a in near]
-        show.echo_json(memory_object(found, inputs_of(ctx, costs), rows))
-    else:
+        show.echo_json(memory_object(found, inputs, rows))
+    elif "-" not in options["output"]:
         _print_report(found, options)
+    written = documents([found.timeline], [show.title_of(schedule)], inputs, options)
+    write_all([(replace(document, memory=(found.curve,), cap=cap), name, form) for document, name, form in written])
     if found.over:
         raise _does_not_fit(found, near)
 

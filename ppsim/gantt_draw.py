@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.curves import Curve
 from ppsim.gantt_layout import (
     DOTS,
     LEAST_BORDERED,
@@ -37,10 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Panel:
-    """One timeline of a figure."""
+    """One timeline of a figure, with what its devices hold where that is shown below it."""
 
     timeline: Timeline
     title: str
+    memory: Curve | None = None
 
     @property
     def devices(self) -> int:

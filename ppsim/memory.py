@@ -8,8 +8,8 @@ numbers: bytes, or stage-microbatches where nothing is known about the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from ppsim.curves import Curve
 from ppsim.ops import Kind
 from ppsim.schedule import NONE, Schedule
 from ppsim.timeline import Timeline
+from ppsim.units import binary_unit
 
 Amounts = NDArray[np.int64]
 BYTES, ACTIVATIONS = "B", "activations"
@@ -125,6 +126,16 @@ def steps(curve: Curve, device: int) -> tuple[NDArray[np.float64], NDArray[np.fl
     """One device's times and values."""
     own = slice(int(curve.offsets[device]), int(curve.offsets[device + 1]))
     return curve.time[own], curve.value[own]
+
+
+def readable(found: Iterable[Curve]) -> list[Curve]:
+    """The curves that are in bytes, in the unit that fits their peak; those in activations are left out."""
+    result = []
+    for curve in found:
+        if curve.unit == BYTES:
+            unit, size = binary_unit(curve.peak.max())
+            result.append(replace(curve, unit=unit, value=curve.value / size))
+    return result
 
 
 def in_flight(timeline: Timeline) -> Curve:

@@ -8,17 +8,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.curves import Curve
+from ppsim.gantt_layout import DOTS
 from ppsim.looks import HIGHLIGHT, RAMP
 from ppsim.memory import BYTES, steps
 from ppsim.memory_report import columns
-from ppsim.units import format_size
+from ppsim.units import binary_unit, format_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_LINES = 8
-GIB, POINTS = 1 << 30, 72
+LINES_HIGH, STRIP_HIGH = 1.1, 3.0  # inches
+GAP = round(0.17 * DOTS)
+POINTS = 72
 PLACES = 61  # along the time axis, where a name may stand
+
+
+def memory_height(curve: Curve | None, row: int) -> int:
+    """Dots that the panel takes with the gap above it, where a device's row in the chart takes ``row``."""
+    if curve is None:
+        return 0
+    devices = len(curve.peak)
+    return GAP + (round(LINES_HIGH * DOTS) if devices <= MOST_LINES else min(devices * row, round(STRIP_HIGH * DOTS)))
 
 
 def draw_memory(axes: Axes, curve: Curve, *, span: float, font: float, cap: int | None = None) -> None:
@@ -33,7 +44,7 @@ def draw_memory(axes: Axes, curve: Curve, *, span: float, font: float, cap: int 
     """
     axes.set_xlim(0, span)
     axes.tick_params(length=2, width=0.4, pad=2, labelsize=font)
-    axes.tick_params(axis="x", labelbottom=False)
+    axes.set_xticks([])
     if len(curve.peak) > MOST_LINES:
         _strip(axes, curve, span, font)
     else:
@@ -43,13 +54,13 @@ def draw_memory(axes: Axes, curve: Curve, *, span: float, font: float, cap: int 
 def _lines(axes: Axes, curve: Curve, span: float, font: float, cap: int | None) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    scale = GIB if curve.unit == BYTES else 1
+    unit, scale = binary_unit(curve.peak.max()) if curve.unit == BYTES else (curve.unit, 1)
     top = max(float(curve.peak.max()), float(cap or 0)) / scale or 1.0
     axes.set_ylim(0, 1.22 * top)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_linewidth(0.4)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=curve.unit != BYTES))
-    axes.set_ylabel(f"{curve.name}\n({'GiB' if curve.unit == BYTES else curve.unit})", fontsize=font, labelpad=2)
+    axes.set_ylabel(f"{curve.name}\n({unit})", fontsize=font, labelpad=2)
     colours = _ramp(len(curve.peak))
     for device, colour in enumerate(colours):
         time, value = steps(curve, device)
@@ -65,7 +76,7 @@ def _lines(axes: Axes, curve: Curve, span: float, font: float, cap: int | None) 
 
 def _name_lines(axes: Axes, curve: Curve, colours: list[str], span: float, font: float, scale: int) -> None:
     """A line's device above its highest stretch, as near to the middle as can be; close peaks share one name."""
-    room = 1.2 * font / (axes.get_window_extent().height * POINTS / axes.figure.dpi) * axes.get_ylim()[1] * scale
+    room = 1.1 * font / (axes.get_window_extent().height * POINTS / axes.figure.dpi) * axes.get_ylim()[1] * scale
     order = np.argsort(-curve.peak, kind="stable")
     breaks = np.flatnonzero(-np.diff(curve.peak[order]) > room) + 1
     for group in np.split(order, breaks):

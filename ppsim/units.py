@@ -27,11 +27,15 @@ def parse_size(text: str) -> tuple[int, bool]:
     return round(float(match[1]) * _FACTORS[match[2].lower()]), match[2] != ""
 
 
+def binary_unit(value: float) -> tuple[str, int]:
+    """The largest binary unit of bytes that is no larger than ``value``: its name and its bytes."""
+    power = min(max(0, int(value).bit_length() - 1) // 10, len(_BINARY) - 1)
+    return _BINARY[power], 1024**power
+
+
 def format_size(value: float, unit: str = "B") -> str:
     """``value`` with its unit: bytes in the binary unit that fits, anything else as it is."""
     if unit != "B":
         return f"{value:g}"
-    power = 0
-    while abs(value) >= 1024 and power < len(_BINARY) - 1:
-        value, power = value / 1024, power + 1
-    return f"{value:.4g} {_BINARY[power]}"
+    name, size = binary_unit(value)
+    return f"{value / size:.4g} {name}"

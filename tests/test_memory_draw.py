@@ -1,5 +1,7 @@
 """The memory panel and the plot of time against memory."""
 
+import json
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -8,8 +10,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from ppsim.costs import costs_for
-from ppsim.memory import curves, in_flight, units
-from ppsim.memory_draw import draw_memory
+from ppsim.formats import Document, save
+from ppsim.formats.html import contents
+from ppsim.memory import curves, in_flight, readable, units
+from ppsim.memory_draw import draw_memory, memory_height
 from ppsim.memory_report import columns
 from ppsim.schedules import families, generate
 from ppsim.simulate import simulate
@@ -110,3 +114,36 @@ def test_tradeoff_names_do_not_cover_each_other():
     boxes = [text.get_window_extent() for text in axes.texts]
     assert len(boxes) == len(found.points)
     assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
+
+
+def test_bytes_are_shown_in_the_unit_that_fits():
+    """A curve of bytes as GiB, MiB or KiB by its peak; a count of activations is not a curve of bytes."""
+    timeline, curve = memory("1f1b", 4, 8)
+    in_bytes = replace(curve, unit="B", value=curve.value * (1 << 20))
+    (shown,) = readable([curve, in_bytes])
+    assert (shown.unit, shown.value.tolist()) == ("MiB", curve.value.tolist())
+    axes = axes_of()
+    draw_memory(axes, in_bytes, span=timeline.makespan, font=6, cap=3 << 20)
+    assert axes.get_ylabel() == "memory\n(MiB)"
+    assert axes.lines[-1].get_ydata() == [3, 3]
+    assert "cap 3 MiB" in texts(axes)
+
+
+def test_files_carry_the_curves(tmp_path):
+    """Figures grow by the panel; a trace counts every device's memory down to where it began; a page shows it first."""
+    timeline, curve = memory("1f1b", 4, 8)
+    in_bytes = replace(curve, unit="B", value=curve.value * (1 << 30))
+    plain = Document((timeline,), ("1F1B",))
+    whole = replace(plain, memory=(in_bytes,), cap=3 << 30)
+    heights = []
+    for document in (plain, whole):
+        save(document, str(tmp_path / "x.png"))
+        heights.append(int.from_bytes((tmp_path / "x.png").read_bytes()[20:24]))
+    assert heights[1] - heights[0] == memory_height(in_bytes, 0)
+    save(whole, str(tmp_path / "x.trace.json"))
+    events = json.loads((tmp_path / "x.trace.json").read_text())["traceEvents"]
+    for name in ("live activations", "microbatches in flight", "memory (GiB)"):
+        held = [event["args"]["held"] for event in events if event["ph"] == "C" and event["name"] == name]
+        assert max(held) == 4
+    assert [e["args"]["held"] for e in events if e["name"] == "memory (GiB)" and e["pid"] == 0][-1] == 0
+    assert [c["name"] for c in contents(whole)["timelines"][0]["curves"]] == ["memory", "live activations"]

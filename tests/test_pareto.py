@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ppsim.errors import InputError
 from ppsim.pareto import front
-from ppsim.units import format_size, parse_size
+from ppsim.units import binary_unit, format_size, parse_size
 
 COSTS = st.one_of(st.integers(0, 5).map(float), st.just(float("inf")), st.just(float("nan")))
 
@@ -53,3 +53,4 @@ def test_sizes_are_written_in_the_unit_that_fits():
     """Four digits; what is not bytes stays as it is."""
     assert [format_size(n) for n in (0, 1023, 1536, 80 << 30)] == ["0 B", "1023 B", "1.5 KiB", "80 GiB"]
     assert format_size(4, "activations") == "4"
+    assert [binary_unit(n) for n in (0, 1023, 1024, 1 << 62)] == [("B", 1), ("B", 1), ("KiB", 1024), ("PiB", 1 << 50)]

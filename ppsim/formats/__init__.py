@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
+from ppsim.curves import Curve
 from ppsim.errors import InputError
 from ppsim.timeline import Timeline
 
@@ -32,6 +33,8 @@ class Document:
         inputs: what produced them: command, version and resolved settings; embedded where the format can.
         style: ``screen`` or ``paper``, for figures.
         width: width of a figure in inches.
+        memory: what the devices of each timeline hold, to show below it; empty to leave it out.
+        cap: the most a device may hold, to mark there.
     """
 
     timelines: tuple[Timeline, ...]
@@ -39,6 +42,8 @@ class Document:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     style: str = "screen"
     width: float = 6.75
+    memory: tuple[Curve, ...] = ()
+    cap: int | None = None
 
 
 class Format(Protocol):

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim import __version__
+from ppsim.curves import Curve
 from ppsim.errors import InputError
 from ppsim.formats import Document
 from ppsim.gantt_draw import (
@@ -29,6 +30,8 @@ from ppsim.gantt_draw import (
 )
 from ppsim.gantt_layout import DOTS, MOST_VECTOR_CELLS, POINT, border_width, labelled, row_height
 from ppsim.gantt_legend import draw_legend_line, legend_entries, legend_lines
+from ppsim.memory_draw import GAP as MEMORY_GAP
+from ppsim.memory_draw import draw_memory, memory_height
 from ppsim.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -63,13 +66,26 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     with _settings, matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(SETTINGS)
-        figure = plot(document.timelines, titles=document.titles, style=document.style, width=document.width)
+        figure = plot(
+            document.timelines,
+            titles=document.titles,
+            style=document.style,
+            width=document.width,
+            memory=document.memory,
+            cap=document.cap,
+        )
         figure.savefig(drawn, format=suffix[1:], dpi=DOTS, metadata=_metadata(document, suffix))
     out.write(drawn.getvalue())
 
 
 def plot(
-    timelines: Timeline | Sequence[Timeline], *, titles: Sequence[str] = (), style: str = "screen", width: float = 6.75
+    timelines: Timeline | Sequence[Timeline],
+    *,
+    titles: Sequence[str] = (),
+    style: str = "screen",
+    width: float = 6.75,
+    memory: Sequence[Curve] = (),
+    cap: int | None = None,
 ) -> Figure:
     """One or several timelines as a matplotlib figure, stacked on one time axis.
 
@@ -78,6 +94,8 @@ def plot(
         titles: one per timeline; by default the schedules' names.
         style: ``screen`` or ``paper``.
         width: in inches; the height follows.
+        memory: one curve per timeline (:func:`ppsim.memory.curves`) to show below it.
+        cap: a line across the curves.
 
     Raises:
         InputError: timelines in different units, an unknown style, or a width that no figure can have.
@@ -94,10 +112,11 @@ def plot(
     if not NARROWEST <= width <= WIDEST:
         raise InputError(f"a figure cannot be {width:g} inches wide", f"between {NARROWEST:g} and {WIDEST:g} inches")
     names = titles or [timeline.schedule.name for timeline in timelines]
-    return _draw([Panel(*each) for each in zip(timelines, names, strict=True)], style, round(width * DOTS))
+    held: Sequence[Curve | None] = memory or [None] * len(timelines)
+    return _draw([Panel(*each) for each in zip(timelines, names, held, strict=True)], style, round(width * DOTS), cap)
 
 
-def _draw(panels: Sequence[Panel], style: str, width: int) -> Figure:
+def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> Figure:
     from matplotlib.figure import Figure
 
     design = _design(panels, style, width)
@@ -108,15 +127,20 @@ def _draw(panels: Sequence[Panel], style: str, width: int) -> Figure:
     devices = sum(panel.devices for panel in panels)
     rows = [min(panel.devices * design.row, max(1, 8 * DOTS * panel.devices // devices)) for panel in panels]
     foot = below + line * len(legend)
-    height = y = top + sum(rows) + design.head * len(panels) + foot
+    below_rows = [memory_height(panel.memory, design.row) for panel in panels]
+    height = y = top + sum(rows) + sum(below_rows) + design.head * len(panels) + foot
     y -= top
     figure = Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)
-    for panel, tall in zip(panels, rows, strict=True):
+    for panel, tall, under in zip(panels, rows, below_rows, strict=True):
         y -= design.head + tall
         axes = _axes(figure, design, y, tall)
         draw_gantt(axes, panel, design, tall)
         if design.head:
             draw_heading(axes, panel, design, tall)
+        if panel.memory is not None:
+            y -= under
+            axes = _axes(figure, design, y, under - MEMORY_GAP)
+            draw_memory(axes, panel.memory, span=design.span, font=design.font, cap=cap)
     if style == "screen":
         draw_time_axis(axes, panels[0].timeline.unit, design)
     else:

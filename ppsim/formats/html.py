@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import gzip
 import html
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from string import Template
@@ -22,6 +23,7 @@ from ppsim import looks
 from ppsim.curves import Curve, activations
 from ppsim.errors import InputError
 from ppsim.formats import Document
+from ppsim.memory import readable
 from ppsim.metrics import measure
 from ppsim.ops import COMPUTE, NAMES
 from ppsim.timeline import Timeline
@@ -66,8 +68,12 @@ def contents(document: Document) -> dict[str, Any]:
         "unit": units[0],
         "looks": _looks(),
         "timelines": [
-            {"title": title, **_timeline(timeline), "versus_baseline": (timeline.makespan - first) / (first or 1.0)}
-            for title, timeline in zip(document.titles, document.timelines, strict=True)
+            {
+                "title": title,
+                **_timeline(timeline, [*readable(document.memory[number : number + 1]), activations(timeline)]),
+                "versus_baseline": (timeline.makespan - first) / (first or 1.0),
+            }
+            for number, (title, timeline) in enumerate(zip(document.titles, document.timelines, strict=True))
         ],
     }
 
@@ -91,7 +97,7 @@ def _looks() -> dict[str, Any]:
     }
 
 
-def _timeline(timeline: Timeline) -> dict[str, Any]:
+def _timeline(timeline: Timeline, curves: Sequence[Curve]) -> dict[str, Any]:
     schedule, metrics = timeline.schedule, measure(timeline)
     return {
         "schedule": schedule.name,
@@ -113,7 +119,7 @@ def _timeline(timeline: Timeline) -> dict[str, Any]:
             "bound": _column(timeline.bound),
             "dependency": _column(schedule.dependency),
         },
-        "curves": [_curve(activations(timeline))],
+        "curves": [_curve(curve) for curve in curves],
     }
 
 

@@ -121,7 +121,7 @@ function curveNotes(view, { timeline, curve, curveTop, curveHeight }, geometry, 
     const y = curveTop + (device + 0.5) * step;
     const colour = ramp(theme.dark, device / Math.max(1, timeline.devices - 1));
     const line = `<path d="M${x} ${y.toFixed(1)}h12" stroke="${colour}" stroke-width="2.5"/>`;
-    const note = geometry.narrow ? number(peak) : `device ${device}: peak ${number(peak)}`;
+    const note = geometry.narrow ? number(peak) : `device ${device}: peak ${number(Number(peak.toPrecision(3)))}`;
     return line + text(x + 17, y + 4, 11, theme.muted, note);
   }).join('');
 }

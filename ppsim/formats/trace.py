@@ -5,13 +5,14 @@ Slices carry torch's op names (``2F0``). One time unit is drawn as one milliseco
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 import numpy as np
 
+from ppsim.curves import Curve, activations
 from ppsim.formats import Document
-from ppsim.metrics import live_activations
+from ppsim.memory import in_flight, readable, steps
 from ppsim.ops import NAMES, Kind
 from ppsim.schedule import NONE
 from ppsim.timeline import Timeline
@@ -28,9 +29,9 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
 
     out.write(b'{"displayTimeUnit":"ms","otherData":' + orjson.dumps(dict(document.inputs)) + b',"traceEvents":[')
     first_process, separator = 0, b"\n"
-    for timeline, title in zip(document.timelines, document.titles, strict=True):
+    for number, (timeline, title) in enumerate(zip(document.timelines, document.titles, strict=True)):
         prefix = f"{title} " if len(document.timelines) > 1 else ""
-        for events in _events(timeline, prefix, first_process):
+        for events in _events(timeline, document.memory[number : number + 1], prefix, first_process):
             for event in events:
                 out.write(separator + orjson.dumps(event, option=orjson.OPT_SERIALIZE_NUMPY))
                 separator = b",\n"
@@ -38,7 +39,9 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     out.write(b"\n]}\n")
 
 
-def _events(timeline: Timeline, prefix: str, first_process: int) -> Iterator[list[dict[str, Any]]]:
+def _events(
+    timeline: Timeline, memory: Sequence[Curve], prefix: str, first_process: int
+) -> Iterator[list[dict[str, Any]]]:
     schedule = timeline.schedule
     names = []
     for device in range(schedule.n_devices):
@@ -54,17 +57,19 @@ def _events(timeline: Timeline, prefix: str, first_process: int) -> Iterator[lis
         yield [_slice(timeline, op, first_process) for op in ops if not _is_second(timeline, op)]
     for flow, op in enumerate(np.flatnonzero(schedule.crosses)):
         yield _arrow(timeline, int(op), (first_process << 32) + flow, first_process)
-    for device in range(schedule.n_devices):
-        yield [
-            {
-                "ph": "C",
-                "name": "live activations",
-                "pid": first_process + device,
-                "ts": time * MICROSECONDS,
-                "args": {"held": held},
-            }
-            for time, held in zip(*live_activations(timeline, device), strict=True)
-        ]
+    for curve in (activations(timeline), in_flight(timeline), *readable(memory)):
+        name = f"{curve.name} ({curve.unit})" if curve.unit.endswith("B") else curve.name
+        for device in range(schedule.n_devices):
+            yield [
+                {
+                    "ph": "C",
+                    "name": name,
+                    "pid": first_process + device,
+                    "ts": time * MICROSECONDS,
+                    "args": {"held": held},
+                }
+                for time, held in zip(*steps(curve, device), strict=True)
+            ]
 
 
 def _is_second(timeline: Timeline, op: int) -> bool:
