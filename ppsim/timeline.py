@@ -21,6 +21,7 @@ class Timeline:
         bound: shape (ops,), the op whose end set the start: the one before in the queue, or on another device
             the one whose message came later; -1 where nothing did.
         unit: name of the time unit.
+        finish: when messages, collectives and the host are done too, where that is after the last op.
     """
 
     schedule: Schedule
@@ -28,8 +29,9 @@ class Timeline:
     end: NDArray[np.float64]
     bound: NDArray[np.int32]
     unit: str
+    finish: float = 0.0
 
     @property
     def makespan(self) -> float:
-        """End of the last op."""
-        return float(self.end.max(initial=0.0))
+        """End of the iteration: of its last op, or ``finish``."""
+        return float(self.end.max(initial=self.finish))
