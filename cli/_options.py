@@ -76,7 +76,7 @@ shape_options = _all(
     click.option("--stages", type=int, help="Stages of the model, S."),
     click.option("--devices", "--pp", type=int, help="Pipeline devices, P."),
     click.option("--chunks", "--vpp", type=int, help="Stages per device, V; any two of the three set the third."),
-    click.option("--mb", "-m", "--microbatches", "microbatches", type=int, required=True, help="Microbatches, M."),
+    click.option("--mb", "-m", "--microbatches", "microbatches", type=int, help="Microbatches, M."),
     click.option("--group-size", type=int, help="Microbatches per group of interleaved schedules, N."),
     click.option(
         "--rule",
@@ -117,10 +117,23 @@ quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print the resul
 
 def build(name: str, options: Mapping[str, Any]) -> tuple[Schedule, Costs]:
     """The schedule and its costs that a command's options ask for."""
+    schedule = schedule_named(name, options)
+    return schedule, costs_of(schedule, options)
+
+
+def schedule_named(name: str, options: Mapping[str, Any]) -> Schedule:
+    """The schedule of that name in the shape the options give.
+
+    Raises:
+        InputError: no such schedule, or a shape it refuses.
+    """
+    from ppsim.errors import InputError
     from ppsim.schedules import generate
 
-    schedule = generate(name, **{key: options[key] for key in SHAPE if key in options})
-    return schedule, costs_of(schedule, options)
+    shape = {key: options[key] for key in SHAPE if key in options}
+    if shape.get("microbatches") is None:
+        raise InputError("the number of microbatches is missing", "--mb 8")
+    return generate(name, **shape)
 
 
 def costs_of(schedule: Schedule, options: Mapping[str, Any]) -> Costs:

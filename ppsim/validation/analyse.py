@@ -1,0 +1,227 @@
+"""How far predictions are from a measured run, and where the difference comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.execute import Execution
+from ppsim.metrics import Metrics, measure
+from ppsim.schedule import NONE
+from ppsim.timeline import Timeline
+from ppsim.validation import predict
+from ppsim.validation.predict import LEVELS, Link
+from ppsim.validation.record import Measured, Record
+
+CLASSES = ("compute", "P2P", "wait", "host")
+CLEARLY_APART = 0.02
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One schedule, measured against predicted; times in ms, errors as shares of the measured makespan.
+
+    Attributes:
+        run: what was measured.
+        makespan: median over the repetitions; ``spread`` is its 10th and 90th percentile.
+        spread: see above.
+        errors: level to (predicted - measured) / measured; the replay's is the median over repetitions.
+        best: the held-out prediction.
+        measured: the timeline of the repetition closest to the median.
+        residual: shape (devices, classes), predicted - measured time per device and class of :data:`CLASSES`.
+        shift: shape (ops,), predicted - measured start of every compute op, in that repetition.
+        held_out: whether the costs came from other schedules.
+    """
+
+    run: Measured
+    makespan: float
+    spread: tuple[float, float]
+    errors: Mapping[str, float]
+    best: Execution
+    measured: Timeline
+    residual: NDArray[np.float64]
+    shift: NDArray[np.float64]
+    held_out: bool
+
+    @property
+    def predicted_metrics(self) -> Metrics:
+        """Numbers of the held-out prediction."""
+        return measure(self.best.compute)
+
+    @property
+    def measured_metrics(self) -> Metrics:
+        """Numbers of the measured timeline."""
+        return measure(self.measured)
+
+
+@dataclass(frozen=True)
+class Validation:
+    """All schedules of one session.
+
+    Attributes:
+        verdicts: one per schedule.
+        ranked_right: pairs of schedules more than 2 % apart that the held-out prediction puts in the right order.
+        pairs: how many such pairs there are.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    ranked_right: int
+    pairs: int
+
+    def errors(self, level: str) -> NDArray[np.float64]:
+        """Absolute errors of a level, over the schedules whose costs came from others; of all for a replay."""
+        held = [v for v in self.verdicts if v.held_out or level == "replay"] or list(self.verdicts)
+        return np.abs([v.errors[level] for v in held])
+
+
+def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
+    """Predict every run of a record from the others and compare.
+
+    Args:
+        record: what was measured.
+        calibrate_on: names of the runs that costs are taken from; by default the first for ops that only take
+            their time, and for ops that compute, all others.
+    """
+    timed = record.settings["ops"] == "timed"
+    names = tuple(calibrate_on) or ((record.runs[0].name,) if timed else tuple(r.name for r in record.runs))
+    link, size = predict.settings_link(record.settings), int(record.settings["message_bytes"])
+    verdicts = tuple(_verdict(run, record.runs, names, link, size, timed) for run in record.runs)
+    right = total = 0
+    for one, other in combinations(verdicts, 2):
+        if abs(one.makespan - other.makespan) > CLEARLY_APART * min(one.makespan, other.makespan):
+            total += 1
+            right += (one.makespan < other.makespan) == (one.best.makespan < other.best.makespan)
+    return Validation(verdicts, right, total)
+
+
+def _verdict(
+    run: Measured, runs: Sequence[Measured], names: Sequence[str], link: Link, size: int, timed: bool
+) -> Verdict:
+    others = [r for r in runs if r.name in names and r.name != run.name]
+    executions = predict.predict(run, others or [run], link, size, timed)
+    makespans = run.makespans
+    middle = float(np.median(makespans))
+    replayed = (predict.replay(run, link, size) - makespans) / makespans
+    errors = {level: execution.makespan / middle - 1 for level, execution in executions.items()}
+    errors["replay"] = float(np.median(replayed))
+    row = int(np.argmin(np.abs(makespans - middle)))
+    best = executions["held-out"]
+    timeline = _timeline(run, row)
+    return Verdict(
+        run=run,
+        makespan=middle,
+        spread=(float(np.quantile(makespans, 0.1)), float(np.quantile(makespans, 0.9))),
+        errors={level: errors[level] for level in LEVELS},
+        best=best,
+        measured=timeline,
+        residual=_by_class(*_predicted_entries(best)) - _by_class(*_measured_entries(run, row)),
+        shift=best.compute.start - timeline.start,
+        held_out=bool(others),
+    )
+
+
+def _timeline(run: Measured, row: int) -> Timeline:
+    """The compute ops of one repetition; what bound each start is not measured."""
+    ops = predict.compute_ops(run)
+    unbound = np.full(len(ops), NONE, np.int32)
+    return Timeline(run.lowered.compute, run.began[row, ops], run.ended[row, ops], unbound, "ms")
+
+
+Entries = tuple[Any, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], float]
+
+
+def _measured_entries(run: Measured, row: int) -> Entries:
+    return run.lowered.schedule, run.posted[row], run.began[row], run.ended[row], float(run.ended[row].max())
+
+
+def _predicted_entries(execution: Execution) -> Entries:
+    schedule, timeline = execution.lowered.schedule, execution.timeline
+    before = np.concatenate([[0.0], timeline.end[:-1]])
+    second = (schedule.pair != NONE) & (schedule.pair < np.arange(len(schedule)))
+    before[second] = before[np.flatnonzero(second) - 1]
+    before[schedule.offsets[:-1]] = 0.0
+    posted = np.minimum(before, timeline.start)
+    return schedule, posted, timeline.start, timeline.end, execution.makespan
+
+
+def _by_class(
+    schedule: Any, posted: NDArray[np.float64], began: NDArray[np.float64], ended: NDArray[np.float64], total: float
+) -> NDArray[np.float64]:
+    """Shape (devices, classes): a device's time in ops, in calls of sends and receives, waiting, and the rest."""
+    first = (schedule.pair == NONE) | (schedule.pair > np.arange(len(schedule)))
+    compute = schedule.kind <= 3
+    kinds = (
+        np.where(compute, ended - began, 0.0),
+        np.where(compute, 0.0, ended - posted),
+        np.where(compute, began - posted, 0.0),
+    )
+    sums = [np.bincount(schedule.device[first], values[first], schedule.n_devices) for values in kinds]
+    return np.stack([*sums, total - np.sum(sums, axis=0)], axis=1)
+
+
+def worst_ops(verdict: Verdict, count: int = 5) -> list[tuple[str, int, float, float]]:
+    """The compute ops whose start is furthest off: label, device, measured start, predicted - measured, in ms."""
+    schedule = verdict.measured.schedule
+    order = np.argsort(-np.abs(verdict.shift), kind="stable")[:count]
+    return [
+        (schedule.label(int(op)), int(schedule.device[op]), float(verdict.measured.start[op]), float(verdict.shift[op]))
+        for op in order
+    ]
+
+
+def validation_object(validation: Validation, record: Record, tolerance: float) -> dict[str, Any]:
+    """The object ``ppsim validate --json`` prints, schema ``ppsim.validate/1``."""
+    rows = [_verdict_object(v) for v in validation.verdicts]
+    worst = float(validation.errors("held-out").max())
+    value = {
+        "schema": "ppsim.validate/1",
+        "provenance": dict(record.provenance),
+        "settings": dict(record.settings),
+        "schedules": rows,
+        "errors": {
+            level: {
+                "median": float(np.median(validation.errors(level))),
+                "worst": float(validation.errors(level).max()),
+            }
+            for level in LEVELS
+        },
+        "ranked_right": validation.ranked_right,
+        "ranked_pairs": validation.pairs,
+        "tolerance": tolerance,
+        "passed": worst <= tolerance,
+    }
+    return value | ({key: rows[0][key] for key in ("predicted", "measured", "residuals")} if len(rows) == 1 else {})
+
+
+def _verdict_object(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "name": verdict.run.name,
+        "held_out": verdict.held_out,
+        "predicted": _numbers(verdict.predicted_metrics, verdict.best.makespan),
+        "measured": _numbers(verdict.measured_metrics, verdict.makespan)
+        | {"p10": verdict.spread[0], "p90": verdict.spread[1], "repetitions": len(verdict.run.makespans)},
+        "errors": dict(verdict.errors),
+        "residuals": {
+            "classes": CLASSES,
+            "per_device": verdict.residual,
+            "worst_ops": [
+                {"op": op, "device": device, "measured_start": start, "shift": shift}
+                for op, device, start, shift in worst_ops(verdict)
+            ],
+        },
+    }
+
+
+def _numbers(metrics: Metrics, makespan: float) -> dict[str, Any]:
+    return {
+        "makespan": makespan,
+        "bubble_rate": metrics.bubble_rate,
+        "bubble_over_ideal": metrics.bubble_over_ideal,
+        "bubble_rate_span": metrics.bubble_rate_span,
+        "busy": metrics.busy,
+    }

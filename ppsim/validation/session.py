@@ -1,0 +1,127 @@
+"""One session: what ops and messages cost alone, then every schedule run for real, into one record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from ppsim import fit
+from ppsim.costs import Costs, costs_for
+from ppsim.errors import MissingDependency
+from ppsim.lowering import lower
+from ppsim.profile import Model, Profile, costs_from
+from ppsim.schedule import Schedule
+from ppsim.validation.predict import Link
+from ppsim.validation.record import Record
+from ppsim.validation.runner import Plan, Settings, run_all
+
+Report = Callable[[float, str], None]
+OPS_SHARE, LINK_SHARE = 0.15, 0.1
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run: the options of ``ppsim validate`` by name; times in ms, sizes in bytes."""
+
+    ops: str = "compute"
+    runner: str = "own"
+    tf: float = 5.0
+    ti: float = 5.0
+    tw: float = 5.0
+    message: int = 65536
+    hidden: int = 256
+    heads: int = 4
+    sequence: int = 64
+    microbatch_size: int = 4
+    layers: int = 2
+    vocab: int = 1000
+    repeats: int = 7
+    warm_up: int = 2
+    real_time: bool = False
+    command: str = ""
+
+    @property
+    def model(self) -> Model:
+        """The transformer whose stages compute."""
+        return Model(self.hidden, self.heads, self.sequence, self.microbatch_size, self.layers, "float32", self.vocab)
+
+
+def measure_session(schedules: Sequence[Schedule], request: Request, report: Report) -> tuple[Record, str]:
+    """Measure ops and messages alone, then run every schedule round-robin.
+
+    Returns:
+        The record, and why it is less than asked for; empty when it is not.
+
+    Raises:
+        MissingDependency: torch is not installed.
+        PpsimError: a process died, hung or failed before one repetition was complete.
+    """
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise MissingDependency("running schedules for real needs torch", "pip install 'ppsim[torch]'") from error
+    from ppsim.measure.machine import provenance
+
+    computing = request.ops == "compute"
+    size = request.model.message_bytes if computing else request.message
+    where = provenance("cpu", request.command)
+    profile = _ops_alone(request, report) if computing else None
+    link = _link_alone(size, report)
+    plans = [
+        Plan(s.name, lower(s, "torch" if request.runner == "torch" else "early"), _costs(s, request, profile))
+        for s in schedules
+    ]
+    settings = Settings(
+        repeats=request.repeats,
+        warm_up=request.warm_up,
+        message_bytes=size,
+        real_time=request.real_time,
+        model=request.model if computing else None,
+    )
+    total, done = (settings.repeats + settings.warm_up) * len(plans), [0]
+
+    def tick(what: str) -> None:
+        done[0] += 1
+        begun = OPS_SHARE * computing + LINK_SHARE
+        report(begun + (1 - begun) * done[0] / total, what)
+
+    if request.runner == "torch":
+        from ppsim.validation.torch_runner import run_all as run_in_torch
+
+        runs, failure = run_in_torch(plans, settings, tick)
+    else:
+        runs, failure = run_all(plans, settings, tick)
+    kept = {"ops": request.ops, "runner": request.runner, "message_bytes": size, "real_time": request.real_time}
+    return Record(tuple(runs), {**kept, "link": asdict(link)}, asdict(where)), failure
+
+
+def _ops_alone(request: Request, report: Report) -> Profile:
+    from ppsim.measure.machine import provenance
+    from ppsim.measure.ops import measure_ops, rounds
+
+    model, repeats, warm_up = request.model, 5, 1
+    total, done = rounds(model, repeats, warm_up), [0]
+
+    def tick(what: str) -> None:
+        done[0] += 1
+        report(OPS_SHARE * done[0] / total, what)
+
+    ops = measure_ops(model, "cpu", repeats=repeats, warm_up=warm_up, tick=tick)
+    return Profile(provenance("cpu", request.command), model, tuple(ops))
+
+
+def _link_alone(size: int, report: Report) -> Link:
+    """Latency and bandwidth around the size in use, and what a late receive adds."""
+    from ppsim.measure.links import measure_links
+
+    sizes = sorted({1024, max(size // 4, 1), size, 2 * size})
+    rows = measure_links("cpu", sizes, repeats=20, warm_up=3, tick=lambda what: report(OPS_SHARE, what))
+    at = {(row.pattern, row.bytes): row.median_ms for row in rows}
+    line = fit.line(sizes, [at["early", s] for s in sizes])
+    return Link(line.alpha, line.slope, max(at["late", size] - at["early", size], 0.0))
+
+
+def _costs(schedule: Schedule, request: Request, profile: Profile | None) -> Costs:
+    if profile is None:
+        return costs_for(schedule, tf=request.tf, ti=request.ti, tw=request.tw, unit="ms")
+    return replace(costs_from(profile, schedule), comm=0.0, pair=None)
