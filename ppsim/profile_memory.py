@@ -15,7 +15,8 @@ def profile_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
     """What each stage holds on the machine that a profile was measured on.
 
     Activations are the measured ones, in proportion to a stage's layers between measured numbers of them; weights,
-    gradients in the weights' type and Adam's moments follow from the model's size.
+    gradients in the weights' type and Adam's moments follow from the model's size. As in
+    :func:`ppsim.profile.costs_from`, the first stage's I does nothing and its W is the whole backward.
 
     Raises:
         InputError: the profile has no measured activations or no model.
@@ -35,7 +36,8 @@ def profile_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
         for row in profile.activation:
             if row.part == part:
                 held_by_stage[stage] += _bytes_held(row)
-    activations, kept, stash = held_by_stage.T
+    activations, kept, stash = held_by_stage.T.copy()
+    kept[0], stash[0] = activations[0], 0
     model = Model(
         hidden=measured.hidden,
         heads=measured.heads,

@@ -189,12 +189,13 @@ PROFILE = Profile(
 
 
 def test_a_profile_gives_its_measured_bytes():
-    """Per stage in proportion to layers, what outlasts W left out; the head's gradients beyond its activation stash."""
+    """In proportion to a stage's layers, less what outlasts W; the first stage's I does nothing, as in its costs."""
     for name, wanted in (("zb-1p", 2_000), ("interleaved", 1_000)):
         schedule = generate(name, devices=4, microbatches=8)
         model = profile_memory(PROFILE, schedule)
         assert model.activations.tolist() == [wanted] * (schedule.n_stages - 1) + [wanted + 500]
-        assert model.kept.tolist() == [wanted // 2] * (schedule.n_stages - 1) + [wanted // 2 + 500]
+        middle = [wanted // 2] * (schedule.n_stages - 2)
+        assert model.kept.tolist() == [wanted, *middle, wanted // 2 + 500]
         assert model.stash.tolist() == [0] * (schedule.n_stages - 1) + [200]
         assert model.message.tolist() == [2 * 32 * 64 * 4] * (schedule.n_stages - 1) + [0]
 
