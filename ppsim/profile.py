@@ -26,6 +26,7 @@ KINDS = ("F", "B", "I", "W", "FB")
 PATTERNS = ("early", "late", "ping-pong", "bidirectional", "batched", "all-reduce", "all-gather")
 LINKS = ("same-host", "between-hosts", "host-staged")
 NOT_A_LINK = "same-device"
+INSTANT_MS = 1e-9
 
 
 @dataclass(frozen=True)
@@ -287,7 +288,7 @@ def message_ms(profile: Profile, size: int | None = None, pattern: str = "early"
     if not found:
         return 0.0
     link = min((m.link for m in found), key=LINKS.index)
-    rows = sorted((m.bytes, m.median_ms) for m in found if m.link == link)
+    rows = sorted((m.bytes, max(m.median_ms, INSTANT_MS)) for m in found if m.link == link)
     sizes, times = zip(*rows, strict=True)
     if size is None:
         size = profile.model.message_bytes if profile.model else int(np.median(sizes))

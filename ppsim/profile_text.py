@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ppsim.profile import KINDS, Message, OpTime, Profile, layer_line, message_ms
+from ppsim.profile import KINDS, PATTERNS, Message, OpTime, Profile, layer_line, message_ms
 
 NAMES = {"F": "forward", "B": "backward", "I": "backward for input", "W": "backward for weights", "FB": "pair F&B"}
 
@@ -86,11 +86,9 @@ def lines(profile: Profile) -> Iterator[str]:
         sizes = (held.after_f_bytes, held.after_i_bytes, held.after_w_bytes)
         bytes_held = ", ".join(f"{size / 2**20:.2f} MiB after {kind}" for size, kind in zip(sizes, "FIW", strict=True))
         yield f"{held.part} {held.layers or ''}".rstrip() + f" hold {bytes_held}, a microbatch"
-    if profile.message:
+    for link in dict.fromkeys(m.link for m in profile.message):
         yield ""
-        yield f"{'message':<38}{'median':>12}{'p10':>10}{'p90':>10}{'n':>5}"
-        for message in profile.message:
-            yield f"{_message_name(message):<38}{_row(message)}"
+        yield from _message_table(link, [m for m in profile.message if m.link == link])
     for fit in profile.fit:
         speed = f" + bytes / {1e-6 / fit.ms_per_byte:.3g} GB/s" if fit.ms_per_byte else ""
         yield (
@@ -152,10 +150,24 @@ def _op_name(op: OpTime) -> str:
 
 
 def _message_name(message: Message) -> str:
-    size, unit = message.bytes, 0
+    return f"{message.link} {message.pattern} {_size(message.bytes)}"
+
+
+def _size(size: int) -> str:
+    unit = 0
     while size >= 1024 and size % 1024 == 0 and unit < 3:
         size, unit = size // 1024, unit + 1
-    return f"{message.link} {message.pattern} {size} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
+    return f"{size} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
+
+
+def _message_table(link: str, rows: list[Message]) -> Iterator[str]:
+    """Medians in ms, a line for each size, a column for each pattern."""
+    patterns = [p for p in PATTERNS if any(m.pattern == p for m in rows)]
+    median = {(m.bytes, m.pattern): m.median_ms for m in rows}
+    yield f"{link} messages, ms".ljust(24) + "".join(f"{p:>14}" for p in patterns)
+    for size in sorted({m.bytes for m in rows}):
+        cells = (f"{median[size, p]:>14.3f}" if (size, p) in median else " " * 14 for p in patterns)
+        yield f"{_size(size):<24}" + "".join(cells)
 
 
 def _row(row: OpTime | Message) -> str:

@@ -100,8 +100,8 @@ def test_a_stage_that_cannot_fit_is_refused_before_it_is_built():
 
 def test_activations_are_held_from_f_to_w_and_grow_with_the_layers():
     model = replace(SMALL, layers=2)
-    (layers, head) = ops.measure_activations(model, "cpu")
-    (one, _) = ops.measure_activations(SMALL, "cpu")
+    (one, layers, *_, head) = ops.measure_activations(model, "cpu")
+    assert (one.layers, layers.layers, head.part) == (1, 2, "head")
     size = model.message_bytes
     assert layers.after_f_bytes - one.after_f_bytes == one.after_f_bytes - size, "every layer adds the same"
     assert layers.after_i_bytes > 2 * size, "W still needs its inputs and gradients"

@@ -170,6 +170,12 @@ def test_a_message_is_interpolated_between_sizes_and_extended_beyond():
     assert message_ms(PROFILE) == pytest.approx(message_ms(PROFILE, 2 * 16 * 64 * 4))
 
 
+def test_a_message_may_take_no_time():
+    assert message_ms(replace(PROFILE, message=(message(1024, 0.0), message(4096, 0.0))), 2048) == pytest.approx(
+        0, abs=1e-6
+    )
+
+
 def test_a_copy_within_a_device_is_never_a_link():
     assert message_ms(replace(PROFILE, message=(message(1024, 5.0, link="same-device"),))) == 0
     rows = (message(1024, 5.0, link="same-device"), message(1024, 7.0, link="host-staged"))
@@ -217,5 +223,11 @@ def test_two_profiles_differ_where_they_do():
 
 def test_the_text_of_a_profile_names_every_number():
     text = "\n".join(lines(PROFILE))
-    for word in ("2 layers F, cold", "10.000 ms", "head B, cold", "same-host early 1 MiB", "I + W take 1.15 x B"):
+    for word in (
+        "2 layers F, cold",
+        "10.000 ms",
+        "head B, cold",
+        "1 MiB                            1.000",
+        "I + W take 1.15 x B",
+    ):
         assert word in text

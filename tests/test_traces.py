@@ -125,6 +125,11 @@ def test_a_file_that_is_no_trace_says_why(content, says, tmp_path):
         profile_from([str(path)], "ppsim")
 
 
+def test_a_rank_left_out_is_noticed():
+    with pytest.raises(InputError, match="nothing of stage 1"):
+        profile_from([str(DATA / "izb-rank0.json.gz")], "ppsim")
+
+
 def test_a_cut_gz_and_a_missing_file_are_input_errors(tmp_path):
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": []}')[:20])

@@ -74,19 +74,19 @@ def measure_ops(model: Model, device: str, *, repeats: int, warm_up: int, tick: 
         torch.set_num_threads(threads)
     return [
         OpTime(part, kind, layers, cache=cache, host_ms=spread(hosts[key])["median_ms"], **spread(values))
-        for key, values in sorted(samples.items())
+        for key, values in samples.items()
         for part, kind, layers, cache in [key]
     ]
 
 
 def measure_activations(model: Model, device: str) -> list[Activation]:
-    """Bytes that one microbatch holds in a device's layers and in the head."""
+    """Bytes that one microbatch holds in layers, at several counts, and in the head."""
     from ppsim.measure.memory import activation_bytes
 
     functions = _backward_functions()
     result = []
     for part in _parts(model, device):
-        if part.pair or part.name == "head":
+        if part.cold and part.name != "embedding":
             held = activation_bytes(part.module, part.forward, part.make_input, functions)
             result.append(Activation(part.name, part.layers, *held))
     return result

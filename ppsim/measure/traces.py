@@ -80,6 +80,10 @@ def profile_from(paths: Sequence[str], command: str) -> Profile:
     for trace in traces:
         for (kind, stage, _), samples in _steps(_compute(trace)).items():
             ops[stage, kind] += samples
+    missing = set(range(max(stage for stage, _ in ops))) - {stage for stage, _ in ops}
+    if missing:
+        named = ", ".join(map(str, sorted(missing)))
+        raise InputError(f"the traces show nothing of stage {named}", "give the trace of every rank")
     messages = tuple(_messages(traces))
     first = min(trace.base_s + trace.actions[0].start * 1e-3 for trace in traces)
     made = Provenance(
@@ -120,7 +124,8 @@ def _read(path: str, rank: int) -> Trace:
         rank = int(data.get("distributedInfo", {}).get("rank", rank))
         events = [e for e in data["traceEvents"] if e.get("ph") == "X" and isinstance(e.get("name"), str)]
         on_gpu = [e for e in events if e.get("cat") == "gpu_user_annotation"]
-        actions = list(_actions(on_gpu, rank)) or list(_actions(events, rank))
+        events = on_gpu if any(_actions(on_gpu, rank)) else events
+        actions = sorted(_actions(events, rank), key=lambda a: a.start)
         receives = sorted(
             Receive(e["ts"] * 1e-3, (e["ts"] + e["dur"]) * 1e-3, _size(e)) for e in events if RECEIVED.match(e["name"])
         )
@@ -133,7 +138,7 @@ def _read(path: str, rank: int) -> Trace:
         str(data.get("host_name", "")),
         gpus[0] if gpus else "cpu",
         base,
-        tuple(sorted(actions, key=lambda a: a.start)),
+        tuple(actions),
         tuple(receives),
     )
 
