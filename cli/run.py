@@ -7,8 +7,10 @@ from typing import Any
 import click
 
 from ppsim.cli._options import (
+    SHAPE,
     build,
     cost_options,
+    costs_of,
     documents,
     inputs_of,
     json_option,
@@ -19,6 +21,7 @@ from ppsim.cli._options import (
     targets,
     write_all,
 )
+from ppsim.errors import InputError
 
 
 @click.command("run")
@@ -29,6 +32,7 @@ from ppsim.cli._options import (
 @json_option
 @quiet_option
 @click.option("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
+@click.option("--steady", is_flag=True, help="Numbers only, for any --mb: extend a proved steady state, run no more.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
     r"""Time one schedule and show it.
@@ -42,6 +46,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     from ppsim.simulate import simulate
 
     targets(options)
+    if options["steady"] and _steady(options):
+        return
     schedule, costs = build(options["schedule"], options)
     timeline = simulate(schedule, costs)
     inputs = inputs_of(ctx, costs)
@@ -62,3 +68,24 @@ def command(ctx: click.Context, /, **options: Any) -> None:
             click.echo()
             click.echo(show.summary(timeline, metrics))
     write_all(documents([timeline], [show.title_of(schedule)], inputs, options))
+
+
+def _steady(options: dict[str, Any]) -> bool:
+    """Print the numbers of the steady-state shortcut; False where it proves nothing and every op must be timed."""
+    from ppsim.cli._print import result_line
+    from ppsim.schedules import find
+    from ppsim.schedules._steady import steady_state
+
+    if options["output"] or options["as_json"]:
+        raise InputError("--steady has numbers only, no timeline", "leave out --output and --json, or --steady")
+    name, numbers = options["schedule"], {key: options[key] for key in SHAPE}
+    found = steady_state(name, lambda schedule: costs_of(schedule, options), **numbers)
+    if found is None:
+        click.echo("no steady state that repeats exactly was proved: timing every op", err=True)
+        return False
+    devices = len(found.metrics.busy)
+    click.echo(result_line(f"{find(name).name} {devices}x{options['microbatches']}", found.metrics, found.unit))
+    if not options["quiet"]:
+        every = f"{found.period:g} {found.unit} for {found.microbatches} more microbatches"
+        click.echo(f"makespan {found.metrics.makespan:.15g}: {every}, proved on a run of {found.simulated}")
+    return True

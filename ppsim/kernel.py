@@ -42,7 +42,7 @@ def execute(
         d = ready[depth]
         i = head[d]
         stop = offsets[d + 1]
-        now = end[i - 1] if i > offsets[d] else 0.0
+        now = end[i - 1] if i > offsets[d] else 0
         awaited = -1
         while i < stop:
             begin = now
@@ -52,7 +52,7 @@ def execute(
             for op in range(i, last + 1):
                 need = dependency[op]
                 if need != -1:
-                    if need < 0 or end[need] < 0.0:
+                    if need < 0 or end[need] < 0:
                         awaited = need
                         break
                     arrival = end[need] + latency[op]
@@ -81,7 +81,7 @@ def execute(
             awaited = -1
             for member in range(op, op + 1 if pair[op] < 0 else op + 2):
                 need = dependency[member]
-                if need != -1 and (need < 0 or end[need] < 0.0):
+                if need != -1 and (need < 0 or end[need] < 0):
                     awaited = need
                     break
             if awaited == -1:

@@ -46,24 +46,31 @@ class Metrics:
 
 def measure(timeline: Timeline) -> Metrics:
     """Every number of a timeline at once."""
-    schedule, makespan = timeline.schedule, timeline.makespan
+    schedule = timeline.schedule
     duration = timeline.end - timeline.start
     duration[_seconds(schedule)] = 0.0
     busy = _per_device(np.add, duration, schedule)
-    ideal = float(busy.max(initial=0.0))
     first, last = _per_device(np.minimum, timeline.start, schedule), _per_device(np.maximum, timeline.end, schedule)
     span = float((last - first).max(initial=0.0))
+    return metrics_of(timeline.makespan, span, busy, peak_activations(schedule), int(schedule.crosses.sum()))
+
+
+def metrics_of(
+    makespan: float, span: float, busy: NDArray[np.float64], peak: NDArray[np.int64], messages: int
+) -> Metrics:
+    """The numbers that follow from these; see :class:`Metrics`."""
+    ideal = float(busy.max(initial=0.0))
     return Metrics(
         makespan=makespan,
         ideal=ideal,
-        bubble_rate=_ratio(makespan * schedule.n_devices - float(busy.sum()), makespan * schedule.n_devices),
+        bubble_rate=_ratio(makespan * len(busy) - float(busy.sum()), makespan * len(busy)),
         bubble_over_ideal=_ratio(makespan - ideal, ideal),
         bubble_rate_span=_ratio(span - ideal, span),
         span=span,
         busy=busy,
         idle=makespan - busy,
-        peak_activations=peak_activations(schedule),
-        messages=int(schedule.crosses.sum()),
+        peak_activations=peak,
+        messages=messages,
     )
 
 

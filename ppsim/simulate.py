@@ -62,7 +62,7 @@ def _execute(columns: tuple[NDArray[Any], ...], n: int) -> tuple[int, Any, Any, 
     lists = [column.tolist() for column in columns]
     ran = kernel.execute(*lists)
     start, end, bound, head = lists[6:10]
-    return ran, np.array(start), np.array(end), np.array(bound, np.int32), head
+    return ran, np.array(start, np.float64), np.array(end), np.array(bound, np.int32), head
 
 
 def explain_deadlock(schedule: Schedule, head: Any, done: NDArray[np.bool_]) -> tuple[str, str]:

@@ -1,0 +1,42 @@
+"""The steady-state shortcut by a schedule's name; see ``ppsim.steady``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from ppsim.costs import Costs
+from ppsim.errors import PpsimError
+from ppsim.ops import Packed
+from ppsim.schedule import Schedule, place
+from ppsim.schedules._registry import find, shape_for
+from ppsim.steady import Steady, steady
+
+
+def steady_state(name: str, costs_of: Callable[[Schedule], Costs], **numbers: Any) -> Steady | None:
+    """The metrics of a schedule of very many microbatches, or None where no steady state is proved.
+
+    Args:
+        name: the schedule's name or an alias.
+        costs_of: the costs of a schedule, which must not depend on its number of microbatches.
+        numbers: as :func:`ppsim.schedules.generate` takes them.
+
+    Raises:
+        InputError: as :func:`ppsim.schedules.generate`.
+    """
+    family = find(name)
+    shape = shape_for(family, **numbers)
+
+    def queues(microbatches: int, block: int) -> Iterable[Packed]:
+        options = dict(shape.options)
+        if block and "group_size" in family.options:
+            options.setdefault("group_size", block)  # what the whole run's own rule came to
+        smaller = replace(shape, microbatches=microbatches, options=options)
+        return family.generate(smaller, **options)
+
+    placement = place(family.placement, shape.devices, shape.stages)
+    try:
+        return steady(family.name, placement, queues, shape.microbatches, costs_of)
+    except PpsimError:  # a shape that is too small for the schedule's rules
+        return None
