@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -10,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim import flow_kernel
+from ppsim import compiled
 from ppsim import network_kernel as kernel
 from ppsim.costs import Costs
 from ppsim.errors import Deadlock
 from ppsim.lowered import Lowered
 from ppsim.network import Network
 from ppsim.network_plan import tables_of
+from ppsim.network_tables import Flows, Tables
 from ppsim.ops import Kind
 from ppsim.schedule import NONE
 from ppsim.timeline import Timeline
@@ -106,13 +106,14 @@ def execute(lowered: Lowered, costs: Costs, network: Network) -> Execution:
     return Execution(lowered, timeline, compute, _messages(lowered, wiring, ops, network))
 
 
-def run(tables: kernel.Tables, flows: flow_kernel.Flows) -> None:
+def run(tables: Tables, flows: Flows) -> None:
     """Run the kernel on the tables, in place."""
     if len(tables.ops) > COMPILE_ABOVE:
-        compiled()(tables, flows)
+        _join_parts()
+        compiled.call(kernel.run, tables, flows)
         return
-    listed = kernel.Tables(*map(_listed, tables))
-    kernel.run(listed, flow_kernel.Flows(*map(_listed, flows)))
+    listed = Tables(*map(_listed, tables))
+    kernel.run(listed, Flows(*map(_listed, flows)))
     for name in ("start", "end", "bound", "opened", "leave", "done"):
         tables.ops[name] = [getattr(op, name) for op in listed.ops]
     for name in ("head", "awaited"):
@@ -134,15 +135,12 @@ def _listed(table: Any) -> Any:
 
 
 @cache
-def compiled() -> Callable[..., None]:
-    """The kernel as machine code; the first call on a machine compiles it, later ones load it."""
-    import numba
+def _join_parts() -> None:
+    """Let compiled code call the kernels' functions, which stay plain Python for everyone else."""
     from numba.extending import register_jitable
 
-    for part in (*kernel.PARTS, *flow_kernel.PARTS):
+    for part in kernel.PARTS:
         register_jitable(part)
-    function: Callable[..., None] = numba.njit(cache=True, nogil=True)(kernel.run)
-    return function
 
 
 def _messages(lowered: Lowered, wiring: Wiring, ops: NDArray[np.void], network: Network) -> Messages:

@@ -1,84 +1,26 @@
 """The detailed model's inner loop: device queues and messages in order of time.
 
 An event is a time and a code, which breaks ties: a device that goes on, or an op whose message or collective moves.
-Tables are sequences of rows with named fields: numba compiles this source for
-arrays of records, CPython runs it over lists of rows (see ``ppsim.execute``); few tables, as each costs at every
-call. Indices are -1 for none, times -1 until they are known.
+Where bandwidth is divided, a message's bytes are a flow along the resources of a route, and flows have max-min fair
+rates (progressive filling).
+
+Tables (see ``ppsim.network_tables``) are sequences of rows with named fields: numba compiles this source for arrays
+of records, CPython runs it over lists of rows. All of it is in this file, because numba keeps compiled code until
+the file of ``run`` changes.
 """
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
-
-from ppsim import flow_kernel
+from typing import Any
 
 COMPUTE, NOTHING, POST, STREAM = range(4)  # what a device does with an op
 RECEIVE, SEND, EAGER = range(3)  # sides of a message; an eager send goes ahead without its receive
 ARRIVE, FLOW, PASS, EVENTS = range(4)  # a message arrives; its bytes begin to flow; an op is over by itself
 
-# Field and type of each table's rows; the tables' meaning is in Tables.
-OP = [
-    ("duration", "f8"),  # time on the device; of a pair, its total on both ops
-    ("delay", "f8"),  # of a send: from the meeting of both sides to arrival, or to the first byte on a route
-    ("start", "f8"),  # when the op occupies its device, or its stream
-    ("end", "f8"),
-    ("opened", "f8"),  # when a send or receive stood first in its channel
-    ("leave", "f8"),  # of a send: when the message set out
-    ("done", "f8"),  # when a message, receive or collective was over
-    ("device", "i4"),
-    ("last", "i4"),  # last op of those issued together: a pair's second, a batch's last, or the op itself
-    ("action", "i4"),
-    ("needs", "i4"),  # the receive whose message the op works on
-    ("gathered", "i4"),  # the UNSHARD that must be over before
-    ("feeds", "i4"),  # the send that leaves by itself when the op ends
-    ("side", "i4"),
-    ("match", "i4"),  # the other side of a message
-    ("lane", "i4"),  # the channel on the op's own device
-    ("turn", "i4"),  # its place there; ops of one batch share it
-    ("follower", "i4"),  # the op behind it there
-    ("route", "i4"),  # of a send: what its bytes flow through, where bandwidth is divided
-    ("bound", "i4"),  # the op whose end, or message, set the start
-]
-DEVICE = [
-    ("since", "f8"),  # from when it waits
-    ("stream", "f8"),  # when the collectives issued so far are over
-    ("begin", "i8"),  # where its queue begins and ends
-    ("stop", "i8"),
-    ("head", "i8"),  # where the queue stands
-    ("awaited", "i8"),  # the op it waits for
-]
-LANE = [
-    ("turn", "i8"),  # the turn that runs
-    ("open", "i8"),  # its unfinished ops
-    ("next", "i8"),  # first op of the next turn
-]
-
-
-class Tables(NamedTuple):
-    """All there is to run, and how far it has come.
-
-    Attributes:
-        ops: a row per op, see ``OP``.
-        devices: a row per device, see ``DEVICE``.
-        lanes: a row per channel and device, see ``LANE``.
-        late: added where the receive is posted after the send.
-        gap: time of a device between two actions.
-        preamble: when the devices begin.
-        waits: whether a device waits for the messages it has posted.
-    """
-
-    ops: Any
-    devices: Any
-    lanes: Any
-    late: float
-    gap: float
-    preamble: float
-    waits: bool
-
 
 def run(t: Any, flows: Any) -> None:
-    """Run every queue as far as it goes; ``flows`` are :class:`ppsim.flow_kernel.Flows`."""
+    """Run every queue as far as it goes; ``flows`` are :class:`ppsim.Flows`."""
     devices = len(t.devices)
     heap = [(t.preamble, d) for d in range(devices)]
     while len(heap) > 0:
@@ -91,12 +33,12 @@ def run(t: Any, flows: Any) -> None:
         if event == PASS:
             finish(t, heap, op, now)
         elif event == FLOW:
-            flow_kernel.join(flows, op, now)
+            join(flows, op, now)
             ask_changed(t, flows, heap)
         elif t.ops[op].route < 0:
             arrive(t, heap, op, now)
         elif now == flows.flows[op].due:  # others are void: the rate has changed since
-            flow_kernel.part(flows, op, now)
+            part(flows, op, now)
             ask_changed(t, flows, heap)
             arrive(t, heap, op, now)
 
@@ -252,4 +194,128 @@ def finish(t: Any, heap: Any, i: int, now: float) -> None:
     lane.next = following
 
 
-PARTS = (ask, ask_changed, advance, missing, issue, open_side, set_out, arrive, finish)
+def join(f: Any, flow: int, now: float) -> None:
+    """A message's bytes begin to flow along a route."""
+    row = f.flows[flow]
+    row.left = row.size
+    row.rate = 0.0
+    row.since = now
+    for place in range(f.width):
+        resource = f.routes[row.route * f.width + place]
+        if resource >= 0:
+            at = flow * f.width + place
+            slot = f.slots[at]
+            slot.next = f.resources[resource].first
+            slot.prev = -1
+            if slot.next >= 0:
+                f.slots[slot.next].prev = at
+            f.resources[resource].first = at
+    divide(f, row.route, now)
+
+
+def part(f: Any, flow: int, now: float) -> None:
+    """A message's last byte has flowed; the others get what it leaves."""
+    row = f.flows[flow]
+    row.due = -1.0
+    for place in range(f.width):
+        resource = f.routes[row.route * f.width + place]
+        if resource >= 0:
+            slot = f.slots[flow * f.width + place]
+            if slot.prev >= 0:
+                f.slots[slot.prev].next = slot.next
+            else:
+                f.resources[resource].first = slot.next
+            if slot.next >= 0:
+                f.slots[slot.next].prev = slot.prev
+    divide(f, row.route, now)
+
+
+def divide(f: Any, route: int, now: float) -> None:
+    """New rates for all flows that meet ``route``, directly or through others; ``changed`` receives who they are."""
+    found = collect(f, route)
+    f.count[0] = 0
+    while True:
+        tight = -1
+        share = 0.0
+        for at in range(found):
+            resource = f.resources[f.reached[at]]
+            if resource.users > 0:
+                each = resource.room / resource.users
+                if tight < 0 or each < share:
+                    tight = f.reached[at]
+                    share = each
+        if tight < 0:
+            break
+        slot = f.resources[tight].first
+        while slot >= 0:
+            if f.flows[slot // f.width].share < 0.0:
+                settle(f, slot // f.width, share, now)
+            slot = f.slots[slot].next
+    for at in range(found):
+        f.resources[f.reached[at]].users = -1
+
+
+def collect(f: Any, route: int) -> int:
+    """List in ``reached`` the resources of a route and of all flows that meet it; returns how many."""
+    found = reach(f, route, 0)
+    at = 0
+    while at < found:
+        resource = f.resources[f.reached[at]]
+        slot = resource.first
+        while slot >= 0:
+            flow = f.flows[slot // f.width]
+            flow.share = -1.0
+            resource.users += 1
+            found = reach(f, flow.route, found)
+            slot = f.slots[slot].next
+        at += 1
+    return found
+
+
+def reach(f: Any, route: int, found: int) -> int:
+    """Append the resources of a route to ``reached``, each once; returns how many there are now."""
+    for place in range(f.width):
+        at = f.routes[route * f.width + place]
+        if at >= 0 and f.resources[at].users < 0:
+            f.resources[at].users = 0
+            f.resources[at].room = f.resources[at].capacity
+            f.reached[found] = at
+            found += 1
+    return found
+
+
+def settle(f: Any, at: int, share: float, now: float) -> None:
+    """Fix a flow's rate and take it from the resources of its route."""
+    flow = f.flows[at]
+    flow.share = share
+    for place in range(f.width):
+        resource = f.routes[flow.route * f.width + place]
+        if resource >= 0:
+            f.resources[resource].room -= share
+            f.resources[resource].users -= 1
+    if flow.rate != share:
+        flow.left = max(flow.left - flow.rate * (now - flow.since), 0.0)
+        flow.since = now
+        flow.rate = share
+        f.changed[f.count[0]] = at
+        f.count[0] += 1
+
+
+# What ``run`` calls.
+PARTS = (
+    ask,
+    ask_changed,
+    advance,
+    missing,
+    issue,
+    open_side,
+    set_out,
+    arrive,
+    finish,
+    join,
+    part,
+    divide,
+    collect,
+    reach,
+    settle,
+)

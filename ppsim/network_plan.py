@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.costs import Costs
-from ppsim.flow_kernel import FLOW, RESOURCE, SLOT, Flows
 from ppsim.lowered import Lowered
 from ppsim.network import Network, links
-from ppsim.network_kernel import COMPUTE, DEVICE, EAGER, LANE, NOTHING, OP, POST, RECEIVE, SEND, STREAM, Tables
+from ppsim.network_kernel import COMPUTE, EAGER, NOTHING, POST, RECEIVE, SEND, STREAM
+from ppsim.network_tables import DEVICE, FLOW, LANE, OP, RESOURCE, SLOT, Flows, Tables
 from ppsim.ops import Kind
 from ppsim.schedule import NONE, Schedule
 from ppsim.wiring import Wiring
@@ -51,10 +51,9 @@ def tables_of(lowered: Lowered, wiring: Wiring, costs: Costs, network: Network) 
 
 
 def _rows(fields: list[tuple[str, str]], n: int) -> Rows:
-    rows = np.empty(n, np.dtype(fields, align=True))
-    for name, _ in fields:
-        rows[name] = NONE
-    return rows
+    """A table of ``n`` rows, -1 everywhere."""
+    layout = np.dtype(fields, align=True)
+    return np.full(n, np.array((NONE,) * len(fields), layout), layout)
 
 
 def _flows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ppsim.lowered import Lowered
-from ppsim.network_kernel import Tables
+from ppsim.network_tables import Tables
 
 Hop = tuple[int, str, int]  # an op, how it waits, and the op it waits for
 
