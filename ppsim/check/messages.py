@@ -93,8 +93,10 @@ def message_faults(draft: Draft, tables: Tables, messages: Messages) -> Iterator
             "remove one of the two",
             first,
         )
-    used = np.concatenate([messages.send, messages.receive, tables.repeats])
-    for op in np.setdiff1d(np.flatnonzero(comm), used).tolist():
+    idle = np.append(comm, False)  # the last entry takes the -1 of what is not posted
+    for used in (messages.send, messages.receive, tables.repeats):
+        idle[used] = False
+    for op in np.flatnonzero(idle).tolist():
         yield at(draft, op, "message", f"{draft.label(op)} belongs to no message: {_why(draft, op)}", "remove it")
     yield from _sides(draft, messages.producer, messages.send, "sends", (Kind.SEND_F, Kind.SEND_B), ahead=False)
     yield from _sides(draft, messages.consumer, messages.receive, "receives", (Kind.RECV_F, Kind.RECV_B), ahead=True)
@@ -103,7 +105,8 @@ def message_faults(draft: Draft, tables: Tables, messages: Messages) -> Iterator
 def _sides(draft: Draft, ops: Ints, posts: Ints, verb: str, kinds: tuple[Kind, Kind], ahead: bool) -> Iterator[Fault]:
     """The sends of all messages, or their receives: posted at all, on the device of their op, on its right side."""
     side = "ahead of" if ahead else "behind"
-    for op, post in zip(ops.tolist(), posts.tolist(), strict=True):
+    wrong = (posts < 0) | (draft.device[posts] != draft.device[ops]) | ((posts > ops) == ahead)
+    for op, post in zip(ops[wrong].tolist(), posts[wrong].tolist(), strict=True):
         name = label(kinds[int(draft.kind[op] != Kind.F)], int(draft.stage[op]), int(draft.microbatch[op]))
         if post < 0:
             yield at(
@@ -122,7 +125,7 @@ def _sides(draft: Draft, ops: Ints, posts: Ints, verb: str, kinds: tuple[Kind, K
                 f"move {name} to rank {draft.device[op]}",
                 op,
             )
-        elif (post > op) == ahead:
+        else:
             yield at(
                 draft,
                 post,
