@@ -121,8 +121,10 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
     named = range(0, devices, tick_step(row, 0.95 * design.font))
     axes.set_yticks([device + 0.5 for device in named], [f"Device {device}" for device in named])
     if design.vector:
-        _fill_cells(axes, panel, design)
-        _number_cells(axes, cells, *labelled(cells, design.scale, row, design.font))
+        track = np.arange(devices)
+        fill_track(axes, panel.timeline.makespan, track + design.gap, track + 1 - design.gap)
+        fill_cells(axes, cells, cells.device + design.gap, cells.device + 1 - design.gap, design)
+        number_cells(axes, cells, cells.device + 0.5, *labelled(cells, design.scale, row, design.font))
     else:
         image = raster(cells, devices, panel.timeline.makespan, design.span, min(devices, tall), design.across)
         axes.imshow(image, extent=(0, design.span, devices, 0), aspect="auto", interpolation="nearest", zorder=1)
@@ -132,42 +134,45 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
         _draw_arrows(axes, panel.messages, design)
 
 
-def _fill_cells(axes: Axes, panel: Panel, design: Design) -> None:
-    """Every cell of a colour as one path, the grey of the bubbles below, all borders as one path above."""
+def fill_track(axes: Axes, end: float, top: NDArray[Any], bottom: NDArray[Any]) -> None:
+    """The grey of the bubbles, which cells cover, from time 0 on: one row per entry of ``top`` and ``bottom``."""
     from matplotlib.patches import PathPatch
 
-    cells, gap = panel.cells, design.gap
-    track = np.arange(panel.devices)
-    grey = _rectangles(np.zeros(panel.devices), np.full(panel.devices, panel.timeline.makespan), track, gap)
+    grey = _rectangles(np.zeros(len(top)), np.full(len(top), end), top, bottom)
     axes.add_patch(PathPatch(grey, facecolor=BUBBLE, linewidth=0, snap=True, zorder=1))
+
+
+def fill_cells(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any], design: Design) -> None:
+    """Every cell of a colour as one path, all borders as one path above; ``top`` and ``bottom`` of shape (cells,)."""
+    from matplotlib.patches import PathPatch
+
     for colour in np.unique(cells.colour):
         own = cells.colour == colour
-        path = _rectangles(cells.left[own], cells.right[own], cells.device[own], gap)
+        path = _rectangles(cells.left[own], cells.right[own], top[own], bottom[own])
         axes.add_patch(PathPatch(path, facecolor=PALETTE[colour], linewidth=0, snap=True, zorder=3))
     if design.border:
         whole = cells.bordered & ((cells.end - cells.left) * design.scale >= LEAST_BORDERED)
-        path = _rectangles(cells.left[whole], cells.end[whole], cells.device[whole], gap)
+        path = _rectangles(cells.left[whole], cells.end[whole], top[whole], bottom[whole])
         ink = "black" if design.style == "paper" else "white"
         border = PathPatch(path, fill=False, edgecolor=ink, linewidth=design.border, snap=True, zorder=4, clip_on=False)
         axes.add_patch(border)
 
 
-def _rectangles(left: NDArray[Any], right: NDArray[Any], device: NDArray[Any], gap: float) -> Path:
+def _rectangles(left: NDArray[Any], right: NDArray[Any], top: NDArray[Any], bottom: NDArray[Any]) -> Path:
     from matplotlib.path import Path
 
-    top, bottom = device + gap, device + 1 - gap
     corners = np.stack([left, top, right, top, right, bottom, left, bottom, left, top], axis=1).reshape(-1, 2)
     codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
     return Path(corners, np.tile(np.array(codes, Path.code_type), len(left)))
 
 
-def _number_cells(axes: Axes, cells: Cells, size: float, shown: NDArray[np.bool_]) -> None:
-    """The microbatch in the middle of every cell that shows it."""
+def number_cells(axes: Axes, cells: Cells, y: NDArray[Any], size: float, shown: NDArray[np.bool_]) -> None:
+    """The microbatch in the middle of every cell that shows it; ``y`` of shape (cells,)."""
     middle = (cells.left + cells.right) / 2
     for cell in np.flatnonzero(shown):
         axes.text(
             middle[cell],
-            cells.device[cell] + 0.5,
+            y[cell],
             str(cells.number[cell]),
             fontsize=size,
             color=text_colour(PALETTE[cells.colour[cell]]),
@@ -200,17 +205,17 @@ def _draw_arrows(axes: Axes, messages: Messages, design: Design) -> None:
         )
 
 
-def draw_heading(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
+def draw_heading(axes: Axes, title: str, facts: str, end: float, design: Design, tall: int) -> None:
     """Title on the left, cut where it must be; the facts end where the panel ends, or right of the title."""
     above = 1 + 0.045 * DOTS / tall
-    title, facts, across = design.font + 0.5, design.font - 0.5, design.across / POINT
-    needed = text_width(panel.facts, facts) + 10
-    name = _cut(panel.title, across - needed, title)
-    end = max(panel.timeline.makespan / design.span, (text_width(name, title, "bold") + needed) / across)
+    large, small, across = design.font + 0.5, design.font - 0.5, design.across / POINT
+    needed = text_width(facts, small) + 10
+    name = _cut(title, across - needed, large)
+    end = max(end / design.span, (text_width(name, large, "bold") + needed) / across)
     common: dict[str, Any] = {"transform": axes.transAxes, "va": "baseline", "parse_math": False}
-    axes.text(0, above, name, fontsize=title, fontweight="bold", ha="left", **common)
+    axes.text(0, above, name, fontsize=large, fontweight="bold", ha="left", **common)
     if needed - 10 <= across:
-        axes.text(min(end, 1.0), above, panel.facts, fontsize=facts, color="#444444", ha="right", **common)
+        axes.text(min(end, 1.0), above, facts, fontsize=small, color="#444444", ha="right", **common)
 
 
 def _cut(text: str, room: float, size: float) -> str:

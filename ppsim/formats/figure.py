@@ -8,7 +8,7 @@ is exactly as wide as the column of text it is for.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from threading import Lock
 from typing import IO, TYPE_CHECKING, Any
@@ -59,6 +59,14 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     Raises:
         InputError: timelines in different units, an unknown style, or a width that no figure can have.
     """
+    title = ", ".join(document.titles)
+    write_figure(lambda: _of_document(document), out, suffix, title=title, inputs=document.inputs)
+
+
+def write_figure(
+    draw: Callable[[], Figure], out: IO[bytes], suffix: str, *, title: str, inputs: Mapping[str, Any]
+) -> None:
+    """Write what ``draw`` returns under the settings of all figures, with its inputs inside."""
     import matplotlib
 
     # A pdf is written with seeks, which a pipe cannot do.
@@ -66,16 +74,19 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     with _settings, matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(SETTINGS)
-        figure = plot(
-            document.timelines,
-            titles=document.titles,
-            style=document.style,
-            width=document.width,
-            memory=document.memory,
-            cap=document.cap,
-        )
-        figure.savefig(drawn, format=suffix[1:], dpi=DOTS, metadata=_metadata(document, suffix))
+        draw().savefig(drawn, format=suffix[1:], dpi=DOTS, metadata=_metadata(title, inputs, suffix))
     out.write(drawn.getvalue())
+
+
+def _of_document(document: Document) -> Figure:
+    return plot(
+        document.timelines,
+        titles=document.titles,
+        style=document.style,
+        width=document.width,
+        memory=document.memory,
+        cap=document.cap,
+    )
 
 
 def plot(
@@ -107,19 +118,28 @@ def plot(
             f"one time axis cannot show {' and '.join(units) or 'no timeline'}",
             "draw timelines whose costs have the same unit",
         )
-    if style not in STYLES:
-        raise InputError(f"unknown figure style '{style}'", f"one of {' '.join(STYLES)}")
-    if not NARROWEST <= width <= WIDEST:
-        raise InputError(f"a figure cannot be {width:g} inches wide", f"between {NARROWEST:g} and {WIDEST:g} inches")
+    check_look(style, width)
     names = titles or [timeline.schedule.name for timeline in timelines]
     held: Sequence[Curve | None] = memory or [None] * len(timelines)
     return _draw([Panel(*each) for each in zip(timelines, names, held, strict=True)], style, round(width * DOTS), cap)
 
 
+def check_look(style: str, width: float) -> None:
+    """Refuse a look that no figure has.
+
+    Raises:
+        InputError: an unknown style, or a width that no figure can have.
+    """
+    if style not in STYLES:
+        raise InputError(f"unknown figure style '{style}'", f"one of {' '.join(STYLES)}")
+    if not NARROWEST <= width <= WIDEST:
+        raise InputError(f"a figure cannot be {width:g} inches wide", f"between {NARROWEST:g} and {WIDEST:g} inches")
+
+
 def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> Figure:
     from matplotlib.figure import Figure
 
-    design = _design(panels, style, width)
+    design = design_for(panels, style, width)
     em = design.font * POINT
     legend = legend_lines(legend_entries(panels, design), width / POINT - 8, design.font)
     below = round((3.1 if style == "screen" else 1.8) * em)
@@ -133,13 +153,13 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> F
     figure = Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)
     for panel, tall, under in zip(panels, rows, below_rows, strict=True):
         y -= design.head + tall
-        axes = _axes(figure, design, y, tall)
+        axes = add_axes(figure, design, y, tall)
         draw_gantt(axes, panel, design, tall)
         if design.head:
-            draw_heading(axes, panel, design, tall)
+            draw_heading(axes, panel.title, panel.facts, panel.timeline.makespan, design, tall)
         if panel.memory is not None:
             y -= under
-            axes = _axes(figure, design, y, under - MEMORY_GAP)
+            axes = add_axes(figure, design, y, under - MEMORY_GAP)
             draw_memory(axes, panel.memory, span=design.span, font=design.font, cap=cap)
     if style == "screen":
         draw_time_axis(axes, panels[0].timeline.unit, design)
@@ -150,7 +170,7 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> F
     return figure
 
 
-def _axes(figure: Figure, design: Design, below: int, tall: int) -> Axes:
+def add_axes(figure: Figure, design: Design, below: int, tall: int) -> Axes:
     """Axes as wide as the time axis, of so many dots, so many dots above the figure's lower edge."""
     wide, high = figure.get_size_inches() * DOTS
     axes = figure.add_axes((design.left / wide, below / high, design.across / wide, tall / high))
@@ -158,10 +178,11 @@ def _axes(figure: Figure, design: Design, below: int, tall: int) -> Axes:
     return axes
 
 
-def _design(panels: Sequence[Panel], style: str, width: int) -> Design:
+def design_for(panels: Sequence[Panel], style: str, width: int, beside: float = 0.0) -> Design:
+    """Measures for panels in a figure of so many dots, with so many points free between names and rows."""
     font = 6.5 if width >= 5 * DOTS else 5.5
     devices, rows = max(panel.devices for panel in panels), sum(panel.devices for panel in panels)
-    left = round((text_width(f"Device {devices - 1}", font) + 5) * POINT)
+    left = round((text_width(f"Device {devices - 1}", font) + 5 + beside) * POINT)
     span = max(panel.timeline.makespan for panel in panels) or 1.0
     last_tick = text_width(f"{span:,.0f}" if span >= 10 else "0.00", font) / 2 if style == "screen" else 0.0
     across = width - left - round(max(0.06 * DOTS, (last_tick + 1) * POINT))
@@ -196,12 +217,12 @@ def _arrows(panels: Sequence[Panel]) -> bool:
     return bool(talking) and all(panel.messages is not None for panel in talking)
 
 
-def _metadata(document: Document, suffix: str) -> dict[str, Any]:
+def _metadata(title: str, inputs: Mapping[str, Any], suffix: str) -> dict[str, Any]:
     """What the file says about itself; no date, so that equal inputs give equal bytes."""
-    inputs, maker = json.dumps(dict(document.inputs)), f"ppsim {__version__}"
+    given, maker = json.dumps(dict(inputs)), f"ppsim {__version__}"
     by_suffix: dict[str, dict[str, Any]] = {
-        ".png": {"Software": maker, "ppsim": inputs},
-        ".svg": {"Creator": maker, "Date": None, "Description": inputs},
-        ".pdf": {"Creator": maker, "CreationDate": None, "Subject": inputs},
+        ".png": {"Software": maker, "ppsim": given},
+        ".svg": {"Creator": maker, "Date": None, "Description": given},
+        ".pdf": {"Creator": maker, "CreationDate": None, "Subject": given},
     }
-    return {"Title": ", ".join(document.titles), **by_suffix[suffix]}
+    return {"Title": title, **by_suffix[suffix]}
