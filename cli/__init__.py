@@ -5,7 +5,6 @@ A module here whose name does not begin with an underscore holds one click comma
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import pkgutil
@@ -38,6 +37,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with the closest name where there is no such command."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            import difflib
+
             close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
             guess = f" Did you mean '{close[0]}'?" if close else ""
             ctx.fail(f"No such command '{args[0]}'.{guess}")

@@ -157,7 +157,7 @@ def inputs_of(ctx: click.Context, costs: Costs) -> dict[str, Any]:
     import numpy as np
 
     rows = {
-        name: np.unique(row).tolist() if np.ptp(row) == 0 else row.tolist()
+        name: row[:1].tolist() if np.ptp(row) == 0 else row.tolist()
         for name, row in zip("FBIW", costs.time, strict=True)
     }
     return {
@@ -193,10 +193,13 @@ def documents(
     timelines: Sequence[Timeline], titles: Sequence[str], inputs: Mapping[str, Any], options: Mapping[str, Any]
 ) -> list[tuple[Document, str, str]]:
     """For every -o: the document, where it goes and its format; unknown formats fail here, before any work."""
+    wanted = targets(options)
+    if not wanted:
+        return []
     from ppsim.formats import Document
 
     result = []
-    for target, suffix in targets(options):
+    for target, suffix in wanted:
         style = options["style"] or ("paper" if suffix == ".pdf" else "screen")
         result.append((Document(tuple(timelines), tuple(titles), inputs, style, options["width"]), target, suffix))
     return result
@@ -204,12 +207,15 @@ def documents(
 
 def targets(options: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Every -o with its format's suffix; fails on an unknown one and on a folder that is not there."""
-    from pathlib import Path
-
     from ppsim.errors import InputError
-    from ppsim.formats import suffix_of
 
     given = options["format"]
+    if not options["output"] and not given:
+        return []
+    from pathlib import Path
+
+    from ppsim.formats import suffix_of
+
     result = []
     for target in options["output"]:
         named = f"x.{given.removeprefix('.')}" if given else "x.json" if target == "-" else target
@@ -226,6 +232,8 @@ def targets(options: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def write_all(written: Sequence[tuple[Document, str, str]]) -> None:
     """Write every document, saying so on stderr."""
+    if not written:
+        return
     from ppsim.formats import save
 
     for document, target, suffix in written:

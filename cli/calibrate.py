@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -145,6 +144,8 @@ def _given(ctx: click.Context, name: str) -> bool:
 
 def _check_target(target: str, force: bool) -> None:
     """Refuse now what could not be written after a minute of measuring."""
+    from pathlib import Path
+
     path = Path(target)
     if target == "-":
         return
