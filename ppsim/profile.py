@@ -108,7 +108,7 @@ class OpTime:
         part: ``layers`` (transformer layers), ``embedding``, ``head`` (norm, projection and loss), or
             ``stage`` (a whole stage, from a trace).
         kind: F, B, I, W, or FB: a forward and a full backward of two microbatches issued together.
-        layers: transformer layers in the part.
+        layers: transformer layers in the part; with none, what any action costs.
         stage: which stage, for part ``stage``; else -1.
         cache: ``cold`` (emptied before the op), ``warm``, or ``run`` (as a real run left it).
         host_ms: time the host needs to issue the op, where a GPU runs it; 0 on a CPU.

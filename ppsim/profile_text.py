@@ -85,7 +85,8 @@ def lines(profile: Profile) -> Iterator[str]:
     for held in profile.activation:
         sizes = (held.after_f_bytes, held.after_i_bytes, held.after_w_bytes)
         bytes_held = ", ".join(f"{size / 2**20:.2f} MiB after {kind}" for size, kind in zip(sizes, "FIW", strict=True))
-        yield f"{held.part} {held.layers or ''}".rstrip() + f" hold {bytes_held}, a microbatch"
+        part = f"{held.layers} layer{'s' * (held.layers != 1)}" if held.layers else held.part
+        yield f"activations of a microbatch, {part}: {bytes_held}"
     for link in dict.fromkeys(m.link for m in profile.message):
         yield ""
         yield from _message_table(link, [m for m in profile.message if m.link == link])
@@ -164,7 +165,7 @@ def _message_table(link: str, rows: list[Message]) -> Iterator[str]:
     """Medians in ms, a line for each size, a column for each pattern."""
     patterns = [p for p in PATTERNS if any(m.pattern == p for m in rows)]
     median = {(m.bytes, m.pattern): m.median_ms for m in rows}
-    yield f"{link} messages, ms".ljust(24) + "".join(f"{p:>14}" for p in patterns)
+    yield f"{f'{link} messages, ms':<24}" + "".join(f"{p:>14}" for p in patterns)
     for size in sorted({m.bytes for m in rows}):
         cells = (f"{median[size, p]:>14.3f}" if (size, p) in median else " " * 14 for p in patterns)
         yield f"{_size(size):<24}" + "".join(cells)

@@ -24,7 +24,7 @@ def test_a_calibration_has_every_part_kind_and_pattern_and_survives_a_file(tmp_p
     profile = calibrate(Plan(SMALL, "cpu", 3, 1, 16 << 10, "ppsim"), lambda done, what: steps.append(done))
     assert profile is not None
     found = {(op.part, op.kind, op.layers) for op in profile.op}
-    assert {("layers", k, n) for k in "FBIW" for n in (1, 2)} <= found
+    assert {("layers", k, n) for k in "FBIW" for n in (0, 1, 2)} <= found
     assert {("embedding", k, 0) for k in "FB"} | {("head", k, 0) for k in "FBIW"} <= found
     assert {("layers", "FB", 1)} == {key for key in found if key[1] == "FB"}
     assert {m.pattern for m in profile.message} == set(PATTERNS)

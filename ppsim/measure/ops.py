@@ -32,8 +32,8 @@ class _Part:
 
 
 def layer_counts(layers: int) -> list[int]:
-    """The layer counts measured, to see what a stage costs beside its layers: 1, 2, 4 and the model's own."""
-    return sorted({n for n in (1, 2, 4) if n <= 2 * layers} | {layers})
+    """The layer counts measured: none, which shows what every action costs beside its layers; 1, 2, 4; the model's."""
+    return sorted({n for n in (0, 1, 2, 4) if n <= 2 * layers} | {layers})
 
 
 def rounds(model: Model, repeats: int, warm_up: int) -> int:
@@ -86,7 +86,7 @@ def measure_activations(model: Model, device: str) -> list[Activation]:
     functions = _backward_functions()
     result = []
     for part in _parts(model, device):
-        if part.cold and part.name != "embedding":
+        if (part.cold and part.layers) or part.name == "head":
             held = activation_bytes(part.module, part.forward, part.make_input, functions)
             result.append(Activation(part.name, part.layers, *held))
     return result
