@@ -48,7 +48,7 @@ class Commands(click.Group):
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ppsim")
 def group() -> None:
-    r"""Simulate, measure and draw pipeline-parallel training schedules.
+    """Simulate, measure and draw pipeline-parallel training schedules.
 
     \b
       ppsim run --schedule 1f1b --stages 4 --mb 8

@@ -18,6 +18,7 @@ from ppsim import __version__
 if TYPE_CHECKING:
     from ppsim.costs import Costs
     from ppsim.formats import Document
+    from ppsim.memory import MemoryModel
     from ppsim.schedule import Schedule
     from ppsim.timeline import Timeline
 
@@ -69,7 +70,12 @@ def _all(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorated],
 
 
 schedule_option = click.option(
-    "--schedule", "-s", type=ScheduleName(), required=True, help="Name or alias (ppsim list shows all)."
+    "--schedule",
+    "-s",
+    type=ScheduleName(),
+    metavar="NAME|FILE",
+    required=True,
+    help="Name or alias (ppsim list), or a file: csv, json, mmd, py.",
 )
 
 shape_options = _all(
@@ -122,17 +128,23 @@ def build(name: str, options: Mapping[str, Any]) -> tuple[Schedule, Costs]:
 
 
 def schedule_named(name: str, options: Mapping[str, Any]) -> Schedule:
-    """The schedule of that name in the shape the options give.
+    """The schedule of that name, or in that file, in the shape the options give.
 
     Raises:
         InputError: no such schedule, or a shape it refuses.
     """
-    from ppsim.errors import InputError
-    from ppsim.schedules import generate
+    from ppsim.errors import InputError, UnknownSchedule
+    from ppsim.schedules import find, generate
 
     shape = {key: options[key] for key in SHAPE if key in options}
-    if shape.get("microbatches") is None:
-        raise InputError("the number of microbatches is missing", "--mb 8")
+    try:
+        find(name)
+    except UnknownSchedule:
+        from ppsim.schedules._load import schedule_from
+
+        return schedule_from(name, **shape)
+    if shape["microbatches"] is None:
+        raise InputError("the number of microbatches is missing", "give --mb")
     return generate(name, **shape)
 
 
@@ -150,6 +162,26 @@ def costs_of(schedule: Schedule, options: Mapping[str, Any]) -> Costs:
 
         return costs_from(read(profile), schedule)
     return costs_for(schedule, **given)
+
+
+def memory_of(schedule: Schedule, costs: Costs, options: Mapping[str, Any]) -> tuple[MemoryModel, Costs]:
+    """What the stages hold, and the costs with the time that recomputation takes.
+
+    Bytes from ``--model`` or a ``--profile`` that has them, else activations of one stage and microbatch.
+    """
+    from ppsim.memory import units
+
+    if options.get("model"):
+        from ppsim.model import memory_model, read_model, recompute_share, with_recompute
+
+        model = read_model(options["model"])
+        return memory_model(model, schedule), with_recompute(costs, recompute_share(model))
+    if options["profile"]:
+        from ppsim.profile import read
+        from ppsim.profile_memory import profile_memory
+
+        return profile_memory(read(options["profile"]), schedule), costs
+    return units(schedule), costs
 
 
 def inputs_of(ctx: click.Context, costs: Costs) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       ppsim run --schedule 1f1b --stages 4 --mb 8 --profile profile.toml
       torchrun --nproc-per-node 8 -m ppsim calibrate -o profile.toml
       ppsim calibrate --from-trace rank0.json rank1.json -o profile.toml
-    """  # noqa: D301 - click reads the escape
+    """
     target = options["output"]
     traces = (*options["from_trace"], *options["more_traces"])
     if traces and not options["from_trace"]:

@@ -39,7 +39,7 @@ def command(
     quiet: bool,
     github: bool,
 ) -> None:
-    r"""Check a schedule: torch's CSV, JSON, a trace or Mermaid text.
+    """Check a schedule: torch's CSV, JSON, a trace or Mermaid text.
 
     Every op once and in an order that can run, sends and receives that match, and no deadlock. Exits 0 for a valid
     schedule, 1 for an invalid one, 2 for a file that cannot be read.

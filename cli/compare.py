@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @quiet_option
 @click.pass_context
 def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> None:
-    r"""Compare schedules on the same devices; NAME:V sets the stages per device. The first is the baseline.
+    """Compare schedules on the same devices; NAME:V sets the stages per device. The first is the baseline.
 
     \b
       ppsim compare gpipe 1f1b interleaved:2 zb-1p --devices 4 --mb 8
@@ -73,9 +73,13 @@ def _title(timeline: Timeline) -> str:
 
 def _options_for(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """The options without those that only other schedules take."""
+    from ppsim.errors import UnknownSchedule
     from ppsim.schedules import find
 
-    keep = find(name).options
+    try:
+        keep = find(name).options
+    except UnknownSchedule:
+        keep = ()
     return {key: value for key, value in options.items() if key not in ("group_size", "rule") or key in keep}
 
 

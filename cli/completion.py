@@ -8,7 +8,7 @@ import click
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    r"""Print a shell's completion script.
+    """Print a shell's completion script.
 
     \b
       ppsim completion bash > ~/.local/share/bash-completion/completions/ppsim

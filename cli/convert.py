@@ -16,7 +16,7 @@ from ppsim.cli._options import cost_options, costs_of, inputs_of, output_options
 @click.option("--lossy", is_flag=True, help="Write even what a format cannot carry whole.")
 @click.pass_context
 def command(ctx: click.Context, /, file: str, lossy: bool, **options: Any) -> None:
-    r"""Convert a schedule: torch's CSV, JSON, traces and Mermaid text are read, all formats are written.
+    """Convert a schedule: torch's CSV, JSON, traces and Mermaid text are read, all formats are written.
 
     A file without times is timed by the costs given. A format that cannot carry all that the file states is refused.
 

@@ -13,7 +13,7 @@ from ppsim.cli._options import ScheduleName, json_option
 @click.option("--mb", "-m", "microbatches", type=int, default=8, show_default=True, help="Microbatches of the example.")
 @json_option
 def command(name: str, devices: int, microbatches: int, as_json: bool) -> None:
-    r"""Explain one schedule: idea, needs, closed forms, paper, a small chart.
+    """Explain one schedule: idea, needs, closed forms, paper, a small chart.
 
     \b
       ppsim describe zb-1p

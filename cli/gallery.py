@@ -17,7 +17,7 @@ from ppsim.cli._options import command_line, cost_options, costs_of, inputs_of
 @cost_options
 @click.pass_context
 def command(ctx: click.Context, /, output: str, devices: int, microbatches: int, **options: Any) -> None:
-    r"""Draw every schedule on the same devices, from one set of costs, with an index page.
+    """Draw every schedule on the same devices, from one set of costs, with an index page.
 
     \b
       ppsim gallery -o gallery --profile gallery/profile-cpu.toml

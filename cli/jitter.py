@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @quiet_option
 @click.pass_context
 def command(ctx: click.Context, /, names: tuple[str, ...], samples: int, seed: int, **options: Any) -> None:
-    r"""Time schedules many times on uneven hardware; NAME:V sets the stages per device.
+    """Time schedules many times on uneven hardware; NAME:V sets the stages per device.
 
     All schedules meet the same slow devices and links. The last line says how far the ranking can be trusted.
 

@@ -10,7 +10,7 @@ from ppsim.cli._options import json_option
 @click.command("list")
 @json_option
 def command(as_json: bool) -> None:
-    r"""List all schedules: needs, bubble, peak activations, torch's name.
+    """List all schedules: needs, bubble, peak activations, torch's name.
 
     \b
       ppsim list

@@ -13,6 +13,7 @@ from ppsim.cli._options import (
     documents,
     inputs_of,
     json_option,
+    memory_of,
     output_options,
     quiet_option,
     schedule_option,
@@ -22,9 +23,7 @@ from ppsim.cli._options import (
 )
 
 if TYPE_CHECKING:
-    from ppsim.costs import Costs
     from ppsim.errors import PpsimError
-    from ppsim.memory import MemoryModel
     from ppsim.memory_report import Report
     from ppsim.schedule import Schedule
     from ppsim.schedules._fitting import Alternative
@@ -44,7 +43,7 @@ MARGIN, MOST_ROWS = 40, 32
 @quiet_option
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
-    r"""Memory of every device over time: its peak, when, and what holds it.
+    """Memory of every device over time: its peak, when, and what holds it.
 
     Counts activations of one stage and microbatch, or bytes with --model or a --profile that has them. Exits with 1
     where a device passes --cap, and says what would fit. Figures show the curves below the schedule.
@@ -61,7 +60,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
     targets(options)
     schedule, costs = build(options["schedule"], options)
-    model, costs = _model(schedule, costs, options)
+    model, costs = memory_of(schedule, costs, options)
     cap = _cap(options["cap"], model.unit)
     found = report(simulate(schedule, costs), model, cap)
     inputs = inputs_of(ctx, costs)
@@ -75,23 +74,6 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     write_all([(replace(document, memory=(found.curve,), cap=cap), name, form) for document, name, form in written])
     if found.over:
         raise _does_not_fit(found, near)
-
-
-def _model(schedule: Schedule, costs: Costs, options: dict[str, Any]) -> tuple[MemoryModel, Costs]:
-    """What the stages hold, and the costs with the time that recomputation takes."""
-    from ppsim.memory import units
-
-    if options["model"]:
-        from ppsim.model import memory_model, read_model, recompute_share, with_recompute
-
-        model = read_model(options["model"])
-        return memory_model(model, schedule), with_recompute(costs, recompute_share(model))
-    if options["profile"]:
-        from ppsim.profile import read
-        from ppsim.profile_memory import profile_memory
-
-        return profile_memory(read(options["profile"]), schedule), costs
-    return units(schedule), costs
 
 
 def _cap(text: str | None, unit: str) -> int | None:
@@ -120,7 +102,7 @@ def _alternatives(found: Report, options: dict[str, Any]) -> list[Alternative]:
     asked = found.timeline.schedule
 
     def attempt(schedule: Schedule) -> tuple[int, float]:
-        model, costs = _model(schedule, costs_of(schedule, options), options)
+        model, costs = memory_of(schedule, costs_of(schedule, options), options)
         timeline = simulate(schedule, costs)
         peak = int(curves(timeline, model).peak.max())
         if model.unit != "B":  # a stage of a model cut into more stages holds less

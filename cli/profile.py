@@ -20,7 +20,7 @@ def command() -> None:
     \b
       ppsim profile show profile.toml
       ppsim profile diff before.toml after.toml
-    """  # noqa: D301 - click reads the escape
+    """
 
 
 @command.command("show")

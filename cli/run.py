@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,7 @@ from ppsim.cli._options import (
     documents,
     inputs_of,
     json_option,
+    memory_of,
     output_options,
     quiet_option,
     schedule_option,
@@ -22,6 +23,10 @@ from ppsim.cli._options import (
     write_all,
 )
 from ppsim.errors import InputError
+
+if TYPE_CHECKING:
+    from ppsim.costs import Costs
+    from ppsim.formats import Document
 
 
 @click.command("run")
@@ -32,10 +37,13 @@ from ppsim.errors import InputError
 @json_option
 @quiet_option
 @click.option("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
+@click.option(
+    "--memory/--no-memory", default=None, help="Draw what the devices hold below figures (on, except in style paper)."
+)
 @click.option("--steady", is_flag=True, help="Numbers only, for any --mb: extend a proved steady state, run no more.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
-    r"""Time one schedule and show it.
+    """Time one schedule and show it.
 
     \b
       ppsim run --schedule 1f1b --stages 4 --mb 8
@@ -67,7 +75,24 @@ def command(ctx: click.Context, /, **options: Any) -> None:
                 show.print_gantt(timeline, metrics)
             click.echo()
             click.echo(show.summary(timeline, metrics))
-    write_all(documents([timeline], [show.title_of(schedule)], inputs, options))
+    written = documents([timeline], [show.title_of(schedule)], inputs, options)
+    write_all([_with_memory(document, target, suffix, costs, options) for document, target, suffix in written])
+
+
+def _with_memory(
+    document: Document, target: str, suffix: str, costs: Costs, options: dict[str, Any]
+) -> tuple[Document, str, str]:
+    """The document with its memory curve where figures show one."""
+    wanted = document.style != "paper" if options["memory"] is None else options["memory"]
+    if not wanted or suffix not in (".png", ".svg", ".pdf", ".html", ".trace.json"):
+        return document, target, suffix
+    from dataclasses import replace
+
+    from ppsim.memory import curves
+
+    timeline = document.timelines[0]
+    model, _ = memory_of(timeline.schedule, costs, options)
+    return replace(document, memory=(curves(timeline, model),)), target, suffix
 
 
 def _steady(options: dict[str, Any]) -> bool:

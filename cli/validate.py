@@ -81,7 +81,7 @@ class Share(click.ParamType[Any]):
 @quiet_option
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
-    r"""Run schedules for real, one process per device, and compare with the prediction.
+    """Run schedules for real, one process per device, and compare with the prediction.
 
     \b
       ppsim validate -s gpipe -s 1f1b -s zb-1p --devices 2 --mb 8

@@ -48,11 +48,9 @@ class Row:
 
 def row(name: str, build: Build) -> Row:
     """Time one schedule given as ``name`` or ``name:V``; where it does not apply, the row says why."""
-    base, _, chunks = name.partition(":")
+    base, _, chunks = name.rpartition(":")
     try:
-        if chunks and not chunks.isdecimal():
-            raise PpsimError(f"'{chunks}' in '{name}' is not a number of chunks")
-        schedule, costs = build(base, int(chunks) if chunks else None)
+        schedule, costs = build(base, int(chunks)) if base and chunks.isdecimal() else build(name, None)
         timeline = simulate(schedule, costs)
     except PpsimError as error:
         if isinstance(error, UnknownSchedule):
