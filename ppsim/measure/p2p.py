@@ -163,7 +163,9 @@ def _both_ways(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> No
     """Both directions at once, posted singly and as a batch."""
     from torch import distributed
 
-    transfers = ((distributed.irecv, incoming), (distributed.isend, outgoing))
+    transfers = [(distributed.isend, outgoing), (distributed.irecv, incoming)]
+    if not side.first:
+        transfers.reverse()  # nccl runs what is posted singly between two ranks in order: one must receive first
 
     def singly() -> list[Any]:
         return [call(buffer, side.peer, group=side.group) for call, buffer in transfers]
