@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.errors import InputError
+from ppsim.units import parse_size
 
 MODES = ("latency", "overlap", "blocking", "batched")
 CHANNELS = ("message", "direction", "pair", "group")
@@ -126,6 +127,42 @@ def links(value: Value, source: NDArray[Any], target: NDArray[Any]) -> NDArray[n
     """A value of each message's link."""
     array = np.asarray(value, np.float64)
     return np.broadcast_to(array, source.shape) if array.ndim == 0 else array[source, target]
+
+
+def network_from_options(
+    devices: int,
+    unit: str,
+    *,
+    p2p: str = "latency",
+    comm: Value = 0.0,
+    channel: str | None = None,
+    cluster: str | None = None,
+    message: str | None = None,
+) -> Network:
+    """The network that a command's options ask for.
+
+    Args:
+        devices: P.
+        unit: the costs' unit.
+        p2p: the mode.
+        comm: latency of a message, where no cluster gives its links.
+        channel: instead of the cluster's, or of ``direction``.
+        cluster: path of a cluster file; see :mod:`ppsim.cluster`.
+        message: size of a message, such as ``4MiB``, instead of the cluster's.
+
+    Raises:
+        InputError: an unknown mode or channel, a file that cannot be used, a message without a cluster, or a
+            cluster where the costs have no unit of time.
+    """
+    size = None if message is None else float(parse_size(message)[0])
+    if cluster is None:
+        if size is not None:
+            raise InputError("the size of a message says nothing without links", "give a cluster file as well")
+        return Network(mode=p2p, channel=channel or "direction", alpha=comm)
+    from ppsim.cluster import network, read
+
+    built = network(read(cluster), devices, unit, p2p)
+    return replace(built, channel=channel or built.channel, message=built.message if size is None else size)
 
 
 def _refuse_negative(owner: Any, names: Sequence[str]) -> None:
