@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @click.option("--rule", type=click.Choice(["torch", "megatron"]), help="Rule for M and N of interleaved schedules.")
 @cost_options
 @output_options
+@click.option("--tradeoff", is_flag=True, help="Draw time against peak activations, with the Pareto front, not charts.")
 @json_option
 @quiet_option
 @click.pass_context
@@ -60,8 +61,23 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
             _table(rows)
             click.echo()
         click.echo(closing(rows))
+    if options["tradeoff"]:
+        _write_tradeoff(timed, inputs, options)
+        return
     timelines = [r.timeline for r in timed if r.timeline]
     write_all(documents(timelines, [_title(t) for t in timelines], inputs, options))
+
+
+def _write_tradeoff(timed: list[Row], inputs: dict[str, Any], options: dict[str, Any]) -> None:
+    from ppsim.tradeoff import Point, save_tradeoff, tradeoff
+
+    found = tradeoff([Point(r.name, r.makespan, r.peak) for r in timed])
+    unit = timed[0].timeline.unit if timed[0].timeline else ""
+    labels = {"time": f"makespan ({unit})", "memory": "peak activations (of a device's 1/P share)"}
+    for target, suffix in targets(options):
+        save_tradeoff(found, target, suffix, **labels, width=options["width"], inputs=inputs)
+        if target != "-":
+            click.echo(f"wrote {target}", err=True)
 
 
 def _title(timeline: Timeline) -> str:
@@ -94,6 +110,7 @@ def _table(rows: list[Row]) -> None:
     from rich.table import Table
 
     from ppsim.cli._print import console
+    from ppsim.compare import on_front
 
     timed = [r for r in rows if r.timeline]
     first, unit = timed[0], timed[0].timeline.unit if timed[0].timeline else ""
@@ -109,19 +126,19 @@ def _table(rows: list[Row]) -> None:
         "P2P\nsends",
     ):
         table.add_column(heading, justify="right", no_wrap=True)
-    for r in rows:
-        table.add_row(r.name, *_cells(r, first))
+    for r, best in zip(rows, on_front(rows), strict=True):
+        table.add_row(r.name, *_cells(r, first, "*" if best else " "))
     console(at_least=100).print(table)
-    click.echo("peak act. counts microbatches of a device's 1/P share of the model")
+    click.echo("peak act. counts microbatches of a device's 1/P share of the model; * nothing is faster with less")
     for r in rows:
         if r.reason:
             click.echo(f"{r.name} does not apply: {r.reason}")
 
 
-def _cells(r: Row, first: Row) -> list[str]:
+def _cells(r: Row, first: Row, mark: str) -> list[str]:
     if r.metrics is None:
         return ["-"] * 7
     m = r.metrics
     change = "baseline" if r is first else f"{r.makespan / first.makespan - 1:+.1%}" if first.makespan else "-"
     rates = [f"{rate:.1%}" for rate in (m.bubble_rate, m.bubble_over_ideal, m.bubble_rate_span)]
-    return [f"{r.makespan:g}", change, *rates, f"{r.peak:g}", str(m.messages)]
+    return [f"{r.makespan:g}", change, *rates, f"{r.peak:g}{mark}", str(m.messages)]

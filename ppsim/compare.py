@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ppsim.costs import Costs
 from ppsim.errors import PpsimError, UnknownSchedule
 from ppsim.metrics import Metrics, measure
+from ppsim.pareto import front
 from ppsim.schedule import Schedule
 from ppsim.simulate import simulate
 from ppsim.timeline import Timeline
@@ -59,6 +62,13 @@ def row(name: str, build: Build) -> Row:
     return Row(name, timeline, measure(timeline))
 
 
+def on_front(rows: Sequence[Row]) -> list[bool]:
+    """Which rows nothing beats in both time and peak activations."""
+    timed = [r for r in rows if r.metrics]
+    best = iter(front(np.array([(r.makespan, r.peak) for r in timed]).reshape(-1, 2)))
+    return [bool(next(best)) if r.metrics else False for r in rows]
+
+
 def closing(rows: Sequence[Row]) -> str:
     """The one sentence a comparison ends with: the fastest against the baseline, or against the next."""
     timed = [r for r in rows if r.metrics]
@@ -79,7 +89,7 @@ def compare_object(rows: Sequence[Row], inputs: Mapping[str, Any]) -> dict[str, 
     return {
         "schema": "ppsim.compare/1",
         "inputs": dict(inputs),
-        "schedules": [_row_object(r) for r in rows],
+        "schedules": [_row_object(r) | {"pareto": best} for r, best in zip(rows, on_front(rows), strict=True)],
         "closing": closing(rows),
     }
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.errors import InputError
+from ppsim.formats import opened
 from ppsim.looks import MUTED, RAMP
 from ppsim.pareto import front
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,32 @@ def tradeoff(points: Sequence[Point]) -> Tradeoff:
     return Tradeoff(
         tuple(Point(", ".join(joined), *place) for place, joined in names.items()), front(np.array(list(names)))
     )
+
+
+def save_tradeoff(
+    found: Tradeoff, target: str, suffix: str, *, time: str, memory: str, width: float, inputs: Mapping[str, Any]
+) -> None:
+    """Write the picture to a file; see :func:`draw_tradeoff` for the labels.
+
+    Raises:
+        InputError: the suffix is no picture's, or the file cannot be written.
+    """
+    if suffix not in SUFFIXES:
+        raise InputError(f"time against memory cannot be written as {suffix}", f"one of {' '.join(SUFFIXES)}")
+    from ppsim.formats.figure import write_figure
+
+    def draw() -> Figure:
+        from matplotlib.figure import Figure
+
+        height = 0.62 * width
+        figure = Figure(figsize=(width, height))
+        axes = figure.add_axes((0.6 / width, 0.42 / height, 1 - 0.75 / width, 1 - 0.5 / height))
+        draw_tradeoff(axes, found, time=time, memory=memory)
+        axes.legend(loc="best", fontsize=6.5, frameon=False)
+        return figure
+
+    with opened(target) as out:
+        write_figure(draw, out, suffix, title=f"{time} against {memory}", inputs=inputs)
 
 
 def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str, font: float = 6.5) -> None:
