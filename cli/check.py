@@ -25,7 +25,13 @@ MODES = ("overlap", "batched", "blocking")
     multiple=True,
     help="Look for deadlocks when sends and receives overlap, are batched, or block (all three); repeatable.",
 )
-@click.option("--for", "runtime", type=click.Choice(["torch-2.13"]), default=None, help="Add the limits of a runtime.")
+@click.option(
+    "--for",
+    "runtime",
+    type=click.Choice(["torch-2.13", "torch-2.15"]),
+    default=None,
+    help="Add the limits of a runtime.",
+)
 @json_option
 @quiet_option
 @click.option("--github", is_flag=True, help="Print GitHub annotations, for a workflow.")
@@ -121,7 +127,7 @@ def prose(draft: Draft, report: Report, modes: tuple[str, ...]) -> str:
     if report.valid:
         checked = "every op once, in an order that can run"
         if draft.has_comms:
-            checked += f"; messages match; no deadlock with {', '.join(modes)} sends and receives"
+            checked += f"; messages match; no deadlock ({', '.join(modes)})"
         elif draft.start is not None:
             checked += ", one at a time on each device"
         summary += (

@@ -11,7 +11,9 @@ from ppsim.ops import PAIRED, Kind, pack
 from ppsim.schedule import NONE, Schedule
 
 
-def decorate(schedule: Schedule, unshard: int, reduce_grad: bool) -> tuple[Schedule, NDArray[np.int64]]:
+def decorate(
+    schedule: Schedule, unshard: int, reduce_grad: bool, waits: bool = False
+) -> tuple[Schedule, NDArray[np.int64]]:
     """The schedule with FSDP ops, and the op of the schedule each entry comes from, -1 for an FSDP op.
 
     Args:
@@ -19,6 +21,7 @@ def decorate(schedule: Schedule, unshard: int, reduce_grad: bool) -> tuple[Sched
         unshard: how many stages of a device are gathered at once, 0 for no UNSHARD and RESHARD.
         reduce_grad: whether REDUCE_GRAD follows the last B or W that a device runs of a stage, whatever its
             microbatch; behind the pair when it is part of one.
+        waits: whether WAIT_REDUCE_GRAD follows each REDUCE_GRAD.
     """
     source = np.arange(len(schedule), dtype=np.int64)
     if not unshard and not reduce_grad:
@@ -28,7 +31,7 @@ def decorate(schedule: Schedule, unshard: int, reduce_grad: bool) -> tuple[Sched
     queues, sources = [], []
     for device in range(schedule.n_devices):
         part = schedule.queue(device)
-        queue, added = ops[part], list(_reductions(schedule, part) if reduce_grad else ())
+        queue, added = ops[part], list(_reductions(schedule, part, waits) if reduce_grad else ())
         added += _gathers(schedule, part, unshard) if unshard else ()
         where, extra = np.array([w for w, _ in added], np.int64), np.array([op for _, op in added], np.int64)
         queues.append(np.insert(queue, where, extra))
@@ -42,13 +45,16 @@ def _op(kind: Kind, stage: int) -> int:
     return int(pack(stage, -1)) | kind
 
 
-def _reductions(schedule: Schedule, part: slice) -> Iterator[tuple[int, int]]:
+def _reductions(schedule: Schedule, part: slice, waits: bool) -> Iterator[tuple[int, int]]:
     """Where in the queue each stage's gradients are complete, and the op that reduces them."""
     kind, stage = schedule.kind[part], schedule.stage[part]
     finishing = (kind == Kind.B) | (kind == Kind.W)
     lasts = sorted((int(np.flatnonzero(finishing & (stage == s))[-1]), int(s)) for s in np.unique(stage[finishing]))
     for last, s in lasts:
-        yield max(last, int(schedule.pair[part.start + last]) - part.start) + 1, _op(Kind.REDUCE_GRAD, s)
+        behind = max(last, int(schedule.pair[part.start + last]) - part.start) + 1
+        yield behind, _op(Kind.REDUCE_GRAD, s)
+        if waits:
+            yield behind, _op(Kind.WAIT_REDUCE_GRAD, s)
 
 
 def _gathers(schedule: Schedule, part: slice, count: int) -> Iterator[tuple[int, int]]:

@@ -23,7 +23,7 @@ from ppsim.ops import Kind
 from ppsim.schedule import NONE, Schedule
 from ppsim.simulate import COMPILE_ABOVE, explain_deadlock, simulate
 
-ORDERS = ("early", "even-first", "torch", "deferred", "prefetch:K")
+ORDERS = ("early", "even-first", "torch", "torch-2.15", "deferred", "prefetch:K")
 Ints = NDArray[np.int64]
 
 
@@ -55,6 +55,8 @@ def lower(
             ``early``: the moment the awaited op ends in a run with t_F = t_I = t_W = 1, t_B = 2.
             ``even-first``: the same; where two devices send at one moment, even ranks send before odd ones.
             ``torch``: as torch.distributed.pipelining 2.13 does, when its sweep over the ranks passes the awaited op.
+            ``torch-2.15``: the same with the waits that torch 2.15 asks for: WAIT_SEND_F behind the backward of its
+            microbatch, WAIT_SEND_B at the end of the queue, WAIT_REDUCE_GRAD behind each REDUCE_GRAD.
             ``deferred``: torch's ``defer_pp_recv``: as late as possible, on the lower rank of a link ahead of
             its sends. It can break the order of messages, as in torch.
             ``prefetch:K``: K receives of a link ahead of the one that is needed; the order of messages holds.
@@ -69,19 +71,22 @@ def lower(
     lazy = re.fullmatch(r"prefetch:(\d+)", order)
     if not lazy and order not in ORDERS[:-1]:
         raise InputError(f"unknown order '{order}' of sends and receives", f"one of {', '.join(ORDERS)}")
-    queues, source = fsdp.decorate(schedule, unshard, reduce_grad)
+    waits = order == "torch-2.15"
+    queues, source = fsdp.decorate(schedule, unshard, reduce_grad, waits)
     consumer = np.flatnonzero(schedule.crosses)
     producer = schedule.dependency[consumer].astype(np.int64)
     if lazy:
         simulate(schedule, costs_for(schedule, per="stage"))  # refuses a schedule that cannot finish
         keys = _keys_prefetched(queues, source, schedule, producer, consumer, int(lazy[1]))
-    elif order in ("torch", "deferred"):
+    elif order in ("torch", "torch-2.15", "deferred"):
         keys = _keys_torch(queues, source, schedule, producer)
     else:
         keys = _keys_timed(queues, source, schedule, producer, even_first=order == "even-first")
     lowered = _merge(queues, schedule, producer, consumer, keys)
     if order == "deferred":
         lowered = _defer(lowered)
+    if waits:
+        lowered = _wait_for_sends(lowered)
     return replace(lowered, batch=_runs(lowered.schedule)) if batch else lowered
 
 
@@ -241,6 +246,32 @@ def _defer(lowered: Lowered) -> Lowered:
         pair=_partners(schedule.pair, entry),
     )
     return replace(lowered, schedule=moved)
+
+
+def _wait_for_sends(lowered: Lowered) -> Lowered:
+    """A wait for each send where torch 2.15 puts it: an activation is kept until its microbatch has come back."""
+    schedule = lowered.schedule
+    kind = schedule.kind
+    forward, gradient = np.flatnonzero(kind == Kind.SEND_F), np.flatnonzero(kind == Kind.SEND_B)
+    back = np.flatnonzero((kind == Kind.B) | (kind == Kind.I))
+    cell = schedule.stage.astype(np.int64) * schedule.n_microbatches + schedule.microbatch
+    comes_back = np.zeros(schedule.n_stages * schedule.n_microbatches, np.int64)
+    comes_back[cell[back]] = np.maximum(back, schedule.pair[back]) + 1
+    where = np.concatenate([comes_back[cell[forward]], schedule.offsets[1:][schedule.device[gradient]]])
+    sends = np.concatenate([forward, gradient])
+    wait = np.where(kind[sends] == Kind.SEND_F, Kind.WAIT_SEND_F, Kind.WAIT_SEND_B)
+    place = np.arange(len(kind)) + np.searchsorted(np.sort(where), np.arange(len(kind)), side="right")
+    pair = np.where(schedule.pair == NONE, NONE, place[schedule.pair])
+    more = np.bincount(schedule.device[sends], minlength=schedule.n_devices)
+    queues = replace(
+        schedule,
+        offsets=schedule.offsets + np.concatenate([[0], np.cumsum(more)]),
+        kind=np.insert(kind, where, wait),
+        stage=np.insert(schedule.stage, where, schedule.stage[sends]),
+        microbatch=np.insert(schedule.microbatch, where, schedule.microbatch[sends]),
+        pair=np.insert(pair, where, NONE).astype(np.int32),
+    )
+    return replace(lowered, schedule=queues, batch=np.full(len(queues), NONE, np.int32))
 
 
 def _partners(pair: NDArray[np.int32], entry: Ints) -> NDArray[np.int32]:

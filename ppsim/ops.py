@@ -28,6 +28,9 @@ class Kind(IntEnum):
     UNSHARD = 8
     RESHARD = 9
     REDUCE_GRAD = 10
+    WAIT_SEND_F = 11
+    WAIT_SEND_B = 12
+    WAIT_REDUCE_GRAD = 13
 
 
 COMPUTE = (Kind.F, Kind.B, Kind.I, Kind.W)
@@ -43,6 +46,9 @@ NAMES = {
     Kind.UNSHARD: "gather parameters",
     Kind.RESHARD: "free parameters",
     Kind.REDUCE_GRAD: "reduce gradients",
+    Kind.WAIT_SEND_F: "wait for sent activation",
+    Kind.WAIT_SEND_B: "wait for sent gradient",
+    Kind.WAIT_REDUCE_GRAD: "wait for reduced gradients",
 }
 
 # A packed op is one integer: kind in the low bits, then the pair mark, the stage and the microbatch.

@@ -45,6 +45,7 @@ def places(fault: Fault) -> set[tuple[int | None, int | None]]:
 @pytest.mark.parametrize("record", RECORDS, ids=[f"{r['source'].split('.')[-2]}-{r['P']}-{r['M']}" for r in RECORDS])
 def test_what_torch_lowers_to_is_valid_in_every_mode_and_for_torch(record):
     assert faults_of("\n".join(record["comms"]), runtime="torch-2.13") == []
+    assert faults_of("\n".join(record["comms_2_15"]), runtime="torch-2.15") == []
     assert faults_of("\n".join(record["compute"]), runtime="torch-2.13") == []
 
 
@@ -300,9 +301,41 @@ class TestTorch:
         text = "0F0,,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD"
         assert faults_of(text) == []
         assert [(f.row, f.cell, f.message.split(":")[0]) for f in self.faults(text)] == [
-            (1, 2, "torch 2.13 takes no empty cell in compute_comms"),
+            (1, 2, "torch takes no empty cell in compute_comms"),
             (None, None, "no REDUCE_GRAD of stage 0"),
         ]
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            (("0WAIT_SEND_F0,", ""), "nothing waits for 0SEND_F0, and torch 2.15 wants a WAIT_SEND_F for each"),
+            (("0SEND_F0,", "0WAIT_SEND_F0,0SEND_F0,"), "0WAIT_SEND_F0 waits for no SEND_F ahead of it"),
+            (("0WAIT_REDUCE_GRAD", "0WAIT_REDUCE_GRAD,0WAIT_REDUCE_GRAD"), "waits for no REDUCE_GRAD ahead of it"),
+        ],
+    )
+    def test_torch_2_15_wants_a_wait_behind_every_send_and_reduction(self, change, words):
+        text = (
+            "0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n"
+            "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD,1WAIT_SEND_B0"
+        )
+        assert faults_of(text, runtime="torch-2.15") == []
+        assert "knows no waits" in only_fault(text, runtime="torch-2.13").message
+        assert any(words in fault.message for fault in faults_of(text.replace(*change), runtime="torch-2.15"))
+
+    def test_torch_2_15_takes_one_reduction_at_a_time(self):
+        text = "0F0,1F0,1B0,0B0,0REDUCE_GRAD,1REDUCE_GRAD,0WAIT_REDUCE_GRAD,1WAIT_REDUCE_GRAD"
+        assert "1REDUCE_GRAD starts while 0REDUCE_GRAD" in only_fault(text, runtime="torch-2.15").message
+
+    def test_a_wait_ahead_of_what_the_receiver_needs_first_is_a_deadlock(self):
+        """Waiting for a send is waiting for its receive, and that may stand behind what the sender has yet to send."""
+        text = "0F0,0SEND_F0,0WAIT_SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0WAIT_SEND_F1\n"
+        fine = text + "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1WAIT_SEND_B0,1WAIT_SEND_B1"
+        assert faults_of(fine, "overlap") == []
+        stuck = "0F0,0SEND_F0,0F1,0SEND_F1,0WAIT_SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0WAIT_SEND_F0\n"
+        stuck += "1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1WAIT_SEND_B1"
+        fault = only_fault(stuck, "overlap")
+        assert fault.kind == "deadlock"
+        assert fault.message.startswith("deadlock by overlapped sends and receives: 0WAIT_SEND_F1")
 
     def test_the_older_letters_are_refused(self):
         (fault,) = self.faults("0F0,0BW0")

@@ -23,7 +23,7 @@ from ppsim.schedules import families, generate
 from tests.cases import schedules
 
 RECORDS = json.loads((Path(__file__).parent / "data" / "torch" / "comms.json").read_text())
-GLOBAL = ("early", "even-first", "torch")
+GLOBAL = ("early", "even-first", "torch", "torch-2.15")
 any_schedule = st.sampled_from([family.name for family in families()]).flatmap(schedules)
 
 
@@ -46,6 +46,13 @@ def test_torch_order_is_what_torch_itself_lowers_to(record):
     assert rows(lower(compute, "torch", unshard=3, reduce_grad=True).schedule) == record["comms"]
 
 
+@pytest.mark.parametrize("record", RECORDS, ids=[f"{r['source'].split('.')[-2]}-{r['P']}-{r['M']}" for r in RECORDS])
+def test_order_of_torch_2_15_is_what_that_torch_lowers_to(record):
+    """Cell for cell, with a wait for every send and reduction."""
+    compute = parse("\n".join(record["compute"]), "torch").schedule()
+    assert rows(lower(compute, "torch-2.15", unshard=3, reduce_grad=True).schedule) == record["comms_2_15"]
+
+
 @given(any_schedule, st.sampled_from(GLOBAL), st.booleans(), st.integers(0, 4), st.booleans())
 def test_orders_cut_from_one_sequence_never_deadlock_nor_cross_messages(schedule, order, batch, unshard, reduce_grad):
     """early, even-first and torch run under blocking, batched and overlapped communication, whatever the schedule."""
@@ -59,11 +66,12 @@ def test_prefetched_receives_keep_the_order_of_messages_and_overlap_without_dead
 
 
 @given(any_schedule, st.sampled_from([*GLOBAL, "deferred", "prefetch:2"]), st.booleans())
-def test_lowering_keeps_every_compute_op_in_place_and_adds_two_ops_per_message(schedule, order, batch):
+def test_lowering_keeps_every_compute_op_in_place_and_adds_send_and_receive_per_message(schedule, order, batch):
     lowered = lower(schedule, order, batch=batch)
     draft = Draft.from_schedule(lowered.schedule)
     assert rows(draft.schedule()) == rows(schedule)
-    assert len(lowered.schedule) == len(schedule) + 2 * int(schedule.crosses.sum())
+    added = 3 if order == "torch-2.15" else 2
+    assert len(lowered.schedule) == len(schedule) + added * int(schedule.crosses.sum())
     messages = Messages.of(draft, Tables.of(draft))
     peer = lowered.peer()
     assert (peer[messages.send] == draft.device[messages.receive]).all()

@@ -49,7 +49,7 @@ def check(draft: Draft, modes: Sequence[str] = MODES, runtime: str = "") -> Repo
         modes: what sends and receives do, for the search for deadlocks: ``overlap``: neither waits, an op waits for
             its data; ``batched``: those that stand together are posted together and all must finish; ``blocking``:
             each waits for its other side. What runs blocking runs batched, and what runs batched overlaps.
-        runtime: ``torch-2.13`` adds the limits of that runtime.
+        runtime: ``torch-2.13`` or ``torch-2.15`` adds the limits of that runtime.
     """
     faults = list(_size(draft))
     if faults:
@@ -69,7 +69,7 @@ def check(draft: Draft, modes: Sequence[str] = MODES, runtime: str = "") -> Repo
         faults += deadlock_faults(draft, tables, messages, modes)
     faults += mismatched
     if runtime:
-        faults += runtime_faults(draft)
+        faults += runtime_faults(draft, runtime)
     return Report(faults, list(runtime_warnings(draft)) if runtime and not faults else [])
 
 

@@ -69,7 +69,9 @@ def deadlock_faults(draft: Draft, tables: Tables, messages: Messages, modes: Seq
             f"{draft.label(op)} ({draft.where(op)}) waits for {draft.label(other)} ({draft.where(other)}){behind}"
         )
     stricter = [mode for mode in MODES[MODES.index(stuck.mode) + 1 :] if mode in modes] if stuck.mode else []
-    what = f"by {stuck.mode} sends and receives" if stuck.mode else "by the order of ops"
+    what = (
+        f"by {stuck.mode.replace('overlap', 'overlapped')} sends and receives" if stuck.mode else "by the order of ops"
+    )
     also = f", and so by {' and '.join(stricter)} ones" if stricter else ""
     others = [op for link in circle for op in link[:2]][1:]
     hint = _way_out(draft, tables, messages, stuck)
@@ -84,9 +86,9 @@ def find_deadlock(draft: Draft, messages: Messages, modes: Sequence[str]) -> Stu
         passed, links = _run(draft, step, _waits(draft, messages, step, mode))
         return Stuck(mode, passed, links) if links else None
 
-    *laxer, strictest = [m for m in MODES if m in modes] if draft.has_comms else [""]
-    stuck = run(strictest)  # what runs in the strictest runs in all
-    return stuck and next(filter(None, map(run, laxer)), stuck)
+    asked = [mode for mode in MODES if mode in modes] if draft.has_comms else [""]
+    stuck = run(asked[-1]) if asked else None  # what runs in the strictest runs in all
+    return stuck and next(filter(None, map(run, asked)))
 
 
 def _way_out(draft: Draft, tables: Tables, messages: Messages, stuck: Stuck) -> str:
@@ -130,15 +132,19 @@ def _waits(draft: Draft, messages: Messages, step: Ints, mode: str) -> Waits:
     """Who waits for whom; send and receive meet by their place on the wire, not by their labels.
 
     Without comm ops an op waits until the one it needs is done. An overlapped receive is waited for by the op that
-    needs it. Else both sides of a message wait for each other.
+    needs it, an overlapped send by its WAIT. Else both sides of a message wait for each other.
     """
     if not mode:
         return Waits(messages.consumer, messages.producer, step[messages.producer] + 1)
     sent, received = messages.matched(draft)
     send, receive = messages.send[sent], messages.receive[received]
     if mode == "overlap":
-        return Waits(messages.consumer[received], send, step[send])
-    op, other = np.concatenate([send, receive]), np.concatenate([receive, send])
+        awaited = messages.awaited(draft, sent)
+        waits = awaited >= 0
+        op = np.concatenate([messages.consumer[received], awaited[waits]])
+        other = np.concatenate([send, receive[waits]])
+    else:
+        op, other = np.concatenate([send, receive]), np.concatenate([receive, send])
     return Waits(op, other, step[other])
 
 

@@ -55,6 +55,13 @@ class Messages:
         sent = whole[np.lexsort((self.send[whole], link[whole]))]
         return sent, whole[np.lexsort((self.receive[whole], link[whole]))]
 
+    def awaited(self, draft: Draft, messages: Ints) -> Ints:
+        """The WAIT for each of these messages' sends, -1 for none."""
+        first = Tables.of(draft).first
+        send = self.send[messages]
+        kind = np.where(draft.kind[send] == Kind.SEND_F, Kind.WAIT_SEND_F, Kind.WAIT_SEND_B)
+        return first[kind, draft.stage[send], draft.microbatch[send]]
+
     def order_faults(self, draft: Draft) -> Iterator[Fault]:
         """For each directed pair of ranks, the first message that the other side takes for another one."""
         sent, received = self.matched(draft)

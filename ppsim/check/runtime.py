@@ -1,4 +1,4 @@
-"""The limits of runtimes that run a schedule: so far, of torch.distributed.pipelining 2.13."""
+"""The limits of runtimes that run a schedule: torch.distributed.pipelining of 2.13 and 2.15."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ import numpy as np
 from ppsim.check.faults import Fault, at
 from ppsim.check.messages import Messages
 from ppsim.check.tables import Tables
+from ppsim.check.waits import wait_faults
 from ppsim.draft import Draft
 from ppsim.lowering import lower
 from ppsim.ops import Kind
 
-RUNTIMES = ("torch-2.13",)
+RUNTIMES = ("torch-2.13", "torch-2.15")
 
 
-def runtime_faults(draft: Draft) -> Iterator[Fault]:
-    """What torch 2.13 refuses, or computes wrong gradients from without a word."""
+def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
+    """What that torch refuses, or computes wrong gradients from without a word."""
     if draft.placement.n_replicas > 1:
         yield Fault(
             "runtime",
             None,
             None,
             None,
-            "torch 2.13 holds each stage on one rank, and this schedule has two replicas",
+            "torch holds each stage on one rank, and this schedule has two replicas",
             "dualpipe-v does the same in a V, with one replica",
         )
         return
@@ -34,14 +35,15 @@ def runtime_faults(draft: Draft) -> Iterator[Fault]:
             None,
             None,
             None,
-            "torch 2.13 reads B as the full backward; this file has the older letters (BW, and B for I)",
+            "torch reads B as the full backward; this file has the older letters (BW, and B for I)",
             "ppsim convert writes the letters of today",
         )
     written_out = draft.has_comms or (draft.kind >= Kind.UNSHARD).any()
     for row, cell in draft.idle if written_out else ():
-        yield Fault("runtime", row - 1, row, cell, "torch 2.13 takes no empty cell in compute_comms", "remove it")
+        yield Fault("runtime", row - 1, row, cell, "torch takes no empty cell in compute_comms", "remove it")
     if written_out:
         yield from _unscaled(draft)
+        yield from wait_faults(draft, wanted=runtime == "torch-2.15")
     yield from loss_order(draft)
 
 

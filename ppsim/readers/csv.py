@@ -24,7 +24,7 @@ _ACTION = rf"(\d{{1,9}})({'|'.join(sorted(_CODES, key=len, reverse=True))})(\d{{
 _OP = re.compile(_ACTION, re.ASCII)
 _PLAIN = re.compile(rf"(?:{_ACTION}(?:,|$))+", re.ASCII)
 _PAIR = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
-_WHOLE_STAGE = (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD)  # no microbatch
+_WHOLE_STAGE = (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD, Kind.WAIT_REDUCE_GRAD)  # no microbatch
 _SYNTAX = "a cell is <stage><kind><microbatch>, such as 2F0, 1SEND_F3, 0REDUCE_GRAD or (0F4;7B0)OVERLAP_F_B"
 
 
