@@ -24,10 +24,15 @@ def shape_line(schedule: Schedule) -> str:
     )
 
 
+def number(value: float) -> str:
+    """Six digits, and all digits before the point of larger numbers."""
+    return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.15g}" if value == round(value) else f"{value:.1f}"
+
+
 def result_line(name: str, metrics: Metrics, unit: str) -> str:
     """Everything that matters on one line."""
     return (
-        f"{name}  makespan {metrics.makespan:g} {unit}  bubble_rate {metrics.bubble_rate:.1%}  "
+        f"{name}  makespan {number(metrics.makespan)} {unit}  bubble_rate {metrics.bubble_rate:.1%}  "
         f"bubble_over_ideal {metrics.bubble_over_ideal:.1%}  bubble_rate_span {metrics.bubble_rate_span:.1%}  "
         f"peak activations {int(metrics.peak_activations.max())}"
     )

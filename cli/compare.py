@@ -136,9 +136,11 @@ def _table(rows: list[Row]) -> None:
 
 
 def _cells(r: Row, first: Row, mark: str) -> list[str]:
+    from ppsim.cli._print import number
+
     if r.metrics is None:
         return ["-"] * 7
     m = r.metrics
     change = "baseline" if r is first else f"{r.makespan / first.makespan - 1:+.1%}" if first.makespan else "-"
     rates = [f"{rate:.1%}" for rate in (m.bubble_rate, m.bubble_over_ideal, m.bubble_rate_span)]
-    return [f"{r.makespan:g}", change, *rates, f"{r.peak:g}{mark}", str(m.messages)]
+    return [number(r.makespan), change, *rates, f"{r.peak:g}{mark}", str(m.messages)]

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     "--memory/--no-memory", default=None, help="Draw what the devices hold below figures (on, except in style paper)."
 )
 @click.option("--steady", is_flag=True, help="Numbers only, for any --mb: extend a proved steady state, run no more.")
-@click.option(
-    "--steady", is_flag=True, help="Numbers only, for any M, from the part that repeats: exact where proved, fast."
-)
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
     """Time one schedule and show it.
@@ -80,34 +77,6 @@ def command(ctx: click.Context, /, **options: Any) -> None:
             click.echo(show.summary(timeline, metrics))
     written = documents([timeline], [show.title_of(schedule)], inputs, options)
     write_all([_with_memory(document, target, suffix, costs, options) for document, target, suffix in written])
-
-
-def _steady(options: dict[str, Any]) -> None:
-    """The result line without the timeline; the whole run where no repeating part is proved."""
-    from ppsim.cli import _print as show
-    from ppsim.cli._options import SHAPE, costs_of
-    from ppsim.errors import InputError
-    from ppsim.schedules import find
-    from ppsim.schedules._steady import steady_state
-
-    if options["output"] or options["as_json"]:
-        raise InputError("--steady gives numbers only, and -o and --json want every op", "leave out --steady")
-    name, numbers = find(options["schedule"]).name, {key: options[key] for key in SHAPE}
-    if numbers["microbatches"] is None:
-        raise InputError("the number of microbatches is missing", "give --mb")
-    found = steady_state(name, lambda schedule: costs_of(schedule, options), **numbers)
-    if found is None:
-        from ppsim.metrics import measure
-        from ppsim.simulate import simulate
-
-        schedule, costs = build(name, options)
-        metrics, unit = measure(simulate(schedule, costs)), costs.unit
-        click.echo("no repeating part was proved: the whole run was timed", err=True)
-    else:
-        metrics, unit = found.metrics, found.unit
-        each = f"{found.period:g} {unit} every {found.microbatches} microbatches"
-        click.echo(f"steady state proved on {found.simulated} microbatches: {each}", err=True)
-    click.echo(show.result_line(f"{name} {len(metrics.busy)}x{numbers['microbatches']}", metrics, unit))
 
 
 def _with_memory(
