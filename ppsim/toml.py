@@ -23,6 +23,7 @@ from ppsim.errors import InputError
 
 T = TypeVar("T")
 Place = tuple[str | int, ...]
+LARGEST_BYTES = 16 << 20
 WORDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 
 
@@ -48,7 +49,11 @@ def read(path: str, cls: type[T], schema: str, example: str = "as ppsim calibrat
     """
     hint = f'a file with schema = "{schema}", {example}'
     try:
-        text = Path(path).read_bytes().decode()
+        with Path(path).open("rb") as file:
+            content = file.read(LARGEST_BYTES + 1)
+        if len(content) > LARGEST_BYTES:
+            raise InputError(f"'{path}' is larger than any such file can be", hint)
+        text = content.decode()
     except OSError as error:
         raise InputError(f"cannot read '{path}': {error.strerror or error}", "check the path") from error
     except UnicodeDecodeError as error:

@@ -112,6 +112,11 @@ def test_a_file_that_is_no_profile_says_why(content, says, tmp_path):
     assert caught.value.exit_code == 2
 
 
+def test_a_file_without_end_is_not_read_to_its_end():
+    with pytest.raises(InputError, match="larger than any"):
+        read("/dev/zero")
+
+
 def test_a_missing_file_and_a_folder_are_input_errors(tmp_path):
     for path in (tmp_path / "absent.toml", tmp_path):
         with pytest.raises(InputError, match="cannot read"):

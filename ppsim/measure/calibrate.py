@@ -43,23 +43,19 @@ def check(plan: Plan) -> None:
     Raises:
         InputError: heads do not divide hidden, a count is out of range, or memory will not suffice.
     """
-    model = plan.model
-    if model.hidden % model.heads:
-        divisors = [n for n in range(1, model.hidden + 1) if model.hidden % n == 0]
-        heads = min(divisors, key=lambda n: abs(n - model.heads))
-        down = model.hidden // model.heads * model.heads
-        hidden = down if down and model.hidden - down <= model.heads / 2 else down + model.heads
-        raise InputError(
-            f"--heads {model.heads} does not divide --hidden {model.hidden}", f"--heads {heads}, or --hidden {hidden}"
-        )
     if plan.repeats < 1 or plan.warm_up < 0:
         raise InputError(f"--repeats {plan.repeats} with --warm-up {plan.warm_up} measures nothing", "--repeats 10")
-    need, there = _bytes_needed(plan), machine.available_bytes()
-    if there is not None and need > there and device_for(plan.device) == "cpu":
+    need, there = _bytes_needed(plan), machine.available_bytes(device_for(plan.device))
+    if there is not None and need > there:
         raise InputError(
-            f"this stage needs about {need / 2**30:.1f} GiB, and {there / 2**30:.1f} GiB are free",
+            f"this stage needs about {need / 2**30:.3g} GiB, and {there / 2**30:.3g} GiB are free",
             "a smaller --hidden, --seq, --mbs, --layers or --vocab",
         )
+    hidden, heads = plan.model.hidden, plan.model.heads
+    if hidden % heads:
+        near = min((n for n in range(1, hidden + 1) if hidden % n == 0), key=lambda n: abs(n - heads))
+        width = max(heads, round(hidden / heads) * heads)
+        raise InputError(f"--heads {heads} does not divide --hidden {hidden}", f"--heads {near}, or --hidden {width}")
 
 
 def calibrate(plan: Plan, report: Report = lambda done, what: None) -> Profile | None:

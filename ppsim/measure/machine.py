@@ -42,8 +42,13 @@ def clocks(device: str) -> str:
     return _gpu_clocks() if device == "cuda" else _cpu_clocks()
 
 
-def available_bytes() -> int | None:
-    """Memory that can be had without swapping; None where the system does not tell."""
+def available_bytes(device: str) -> int | None:
+    """Memory of the device that is free; None where the system does not tell."""
+    if device == "cuda":
+        import torch
+
+        free: int = torch.cuda.mem_get_info()[0]
+        return free
     try:
         found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
     except OSError:
