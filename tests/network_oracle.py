@@ -4,6 +4,7 @@ No events and no clock; bandwidth is not divided. A time that stays infinite bel
 """
 
 from collections import defaultdict
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -111,9 +112,7 @@ class Oracle:
                 self.post[i] = now
                 if comm:
                     send = self.kind[i] in SENDS
-                    fixed, each = (
-                        (host.send, host.send_per_byte) if send else (host.receive, host.receive_per_byte)
-                    )
+                    fixed, each = (host.send, host.send_per_byte) if send else (host.receive, host.receive_per_byte)
                     self.duration[i] = fixed + each * self.net.message
             now += sum(self.duration[i] for i in step) if comm else self.duration[step[0]]
             if comm and self.net.mode != "overlap":
@@ -143,7 +142,7 @@ class Oracle:
     def deliver(self, lanes):
         opened = list(self.post)
         for items in (lanes or {}).values():
-            for ahead, item in zip(items, items[1:], strict=False):
+            for ahead, item in pairwise(items):
                 for i in item:
                     opened[i] = max([self.post[i]] + [self.done[a] for a in ahead])
         for i, k in enumerate(self.kind):
