@@ -27,6 +27,7 @@ MEASURING = (
     "repeats",
     "warm_up",
     "max_bytes",
+    "sizes",
     "note",
 )
 LARGEST = {"cpu": 16 << 20, "cuda": 256 << 20}
@@ -71,6 +72,7 @@ TRACE_HELP = "Make the profile from Kineto traces of a real run instead, one fil
     type=click.IntRange(min=1024, max=1 << 30),
     help="Largest message; sizes go up from 1 KiB (to 16 MiB on a CPU, 256 MiB on a GPU).",
 )
+@click.option("--sizes", metavar="BYTES,...", help="Sizes of messages instead, in bytes.")
 @click.option("--note", default="", help="A remark for the record, such as other load on the machine.")
 @click.option("--from-trace", multiple=True, type=click.Path(), metavar="FILE...", help=TRACE_HELP)
 @click.argument("more_traces", nargs=-1, type=click.Path(), metavar="")
@@ -121,12 +123,28 @@ def _measured(ctx: click.Context, options: Mapping[str, Any]) -> Profile | None:
         device,
         options["repeats"],
         options["warm_up"],
-        options["max_bytes"] or LARGEST[device],
+        _sizes(options, device),
         command_line(ctx),
         options["note"],
     )
     with progress_bar(show=launched()[0] == 0) as report:
         return calibrate(plan, report)
+
+
+def _sizes(options: Mapping[str, Any], device: str) -> tuple[int, ...]:
+    from ppsim.measure.p2p import sizes_up_to
+
+    if not options["sizes"]:
+        return tuple(sizes_up_to(options["max_bytes"] or LARGEST[device]))
+    if options["max_bytes"]:
+        raise click.UsageError("--sizes and --max-bytes both say how large messages get.")
+    try:
+        sizes = tuple(int(word) for word in options["sizes"].split(","))
+    except ValueError:
+        sizes = (0,)
+    if not all(1 <= size <= 1 << 30 for size in sizes):
+        raise click.BadParameter(f"'{options['sizes']}' is not bytes with commas between.", param_hint="'--sizes'")
+    return sizes
 
 
 def _from_traces(ctx: click.Context, traces: Sequence[str]) -> Profile:

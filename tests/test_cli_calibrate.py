@@ -102,7 +102,16 @@ def test_cuda_without_a_gpu_is_exit_3(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "flags", [["--hidden", "0"], ["--repeats", "0"], ["--seq", "x"], ["--dtype", "int8"], ["--max-bytes", "12"]]
+    "flags",
+    [
+        ["--hidden", "0"],
+        ["--repeats", "0"],
+        ["--seq", "x"],
+        ["--dtype", "int8"],
+        ["--max-bytes", "12"],
+        ["--sizes", "x"],
+        ["--sizes", "0"],
+    ],
 )
 def test_impossible_numbers_are_usage_errors(flags, tmp_path):
     assert ppsim("calibrate", "-o", str(tmp_path / "p.toml"), *flags).exit_code == 2

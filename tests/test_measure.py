@@ -21,7 +21,9 @@ SMALL = Model(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=1, dtype
 
 def test_a_calibration_has_every_part_kind_and_pattern_and_survives_a_file(tmp_path):
     steps: list[float] = []
-    profile = calibrate(Plan(SMALL, "cpu", 3, 1, 16 << 10, "ppsim"), lambda done, what: steps.append(done))
+    profile = calibrate(
+        Plan(SMALL, "cpu", 3, 1, tuple(p2p.sizes_up_to(16 << 10)), "ppsim"), lambda done, what: steps.append(done)
+    )
     assert profile is not None
     found = {(op.part, op.kind, op.layers) for op in profile.op}
     assert {("layers", k, n) for k in "FBIW" for n in (0, 1, 2)} <= found
@@ -144,7 +146,7 @@ def test_only_torchrun_s_variables_make_several_ranks(monkeypatch):
 def test_on_a_gpu_times_come_from_its_events(tmp_path):
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    profile = calibrate(Plan(replace(SMALL, dtype="bfloat16"), "cuda", 3, 1, 16 << 10, "ppsim"))
+    profile = calibrate(Plan(replace(SMALL, dtype="bfloat16"), "cuda", 3, 1, tuple(p2p.sizes_up_to(16 << 10)), "ppsim"))
     assert profile is not None
     assert all(op.host_ms > 0 for op in profile.op)
     assert profile.provenance.device == torch.cuda.get_device_name()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ppsim.errors import InputError
@@ -23,7 +23,7 @@ class Plan:
         device: auto, cpu or cuda.
         repeats: measured repetitions of every op; small messages are repeated as often again.
         warm_up: repetitions before those, thrown away.
-        max_bytes: largest message.
+        sizes: of messages in bytes, beside the model's own; from 1 KiB to 16 MiB where none are given.
         command: the command line, for the record.
         note: what a reader must know about the machine.
     """
@@ -32,7 +32,7 @@ class Plan:
     device: str = "auto"
     repeats: int = 10
     warm_up: int = 2
-    max_bytes: int = 16 << 20
+    sizes: tuple[int, ...] = ()
     command: str = ""
     note: str = ""
 
@@ -75,7 +75,7 @@ def calibrate(plan: Plan, report: Report = lambda done, what: None) -> Profile |
     world = links.launched()[1]
     note = plan.note if world == 1 else "; ".join(filter(None, (plan.note, f"{world} ranks computed at once")))
     found = machine.provenance(device, plan.command, note)
-    sizes = sorted({*p2p.sizes_up_to(plan.max_bytes), min(plan.model.message_bytes, plan.max_bytes)})
+    sizes = sorted({*_sizes(plan), plan.model.message_bytes})
     ticks = _Ticks(ops.rounds(plan.model, plan.repeats, plan.warm_up), len(sizes), report)
     times = ops.measure_ops(plan.model, device, repeats=plan.repeats, warm_up=plan.warm_up, tick=ticks.op)
     found = replace(found, clocks=machine.clocks(device))  # as they are under load
@@ -115,4 +115,8 @@ def _bytes_needed(plan: Plan) -> int:
     tokens = model.microbatch_size * model.sequence
     parameters = held * 12 * model.hidden**2 + 2 * model.vocab * model.hidden
     activations = 2 * model.layers * tokens * 34 * model.hidden + 3 * tokens * model.vocab
-    return item * (2 * parameters + activations) + 6 * plan.max_bytes
+    return item * (2 * parameters + activations) + 6 * max(*_sizes(plan), model.message_bytes)
+
+
+def _sizes(plan: Plan) -> Sequence[int]:
+    return plan.sizes or p2p.sizes_up_to(16 << 20)
