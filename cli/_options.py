@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule")
-COSTS = ("tf", "tb", "ti", "tw", "tfb", "comm", "per", "profile")
+COSTS = ("tf", "tb", "ti", "tw", "tfb", "comm", "per", "unit", "profile")
 OUTPUT = ("output", "force", "format", "as_json", "quiet", "gantt", "style", "width")
 
 
@@ -60,7 +60,9 @@ class ScheduleName(click.ParamType[Any]):
         return [CompletionItem(f.name, help=f.title) for f in families() if f.name.startswith(incomplete.lower())]
 
 
-def _all(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
+def chained(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
+    """Several options as one decorator, in this order in the help."""
+
     def decorate(function: Decorated) -> Decorated:
         for decorator in reversed(decorators):
             function = decorator(function)
@@ -78,7 +80,7 @@ schedule_option = click.option(
     help="Name or alias (ppsim list), or a file: csv, json, mmd, py.",
 )
 
-shape_options = _all(
+shape_options = chained(
     click.option("--stages", type=int, help="Stages of the model, S."),
     click.option("--devices", "--pp", type=int, help="Pipeline devices, P."),
     click.option("--chunks", "--vpp", type=int, help="Stages per device, V; any two of the three set the third."),
@@ -91,7 +93,7 @@ shape_options = _all(
     ),
 )
 
-cost_options = _all(
+cost_options = chained(
     click.option("--tf", type=Numbers(), help="Time of a forward (1), or one per stage: 1,1,1.3,1."),
     click.option("--tb", type=Numbers(), help="Time of a full backward (ti + tw)."),
     click.option("--ti", type=Numbers(), help="Time of a backward for the input (1)."),
@@ -104,10 +106,11 @@ cost_options = _all(
         type=click.Choice(["device", "stage"]),
         help="Times are for a device's 1/P share of the model (device, the default) or for each stage as given.",
     ),
+    click.option("--unit", help="Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times."),
     click.option("--profile", type=click.Path(), help="Measured costs instead (ppsim calibrate), in ms."),
 )
 
-output_options = _all(
+output_options = chained(
     click.option(
         "--output", "-o", multiple=True, metavar="FILE", help="Write a file by its suffix; repeatable, - is stdout."
     ),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ppsim.cli._network import DETAILED, executed, network_options
 from ppsim.cli._options import (
     SHAPE,
     build,
@@ -26,6 +27,7 @@ from ppsim.errors import InputError
 
 if TYPE_CHECKING:
     from ppsim.costs import Costs
+    from ppsim.execute import Execution
     from ppsim.formats import Document
 
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 @output_options
 @json_option
 @quiet_option
+@network_options
 @click.option("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
 @click.option(
     "--memory/--no-memory", default=None, help="Draw what the devices hold below figures (on, except in style paper)."
@@ -54,10 +57,13 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     from ppsim.simulate import simulate
 
     targets(options)
+    if options["steady"] and any(options[name] for name in DETAILED):
+        raise InputError("--steady knows the simple model only", "leave out --steady, or the options of messages")
     if options["steady"] and _steady(options):
         return
     schedule, costs = build(options["schedule"], options)
-    timeline = simulate(schedule, costs)
+    execution = executed(schedule, costs, options)
+    timeline = execution.compute if execution else simulate(schedule, costs)
     inputs = inputs_of(ctx, costs)
     if options["as_json"]:
         from ppsim.formats.json import run_object
@@ -76,23 +82,25 @@ def command(ctx: click.Context, /, **options: Any) -> None:
             click.echo()
             click.echo(show.summary(timeline, metrics))
     written = documents([timeline], [show.title_of(schedule)], inputs, options)
-    write_all([_with_memory(document, target, suffix, costs, options) for document, target, suffix in written])
+    write_all([(_complete(doc, suffix, costs, execution, options), target, suffix) for doc, target, suffix in written])
 
 
-def _with_memory(
-    document: Document, target: str, suffix: str, costs: Costs, options: dict[str, Any]
-) -> tuple[Document, str, str]:
-    """The document with its memory curve where figures show one."""
-    wanted = document.style != "paper" if options["memory"] is None else options["memory"]
-    if not wanted or suffix not in (".png", ".svg", ".pdf", ".html", ".trace.json"):
-        return document, target, suffix
+def _complete(
+    document: Document, suffix: str, costs: Costs, execution: Execution | None, options: dict[str, Any]
+) -> Document:
+    """The document with what its format can show besides: comm ops, messages, memory."""
     from dataclasses import replace
 
+    if execution and suffix == ".csv" and options["lowered"]:
+        return replace(document, timelines=(execution.timeline,))
+    wanted = document.style != "paper" if options["memory"] is None else options["memory"]
+    if not wanted or suffix not in (".png", ".svg", ".pdf", ".html", ".trace.json"):
+        return document
     from ppsim.memory import curves
 
     timeline = document.timelines[0]
     model, _ = memory_of(timeline.schedule, costs, options)
-    return replace(document, memory=(curves(timeline, model),)), target, suffix
+    return replace(document, memory=(curves(timeline, model),))
 
 
 def _steady(options: dict[str, Any]) -> bool:

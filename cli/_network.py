@@ -1,0 +1,61 @@
+"""The options of the detailed execution model: how messages are ordered and what they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.cli._options import chained
+
+if TYPE_CHECKING:
+    from ppsim.costs import Costs
+    from ppsim.execute import Execution
+    from ppsim.schedule import Schedule
+
+DETAILED = ("p2p", "order", "cluster", "unshard", "reduce_grad", "lowered")
+
+network_options = chained(
+    click.option(
+        "--p2p",
+        type=click.Choice(["latency", "overlap", "blocking", "batched"]),
+        help="Run sends and receives as ops of their own: beside compute, or blocking, or in batches.",
+    ),
+    click.option(
+        "--order",
+        metavar="ORDER",
+        help="Order of sends and receives: early (default), even-first, torch (default of --lowered), torch-2.15, "
+        "deferred, prefetch:K.",
+    ),
+    click.option("--cluster", type=click.Path(), help="Links, bandwidths and host costs from a TOML file."),
+    click.option("--unshard", type=click.IntRange(min=0), help="FSDP: stages gathered ahead; torch uses 3 (0)."),
+    click.option("--reduce-grad", is_flag=True, help="Reduce each stage's gradients after its last backward."),
+    click.option("--lowered", is_flag=True, help="Write csv with sends and receives (torch's compute_comms)."),
+)
+
+
+def executed(schedule: Schedule, costs: Costs, options: Mapping[str, Any]) -> Execution | None:
+    """The run with sends and receives as ops, or None where no option asks for it.
+
+    Without ``--cluster`` a message takes the latency of ``--comm`` or of the profile and has no limit of bandwidth.
+    """
+    if not any(options[name] for name in DETAILED):
+        return None
+    from ppsim.execute import execute
+    from ppsim.lowering import lower
+    from ppsim.network import Network
+
+    mode = options["p2p"] or "overlap"
+    lowered = lower(
+        schedule,
+        options["order"] or ("torch" if options["lowered"] else "early"),
+        batch=mode == "batched",
+        unshard=options["unshard"] or 0,
+        reduce_grad=options["reduce_grad"] or options["lowered"],  # where torch scales gradients
+    )
+    if options["cluster"]:
+        from ppsim.cluster import network, read
+
+        return execute(lowered, costs, network(read(options["cluster"]), schedule.n_devices, costs.unit, mode))
+    return execute(lowered, costs, Network(mode=mode, alpha=costs.comm))
