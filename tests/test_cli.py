@@ -188,3 +188,24 @@ def test_completion_prints_a_script(shell):
 def test_completion_offers_schedule_names():
     environment = {"_PPSIM_COMPLETE": "bash_complete", "COMP_WORDS": "ppsim run --schedule zb", "COMP_CWORD": "3"}
     assert "zb-1p" in process(env=environment).stdout
+
+
+def shell_commands() -> list[str]:
+    """Every ppsim command in the README's shell blocks that measures nothing and installs nothing."""
+    blocks = re.findall(r"```sh\n(.*?)```", README.read_text(), re.S)
+    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("ppsim ") and line.split()[1] not in ("calibrate", "validate")]
+
+
+@pytest.mark.parametrize("line", shell_commands())
+def test_readme_commands_run(line, tmp_path):
+    for name in ("gallery", "README.md"):
+        (tmp_path / name).symlink_to(README.parent / name)
+    (tmp_path / "profile.toml").symlink_to(README.parent / "gallery" / "profile-cpu.toml")
+    (tmp_path / "mine.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    line = line.replace("ppsim ", f"'{sys.executable}' -m ppsim ")
+    environment = {**os.environ, "PYTHONPATH": str(README.parent)}
+    result = subprocess.run(
+        line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
