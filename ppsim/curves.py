@@ -32,11 +32,19 @@ class Curve:
     @property
     def peak(self) -> NDArray[np.float64]:
         """Shape (P,), the most each device holds."""
-        peak = np.zeros(len(self.offsets) - 1)
+        return self._extreme(np.maximum)
+
+    @property
+    def least(self) -> NDArray[np.float64]:
+        """Shape (P,), the least each device holds once its steps have begun."""
+        return self._extreme(np.minimum)
+
+    def _extreme(self, which: np.ufunc) -> NDArray[np.float64]:
+        found = np.zeros(len(self.offsets) - 1)
         filled = np.flatnonzero(np.diff(self.offsets))
         if len(filled):
-            peak[filled] = np.maximum.reduceat(self.value, self.offsets[filled])
-        return peak
+            found[filled] = which.reduceat(self.value, self.offsets[filled])
+        return found
 
 
 def activations(timeline: Timeline) -> Curve:

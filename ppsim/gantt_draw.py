@@ -206,15 +206,16 @@ def _draw_arrows(axes: Axes, messages: Messages, design: Design) -> None:
 
 
 def draw_heading(axes: Axes, title: str, facts: str, end: float, design: Design, tall: int) -> None:
-    """Title on the left, cut where it must be; the facts end where the panel ends, or right of the title."""
+    """Title on the left, cut where it must be; facts that fit end where the panel ends, or right of the title."""
     above = 1 + 0.045 * DOTS / tall
     large, small, across = design.font + 0.5, design.font - 0.5, design.across / POINT
-    needed = text_width(facts, small) + 10
+    wide = text_width(facts, small)
+    needed = wide + 10 if wide <= across else 0.0
     name = _cut(title, across - needed, large)
     end = max(end / design.span, (text_width(name, large, "bold") + needed) / across)
     common: dict[str, Any] = {"transform": axes.transAxes, "va": "baseline", "parse_math": False}
     axes.text(0, above, name, fontsize=large, fontweight="bold", ha="left", **common)
-    if needed - 10 <= across:
+    if needed:
         axes.text(min(end, 1.0), above, facts, fontsize=small, color="#444444", ha="right", **common)
 
 

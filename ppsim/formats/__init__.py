@@ -35,6 +35,9 @@ class Document:
         width: width of a figure in inches.
         memory: what the devices of each timeline hold, to show below it; empty to leave it out.
         cap: the most a device may hold, to mark there.
+        curves: further curves of each timeline, for pages; empty for none.
+        baselines: which timeline each one's makespan is compared with, in pages; empty for the first.
+        title: what a page is called; empty for the timelines' own titles in a row.
     """
 
     timelines: tuple[Timeline, ...]
@@ -44,6 +47,9 @@ class Document:
     width: float = 6.75
     memory: tuple[Curve, ...] = ()
     cap: int | None = None
+    curves: tuple[tuple[Curve, ...], ...] = ()
+    baselines: tuple[int, ...] = ()
+    title: str = ""
 
 
 class Format(Protocol):

@@ -34,14 +34,14 @@ SCRIPTS = ("report_ops.js", "report_draw.js", "report_marks.js", "report.js", "r
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """Write one self-contained page for all timelines; the first one is the baseline of a comparison.
+    """Write one self-contained page for all timelines; the first is the baseline unless the document names others.
 
     Raises:
         InputError: timelines in different units, which cannot share a time axis.
     """
     here = files(__package__)
     page = Template((here / "report.html").read_text("utf-8")).substitute(
-        title=html.escape(" · ".join(dict.fromkeys(document.titles))),
+        title=html.escape(document.title or " · ".join(dict.fromkeys(document.titles))),
         style=(here / "report.css").read_text("utf-8"),
         data=_json(contents(document)).decode(),
         plotly=_gzip((files("plotly") / "package_data" / "plotly.min.js").read_bytes()),
@@ -61,20 +61,26 @@ def contents(document: Document) -> dict[str, Any]:
         raise InputError(
             f"timelines in {' and '.join(units)} cannot share one time axis", "give all of them costs in one unit"
         )
-    first = document.timelines[0].makespan
     return {
         "schema": "ppsim.report/1",
         "inputs": dict(document.inputs),
         "unit": units[0],
         "looks": _looks(),
-        "timelines": [
-            {
-                "title": title,
-                **_timeline(timeline, [*readable(document.memory[number : number + 1]), activations(timeline)]),
-                "versus_baseline": (timeline.makespan - first) / (first or 1.0),
-            }
-            for number, (title, timeline) in enumerate(zip(document.titles, document.timelines, strict=True))
-        ],
+        "timelines": [_entry(document, number) for number in range(len(document.timelines))],
+    }
+
+
+def _entry(document: Document, number: int) -> dict[str, Any]:
+    """One timeline: its numbers, ops and curves, of which further ones come last, and its change from its baseline."""
+    timeline = document.timelines[number]
+    baseline = document.baselines[number] if document.baselines else 0
+    before = document.timelines[baseline].makespan
+    further = document.curves[number] if document.curves else ()
+    return {
+        "title": document.titles[number],
+        **_timeline(timeline, [*readable(document.memory[number : number + 1]), activations(timeline), *further]),
+        "baseline": baseline,
+        "versus_baseline": (timeline.makespan - before) / (before or 1.0),
     }
 
 
@@ -131,6 +137,7 @@ def _curve(curve: Curve) -> dict[str, Any]:
         "time": _column(curve.time),
         "value": _column(curve.value),
         "peak": curve.peak,
+        "least": curve.least,
     }
 
 

@@ -66,10 +66,10 @@ function table(head, rows, caption) {
 }
 
 function comparison() {
-  const head = ['', 'makespan', 'versus first', 'ideal', 'bubble_rate', 'bubble_over_ideal', 'bubble_rate_span',
+  const head = ['', 'makespan', 'versus baseline', 'ideal', 'bubble_rate', 'bubble_over_ideal', 'bubble_rate_span',
     'peak activations', 'peak, in 1/P of the model', 'P2P messages'];
   const rows = TIMELINES.map((t, i) => [
-    t.title, measured(t.makespan, REPORT.unit), i ? change(t.versus_baseline) : 'baseline',
+    t.title, measured(t.makespan, REPORT.unit), i === t.baseline ? 'baseline' : change(t.versus_baseline),
     measured(t.ideal, REPORT.unit), percent(t.bubble_rate), percent(t.bubble_over_ideal), percent(t.bubble_rate_span),
     `${peakOf(t).peak} ${peakOf(t).where}`, number(t.peak_share), number(t.messages),
   ]);
@@ -107,9 +107,10 @@ function showLegend() {
 }
 
 function showCurveChoice() {
-  const names = TIMELINES[0].curves.map(curve => curve.name);
+  const names = [...new Set(TIMELINES.flatMap(t => t.curves.map(curve => curve.name)))];
+  const special = TIMELINES.some(t => t.curves.length < names.length); // what only some have, the page is about
   $('curve').replaceChildren(...names.map((name, i) => new Option(name, i)), new Option('no curve', -1));
-  view.curve = TIMELINES.length === 1 ? 0 : -1;
+  view.curve = special ? names.length - 1 : TIMELINES.length === 1 ? 0 : -1;
   $('curve').value = view.curve;
   $('curve').onchange = () => { view.curve = +$('curve').value; draw(); };
 }

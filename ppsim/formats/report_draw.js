@@ -15,7 +15,7 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   const several = TIMELINES.length > 1;
   const rows = TIMELINES.reduce((sum, t) => sum + t.devices, 0);
   const most = Math.max(...TIMELINES.map(t => t.devices));
-  const row = clamp(Math.floor(560 / rows), most <= 64 ? 7 : most <= 256 ? 3 : 1, tallest);
+  const row = clamp(Math.floor(560 / rows), most <= 8 ? 15 : most <= 64 ? 7 : most <= 256 ? 3 : 1, tallest);
   const left = narrow ? 30 : 76;
   const right = narrow ? 44 : 132;
   const plotWidth = Math.max(80, width - left - right);
@@ -200,21 +200,24 @@ function cellImage(panel, geometry, axis, spans, [from, to], choose, colours) {
 }
 
 /** The most that any device of any timeline holds, so that curves compare. */
-const highest = curve => TIMELINES.flatMap(t => t.curves[curve].peak).reduce((a, b) => Math.max(a, b), EPSILON);
+const highest = curve => TIMELINES.flatMap(t => t.curves[curve]?.peak ?? []).reduce((a, b) => Math.max(a, b), EPSILON);
+/** The least likewise: below zero for curves that have a sign, else zero. */
+const lowest = curve => TIMELINES.flatMap(t => t.curves[curve]?.least ?? []).reduce((a, b) => Math.min(a, b), 0);
 
 /** A colour of the ramp, `share` of the way from its first to its last. */
 const ramp = (dark, share) => blend(LOOKS.ramp[+dark][1], LOOKS.ramp[+dark][0], share);
 
-/** A colour of a strip: from nearly the page's own, over the end of the ramp, to its strong beginning. */
+/** A colour of a strip: from nearly the page's own, over the end of the ramp, to its strong beginning; red below 0. */
 function shade(dark, page, share) {
+  if (share < 0) return blend(LOOKS.highlight[+dark], page, 0.05 - 0.95 * share);
   const [strong, middle] = LOOKS.ramp[+dark];
   return share < 0.5 ? blend(middle, page, 0.05 + 1.9 * share) : blend(strong, middle, 2 * share - 1);
 }
 
 function curveImage(view, panel, geometry, axis, [from, to], dark, page) {
   const { timeline, curve } = panel;
-  const top = highest(view.curve);
-  const shades = Array.from({ length: 65 }, (_, i) => pixel(shade(dark, page, i / 64)));
+  const most = Math.max(highest(view.curve), -lowest(view.curve));
+  const shades = Array.from({ length: 129 }, (_, i) => pixel(shade(dark, page, i / 64 - 1)));
   const rowHeight = panel.curveHeight / timeline.devices;
   return image(timeline.devices, rowHeight, 0, from, to, (to - from) * geometry.scale, axis, (pixels, device) => {
     const perPixel = (to - from) / pixels.length;
@@ -224,7 +227,7 @@ function curveImage(view, panel, geometry, axis, [from, to], dark, page) {
       const time = from + (x + 0.5) * perPixel;
       while (step < stop && curve.time[step] <= time) step++;
       const value = step > curve.offsets[device] ? curve.value[step - 1] : 0;
-      pixels[x] = time > timeline.makespan ? 0 : shades[Math.round(64 * value / top)];
+      pixels[x] = time > timeline.makespan ? 0 : shades[64 + Math.round(64 * value / most)];
     }
   });
 }
@@ -315,8 +318,9 @@ function figure(view, geometry, theme) {
     const below = domain(panel.curveTop, panel.curveHeight);
     if (timeline.devices <= LINES) {
       const curveAxis = addAxis({
-        domain: below, anchor: 'x', fixedrange: true, zeroline: false, gridcolor: theme.line, nticks: 5,
-        range: [0, 1.06 * highest(view.curve)], ticksuffix: ' ',
+        domain: below, anchor: 'x', fixedrange: true, zeroline: lowest(view.curve) < 0, zerolinecolor: theme.muted,
+        gridcolor: theme.line, nticks: 5, range: [1.06 * lowest(view.curve), 1.06 * highest(view.curve)],
+        ticksuffix: ' ',
       });
       traces.push(...curveLines(panel, geometry, curveAxis, range, theme.dark));
     } else {

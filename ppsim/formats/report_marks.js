@@ -84,7 +84,7 @@ function outlines(panel, geometry, view, choose, colour) {
 function endLine(panel, geometry, theme, index) {
   const x = xOf(geometry, panel.timeline.makespan);
   const line = `<path d="M${x.toFixed(1)} 0v${panel.height}" stroke="${theme.muted}" stroke-dasharray="2 3"/>`;
-  if (!index || x > geometry.plotWidth - 56) return line;
+  if (index === panel.timeline.baseline || x > geometry.plotWidth - 56) return line;
   return line + text(x + 8, panel.height / 2 + 5, 13, theme.ink, change(panel.timeline.versus_baseline));
 }
 
@@ -93,7 +93,7 @@ function title({ timeline, top }, geometry, theme) {
     `<tspan font-weight="600" fill="${theme.ink}">${escapeText(timeline.title)}</tspan>`,
     measured(timeline.makespan, REPORT.unit),
   ];
-  if (timeline !== TIMELINES[0]) parts.push(change(timeline.versus_baseline));
+  if (timeline !== TIMELINES[timeline.baseline]) parts.push(change(timeline.versus_baseline));
   if (!geometry.narrow) parts.push(`bubble_rate ${percent(timeline.bubble_rate)}`);
   parts.push(`peak ${number(timeline.peak_share)}`);
   return text(geometry.left, top - 7, 12.5, theme.muted, parts.join(' · '));
@@ -115,20 +115,25 @@ function curveNotes(view, { timeline, curve, curveTop, curveHeight }, geometry, 
   const x = geometry.left + geometry.plotWidth + 10;
   const name = curve.unit ? `${curve.name}, ${curve.unit}` : curve.name;
   const heading = text(geometry.left, curveTop - 7, 11.5, theme.muted, escapeText(name));
-  if (timeline.devices > LINES) return heading + scaleNotes(highest(view.curve), curveTop, x, theme);
+  if (timeline.devices > LINES) return heading + scaleNotes(view.curve, curveTop, x, theme);
   const step = Math.min(15, curveHeight / timeline.devices);
   return heading + curve.peak.map((peak, device) => {
     const y = curveTop + (device + 0.5) * step;
     const colour = ramp(theme.dark, device / Math.max(1, timeline.devices - 1));
-    const line = `<path d="M${x} ${y.toFixed(1)}h12" stroke="${colour}" stroke-width="2.5"/>`;
-    const note = geometry.narrow ? number(peak) : `device ${device}: peak ${number(Number(peak.toPrecision(3)))}`;
-    return line + text(x + 17, y + 4, 11, theme.muted, note);
+    const line = `<path d="M${x} ${y.toFixed(1)}h9" stroke="${colour}" stroke-width="2.5"/>`;
+    const furthest = Number((-curve.least[device] > peak ? curve.least[device] : peak).toPrecision(3));
+    const word = lowest(view.curve) < 0 ? '' : 'peak ';
+    const note = geometry.narrow ? number(furthest) : `device ${device}: ${word}${number(furthest)}`;
+    return line + text(x + 13, y + 4, 10.5, theme.muted, note);
   }).join('');
 }
 
-function scaleNotes(most, top, x, theme) {
-  const steps = Array.from({ length: 12 }, (_, i) =>
-    `<rect x="${x}" y="${top + 12 + 5 * i}" width="11" height="5.4" fill="${shade(theme.dark, theme.page, 1 - i / 11)}"/>`);
-  return steps.join('') + text(x + 16, top + 20, 11, theme.muted, number(most))
-    + text(x + 16, top + 74, 11, theme.muted, '0');
+function scaleNotes(curve, top, x, theme) {
+  const [low, high] = [lowest(curve), highest(curve)];
+  const steps = Array.from({ length: 12 }, (_, i) => {
+    const share = (high - i / 11 * (high - low)) / Math.max(high, -low);
+    return `<rect x="${x}" y="${top + 12 + 5 * i}" width="11" height="5.4" fill="${shade(theme.dark, theme.page, share)}"/>`;
+  });
+  return steps.join('') + text(x + 16, top + 20, 11, theme.muted, number(high))
+    + text(x + 16, top + 74, 11, theme.muted, number(low));
 }

@@ -89,6 +89,7 @@ function reason(timeline, op) {
   const cell = cellOf(timeline, op);
   const bound = ops.bound[cell];
   const where = other => `${nameOf(timeline, cellOf(timeline, other))} on device ${ops.device[other]}`;
+  if (bound < 0 && (before(timeline, cell) >= 0 || ops.dependency[cell] >= 0)) return 'what it waited for is not known';
   if (bound < 0) return 'nothing to wait for';
   if (ops.device[bound] !== ops.device[cell]) {
     const travel = ops.start[cell] - ops.end[bound];
@@ -153,5 +154,5 @@ function number(value) {
 }
 
 const percent = (share, digits = 1) => `${(100 * share).toFixed(digits).replace('-', '−')} %`;
-const change = share => (share > 0 ? '+' : '') + percent(share, Math.abs(share) < 0.1 ? 1 : 0);
+const change = share => Math.abs(share) < 5e-4 ? '0.0 %' : (share > 0 ? '+' : '') + percent(share, Math.abs(share) < 0.1 ? 1 : 0);
 const measured = (value, unit) => unit ? `${number(value)} ${unit}` : number(value);
