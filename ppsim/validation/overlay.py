@@ -1,0 +1,110 @@
+"""Files that show what was predicted above what was measured: figures, and an interactive page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ppsim import __version__
+from ppsim.curves import Curve
+from ppsim.errors import InputError, UnknownSchedule
+from ppsim.formats import Document, opened
+from ppsim.validation.analyse import Validation, Verdict
+from ppsim.validation.record import Record
+
+FIGURES = (".png", ".svg", ".pdf")
+SUFFIXES = (*FIGURES, ".html")
+MOST_NAMED = 4
+
+
+def check_suffix(suffix: str) -> None:
+    """Refuse a format that cannot show the comparison.
+
+    Raises:
+        InputError: it is none of :data:`SUFFIXES`.
+    """
+    if suffix not in SUFFIXES:
+        raise InputError(f"predicted above measured cannot be shown as {suffix}", f"one of {' '.join(SUFFIXES)}")
+
+
+def save_overlay(
+    validation: Validation,
+    record: Record,
+    target: str,
+    suffix: str,
+    style: str = "screen",
+    width: float = 6.75,
+) -> None:
+    """Write the comparison to a file, or to standard output for ``-``; a failed write leaves no file behind.
+
+    Args:
+        validation: what was compared.
+        record: what it was made from; its settings and provenance are embedded.
+        target: the file's path.
+        suffix: its format, one of :data:`SUFFIXES`.
+        style: ``screen`` or ``paper``, for figures.
+        width: of a figure in inches.
+
+    Raises:
+        InputError: another format, an unknown style or width, or a path that cannot be written.
+    """
+    check_suffix(suffix)
+    if suffix == ".html":
+        from ppsim.formats import html
+
+        page = overlay_document(validation, record)
+        with opened(target) as out:
+            html.write(page, out, suffix)
+        return
+    from ppsim.formats.figure import write_figure
+    from ppsim.validation.overlay_draw import plot_overlay
+
+    titles = [_title(verdict) for verdict in validation.verdicts]
+    with opened(target) as out:
+        write_figure(
+            lambda: plot_overlay(validation, titles, style, width),
+            out,
+            suffix,
+            title=", ".join(titles),
+            inputs=inputs_of(record),
+        )
+
+
+def overlay_document(validation: Validation, record: Record) -> Document:
+    """For the page: each schedule predicted, then measured, its residuals as a curve below and its baseline."""
+    verdicts = validation.verdicts
+    titles = [_title(verdict) for verdict in verdicts]
+    named = " · ".join(titles) if len(titles) <= MOST_NAMED else f"{len(titles)} schedules"
+    return Document(
+        timelines=tuple(timeline for v in verdicts for timeline in (v.best.compute, v.measured)),
+        titles=tuple(f"{title} {what}" for title in titles for what in ("predicted", "measured")),
+        inputs=inputs_of(record),
+        curves=tuple(curves for v in verdicts for curves in ((), (shift_curve(v),))),
+        baselines=tuple(2 * number + 1 for number in range(len(verdicts)) for _ in range(2)),
+        title=f"{named}: predicted and measured",
+    )
+
+
+def shift_curve(verdict: Verdict) -> Curve:
+    """Predicted - measured start of each device's latest op, from its measured start to the next one's."""
+    schedule = verdict.measured.schedule
+    return Curve("predicted - measured start", "ms", schedule.offsets, verdict.measured.start, verdict.shift)
+
+
+def inputs_of(record: Record) -> dict[str, Any]:
+    """What the files embed: version, command, settings and provenance."""
+    provenance = {key: value for key, value in record.provenance.items() if key != "command"}
+    return {
+        "ppsim": __version__,
+        "command": record.provenance.get("command", ""),
+        "settings": dict(record.settings),
+        "provenance": provenance,
+    }
+
+
+def _title(verdict: Verdict) -> str:
+    from ppsim.schedules import find
+
+    try:
+        return find(verdict.run.name).title
+    except UnknownSchedule:
+        return verdict.run.name
