@@ -157,7 +157,7 @@ def _measure(ctx: click.Context, options: dict[str, Any]) -> tuple[Record, str]:
         record, failure = measure_session(_schedules(names, options), request, report)
     if options["record"]:
         with opened(options["record"]) as out:
-            out.write(dump(record))
+            out.write(dump(record, options["record"]))
         click.echo(f"wrote {options['record']}", err=True)
     return record, failure
 

@@ -22,7 +22,7 @@ class Host:
     """What issuing ops costs a device, in the timeline's unit; sizes in bytes.
 
     Attributes:
-        send: of a send, plus ``send_per_byte`` for each byte.
+        send: of a send, one number or one for each in the order of the queues, plus ``send_per_byte`` for each byte.
         send_per_byte: as above.
         receive: of a receive, plus ``receive_per_byte`` for each byte.
         receive_per_byte: as above.
@@ -31,7 +31,7 @@ class Host:
         epilogue: after the last one.
     """
 
-    send: float = 0.0
+    send: Value = 0.0
     send_per_byte: float = 0.0
     receive: float = 0.0
     receive_per_byte: float = 0.0

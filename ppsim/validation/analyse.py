@@ -15,7 +15,7 @@ from ppsim.metrics import Metrics, measure
 from ppsim.schedule import NONE
 from ppsim.timeline import Timeline
 from ppsim.validation import predict
-from ppsim.validation.predict import LEVELS, Link
+from ppsim.validation.predict import LEVELS, Site
 from ppsim.validation.record import Measured, Record
 
 CLASSES = ("compute", "P2P", "wait", "host")
@@ -89,8 +89,8 @@ def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
     """
     timed = record.settings["ops"] == "timed"
     names = tuple(calibrate_on) or ((record.runs[0].name,) if timed else tuple(r.name for r in record.runs))
-    link, size = predict.settings_link(record.settings), int(record.settings["message_bytes"])
-    verdicts = tuple(_verdict(run, record.runs, names, link, size, timed) for run in record.runs)
+    site = predict.site_of(record.settings)
+    verdicts = tuple(_verdict(run, record.runs, names, site, timed) for run in record.runs)
     right = total = 0
     for one, other in combinations(verdicts, 2):
         if abs(one.makespan - other.makespan) > CLEARLY_APART * min(one.makespan, other.makespan):
@@ -99,14 +99,12 @@ def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
     return Validation(verdicts, right, total)
 
 
-def _verdict(
-    run: Measured, runs: Sequence[Measured], names: Sequence[str], link: Link, size: int, timed: bool
-) -> Verdict:
+def _verdict(run: Measured, runs: Sequence[Measured], names: Sequence[str], site: Site, timed: bool) -> Verdict:
     others = [r for r in runs if r.name in names and r.name != run.name]
-    executions = predict.predict(run, others or [run], link, size, timed)
+    executions = predict.predict(run, others or [run], site, timed)
     makespans = run.makespans
     middle = float(np.median(makespans))
-    replayed = (predict.replay(run, link, size) - makespans) / makespans
+    replayed = (predict.replay(run, site) - makespans) / makespans
     errors = {level: execution.makespan / middle - 1 for level, execution in executions.items()}
     errors["replay"] = float(np.median(replayed))
     row = int(np.argmin(np.abs(makespans - middle)))

@@ -4,7 +4,7 @@
 nominal     the ops' own costs, messages free
 link        + latency and bandwidth of a message, measured alone before the run
 host        + what ops and the send and receive calls really cost, taken from other schedules' runs
-held-out    + latency of a message and gap between actions as those runs had them
+held-out    + latency of a message and gap between actions, as those runs had them
 replay      the run's own op times in each repetition: what is still wrong is the model, not the costs
 ==========  =======================================================================================
 """
@@ -20,12 +20,15 @@ from numpy.typing import NDArray
 
 from ppsim.costs import Costs
 from ppsim.execute import Execution, execute
-from ppsim.lowered import RECEIVES, SENDS
+from ppsim.lowered import SENDS
 from ppsim.network import Host, Network, Shared
 from ppsim.ops import Kind
 from ppsim.schedule import NONE, Schedule
 from ppsim.validation.record import Measured
+from ppsim.wiring import wire
 
+ROUNDS = 5
+Samples = NDArray[np.float64]
 LEVELS = ("nominal", "link", "host", "held-out", "replay")
 
 
@@ -42,6 +45,21 @@ class Link:
     alpha: float = 0.0
     ms_per_byte: float = 0.0
     late: float = 0.0
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where messages travel.
+
+    Attributes:
+        link: one message alone.
+        message_bytes: size of every message.
+        cores: processors that all devices share; 0 where the devices compute and send by themselves.
+    """
+
+    link: Link = Link()
+    message_bytes: int = 0
+    cores: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,12 +82,22 @@ class Replayed(Costs):
 class Insitu:
     """What runs say about everything but the ops, in ms.
 
+    A send whose receive is already posted copies its message at once, in the call; any other only announces it.
+
     Attributes:
-        host: send and receive calls, gap between actions, preamble and epilogue.
+        announce: a send call before its receive.
+        copy: a send call after its receive.
+        receive: a receive call.
+        gap: between two actions of a device.
+        preamble: from the common start to the first action.
         latency: from the post of a send to the start of an op that was waiting for it; NaN where none waited.
     """
 
-    host: Host
+    announce: float
+    copy: float
+    receive: float
+    gap: float
+    preamble: float
     latency: float
 
 
@@ -78,55 +106,69 @@ def compute_ops(run: Measured) -> NDArray[np.int64]:
     return np.flatnonzero(run.lowered.schedule.kind <= Kind.W)
 
 
-def predict(
-    run: Measured, others: Sequence[Measured], link: Link, message_bytes: int, timed: bool
-) -> dict[str, Execution]:
+def predict(run: Measured, others: Sequence[Measured], site: Site, timed: bool) -> dict[str, Execution]:
     """One execution per level but the replay; ``others`` are the runs that costs may be taken from."""
     costs = insitu_costs(run, others, timed)
     terms = insitu(others)
-    host = Host(send=terms.host.send, receive=terms.host.receive)
-    levels = {
-        "nominal": (run.costs, Network()),
-        "link": (run.costs, network(run, link, message_bytes)),
-        "host": (costs, network(run, link, message_bytes, host)),
-        "held-out": (costs, network(run, settled(link, terms, message_bytes), message_bytes, terms.host)),
+    calls = replace(terms, gap=0.0, preamble=0.0)
+    return {
+        "nominal": execute(run.lowered, run.costs, Network()),
+        "link": execute(run.lowered, run.costs, network(run, site)),
+        "host": with_calls(run, costs, site, calls),
+        "held-out": with_calls(run, costs, settled(site, terms), terms),
     }
-    return {name: execute(run.lowered, level_costs, net) for name, (level_costs, net) in levels.items()}
 
 
-def replay(run: Measured, link: Link, message_bytes: int) -> NDArray[np.float64]:
+def replay(run: Measured, site: Site) -> NDArray[np.float64]:
     """Shape (repetitions,): makespans predicted from each repetition's own op times, ms."""
     terms = insitu([run])
-    net = network(run, settled(link, terms, message_bytes), message_bytes, terms.host)
     ops = compute_ops(run)
     each = (run.ended - run.began)[:, ops]
-    return np.array([execute(run.lowered, Replayed(run.costs.time, unit="ms", each=row), net).makespan for row in each])
+    costs = [Replayed(run.costs.time, unit="ms", each=row) for row in each]
+    return np.array([with_calls(run, c, settled(site, terms), terms).makespan for c in costs])
 
 
-def network(run: Measured, link: Link, message_bytes: int, host: Host | None = None) -> Network:
-    """Messages over links of one host, which share what a process can send and receive."""
+def with_calls(run: Measured, costs: Costs, site: Site, terms: Insitu) -> Execution:
+    """An execution in which every send costs what it costs before or after its receive, whichever it turns out to be.
+
+    Which of the two comes first depends on the costs in turn: begun half and half, it settles within a few rounds.
+    """
+    after = np.full(int(np.isin(run.lowered.schedule.kind, SENDS).sum()), 0.5)
+    for _ in range(ROUNDS):
+        calls = terms.announce + (terms.copy - terms.announce) * after
+        host = Host(send=calls, receive=terms.receive, gap=terms.gap, preamble=terms.preamble)
+        execution = execute(run.lowered, costs, network(run, site, host))
+        messages = execution.messages
+        found = (messages.awaited + terms.receive <= messages.posted).astype(np.float64)
+        if (found == after).all():
+            break
+        after = found
+    return execution
+
+
+def network(run: Measured, site: Site, host: Host | None = None) -> Network:
+    """Messages between processes of one host.
+
+    They share what a process can send and receive, and what all cores together can copy: one link's worth each.
+    """
+    host, devices = host or Host(), run.lowered.schedule.n_devices
+    link = site.link
     if link.ms_per_byte <= 0:
-        return Network(mode="overlap", channel="message", alpha=link.alpha, late=link.late, host=host or Host())
+        return Network(mode="overlap", channel="message", alpha=link.alpha, late=link.late, host=host)
     beta = 1.0 / link.ms_per_byte
-    each = np.arange(run.lowered.schedule.n_devices)
-    return Network(
-        mode="overlap",
-        channel="message",
-        alpha=link.alpha,
-        beta=beta,
-        message=float(message_bytes),
-        late=link.late,
-        host=host or Host(),
-        shared=(Shared(beta, each),),
-    )
+    each, together = np.arange(devices), np.zeros(devices, np.int64)
+    shared = (Shared(beta, each), *([Shared(site.cores * beta, together)] if site.cores else []))
+    size = float(site.message_bytes)
+    return Network("overlap", "message", link.alpha, beta, message=size, late=link.late, host=host, shared=shared)
 
 
-def settled(link: Link, terms: Insitu, message_bytes: int) -> Link:
-    """The link with the latency that messages had in the runs, where any op waited for one."""
+def settled(site: Site, terms: Insitu) -> Site:
+    """The site with the latency that messages had in the runs, where any op waited for one."""
     if np.isnan(terms.latency):
-        return link
-    transfer = link.ms_per_byte * message_bytes
-    return Link(max(terms.latency - transfer, 0.0), min(link.ms_per_byte, terms.latency / max(message_bytes, 1)), 0.0)
+        return site
+    transfer = site.link.ms_per_byte * site.message_bytes
+    per_byte = min(site.link.ms_per_byte, terms.latency / max(site.message_bytes, 1))
+    return replace(site, link=Link(max(terms.latency - transfer, 0.0), per_byte, 0.0))
 
 
 def insitu_costs(run: Measured, others: Sequence[Measured], timed: bool) -> Costs:
@@ -146,43 +188,47 @@ def insitu_costs(run: Measured, others: Sequence[Measured], timed: bool) -> Cost
         ratio = _ratio(others, kind)
         for stage in range(run.lowered.compute.n_stages):
             seen = [_times(other, kind, stage) for other in others if other.lowered.compute.n_stages == time.shape[1]]
-            samples = np.concatenate([s for s in seen if len(s)] or [np.empty(0)])
-            time[kind, stage] = np.median(samples) if len(samples) else time[kind, stage] * ratio
+            time[kind, stage] = _median(seen, time[kind, stage] * ratio)
     return replace(run.costs, time=time, pair=None)
 
 
 def insitu(runs: Sequence[Measured]) -> Insitu:
     """Host costs and latency over all repetitions of some runs."""
-    sends, receives, gaps, waits, begins, tails = ([] for _ in range(6))
+    announces, copies, receives, gaps, begins, waits = (list[Samples]() for _ in range(6))
     for run in runs:
-        kind, first = run.lowered.schedule.kind, _first_of_pairs(run.lowered.schedule)
-        busy = run.ended - run.posted
-        sends.append(busy[:, np.isin(kind, SENDS)].ravel())
-        receives.append(busy[:, np.isin(kind, RECEIVES)].ravel())
-        waits.append(_latencies(run))
-        for device in range(run.lowered.schedule.n_devices):
-            queue = np.arange(len(kind))[run.lowered.schedule.queue(device)]
+        schedule = run.lowered.schedule
+        sends, matches, consumers = _messages(run)
+        calls, after = (run.ended - run.posted)[:, sends], run.ended[:, matches] <= run.posted[:, sends]
+        announces.append(calls[~after])
+        copies.append(calls[after])
+        receives.append((run.ended - run.posted)[:, matches].ravel())
+        waiting = run.posted[:, consumers] < run.posted[:, sends]
+        waits.append((run.began[:, consumers] - run.posted[:, sends])[waiting])
+        first = _first_of_pairs(schedule)
+        for device in range(schedule.n_devices):
+            queue = np.arange(len(schedule))[schedule.queue(device)]
             queue = queue[first[queue]]
             gaps.append((run.posted[:, queue[1:]] - run.ended[:, queue[:-1]]).ravel())
             begins.append(run.posted[:, queue[0]])
-            tails.append(np.maximum(run.finished[:, device] - run.ended[:, queue[-1]], 0.0))
-    host = Host(send=_mean(sends), receive=_mean(receives), gap=_median(gaps), preamble=max(_median(begins), 0.0))
-    latency = np.concatenate(waits)
-    return Insitu(host, float(np.median(latency)) if len(latency) else float("nan"))
+    both = _mean(announces + copies)
+    return Insitu(
+        announce=_mean(announces, both),
+        copy=_mean(copies, both),
+        receive=_mean(receives),
+        gap=max(_mean(gaps), 0.0),
+        preamble=max(_median(begins, 0.0), 0.0),
+        latency=_median(waits, float("nan")),
+    )
 
 
-def _latencies(run: Measured) -> NDArray[np.float64]:
-    """From the post of each send to the start of its op, where that op was waiting already."""
-    from ppsim.wiring import wire
-
+def _messages(run: Measured) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    """Per message: its send, its receive and the op that needs it."""
     wiring, schedule = wire(run.lowered), run.lowered.schedule
-    send = np.flatnonzero(np.isin(schedule.kind, SENDS))
+    sends = np.flatnonzero(np.isin(schedule.kind, SENDS))
     needed_by = np.full(len(schedule), NONE, np.int64)
     consumers = np.flatnonzero(wiring.needs != NONE)
     needed_by[wiring.needs[consumers]] = consumers
-    op = needed_by[wiring.match[send]]
-    waiting = (run.posted[:, op] < run.posted[:, send]) & (op != NONE)
-    return (run.began[:, op] - run.posted[:, send])[waiting]
+    return sends, wiring.match[sends], needed_by[wiring.match[sends]]
 
 
 def _overshoot(run: Measured) -> NDArray[np.float64]:
@@ -193,10 +239,10 @@ def _overshoot(run: Measured) -> NDArray[np.float64]:
 
 
 def _times(run: Measured, kind: int, stage: int) -> NDArray[np.float64]:
-    """Measured times of unpaired ops of a kind on a stage; those of pairs do not tell their halves apart."""
+    """Mean time of the ops of a kind on a stage in each repetition; pairs do not tell their halves apart."""
     schedule = run.lowered.schedule
     ops = np.flatnonzero((schedule.kind == kind) & (schedule.stage == stage) & (schedule.pair == NONE))
-    return (run.ended - run.began)[:, ops].ravel()
+    return (run.ended - run.began)[:, ops].mean(axis=1) if len(ops) else np.empty(0)
 
 
 def _ratio(runs: Sequence[Measured], kind: int) -> float:
@@ -215,16 +261,16 @@ def _first_of_pairs(schedule: Schedule) -> NDArray[np.bool_]:
     return (schedule.pair == NONE) | (schedule.pair > np.arange(len(schedule)))
 
 
-def _mean(parts: Sequence[NDArray[np.float64]]) -> float:
+def _mean(parts: Sequence[Samples], otherwise: float = 0.0) -> float:
     values = np.concatenate(parts) if parts else np.empty(0)
-    return float(values.mean()) if len(values) else 0.0
+    return float(values.mean()) if len(values) else otherwise
 
 
-def _median(parts: Sequence[NDArray[np.float64]]) -> float:
+def _median(parts: Sequence[Samples], otherwise: float) -> float:
     values = np.concatenate(parts) if parts else np.empty(0)
-    return max(float(np.median(values)), 0.0) if len(values) else 0.0
+    return float(np.median(values)) if len(values) else otherwise
 
 
-def settings_link(settings: Mapping[str, Any]) -> Link:
-    """The link that a record's settings hold."""
-    return Link(**settings.get("link", {}))
+def site_of(settings: Mapping[str, Any]) -> Site:
+    """Where a record's messages travelled."""
+    return Site(Link(**settings["link"]), int(settings["message_bytes"]), int(settings["cores"]))

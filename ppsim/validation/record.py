@@ -1,10 +1,13 @@
 """What a real run leaves behind: when every device reached, began and ended every entry of its queue.
 
-A record is one JSON file; times are whole microseconds from the common start of each repetition.
+A record is one JSON file, gzipped where its name ends in ``.gz``. Per entry of a queue it holds the time since the
+end of the entry before, the time waited and the time worked, in whole steps of ``resolution_us``.
 """
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +22,8 @@ from ppsim.lowered import Lowered
 from ppsim.schedule import Placement, Schedule
 
 SCHEMA = "ppsim.record/1"
+HINT = "a file that --record wrote"
+GZIP = b"\x1f\x8b"
 Times = NDArray[np.float64]
 
 
@@ -66,17 +71,19 @@ class Record:
     provenance: Mapping[str, Any]
 
 
-def dump(record: Record) -> bytes:
-    """The record as JSON."""
+def dump(record: Record, target: str, resolution_us: int = 1) -> bytes:
+    """The record as a file of that name holds it."""
     import orjson
 
     value = {
         "schema": SCHEMA,
         "provenance": dict(record.provenance),
         "settings": dict(record.settings),
-        "runs": [_run_object(run) for run in record.runs],
+        "resolution_us": resolution_us,
+        "runs": [_run_object(run, resolution_us / 1e3) for run in record.runs],
     }
-    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
+    text = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
+    return gzip.compress(text, mtime=0) if target.endswith(".gz") else text
 
 
 def load(path: str) -> Record:
@@ -88,35 +95,60 @@ def load(path: str) -> Record:
     import orjson
 
     try:
-        value = orjson.loads(Path(path).read_bytes())
+        data = Path(path).read_bytes()
+        value = orjson.loads(gzip.decompress(data) if data.startswith(GZIP) else data)
         if value["schema"] != SCHEMA:
-            raise InputError(f"'{path}' has schema {value['schema']!r}, not {SCHEMA!r}", "a file that --record wrote")
-        return Record(tuple(_run_from(run) for run in value["runs"]), value["settings"], value["provenance"])
+            raise InputError(f"'{path}' has schema {value['schema']!r}, not {SCHEMA!r}", HINT)
+        step = value["resolution_us"] / 1e3
+        runs = tuple(_run_from(run, step) for run in value["runs"])
+        if not runs:
+            raise InputError(f"'{path}' holds no run", HINT)
+        return Record(runs, value["settings"], value["provenance"])
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"'{path}' is not whole: {error}", HINT) from error
     except OSError as error:
-        raise InputError(f"cannot read '{path}': {error.strerror}", "a file that --record wrote") from error
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"'{path}' is no record of a run: {error}", "a file that --record wrote") from error
+        raise InputError(f"cannot read '{path}': {error.strerror}", HINT) from error
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise InputError(f"'{path}' is no record of a run: {error}", HINT) from error
 
 
-def _run_object(run: Measured) -> dict[str, Any]:
+def _run_object(run: Measured, step: float) -> dict[str, Any]:
+    posted, began, ended = (np.round(times / step).astype(np.int64) for times in (run.posted, run.began, run.ended))
+    times = {"gap": posted - _before(run.lowered.schedule, ended), "waited": began - posted, "worked": ended - began}
     return {
         "name": run.name,
         "compute": _schedule_object(run.lowered.compute),
         "queues": _schedule_object(run.lowered.schedule),
         "batch": run.lowered.batch,
         "costs": {"time": run.costs.time, "pair": run.costs.pair},
-        **{key: np.round(getattr(run, key) * 1e3).astype(np.int64) for key in ("posted", "began", "ended", "finished")},
+        "finished": np.round(run.finished / step).astype(np.int64),
+        **times,
     }
 
 
-def _run_from(value: dict[str, Any]) -> Measured:
-    times = {key: np.array(value[key], np.float64) / 1e3 for key in ("posted", "began", "ended", "finished")}
+def _before(schedule: Schedule, ended: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Per entry the end of the one before it on its device, 0 for a device's first."""
+    before = np.zeros_like(ended)
+    before[:, 1:] = ended[:, :-1]
+    before[:, schedule.offsets[:-1]] = 0
+    return before
+
+
+def _run_from(value: dict[str, Any], step: float) -> Measured:
     pair = value["costs"]["pair"]
     costs = Costs(np.array(value["costs"]["time"]), pair=None if pair is None else np.array(pair), unit="ms")
-    lowered = Lowered(
-        _schedule_from(value["queues"]), _schedule_from(value["compute"]), np.array(value["batch"], np.int32)
-    )
-    return Measured(value["name"], lowered, costs, **times)
+    queues = _schedule_from(value["queues"])
+    lowered = Lowered(queues, _schedule_from(value["compute"]), np.array(value["batch"], np.int32))
+    gap, waited, worked = (np.array(value[key], np.int64) for key in ("gap", "waited", "worked"))
+    shape = gap.shape
+    if len(shape) != 2 or shape[1] != len(queues) or waited.shape != shape or worked.shape != shape:
+        raise ValueError(f"{value['name']} has times of another number of ops")
+    ended = np.cumsum(gap + waited + worked, axis=1)
+    for first in queues.offsets[1:-1]:
+        ended[:, first:] -= ended[:, first - 1 : first]
+    began = ended - worked
+    columns = (began - waited, began, ended, np.array(value["finished"], np.int64))
+    return Measured(value["name"], lowered, costs, *(np.multiply(c, step, dtype=np.float64) for c in columns))
 
 
 def _schedule_object(schedule: Schedule) -> dict[str, Any]:

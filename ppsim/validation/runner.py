@@ -1,68 +1,28 @@
-"""Queues executed for real: one process per device, torch.distributed messages, a common start.
+"""Our own runner: queues executed for real, one process per device, with torch.distributed messages.
 
 Each process follows its queue: a send is posted without waiting, a receive is posted where it stands, and a
-compute op first waits for the message it needs. Schedules take turns within each repetition, so that a drift of
-the machine reaches all of them alike.
+compute op first waits for the message it needs.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ppsim.costs import Costs
-from ppsim.errors import MissingDependency, PpsimError
 from ppsim.lowered import RECEIVES, SENDS, Lowered
-from ppsim.measure.processes import ranks
 from ppsim.ops import Kind
-from ppsim.profile import Model
 from ppsim.schedule import NONE
 from ppsim.validation.record import Measured
-
-LEAD_S = 0.02
-Tick = Callable[[str], None]
+from ppsim.validation.turns import Plan, Settings, Tick, Times, Turn, collect, durations, take_turns
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One schedule to run: its queues, and what its ops are meant to cost, in ms."""
-
-    name: str
-    lowered: Lowered
-    costs: Costs
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to run.
-
-    Attributes:
-        repeats: measured repetitions of every schedule.
-        warm_up: repetitions before those, not kept.
-        message_bytes: size of every message of timed ops.
-        real_time: ask the system for real-time priority while a schedule runs.
-        model: a transformer whose stages compute for real; None for ops that only take their time.
-        limit_s: how long all ranks may be silent.
-    """
-
-    repeats: int = 5
-    warm_up: int = 1
-    message_bytes: int = 65536
-    real_time: bool = False
-    model: Model | None = None
-    limit_s: float = 60.0
-
-
-@dataclass(frozen=True)
-class _Entry:
+class Entry:
     """One thing a device does: its op, or the two of a pair, or a message."""
 
     op: int
@@ -78,70 +38,27 @@ class _Entry:
 
 
 def run_all(plans: Sequence[Plan], settings: Settings, tick: Tick = lambda _: None) -> tuple[list[Measured], str]:
-    """Run every plan; all plans have the same number of devices.
+    """Run every plan with our own runner; all plans have the same number of devices.
 
     Returns:
-        What was measured, and why it is less than asked for: empty when it is not. Repetitions that all ranks
-        completed are kept when a rank fails later.
+        As :func:`collect`.
 
     Raises:
         MissingDependency: torch is not installed.
         PpsimError: a rank died, hung or failed before one repetition was complete.
     """
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise MissingDependency("running schedules for real needs torch", "pip install 'ppsim[torch]'") from error
     devices = plans[0].lowered.schedule.n_devices
-    work = [[_entries(plan, device) for plan in plans] for device in range(devices)]
-    got: dict[tuple[int, int], dict[int, Any]] = {}
-    failure = ""
-    try:
-        with ranks(_worker, devices, work, settings, [p.lowered for p in plans], limit_s=settings.limit_s) as messages:
-            for rank, (repetition, number, times) in messages:
-                got.setdefault((repetition, number), {})[rank] = times
-                if rank == 0:
-                    tick(f"{plans[number].name} {repetition + 1}")
-    except PpsimError as error:
-        failure = str(error)
-        if not any(len(by_rank) == devices and key[0] >= settings.warm_up for key, by_rank in got.items()):
-            raise
-    kept = [
-        r for r in range(settings.warm_up, settings.warm_up + settings.repeats) if _complete(got, r, plans, devices)
-    ]
-    if not kept:
-        raise PpsimError(failure or "no repetition was completed", "fewer devices or a smaller model")
-    return [_gather(plan, number, kept, got, devices) for number, plan in enumerate(plans)], failure
+    work = [[entries_of(plan, device) for plan in plans] for device in range(devices)]
+    return collect(plans, settings, tick, _worker, work, [p.lowered for p in plans])
 
 
-def _complete(got: dict[tuple[int, int], dict[int, Any]], repetition: int, plans: Sequence[Plan], devices: int) -> bool:
-    return all(len(got.get((repetition, number), {})) == devices for number in range(len(plans)))
-
-
-def _gather(
-    plan: Plan, number: int, kept: list[int], got: dict[tuple[int, int], dict[int, Any]], devices: int
-) -> Measured:
-    """Rows of entries, spread over the ops of the queues, both ops of a pair alike; ns to ms."""
-    schedule = plan.lowered.schedule
-    times = np.zeros((3, len(kept), len(schedule)))
-    finished = np.zeros((len(kept), devices))
-    for row, repetition in enumerate(kept):
-        for rank, (entries, end) in got[repetition, number].items():
-            values = np.array(entries, np.float64).reshape(-1, 4) / 1e6
-            ops = np.array([entry[0] for entry in entries], np.int64)
-            times[:, row, ops] = values[:, 1:].T
-            paired = ops[schedule.pair[ops] != NONE]
-            times[:, row, schedule.pair[paired]] = times[:, row, paired]
-            finished[row, rank] = end / 1e6
-    return Measured(plan.name, plan.lowered, plan.costs, times[0], times[1], times[2], finished)
-
-
-def _entries(plan: Plan, device: int) -> list[_Entry]:
+def entries_of(plan: Plan, device: int) -> list[Entry]:
+    """What a device does, in order."""
     lowered = plan.lowered
     schedule, peer = lowered.schedule, lowered.peer()
     compute = (schedule.kind <= Kind.W).nonzero()[0]
     ms = np.zeros(len(schedule))
-    ms[compute] = _durations(plan, compute)
+    ms[compute] = durations(plan)
     queue = schedule.queue(device)
     received = {_key(schedule, op) for op in range(queue.start, queue.stop) if schedule.kind[op] in RECEIVES}
     entries = []
@@ -152,7 +69,7 @@ def _entries(plan: Plan, device: int) -> list[_Entry]:
         members = [op] if partner == NONE else [op, partner]
         wanted = [_input_of(schedule, m) for m in members if schedule.kind[m] in (Kind.F, Kind.B, Kind.I)]
         entries.append(
-            _Entry(
+            Entry(
                 op,
                 *_key(schedule, op),
                 partner,
@@ -164,21 +81,6 @@ def _entries(plan: Plan, device: int) -> list[_Entry]:
             )
         )
     return entries
-
-
-def _durations(plan: Plan, compute: Any) -> Any:
-    schedule = plan.lowered.schedule
-    place = np.full(len(schedule), NONE, np.int32)
-    place[compute] = np.arange(len(compute), dtype=np.int32)
-    pair = schedule.pair[compute]
-    ops = replace(
-        schedule,
-        kind=schedule.kind[compute],
-        stage=schedule.stage[compute],
-        microbatch=schedule.microbatch[compute],
-        pair=np.where(pair == NONE, NONE, place[pair]).astype(np.int32),
-    )
-    return plan.costs.durations(ops)
 
 
 def _key(schedule: Any, op: int) -> tuple[int, int, int]:
@@ -194,40 +96,22 @@ def _worker(
     rank: int,
     say: Callable[[Any], None],
     meeting: str,
-    work: list[list[list[_Entry]]],
     settings: Settings,
+    devices: int,
+    work: list[list[list[Entry]]],
     lowered: list[Lowered],
 ) -> None:
-    import datetime
+    def prepare() -> list[Turn]:
+        tasks = [_task(low, rank, settings) for low in lowered]
+        return [partial(_turn, entries, task) for entries, task in zip(work[rank], tasks, strict=True)]
 
-    import torch
-    from torch import distributed
+    take_turns(rank, say, meeting, settings, devices, prepare)
 
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.set_num_threads(1)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(29, 1000, 0, 0, 0)  # timers fire within 1 us instead of 50
-    distributed.init_process_group(
-        "gloo",
-        init_method=meeting,
-        rank=rank,
-        world_size=len(work),
-        timeout=datetime.timedelta(seconds=settings.limit_s),
-    )
-    tasks = [_task(low, rank, settings) for low in lowered]
-    with urgent(settings.real_time) as pace:
-        for repetition in range(settings.warm_up + settings.repeats):
-            for number, entries in enumerate(work[rank]):
-                begin = _common_start(distributed, rank)
-                pace(True)
-                while (ahead := begin - time.monotonic_ns()) > 0:
-                    time.sleep(ahead / 1e9)
-                times, end = follow(entries, tasks[number], begin)
-                pace(False)
-                tasks[number].reset()
-                say((repetition, number, (times, end)))
-    distributed.barrier()
-    distributed.destroy_process_group()
+
+def _turn(entries: Sequence[Entry], task: Any, begin: int) -> tuple[Times, int]:
+    times, end = follow(entries, task, begin)
+    task.reset()
+    return times, end
 
 
 def _task(lowered: Lowered, rank: int, settings: Settings) -> Any:
@@ -238,19 +122,7 @@ def _task(lowered: Lowered, rank: int, settings: Settings) -> Any:
     return tasks.computing(lowered, rank, settings.model)
 
 
-def _common_start(distributed: Any, rank: int) -> int:
-    """A moment shortly ahead at which all ranks begin, on the system-wide clock of this host, in ns."""
-    import torch
-
-    distributed.barrier()
-    moment = torch.zeros(1, dtype=torch.int64)
-    if rank == 0:
-        moment.fill_(time.monotonic_ns() + int(LEAD_S * 1e9))
-    distributed.broadcast(moment, 0)
-    return int(moment.item())
-
-
-def follow(entries: Sequence[_Entry], task: Any, origin: int) -> tuple[list[tuple[int, int, int, int]], int]:
+def follow(entries: Sequence[Entry], task: Any, origin: int) -> tuple[Times, int]:
     """Carry out one queue; per entry (op, posted, began, ended) in ns from ``origin``, and the end of all sends."""
     from torch import distributed
 
@@ -296,28 +168,3 @@ def follow(entries: Sequence[_Entry], task: Any, origin: int) -> tuple[list[tupl
     for work in sending:
         work.wait()
     return times, now() - origin
-
-
-@contextmanager
-def urgent(wanted: bool) -> Iterator[Callable[[bool], None]]:
-    """Gives a function that raises this process to real-time priority and lowers it again; does nothing unwanted.
-
-    Raises:
-        PpsimError: the system does not allow it.
-    """
-
-    def pace(raised: bool) -> None:
-        if wanted:
-            policy, priority = (os.SCHED_RR, 10) if raised else (os.SCHED_OTHER, 0)
-            for thread in os.listdir("/proc/self/task"):
-                try:
-                    os.sched_setscheduler(int(thread), policy, os.sched_param(priority))
-                except ProcessLookupError:
-                    continue
-                except PermissionError as error:
-                    raise PpsimError("real-time priority is not allowed here", "leave out --real-time") from error
-
-    try:
-        yield pace
-    finally:
-        pace(False)

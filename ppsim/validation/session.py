@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -9,14 +10,16 @@ from ppsim import fit
 from ppsim.costs import Costs, costs_for
 from ppsim.errors import MissingDependency
 from ppsim.lowering import lower
-from ppsim.profile import Model, Profile, costs_from
+from ppsim.profile import Message, Model, Profile, costs_from
 from ppsim.schedule import Schedule
 from ppsim.validation.predict import Link
 from ppsim.validation.record import Record
-from ppsim.validation.runner import Plan, Settings, run_all
+from ppsim.validation.runner import run_all
+from ppsim.validation.turns import Plan, Settings, urgent
 
 Report = Callable[[float, str], None]
 OPS_SHARE, LINK_SHARE = 0.15, 0.1
+REST_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,15 @@ def measure_session(schedules: Sequence[Schedule], request: Request, report: Rep
         runs, failure = run_in_torch(plans, settings, tick)
     else:
         runs, failure = run_all(plans, settings, tick)
-    kept = {"ops": request.ops, "runner": request.runner, "message_bytes": size, "real_time": request.real_time}
-    return Record(tuple(runs), {**kept, "link": asdict(link)}, asdict(where)), failure
+    kept = {
+        "ops": request.ops,
+        "runner": request.runner,
+        "real_time": request.real_time,
+        "message_bytes": size,
+        "link": asdict(link),
+        "cores": where.cores,
+    }
+    return Record(tuple(runs), kept, asdict(where)), failure
 
 
 def _ops_alone(request: Request, report: Report) -> Profile:
@@ -103,10 +113,15 @@ def _ops_alone(request: Request, report: Report) -> Profile:
     total, done = rounds(model, repeats, warm_up), [0]
 
     def tick(what: str) -> None:
+        pace(False)  # a moment for the rest of the machine
         done[0] += 1
         report(OPS_SHARE * done[0] / total, what)
+        time.sleep(REST_S)
+        pace(True)
 
-    ops = measure_ops(model, "cpu", repeats=repeats, warm_up=warm_up, tick=tick)
+    with urgent(request.real_time) as pace:
+        pace(True)
+        ops = measure_ops(model, "cpu", repeats=repeats, warm_up=warm_up, tick=tick)
     return Profile(provenance("cpu", request.command), model, tuple(ops))
 
 
@@ -115,10 +130,18 @@ def _link_alone(size: int, report: Report) -> Link:
     from ppsim.measure.links import measure_links
 
     sizes = sorted({1024, max(size // 4, 1), size, 2 * size})
-    rows = measure_links("cpu", sizes, repeats=20, warm_up=3, tick=lambda what: report(OPS_SHARE, what))
-    at = {(row.pattern, row.bytes): row.median_ms for row in rows}
-    line = fit.line(sizes, [at["early", s] for s in sizes])
-    return Link(line.alpha, line.slope, max(at["late", size] - at["early", size], 0.0))
+    return link_of(measure_links("cpu", sizes, repeats=20, warm_up=3, tick=lambda what: report(OPS_SHARE, what)), size)
+
+
+def link_of(messages: Sequence[Message], size: int) -> Link:
+    """The link that measured messages show on their best days, which are those of the link and not of the machine."""
+    best = {(row.pattern, row.bytes): row.p10_ms for row in messages}
+    pattern = "early" if any(row.pattern == "early" for row in messages) else "ping-pong"
+    rows = [(row.bytes, row.p10_ms) for row in messages if row.pattern == pattern and row.p10_ms > 0]
+    if not rows:
+        return Link()
+    line = fit.line(*zip(*rows, strict=True))
+    return Link(line.alpha, line.slope, max(best.get(("late", size), 0.0) - best.get(("early", size), 0.0), 0.0))
 
 
 def _costs(schedule: Schedule, request: Request, profile: Profile | None) -> Costs:

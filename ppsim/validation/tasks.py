@@ -8,8 +8,11 @@ from typing import Any
 import torch
 
 from ppsim.lowered import RECEIVES, Lowered
+from ppsim.measure import stage as stages
+from ppsim.measure.ops import _backward_functions as backward_functions
 from ppsim.ops import Kind
 from ppsim.profile import Model
+from ppsim.schedule import Schedule
 
 Cell = tuple[int, int]
 
@@ -45,31 +48,49 @@ def timed(message_bytes: int) -> Timed:
     return Timed(message_bytes)
 
 
+def module_of(model: Model, schedule: Schedule, stage: int) -> Any:
+    """One stage: its share of the layers, the embedding on the first and the head on the last; always the same."""
+    torch.manual_seed(stage)
+    parts = [stages.layers(model, model.layers * schedule.n_devices // schedule.n_stages, "cpu")]
+    if model.vocab and stage == 0:
+        parts.insert(0, stages.embedding(model, "cpu"))
+    if model.vocab and stage == schedule.n_stages - 1:
+        parts.append(stages.head(model, "cpu"))
+    return torch.nn.Sequential(*parts)
+
+
+def batch(model: Model, microbatch: int) -> tuple[Any, Any]:
+    """Input and target of a microbatch: tokens, or activations where the model has no vocabulary."""
+    torch.manual_seed(1000 + microbatch)
+    if model.vocab:
+        return stages.tokens(model, "cpu"), stages.tokens(model, "cpu")
+    x = stages.activations(model, "cpu").detach()
+    return x, x
+
+
+def whole_batch(model: Model, microbatches: int) -> tuple[Any, Any]:
+    """Inputs and targets of all microbatches, one behind the other."""
+    inputs, targets = zip(*(batch(model, m) for m in range(microbatches)), strict=True)
+    return torch.cat(inputs), torch.cat(targets)
+
+
+def loss(out: Any, target: Any) -> Any:
+    """Cross entropy against tokens; without a vocabulary the mean square of what comes out."""
+    return out.square().mean() if target.is_floating_point() else stages.loss(out, target)
+
+
 class Computing:
     """Ops that run the stages of a transformer this device holds, forward and backward."""
 
     def __init__(self, lowered: Lowered, rank: int, model: Model) -> None:
-        from ppsim.measure import stage
-        from ppsim.measure.ops import _backward_functions as backward_functions
-
         schedule = lowered.compute
-        self._stage, self._model = stage, model
+        self._model = model
         self._last = schedule.n_stages - 1
         self._full, self._half, self._weight = backward_functions()
         held = sorted({int(s) for s in schedule.stage[schedule.queue(rank)]})
-        torch.manual_seed(0)
-        self._module = {s: self._build(s, model.layers * schedule.n_devices / schedule.n_stages) for s in held}
-        self._words = stage.tokens(model, "cpu") if model.vocab else None
+        self.module = {s: module_of(model, schedule, s) for s in held}
+        self._batch = [batch(model, m) for m in range(schedule.n_microbatches)]
         self.reset()
-
-    def _build(self, stage: int, layers: float) -> Any:
-        count = max(1, round(layers))
-        parts = [self._stage.layers(self._model, count, "cpu")]
-        if self._model.vocab and stage == 0:
-            parts.insert(0, self._stage.embedding(self._model, "cpu"))
-        if self._model.vocab and stage == self._last:
-            parts.append(self._stage.head(self._model, "cpu"))
-        return torch.nn.Sequential(*parts)
 
     def reset(self) -> None:
         """Drop activations and gradients of the last run."""
@@ -77,7 +98,7 @@ class Computing:
         self._output: dict[Cell, Any] = {}
         self._gradient: dict[Cell, Any] = {}
         self._groups: dict[Cell, Any] = {}
-        for module in self._module.values():
+        for module in self.module.values():
             module.zero_grad(set_to_none=True)
 
     def outgoing(self, entry: Any) -> Any:
@@ -113,14 +134,11 @@ class Computing:
 
     def _forward(self, cell: Cell) -> None:
         stage, microbatch = cell
-        if stage == 0:
-            x = self._words if self._words is not None else self._stage.activations(self._model, "cpu").detach()
-        else:
-            x = self._input[cell].requires_grad_()
-        out = self._module[stage](x)
+        x = self._input[cell].requires_grad_() if stage else self._batch[microbatch][0]
+        out = self.module[stage](x)
         if stage == self._last:
-            out = self._stage.loss(out, self._words) if self._words is not None else out.square().mean()
-        elif stage + 1 in self._module:
+            out = loss(out, self._batch[microbatch][1])
+        elif stage + 1 in self.module:
             self._input[stage + 1, microbatch] = out.detach()
         self._input[cell], self._output[cell] = x, out
 
@@ -134,7 +152,7 @@ class Computing:
     def _half_backward(self, cell: Cell) -> None:
         x, out = self._input.pop(cell), self._output.pop(cell)
         grad = None if cell[0] == self._last else [self._gradient.pop(cell)]
-        weights = self._module[cell[0]].parameters()
+        weights = self.module[cell[0]].parameters()
         gradients, self._groups[cell] = self._half([out], grad, [x], weights)
         self._gradient[cell[0] - 1, cell[1]] = gradients[0]
 
@@ -142,7 +160,7 @@ class Computing:
         if cell[0] == 0:  # as torch's runtime: the first stage has no input gradient, so W is the whole backward
             self._backward(cell)
         else:
-            self._weight(self._module[cell[0]].parameters(), self._groups.pop(cell))
+            self._weight(self.module[cell[0]].parameters(), self._groups.pop(cell))
 
 
 def computing(lowered: Lowered, rank: int, model: Model) -> Computing:
