@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ppsim.errors import InputError
 from ppsim.ops import Kind
-from ppsim.schedule import NONE, Schedule
+from ppsim.schedule import Schedule
 
 Value = float | Sequence[float]
 # Longer times would overflow when they are added up.
@@ -41,15 +41,15 @@ class Costs:
         duration, table = np.empty(len(schedule)), self.time.ravel()
         for ops, row in schedule.blocks():
             duration[ops] = table.take(row)
-        paired = np.flatnonzero(schedule.pair != NONE)
-        if len(paired):
-            partner = schedule.pair[paired]
-            together = duration[paired] + duration[partner]
+        second = schedule.seconds
+        if len(second):
+            first = second - 1
+            together = duration[first] + duration[second]
             if self.pair is not None:
-                full = (schedule.kind[paired] == Kind.B) | (schedule.kind[partner] == Kind.B)
-                measured = (self.pair[schedule.stage[paired]] + self.pair[schedule.stage[partner]]) / 2
+                full = (schedule.kind[first] == Kind.B) | (schedule.kind[second] == Kind.B)
+                measured = (self.pair[schedule.stage[first]] + self.pair[schedule.stage[second]]) / 2
                 together = np.where(full, measured, together)
-            duration[paired] = together
+            duration[first] = duration[second] = together
         return duration
 
     def latencies(self, schedule: Schedule) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.ops import Kind
-from ppsim.schedule import NONE, Schedule
+from ppsim.schedule import Schedule
 from ppsim.timeline import Timeline
 
 
@@ -48,7 +48,7 @@ def measure(timeline: Timeline) -> Metrics:
     """Every number of a timeline at once."""
     schedule = timeline.schedule
     duration = timeline.end - timeline.start
-    duration[_seconds(schedule)] = 0.0
+    duration[schedule.seconds] = 0.0
     busy = _per_device(np.add, duration, schedule)
     first, last = _per_device(np.minimum, timeline.start, schedule), _per_device(np.maximum, timeline.end, schedule)
     span = float((last - first).max(initial=0.0))
@@ -97,18 +97,13 @@ def peak_activations(schedule: Schedule, release: Kind = Kind.W) -> NDArray[np.i
     change = np.array([1, -1, 0, 0], np.int8)
     change[release] = -1
     delta = change.take(schedule.kind)
-    second = _seconds(schedule)
+    second = schedule.seconds
     second = second[schedule.kind[second] == Kind.F]
     delta[second - 1], delta[second] = delta[second], delta[second - 1]
     held = np.cumsum(delta, dtype=np.int32)
     first = schedule.offsets[:-1]
     before = np.where(first > 0, held.take(first - 1, mode="clip"), 0) if len(held) else np.int32(0)
     return (_per_device(np.maximum, held, schedule) - before).astype(np.int64)
-
-
-def _seconds(schedule: Schedule) -> NDArray[np.int64]:
-    """The second op of every pair; the two stand side by side."""
-    return np.flatnonzero(schedule.pair != NONE)[1::2]
 
 
 def _per_device(reduce: np.ufunc, values: NDArray[Any], schedule: Schedule) -> NDArray[Any]:

@@ -55,6 +55,7 @@ class Queue:
         self._streams = streams
         self._taken = dict.fromkeys(streams, 0)
         self._parts: list[Packed] = []
+        self._weights = False
 
     def left(self, name: str) -> int:
         """How many entries of a stream are not yet in the queue."""
@@ -73,6 +74,7 @@ class Queue:
         for column, (code, name, place) in enumerate(draws):
             if not name:
                 block[:, column] = code
+                self._weights = True
                 continue
             first, need = self._taken[name] + place, times * counts[name]
             if place == 0 and need > self.left(name):
@@ -91,10 +93,9 @@ class Queue:
         if left := {n: self.left(n) for n in self._streams if self.left(n)}:
             raise ValueError(f"streams left over: {left}")
         ops = np.concatenate(self._parts) if self._parts else np.empty(0, np.int64)
-        kind = ops.astype(np.uint8) & KIND_MASK
-        weights = kind == Kind.W
-        if weights.any():
-            ops[weights] = (ops[kind == Kind.I] & ~(KIND_MASK | PAIRED)) | Kind.W
+        if self._weights:
+            kind = ops.astype(np.uint8) & KIND_MASK
+            ops[kind == Kind.W] = (ops[kind == Kind.I] & ~(KIND_MASK | PAIRED)) | Kind.W
         return ops
 
 

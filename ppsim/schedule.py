@@ -107,12 +107,11 @@ class Schedule:
     @classmethod
     def from_queues(cls, name: str, placement: Placement, n_microbatches: int, queues: Iterable[Packed]) -> Schedule:
         """From one array of packed ops per device, as :class:`ppsim.queues.Queue` builds them."""
-        lows, microbatches = list[NDArray[np.uint32]](), list[NDArray[np.int32]]()
-        for ops in queues:
+        lengths, lows, microbatches = [0], list[NDArray[np.uint32]](), list[NDArray[np.int32]]()
+        for ops in _batches(queues, lengths):
             lows.append(ops.astype(np.uint32))  # all but the microbatch
             microbatches.append((ops >> MICROBATCH_SHIFT).astype(np.int32))
-        offsets = np.zeros(len(lows) + 1, np.int64)
-        np.cumsum([len(low) for low in lows], out=offsets[1:])
+        offsets = np.cumsum(lengths, dtype=np.int64)
         low, microbatch = np.concatenate(lows), np.concatenate(microbatches)
         first = np.flatnonzero(low & np.uint32(PAIRED)).astype(np.int32)
         pair = np.full(len(low), NONE, np.int32)
@@ -166,6 +165,11 @@ class Schedule:
             yield ops, row
 
     @cached_property
+    def seconds(self) -> NDArray[np.int64]:
+        """The second op of every pair; its first stands right ahead of it."""
+        return np.flatnonzero(self.pair != NONE)[1::2]
+
+    @cached_property
     def dependency(self) -> NDArray[np.int32]:
         """Shape (ops,): the one op whose result each op waits for, -1 for none, -2 for one nobody runs.
 
@@ -210,3 +214,16 @@ class Schedule:
             f"Schedule({self.name}: {self.n_devices} devices x {self.n_chunks} chunks = {self.n_stages} stages, "
             f"{self.n_microbatches} microbatches, {len(self)} ops)"
         )
+
+
+def _batches(queues: Iterable[Packed], lengths: list[int]) -> Iterator[Packed]:
+    """The queues one behind the other, in batches that a processor's cache holds; ``lengths`` receives theirs."""
+    batch, size = list[Packed](), 0
+    for queue in queues:
+        lengths.append(len(queue))
+        batch.append(queue)
+        size += len(queue)
+        if size >= BLOCK:
+            yield np.concatenate(batch)
+            batch, size = [], 0
+    yield np.concatenate([np.empty(0, np.int64), *batch])

@@ -197,7 +197,7 @@ def _extended(schedule: Schedule, proof: Proof, start: Times, end: Times, scale:
     """The metrics with the recurring ops put in so many times more."""
     recur, first = proof.recur(schedule), schedule.offsets[:-1]
     duration = end - start
-    duration[(schedule.pair >= 0) & (schedule.pair < np.arange(len(schedule)))] = 0
+    duration[schedule.seconds] = 0
     busy, added = (np.add.reduceat(d, first).tolist() for d in (duration, np.where(recur, duration, 0)))
     last = end[schedule.offsets[1:] - 1]
     longer = times * proof.period

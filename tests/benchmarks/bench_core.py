@@ -1,0 +1,49 @@
+"""The core under pytest-benchmark; not collected by a plain pytest, and nothing here can fail for being slow.
+
+pytest tests/benchmarks/bench_core.py
+"""
+
+import numpy as np
+import pytest
+
+from ppsim.batch import makespans
+from ppsim.costs import Costs, costs_for
+from ppsim.jitter import Noise, jitter
+from ppsim.metrics import measure
+from ppsim.schedules import generate
+from ppsim.schedules._steady import steady_state
+from ppsim.simulate import simulate
+from tests.benchmarks.clock import compile_always
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb-1p", "dualpipe-v"])
+@pytest.mark.parametrize(("devices", "microbatches"), [(8, 64), (64, 512), (256, 2048)])
+def test_shape_to_metrics(benchmark, name, devices, microbatches):
+    """Generate, time and measure, the compiled kernel loaded."""
+    compile_always()
+
+    def run():
+        schedule = generate(name, devices=devices, microbatches=microbatches)
+        return measure(simulate(schedule, costs_for(schedule)))
+
+    assert benchmark(run).makespan > 0
+
+
+def test_batch_of_costs(benchmark):
+    """1F1B 8 x 32 under 10,000 cost vectors."""
+    schedule, rng = generate("1f1b", devices=8, microbatches=32), np.random.default_rng(0)
+    costs = [Costs(rng.random((4, 8)), float(rng.random())) for _ in range(10_000)]
+    assert len(benchmark(makespans, schedule, costs)) == len(costs)
+
+
+def test_jitter(benchmark):
+    """1F1B 8 x 32, 10,000 samples with noise on every op."""
+    schedule = generate("1f1b", devices=8, microbatches=32)
+    (result,) = benchmark(jitter, {"1f1b": (schedule, costs_for(schedule))}, Noise(), 10_000)
+    assert len(result.makespans) == 10_000
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb-1p", "dualpipe-v"])
+def test_steady_state_of_a_million_microbatches(benchmark, name):
+    """Metrics of a million microbatches on 8 devices from a small run."""
+    assert benchmark(steady_state, name, costs_for, devices=8, microbatches=1_000_000)
