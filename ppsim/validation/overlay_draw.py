@@ -64,8 +64,8 @@ class Overlay:
         """Both makespans and the error, and whether the costs are from other schedules; else the error alone."""
         predicted, measured = map(_ms, self.ends)
         error = f"{round(100 * self.verdict.errors['held-out'], 1) + 0.0:+.1f} %"  # never -0.0
-        own = "" if self.verdict.held_out else ", not held out"
-        full = f"measured {measured} ms, predicted {predicted} ms, {error}{own}"
+        error += "" if self.verdict.held_out else ", not held out"
+        full = f"measured {measured} ms, predicted {predicted} ms, {error}"
         return full if text_width(full, design.font - 0.5) <= design.across / POINT else error
 
 
