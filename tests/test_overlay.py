@@ -104,7 +104,7 @@ def test_dotted_lines_end_at_both_makespans_and_the_error_is_said(two):
 
 def test_a_figure_too_narrow_for_both_makespans_says_the_error(two):
     own, held_out = two.validation.verdicts
-    first, second = (words(axes) for axes in figure(two, width=1.5).axes[::2])
+    first, second = (words(axes) for axes in figure(two, width=1.8).axes[::2])
     assert f"{100 * own.errors['held-out']:+.1f} %, not held out" in first
     assert f"{100 * held_out.errors['held-out']:+.1f} %" in second
     assert not [text for text in first + second if text.startswith("measured")]
