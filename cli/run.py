@@ -23,7 +23,7 @@ from ppsim.cli._options import (
     targets,
     write_all,
 )
-from ppsim.errors import InputError
+from ppsim.errors import InputError, UnknownSchedule
 
 if TYPE_CHECKING:
     from ppsim.costs import Costs
@@ -111,8 +111,13 @@ def _steady(options: dict[str, Any]) -> bool:
 
     if options["output"] or options["as_json"]:
         raise InputError("--steady has numbers only, no timeline", "leave out --output and --json, or --steady")
+    if options["microbatches"] is None:
+        return False
     name, numbers = options["schedule"], {key: options[key] for key in SHAPE}
-    found = steady_state(name, lambda schedule: costs_of(schedule, options), **numbers)
+    try:
+        found = steady_state(name, lambda schedule: costs_of(schedule, options), **numbers)
+    except UnknownSchedule:  # a file holds one length only
+        found = None
     if found is None:
         click.echo("no steady state that repeats exactly was proved: timing every op", err=True)
         return False

@@ -177,3 +177,16 @@ def test_run_refuses_the_shortcut_where_a_timeline_is_asked_for():
     arguments = ["-s", "1f1b", "--devices", "4", "--mb", "400", "--steady", "--json"]
     with pytest.raises(InputError, match="--steady has numbers only"):
         CliRunner().invoke(command, arguments, catch_exceptions=False)
+
+
+def test_a_file_and_a_missing_length_are_left_to_the_full_run(tmp_path):
+    """A schedule from a file is timed in full; without microbatches the full run's own message is what is said."""
+    target = str(tmp_path / "orders.csv")
+    CliRunner().invoke(
+        command, ["-s", "1f1b", "--devices", "2", "--mb", "4", "-q", "-o", target], catch_exceptions=False
+    )
+    full = CliRunner().invoke(command, ["-s", target, "-q"], catch_exceptions=False)
+    short = CliRunner().invoke(command, ["-s", target, "-q", "--steady"], catch_exceptions=False)
+    assert short.stdout == full.stdout
+    with pytest.raises(InputError, match="number of microbatches is missing"):
+        CliRunner().invoke(command, ["-s", "1f1b", "--devices", "2", "--steady"], catch_exceptions=False)
