@@ -219,6 +219,8 @@ def command_line(ctx: click.Context) -> str:
             ]
         elif isinstance(value, bool):
             words.append(param.opts[0] if value else param.secondary_opts[0])
+        elif isinstance(value, tuple):
+            words += [word for each in value for word in (param.opts[0], str(each))]
         else:
             words += [param.opts[0], ",".join(f"{v:g}" for v in value) if isinstance(value, list) else str(value)]
     return shlex.join(words)
