@@ -1,8 +1,9 @@
-"""The detailed model's inner loop: device queues and messages in order of time.
+"""The detailed model's inner loop: device queues, messages and channels, driven by events.
 
 An event is a time and a code, which breaks ties: a device that goes on, or an op whose message or collective moves.
 Where bandwidth is divided, a message's bytes are a flow along the resources of a route, and flows have max-min fair
-rates (progressive filling).
+rates (progressive filling); events are then taken in order of time. Elsewhere every time is a maximum of sums of
+others, the same in whatever order they become known, and the last event asked for is taken first, which is quicker.
 
 Tables (see ``ppsim.network_tables``) are sequences of rows with named fields: numba compiles this source for arrays
 of records, CPython runs it over lists of rows. All of it is in this file, because numba keeps compiled code until
@@ -20,77 +21,81 @@ ARRIVE, FLOW, PASS, EVENTS = range(4)  # a message arrives; its bytes begin to f
 
 
 def run(t: Any, flows: Any) -> None:
-    """Run every queue as far as it goes; ``flows`` are :class:`ppsim.Flows`."""
+    """Run every queue as far as it goes; ``t`` are the Tables, ``flows`` the Flows."""
     devices = len(t.devices)
-    heap = [(t.preamble, d) for d in range(devices)]
-    while len(heap) > 0:
-        now, code = heappop(heap)
+    events = [(t.preamble, d) for d in range(devices)]
+    while len(events) > 0:
+        now, code = heappop(events) if t.ordered else events.pop()
         if code < devices:
-            advance(t, heap, code, now)
+            advance(t, events, code)
             continue
         op = (code - devices) // EVENTS
         event = (code - devices) % EVENTS
         if event == PASS:
-            finish(t, heap, op, now)
+            finish(t, events, op, now)
         elif event == FLOW:
             join(flows, op, now)
-            ask_changed(t, flows, heap)
+            ask_changed(t, flows, events)
         elif t.ops[op].route < 0:
-            arrive(t, heap, op, now)
+            arrive(t, events, op, now)
         elif now == flows.flows[op].due:  # others are void: the rate has changed since
             part(flows, op, now)
-            ask_changed(t, flows, heap)
-            arrive(t, heap, op, now)
+            ask_changed(t, flows, events)
+            arrive(t, events, op, now)
 
 
-def ask(t: Any, heap: Any, time: float, op: int, event: int) -> None:
+def ask(t: Any, events: Any, time: float, code: int) -> None:
+    """Ask for an event."""
+    if t.ordered:
+        heappush(events, (time, 0 + code))  # the sum makes an int64 of an int32
+    else:
+        events.append((time, 0 + code))
+
+
+def ask_op(t: Any, events: Any, time: float, op: int, event: int) -> None:
     """Ask for an event of an op."""
-    heappush(heap, (time, len(t.devices) + EVENTS * op + event))
+    ask(t, events, time, len(t.devices) + EVENTS * op + event)
 
 
-def ask_changed(t: Any, flows: Any, heap: Any) -> None:
+def ask_changed(t: Any, flows: Any, events: Any) -> None:
     """Ask for the arrivals of flows whose rate has changed."""
     for at in range(flows.count[0]):
         flow = flows.flows[flows.changed[at]]
         flow.due = flow.since + flow.left / flow.rate
-        ask(t, heap, flow.due, flows.changed[at], ARRIVE)
+        ask_op(t, events, flow.due, flows.changed[at], ARRIVE)
 
 
-def advance(t: Any, heap: Any, d: int, now: float) -> None:
+def advance(t: Any, events: Any, d: int) -> None:
     """Run a device until it waits for something, or until another event comes first."""
     device = t.devices[d]
     i = device.head
     while i < device.stop:
         op = t.ops[i]
-        last = op.last
         posted = op.start >= 0.0
         if posted or op.action == COMPUTE:
-            awaited = missing(t, i, last, posted)
-            if awaited >= 0:
-                if device.awaited < 0:
-                    device.since = now
-                device.awaited = awaited
+            device.awaited = missing(t, i, op.last, posted)
+            if device.awaited >= 0:
                 break
-        cause = i - 1 if i > device.begin else -1
-        if device.awaited >= 0 and now > device.since:
-            cause = device.awaited
-        device.awaited = -1
         if posted:
-            after = now
-            for member in range(i, last + 1):
-                t.ops[member].end = now
+            after = device.free
+            for member in range(i, op.last + 1):
+                after = max(after, t.ops[member].done)
+            for member in range(i, op.last + 1):
+                t.ops[member].end = after
         else:
-            after = issue(t, heap, d, i, now, cause)
+            after = issue(t, events, d, i)
             if t.waits and op.action == POST:
-                heappush(heap, (after, d))
+                device.free = after
+                ask(t, events, after, d)
                 break
-        i = last + 1
+        i = op.last + 1
         if op.action != NOTHING:
             after += t.gap
-        if after > now and len(heap) > 0 and heap[0][0] <= after:
-            heappush(heap, (after, d))
+        comes_first = t.ordered and after > device.free and len(events) > 0 and events[0][0] <= after
+        device.free = after
+        if comes_first:
+            ask(t, events, after, d)
             break
-        now = after
     device.head = i
 
 
@@ -108,79 +113,90 @@ def missing(t: Any, first: int, last: int, posted: bool) -> int:
     return -1
 
 
-def issue(t: Any, heap: Any, d: int, first: int, now: float, cause: int) -> float:
+def issue(t: Any, events: Any, d: int, first: int) -> float:
     """Start the ops that are issued with ``first``; returns when the device is free again."""
     op = t.ops[first]
     action = op.action
+    begin = t.devices[d].free
+    cause = first - 1 if first > t.devices[d].begin else -1
     if action == STREAM:
-        op.start = max(now, t.devices[d].stream)
+        op.start = max(begin, t.devices[d].stream)
         op.end = op.start + op.duration
         op.bound = cause
         t.devices[d].stream = op.end
-        ask(t, heap, op.end, first, PASS)
-        return now
-    after = now + op.duration
+        ask_op(t, events, op.end, first, PASS)
+        return begin
+    if action == COMPUTE:
+        for i in range(first, op.last + 1):
+            for need in (t.ops[i].needs, t.ops[i].gathered):
+                if need >= 0 and t.ops[need].done > begin:
+                    begin = t.ops[need].done
+                    cause = need
+    after = begin + op.duration
     if action == POST:
         for i in range(first + 1, op.last + 1):
             after += t.ops[i].duration
     for i in range(first, op.last + 1):
         member = t.ops[i]
-        member.start = now
+        member.start = begin
         member.end = after
         member.bound = cause
         if member.feeds >= 0:
             send = t.ops[member.feeds]
             send.leave = after
-            ask(t, heap, after + send.delay, send.match, PASS)
+            ask_op(t, events, after + send.delay, send.match, PASS)
     if action == POST:
         for i in range(first, op.last + 1):
             member = t.ops[i]
-            if member.lane < 0 or t.lanes[member.lane].turn == member.turn:
-                open_side(t, heap, i, now)
+            if member.lane < 0:
+                open_side(t, events, i, begin)
+            elif t.lanes[member.lane].turn == member.turn:
+                open_side(t, events, i, max(begin, t.lanes[member.lane].free))
     return after
 
 
-def open_side(t: Any, heap: Any, i: int, now: float) -> None:
-    """A send or receive has become the first of its channel."""
+def open_side(t: Any, events: Any, i: int, now: float) -> None:
+    """A send or receive is the first of its channel from ``now`` on."""
     op = t.ops[i]
     other = t.ops[op.match]
     op.opened = now
     if op.side == EAGER:
-        set_out(t, heap, i, now)
-    elif op.side == SEND:
-        if other.opened >= 0.0:
-            set_out(t, heap, i, now)
+        set_out(t, events, i, now)
     elif other.side == EAGER:
         if other.done >= 0.0:
-            ask(t, heap, now, i, PASS)
+            ask_op(t, events, max(now, other.done), i, PASS)
     elif other.opened >= 0.0:
-        set_out(t, heap, op.match, now + t.late if now > other.opened else now)
+        send = i if op.side == SEND else op.match
+        receive = op.match if op.side == SEND else i
+        meet = max(now, other.opened)
+        set_out(t, events, send, meet + t.late if t.ops[receive].opened > t.ops[send].opened else meet)
 
 
-def set_out(t: Any, heap: Any, i: int, now: float) -> None:
+def set_out(t: Any, events: Any, i: int, now: float) -> None:
     """A message sets out."""
     send = t.ops[i]
     send.leave = now
-    ask(t, heap, now + send.delay, i, ARRIVE if send.route < 0 else FLOW)
+    ask_op(t, events, now + send.delay, i, ARRIVE if send.route < 0 else FLOW)
 
 
-def arrive(t: Any, heap: Any, i: int, now: float) -> None:
+def arrive(t: Any, events: Any, i: int, now: float) -> None:
     """A message has arrived; an eager one may find no receive yet."""
-    finish(t, heap, i, now)
+    finish(t, events, i, now)
     receive = t.ops[i].match
     if t.ops[receive].opened >= 0.0:
-        finish(t, heap, receive, now)
+        finish(t, events, receive, max(now, t.ops[receive].opened))
 
 
-def finish(t: Any, heap: Any, i: int, now: float) -> None:
+def finish(t: Any, events: Any, i: int, now: float) -> None:
     """An op is over: wake the device that waits for it, and open what stands behind it in its channel."""
     op = t.ops[i]
     op.done = now
     if t.devices[op.device].awaited == i:
-        heappush(heap, (now, 0 + op.device))  # the sum is an int64
+        ask(t, events, now, op.device)
     if op.lane < 0:
         return
     lane = t.lanes[op.lane]
+    lane.free = max(lane.free, now)
     lane.open -= 1
     if lane.open > 0 or lane.next < 0:
         return
@@ -189,7 +205,7 @@ def finish(t: Any, heap: Any, i: int, now: float) -> None:
     while following >= 0 and t.ops[following].turn == lane.turn:
         lane.open += 1
         if t.ops[following].start >= 0.0:
-            open_side(t, heap, following, now)
+            open_side(t, events, following, max(lane.free, t.ops[following].start))
         following = t.ops[following].follower
     lane.next = following
 
@@ -304,6 +320,7 @@ def settle(f: Any, at: int, share: float, now: float) -> None:
 # What ``run`` calls.
 PARTS = (
     ask,
+    ask_op,
     ask_changed,
     advance,
     missing,

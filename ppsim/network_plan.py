@@ -44,9 +44,11 @@ def tables_of(lowered: Lowered, wiring: Wiring, costs: Costs, network: Network) 
     flows = _flows(ops, send, size, routes, capacity)
     devices = _rows(DEVICE, schedule.n_devices)
     devices["begin"], devices["stop"] = schedule.offsets[:-1], schedule.offsets[1:]
-    devices["head"] = devices["begin"]
+    devices["head"], devices["free"] = devices["begin"], network.host.preamble
     host, waits = network.host, mode in ("blocking", "batched")
-    tables = Tables(ops, devices, lanes, float(network.late), float(host.gap), float(host.preamble), waits)
+    tables = Tables(
+        ops, devices, lanes, float(network.late), float(host.gap), float(host.preamble), routes.size > 0, waits
+    )
     return tables, flows
 
 

@@ -31,7 +31,7 @@ OP = [
     ("bound", "i4"),  # the op whose end, or message, set the start
 ]
 DEVICE = [
-    ("since", "f8"),  # from when it waits
+    ("free", "f8"),  # from when it can take the op at ``head``
     ("stream", "f8"),  # when the collectives issued so far are over
     ("begin", "i8"),  # where its queue begins and ends
     ("stop", "i8"),
@@ -42,6 +42,7 @@ LANE = [
     ("turn", "i8"),  # the turn that runs
     ("open", "i8"),  # its unfinished ops
     ("next", "i8"),  # first op of the next turn
+    ("free", "f8"),  # when all before it were over
 ]
 FLOW = [
     ("size", "f8"),  # bytes of the message
@@ -71,6 +72,7 @@ class Tables(NamedTuple):
         late: added where the receive is posted after the send.
         gap: time of a device between two actions.
         preamble: when the devices begin.
+        ordered: whether events are taken in order of time.
         waits: whether a device waits for the messages it has posted.
     """
 
@@ -80,6 +82,7 @@ class Tables(NamedTuple):
     late: float
     gap: float
     preamble: float
+    ordered: bool
     waits: bool
 
 

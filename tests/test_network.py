@@ -4,7 +4,7 @@ from math import inf, isinf
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ppsim.check import check
@@ -103,20 +103,22 @@ def test_overlap_with_latency_alone_is_the_latency_mode(case, latency):
     np.testing.assert_array_equal(overlap, free)
 
 
-@given(runs(), hosts, TIMES, TIMES, st.sampled_from(CHANNELS), st.sampled_from((-1.0, 8.0)))
+@given(runs(), hosts, TIMES, TIMES | st.just(inf), st.sampled_from(CHANNELS), st.sampled_from((-1.0, 8.0)))
 def test_each_mode_is_no_faster_than_the_one_before(case, host, alpha, beta, channel, eager):
     """blocking, batched, overlap, latency: what holds a device up less never takes longer."""
     lowered, given_costs = case
-    assume(channel != "message")
+    assume(isinf(beta) or not (channel == "message" or (lowered.batch >= 0).any()))  # bandwidth is not divided
     times = [
         outcome(lowered, given_costs, Network(mode, channel, alpha, beta, eager, message=8.0, host=host))
         for mode in MODES
     ]
     latency, overlap, blocking, batched = times
-    assert latency <= overlap <= batched <= blocking
+    rounding = 1 + 1e-12  # of bytes / beta
+    assert latency <= overlap * rounding
+    assert overlap <= batched * rounding
+    assert batched <= blocking * rounding
 
 
-@settings(deadline=None)
 @given(
     runs(),
     hosts,
