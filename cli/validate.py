@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ppsim.cli._options import (
     ScheduleName,
@@ -18,9 +21,12 @@ from ppsim.cli._options import (
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
-    from ppsim.validation.analyse import Validation, Verdict
     from ppsim.validation.record import Record
+    from ppsim.validation.session import Request
 
+MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
+RUN = ("ops", "runner", "tf", "ti", "tw", "message", "repeats", "warm_up", "real_time")
+REQUEST = (*RUN, *MODEL)
 COUNT = click.IntRange(min=1)
 TIMES = click.FloatRange(min=0)
 
@@ -74,44 +80,82 @@ class Share(click.ParamType[Any]):
 @click.option("--real-time", is_flag=True, help="Ask the system for real-time priority while a schedule runs.")
 @click.option("--calibrate-on", multiple=True, metavar="NAME", help="Take costs from these runs only.")
 @click.option("--tolerance", type=Share(), default="10%", show_default=True, help="Largest error that passes.")
-@click.option("--record", type=click.Path(dir_okay=False), metavar="FILE", help="Keep the raw measurements.")
+@click.option("--record", metavar="FILE", help="Keep the raw measurements, as JSON; .gz makes it small.")
 @click.option("--from-record", type=click.Path(), metavar="FILE", help="Analyse a record instead of running.")
+@click.option("--trace", type=click.Path(), metavar="DIR", help="Compare with Kineto traces of a run, one per rank.")
+@click.option("--iteration", default="median", show_default=True, help="Traces: which step; a number, median or all.")
+@click.option("--profile", type=click.Path(), help="What ops and messages cost alone (ppsim calibrate).")
 @output_options
 @json_option
 @quiet_option
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
-    """Run schedules for real, one process per device, and compare with the prediction.
+    r"""Run schedules for real, one process per device, and compare with the prediction.
 
     \b
       ppsim validate -s gpipe -s 1f1b -s zb-1p --devices 2 --mb 8
       ppsim validate -s gpipe -s 1f1b --devices 4 --mb 8 --ops timed --real-time -o overlay.png
+      ppsim validate -s 1f1b --devices 4 --mb 8 --trace traces/
     """
-    from ppsim.cli import _print as show
-    from ppsim.validation.analyse import validate, validation_object
-    from ppsim.validation.record import load
+    from ppsim.cli import _print
+    from ppsim.cli._validation import show
+    from ppsim.validation.analyse import only, validate, validation_object
 
-    targets(options)
-    failure = ""
-    if options["from_record"]:
-        record = load(options["from_record"])
-    else:
-        record, failure = _measure(ctx, options)
+    wanted = _overlays(options)
+    record, failure = _record(ctx, options)
     validation = validate(record, _known(options["calibrate_on"], record))
+    if record.settings["ops"] == "trace":
+        validation = only(validation, options["iteration"])
     value = validation_object(validation, record, options["tolerance"])
     if options["as_json"]:
-        show.echo_json(value)
+        _print.echo_json(value)
     elif "-" not in options["output"]:
-        _print(validation, record, value, options["quiet"])
-    for target, suffix in targets(options):
+        show(validation, record, value, options["quiet"])
+    for target, suffix in wanted:
         from ppsim.validation.overlay import save_overlay
 
         save_overlay(validation, record, target, suffix, options["style"] or "screen", options["width"])
         if target != "-":
             click.echo(f"wrote {target}", err=True)
     if failure:
-        click.echo(f"Error: {failure}; the repetitions before it were kept", err=True)
+        click.echo(f"Error: {failure}", err=True)
     ctx.exit(0 if value["passed"] and not failure else 1)
+
+
+def _overlays(options: dict[str, Any]) -> list[tuple[str, str]]:
+    """Every -o with its format, which is refused now rather than after the run."""
+    wanted = targets(options)
+    if wanted:
+        from ppsim.validation.overlay import check_suffix
+
+        for _, suffix in wanted:
+            check_suffix(suffix)
+    return wanted
+
+
+def _record(ctx: click.Context, options: dict[str, Any]) -> tuple[Record, str]:
+    """The measurements, and what went wrong on the way, if they are usable all the same."""
+    ways = [way for way in ("from_record", "trace") if options[way]]
+    if len(ways) == 2 or (ways and options["record"]):
+        named = " and ".join(f"--{way.replace('_', '-')}" for way in [*ways, "record"] if options[way])
+        raise InputError(f"{named} cannot be given together", "leave one of them out")
+    if options["from_record"]:
+        from ppsim.validation.record import load
+
+        return load(options["from_record"]), ""
+    return (_traced(ctx, options), "") if options["trace"] else _measured(ctx, options)
+
+
+def _traced(ctx: click.Context, options: dict[str, Any]) -> Record:
+    from ppsim.cli._options import schedule_named
+    from ppsim.profile import read
+    from ppsim.validation.traced import record_of
+
+    if len(options["names"]) != 1:
+        raise InputError(f"traces show one schedule, and {len(options['names'])} are named", "-s 1f1b")
+    schedule = schedule_named(options["names"][0], options)
+    profile = read(options["profile"]) if options["profile"] else None
+    return record_of(options["trace"], schedule, profile, command_line(ctx))
 
 
 def _known(names: tuple[str, ...], record: Record) -> tuple[str, ...]:
@@ -122,44 +166,69 @@ def _known(names: tuple[str, ...], record: Record) -> tuple[str, ...]:
     return names
 
 
-def _measure(ctx: click.Context, options: dict[str, Any]) -> tuple[Record, str]:
-    from pathlib import Path
-
+def _measured(ctx: click.Context, options: dict[str, Any]) -> tuple[Record, str]:
     from ppsim.cli._progress import progress_bar
+    from ppsim.validation.session import measure_session
+
+    if not options["names"]:
+        raise InputError("no schedule to run", "-s 1f1b, as often as you like; --from-record or --trace runs none")
+    schedules, request = _schedules(options["names"], options), _request(ctx, options)
+    if options["record"]:
+        _rehearse(options["record"])
+    with progress_bar(not options["quiet"] and not options["as_json"]) as report:
+        record, failure = measure_session(schedules, request, report)
+    failure += "; the repetitions before it were kept" if failure else ""
+    lost = _keep(record, options["record"]) if options["record"] else ""
+    return record, "; ".join(filter(None, (failure, lost)))
+
+
+def _request(ctx: click.Context, options: dict[str, Any]) -> Request:
+    from ppsim.profile import read
+    from ppsim.validation.session import Request
+
+    given = [f"--{p.opts[0].removeprefix('--')}" for p in ctx.command.params if p.name in MODEL and _given(ctx, p)]
+    if options["profile"] and given:
+        raise InputError(f"--profile brings the model, so {', '.join(given)} cannot be given too", "leave one out")
+    profile = read(options["profile"]) if options["profile"] else None
+    return Request(**{key: options[key] for key in REQUEST}, command=command_line(ctx), profile=profile)
+
+
+def _given(ctx: click.Context, param: click.Parameter) -> bool:
+    return ctx.get_parameter_source(param.name or "") == ParameterSource.COMMANDLINE
+
+
+def _rehearse(target: str) -> None:
+    """Refuse now what could not be written after minutes of measuring.
+
+    Raises:
+        InputError: the path cannot be written.
+    """
+    from ppsim.formats import opened
+
+    if target == "-":
+        raise InputError("--record wants a file, not standard output", "--record run.json.gz")
+    if Path(target).exists() and not Path(target).is_file():
+        raise InputError(f"cannot write '{target}': not a plain file", "give a file's name")
+    with suppress(_Rehearsed), opened(target):
+        raise _Rehearsed
+
+
+class _Rehearsed(Exception):
+    """Ends the trial of a path before anything takes its place."""
+
+
+def _keep(record: Record, target: str) -> str:
+    """Write the record; why it could not be written, as what it says can still be printed."""
     from ppsim.formats import opened
     from ppsim.validation.record import dump
-    from ppsim.validation.session import Request, measure_session
 
-    names = options["names"]
-    if not names:
-        raise InputError("no schedule to run", "-s 1f1b, as often as you like, or --from-record FILE")
-    if options["record"] and not Path(options["record"]).parent.is_dir():
-        raise InputError(f"cannot write '{options['record']}': no such folder", "make the folder first")
-    keys = (
-        "ops",
-        "runner",
-        "tf",
-        "ti",
-        "tw",
-        "message",
-        "hidden",
-        "heads",
-        "sequence",
-        "microbatch_size",
-        "layers",
-        "vocab",
-        "repeats",
-        "warm_up",
-        "real_time",
-    )
-    request = Request(**{key: options[key] for key in keys}, command=command_line(ctx))
-    with progress_bar(not options["quiet"] and not options["as_json"]) as report:
-        record, failure = measure_session(_schedules(names, options), request, report)
-    if options["record"]:
-        with opened(options["record"]) as out:
-            out.write(dump(record, options["record"]))
-        click.echo(f"wrote {options['record']}", err=True)
-    return record, failure
+    try:
+        with opened(target) as out:
+            out.write(dump(record, target))
+    except InputError as error:
+        return str(error)
+    click.echo(f"wrote {target}", err=True)
+    return ""
 
 
 def _schedules(names: tuple[str, ...], options: dict[str, Any]) -> list[Any]:
@@ -170,71 +239,3 @@ def _schedules(names: tuple[str, ...], options: dict[str, Any]) -> list[Any]:
         sizes = ", ".join(f"{s.name} {s.n_devices}" for s in schedules)
         raise InputError(f"schedules that run together need the same number of devices, not {sizes}", "give --devices")
     return schedules
-
-
-def _print(validation: Validation, record: Record, value: dict[str, Any], quiet: bool) -> None:
-    verdict = "within" if value["passed"] else "NOT within"
-    errors = value["errors"]
-    if not quiet:
-        _table(validation)
-        for v in validation.verdicts[: 1 if len(validation.verdicts) > 1 else None]:
-            _residuals(v)
-        for level, error in errors.items():
-            click.echo(f"{level:<10} median {error['median']:6.2%}   worst {error['worst']:6.2%}")
-        if validation.pairs:
-            click.echo(f"ranking    {validation.ranked_right} of {validation.pairs} pairs more than 2 % apart")
-        where = "{date} on {cpu}, {cores} cores, load {load}, torch {torch}".format_map(record.provenance)
-        click.echo(f"measured   {where}")
-    held = errors["held-out"]
-    click.echo(
-        f"held-out predictions are off by {held['median']:.2%} (median), {held['worst']:.2%} (worst): "
-        f"{verdict} the tolerance of {value['tolerance']:.0%}"
-    )
-
-
-def _table(validation: Validation) -> None:
-    from rich.table import Table
-
-    from ppsim.cli._print import console
-
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("schedule\n", no_wrap=True)
-    for heading in (
-        "measured\nms",
-        "p10 to p90\n",
-        "predicted\nms",
-        "nominal\n",
-        "+ link\n",
-        "+ host\n",
-        "held-out\n",
-        "replay\n",
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for v in validation.verdicts:
-        held = f"{v.errors['held-out']:+.1%}" + ("" if v.held_out else "*")
-        low, high = v.spread
-        rest = [f"{v.errors[level]:+.1%}" for level in ("nominal", "link", "host")]
-        table.add_row(
-            v.run.name,
-            f"{v.makespan:.1f}",
-            f"{low:.1f} {high:.1f}",
-            f"{v.best.makespan:.1f}",
-            *rest,
-            held,
-            f"{v.errors['replay']:+.1%}",
-        )
-    console(at_least=110).print(table)
-    if any(not v.held_out for v in validation.verdicts):
-        click.echo("* its costs come from its own run: not held out, and not counted below")
-    click.echo()
-
-
-def _residuals(v: Verdict) -> None:
-    from ppsim.validation.analyse import CLASSES, worst_ops
-
-    click.echo(f"{v.run.name}: predicted - measured, ms per device")
-    click.echo("          " + "".join(f"{name:>10}" for name in CLASSES))
-    for device, row in enumerate(v.residual):
-        click.echo(f"device {device:<3}" + "".join(f"{ms:>+10.2f}" for ms in row))
-    off = ", ".join(f"{op} on device {device} {shift:+.2f} ms" for op, device, _, shift in worst_ops(v, 3))
-    click.echo(f"furthest off: {off}\n")

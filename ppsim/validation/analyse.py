@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.errors import InputError
 from ppsim.execute import Execution
 from ppsim.metrics import Metrics, measure
 from ppsim.schedule import NONE
@@ -92,11 +93,28 @@ def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
     site = predict.site_of(record.settings)
     verdicts = tuple(_verdict(run, record.runs, names, site, timed) for run in record.runs)
     right = total = 0
-    for one, other in combinations(verdicts, 2):
+    steps_of_one = record.settings["ops"] == "trace"
+    for one, other in combinations(() if steps_of_one else verdicts, 2):
         if abs(one.makespan - other.makespan) > CLEARLY_APART * min(one.makespan, other.makespan):
             total += 1
             right += (one.makespan < other.makespan) == (one.best.makespan < other.best.makespan)
     return Validation(verdicts, right, total)
+
+
+def only(validation: Validation, step: str) -> Validation:
+    """One step of a traced run: ``median``, the one whose makespan is in the middle, or its number; ``all`` for all.
+
+    Raises:
+        InputError: no step has that number.
+    """
+    if step == "all":
+        return validation
+    named = {v.run.name.rsplit(" ", 1)[-1]: v for v in validation.verdicts}
+    middle = sorted(validation.verdicts, key=lambda v: v.makespan)[(len(validation.verdicts) - 1) // 2]
+    chosen = middle if step == "median" else named.get(step)
+    if chosen is None:
+        raise InputError(f"the traces have no whole step {step}", f"median, all, or one of {', '.join(named)}")
+    return replace(validation, verdicts=(chosen,))
 
 
 def _verdict(run: Measured, runs: Sequence[Measured], names: Sequence[str], site: Site, timed: bool) -> Verdict:

@@ -189,7 +189,7 @@ def insitu_costs(run: Measured, others: Sequence[Measured], timed: bool) -> Cost
         for stage in range(run.lowered.compute.n_stages):
             seen = [_times(other, kind, stage) for other in others if other.lowered.compute.n_stages == time.shape[1]]
             time[kind, stage] = _median(seen, time[kind, stage] * ratio)
-    return replace(run.costs, time=time, pair=None)
+    return replace(run.costs, time=time, pair=_pair_times(run, others))
 
 
 def insitu(runs: Sequence[Measured]) -> Insitu:
@@ -245,6 +245,20 @@ def _times(run: Measured, kind: int, stage: int) -> NDArray[np.float64]:
     return (run.ended - run.began)[:, ops].mean(axis=1) if len(ops) else np.empty(0)
 
 
+def _pair_times(run: Measured, others: Sequence[Measured]) -> NDArray[np.float64] | None:
+    """Per stage the mean time of the pairs it is part of, where others with as many stages show each stage's."""
+    n = run.lowered.compute.n_stages
+    total, count = np.zeros(n), np.zeros(n)
+    for other in others:
+        schedule = other.lowered.schedule
+        if schedule.n_stages == n:
+            paired = np.flatnonzero(schedule.pair != NONE)
+            means = (other.ended - other.began)[:, paired].mean(axis=0)
+            total += np.bincount(schedule.stage[paired], means, n)
+            count += np.bincount(schedule.stage[paired], minlength=n)
+    return total / count if count.all() else None
+
+
 def _ratio(runs: Sequence[Measured], kind: int) -> float:
     """Measured over nominal time of a kind, the median over the stages of all runs; 1 where none shows it."""
     ratios = [
@@ -273,4 +287,4 @@ def _median(parts: Sequence[Samples], otherwise: float) -> float:
 
 def site_of(settings: Mapping[str, Any]) -> Site:
     """Where a record's messages travelled."""
-    return Site(Link(**settings["link"]), int(settings["message_bytes"]), int(settings["cores"]))
+    return Site(Link(**settings["link"]), int(settings["message_bytes"]), int(settings.get("cores", 0)))

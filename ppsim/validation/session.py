@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, replace
 
 from ppsim import fit
 from ppsim.costs import Costs, costs_for
-from ppsim.errors import MissingDependency
+from ppsim.errors import InputError, MissingDependency
 from ppsim.lowering import lower
 from ppsim.profile import Message, Model, Profile, costs_from
 from ppsim.schedule import Schedule
+from ppsim.validation import runner, torch_runner
 from ppsim.validation.predict import Link
 from ppsim.validation.record import Record
-from ppsim.validation.runner import run_all
-from ppsim.validation.turns import Plan, Settings, urgent
+from ppsim.validation.turns import Plan, Settings, orderly_end, urgent
 
 Report = Callable[[float, str], None]
 OPS_SHARE, LINK_SHARE = 0.15, 0.1
@@ -24,7 +24,10 @@ REST_S = 0.02
 
 @dataclass(frozen=True)
 class Request:
-    """What to run: the options of ``ppsim validate`` by name; times in ms, sizes in bytes."""
+    """What to run: the options of ``ppsim validate`` by name; times in ms, sizes in bytes.
+
+    A profile says what ops and messages cost alone, which are measured otherwise, and which model to compute.
+    """
 
     ops: str = "compute"
     runner: str = "own"
@@ -42,10 +45,13 @@ class Request:
     warm_up: int = 2
     real_time: bool = False
     command: str = ""
+    profile: Profile | None = None
 
     @property
     def model(self) -> Model:
-        """The transformer whose stages compute."""
+        """The transformer whose stages compute; a profile's own where there is one."""
+        if self.profile and self.profile.model:
+            return self.profile.model
         return Model(self.hidden, self.heads, self.sequence, self.microbatch_size, self.layers, "float32", self.vocab)
 
 
@@ -63,13 +69,38 @@ def measure_session(schedules: Sequence[Schedule], request: Request, report: Rep
         import torch  # noqa: F401
     except ImportError as error:
         raise MissingDependency("running schedules for real needs torch", "pip install 'ppsim[torch]'") from error
+    _check(schedules, request)
+    with orderly_end():
+        return _measure(schedules, request, report)
+
+
+def _check(schedules: Sequence[Schedule], request: Request) -> None:
+    """Refuse what cannot run before anything is measured."""
+    computing = request.ops == "compute"
+    if computing and request.profile and not request.profile.model:
+        raise InputError("a profile made from traces has no model to compute", "--trace DIR compares with that run")
+    if request.runner == "torch":
+        torch_runner.check(schedules, request.model.message_bytes if computing else request.message)
+    model = request.model
+    if computing and model.hidden % model.heads:
+        raise InputError(f"--heads {model.heads} does not divide --hidden {model.hidden}", "--heads 4 --hidden 256")
+    for schedule in schedules:
+        if computing and model.layers * schedule.n_devices % schedule.n_stages:
+            chunks = schedule.n_chunks
+            raise InputError(
+                f"{schedule.name} has {chunks} stages per device, which cannot share {model.layers} layers evenly",
+                f"--layers {-(-model.layers // chunks) * chunks}",
+            )
+
+
+def _measure(schedules: Sequence[Schedule], request: Request, report: Report) -> tuple[Record, str]:
     from ppsim.measure.machine import provenance
 
     computing = request.ops == "compute"
     size = request.model.message_bytes if computing else request.message
     where = provenance("cpu", request.command)
-    profile = _ops_alone(request, report) if computing else None
-    link = _link_alone(size, report)
+    profile = request.profile or (_ops_alone(request, report) if computing else None)
+    link = link_of(request.profile.message, size) if request.profile else _link_alone(size, report)
     plans = [
         Plan(s.name, lower(s, "torch" if request.runner == "torch" else "early"), _costs(s, request, profile))
         for s in schedules
@@ -88,12 +119,8 @@ def measure_session(schedules: Sequence[Schedule], request: Request, report: Rep
         begun = OPS_SHARE * computing + LINK_SHARE
         report(begun + (1 - begun) * done[0] / total, what)
 
-    if request.runner == "torch":
-        from ppsim.validation.torch_runner import run_all as run_in_torch
-
-        runs, failure = run_in_torch(plans, settings, tick)
-    else:
-        runs, failure = run_all(plans, settings, tick)
+    run = torch_runner.run_all if request.runner == "torch" else runner.run_all
+    runs, failure = run(plans, settings, tick)
     kept = {
         "ops": request.ops,
         "runner": request.runner,
@@ -101,6 +128,7 @@ def measure_session(schedules: Sequence[Schedule], request: Request, report: Rep
         "message_bytes": size,
         "link": asdict(link),
         "cores": where.cores,
+        "costs": "the profile" if request.profile else "measured alone",
     }
     return Record(tuple(runs), kept, asdict(where)), failure
 
@@ -145,6 +173,6 @@ def link_of(messages: Sequence[Message], size: int) -> Link:
 
 
 def _costs(schedule: Schedule, request: Request, profile: Profile | None) -> Costs:
-    if profile is None:
+    if profile is None or request.ops == "timed":
         return costs_for(schedule, tf=request.tf, ti=request.ti, tw=request.tw, unit="ms")
     return replace(costs_from(profile, schedule), comm=0.0, pair=None)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -206,3 +208,21 @@ def urgent(wanted: bool) -> Iterator[Callable[[bool], None]]:
         yield pace
     finally:
         pace(False)
+
+
+@contextmanager
+def orderly_end() -> Iterator[None]:
+    """Let a closed terminal or a request to end do what Ctrl-C does, so that all is cleared away."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only that one may set what signals do
+        yield
+        return
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,87 @@
+"""How ``ppsim validate`` prints what it found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ppsim.validation.analyse import Validation, Verdict
+    from ppsim.validation.record import Record
+
+
+def show(validation: Validation, record: Record, value: dict[str, Any], quiet: bool) -> None:
+    verdict = "within" if value["passed"] else "NOT within"
+    errors = value["errors"]
+    if not quiet:
+        _table(validation)
+        for v in validation.verdicts[: 1 if len(validation.verdicts) > 1 else None]:
+            _residuals(v)
+        for level, error in errors.items():
+            click.echo(f"{level:<10} median {error['median']:6.2%}   worst {error['worst']:6.2%}")
+        if validation.pairs:
+            click.echo(f"ranking    {validation.ranked_right} of {validation.pairs} pairs more than 2 % apart")
+        click.echo(f"measured   {_where(record)}")
+    held = errors["held-out"]
+    what = "held-out predictions" if any(v.held_out for v in validation.verdicts) else "predictions with own costs"
+    click.echo(
+        f"{what} are off by {held['median']:.2%} (median), {held['worst']:.2%} (worst): "
+        f"{verdict} the tolerance of {value['tolerance']:.0%}"
+    )
+
+
+def _table(validation: Validation) -> None:
+    from rich.table import Table
+
+    from ppsim.cli._print import console
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("schedule\n", no_wrap=True)
+    for heading in (
+        "measured\nms",
+        "p10 to p90\n",
+        "predicted\nms",
+        "nominal\n",
+        "+ link\n",
+        "+ host\n",
+        "held-out\n",
+        "replay\n",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for v in validation.verdicts:
+        held = f"{v.errors['held-out']:+.1%}" + ("" if v.held_out else "*")
+        low, high = v.spread
+        rest = [f"{v.errors[level]:+.1%}" for level in ("nominal", "link", "host")]
+        table.add_row(
+            v.run.name,
+            f"{v.makespan:.1f}",
+            f"{low:.1f} {high:.1f}",
+            f"{v.best.makespan:.1f}",
+            *rest,
+            held,
+            f"{v.errors['replay']:+.1%}",
+        )
+    console(at_least=110).print(table)
+    if any(not v.held_out for v in validation.verdicts):
+        counted = ", and not counted below" if any(v.held_out for v in validation.verdicts) else ""
+        click.echo(f"* its costs come from its own run: not held out{counted}")
+    click.echo()
+
+
+def _residuals(v: Verdict) -> None:
+    from ppsim.validation.analyse import CLASSES, worst_ops
+
+    click.echo(f"{v.run.name}: predicted - measured, ms per device")
+    click.echo("          " + "".join(f"{name:>10}" for name in CLASSES))
+    for device, row in enumerate(v.residual):
+        click.echo(f"device {device:<3}" + "".join(f"{ms:>+10.2f}" for ms in row))
+    off = ", ".join(f"{op} on device {device} {shift:+.2f} ms" for op, device, _, shift in worst_ops(v, 3))
+    click.echo(f"furthest off: {off}\n")
+
+
+def _where(record: Record) -> str:
+    if record.settings["ops"] == "trace":
+        costs = f"nominal costs from {record.settings['costs']}"
+        return "{date} elsewhere, on {device} of {machine}; ".format_map(record.provenance) + costs
+    return "{date} on {cpu}, {cores} cores, load {load}, torch {torch}".format_map(record.provenance)

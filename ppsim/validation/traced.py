@@ -1,0 +1,211 @@
+"""A record of a run made elsewhere, from its Kineto traces: one file per rank, every training step as one run.
+
+What a rank ran is held against its queue, so that a trace of another schedule is refused rather than compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.costs import Costs
+from ppsim.errors import InputError
+from ppsim.lowered import Lowered
+from ppsim.lowering import lower
+from ppsim.measure.traces import Action, Receive, Trace, _arrivals, _read, profile_from
+from ppsim.ops import Kind
+from ppsim.profile import Profile, costs_from
+from ppsim.schedule import NONE, Schedule
+from ppsim.validation.predict import insitu_costs
+from ppsim.validation.record import Measured, Record
+from ppsim.validation.session import link_of
+
+FILES = ("*.json", "*.json.gz")
+Key = tuple[str, int, int]
+
+
+class Span(NamedTuple):
+    """When a device reached, began and ended an entry, in ms."""
+
+    posted: float
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One device's trace: its whole steps, each a span per compute entry, and its sends and receives by name."""
+
+    steps: list[list[Span]]
+    messages: dict[Key, list[Span]]
+
+
+def record_of(folder: str, schedule: Schedule, profile: Profile | None, command: str) -> Record:
+    """The steps of a traced run, the first left out where there are more.
+
+    Args:
+        folder: holds the trace of every rank.
+        schedule: what the ranks ran.
+        profile: what ops and messages cost alone; without one each step's costs come from the other steps.
+        command: the command line, for the record.
+
+    Raises:
+        InputError: no traces, a file that is none, a rank missing, or ranks that ran something else.
+    """
+    paths = _paths(folder)
+    traces = [_read(path, rank) for rank, path in enumerate(paths)]
+    lowered = lower(schedule, "torch")
+    ranks = _ranks(schedule, traces, paths)
+    runs = [_measured(lowered, ranks, found, number) for number, found in enumerate(_common_steps(ranks))]
+    runs = runs[1:] or runs
+    if profile:
+        runs = [replace(run, costs=replace(costs_from(profile, schedule), comm=0.0)) for run in runs]
+    else:
+        alone = [[other for other in runs if other is not run] or [run] for run in runs]
+        runs = [replace(run, costs=insitu_costs(run, others, False)) for run, others in zip(runs, alone, strict=True)]
+    traced = profile_from(paths, command)
+    sizes = [row.bytes for row in traced.message]
+    size = int(np.median(sizes)) if sizes else 0
+    settings = {
+        "ops": "trace",
+        "runner": "elsewhere",
+        "real_time": False,
+        "message_bytes": size,
+        "link": asdict(link_of((profile or traced).message, size)),
+        "cores": 0,
+        "costs": "the profile" if profile else "the other steps" if len(runs) > 1 else "the step itself",
+    }
+    return Record(tuple(runs), settings, asdict(traced.provenance))
+
+
+def _paths(folder: str) -> list[str]:
+    """The traces in a folder, rank2 before rank10."""
+    if not Path(folder).is_dir():
+        raise InputError(f"'{folder}' is no folder", "the folder that holds one trace per rank")
+    found = [str(path) for pattern in FILES for path in Path(folder).glob(pattern)]
+    if not found:
+        raise InputError(f"'{folder}' holds no trace", f"one file per rank, {' or '.join(FILES)}")
+    return sorted(found, key=lambda path: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path)])
+
+
+def _ranks(schedule: Schedule, traces: Sequence[Trace], paths: Sequence[str]) -> list[Rank]:
+    """One per device, in order; a trace belongs to the device that holds its stages."""
+    if schedule.placement.n_replicas > 1:
+        raise InputError(f"{schedule.name} holds each stage on two devices, and a trace does not tell them apart")
+    ranks: dict[int, Rank] = {}
+    for trace, path in zip(traces, paths, strict=True):
+        stage = next((a.stage for a in trace.actions if not a.kind.startswith(("SEND", "RECV"))), NONE)
+        if not 0 <= stage < schedule.n_stages:
+            raise InputError(f"'{path}' shows stage {stage}, and {schedule.name} has {schedule.n_stages} stages")
+        device = int(schedule.placement.devices[0, stage])
+        if device in ranks:
+            raise InputError(f"'{path}' shows device {device}, and so does a file before it", "one file per rank")
+        ranks[device] = _rank(schedule, device, trace, path)
+    missing = ", ".join(str(d) for d in range(schedule.n_devices) if d not in ranks)
+    if missing:
+        raise InputError(f"there is no trace of device {missing} of {schedule.n_devices}", "the trace of every rank")
+    return [ranks[device] for device in range(schedule.n_devices)]
+
+
+def _rank(schedule: Schedule, device: int, trace: Trace, path: str) -> Rank:
+    queue = [_key(schedule, op) for op in _entries(schedule, device)]
+    epoch, arrivals = trace.base_s * 1e3, _arrivals(trace)
+    compute = [a for a in trace.actions if not a.kind.startswith(("SEND", "RECV"))]
+    keys = [(a.kind, a.stage, a.microbatch) for a in compute]
+    steps, at = [], 0
+    while at + len(queue) <= len(keys):
+        if keys[at : at + len(queue)] == queue:
+            steps.append([_span(a, arrivals, epoch) for a in compute[at : at + len(queue)]])
+            at += len(queue)
+        else:
+            at += 1
+    if not steps:
+        raise InputError(
+            f"'{path}' is no trace of {schedule.name}: {_difference(keys, queue)}", "another -s, --devices or --mb"
+        )
+    messages: dict[Key, list[Span]] = defaultdict(list)
+    for action in trace.actions:
+        if action.kind.startswith(("SEND", "RECV")):
+            start, end = epoch + action.start, epoch + action.end
+            messages[action.kind, action.stage, action.microbatch].append(Span(start, start, end))
+    return Rank(steps, messages)
+
+
+def _difference(keys: Sequence[Key], queue: Sequence[Key]) -> str:
+    first = keys.index(queue[0]) if queue[0] in keys else 0
+    for has, wanted in zip(keys[first:], queue, strict=False):
+        if has != wanted:
+            return "it shows {1}{0}{2} where the schedule has {4}{3}{5}".format(*has, *wanted)
+    return f"it shows {len(keys) - first} ops of a step of {len(queue)}"
+
+
+def _span(action: Action, arrivals: dict[Action, Receive], epoch: float) -> Span:
+    began = action.start
+    if action in arrivals:
+        began = max(began, min(arrivals[action].end, action.end))
+    return Span(epoch + action.start, epoch + began, epoch + action.end)
+
+
+def _entries(schedule: Schedule, device: int) -> Iterator[int]:
+    """The ops of a device, of a pair its first."""
+    queue = schedule.queue(device)
+    return (op for op in range(queue.start, queue.stop) if not NONE != schedule.pair[op] < op)
+
+
+def _key(schedule: Schedule, op: int) -> Key:
+    """As a trace names the op; a pair by its forward."""
+    kind = Kind(schedule.kind[op]).name
+    if schedule.pair[op] != NONE:
+        kind = "FB"
+        op = op if schedule.kind[op] == Kind.F else int(schedule.pair[op])
+    return kind, int(schedule.stage[op]), int(schedule.microbatch[op])
+
+
+def _common_steps(ranks: Sequence[Rank]) -> Iterator[list[int]]:
+    """Per step that all devices show whole: its number on each, by the time it began."""
+    begins = [np.array([step[0].posted for step in rank.steps]) for rank in ranks]
+    for number, step in enumerate(ranks[0].steps):
+        length = step[-1].ended - step[0].posted
+        nearest = [int(np.argmin(np.abs(begin - begins[0][number]))) for begin in begins]
+        apart = [abs(begin[k] - begins[0][number]) for begin, k in zip(begins, nearest, strict=True)]
+        if max(apart) <= length:
+            yield nearest
+
+
+def _measured(lowered: Lowered, ranks: Sequence[Rank], numbers: Sequence[int], step: int) -> Measured:
+    """One step, from the moment that its first device began it."""
+    schedule = lowered.schedule
+    times = np.zeros((3, len(schedule)))
+    for device, (rank, number) in enumerate(zip(ranks, numbers, strict=True)):
+        _fill(times, schedule, device, rank, number)
+    times -= times[0].min()
+    finished = np.array([times[2, schedule.queue(d)].max() for d in range(schedule.n_devices)])
+    costs = Costs(np.zeros((4, schedule.n_stages)), unit="ms")
+    posted, began, ended = times[:, None]
+    return Measured(f"{schedule.name} step {step}", lowered, costs, posted, began, ended, finished[None])
+
+
+def _fill(times: NDArray[np.float64], schedule: Schedule, device: int, rank: Rank, number: int) -> None:
+    """A device's columns; a send or receive that the trace does not name takes no time where it stands."""
+    compute, at = iter(rank.steps[number]), rank.steps[number][0].posted
+    before = rank.steps[number - 1][-1].ended if number else -np.inf
+    after = rank.steps[number + 1][0].posted if number + 1 < len(rank.steps) else np.inf
+    until = rank.steps[number][-1].ended
+    for op in _entries(schedule, device):
+        if schedule.kind[op] <= Kind.W:
+            span = next(compute)
+        else:
+            receives = schedule.kind[op] in (Kind.RECV_F, Kind.RECV_B)
+            low, high = (before, until) if receives else (rank.steps[number][0].posted, after)
+            found = [span for span in rank.messages.get(_key(schedule, op), ()) if low <= span.posted < high]
+            span = found[-1 if receives else 0] if found else Span(at, at, at)
+        members = [op] if schedule.pair[op] == NONE else [op, int(schedule.pair[op])]
+        times[:, members] = np.array(span)[:, None]
+        at = span.ended
