@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MODES = ("overlap", "batched", "blocking")
 
 
-@click.command("check")
+@click.command("check", short_help="Prove a schedule file, or show its faults.")
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.option(
     "--mode",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ppsim.timeline import Timeline
 
 
-@click.command("compare")
+@click.command("compare", short_help="Compare schedules on the same devices.")
 @click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True, type=ScheduleName())
 @click.option("--devices", "--pp", "--stages", type=int, required=True, help="Pipeline devices, P, the same for all.")
 @click.option("--mb", "-m", "--microbatches", "microbatches", type=int, required=True, help="Microbatches, M.")

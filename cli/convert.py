@@ -9,7 +9,7 @@ import click
 from ppsim.cli._options import cost_options, costs_of, inputs_of, output_options, targets
 
 
-@click.command("convert")
+@click.command("convert", short_help="Convert between csv, json, traces, Mermaid and pictures.")
 @click.argument("file", type=click.Path(allow_dash=True))
 @output_options
 @cost_options

@@ -7,7 +7,7 @@ import click
 from ppsim.cli._options import ScheduleName, json_option
 
 
-@click.command("describe")
+@click.command("describe", short_help="Explain one schedule in a screenful.")
 @click.argument("name", type=ScheduleName())
 @click.option("--devices", "--pp", type=int, default=4, show_default=True, help="Devices of the example.")
 @click.option("--mb", "-m", "microbatches", type=int, default=8, show_default=True, help="Microbatches of the example.")

@@ -10,7 +10,7 @@ import click
 from ppsim.cli._options import command_line, cost_options, costs_of, inputs_of
 
 
-@click.command("gallery")
+@click.command("gallery", short_help="Draw every schedule from one set of costs.")
 @click.option("--output", "-o", type=click.Path(file_okay=False), required=True, help="Folder for figures and index.")
 @click.option("--devices", "--pp", type=int, default=4, show_default=True, help="Pipeline devices, P.")
 @click.option("--mb", "-m", "--microbatches", "microbatches", type=int, default=8, show_default=True, help="M.")

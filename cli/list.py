@@ -7,7 +7,7 @@ import click
 from ppsim.cli._options import json_option
 
 
-@click.command("list")
+@click.command("list", short_help="List all schedules.")
 @json_option
 def command(as_json: bool) -> None:
     """List all schedules: needs, bubble, peak activations, torch's name.

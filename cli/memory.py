@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MARGIN, MOST_ROWS = 40, 32
 
 
-@click.command("memory")
+@click.command("memory", short_help="Memory of every device over time, and whether it fits.")
 @schedule_option
 @shape_options
 @cost_options
