@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ppsim.execute import Execution
     from ppsim.schedule import Schedule
 
-DETAILED = ("p2p", "order", "cluster", "unshard", "reduce_grad", "lowered")
+DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad", "lowered")
 
 network_options = chained(
     click.option(
@@ -28,7 +28,13 @@ network_options = chained(
         help="Order of sends and receives: early (default), even-first, torch (default of --lowered), torch-2.15, "
         "deferred, prefetch:K.",
     ),
+    click.option(
+        "--channel",
+        type=click.Choice(["message", "direction", "pair", "group"]),
+        help="What has one message at a time: nothing, each direction of two devices (default), both, or a device.",
+    ),
     click.option("--cluster", type=click.Path(), help="Links, bandwidths and host costs from a TOML file."),
+    click.option("--message", metavar="SIZE", help="Size of a message on the cluster, such as 4MiB."),
     click.option("--unshard", type=click.IntRange(min=0), help="FSDP: stages gathered ahead; torch uses 3 (0)."),
     click.option("--reduce-grad", is_flag=True, help="Reduce each stage's gradients after its last backward."),
     click.option("--lowered", is_flag=True, help="Write csv with sends and receives (torch's compute_comms)."),
@@ -42,10 +48,13 @@ def executed(schedule: Schedule, costs: Costs, options: Mapping[str, Any]) -> Ex
     """
     if not any(options[name] for name in DETAILED):
         return None
+    from ppsim.errors import InputError
     from ppsim.execute import execute
     from ppsim.lowering import lower
-    from ppsim.network import Network
+    from ppsim.network import network_from_options
 
+    if options["cluster"] and options["comm"] is not None:
+        raise InputError("--cluster gives the latency of every link, and so does --comm", "leave one of them out")
     mode = options["p2p"] or "overlap"
     lowered = lower(
         schedule,
@@ -54,8 +63,13 @@ def executed(schedule: Schedule, costs: Costs, options: Mapping[str, Any]) -> Ex
         unshard=options["unshard"] or 0,
         reduce_grad=options["reduce_grad"] or options["lowered"],  # where torch scales gradients
     )
-    if options["cluster"]:
-        from ppsim.cluster import network, read
-
-        return execute(lowered, costs, network(read(options["cluster"]), schedule.n_devices, costs.unit, mode))
-    return execute(lowered, costs, Network(mode=mode, alpha=costs.comm))
+    network = network_from_options(
+        schedule.n_devices,
+        costs.unit,
+        p2p=mode,
+        comm=costs.comm,
+        channel=options["channel"],
+        cluster=options["cluster"],
+        message=options["message"],
+    )
+    return execute(lowered, costs, network)

@@ -41,6 +41,11 @@ class Row:
         return self.metrics.makespan if self.metrics else float("inf")
 
     @property
+    def makespan_per_mb(self) -> float:
+        """Time of the iteration per microbatch, comparable between numbers of microbatches."""
+        return self.makespan / self.timeline.schedule.n_microbatches if self.timeline else float("inf")
+
+    @property
     def peak(self) -> float:
         """Peak activations in units of a device's 1/P share of the model, comparable between numbers of chunks."""
         if self.metrics is None or self.timeline is None:
@@ -62,10 +67,11 @@ def row(name: str, build: Build) -> Row:
     return Row(name, timeline, measure(timeline))
 
 
-def on_front(rows: Sequence[Row]) -> list[bool]:
-    """Which rows nothing beats in both time and peak activations."""
-    timed = [r for r in rows if r.metrics]
-    best = iter(front(np.array([(r.makespan, r.peak) for r in timed]).reshape(-1, 2)))
+def on_front(rows: Sequence[Row], per_microbatch: bool = False) -> list[bool]:
+    """Which rows nothing beats in both time (of a microbatch, for rows of different M) and peak activations."""
+    times = [r.makespan_per_mb if per_microbatch else r.makespan for r in rows if r.metrics]
+    peaks = [r.peak for r in rows if r.metrics]
+    best = iter(front(np.array(list(zip(times, peaks, strict=True))).reshape(-1, 2)))
     return [bool(next(best)) if r.metrics else False for r in rows]
 
 
@@ -92,6 +98,14 @@ def compare_object(rows: Sequence[Row], inputs: Mapping[str, Any]) -> dict[str, 
         "schedules": [_row_object(r) | {"pareto": best} for r, best in zip(rows, on_front(rows), strict=True)],
         "closing": closing(rows),
     }
+
+
+def sweep_object(rows: Sequence[Row], best: Sequence[bool], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The object ``ppsim sweep --json`` prints, schema ``ppsim.sweep/1``: one row per shape."""
+    shapes = [
+        _row_object(r) | {"makespan_per_mb": r.makespan_per_mb, "pareto": b} for r, b in zip(rows, best, strict=True)
+    ]
+    return {"schema": "ppsim.sweep/1", "inputs": dict(inputs), "shapes": shapes}
 
 
 def _row_object(r: Row) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def _name_points(axes: Axes, found: Tradeoff, x: NDArray[np.float64], y: NDArray
     """Each point's name beside it, on the first side where it covers neither a point nor another name."""
     points = axes.transData.transform(np.stack([x, y], 1)) * 72 / axes.figure.dpi
     box = axes.get_window_extent()
-    right, top = box.x1 * 72 / axes.figure.dpi, box.y1 * 72 / axes.figure.dpi
+    left_edge, right, top = (edge * 72 / axes.figure.dpi for edge in (box.x0, box.x1, box.y1))
     taken = [(px - 2.0, py - 2.0, px + 2.0, py + 2.0) for px, py in points]
     for here, (point, (px, py)) in enumerate(zip(found.points, points, strict=True)):
         wide, tall, gap = 0.56 * font * len(point.name), 1.1 * font, 4.0
@@ -133,7 +133,8 @@ def _name_points(axes: Axes, found: Tradeoff, x: NDArray[np.float64], y: NDArray
             left = px + dx - {"left": 0.0, "center": wide / 2, "right": wide}[align]
             boxes.append((left, py + dy, left + wide, py + dy + tall))
         others = taken[:here] + taken[here + 1 :]
-        fits = [b[2] <= right + 20 and b[3] <= top + 10 and not any(_meet(b, o) for o in others) for b in boxes]
+        inside = [b[0] >= left_edge and b[2] <= right + 20 and b[3] <= top + 10 for b in boxes]
+        fits = [ok and not any(_meet(b, o) for o in others) for ok, b in zip(inside, boxes, strict=True)]
         chosen = fits.index(True) if True in fits else 0
         taken.append(boxes[chosen])
         dx, dy, align = sides[chosen]

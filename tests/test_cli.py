@@ -86,6 +86,7 @@ def test_dash_writes_to_stdout_and_nothing_else_does():
     assert process(*RUN, "-o", "-", "-f", "csv").stdout.startswith("0F0,0F1")
 
 
+MODES = ("latency", "overlap", "batched", "blocking")
 BAD = {
     "unknown schedule": (["run", "-s", "zbh", "--stages", "4", "--mb", "8"], 2, "Did you mean 'zb-h"),
     "unknown command": (["rnu"], 2, "Did you mean 'run'"),
@@ -106,6 +107,11 @@ BAD = {
     "no folder": ([*RUN, "-o", "/nowhere/at/all/x.svg"], 2, "cannot write"),
     "json twice": ([*RUN, "--json", "-o", "-"], 2, "stdout"),
     "profile and costs": ([*RUN, "--profile", "p.toml", "--tf", "2"], 2, "--tf"),
+    "message without links": ([*RUN, "--message", "4MiB"], 2, "cluster"),
+    "unknown order": ([*RUN, "--order", "late"], 2, "prefetch:K"),
+    "cluster without a unit": ([*RUN, "--cluster", "gallery/cluster.toml"], 2, "--unit"),
+    "cluster and comm": ([*RUN, "--cluster", "gallery/cluster.toml", "--comm", "1"], 2, "--comm"),
+    "sweep without end": (["sweep", "1f1b", "--devices", "4", "--mb", "8:64:x1"], 2, "factor"),
     "missing profile": ([*RUN, "--profile", "/nowhere/p.toml"], 2, "/nowhere/p.toml"),
     "none applies": (["compare", "dualpipe", "dualpipe-v", "--devices", "4", "--mb", "3"], 2, "none of these"),
 }
@@ -168,6 +174,27 @@ def test_compare_ends_with_one_sentence():
         "compare", "gpipe", "1f1b", "interleaved:2", "zb-1p", "--devices", "4", "--mb", "8"
     ).output.splitlines()
     assert lines[-1] == "zb-1p is 1.22 times faster than gpipe, with 0.5 times the peak activations"
+
+
+def test_messages_as_ops_take_longer_the_more_they_block():
+    spans = [json.loads(invoke(*RUN, "--comm", "0.5", "--p2p", mode, "--json").output)["makespan"] for mode in MODES]
+    assert spans == sorted(spans)
+    assert spans[0] == 41
+
+
+def test_lowered_csv_holds_sends_and_receives():
+    rows = process(*RUN, "--lowered", "-o", "-", "-f", "csv").stdout.splitlines()
+    assert rows[0].startswith("0F0,0SEND_F0,0F1")
+    assert rows[-1].startswith("3RECV_F0,3F0,3B0,3SEND_B0")
+    assert all(row.endswith("REDUCE_GRAD") for row in rows)
+
+
+def test_sweep_shows_every_shape_and_marks_the_best():
+    result = invoke("sweep", "1f1b", "zb-1p", "--devices", "4", "--mb", "8:32:x2")
+    assert [word for word in result.output.splitlines()[1].split() if word.startswith("M=")] == ["M=8", "M=16", "M=32"]
+    assert "11.1%*" in result.output
+    shapes = json.loads(invoke("sweep", "1f1b", "--devices", "4,8", "--mb", "8:24:8", "--json").output)["shapes"]
+    assert [(s["devices"], s["microbatches"]) for s in shapes] == [(p, m) for p in (4, 8) for m in (8, 16, 24)]
 
 
 def test_list_names_every_schedule_and_describe_teaches_each():

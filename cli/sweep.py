@@ -1,0 +1,184 @@
+"""``ppsim sweep``: schedules over a grid of shapes."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.cli._options import (
+    ScheduleName,
+    build,
+    cost_options,
+    inputs_of,
+    json_option,
+    output_options,
+    quiet_option,
+    targets,
+)
+from ppsim.errors import InputError
+
+if TYPE_CHECKING:
+    from ppsim.compare import Row
+
+METRICS = ("makespan_per_mb", "makespan", "bubble_rate", "bubble_over_ideal", "bubble_rate_span", "peak")
+MOST = 10_000
+
+
+class Counts(click.ParamType[Any]):
+    """Counts with commas between: single ones, 8:64:8 in steps, 8:128:x2 by a factor."""
+
+    name = "counts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """All counts, in the order given."""
+        if isinstance(value, list):
+            return value
+        counts: list[int] = []
+        for part in str(value).split(","):
+            numbers = part.replace("x", "").split(":")
+            if not all(n.isdecimal() and 0 < int(n) < 10**9 for n in numbers) or len(numbers) > 3:
+                self.fail(f"'{part}' is no count; write 8, 8:64:8 (in steps) or 8:128:x2 (by a factor).", param, ctx)
+            first, last, step = int(numbers[0]), int(numbers[min(1, len(numbers) - 1)]), int((*numbers, "1", "1")[2])
+            by_factor = "x" in part
+            if by_factor and step < 2:
+                self.fail(f"'{part}' never ends: a factor must be 2 or more.", param, ctx)
+            while first <= last and len(counts) <= MOST:
+                counts.append(first)
+                first = first * step if by_factor else first + step
+        return counts
+
+
+@click.command("sweep", short_help="Schedules over a grid of shapes, best marked.")
+@click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True, type=ScheduleName())
+@click.option(
+    "--devices", "--pp", "--stages", type=Counts(), required=True, help="Pipeline devices, P: 4,8 or 4:16:x2."
+)
+@click.option("--mb", "-m", "--microbatches", "microbatches", type=Counts(), required=True, help="Microbatches, M.")
+@click.option("--chunks", "--vpp", type=Counts(), help="Stages per device, V, of schedules that take several.")
+@click.option(
+    "--metric", type=click.Choice(METRICS), default="bubble_rate", show_default=True, help="What the table shows."
+)
+@cost_options
+@output_options
+@json_option
+@quiet_option
+@click.pass_context
+def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> None:
+    """Time schedules over devices, microbatches and chunks; -o draws time against memory with the Pareto front.
+
+    \b
+      ppsim sweep 1f1b zb-1p interleaved --devices 8 --mb 8:64:8 --chunks 2,4
+      ppsim sweep 1f1b zb-1p dualpipe --devices 4:16:x2 --mb 32 --metric peak -o pareto.svg
+    """
+    from ppsim.cli import _print as show
+    from ppsim.cli._progress import progress_bar
+    from ppsim.compare import on_front, sweep_object
+
+    targets(options)
+    grid = list(_grid(names, options))
+    if len(grid) > MOST:
+        raise InputError(
+            f"{len(grid):,} shapes are more than a sweep takes ({MOST:,})", "fewer --devices, --mb or --chunks"
+        )
+    rows: list[Row] = []
+    with progress_bar(not options["as_json"] and not options["quiet"]) as report:
+        for name, devices, microbatches in grid:
+            report(len(rows) / len(grid), f"{name} {devices}x{microbatches}")
+            rows.append(_row(name, devices, microbatches, options))
+    timed = [row for row in rows if row.timeline]
+    if not timed:
+        raise InputError(
+            f"no shape of the grid works; the last: {rows[-1].reason}", "other --devices, --mb or --chunks"
+        )
+    best = on_front(rows, per_microbatch=True)
+    if options["as_json"]:
+        show.echo_json(sweep_object(rows, best, command_inputs(ctx, timed[0], options)))
+    elif "-" not in options["output"] and not options["quiet"]:
+        _table(grid, rows, options["metric"])
+    _write(timed, command_inputs(ctx, timed[0], options), options)
+
+
+def command_inputs(ctx: click.Context, row: Row, options: dict[str, Any]) -> dict[str, Any]:
+    """What a file embeds of the sweep: its command, and the costs of its first shape."""
+    from ppsim.cli._options import costs_of
+
+    assert row.timeline is not None
+    return inputs_of(ctx, costs_of(row.timeline.schedule, options))
+
+
+def _grid(names: tuple[str, ...], options: dict[str, Any]) -> Any:
+    from ppsim.schedules import find
+
+    for name in names:
+        several = options["chunks"] if ":" not in name and find(name).chunks > 1 else None
+        for spelled in [f"{name}:{chunks}" for chunks in several] if several else [name]:
+            for devices, microbatches in product(options["devices"], options["microbatches"]):
+                yield spelled, devices, microbatches
+
+
+def _row(name: str, devices: int, microbatches: int, options: dict[str, Any]) -> Row:
+    from ppsim.compare import row
+
+    shape = {"devices": devices, "microbatches": microbatches}
+    return row(name, lambda base, chunks: build(base, {**options, **shape, "chunks": chunks}))
+
+
+def _table(grid: list[tuple[str, int, int]], rows: list[Row], metric: str) -> None:
+    """Schedules and devices down, microbatches across; the best of each column marked."""
+    from rich.table import Table
+
+    from ppsim.cli._print import console
+
+    cells = dict(zip(grid, rows, strict=True))
+    across = sorted({m for _, _, m in grid})
+    down = list(dict.fromkeys((name, devices) for name, devices, _ in grid))
+    table = Table(
+        box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title=metric, title_justify="left"
+    )
+    table.add_column("schedule", no_wrap=True)
+    table.add_column("P", justify="right")
+    for m in across:
+        table.add_column(f"M={m}", justify="right", no_wrap=True)
+    for name, devices in down:
+        shown = []
+        for m in across:
+            value = _value(cells[name, devices, m], metric)
+            rivals = [_value(cells[n, devices, m], metric) for n, d in down if d == devices]
+            shown.append(
+                "-"
+                if value is None
+                else _text(value, metric) + ("*" if value == min(v for v in rivals if v is not None) else " ")
+            )
+        table.add_row(name, str(devices), *shown)
+    console(at_least=100).print(table)
+    click.echo(f"* least {metric} of that M on as many devices; - the schedule does not take the shape")
+
+
+def _value(row: Row, metric: str) -> float | None:
+    if row.metrics is None:
+        return None
+    if metric in ("peak", "makespan", "makespan_per_mb"):
+        return float(getattr(row, metric))
+    return float(getattr(row.metrics, metric))
+
+
+def _text(value: float, metric: str) -> str:
+    return f"{value:.1%}" if metric.startswith("bubble") else f"{value:.4g}"
+
+
+def _write(timed: list[Row], inputs: dict[str, Any], options: dict[str, Any]) -> None:
+    from ppsim.tradeoff import Point, save_tradeoff, tradeoff
+
+    points = []
+    for r in timed:
+        assert r.timeline is not None
+        schedule = r.timeline.schedule
+        points.append(Point(f"{r.name} {schedule.n_devices}x{schedule.n_microbatches}", r.makespan_per_mb, r.peak))
+    unit = timed[0].timeline.unit if timed[0].timeline else ""
+    labels = {"time": f"makespan per microbatch ({unit})", "memory": "peak activations (of a device's 1/P share)"}
+    for target, suffix in targets(options):
+        save_tradeoff(tradeoff(points), target, suffix, **labels, width=options["width"], inputs=inputs)
+        if target != "-":
+            click.echo(f"wrote {target}", err=True)
