@@ -157,7 +157,7 @@ def network(cluster: Cluster, devices: int, unit: str, mode: str) -> Network:
     if unit not in MICROSECONDS:
         raise InputError(
             f"a cluster's times are in microseconds, and costs in {unit} have no length in time",
-            "give costs in ms: a profile, or a unit",
+            "costs in ms: --profile FILE, or --unit ms with --tf, --ti and --tw",
         )
     us = 1.0 / MICROSECONDS[unit]
     node = np.arange(devices) // cluster.devices_per_node

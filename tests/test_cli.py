@@ -185,7 +185,7 @@ def test_messages_as_ops_take_longer_the_more_they_block():
 def test_lowered_csv_holds_sends_and_receives():
     rows = process(*RUN, "--lowered", "-o", "-", "-f", "csv").stdout.splitlines()
     assert rows[0].startswith("0F0,0SEND_F0,0F1")
-    assert rows[-1].startswith("3RECV_F0,3F0,3B0,3SEND_B0")
+    assert rows[-1].startswith("3RECV_F0,3F0,3RECV_F1,3B0,3SEND_B0")
     assert all(row.endswith("REDUCE_GRAD") for row in rows)
 
 
