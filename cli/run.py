@@ -68,7 +68,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     if options["as_json"]:
         from ppsim.formats.json import run_object
 
-        show.echo_json(run_object(timeline, inputs))
+        show.echo_json(run_object(timeline, inputs, execution))
     elif "-" not in options["output"]:
         metrics = measure(timeline)
         if options["quiet"]:
@@ -93,6 +93,8 @@ def _complete(
 
     if execution and suffix == ".csv" and options["lowered"]:
         return replace(document, timelines=(execution.timeline,))
+    if execution:
+        document = replace(document, executions=(execution,))
     wanted = document.style != "paper" if options["memory"] is None else options["memory"]
     if not wanted or suffix not in (".png", ".svg", ".pdf", ".html", ".trace.json"):
         return document

@@ -41,6 +41,7 @@ class Messages:
         awaited: when the receive was posted; in ``latency`` mode at once, at ``posted``.
         leave: when it set out: both sides had met and the channel was free.
         arrive: when the receive was over.
+        size: its bytes; 0 where a message has latency only.
     """
 
     send: NDArray[np.int64]
@@ -52,6 +53,7 @@ class Messages:
     awaited: NDArray[np.float64]
     leave: NDArray[np.float64]
     arrive: NDArray[np.float64]
+    size: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.send)
@@ -148,6 +150,8 @@ def _messages(lowered: Lowered, wiring: Wiring, ops: NDArray[np.void], network: 
     send = np.flatnonzero((kind == Kind.SEND_F) | (kind == Kind.SEND_B))
     receive = wiring.match[send]
     free = network.mode == "latency"
+    boundary = np.minimum(lowered.schedule.stage[send], lowered.schedule.stage[receive])
+    size = np.broadcast_to(np.asarray(network.message, np.float64), lowered.schedule.n_stages - 1)
     posted = ops["leave"][send] if free else ops["start"][send]
     return Messages(
         send,
@@ -159,6 +163,7 @@ def _messages(lowered: Lowered, wiring: Wiring, ops: NDArray[np.void], network: 
         posted if free else ops["start"][receive],
         ops["leave"][send],
         ops["done"][receive],
+        size[boundary],
     )
 
 

@@ -16,11 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 from ppsim.curves import Curve
 from ppsim.errors import InputError
 from ppsim.timeline import Timeline
+
+if TYPE_CHECKING:
+    from ppsim.execute import Execution
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Document:
         cap: the most a device may hold, to mark there.
         curves: further curves of each timeline, for pages; empty for none.
         baselines: which timeline each one's makespan is compared with, in pages; empty for the first.
+        executions: what each timeline is the compute ops of, where messages and collectives are to be shown; empty
+            where nothing is known of them.
         title: what a page is called; empty for the timelines' own titles in a row.
     """
 
@@ -49,6 +54,7 @@ class Document:
     cap: int | None = None
     curves: tuple[tuple[Curve, ...], ...] = ()
     baselines: tuple[int, ...] = ()
+    executions: tuple[Execution, ...] = ()
     title: str = ""
 
 

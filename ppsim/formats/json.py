@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import IO, Any
+from itertools import zip_longest
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from ppsim.formats import Document
+from ppsim.lanes import producers
 from ppsim.metrics import measure
 from ppsim.ops import Kind
 from ppsim.timeline import Timeline
 
+if TYPE_CHECKING:
+    from ppsim.execute import Execution
+
 SUFFIXES = (".json",)
 
 
-def run_object(timeline: Timeline, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def run_object(timeline: Timeline, inputs: Mapping[str, Any], execution: Execution | None = None) -> dict[str, Any]:
     """The object ``ppsim run --json`` prints, schema ``ppsim.run/1``.
 
     ``ops`` holds columns of equal length in device-major queue order: device, kind, stage, microbatch, start,
-    end, and pair, the index of the partner op or -1.
+    end, and pair, the index of the partner op or -1. With an execution ``transfers`` holds columns too, one entry
+    per message in the order of the sends: source and target device, op, the index in ``ops`` of the one whose
+    result it carries, leave and arrive.
     """
     schedule, metrics = timeline.schedule, measure(timeline)
     letters = np.array([kind.name for kind in Kind])
@@ -52,6 +59,18 @@ def run_object(timeline: Timeline, inputs: Mapping[str, Any]) -> dict[str, Any]:
             "end": timeline.end,
             "pair": schedule.pair,
         },
+        **({"transfers": _transfers(execution)} if execution else {}),
+    }
+
+
+def _transfers(execution: Execution) -> dict[str, Any]:
+    messages = execution.messages
+    return {
+        "source": messages.source,
+        "target": messages.target,
+        "op": producers(execution),
+        "leave": messages.leave,
+        "arrive": messages.arrive,
     }
 
 
@@ -59,6 +78,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """One run as its object, several as ``{"schema": "ppsim.runs/1", "runs": [...]}``."""
     import orjson
 
-    runs = [run_object(timeline, document.inputs) for timeline in document.timelines]
+    pairs = zip_longest(document.timelines, document.executions)
+    runs = [run_object(timeline, document.inputs, execution) for timeline, execution in pairs]
     value = runs[0] if len(runs) == 1 else {"schema": "ppsim.runs/1", "runs": runs}
     out.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE))
