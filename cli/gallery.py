@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -22,6 +21,8 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
     \b
       ppsim gallery -o gallery --profile gallery/profile-cpu.toml
     """
+    from pathlib import Path
+
     from ppsim.cli._print import result_line, title_of
     from ppsim.errors import InputError
     from ppsim.formats import Document, opened, save

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -39,6 +38,8 @@ def show_command(file: str, as_json: bool) -> None:
 @json_option
 def diff_command(before: str, after: str, as_json: bool) -> None:
     """Print how two profiles differ: settings, and each time as a ratio with whether the spreads overlap."""
+    from dataclasses import asdict
+
     from ppsim.cli._print import echo_json
     from ppsim.profile import read
     from ppsim.profile_text import diff_lines, differences
@@ -53,6 +54,8 @@ def diff_command(before: str, after: str, as_json: bool) -> None:
 
 def show(profile: Profile, file: str, as_json: bool = False, quiet: bool = False) -> None:
     """Print a profile as text, as one line, or as one JSON object."""
+    from dataclasses import asdict
+
     from ppsim.cli._print import echo_json
     from ppsim.profile_text import lines, result_line, summary
 
