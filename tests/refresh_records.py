@@ -35,12 +35,12 @@ class Session:
 
 SESSIONS = {
     "timed-p2": Session(2, 8, Request(ops="timed", repeats=5)),
-    "timed-p4": Session(4, 8, Request(ops="timed", repeats=5)),
+    "timed-p4": Session(4, 8, Request(ops="timed", repeats=4)),
     "timed-p8": Session(8, 16, Request(ops="timed", repeats=3)),
-    "timed-p4-4mib": Session(4, 8, Request(ops="timed", message=4 << 20, repeats=5)),
-    "timed-p4-torch": Session(4, 8, Request(ops="timed", runner="torch", repeats=3), IN_TORCH),
-    "compute-p2": Session(2, 8, Request(repeats=9)),
-    "compute-p2-torch": Session(2, 8, Request(runner="torch", repeats=9), IN_TORCH),
+    "timed-p4-4mib": Session(4, 8, Request(ops="timed", message=4 << 20, repeats=4)),
+    "timed-p4-torch": Session(4, 8, Request(ops="timed", runner="torch", repeats=2), IN_TORCH),
+    "compute-p2": Session(2, 8, Request(repeats=7)),
+    "compute-p2-torch": Session(2, 8, Request(runner="torch", repeats=7), IN_TORCH),
 }
 
 
@@ -65,7 +65,7 @@ def main(words: list[str]) -> None:
         if failure:
             sys.exit(f"{name}: {failure}")
         target = str(FOLDER / f"{name}.json.gz")
-        data = dump(record, target, resolution_us=10)
+        data = dump(record, target, resolution_us=20)
         with opened(target) as out:
             out.write(data)
         print(

@@ -16,7 +16,7 @@ from ppsim.metrics import Metrics, measure
 from ppsim.schedule import NONE
 from ppsim.timeline import Timeline
 from ppsim.validation import predict
-from ppsim.validation.predict import LEVELS, Site
+from ppsim.validation.predict import LEVELS, Insitu, Site
 from ppsim.validation.record import Measured, Record
 
 CLASSES = ("compute", "P2P", "wait", "host")
@@ -91,7 +91,8 @@ def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
     timed = record.settings["ops"] == "timed"
     names = tuple(calibrate_on) or ((record.runs[0].name,) if timed else tuple(r.name for r in record.runs))
     site = predict.site_of(record.settings)
-    verdicts = tuple(_verdict(run, record.runs, names, site, timed) for run in record.runs)
+    terms = {run.name: predict.insitu(run, site) for run in record.runs}
+    verdicts = tuple(_verdict(run, record.runs, names, terms, site, timed) for run in record.runs)
     right = total = 0
     steps_of_one = record.settings["ops"] == "trace"
     for one, other in combinations(() if steps_of_one else verdicts, 2):
@@ -117,12 +118,15 @@ def only(validation: Validation, step: str) -> Validation:
     return replace(validation, verdicts=(chosen,))
 
 
-def _verdict(run: Measured, runs: Sequence[Measured], names: Sequence[str], site: Site, timed: bool) -> Verdict:
+def _verdict(
+    run: Measured, runs: Sequence[Measured], names: Sequence[str], terms: Mapping[str, Insitu], site: Site, timed: bool
+) -> Verdict:
     others = [r for r in runs if r.name in names and r.name != run.name]
-    executions = predict.predict(run, others or [run], site, timed)
+    used = others or [run]
+    executions = predict.predict(run, used, [terms[r.name] for r in used], site, timed)
     makespans = run.makespans
     middle = float(np.median(makespans))
-    replayed = (predict.replay(run, site) - makespans) / makespans
+    replayed = (predict.replay(run, terms[run.name], site) - makespans) / makespans
     errors = {level: execution.makespan / middle - 1 for level, execution in executions.items()}
     errors["replay"] = float(np.median(replayed))
     row = int(np.argmin(np.abs(makespans - middle)))
@@ -156,13 +160,8 @@ def _measured_entries(run: Measured, row: int) -> Entries:
 
 
 def _predicted_entries(execution: Execution) -> Entries:
-    schedule, timeline = execution.lowered.schedule, execution.timeline
-    before = np.concatenate([[0.0], timeline.end[:-1]])
-    second = (schedule.pair != NONE) & (schedule.pair < np.arange(len(schedule)))
-    before[second] = before[np.flatnonzero(second) - 1]
-    before[schedule.offsets[:-1]] = 0.0
-    posted = np.minimum(before, timeline.start)
-    return schedule, posted, timeline.start, timeline.end, execution.makespan
+    timeline = execution.timeline
+    return timeline.schedule, predict.posted(execution), timeline.start, timeline.end, execution.makespan
 
 
 def _by_class(

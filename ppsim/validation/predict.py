@@ -12,7 +12,7 @@ replay      the run's own op times in each repetition: what is still wrong is th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from ppsim.schedule import NONE, Schedule
 from ppsim.validation.record import Measured
 from ppsim.wiring import wire
 
-ROUNDS = 5
+ROUNDS = 3
 Samples = NDArray[np.float64]
 LEVELS = ("nominal", "link", "host", "held-out", "replay")
 
@@ -90,7 +90,8 @@ class Insitu:
         receive: a receive call.
         gap: between two actions of a device.
         preamble: from the common start to the first action.
-        latency: from the post of a send to the start of an op that was waiting for it; NaN where none waited.
+        latency: of a message by itself, from the post of its send to the start of an op that was waiting for it;
+            NaN where none waited.
     """
 
     announce: float
@@ -106,24 +107,23 @@ def compute_ops(run: Measured) -> NDArray[np.int64]:
     return np.flatnonzero(run.lowered.schedule.kind <= Kind.W)
 
 
-def predict(run: Measured, others: Sequence[Measured], site: Site, timed: bool) -> dict[str, Execution]:
-    """One execution per level but the replay; ``others`` are the runs that costs may be taken from."""
-    costs = insitu_costs(run, others, timed)
-    terms = insitu(others)
-    calls = replace(terms, gap=0.0, preamble=0.0)
+def predict(
+    run: Measured, others: Sequence[Measured], terms: Sequence[Insitu], site: Site, timed: bool
+) -> dict[str, Execution]:
+    """One execution per level but the replay, with costs from ``others`` and ``terms``, those of the same runs."""
+    costs, found = insitu_costs(run, others, timed), pooled(terms)
+    calls = replace(found, gap=0.0, preamble=0.0)
     return {
         "nominal": execute(run.lowered, run.costs, Network()),
         "link": execute(run.lowered, run.costs, network(run, site)),
         "host": with_calls(run, costs, site, calls),
-        "held-out": with_calls(run, costs, settled(site, terms), terms),
+        "held-out": with_calls(run, costs, settled(site, found), found),
     }
 
 
-def replay(run: Measured, site: Site) -> NDArray[np.float64]:
+def replay(run: Measured, terms: Insitu, site: Site) -> NDArray[np.float64]:
     """Shape (repetitions,): makespans predicted from each repetition's own op times, ms."""
-    terms = insitu([run])
-    ops = compute_ops(run)
-    each = (run.ended - run.began)[:, ops]
+    each = (run.ended - run.began)[:, compute_ops(run)]
     costs = [Replayed(run.costs.time, unit="ms", each=row) for row in each]
     return np.array([with_calls(run, c, settled(site, terms), terms).makespan for c in costs])
 
@@ -163,12 +163,15 @@ def network(run: Measured, site: Site, host: Host | None = None) -> Network:
 
 
 def settled(site: Site, terms: Insitu) -> Site:
-    """The site with the latency that messages had in the runs, where any op waited for one."""
+    """The site with the message time that runs had: latency and copying slower than alone by one factor."""
+    link = site.link
+    alone = link.alpha + link.ms_per_byte * site.message_bytes
     if np.isnan(terms.latency):
         return site
-    transfer = site.link.ms_per_byte * site.message_bytes
-    per_byte = min(site.link.ms_per_byte, terms.latency / max(site.message_bytes, 1))
-    return replace(site, link=Link(max(terms.latency - transfer, 0.0), per_byte, 0.0))
+    if alone <= 0:
+        return replace(site, link=Link(terms.latency))
+    slower = terms.latency / alone
+    return replace(site, link=Link(link.alpha * slower, link.ms_per_byte * slower))
 
 
 def insitu_costs(run: Measured, others: Sequence[Measured], timed: bool) -> Costs:
@@ -188,37 +191,61 @@ def insitu_costs(run: Measured, others: Sequence[Measured], timed: bool) -> Cost
         ratio = _ratio(others, kind)
         for stage in range(run.lowered.compute.n_stages):
             seen = [_times(other, kind, stage) for other in others if other.lowered.compute.n_stages == time.shape[1]]
-            time[kind, stage] = _median(seen, time[kind, stage] * ratio)
+            time[kind, stage] = _median(np.concatenate([*seen, np.empty(0)]), time[kind, stage] * ratio)
     return replace(run.costs, time=time, pair=_pair_times(run, others))
 
 
-def insitu(runs: Sequence[Measured]) -> Insitu:
-    """Host costs and latency over all repetitions of some runs."""
-    announces, copies, receives, gaps, begins, waits = (list[Samples]() for _ in range(6))
-    for run in runs:
-        schedule = run.lowered.schedule
-        sends, matches, consumers = _messages(run)
-        calls, after = (run.ended - run.posted)[:, sends], run.ended[:, matches] <= run.posted[:, sends]
-        announces.append(calls[~after])
-        copies.append(calls[after])
-        receives.append((run.ended - run.posted)[:, matches].ravel())
-        waiting = run.posted[:, consumers] < run.posted[:, sends]
-        waits.append((run.began[:, consumers] - run.posted[:, sends])[waiting])
-        first = _first_of_pairs(schedule)
-        for device in range(schedule.n_devices):
-            queue = np.arange(len(schedule))[schedule.queue(device)]
-            queue = queue[first[queue]]
-            gaps.append((run.posted[:, queue[1:]] - run.ended[:, queue[:-1]]).ravel())
-            begins.append(run.posted[:, queue[0]])
-    both = _mean(announces + copies)
-    return Insitu(
-        announce=_mean(announces, both),
-        copy=_mean(copies, both),
-        receive=_mean(receives),
+def insitu(run: Measured, site: Site) -> Insitu:
+    """Host costs and message time over all repetitions of a run."""
+    schedule = run.lowered.schedule
+    sends, matches, consumers = _messages(run)
+    calls, after = (run.ended - run.posted)[:, sends], run.ended[:, matches] <= run.posted[:, sends]
+    waiting = run.posted[:, consumers] < run.posted[:, sends]
+    first = np.flatnonzero(_first_of_pairs(schedule))
+    follows = np.diff(schedule.device[first]) == 0
+    gaps = run.posted[:, first[1:][follows]] - run.ended[:, first[:-1][follows]]
+    terms = Insitu(
+        announce=_mean(calls[~after], _mean(calls)),
+        copy=_mean(calls[after], _mean(calls)),
+        receive=_mean((run.ended - run.posted)[:, matches]),
         gap=max(_mean(gaps), 0.0),
-        preamble=max(_median(begins, 0.0), 0.0),
-        latency=_median(waits, float("nan")),
+        preamble=max(float(np.median(run.posted[:, schedule.offsets[:-1]])), 0.0),
+        latency=_median((run.began[:, consumers] - run.posted[:, sends])[waiting], np.nan),
     )
+    return replace(terms, latency=_alone(run, terms, site))
+
+
+def _alone(run: Measured, terms: Insitu, site: Site) -> float:
+    """The time of a message by itself that, with others in its way, makes messages as late as they were."""
+    if np.isnan(terms.latency) or not site.cores:
+        return terms.latency
+    mean = (run.ended - run.began)[:, compute_ops(run)].mean(axis=0)
+    costs, consumers = Replayed(run.costs.time, unit="ms", each=mean), _messages(run)[2]
+    alone = terms.latency
+    for _ in range(ROUNDS):
+        ran = with_calls(run, costs, settled(site, replace(terms, latency=alone)), terms)
+        waiting = posted(ran)[consumers] < ran.messages.posted
+        late = _median((ran.timeline.start[consumers] - ran.messages.posted)[waiting], terms.latency)
+        alone *= terms.latency / late
+    return alone
+
+
+def pooled(terms: Sequence[Insitu]) -> Insitu:
+    """The mean of several runs' terms; of latencies over the runs that show any."""
+    each = np.array([astuple(t) for t in terms])
+    shown = each[~np.isnan(each[:, -1]), -1]
+    announce, copy, receive, gap, preamble, _ = each.mean(axis=0).tolist()
+    return Insitu(announce, copy, receive, gap, preamble, float(shown.mean()) if len(shown) else np.nan)
+
+
+def posted(execution: Execution) -> NDArray[np.float64]:
+    """Shape (entries,): when each device reached each entry, the end of the one before; both ops of a pair alike."""
+    schedule, timeline = execution.lowered.schedule, execution.timeline
+    before = np.concatenate([[0.0], timeline.end[:-1]])
+    second = np.flatnonzero(~_first_of_pairs(schedule))
+    before[second] = before[second - 1]
+    before[schedule.offsets[:-1]] = 0.0
+    return np.minimum(before, timeline.start)
 
 
 def _messages(run: Measured) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
@@ -275,14 +302,12 @@ def _first_of_pairs(schedule: Schedule) -> NDArray[np.bool_]:
     return (schedule.pair == NONE) | (schedule.pair > np.arange(len(schedule)))
 
 
-def _mean(parts: Sequence[Samples], otherwise: float = 0.0) -> float:
-    values = np.concatenate(parts) if parts else np.empty(0)
-    return float(values.mean()) if len(values) else otherwise
+def _mean(values: Samples, otherwise: float = 0.0) -> float:
+    return float(values.mean()) if values.size else otherwise
 
 
-def _median(parts: Sequence[Samples], otherwise: float) -> float:
-    values = np.concatenate(parts) if parts else np.empty(0)
-    return float(np.median(values)) if len(values) else otherwise
+def _median(values: Samples, otherwise: float) -> float:
+    return float(np.median(values)) if values.size else otherwise
 
 
 def site_of(settings: Mapping[str, Any]) -> Site:
