@@ -27,7 +27,9 @@ from ppsim.gantt_layout import (
     raster,
     tick_step,
 )
-from ppsim.looks import BUBBLE, COMM_ARROW, text_colour
+from ppsim.lanes import COLLECTIVE, Lane, lane_of
+from ppsim.looks import BUBBLE, COMM_ARROW, COMM_LANE, text_colour
+from ppsim.looks import COLLECTIVE as COLLECTIVE_LANE
 from ppsim.metrics import measure
 from ppsim.timeline import Timeline
 
@@ -35,14 +37,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.path import Path
 
+    from ppsim.execute import Execution
+
+LANE_EDGE = 0.25  # points
+
 
 @dataclass(frozen=True)
 class Panel:
-    """One timeline of a figure, with what its devices hold where that is shown below it."""
+    """One timeline of a figure, with what its devices hold and what goes on beside its ops where that is shown."""
 
     timeline: Timeline
     title: str
     memory: Curve | None = None
+    execution: Execution | None = None
 
     @property
     def devices(self) -> int:
@@ -58,6 +65,11 @@ class Panel:
     def messages(self) -> Messages | None:
         """The arrows to draw, if any."""
         return messages_of(self.timeline)
+
+    @cached_property
+    def lane(self) -> Lane | None:
+        """The messages and collectives to draw below the rows, if any."""
+        return lane_of(self.execution) if self.execution else None
 
     @cached_property
     def facts(self) -> str:
@@ -88,7 +100,9 @@ class Design:
         head: dots above a panel for its title and facts, 0 for none.
         border: line width around cells in points.
         vector: whether cells are drawn one by one.
-        arrows: whether messages are drawn.
+        arrows: whether messages are drawn as arrows.
+        bands: those of the lane below each row, downwards; none where no lane is drawn.
+        lane: share of a row that the lane takes, with the empty part below it; ``gap`` where there is none.
     """
 
     style: str
@@ -102,6 +116,8 @@ class Design:
     border: float
     vector: bool
     arrows: bool
+    bands: tuple[int, ...]
+    lane: float
 
     @property
     def scale(self) -> float:
@@ -119,12 +135,16 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
     axes.tick_params(length=0, pad=2, labelsize=design.font)
     row = tall / devices / POINT
     named = range(0, devices, tick_step(row, 0.95 * design.font))
-    axes.set_yticks([device + 0.5 for device in named], [f"Device {device}" for device in named])
+    middle = (1 + design.gap - design.lane) / 2
+    axes.set_yticks([device + middle for device in named], [f"Device {device}" for device in named])
     if design.vector:
         track = np.arange(devices)
-        fill_track(axes, panel.timeline.makespan, track + design.gap, track + 1 - design.gap)
-        fill_cells(axes, cells, cells.device + design.gap, cells.device + 1 - design.gap, design)
-        number_cells(axes, cells, cells.device + 0.5, *labelled(cells, design.scale, row, design.font))
+        fill_track(axes, panel.timeline.makespan, track + design.gap, track + 1 - design.lane)
+        fill_cells(axes, cells, cells.device + design.gap, cells.device + 1 - design.lane, design)
+        inside = row * (1 - design.lane + design.gap)
+        number_cells(axes, cells, cells.device + middle, *labelled(cells, design.scale, inside, design.font))
+        if panel.lane and design.bands:
+            _fill_lane(axes, panel.lane, design)
     else:
         image = raster(cells, devices, panel.timeline.makespan, design.span, min(devices, tall), design.across)
         axes.imshow(image, extent=(0, design.span, devices, 0), aspect="auto", interpolation="nearest", zorder=1)
@@ -156,6 +176,19 @@ def fill_cells(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any]
         ink = "black" if design.style == "paper" else "white"
         border = PathPatch(path, fill=False, edgecolor=ink, linewidth=design.border, snap=True, zorder=4, clip_on=False)
         axes.add_patch(border)
+
+
+def _fill_lane(axes: Axes, lane: Lane, design: Design) -> None:
+    """A band for each direction of messages and for collectives; the edge keeps even the shortest visible."""
+    from matplotlib.patches import PathPatch
+
+    high = (design.lane - design.gap) / len(design.bands)
+    for place, band in enumerate(design.bands):
+        own = lane.band == band
+        top = lane.device[own] + 1 - design.lane + place * high
+        path = _rectangles(lane.left[own], lane.right[own], top, top + high)
+        fill = COLLECTIVE_LANE if band == COLLECTIVE else COMM_LANE
+        axes.add_patch(PathPatch(path, facecolor=fill, edgecolor=COMM_ARROW, linewidth=LANE_EDGE, snap=True, zorder=3))
 
 
 def _rectangles(left: NDArray[Any], right: NDArray[Any], top: NDArray[Any], bottom: NDArray[Any]) -> Path:

@@ -22,6 +22,8 @@ MOST_VECTOR_CELLS = 5_000
 MOST_MESSAGES = 200
 SMALLEST_LABEL = 4.5
 LEAST_BORDERED = 2.5
+BAND = 0.2  # height of a band of the lane below a device's row, in rows
+LEAST_BAND = 3  # dots, below which there is no lane
 PALETTE = tuple(fill for kind in COMPUTE for fill in FILL[kind])
 
 Floats = NDArray[np.float64]

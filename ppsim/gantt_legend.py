@@ -10,7 +10,9 @@ import numpy as np
 
 from ppsim.gantt_draw import Design, Panel, text_width
 from ppsim.gantt_layout import POINT
-from ppsim.looks import BUBBLE, FILL, LEGEND
+from ppsim.lanes import ACTIVATION, COLLECTIVE, GRADIENT
+from ppsim.looks import BUBBLE, COMM_ARROW, COMM_LANE, FILL, LEGEND
+from ppsim.looks import COLLECTIVE as COLLECTIVE_LANE
 from ppsim.ops import COMPUTE, Kind
 from ppsim.schedule import NONE
 
@@ -20,10 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry: a box in one colour or two, or none, and its name."""
+    """One entry: a box in one colour or two, or none, and its name; a low box for what stands in a lane."""
 
     name: str
     colours: tuple[str, ...] = ()
+    low: bool = False
 
 
 def legend_entries(panels: Sequence[Panel], design: Design) -> list[Entry]:
@@ -44,6 +47,11 @@ def legend_entries(panels: Sequence[Panel], design: Design) -> list[Entry]:
     idle = (p.devices * p.timeline.makespan * (1 - 1e-9) - p.cells.width.sum() for p in panels)
     if max(idle) > 0:
         entries.append(Entry("Bubble", (BUBBLE,)))
+    if {ACTIVATION, GRADIENT} & {*design.bands}:
+        both = {ACTIVATION, GRADIENT} <= {*design.bands}
+        entries.append(Entry("Message (activation above gradient)" if both else "Message", (COMM_LANE,), low=True))
+    if COLLECTIVE in design.bands:
+        entries.append(Entry("Parameters and gradients (FSDP)", (COLLECTIVE_LANE,), low=True))
     narrowest = min(float(panel.cells.width.min(initial=np.inf)) for panel in panels)
     if not design.vector and narrowest * design.scale * POINT < 2:
         entries.append(Entry("Cells too narrow to print blend"))
@@ -69,14 +77,15 @@ def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y
     width = _line_width(entries, font)
     x = max(min((design.left + design.across / 2) / POINT - width / 2, page - width - 2), 2)
     y /= POINT
-    box, tall = 1.1 * font, 0.75 * font
+    box = 1.1 * font
     for entry in entries:
+        tall, ink = (0.35 * font, COMM_ARROW) if entry.low else (0.75 * font, "black")
         for number, colour in enumerate(entry.colours):
             part = box / len(entry.colours)
             patch = Rectangle((x + number * part, y - tall / 2), part, tall, facecolor=colour, linewidth=0)
             figure.add_artist(patch).set_transform(points)
         if entry.colours:
-            frame = Rectangle((x, y - tall / 2), box, tall, fill=False, edgecolor="black", linewidth=0.4)
+            frame = Rectangle((x, y - tall / 2), box, tall, fill=False, edgecolor=ink, linewidth=0.4)
             figure.add_artist(frame).set_transform(points)
         figure.text(
             x + 1.5 * font * bool(entry.colours), y, entry.name, fontsize=font, va="center_baseline", transform=points

@@ -21,6 +21,7 @@ HIGHLIGHT = ("#D1242F", "#FF7B72")  # what the reader picked out, on a light and
 RAMP = (("#08306B", "#5AA5D6"), ("#DEEBF7", "#4292C6"))  # curves of the first to the last device, light and dark
 COMM_ARROW = "#B4540A"
 COMM_LANE = "#FFD35B"
+COLLECTIVE = "#D9822B"  # gathered parameters and reduced gradients, in the same lane
 MUTED = "#8A94A3"
 
 

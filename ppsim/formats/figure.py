@@ -8,6 +8,7 @@ is exactly as wide as the column of text it is for.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from threading import Lock
@@ -28,7 +29,16 @@ from ppsim.gantt_draw import (
     draw_time_axis,
     text_width,
 )
-from ppsim.gantt_layout import DOTS, MOST_VECTOR_CELLS, POINT, border_width, labelled, row_height
+from ppsim.gantt_layout import (
+    BAND,
+    DOTS,
+    LEAST_BAND,
+    MOST_VECTOR_CELLS,
+    POINT,
+    border_width,
+    labelled,
+    row_height,
+)
 from ppsim.gantt_legend import draw_legend_line, legend_entries, legend_lines
 from ppsim.memory_draw import GAP as MEMORY_GAP
 from ppsim.memory_draw import draw_memory, memory_height
@@ -37,6 +47,8 @@ from ppsim.timeline import Timeline
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from ppsim.execute import Execution
 
 SUFFIXES = (".png", ".svg", ".pdf")
 STYLES = ("screen", "paper")
@@ -86,6 +98,7 @@ def _of_document(document: Document) -> Figure:
         width=document.width,
         memory=document.memory,
         cap=document.cap,
+        executions=document.executions,
     )
 
 
@@ -97,6 +110,7 @@ def plot(
     width: float = 6.75,
     memory: Sequence[Curve] = (),
     cap: int | None = None,
+    executions: Sequence[Execution] = (),
 ) -> Figure:
     """One or several timelines as a matplotlib figure, stacked on one time axis.
 
@@ -107,6 +121,7 @@ def plot(
         width: in inches; the height follows.
         memory: one curve per timeline (:func:`ppsim.memory.curves`) to show below it.
         cap: a line across the curves.
+        executions: one per timeline, whose messages and collectives to show in a lane below each device.
 
     Raises:
         InputError: timelines in different units, an unknown style, or a width that no figure can have.
@@ -121,7 +136,9 @@ def plot(
     check_look(style, width)
     names = titles or [timeline.schedule.name for timeline in timelines]
     held: Sequence[Curve | None] = memory or [None] * len(timelines)
-    return _draw([Panel(*each) for each in zip(timelines, names, held, strict=True)], style, round(width * DOTS), cap)
+    run: Sequence[Execution | None] = executions or [None] * len(timelines)
+    panels = [Panel(*each) for each in zip(timelines, names, held, run, strict=True)]
+    return _draw(panels, style, round(width * DOTS), cap)
 
 
 def check_look(style: str, width: float) -> None:
@@ -190,25 +207,37 @@ def design_for(panels: Sequence[Panel], style: str, width: int, beside: float = 
     count = sum(len(panel.cells) for panel in panels)
     # Cells of less than three dots blend on the page; only a raster blends them in the right proportion.
     vector = count <= min(MOST_VECTOR_CELLS, rows * across / 3)
-    arrows = vector and _arrows(panels)
+    bands = _bands(panels) if vector else ()
+    arrows = vector and not bands and _arrows(panels)
     labels = vector and any(labelled(panel.cells, scale, font / 0.62, font)[1].any() for panel in panels)
+    rows = math.ceil(rows * (1 + BAND * len(bands)))
     row = row_height(devices, rows, labels=labels, arrows=arrows, narrow=font < 6)
+    band = round(BAND * row)
+    bands = bands if band >= LEAST_BAND else ()
     widths = np.concatenate([panel.cells.width for panel in panels])
     # A few narrow cells leave the others their borders.
     typical = float(np.quantile(widths, 0.25)) * scale if vector and len(widths) else 0.0
+    gap = 0.17 if arrows else 0.06 if (style == "screen" or bands) and row >= 15 else 0.0
     return Design(
         style=style,
         font=font,
         left=left,
         across=across,
         span=span,
-        row=row,
-        gap=0.17 if arrows else 0.06 if style == "screen" and row >= 15 else 0.0,
+        row=row + band * len(bands),
+        gap=gap,
         head=round(0.19 * DOTS) if len(panels) > 1 or style == "screen" else 0,
         border=border_width(min(typical, row / POINT)),
         vector=vector,
         arrows=arrows,
+        bands=bands,
+        lane=gap + band * len(bands) / (row + band * len(bands)),
     )
+
+
+def _bands(panels: Sequence[Panel]) -> tuple[int, ...]:
+    """What occurs beside the ops."""
+    return tuple(sorted({int(band) for panel in panels if panel.lane for band in np.unique(panel.lane.band)}))
 
 
 def _arrows(panels: Sequence[Panel]) -> bool:
