@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from string import Template
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +23,14 @@ from ppsim import looks
 from ppsim.curves import Curve, activations
 from ppsim.errors import InputError
 from ppsim.formats import Document
+from ppsim.lanes import lane_of
 from ppsim.memory import readable
 from ppsim.metrics import measure
 from ppsim.ops import COMPUTE, NAMES
 from ppsim.timeline import Timeline
+
+if TYPE_CHECKING:
+    from ppsim.execute import Execution
 
 SUFFIXES = (".html",)
 PLAIN = 2048
@@ -79,6 +83,7 @@ def _entry(document: Document, number: int) -> dict[str, Any]:
     return {
         "title": document.titles[number],
         **_timeline(timeline, [*readable(document.memory[number : number + 1]), activations(timeline), *further]),
+        **({"lane": _lane(document.executions[number])} if document.executions else {}),
         "baseline": baseline,
         "versus_baseline": (timeline.makespan - before) / (before or 1.0),
     }
@@ -96,6 +101,8 @@ def _looks() -> dict[str, Any]:
             }
             for kind in COMPUTE
         ],
+        "lane": [looks.COMM_LANE, looks.COMM_LANE, looks.COLLECTIVE],
+        "lane_edge": looks.COMM_ARROW,
         "bubble": looks.BUBBLE,
         "bubble_dark": looks.BUBBLE_DARK,
         "highlight": looks.HIGHLIGHT,
@@ -127,6 +134,11 @@ def _timeline(timeline: Timeline, curves: Sequence[Curve]) -> dict[str, Any]:
         },
         "curves": [_curve(curve) for curve in curves],
     }
+
+
+def _lane(execution: Execution) -> dict[str, Any]:
+    lane = lane_of(execution)
+    return {name: _column(getattr(lane, name)) for name in ("device", "band", "left", "right")}
 
 
 def _curve(curve: Curve) -> dict[str, Any]:

@@ -90,10 +90,10 @@ function perDevice(timeline) {
 
 function showLegend() {
   const occurring = new Set(TIMELINES.flatMap(t => [...new Set(t.ops.colour)]));
-  const entry = (colour, label) => {
+  const entry = (colour, label, className = '') => {
     const swatch = element('span', { className: 'swatch' });
     swatch.style.background = colour;
-    return element('li', {}, swatch, label);
+    return element('li', { className }, swatch, label);
   };
   const entries = LOOKS.kinds.flatMap((kind, i) =>
     [2 * i, 2 * i + 1].some(c => occurring.has(c)) ? [entry(kind.fill[0], kind.legend)] : []);
@@ -102,6 +102,9 @@ function showLegend() {
     const most = Math.max(...TIMELINES.map(t => t.ops.chunk.reduce((a, b) => Math.max(a, b), 0)));
     entries.push(entry(LOOKS.kinds[lighter >> 1].fill[1], most > 1 ? 'lighter: odd chunk' : 'lighter: chunk 1'));
   }
+  const bands = new Set(TIMELINES.flatMap(t => t.bands));
+  if (bands.has(0) || bands.has(1)) entries.push(entry(LOOKS.lane[0], 'message (activation above gradient)', 'lane'));
+  if (bands.has(2)) entries.push(entry(LOOKS.lane[2], 'parameters and gradients (FSDP)', 'lane'));
   const bubble = root.dataset.theme === 'dark' ? LOOKS.bubble_dark : LOOKS.bubble;
   $('legend').replaceChildren(...entries, entry(bubble, 'bubble'));
 }
@@ -156,6 +159,7 @@ function draw(width = $('chart').clientWidth, tallest = undefined) {
   $('chart').style.height = `${geometry.height}px`;
   $('marks').innerHTML = `<g font-family='${FONT}'>${marks(view, geometry, drawn, theme)}</g>`;
   shown = geometry;
+  for (const item of $('legend').querySelectorAll('.lane')) item.hidden = !geometry.panels.some(panel => panel.lane);
   if (!window.Plotly) return $('plot').replaceChildren(...drawn.map(panel => preview(panel, geometry, colours)));
   return Plotly.react($('plot'), traces, layout, { displayModeBar: false, doubleClick: false, showTips: false });
 }

@@ -11,6 +11,7 @@ const escapeText = text => String(text).replace(/[&<>"]/g, sign => ENTITIES[sign
 
 /** Places in pixels: one panel per timeline, each with its rows and, where a curve is shown, the curve below. */
 function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
+  if (TIMELINES.some(t => t.bands.length)) tallest += 12;
   const narrow = width < 640;
   const several = TIMELINES.length > 1;
   const rows = TIMELINES.reduce((sum, t) => sum + t.devices, 0);
@@ -77,10 +78,10 @@ function pixel(colour) {
 }
 
 /** Rectangles of one colour as a single filled path. */
-function filled(axis, colour) {
+function filled(axis, colour, line = { width: 0 }) {
   return {
     type: 'scatter', mode: 'lines', fill: 'toself', x: [], y: [], yaxis: axis, fillcolor: colour,
-    line: { width: 0, simplify: false }, hoverinfo: 'skip',
+    line: { ...line, simplify: false }, hoverinfo: 'skip',
   };
 }
 
@@ -92,12 +93,30 @@ function rectangle(trace, left, right, top, bottom) {
 /** How far a cell stays inside its row, in rows. */
 const inset = row => row >= 6 ? Math.max(1, 0.06 * row) / row : 0;
 
+/** The share of a row that its lane of messages takes: none where it could not be seen. */
+const laneShare = panel => panel.timeline.bands.length && panel.row >= 15 ? 0.1 + 0.1 * panel.timeline.bands.length : 0;
+
+/** Messages that leave a device and its collectives, in the lane below its cells: one band for each kind. */
+function lanes(panel, axis, [from, to]) {
+  const { lane, bands } = panel.timeline;
+  const high = (panel.lane - 1.5 / panel.row) / bands.length; // the rest stays free above
+  const traces = bands.map(band => filled(axis, LOOKS.lane[band], { width: 0.75, color: LOOKS.lane_edge }));
+  for (let i = 0; i < lane.left.length; i++) {
+    if (lane.right[i] < from || lane.left[i] > to) continue;
+    const place = bands.indexOf(lane.band[i]);
+    const bottom = lane.device[i] + 0.5 - inset(panel.row) - (bands.length - 1 - place) * high;
+    rectangle(traces[place], lane.left[i], lane.right[i], bottom - high, bottom);
+  }
+  return traces;
+}
+
 /** One trace per colour, above the grey track that shows as bubble. */
 function cells(panel, geometry, axis, sight, choose, colours) {
   const { ops, makespan, devices } = panel.timeline;
   const half = 0.5 - inset(panel.row);
+  const below = half - panel.lane;
   const track = filled(axis, colours.bubble);
-  for (let device = 0; device < devices; device++) rectangle(track, 0, makespan, device - half, device + half);
+  for (let device = 0; device < devices; device++) rectangle(track, 0, makespan, device - half, device + below);
   const narrowest = sight.width * geometry.scale;
   const gap = (narrowest >= 10 ? 1 : narrowest >= 4 ? 0.5 : 0) / geometry.scale / 2;
   const traces = new Map();
@@ -109,7 +128,7 @@ function cells(panel, geometry, axis, sight, choose, colours) {
       const inner = ops.pair[op] - op; // no gap between the halves of a pair
       rectangle(
         traces.get(key), ops.left[op] + (inner === -1 ? 0 : gap), ops.right[op] - (inner === 1 ? 0 : gap),
-        device - half, device + half,
+        device - half, device + below,
       );
     }
   });
@@ -306,9 +325,11 @@ function figure(view, geometry, theme) {
     const sight = inSight(timeline, ...range);
     const axis = addAxis(deviceAxis(timeline.devices, row, domain(panel.top, panel.height), geometry.narrow));
     sight.vector = sight.count <= CELLS;
+    panel.lane = sight.vector ? laneShare(panel) : 0;
     if (sight.vector) {
       sight.width = narrowestOf(timeline, sight.spans);
       traces.push(...cells(panel, geometry, axis, sight, choose, colours));
+      if (panel.lane) traces.push(...lanes(panel, axis, range));
     } else {
       layout.images.push(cellImage(panel, geometry, axis, sight.spans, range, choose, colours));
       traces.push({ type: 'scatter', x: [null], y: [null], yaxis: axis, hoverinfo: 'skip' });

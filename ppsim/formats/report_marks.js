@@ -23,7 +23,7 @@ const text = (x, y, size, colour, content, more = '') =>
 
 /** Microbatch numbers, for all cells of one colour or for none: all fit, or the eye would misread the gaps. */
 function labels(panel, geometry, { spans }, choose) {
-  const { timeline, row } = panel;
+  const { timeline, row, lane } = panel;
   const { ops } = timeline;
   const digits = String(timeline.microbatches - 1).length;
   const groups = new Map();
@@ -36,12 +36,12 @@ function labels(panel, geometry, { spans }, choose) {
     }
   });
   return [...groups].map(([colour, group]) => {
-    const size = Math.min(13, 0.5 * row, (group.width * geometry.scale - 4) / (0.62 * digits));
+    const size = Math.min(13, 0.5 * row * (1 - lane), (group.width * geometry.scale - 4) / (0.62 * digits));
     if (size < 7.5) return '';
     const fill = LOOKS.kinds[colour >> 1].text[colour & 1];
     const texts = group.ops.map(([op, device]) => {
       const x = xOf(geometry, (ops.left[op] + ops.right[op]) / 2);
-      const y = (device + 0.5) * row + 0.36 * size;
+      const y = (device + (1 - lane) / 2) * row + 0.36 * size;
       return `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}">${ops.microbatch[op]}</text>`;
     });
     return `<g font-size="${size.toFixed(1)}" fill="${fill}" text-anchor="middle">${texts.join('')}</g>`;
@@ -54,7 +54,7 @@ function box(panel, geometry, op) {
   const x = xOf(geometry, ops.start[op]);
   const width = Math.max(3, xOf(geometry, ops.end[op]) - x);
   const y = (ops.device[op] + inset(panel.row)) * panel.row;
-  const height = panel.row * (1 - 2 * inset(panel.row));
+  const height = panel.row * (1 - 2 * inset(panel.row) - panel.lane);
   return `M${x.toFixed(1)} ${y.toFixed(1)}h${width.toFixed(1)}v${height.toFixed(1)}h${-width.toFixed(1)}z`;
 }
 
@@ -65,15 +65,16 @@ const outline = (panel, geometry, op, colour, width) =>
 function outlines(panel, geometry, view, choose, colour) {
   const { timeline, row } = panel;
   const { ops } = timeline;
+  const edges = [inset(row), 1 - inset(row) - panel.lane]; // above and below a cell, in rows
   if (view.highlight && view.highlight.by !== 'microbatch') return '';
   const chosen = opsWhere(timeline, choose);
   const source = view.critical ? ops.bound : ops.dependency;
   const parts = chosen.map(op => {
     const from = source[op];
     if (from < 0 || ops.device[from] === ops.device[op]) return box(panel, geometry, op);
-    const down = Math.sign(ops.device[op] - ops.device[from]) * (0.5 - inset(row));
+    const down = +(ops.device[op] > ops.device[from]);
     const [x0, x1] = [xOf(geometry, ops.end[from]), xOf(geometry, ops.start[op])];
-    const [y0, y1] = [(ops.device[from] + 0.5 + down) * row, (ops.device[op] + 0.5 - down) * row];
+    const [y0, y1] = [(ops.device[from] + edges[down]) * row, (ops.device[op] + edges[1 - down]) * row];
     return `${box(panel, geometry, op)}M${x0.toFixed(1)} ${y0.toFixed(1)}L${x1.toFixed(1)} ${y1.toFixed(1)}`;
   });
   const width = chosen.length > 300 ? 0.75 : 2;

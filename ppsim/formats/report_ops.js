@@ -33,6 +33,8 @@ async function columns(table) {
 async function unpack(timeline) {
   const ops = timeline.ops = await columns(timeline.ops);
   for (const curve of timeline.curves) Object.assign(curve, await columns({ time: curve.time, value: curve.value }));
+  if (timeline.lane) timeline.lane = await columns(timeline.lane);
+  timeline.bands = [...new Set(timeline.lane?.band)].sort();
   const size = ops.kind.length;
   ops.device = new Int32Array(size);
   ops.colour = new Uint8Array(size);
