@@ -32,6 +32,7 @@ from ppsim.validation import runner, torch_runner
 from ppsim.validation.analyse import validate
 from ppsim.validation.predict import Site, insitu, replay
 from ppsim.validation.record import Measured, Record, dump, load
+from ppsim.validation.torch_runner import lowered_by_torch
 from ppsim.validation.turns import Plan, Settings
 from ppsim.wiring import wire
 from tests.refresh_records import FOLDER, SESSIONS
@@ -239,10 +240,10 @@ def test_traces_of_another_schedule_or_with_a_rank_missing_are_refused(tmp_path)
 # Runs for real.
 
 
-def plan_of(name: str, order: str = "early") -> Plan:
+def plan_of(name: str, queues=lower) -> Plan:
     schedule = generate(name, devices=2, microbatches=4)
     costs = costs_for(schedule, tf=6, ti=6, tw=6, unit="ms")
-    return Plan(name, lower(schedule, order), costs)
+    return Plan(name, queues(schedule), costs)
 
 
 def replayed_within(share: float, attempt) -> list[Measured]:
@@ -271,7 +272,7 @@ def test_our_runner_follows_queues_of_every_placement():
 def test_torchs_runtime_follows_our_csv(model):
     """Timed and computing: nothing hangs, nothing begins before its input, and replay finds the makespan."""
     pytest.importorskip("torch")
-    plans = [plan_of(name, "torch") for name in ("zb-1p", "dualpipe-v")]
+    plans = [plan_of(name, lowered_by_torch) for name in ("zb-1p", "dualpipe-v")]
     attempt = replayed_within(1.0 if model else 0.2, lambda: torch_runner.run_all(plans, Settings(3, model=model)))
     for run in attempt:
         assert_causal(run)
@@ -348,7 +349,7 @@ def test_gradients_of_a_split_backward_are_those_of_a_full_one():
 @pytest.mark.parametrize("which", ["own", "torch"])
 def test_a_rank_killed_in_the_middle_ends_the_run_and_leaves_what_was_measured(which):
     pytest.importorskip("torch")
-    plan = plan_of("1f1b", "torch" if which == "torch" else "early")
+    plan = plan_of("1f1b", lowered_by_torch if which == "torch" else lower)
     seen: list[float] = []
 
     def kill(what: str) -> None:

@@ -204,20 +204,21 @@ def insitu(run: Measured, site: Site) -> Insitu:
     first = np.flatnonzero(_first_of_pairs(schedule))
     follows = np.diff(schedule.device[first]) == 0
     gaps = run.posted[:, first[1:][follows]] - run.ended[:, first[:-1][follows]]
+    late = _median((run.began[:, consumers] - run.posted[:, sends])[waiting], np.nan)
     terms = Insitu(
         announce=_mean(calls[~after], _mean(calls)),
         copy=_mean(calls[after], _mean(calls)),
         receive=_mean((run.ended - run.posted)[:, matches]),
         gap=max(_mean(gaps), 0.0),
         preamble=max(float(np.median(run.posted[:, schedule.offsets[:-1]])), 0.0),
-        latency=_median((run.began[:, consumers] - run.posted[:, sends])[waiting], np.nan),
+        latency=float(np.maximum(late, 0.0)),  # below zero where a trace does not show the send
     )
     return replace(terms, latency=_alone(run, terms, site))
 
 
 def _alone(run: Measured, terms: Insitu, site: Site) -> float:
     """The time of a message by itself that, with others in its way, makes messages as late as they were."""
-    if np.isnan(terms.latency) or not site.cores:
+    if np.isnan(terms.latency) or terms.latency == 0 or not site.cores:
         return terms.latency
     mean = (run.ended - run.began)[:, compute_ops(run)].mean(axis=0)
     costs, consumers = Replayed(run.costs.time, unit="ms", each=mean), _messages(run)[2]

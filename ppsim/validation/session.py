@@ -101,10 +101,8 @@ def _measure(schedules: Sequence[Schedule], request: Request, report: Report) ->
     where = provenance("cpu", request.command)
     profile = request.profile or (_ops_alone(request, report) if computing else None)
     link = link_of(request.profile.message, size) if request.profile else _link_alone(size, report)
-    plans = [
-        Plan(s.name, lower(s, "torch" if request.runner == "torch" else "early"), _costs(s, request, profile))
-        for s in schedules
-    ]
+    queues = torch_runner.lowered_by_torch if request.runner == "torch" else lower
+    plans = [Plan(s.name, queues(s), _costs(s, request, profile)) for s in schedules]
     settings = Settings(
         repeats=request.repeats,
         warm_up=request.warm_up,

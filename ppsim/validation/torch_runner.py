@@ -1,8 +1,7 @@
 """Queues executed by torch.distributed.pipelining's own runtime, fed with our CSV.
 
 Every action of torch's runtime runs inside its ``record_function``, which is ours while a step runs: it waits for the
-action's input, so that waiting and working can be told apart, and notes the times. REDUCE_GRAD and other actions
-that our queues do not hold are part of the gap between two entries.
+action's input, so that waiting and working can be told apart, and notes the times.
 """
 
 from __future__ import annotations
@@ -24,6 +23,8 @@ from ppsim.costs import costs_for
 from ppsim.draft import Draft
 from ppsim.errors import InputError, PpsimError
 from ppsim.formats import Document, csv
+from ppsim.lowered import Lowered
+from ppsim.lowering import lower
 from ppsim.ops import Kind
 from ppsim.schedule import NONE, Schedule
 from ppsim.simulate import simulate
@@ -73,6 +74,11 @@ def run_all(plans: Sequence[Plan], settings: Settings, tick: Tick = lambda _: No
     with tempfile.TemporaryDirectory(prefix="ppsim-", ignore_cleanup_errors=True) as folder:
         jobs = [_job(plan, Path(folder, f"{number}.csv")) for number, plan in enumerate(plans)]
         return collect(plans, settings, tick, _worker, jobs)
+
+
+def lowered_by_torch(schedule: Schedule) -> Lowered:
+    """The queues of a schedule as torch's runtime makes them."""
+    return lower(schedule, "torch", reduce_grad=True)
 
 
 def check(schedules: Sequence[Schedule], message_bytes: int) -> None:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from ppsim.costs import Costs
 from ppsim.errors import InputError
 from ppsim.lowered import Lowered
-from ppsim.lowering import lower
 from ppsim.measure.traces import Action, Receive, Trace, _arrivals, _read, profile_from
 from ppsim.ops import Kind
 from ppsim.profile import Profile, costs_from
@@ -26,6 +25,7 @@ from ppsim.schedule import NONE, Schedule
 from ppsim.validation.predict import insitu_costs
 from ppsim.validation.record import Measured, Record
 from ppsim.validation.session import link_of
+from ppsim.validation.torch_runner import lowered_by_torch
 
 FILES = ("*.json", "*.json.gz")
 Key = tuple[str, int, int]
@@ -61,7 +61,7 @@ def record_of(folder: str, schedule: Schedule, profile: Profile | None, command:
     """
     paths = _paths(folder)
     traces = [_read(path, rank) for rank, path in enumerate(paths)]
-    lowered = lower(schedule, "torch")
+    lowered = lowered_by_torch(schedule)
     ranks = _ranks(schedule, traces, paths)
     runs = [_measured(lowered, ranks, found, number) for number, found in enumerate(_common_steps(ranks))]
     runs = runs[1:] or runs
@@ -107,16 +107,17 @@ def _ranks(schedule: Schedule, traces: Sequence[Trace], paths: Sequence[str]) ->
         device = int(schedule.placement.devices[0, stage])
         if device in ranks:
             raise InputError(f"'{path}' shows device {device}, and so does a file before it", "one file per rank")
-        ranks[device] = _rank(schedule, device, trace, path)
+        ranks[device] = _rank(schedule, device, trace, path, (trace.base_s - traces[0].base_s) * 1e3)
     missing = ", ".join(str(d) for d in range(schedule.n_devices) if d not in ranks)
     if missing:
         raise InputError(f"there is no trace of device {missing} of {schedule.n_devices}", "the trace of every rank")
     return [ranks[device] for device in range(schedule.n_devices)]
 
 
-def _rank(schedule: Schedule, device: int, trace: Trace, path: str) -> Rank:
+def _rank(schedule: Schedule, device: int, trace: Trace, path: str, epoch: float) -> Rank:
+    """The trace of one device; ``epoch`` is when its times begin to count, in ms."""
     queue = [_key(schedule, op) for op in _entries(schedule, device)]
-    epoch, arrivals = trace.base_s * 1e3, _arrivals(trace)
+    arrivals = _arrivals(trace)
     compute = [a for a in trace.actions if not a.kind.startswith(("SEND", "RECV"))]
     keys = [(a.kind, a.stage, a.microbatch) for a in compute]
     steps, at = [], 0
