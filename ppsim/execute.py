@@ -178,10 +178,10 @@ def _of_compute(lowered: Lowered, wiring: Wiring, timeline: Timeline, done: NDAr
     before[second] -= 1
     before[np.isin(before + 1, compute.offsets[:-1])] = NONE
     bound = timeline.bound[ops]
-    # A receive bound the start if its message came when the compute op before was over already.
+    # A receive bound the start if its message came by then, and when the compute op before was over already.
     waited = (bound != NONE) & (wiring.match[bound] != NONE)
     waited &= done[bound] > np.where(before == NONE, 0.0, end[before])
-    waited &= wiring.producer[wiring.match[bound]] != NONE
+    waited &= (done[bound] <= start) & (wiring.producer[wiring.match[bound]] != NONE)
     sender = place[wiring.producer[wiring.match[bound]]]
     bound = np.where(waited, sender, before).astype(np.int32)
     return Timeline(compute, start, end, bound, timeline.unit, timeline.makespan)
