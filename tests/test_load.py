@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ppsim.errors import InputError, InvalidSchedule, UnknownSchedule
-from ppsim.schedules import generate
+from ppsim.schedules import _registry, generate
 from ppsim.schedules._load import schedule_from
 
 names = (f"mine{number}" for number in count())
@@ -16,6 +16,13 @@ BODY = """
     for d in range(shape.devices):
         yield [f"{d}F{m}" for m in range(shape.microbatches)] + [f"{d}B{m}" for m in range(shape.microbatches)]
 """
+
+
+@pytest.fixture(autouse=True)
+def registry_as_before(monkeypatch):
+    """What a test loads is not there for other tests."""
+    monkeypatch.setattr(_registry, "_families", dict(_registry._families))
+    monkeypatch.setattr(_registry, "_spellings", dict(_registry._spellings))
 
 
 @pytest.fixture
