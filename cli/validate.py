@@ -48,7 +48,7 @@ class Share(click.ParamType[Any]):
         return share
 
 
-@click.command("validate")
+@click.command("validate", short_help="Run schedules for real, compare with predictions.")
 @click.option("--schedule", "-s", "names", type=ScheduleName(), multiple=True, help="Schedule to run; repeatable.")
 @shape_options
 @click.option(
@@ -78,7 +78,12 @@ class Share(click.ParamType[Any]):
 @click.option("--repeats", type=COUNT, default=7, show_default=True, help="Measured repetitions.")
 @click.option("--warm-up", type=click.IntRange(min=0), default=2, show_default=True, help="Repetitions thrown away.")
 @click.option("--real-time", is_flag=True, help="Ask the system for real-time priority while a schedule runs.")
-@click.option("--calibrate-on", multiple=True, metavar="NAME", help="Take costs from these runs only.")
+@click.option(
+    "--calibrate-on",
+    multiple=True,
+    metavar="NAME",
+    help="Take costs from these runs only (timed ops: the first; else all others).",
+)
 @click.option("--tolerance", type=Share(), default="10%", show_default=True, help="Largest error that passes.")
 @click.option("--record", metavar="FILE", help="Keep the raw measurements, as JSON; .gz makes it small.")
 @click.option("--from-record", type=click.Path(), metavar="FILE", help="Analyse a record instead of running.")
@@ -139,6 +144,8 @@ def _record(ctx: click.Context, options: dict[str, Any]) -> tuple[Record, str]:
     if len(ways) == 2 or (ways and options["record"]):
         named = " and ".join(f"--{way.replace('_', '-')}" for way in [*ways, "record"] if options[way])
         raise InputError(f"{named} cannot be given together", "leave one of them out")
+    if not options["trace"] and _given(ctx, "iteration"):
+        raise InputError("--iteration chooses a step of --trace, and there is none", "leave it out")
     if options["from_record"]:
         from ppsim.validation.record import load
 
@@ -186,15 +193,15 @@ def _request(ctx: click.Context, options: dict[str, Any]) -> Request:
     from ppsim.profile import read
     from ppsim.validation.session import Request
 
-    given = [f"--{p.opts[0].removeprefix('--')}" for p in ctx.command.params if p.name in MODEL and _given(ctx, p)]
+    given = [f"--{p.opts[0].removeprefix('--')}" for p in ctx.command.params if p.name in MODEL and _given(ctx, p.name)]
     if options["profile"] and given:
         raise InputError(f"--profile brings the model, so {', '.join(given)} cannot be given too", "leave one out")
     profile = read(options["profile"]) if options["profile"] else None
     return Request(**{key: options[key] for key in REQUEST}, command=command_line(ctx), profile=profile)
 
 
-def _given(ctx: click.Context, param: click.Parameter) -> bool:
-    return ctx.get_parameter_source(param.name or "") == ParameterSource.COMMANDLINE
+def _given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE
 
 
 def _rehearse(target: str) -> None:

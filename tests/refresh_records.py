@@ -19,6 +19,7 @@ from ppsim.validation.record import dump
 from ppsim.validation.session import Request, measure_session
 
 FOLDER = Path(__file__).parent / "data" / "records"
+# Costs of timed ops come from the first of them.
 NAMES = ("gpipe", "1f1b", "eager-1f1b", "zb-1p", "zb-h2", "looped-bfs", "interleaved", "dualpipe-v", "dualpipe")
 IN_TORCH = tuple(name for name in NAMES if name != "dualpipe")
 

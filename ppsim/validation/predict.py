@@ -151,12 +151,10 @@ def network(run: Measured, site: Site, host: Host | None = None) -> Network:
 
     They share what a process can send and receive, and what all cores together can copy: one link's worth each.
     """
-    host, devices = host or Host(), run.lowered.schedule.n_devices
-    link = site.link
+    host, devices, link = host or Host(), run.lowered.schedule.n_devices, site.link
     if link.ms_per_byte <= 0:
         return Network(mode="overlap", channel="message", alpha=link.alpha, late=link.late, host=host)
-    beta = 1.0 / link.ms_per_byte
-    each, together = np.arange(devices), np.zeros(devices, np.int64)
+    beta, each, together = 1.0 / link.ms_per_byte, np.arange(devices), np.zeros(devices, np.int64)
     shared = (Shared(beta, each), *([Shared(site.cores * beta, together)] if site.cores else []))
     size = float(site.message_bytes)
     return Network("overlap", "message", link.alpha, beta, message=size, late=link.late, host=host, shared=shared)

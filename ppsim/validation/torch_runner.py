@@ -1,7 +1,8 @@
 """Queues executed by torch.distributed.pipelining's own runtime, fed with our CSV.
 
 Every action of torch's runtime runs inside its ``record_function``, which is ours while a step runs: it waits for the
-action's input, so that waiting and working can be told apart, and notes the times.
+action's input, so that waiting and working can be told apart, and notes the times. REDUCE_GRAD and other actions
+that our queues do not hold are part of the gap between two entries.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from ppsim.validation.record import Measured
 from ppsim.validation.turns import Plan, Settings, Tick, Times, Turn, collect, durations, take_turns
 
 FLOAT_BYTES = 4
+FSDP_STAGES = 3  # that torch gathers at once
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,19 @@ def run_all(plans: Sequence[Plan], settings: Settings, tick: Tick = lambda _: No
 
 
 def lowered_by_torch(schedule: Schedule) -> Lowered:
-    """The queues of a schedule as torch's runtime makes them."""
-    return lower(schedule, "torch", reduce_grad=True)
+    """The queues of a schedule as torch's runtime makes them.
+
+    Its UNSHARD, RESHARD and REDUCE_GRAD take part in ordering the rest; doing nothing here, they are left out after.
+    """
+    lowered = lower(schedule, "torch", unshard=FSDP_STAGES, reduce_grad=True)
+    queues = lowered.schedule
+    kept = np.flatnonzero(queues.kind <= Kind.RECV_B)
+    place = np.full(len(queues) + 1, NONE, np.int32)  # the last one is for no partner
+    place[kept] = np.arange(len(kept), dtype=np.int32)
+    columns = {key: getattr(queues, key)[kept] for key in ("kind", "stage", "microbatch")}
+    offsets = np.searchsorted(kept, queues.offsets)
+    thinned = replace(queues, offsets=offsets, pair=place[queues.pair[kept]], **columns)
+    return replace(lowered, schedule=thinned, batch=lowered.batch[kept])
 
 
 def check(schedules: Sequence[Schedule], message_bytes: int) -> None:
