@@ -109,10 +109,10 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _measured(ctx: click.Context, options: Mapping[str, Any]) -> Profile | None:
+    from ppsim.calibration import device_for
+    from ppsim.calibration.calibrate import Plan, calibrate
+    from ppsim.calibration.links import launched
     from ppsim.cli._progress import progress_bar
-    from ppsim.measure import device_for
-    from ppsim.measure.calibrate import Plan, calibrate
-    from ppsim.measure.links import launched
     from ppsim.profile import Model
 
     device = device_for(options["device"])
@@ -132,7 +132,7 @@ def _measured(ctx: click.Context, options: Mapping[str, Any]) -> Profile | None:
 
 
 def _sizes(options: Mapping[str, Any], device: str) -> tuple[int, ...]:
-    from ppsim.measure.p2p import sizes_up_to
+    from ppsim.calibration.p2p import sizes_up_to
 
     if not options["sizes"]:
         return tuple(sizes_up_to(options["max_bytes"] or LARGEST[device]))
@@ -148,7 +148,7 @@ def _sizes(options: Mapping[str, Any], device: str) -> tuple[int, ...]:
 
 
 def _from_traces(ctx: click.Context, traces: Sequence[str]) -> Profile:
-    from ppsim.measure.traces import profile_from
+    from ppsim.calibration.traces import profile_from
 
     ignored = [p.opts[0] for p in ctx.command.params if p.name in MEASURING and _given(ctx, p.name)]
     if ignored:

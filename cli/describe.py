@@ -27,9 +27,9 @@ def command(name: str, devices: int, microbatches: int, as_json: bool) -> None:
         show.echo_json({"schema": "ppsim.describe/1", **show.family_object(family)})
         return
     from ppsim.costs import costs_for
+    from ppsim.engine import simulate
     from ppsim.metrics import measure
     from ppsim.schedules import generate
-    from ppsim.simulate import simulate
 
     schedule = generate(family.name, devices=devices, microbatches=microbatches)
     timeline = simulate(schedule, costs_for(schedule))

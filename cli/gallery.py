@@ -24,11 +24,11 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
     from pathlib import Path
 
     from ppsim.cli._print import result_line, title_of
+    from ppsim.engine import simulate
     from ppsim.errors import InputError
     from ppsim.formats import Document, opened, save
     from ppsim.metrics import measure
     from ppsim.schedules import families, generate
-    from ppsim.simulate import simulate
 
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)

@@ -55,8 +55,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     from dataclasses import replace
 
     from ppsim.cli import _print as show
+    from ppsim.engine import simulate
     from ppsim.memory_report import memory_object, report
-    from ppsim.simulate import simulate
 
     targets(options)
     schedule, costs = build(options["schedule"], options)
@@ -95,9 +95,9 @@ def _cap(text: str | None, unit: str) -> int | None:
 
 
 def _alternatives(found: Report, options: dict[str, Any]) -> list[Alternative]:
+    from ppsim.engine import simulate
     from ppsim.memory import curves
     from ppsim.schedules._fitting import fitting
-    from ppsim.simulate import simulate
 
     asked = found.timeline.schedule
 

@@ -53,8 +53,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       ppsim run -s dualpipe --devices 8 --mb 20 -o fig.pdf -o report.html
     """
     from ppsim.cli import _print as show
+    from ppsim.engine import simulate
     from ppsim.metrics import measure
-    from ppsim.simulate import simulate
 
     targets(options)
     if options["steady"] and any(options[name] for name in DETAILED):

@@ -13,8 +13,6 @@ Names are imported when they are first used, so that ``import ppsim`` costs noth
 """
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -27,7 +25,7 @@ _HOME = {
     "ppsim.metrics": ("Metrics", "measure"),
     "ppsim.ops": ("Kind",),
     "ppsim.schedule": ("Placement", "Schedule"),
-    "ppsim.simulate": ("simulate",),
+    "ppsim.engine": ("simulate",),
     "ppsim.timeline": ("Timeline",),
 }
 __all__ = [
@@ -48,13 +46,13 @@ __all__ = [
 
 if TYPE_CHECKING:
     from ppsim.costs import Costs, costs_for
+    from ppsim.engine import simulate
     from ppsim.errors import PpsimError
     from ppsim.formats import Document, save
     from ppsim.formats.figure import plot
     from ppsim.metrics import Metrics, measure
     from ppsim.ops import Kind
     from ppsim.schedule import Placement, Schedule
-    from ppsim.simulate import simulate
     from ppsim.timeline import Timeline
 
 
@@ -63,13 +61,3 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module 'ppsim' has no attribute '{name}'")
-
-
-class _Package(ModuleType):
-    def __setattr__(self, name: str, value: Any) -> None:
-        # An import puts each submodule here: simulate and measure must stay functions for all that.
-        if not (name in __all__ and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.costs import Costs
+from ppsim.engine import simulate
 from ppsim.schedule import NONE, Schedule
-from ppsim.simulate import simulate
 
 Floats = NDArray[np.float64]
 # Numbers per array of one chunk of samples: many enough to drown the cost of a step, few enough for a cache.

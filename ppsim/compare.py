@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ppsim.costs import Costs
+from ppsim.engine import simulate
 from ppsim.errors import PpsimError, UnknownSchedule
 from ppsim.metrics import Metrics, measure
 from ppsim.pareto import front
 from ppsim.schedule import Schedule
-from ppsim.simulate import simulate
 from ppsim.timeline import Timeline
 
 Build = Callable[[str, int | None], tuple[Schedule, Costs]]

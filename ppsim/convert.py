@@ -10,10 +10,10 @@ import numpy as np
 
 from ppsim.costs import Costs, costs_for
 from ppsim.draft import Draft
+from ppsim.engine import simulate
 from ppsim.errors import InputError
 from ppsim.formats import Document, formats, opened
 from ppsim.read import parse, readable
-from ppsim.simulate import simulate
 from ppsim.timeline import Timeline
 
 ROUNDING = 1e-9

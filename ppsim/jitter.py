@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ppsim.batch import Floats, ends, in_chunks, levels_of
 from ppsim.costs import Costs
+from ppsim.engine import simulate
 from ppsim.errors import InputError
 from ppsim.schedule import Schedule
-from ppsim.simulate import simulate
 
 PERCENTILES = (50, 95, 99)
 Link = tuple[int, int]

@@ -1,7 +1,7 @@
 """The execution model's inner loop: exact longest path over device queues, driven by events.
 
 The function is plain Python over indexable sequences. CPython runs it over lists where that is quickest;
-numba compiles the same source for large inputs (see ``ppsim.simulate``).
+numba compiles the same source for large inputs (see ``ppsim.engine``).
 """
 
 from __future__ import annotations

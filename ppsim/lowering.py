@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from ppsim import fsdp
 from ppsim.compiled import call
 from ppsim.costs import costs_for
+from ppsim.engine import COMPILE_ABOVE, explain_deadlock, simulate
 from ppsim.errors import Deadlock, InputError
 from ppsim.lowered import RECEIVES, SENDS, Lowered
 from ppsim.ops import Kind
 from ppsim.schedule import NONE, Schedule
-from ppsim.simulate import COMPILE_ABOVE, explain_deadlock, simulate
 
 ORDERS = ("early", "even-first", "torch", "torch-2.15", "deferred", "prefetch:K")
 Ints = NDArray[np.int64]

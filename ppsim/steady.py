@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from ppsim import kernel
 from ppsim.costs import Costs
+from ppsim.engine import simulate
 from ppsim.metrics import Metrics, metrics_of, peak_activations
 from ppsim.ops import Packed
 from ppsim.periodic import Body, Ints, body_of, folded, grown, period_of
 from ppsim.schedule import Placement, Schedule
-from ppsim.simulate import simulate
 
 Times = NDArray[Any]  # integers, of any length where 64 bits do not do
 # From (microbatches, microbatches per block) one queue per device; the block is for options that follow from it.

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.costs import costs_for
+from ppsim.engine import simulate
 from ppsim.errors import InvalidSchedule
 from ppsim.lowered import Lowered
 from ppsim.ops import Kind
 from ppsim.schedule import NONE, Schedule
-from ppsim.simulate import simulate
 
 Ops = NDArray[np.int32]
 

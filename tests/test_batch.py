@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from ppsim import batch
 from ppsim.costs import costs_for
+from ppsim.engine import simulate
 from ppsim.errors import Deadlock
 from ppsim.ops import Kind, pack
 from ppsim.schedule import Schedule, place
 from ppsim.schedules import families, generate
-from ppsim.simulate import simulate
 from tests.cases import FLOATS, costs, schedules
 
 NAMES = [family.name for family in families()]

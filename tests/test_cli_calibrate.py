@@ -125,7 +125,7 @@ def test_the_commands_do_not_import_torch_or_numpy_for_their_help():
 
 ANNOUNCED = """
 from ppsim.cli import main
-from ppsim.measure import links
+from ppsim.calibration import links
 
 measured = links.measure_links
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from ppsim.cli import group
 from ppsim.costs import costs_for
+from ppsim.engine import simulate
 from ppsim.errors import InputError, PpsimError
 from ppsim.memory import units
 from ppsim.memory_report import bars, passing, report
@@ -18,7 +19,6 @@ from ppsim.ops import Kind
 from ppsim.profile import Activation, Model, Profile, Provenance
 from ppsim.profile_memory import profile_memory
 from ppsim.schedules import generate
-from ppsim.simulate import simulate
 
 MODEL = """schema = "ppsim.model/1"
 hidden = 1024

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from ppsim.costs import Costs, costs_for
+from ppsim.engine import simulate
 from ppsim.errors import InputError
 from ppsim.metrics import measure
 from ppsim.ops import Kind
 from ppsim.schedules import generate
-from ppsim.simulate import simulate
 
 LINEAR = generate("1f1b", stages=4, microbatches=8)
 LOOP = generate("interleaved", devices=2, chunks=2, microbatches=4)

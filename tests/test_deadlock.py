@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from ppsim.costs import costs_for
+from ppsim.engine import simulate
 from ppsim.errors import Deadlock
 from ppsim.ops import PAIRED, Kind, Packed, pack
 from ppsim.schedule import Placement, Schedule, place
-from ppsim.simulate import simulate
 
 
 def packed(text: str) -> Packed:

@@ -18,6 +18,7 @@ from PIL import Image
 
 from ppsim import gantt_layout as layout
 from ppsim.costs import costs_for
+from ppsim.engine import simulate
 from ppsim.errors import InputError
 from ppsim.formats import Document, figure, save
 from ppsim.formats.figure import STYLES, SUFFIXES, plot, write
@@ -25,7 +26,6 @@ from ppsim.gantt_legend import Entry, legend_lines
 from ppsim.looks import BUBBLE, FILL
 from ppsim.ops import Kind
 from ppsim.schedules import generate
-from ppsim.simulate import simulate
 
 
 def timeline(name="1f1b", devices=4, microbatches=8, **costs):
@@ -339,7 +339,7 @@ def test_a_machine_with_only_dejavu_draws_without_a_word(monkeypatch, caplog):
 def test_figures_need_no_pyplot_and_matplotlib_only_when_drawn():
     code = (
         "import sys, io, ppsim.formats.figure as f; assert 'matplotlib' not in sys.modules;"
-        "from ppsim.schedules import generate; from ppsim.costs import costs_for; from ppsim.simulate import simulate;"
+        "from ppsim.schedules import generate; from ppsim.costs import costs_for; from ppsim.engine import simulate;"
         "s = generate('1f1b', devices=2, microbatches=2); f.plot(simulate(s, costs_for(s))).savefig(io.BytesIO());"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from ppsim.costs import costs_for
+from ppsim.engine import simulate
 from ppsim.metrics import Metrics, measure, peak_activations
 from ppsim.schedules import find
 from ppsim.schedules.interleaved import group_size
-from ppsim.simulate import simulate
 from tests.cases import accepted, build
 
 NUMBERS: dict[str, Callable[[Metrics], float]] = {

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from ppsim.costs import costs_for
+from ppsim.engine import simulate
 from ppsim.metrics import measure, peak_activations
 from ppsim.ops import Kind
 from ppsim.schedule import NONE, Schedule
 from ppsim.schedules import generate
-from ppsim.simulate import simulate
 from ppsim.timeline import Timeline
 
 FOLDER = Path(__file__).parent / "data" / "golden"

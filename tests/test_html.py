@@ -14,13 +14,13 @@ import pytest
 
 from ppsim.costs import costs_for
 from ppsim.curves import activations
+from ppsim.engine import simulate
 from ppsim.errors import InputError
 from ppsim.formats import Document
 from ppsim.formats.html import PLAIN, write
 from ppsim.metrics import measure
 from ppsim.ops import Kind
 from ppsim.schedules import generate
-from ppsim.simulate import simulate
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 LOADING = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "object": "data"}

@@ -50,13 +50,13 @@ def test_timing_needs_no_compiler():
 
 
 def test_public_names_are_not_hidden_by_modules():
-    """``ppsim.simulate`` and ``ppsim.measure`` are the functions, whichever modules were imported before."""
+    """``ppsim.engine`` and ``ppsim.calibration`` are the functions, whichever modules were imported before."""
     code = (
-        "import ppsim.simulate, ppsim.measure, ppsim.metrics, ppsim\n"
+        "import ppsim.engine, ppsim.calibration, ppsim.metrics, ppsim\n"
         "from ppsim import measure, simulate\n"
-        "from ppsim.simulate import simulate as function\n"
-        "assert simulate is ppsim.simulate is function\n"
-        "assert measure is ppsim.measure is ppsim.metrics.measure\n"
+        "from ppsim.engine import simulate as function\n"
+        "assert simulate is ppsim.engine is function\n"
+        "assert measure is ppsim.calibration is ppsim.metrics.measure\n"
         "assert all(not isinstance(getattr(ppsim, name), type(ppsim)) for name in ppsim.__all__)"
     )
     assert "ppsim" in loaded(code)

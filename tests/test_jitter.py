@@ -5,10 +5,10 @@ import pytest
 
 from ppsim import batch
 from ppsim.costs import costs_for
+from ppsim.engine import simulate
 from ppsim.errors import InputError
 from ppsim.jitter import Noise, Sampled, jitter, ranking_kept, wins
 from ppsim.schedules import generate
-from ppsim.simulate import simulate
 
 STILL = Noise(cv=0.0)
 

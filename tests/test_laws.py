@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsim.costs import Costs
+from ppsim.engine import simulate
 from ppsim.metrics import measure
 from ppsim.ops import Kind
 from ppsim.schedule import NONE, Schedule
 from ppsim.schedules import families
-from ppsim.simulate import simulate
 from ppsim.timeline import Timeline
 from tests.cases import EIGHTHS, accepted, build, costs, schedules, unit
 

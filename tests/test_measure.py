@@ -12,9 +12,9 @@ from ppsim.profile import ITEM_BYTES, PATTERNS, Model, read, write
 torch = pytest.importorskip("torch", reason="measuring needs torch")
 pytestmark = pytest.mark.torch
 
-from ppsim.measure import links, memory, ops, p2p, stage  # noqa: E402
-from ppsim.measure.calibrate import Plan, calibrate  # noqa: E402
-from ppsim.measure.processes import ranks  # noqa: E402
+from ppsim.calibration import links, memory, ops, p2p, stage  # noqa: E402
+from ppsim.calibration.calibrate import Plan, calibrate  # noqa: E402
+from ppsim.calibration.processes import ranks  # noqa: E402
 
 SMALL = Model(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=1, dtype="float32", vocab=32)
 

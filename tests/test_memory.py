@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsim.costs import costs_for
+from ppsim.engine import simulate
 from ppsim.memory import MemoryModel, curves, in_flight, op_at, peaks, static, steps, units
 from ppsim.metrics import peak_activations
 from ppsim.ops import Kind
 from ppsim.schedule import NONE, Schedule
 from ppsim.schedules import families, generate
-from ppsim.simulate import simulate
 from ppsim.timeline import Timeline
 from tests.cases import EIGHTHS, costs, schedules
 from tests.test_golden import each_record, ours

@@ -10,13 +10,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from ppsim.costs import costs_for
+from ppsim.engine import simulate
 from ppsim.formats import Document, save
 from ppsim.formats.html import contents
 from ppsim.memory import curves, in_flight, readable, units
 from ppsim.memory_draw import draw_memory, memory_height
 from ppsim.memory_report import columns
 from ppsim.schedules import families, generate
-from ppsim.simulate import simulate
 from ppsim.tradeoff import Point, draw_tradeoff, tradeoff
 
 

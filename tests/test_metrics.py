@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from ppsim.costs import Costs, costs_for
+from ppsim.engine import simulate
 from ppsim.metrics import measure, peak_activations
 from ppsim.ops import Kind
 from ppsim.schedules import generate
-from ppsim.simulate import simulate
 from tests.test_deadlock import queues
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.costs import costs_for
+from ppsim.engine import simulate
 from ppsim.errors import InputError
 from ppsim.memory import curves, peaks
 from ppsim.model import (
@@ -21,7 +22,6 @@ from ppsim.model import (
     with_recompute,
 )
 from ppsim.schedules import generate
-from ppsim.simulate import simulate
 
 SMALL = Model(hidden=64, heads=4, layers=8, seq=32, vocab=0, mbs=2)
 sizes = st.builds(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ppsim.check import check
 from ppsim.costs import Costs, costs_for
 from ppsim.draft import Draft
+from ppsim.engine import simulate
 from ppsim.errors import Deadlock, InvalidSchedule
 from ppsim.execute import execute
 from ppsim.lowered import Lowered
@@ -17,7 +18,6 @@ from ppsim.lowering import lower
 from ppsim.network import CHANNELS, MODES, Host, Network
 from ppsim.ops import Kind
 from ppsim.schedules import families, generate
-from ppsim.simulate import simulate
 from ppsim.wiring import wire
 from tests.cases import costs, schedules
 from tests.network_oracle import run as oracle

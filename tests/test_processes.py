@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from ppsim.calibration.processes import ranks
 from ppsim.errors import PpsimError
-from ppsim.measure.processes import ranks
 
 
 def _dies(rank, say, meeting):

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim import fit, toml
+from ppsim.engine import simulate
 from ppsim.errors import InputError
 from ppsim.ops import Kind
 from ppsim.profile import SCHEMA, Fit, Message, Model, OpTime, Profile, Provenance, costs_from, message_ms, read, write
 from ppsim.profile_text import differences, lines
 from ppsim.schedules import generate
-from ppsim.simulate import simulate
 
 MADE = Provenance("Linux", "some cpu", 2, 1, 0.5, "cpu", "3000 MHz", "2.13", "3.11", "0.1", "2026-01-01", "ppsim")
 MODEL = Model(hidden=64, heads=4, sequence=16, microbatch_size=2, layers=2, dtype="float32", vocab=100)

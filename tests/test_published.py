@@ -3,9 +3,9 @@
 import pytest
 
 from ppsim.costs import costs_for
+from ppsim.engine import simulate
 from ppsim.metrics import measure
 from ppsim.schedules import generate
-from ppsim.simulate import simulate
 
 # P, M, (t_F, t_I, t_W, t_comm), bubble rates of 1F1B, ZB-H1 and ZB-H2. Table 9's times, in ms; Table 5's rates.
 TABLE_5 = [

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ppsim.costs import costs_for
 from ppsim.draft import Draft
+from ppsim.engine import simulate
 from ppsim.errors import InputError, InvalidSchedule
 from ppsim.formats import Document, csv, save
 from ppsim.lowering import lower
@@ -16,7 +17,6 @@ from ppsim.ops import Kind
 from ppsim.read import parse, read, read_lowered, read_schedule, read_timeline, readable
 from ppsim.schedule import Schedule
 from ppsim.schedules import families, generate
-from ppsim.simulate import simulate
 from tests.cases import schedules
 
 any_schedule = st.sampled_from([family.name for family in families()]).flatmap(schedules)

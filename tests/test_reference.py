@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsim.costs import Costs
+from ppsim.engine import simulate
 from ppsim.errors import Deadlock
 from ppsim.ops import PAIRED, Kind, pack
 from ppsim.schedule import Placement, Schedule
 from ppsim.schedules import families
-from ppsim.simulate import simulate
 from ppsim.timeline import Timeline
 from tests.cases import FLOATS, costs, schedules
 
@@ -180,5 +180,5 @@ def test_compiled_and_interpreted_kernels_are_one(seed, data):
 def simulate_above(ops: int, schedule: Schedule, model: Costs) -> Timeline:
     """The timeline, compiled once a process has timed more than this many ops."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importlib.import_module("ppsim.simulate"), "COMPILE_ABOVE", ops)
+        patch.setattr(importlib.import_module("ppsim.engine"), "COMPILE_ABOVE", ops)
         return simulate(schedule, model)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ppsim.cli.run import command
 from ppsim.costs import Costs, costs_for
+from ppsim.engine import simulate
 from ppsim.errors import InputError
 from ppsim.metrics import Metrics, measure
 from ppsim.ops import Kind, pack
@@ -18,7 +19,6 @@ from ppsim.queues import B, F, Queue, stream
 from ppsim.schedule import place
 from ppsim.schedules import families, generate
 from ppsim.schedules._steady import steady_state
-from ppsim.simulate import simulate
 from ppsim.steady import exact_times, prove, steady
 from tests.cases import EIGHTHS, costs
 

@@ -15,6 +15,7 @@ from ppsim.check.messages import Messages
 from ppsim.check.tables import Tables
 from ppsim.costs import costs_for
 from ppsim.draft import Draft
+from ppsim.engine import simulate
 from ppsim.errors import InputError
 from ppsim.formats import Document, csv, save
 from ppsim.lowered import RECEIVES, SENDS
@@ -23,7 +24,6 @@ from ppsim.ops import Kind
 from ppsim.readers.csv import parse
 from ppsim.schedule import Schedule
 from ppsim.schedules import families, generate
-from ppsim.simulate import simulate
 
 pytestmark = pytest.mark.torch
 RECORDS = json.loads((Path(__file__).parent / "data" / "torch" / "comms.json").read_text())

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from ppsim.calibration.traces import profile_from
 from ppsim.cli import group
 from ppsim.errors import InputError
-from ppsim.measure.traces import profile_from
 from ppsim.ops import Kind
 from ppsim.profile import costs_from, read
 from ppsim.schedules import generate

@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from ppsim.calibration.processes import ranks
 from ppsim.cli import group
 from ppsim.costs import costs_for
 from ppsim.errors import InputError, PpsimError
 from ppsim.lowering import lower
-from ppsim.measure.processes import ranks
 from ppsim.ops import Kind
 from ppsim.profile import Message, Model, OpTime, Profile, Provenance, write
 from ppsim.readers.csv import parse

@@ -94,7 +94,7 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
 
 
 def _measure(schedules: Sequence[Schedule], request: Request, report: Report) -> tuple[Record, str]:
-    from ppsim.measure.machine import provenance
+    from ppsim.calibration.machine import provenance
 
     computing = request.ops == "compute"
     size = request.model.message_bytes if computing else request.message
@@ -132,8 +132,8 @@ def _measure(schedules: Sequence[Schedule], request: Request, report: Report) ->
 
 
 def _ops_alone(request: Request, report: Report) -> Profile:
-    from ppsim.measure.machine import provenance
-    from ppsim.measure.ops import measure_ops, rounds
+    from ppsim.calibration.machine import provenance
+    from ppsim.calibration.ops import measure_ops, rounds
 
     model, repeats, warm_up = request.model, 5, 1
     total, done = rounds(model, repeats, warm_up), [0]
@@ -153,7 +153,7 @@ def _ops_alone(request: Request, report: Report) -> Profile:
 
 def _link_alone(size: int, report: Report) -> Link:
     """Latency and bandwidth around the size in use, and what a late receive adds."""
-    from ppsim.measure.links import measure_links
+    from ppsim.calibration.links import measure_links
 
     sizes = sorted({1024, max(size // 4, 1), size, 2 * size})
     return link_of(measure_links("cpu", sizes, repeats=20, warm_up=3, tick=lambda what: report(OPS_SHARE, what)), size)

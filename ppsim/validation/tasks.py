@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from ppsim.calibration import stage as stages
+from ppsim.calibration.ops import _backward_functions as backward_functions
 from ppsim.lowered import RECEIVES, Lowered
-from ppsim.measure import stage as stages
-from ppsim.measure.ops import _backward_functions as backward_functions
 from ppsim.ops import Kind
 from ppsim.profile import Model
 from ppsim.schedule import Schedule

@@ -22,13 +22,13 @@ import numpy as np
 
 from ppsim.costs import costs_for
 from ppsim.draft import Draft
+from ppsim.engine import simulate
 from ppsim.errors import InputError, PpsimError
 from ppsim.formats import Document, csv
 from ppsim.lowered import Lowered
 from ppsim.lowering import lower
 from ppsim.ops import Kind
 from ppsim.schedule import NONE, Schedule
-from ppsim.simulate import simulate
 from ppsim.validation.record import Measured
 from ppsim.validation.turns import Plan, Settings, Tick, Times, Turn, collect, durations, take_turns
 

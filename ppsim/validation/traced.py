@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.calibration.traces import Action, Receive, Trace, _arrivals, _read, profile_from
 from ppsim.costs import Costs
 from ppsim.errors import InputError
 from ppsim.lowered import Lowered
-from ppsim.measure.traces import Action, Receive, Trace, _arrivals, _read, profile_from
 from ppsim.ops import Kind
 from ppsim.profile import Profile, costs_from
 from ppsim.schedule import NONE, Schedule

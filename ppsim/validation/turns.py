@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.calibration.links import _use_loopback as use_loopback
+from ppsim.calibration.processes import ranks
 from ppsim.costs import Costs
 from ppsim.errors import MissingDependency, PpsimError
 from ppsim.lowered import Lowered
-from ppsim.measure.links import _use_loopback as use_loopback
-from ppsim.measure.processes import ranks
 from ppsim.profile import Model
 from ppsim.schedule import NONE
 from ppsim.validation.record import Measured
 
-LEAD_S = 0.02
+LEAD_S, REST = 0.02, 0.5
 MALLOC_TRIM, MALLOC_MMAP, KEEP_BYTES = -1, -3, 1 << 30
 Tick = Callable[[str], None]
 Times = list[tuple[int, int, int, int]]  # op, posted, began, ended, in ns from the common start
@@ -150,6 +150,8 @@ def take_turns(
                     time.sleep(ahead / 1e9)
                 result = turn(begin)
                 pace(False)
+                if settings.real_time:  # Linux stops real-time processes that leave less than 5 % of a second to others
+                    time.sleep(REST * (time.monotonic_ns() - begin) / 1e9)
                 gc.collect()
                 say((repetition, number, result))
     distributed.barrier()

@@ -8,11 +8,11 @@ import pytest
 
 from ppsim.batch import makespans
 from ppsim.costs import Costs, costs_for
+from ppsim.engine import simulate
 from ppsim.jitter import Noise, jitter
 from ppsim.metrics import measure
 from ppsim.schedules import generate
 from ppsim.schedules._steady import steady_state
-from ppsim.simulate import simulate
 from tests.benchmarks.clock import compile_always
 
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from ppsim import execute as execution
 from ppsim.costs import costs_for
+from ppsim.engine import simulate
 from ppsim.execute import execute
 from ppsim.lowering import lower
 from ppsim.network import MODES, Network, Shared
 from ppsim.schedules import generate
-from ppsim.simulate import simulate
 
 SHAPES = ((16, 10_752), (64, 2_688), (256, 650), (1_024, 163))  # devices, microbatches: about 1,000,000 lowered ops
 

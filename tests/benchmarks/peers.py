@@ -14,9 +14,9 @@ from itertools import pairwise
 from typing import Any
 
 from ppsim.costs import costs_for
+from ppsim.engine import simulate
 from ppsim.schedule import Schedule
 from ppsim.schedules import generate
-from ppsim.simulate import simulate
 from tests.benchmarks import limit
 from tests.benchmarks.clock import compile_always, duration, machine, seconds
 

@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ppsim import __version__
+from ppsim.calibration.clock import spread
+from ppsim.calibration.fits import fits
 from ppsim.errors import InputError
-from ppsim.measure.clock import spread
-from ppsim.measure.fits import fits
 from ppsim.profile import Message, OpTime, Profile, Provenance
 
 ACTION = re.compile(r"PP:(\d+)(F|B|I|W|SEND_F|SEND_B|RECV_F|RECV_B)(\d+)")

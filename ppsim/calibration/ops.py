@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ppsim.calibration.clock import spread, stopwatch
 from ppsim.errors import InputError, MissingDependency, PpsimError
-from ppsim.measure.clock import spread, stopwatch
 from ppsim.profile import Activation, Model, OpTime
 
 Tick = Callable[[str], None]
@@ -81,7 +81,7 @@ def measure_ops(model: Model, device: str, *, repeats: int, warm_up: int, tick: 
 
 def measure_activations(model: Model, device: str) -> list[Activation]:
     """Bytes that one microbatch holds in layers, at several counts, and in the head."""
-    from ppsim.measure.memory import activation_bytes
+    from ppsim.calibration.memory import activation_bytes
 
     functions = _backward_functions()
     result = []
@@ -93,7 +93,7 @@ def measure_activations(model: Model, device: str) -> list[Activation]:
 
 
 def _parts(model: Model, device: str) -> list[_Part]:
-    from ppsim.measure import stage
+    from ppsim.calibration import stage
 
     def activations() -> Any:
         return stage.activations(model, device)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ppsim.measure.clock import spread
+from ppsim.calibration.clock import spread
 from ppsim.profile import Message
 
 KIB, MIB = 1 << 10, 1 << 20

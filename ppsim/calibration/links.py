@@ -9,9 +9,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from ppsim.measure.clock import spread, stopwatch
-from ppsim.measure.p2p import Side, agree, exchange, repeats_of
-from ppsim.measure.processes import Say, ranks
+from ppsim.calibration.clock import spread, stopwatch
+from ppsim.calibration.p2p import Side, agree, exchange, repeats_of
+from ppsim.calibration.processes import Say, ranks
 from ppsim.profile import NOT_A_LINK, Message
 
 BACKEND = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}

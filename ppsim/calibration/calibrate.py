@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ppsim.calibration import device_for, links, machine, ops, p2p, torch_module
+from ppsim.calibration.fits import fits
 from ppsim.errors import InputError
-from ppsim.measure import device_for, links, machine, ops, p2p, torch_module
-from ppsim.measure.fits import fits
 from ppsim.profile import ITEM_BYTES, Model, Profile
 
 Report = Callable[[float, str], None]
