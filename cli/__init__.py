@@ -58,11 +58,12 @@ def group() -> None:
 
 def main() -> None:
     """Run the command line and exit: errors are one message on stderr, never a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.reconfigure(errors="replace")
     try:
         code = group.main(prog_name="ppsim", standalone_mode=False) or 0
-        sys.stdout.flush()
+        if sys.stdout:
+            sys.stdout.flush()
     except PpsimError as error:
         _complain(str(error), error.hint)
         code = error.exit_code

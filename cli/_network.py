@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from ppsim.costs import Costs
     from ppsim.execute import Execution
     from ppsim.schedule import Schedule
+    from ppsim.timeline import Timeline
 
-DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad", "lowered")
+DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad")
 
 network_options = chained(
     click.option(
@@ -37,8 +38,15 @@ network_options = chained(
     click.option("--message", metavar="SIZE", help="Size of a message on the cluster, such as 4MiB."),
     click.option("--unshard", type=click.IntRange(min=0), help="FSDP: stages gathered ahead; torch uses 3 (0)."),
     click.option("--reduce-grad", is_flag=True, help="Reduce each stage's gradients after its last backward."),
-    click.option("--lowered", is_flag=True, help="Write csv with sends and receives (torch's compute_comms)."),
 )
+
+
+def timed(schedule: Schedule, costs: Costs, options: Mapping[str, Any]) -> Timeline:
+    """The timeline of the compute ops, by the model that the options ask for."""
+    from ppsim.engine import simulate
+
+    execution = executed(schedule, costs, options)
+    return execution.compute if execution else simulate(schedule, costs)
 
 
 def executed(schedule: Schedule, costs: Costs, options: Mapping[str, Any]) -> Execution | None:
@@ -46,7 +54,8 @@ def executed(schedule: Schedule, costs: Costs, options: Mapping[str, Any]) -> Ex
 
     Without ``--cluster`` a message takes the latency of ``--comm`` or of the profile and has no limit of bandwidth.
     """
-    if not any(options[name] for name in DETAILED):
+    to_torch = options.get("lowered", False)
+    if not to_torch and not any(options[name] for name in DETAILED):
         return None
     from ppsim.errors import InputError
     from ppsim.execute import execute
@@ -58,10 +67,10 @@ def executed(schedule: Schedule, costs: Costs, options: Mapping[str, Any]) -> Ex
     mode = options["p2p"] or "overlap"
     lowered = lower(
         schedule,
-        options["order"] or ("torch" if options["lowered"] else "early"),
+        options["order"] or ("torch" if to_torch else "early"),
         batch=mode == "batched",
         unshard=options["unshard"] or 0,
-        reduce_grad=options["reduce_grad"] or options["lowered"],  # where torch scales gradients
+        reduce_grad=options["reduce_grad"] or to_torch,  # where torch scales gradients
     )
     network = network_from_options(
         schedule.n_devices,

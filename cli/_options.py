@@ -260,6 +260,8 @@ def targets(options: Mapping[str, Any]) -> list[tuple[str, str]]:
         if target != "-" and not Path(target).parent.is_dir():
             raise InputError(f"cannot write '{target}': no folder '{Path(target).parent}'", "make the folder first")
         result.append((target, suffix))
+    if options["output"].count("-") > 1:
+        raise InputError("-o - is given twice, and there is one standard output", "leave one of them out")
     if options["as_json"] and "-" in options["output"]:
         raise InputError("--json and -o - both write to stdout", "leave one of them out")
     if given and not result:

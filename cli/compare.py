@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ppsim.cli._network import network_options, timed
 from ppsim.cli._options import (
     ScheduleName,
     build,
@@ -24,14 +25,24 @@ if TYPE_CHECKING:
     from ppsim.compare import Row
     from ppsim.timeline import Timeline
 
+ONE_SCHEDULE = (".csv", ".mmd")
+
 
 @click.command("compare", short_help="Compare schedules on the same devices.")
 @click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True, type=ScheduleName())
-@click.option("--devices", "--pp", "--stages", type=int, required=True, help="Pipeline devices, P, the same for all.")
+@click.option(
+    "--devices",
+    "--pp",
+    "--stages",
+    type=int,
+    required=True,
+    help="Pipeline devices, P, the same for all; --stages counts them too.",
+)
 @click.option("--mb", "-m", "--microbatches", "microbatches", type=int, required=True, help="Microbatches, M.")
 @click.option("--group-size", type=int, help="Microbatches per group of interleaved schedules, N.")
 @click.option("--rule", type=click.Choice(["torch", "megatron"]), help="Rule for M and N of interleaved schedules.")
 @cost_options
+@network_options
 @output_options
 @click.option("--tradeoff", is_flag=True, help="Draw time against peak activations, with the Pareto front, not charts.")
 @json_option
@@ -48,12 +59,20 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
     from ppsim.compare import closing, compare_object, row
 
     targets(options)
-    rows = [row(name, lambda n, v: build(n, _options_for(n, {**options, "chunks": v}))) for name in names]
-    timed = [r for r in rows if r.timeline]
-    if not timed:
+    _check(options)
+    rows = [
+        row(
+            name,
+            lambda n, v: build(n, _options_for(n, {**options, "chunks": v})),
+            lambda schedule, costs: timed(schedule, costs, options),
+        )
+        for name in names
+    ]
+    fitting = [r for r in rows if r.timeline]
+    if not fitting:
         reasons = "\n".join(f"  {r.name}: {r.reason}" for r in rows)
         raise InputError(f"none of these schedules takes this shape:\n{reasons}", "another --mb or --devices")
-    inputs = inputs_of(ctx, _costs_of(timed[0], options))
+    inputs = inputs_of(ctx, _costs_of(fitting[0], options))
     if options["as_json"]:
         show.echo_json(compare_object(rows, inputs))
     elif "-" not in options["output"]:
@@ -62,10 +81,24 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
             click.echo()
         click.echo(closing(rows))
     if options["tradeoff"]:
-        _write_tradeoff(timed, inputs, options)
+        _write_tradeoff(fitting, inputs, options)
         return
-    timelines = [r.timeline for r in timed if r.timeline]
+    timelines = [r.timeline for r in fitting if r.timeline]
     write_all(documents(timelines, [_title(t) for t in timelines], inputs, options))
+
+
+def _check(options: dict[str, Any]) -> None:
+    """Refuse what cannot be written before anything is timed."""
+    from ppsim.tradeoff import check_suffix
+
+    wanted = [suffix for _, suffix in targets(options)]
+    if options["tradeoff"] and not wanted:
+        raise InputError("--tradeoff says what -o draws, and there is no -o", "add -o FILE.svg")
+    for suffix in wanted:
+        if options["tradeoff"]:
+            check_suffix(suffix)
+        elif suffix in ONE_SCHEDULE:
+            raise InputError(f"{suffix} holds one schedule, and a comparison has several", "write each with ppsim run")
 
 
 def _write_tradeoff(timed: list[Row], inputs: dict[str, Any], options: dict[str, Any]) -> None:

@@ -8,6 +8,8 @@ import click
 
 from ppsim.cli._options import command_line, cost_options, costs_of, inputs_of
 
+HEADING = "# Gallery"
+
 
 @click.command("gallery", short_help="Draw every schedule from one set of costs.")
 @click.option("--output", "-o", type=click.Path(file_okay=False), required=True, help="Folder for figures and index.")
@@ -30,9 +32,7 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
     from ppsim.metrics import measure
     from ppsim.schedules import families, generate
 
-    folder = Path(output)
-    folder.mkdir(parents=True, exist_ok=True)
-    entries, timelines, refused = [], [], []
+    folder, drawn, refused = Path(output), [], []
     for family in families():
         try:
             schedule = generate(family.name, devices=devices, microbatches=microbatches)
@@ -41,19 +41,25 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
             continue
         costs = costs_of(schedule, options)
         timeline = simulate(schedule, costs)
-        line = result_line(family.title, measure(timeline), costs.unit)
+        drawn.append((family, Document((timeline,), (title_of(schedule),), inputs_of(ctx, costs), style="paper")))
+    if not drawn:
+        raise InputError(f"no schedule takes {devices} devices and {microbatches} microbatches", "--devices 4 --mb 8")
+    index = folder / "README.md"
+    if index.exists() and not index.read_text(errors="replace").startswith(HEADING):
+        raise InputError(f"'{index}' is there and is no gallery's index", "another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = []
+    for family, document in drawn:
+        line = result_line(family.title, measure(document.timelines[0]), document.timelines[0].unit)
         for suffix in (".svg", ".png"):
-            document = Document((timeline,), (title_of(schedule),), inputs_of(ctx, costs), style="paper")
             save(document, str(folder / f"{family.name}{suffix}"))
         entries.append(
             f"## {family.title}\n\n{family.idea}\n\n![{_alt(line, devices, microbatches)}]({family.name}.svg)\n"
         )
-        timelines.append(timeline)
-        click.echo(f"{line}\nwrote {folder / family.name}.svg .png", err=True)
-    if not timelines:
-        raise InputError(f"no schedule takes {devices} devices and {microbatches} microbatches", "--devices 4 --mb 8")
-    with opened(str(folder / "README.md")) as out:
-        out.write(_index(command_line(ctx), entries, refused).encode())
+        click.echo(line)
+        click.echo(f"wrote {folder / family.name}.svg .png", err=True)
+    with opened(str(index)) as out:
+        out.write(_index(f"{command_line(ctx)} -o {output}", entries, refused).encode())
 
 
 def _alt(line: str, devices: int, microbatches: int) -> str:
@@ -61,6 +67,6 @@ def _alt(line: str, devices: int, microbatches: int) -> str:
 
 
 def _index(made_by: str, entries: list[str], refused: list[str]) -> str:
-    head = f"# Gallery\n\nPredicted timelines, all made by one command:\n\n    {made_by} -o gallery\n"
+    head = f"{HEADING}\n\nPredicted timelines, all made by one command:\n\n    {made_by}\n"
     tail = ["\nNot drawn: " + "; ".join(refused) + "\n"] if refused else []
     return "\n".join([head, *entries, *tail])

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 @json_option
 @quiet_option
 @network_options
+@click.option("--lowered", is_flag=True, help="Write csv with sends and receives (torch's compute_comms).")
 @click.option("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
 @click.option(
     "--memory/--no-memory", default=None, help="Draw what the devices hold below figures (on, except in style paper)."
@@ -57,6 +58,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     from ppsim.metrics import measure
 
     targets(options)
+    if options["lowered"] and not any(suffix == ".csv" for _, suffix in targets(options)):
+        raise InputError("--lowered says how to write csv, and none is written", "add -o FILE.csv")
     if options["steady"] and any(options[name] for name in DETAILED):
         raise InputError("--steady knows the simple model only", "leave out --steady, or the options of messages")
     if options["steady"] and _steady(options):

@@ -75,9 +75,14 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
     from ppsim.cli import _print as show
     from ppsim.cli._progress import progress_bar
     from ppsim.compare import on_front, sweep_object
+    from ppsim.tradeoff import check_suffix
 
     targets(options)
+    for _, suffix in targets(options):
+        check_suffix(suffix)
     grid = list(_grid(names, options))
+    if not grid:
+        raise InputError("the grid is empty: a range ends before it begins", "--mb 8:64:8")
     if len(grid) > MOST:
         raise InputError(
             f"{len(grid):,} shapes are more than a sweep takes ({MOST:,})", "fewer --devices, --mb or --chunks"
@@ -95,8 +100,10 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
     best = on_front(rows, per_microbatch=True)
     if options["as_json"]:
         show.echo_json(sweep_object(rows, best, command_inputs(ctx, timed[0], options)))
-    elif "-" not in options["output"] and not options["quiet"]:
-        _table(grid, rows, options["metric"])
+    elif "-" not in options["output"]:
+        if not options["quiet"]:
+            _table(grid, rows, options["metric"])
+        click.echo(_closing(grid, rows, options["metric"]))
     _write(timed, command_inputs(ctx, timed[0], options), options)
 
 
@@ -154,6 +161,14 @@ def _table(grid: list[tuple[str, int, int]], rows: list[Row], metric: str) -> No
         table.add_row(name, str(devices), *shown)
     console(at_least=100).print(table)
     click.echo(f"* least {metric} of that M on as many devices; - the schedule does not take the shape")
+
+
+def _closing(grid: list[tuple[str, int, int]], rows: list[Row], metric: str) -> str:
+    found = [(value, key) for key, row in zip(grid, rows, strict=True) if (value := _value(row, metric)) is not None]
+    least, (name, devices, microbatches) = min(found, key=lambda pair: pair[0])
+    return (
+        f"{name} on {devices} devices with {microbatches} microbatches has the least {metric}, {_text(least, metric)}"
+    )
 
 
 def _value(row: Row, metric: str) -> float | None:

@@ -10,13 +10,14 @@ import numpy as np
 
 from ppsim.costs import Costs
 from ppsim.engine import simulate
-from ppsim.errors import PpsimError, UnknownSchedule
+from ppsim.errors import InputError, PpsimError, UnknownSchedule
 from ppsim.metrics import Metrics, measure
 from ppsim.pareto import front
 from ppsim.schedule import Schedule
 from ppsim.timeline import Timeline
 
 Build = Callable[[str, int | None], tuple[Schedule, Costs]]
+Run = Callable[[Schedule, Costs], Timeline]
 
 
 @dataclass(frozen=True)
@@ -54,16 +55,18 @@ class Row:
         return float(self.metrics.peak_activations.max()) * schedule.n_devices / schedule.n_stages
 
 
-def row(name: str, build: Build) -> Row:
-    """Time one schedule given as ``name`` or ``name:V``; where it does not apply, the row says why."""
+def row(name: str, build: Build, run: Run = simulate) -> Row:
+    """Time one schedule given as ``name`` or ``name:V`` by ``run``; where it does not apply, the row says why."""
     base, _, chunks = name.rpartition(":")
+    if base and chunks == "0":
+        raise InputError(f"'{name}' asks for no stages per device", f"{base}:2")
     try:
         schedule, costs = build(base, int(chunks)) if base and chunks.isdecimal() else build(name, None)
-        timeline = simulate(schedule, costs)
+        timeline = run(schedule, costs)
     except PpsimError as error:
         if isinstance(error, UnknownSchedule):
             raise
-        return Row(name, reason=f"{error} (try {error.hint})" if error.hint else str(error))
+        return Row(name, reason=f"{error} ({error.hint})" if error.hint else str(error))
     return Row(name, timeline, measure(timeline))
 
 

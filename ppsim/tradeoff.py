@@ -60,6 +60,16 @@ def tradeoff(points: Sequence[Point]) -> Tradeoff:
     )
 
 
+def check_suffix(suffix: str) -> None:
+    """Refuse a format that is no picture.
+
+    Raises:
+        InputError: the suffix is no picture's.
+    """
+    if suffix not in SUFFIXES:
+        raise InputError(f"time against memory cannot be written as {suffix}", f"one of {' '.join(SUFFIXES)}")
+
+
 def save_tradeoff(
     found: Tradeoff, target: str, suffix: str, *, time: str, memory: str, width: float, inputs: Mapping[str, Any]
 ) -> None:
@@ -68,8 +78,7 @@ def save_tradeoff(
     Raises:
         InputError: the suffix is no picture's, or the file cannot be written.
     """
-    if suffix not in SUFFIXES:
-        raise InputError(f"time against memory cannot be written as {suffix}", f"one of {' '.join(SUFFIXES)}")
+    check_suffix(suffix)
     from ppsim.formats.figure import write_figure
 
     def draw() -> Figure:

@@ -32,8 +32,11 @@ class Shape:
         return self.devices * self.chunks
 
     def __str__(self) -> str:
-        size = f"{self.devices} devices x {self.chunks} chunks = {self.stages} stages, {self.microbatches} microbatches"
-        return size + "".join(f", {name.replace('_', ' ')} {value}" for name, value in self.options.items())
+        counted = {"device": self.devices, "chunk": self.chunks, "stage": self.stages, "microbatch": self.microbatches}
+        words = [f"{n} {what}" if n == 1 else f"{n} {what}{'e' * (what[-1] == 'h')}s" for what, n in counted.items()]
+        return "{} x {} = {}, {}".format(*words) + "".join(
+            f", {name.replace('_', ' ')} {value}" for name, value in self.options.items()
+        )
 
 
 @dataclass(frozen=True)
@@ -212,7 +215,7 @@ def shape_for(
         raise InputError(_contradiction(family, given), nearest(given, works))
     if _too_large(shape):
         most = f"{MOST_STAGES:,} stages, or {MOST_CELLS:,} stages x microbatches"
-        raise InputError(f"{shape} is over {most}, more than fits in memory", "try fewer --mb or --stages")
+        raise InputError(f"{shape} is over {most}, more than fits in memory", "fewer --mb or --stages")
     if broken := family.broken_rules(shape):
         raise InputError(f"{family.name} needs {broken[0].text}; got {shape}", nearest(given, works))
     return shape

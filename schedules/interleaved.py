@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ppsim.errors import InputError
 from ppsim.ops import Packed, pack
 from ppsim.queues import B, F, Pair, Queue
 from ppsim.schedules._registry import ONE_CHUNK, Rule, Shape, schedule
@@ -20,6 +21,8 @@ def group_size(shape: Shape, fused: int = 0) -> int:
     wherever torch takes the shape; the fused form takes shorter last groups, as its original does.
     """
     P, M = shape.devices, shape.microbatches
+    if (rule := shape.options.get("rule")) not in (None, "torch", "megatron"):
+        raise InputError(f"unknown rule '{rule}' of interleaved schedules", "one of torch, megatron")
     if (given := shape.options.get("group_size")) is not None:
         return int(given)
     if shape.options.get("rule") == "torch":
@@ -52,16 +55,15 @@ def _megatron_holds(shape: Shape) -> bool:
     return shape.options.get("rule") != "megatron" or _megatron_takes(shape, group_size(shape))
 
 
-KNOWN_RULE = Rule("--rule torch or megatron", lambda s: s.options.get("rule") in (None, "torch", "megatron"))
 SEVERAL_CHUNKS = Rule("at least two stages per device", lambda s: s.chunks >= 2)
 TORCH = Rule("with --rule torch: M divisible by max(1, M // P), and N = M / max(1, M // P)", _torch_holds)
 MEGATRON = Rule("with --rule megatron: P <= N <= M, and M mod N = 0 or >= P", _megatron_holds)
 GROUPS = Rule(
-    "min(P, M) <= N <= M, and M mod N = 0 or N + M mod N >= 2P - 2",
+    "min(P, M) <= N <= M, and M mod N = 0, or N + M mod N >= 2P - 2, or M mod N = 1 with V = 2",
     lambda s: _finishes(s, group_size(s), fused=0),
 )
 FUSED_GROUPS = Rule(
-    "min(P, M) <= N <= M, and M mod N = 0 or N + M mod N >= 2P - 1",
+    "min(P, M) <= N <= M, and M mod N = 0, or N + M mod N >= 2P - 1, or M mod N = 1 with V = 2",
     lambda s: _finishes(s, group_size(s, fused=1), fused=1),
 )
 
@@ -79,7 +81,7 @@ FUSED_GROUPS = Rule(
     bubble="(P-1)(t_F + t_B)/V  for N | M, N >= P (the default N is P where P | M)",
     peak="min(VM, (V-1)N + 2(P-1-rank) + 1) stage activations",
     paper="Megatron-LM, arXiv 2104.04473, section 2.2",
-    rules=(KNOWN_RULE, SEVERAL_CHUNKS, TORCH, MEGATRON, GROUPS),
+    rules=(SEVERAL_CHUNKS, TORCH, MEGATRON, GROUPS),
     options=("group_size", "rule"),
 )
 def interleaved(shape: Shape, **_: object) -> Iterator[Packed]:
@@ -127,7 +129,7 @@ def one_f_one_b_overlap(shape: Shape) -> Iterator[Packed]:
     bubble="(P-1)(2 t_F&B - t_F - t_B)/V  for N | M, N >= P, M >= 2N and max(t_F, t_B) <= t_F&B <= t_F + t_B",
     peak="min(VM, (V-1)N + 2(P-1-rank) + 2) stage activations",
     paper="Megatron-LM combined 1F1B (--overlap-moe-expert-parallel-comm)",
-    rules=(KNOWN_RULE, SEVERAL_CHUNKS, TORCH, MEGATRON, FUSED_GROUPS),
+    rules=(SEVERAL_CHUNKS, TORCH, MEGATRON, FUSED_GROUPS),
     options=("group_size", "rule"),
 )
 def interleaved_overlap(shape: Shape, **_: object) -> Iterator[Packed]:

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ppsim.cli import group
+from ppsim.errors import PpsimError
 
 README = Path(__file__).parent.parent / "README.md"
 RUN = ["run", "--schedule", "1f1b", "--stages", "4", "--mb", "8"]
@@ -111,6 +112,17 @@ BAD = {
     "unknown order": ([*RUN, "--order", "late"], 2, "prefetch:K"),
     "cluster without a unit": ([*RUN, "--cluster", "gallery/cluster.toml"], 2, "--unit"),
     "cluster and comm": ([*RUN, "--cluster", "gallery/cluster.toml", "--comm", "1"], 2, "--comm"),
+    "sweep of nothing": (["sweep", "1f1b", "--devices", "4", "--mb", "8:4"], 2, "empty"),
+    "picture only": (["sweep", "1f1b", "--devices", "4", "--mb", "8", "-o", "x.csv"], 2, ".svg"),
+    "two at once": ([*RUN, "-o", "-", "-o", "-"], 2, "twice"),
+    "no chunks": (["compare", "interleaved:0", "--devices", "4", "--mb", "8"], 2, "interleaved:2"),
+    "comparison as csv": (
+        ["compare", "1f1b", "gpipe", "--devices", "4", "--mb", "8", "-o", "x.csv"],
+        2,
+        "one schedule",
+    ),
+    "lowered to nothing": ([*RUN, "--lowered"], 2, "csv"),
+    "tradeoff to nothing": (["compare", "1f1b", "gpipe", "--devices", "4", "--mb", "8", "--tradeoff"], 2, "-o"),
     "sweep without end": (["sweep", "1f1b", "--devices", "4", "--mb", "8:64:x1"], 2, "factor"),
     "missing profile": ([*RUN, "--profile", "/nowhere/p.toml"], 2, "/nowhere/p.toml"),
     "none applies": (["compare", "dualpipe", "dualpipe-v", "--devices", "4", "--mb", "3"], 2, "none of these"),
@@ -187,6 +199,25 @@ def test_lowered_csv_holds_sends_and_receives():
     assert rows[0].startswith("0F0,0SEND_F0,0F1")
     assert rows[-1].startswith("3RECV_F0,3F0,3RECV_F1,3B0,3SEND_B0")
     assert all(row.endswith("REDUCE_GRAD") for row in rows)
+
+
+def test_compare_ranks_with_messages_as_ops():
+    options = ("--devices", "4", "--mb", "8", "--comm", "0.5", "--p2p", "overlap", "--json")
+    slow, eager = json.loads(invoke("compare", "1f1b", "eager-1f1b", *options).output)["schedules"]
+    assert (slow["makespan"], eager["makespan"]) == (42, 37.5)
+
+
+def test_gallery_never_overwrites_a_readme_of_others(tmp_path):
+    (tmp_path / "README.md").write_text("# Mine\n")
+    result = invoke("gallery", "-o", str(tmp_path))
+    assert isinstance(result.exception, PpsimError)
+    assert (tmp_path / "README.md").read_text() == "# Mine\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["README.md"]
+
+
+def test_a_closed_stdout_is_no_traceback():
+    command = f"'{sys.executable}' -m ppsim run -s 1f1b --stages 4 --mb 8 >&-"
+    assert "Traceback" not in subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60).stderr
 
 
 def test_sweep_shows_every_shape_and_marks_the_best():
