@@ -17,6 +17,7 @@ from ppsim.errors import InputError
 from ppsim.schedule import Schedule
 
 PERCENTILES = (50, 95, 99)
+MOST_SAMPLES = 10_000_000
 Link = tuple[int, int]
 
 
@@ -79,7 +80,8 @@ def jitter(
         progress: called with the share done and the name of the schedule in work.
 
     Raises:
-        InputError: noise that is negative or asks for more slow devices or links than there are.
+        InputError: noise that is negative, a slowdown below 1, more slow devices or links than there are, or more
+            than ``MOST_SAMPLES`` samples.
         Deadlock: a schedule cannot finish.
     """
     links = sorted(set[Link]().union(*(_links(schedule) for schedule, _ in runs.values())))
@@ -205,9 +207,15 @@ def _ends(schedule: Schedule, ops: NDArray[np.int64]) -> tuple[list[int], list[i
 def _check(noise: Noise, samples: int, devices: int, links: int) -> None:
     if samples < 1:
         raise InputError(f"samples must be at least 1, got {samples}")
+    if samples > MOST_SAMPLES:
+        raise InputError(
+            f"{samples:,} samples, at most {MOST_SAMPLES:,} are drawn", "10,000 settle p99 to a few percent"
+        )
     for name, value in vars(noise).items():
         if not np.isfinite(value) or value < 0:
             raise InputError(f"{name.replace('_', ' ')} must be zero or more and finite, got {value:g}")
+        if name.endswith("slowdown") and value < 1:
+            raise InputError(f"{name.replace('_', ' ')} must be 1 or more, got {value:g}", "2 takes twice as long")
     for what, count, most in (("devices", noise.slow_devices, devices), ("links", noise.slow_links, links)):
         if count > most:
             raise InputError(f"{count} slow {what} asked for, there are {most}", f"at most {most}")
