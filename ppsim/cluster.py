@@ -42,21 +42,22 @@ class Link:
 
     Attributes:
         alpha_us: latency.
-        gb_per_s: bandwidth in each direction; 0 for no limit.
+        gb_per_s: bandwidth in each direction; no limit without it.
         eager_bytes: up to this size a send needs no receive; -1 where every one does.
     """
 
     alpha_us: float = 0.0
-    gb_per_s: float = 0.0
+    gb_per_s: float | None = None
     eager_bytes: int = -1
 
     def __post_init__(self) -> None:
-        _not_negative(self, "alpha_us", "gb_per_s")
+        _not_negative(self, "alpha_us")
+        _positive(self, "gb_per_s")
 
 
 @dataclass(frozen=True)
 class Divided:
-    """Bandwidth that the links of several devices divide, in each direction; 0 for no limit.
+    """Bandwidth that the links of several devices divide, in each direction; no limit where one is left out.
 
     Attributes:
         device_gb_per_s: of a device, whatever it sends or receives.
@@ -65,13 +66,13 @@ class Divided:
         nic_gb_per_s: of a network card, to and from other nodes.
     """
 
-    device_gb_per_s: float = 0.0
-    node_gb_per_s: float = 0.0
+    device_gb_per_s: float | None = None
+    node_gb_per_s: float | None = None
     nics_per_node: int = 1
-    nic_gb_per_s: float = 0.0
+    nic_gb_per_s: float | None = None
 
     def __post_init__(self) -> None:
-        _not_negative(self, "device_gb_per_s", "node_gb_per_s", "nic_gb_per_s")
+        _positive(self, "device_gb_per_s", "node_gb_per_s", "nic_gb_per_s")
         if self.nics_per_node < 1:
             raise Refused("nics_per_node", f"must be 1 or more, got {self.nics_per_node}")
 
@@ -197,15 +198,21 @@ def _shared(cluster: Cluster, devices: int, us: float) -> list[Shared]:
         (divided.node_gb_per_s, node, node),
         (divided.nic_gb_per_s, card, node),
     ]
-    return [Shared(_bandwidth(speed, us), group, apart) for speed, group, apart in groups if speed]
+    return [Shared(_bandwidth(speed, us), group, apart) for speed, group, apart in groups if speed is not None]
 
 
-def _bandwidth(gb_per_s: float, us: float) -> float:
+def _bandwidth(gb_per_s: float | None, us: float) -> float:
     """Bytes per unit of time; a GB/s is 1000 bytes a microsecond."""
-    return gb_per_s * 1e3 / us if gb_per_s else np.inf
+    return gb_per_s * 1e3 / us if gb_per_s is not None else np.inf
 
 
 def _not_negative(row: object, *keys: str) -> None:
     for key in keys:
         if getattr(row, key) < 0:
             raise Refused(key, f"must be 0 or more, got {getattr(row, key):g}")
+
+
+def _positive(row: object, *keys: str) -> None:
+    for key in keys:
+        if (value := getattr(row, key)) is not None and value <= 0:
+            raise Refused(key, f"must be more than 0, got {value:g}; without it there is no limit")

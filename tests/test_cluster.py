@@ -1,5 +1,7 @@
 """Cluster files: what they say, what they are refused for, and the networks that options make of them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -101,6 +103,12 @@ def test_a_short_file_says_the_rest(file):
     assert net.host.send == net.collectives.unshard == 0
 
 
+def test_the_gallerys_cluster_has_times_for_every_fsdp_op():
+    """Gathering, freeing and reducing parameters all take time there, so that a timeline shows them."""
+    net = network(read(str(Path(__file__).parents[1] / "gallery" / "cluster.toml")), 16, "ms", "overlap")
+    assert min(net.collectives.unshard, net.collectives.reshard, net.collectives.reduce_grad) > 0
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -111,6 +119,8 @@ def test_a_short_file_says_the_rest(file):
         ("devices_per_node = 4\n", "", "'devices_per_node' is missing"),
         ('"pair"', '"wire"', "line 4: 'channel' must be one of message, direction, pair, group, got 'wire'"),
         ("nics_per_node = 2", "nics_per_node = 0", "line 18: 'nics_per_node' in [shared] must be 1 or more, got 0"),
+        ("gb_per_s = 300", "gb_per_s = 0", "line 8: 'gb_per_s' in [intra] must be more than 0, got 0; without it"),
+        ("nic_gb_per_s = 40", "nic_gb_per_s = 0", "'nic_gb_per_s' in [shared] must be more than 0, got 0"),
         ("[fsdp]", "[ddp]", "line 30: unknown key 'ddp'"),
         ("blocking = true", "blocking = 1", "line 33: 'blocking' must be true or false, got 1"),
         ("cluster/1", "profile/1", "line 1: schema 'ppsim.profile/1', expected 'ppsim.cluster/1'"),
