@@ -68,7 +68,7 @@ def print_gantt(timeline: Timeline, metrics: Metrics) -> None:
 
     screen = console()
     colour = screen.is_terminal and screen.color_system is not None and not screen.no_color
-    screen.print(gantt(timeline, metrics, min(screen.width, 160), colour), crop=False)
+    screen.print(gantt(timeline, metrics, min(screen.width, 160), colour, screen.encoding), crop=False)
 
 
 def console(at_least: int = 20) -> Console:
