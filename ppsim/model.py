@@ -8,6 +8,7 @@ Parameters follow Narayanan et al., arXiv 2104.04473: 12 h^2 (1 + 13/(12h)) per 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,6 +85,10 @@ class Model:
         for name in ("vocab", "zero", "gradient_bytes", "optimizer_bytes"):
             if (getattr(self, name) or 0) < 0:
                 raise Refused(name, f"must be 0 or more, got {getattr(self, name)}")
+        if self.hidden % self.heads:
+            small = [n for n in range(1, math.isqrt(self.hidden) + 1) if self.hidden % n == 0]
+            nearest = min((d for n in small for d in (n, self.hidden // n)), key=lambda d: abs(d - self.heads))
+            raise Refused("heads", f"must divide hidden = {self.hidden}, got {self.heads}; the nearest is {nearest}")
         if self.zero > 3:
             raise Refused("zero", f"must be 0, 1, 2 or 3, got {self.zero}")
 

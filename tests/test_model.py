@@ -25,9 +25,9 @@ from ppsim.schedules import generate
 
 SMALL = Model(hidden=64, heads=4, layers=8, seq=32, vocab=0, mbs=2)
 sizes = st.builds(
-    Model,
-    hidden=st.integers(1, 500).map(lambda n: 8 * n),
+    lambda heads, head, **rest: Model(hidden=8 * head * heads, heads=heads, **rest),
     heads=st.integers(1, 64),
+    head=st.integers(1, 64),
     layers=st.just(8),
     seq=st.integers(1, 4096),
     vocab=st.just(0),
@@ -66,7 +66,7 @@ def test_fp32_and_flash_attention():
 @given(st.integers(1, 10_000))
 def test_layer_parameters_are_the_published_formula(h):
     """12 h^2 (1 + 13/(12h))."""
-    assert layer_parameters(replace(SMALL, hidden=h)) == 12 * h * h + 13 * h
+    assert layer_parameters(replace(SMALL, hidden=h, heads=1)) == 12 * h * h + 13 * h
 
 
 @pytest.mark.parametrize(
@@ -229,6 +229,7 @@ def test_a_model_file_is_the_model(tmp_path):
         (FILE.replace("hidden", "hiden"), "line 2: unknown key 'hiden'", "did you mean 'hidden'?"),
         (FILE.replace("hidden = 64\n", ""), "'hidden' is missing", ""),
         (FILE.replace("heads = 4", "heads = 0"), "line 3: 'heads' must be 1 or more, got 0", ""),
+        (FILE.replace("heads = 4", "heads = 31"), "line 3: 'heads' must divide hidden = 64, got 31; .* is 32", ""),
         (FILE.replace("heads = 4", "heads = 4.5"), "line 3: 'heads' must be a whole number, got 4.5", ""),
         (FILE.replace("heads = 4", "heads = true"), "line 3: 'heads' must be a whole number, got True", ""),
         (FILE.replace("= 8", "= [8, -1]"), r"line 4: 'layers' must be 0 or more on each stage, got \[8, -1\]", ""),
