@@ -192,8 +192,18 @@ def _does_not_fit(found: Report, near: list[Alternative]) -> PpsimError:
         f"and needs {format_size(peak.value - cap, unit)} more at its peak"
         + (f"; {more} other device{'s' if more > 1 else ''} over too" if more else "")
     )
-    fits = [f"{a.options} ({format_size(a.peak, unit)}, makespan {a.makespan:g})" for a in near]
-    return PpsimError(message, " or ".join(fits) or "more devices, a higher tp or zero, recompute, or a smaller mbs")
+    fits = [f"{a.options} ({format_size(a.peak, unit)}, makespan {a.makespan:g}{_changed(a)})" for a in near]
+    other = (
+        "more devices, a higher tp or zero, recompute, or a smaller mbs"
+        if unit == "B"
+        else (f"a larger --cap; this run needs {found.fullest.value}")
+    )
+    return PpsimError(message, " or ".join(fits) or other)
+
+
+def _changed(fix: Alternative) -> str:
+    """What makes a fix's makespan no match for the one asked for."""
+    return ", another number of microbatches" if fix.options.startswith("--mb") else ""
 
 
 def _amount(value: int, unit: str) -> str:

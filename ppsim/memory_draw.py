@@ -40,7 +40,7 @@ def draw_memory(axes: Axes, curve: Curve, *, span: float, font: float, cap: int 
         curve: memory, or any count per device.
         span: where the time axis ends.
         font: size of its texts in points.
-        cap: drawn as a line that lines can be seen to pass.
+        cap: drawn as a line that names the devices over it.
     """
     axes.set_xlim(0, span)
     axes.tick_params(length=2, width=0.4, pad=2, labelsize=font)
@@ -67,7 +67,8 @@ def _lines(axes: Axes, curve: Curve, span: float, font: float, cap: int | None) 
         axes.step(np.append(time, span), np.append(value, value[-1]) / scale, where="post", color=colour, linewidth=1.1)
     if cap is not None:
         axes.axhline(cap / scale, color=HIGHLIGHT[0], linewidth=0.8, linestyle=(0, (4, 2)))
-        text = f"cap {format_size(cap, curve.unit)}"
+        over = np.flatnonzero(curve.peak > cap).tolist()
+        text = f"cap {format_size(cap, curve.unit)}" + (f", passed by {_names(over)}" if over else "")
         axes.annotate(
             text, (span, cap / scale), (0, 1.5), textcoords="offset points", **_words(font, HIGHLIGHT[0], "right")
         )

@@ -95,7 +95,7 @@ def test_over_the_cap_exits_1_and_says_who_when_how_much_and_what_fits():
         "gpipe does not fit 5 activations: device 0 passes it at 5 t_F (0F5) and needs 3 more at its peak; "
         "3 other devices over too"
     )
-    assert "--mb 5 (5, makespan 24)" in error.hint
+    assert "--mb 5 (5, makespan 24, another number of microbatches) or" in error.hint
     assert "--schedule" in error.hint
     value = json.loads(invoke(*args, "--json").stdout)
     assert value["fits"] is False
@@ -120,6 +120,11 @@ def test_a_cap_below_static_memory_has_no_schedule_that_fits(model):
     error = refused("-s", "1f1b", "--devices", "4", "--mb", "8", "--model", model, "--cap", "1MiB")
     assert re.search(r"device 0 holds [0-9.]+ \w+ before its first activation", str(error))
     assert "more devices" in error.hint
+
+
+def test_a_cap_in_activations_has_no_hint_about_bytes():
+    """Where no schedule fits, what divides bytes does not help: the cap itself is what to change."""
+    assert refused("-s", "1f1b", "--devices", "4", "--mb", "8", "--cap", "0").hint == "a larger --cap; this run needs 4"
 
 
 def test_breakdown_has_a_row_per_device(model):
