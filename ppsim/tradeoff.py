@@ -116,13 +116,19 @@ def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str, font: 
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(length=2, width=0.4, labelsize=font)
-    axes.set_xlabel(time, fontsize=font)
-    axes.set_ylabel(memory, fontsize=font)
+    axes.set_xlabel(time.replace("(t_F)", "(units of $t_F$)"), fontsize=font, parse_math="(t_F)" in time)
+    axes.set_ylabel(memory, fontsize=font, parse_math=False)
     _name_points(axes, found, x, y, font)
 
 
 def _name_points(axes: Axes, found: Tradeoff, x: NDArray[np.float64], y: NDArray[np.float64], font: float) -> None:
-    """Each point's name beside it, on the first side where it covers neither a point nor another name."""
+    """Each point's name beside it, on the first side where it covers neither a point nor another name.
+
+    A white halo keeps the front's line from striking through it.
+    """
+    from matplotlib.patheffects import withStroke
+
+    halo = [withStroke(linewidth=2.0, foreground="white")]
     points = axes.transData.transform(np.stack([x, y], 1)) * 72 / axes.figure.dpi
     box = axes.get_window_extent()
     left_edge, right, top = (edge * 72 / axes.figure.dpi for edge in (box.x0, box.x1, box.y1))
@@ -149,9 +155,10 @@ def _name_points(axes: Axes, found: Tradeoff, x: NDArray[np.float64], y: NDArray
         dx, dy, align = sides[chosen]
         colour = RAMP[0][0] if found.best[here] else MUTED
         where = (point.makespan, point.peak)
-        axes.annotate(
+        name = axes.annotate(
             point.name, where, (dx, dy), textcoords="offset points", fontsize=font, color=colour, ha=align, va="bottom"
         )
+        name.set(path_effects=halo, zorder=4)
 
 
 def _meet(a: tuple[float, ...], b: tuple[float, ...]) -> bool:

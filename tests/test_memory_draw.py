@@ -66,6 +66,13 @@ def test_a_cap_is_a_line_with_its_size():
     assert "cap 9" in texts(axes)
 
 
+def test_a_cap_names_the_devices_over_it():
+    """1F1B's device d holds 4 - d at its peak: two pass a cap of 2."""
+    axes = axes_of()
+    draw_memory(axes, memory("1f1b", 4, 8)[1], span=33.0, font=6, cap=2)
+    assert "cap 2, passed by devices 0-1" in texts(axes)
+
+
 def test_more_than_eight_devices_are_a_strip():
     """A row per device, as dark as the most it holds in each column, and the scale in words."""
     timeline, curve = memory("gpipe", 12, 4)
@@ -116,6 +123,17 @@ def test_tradeoff_names_do_not_cover_each_other():
     assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
 
 
+def test_tradeoff_names_have_a_halo_above_the_front_and_the_unit_is_set_as_in_charts():
+    """No line strikes through a name; t_F is mathematics, other units are plain text."""
+    found = tradeoff([Point("a", 3, 1), Point("b", 1, 3)])
+    for unit, wanted in (("t_F", "makespan (units of $t_F$)"), ("ms", "makespan (ms)")):
+        axes = axes_of()
+        draw_tradeoff(axes, found, time=f"makespan ({unit})", memory="peak activations")
+        assert axes.get_xlabel() == wanted
+        assert all(name.get_path_effects() for name in axes.texts)
+        assert min(name.get_zorder() for name in axes.texts) > max(line.get_zorder() for line in axes.lines)
+
+
 def test_bytes_are_shown_in_the_unit_that_fits():
     """A curve of bytes as GiB, MiB or KiB by its peak; a count of activations is not a curve of bytes."""
     timeline, curve = memory("1f1b", 4, 8)
@@ -126,7 +144,7 @@ def test_bytes_are_shown_in_the_unit_that_fits():
     draw_memory(axes, in_bytes, span=timeline.makespan, font=6, cap=3 << 20)
     assert axes.get_ylabel() == "memory\n(MiB)"
     assert axes.lines[-1].get_ydata() == [3, 3]
-    assert "cap 3 MiB" in texts(axes)
+    assert "cap 3 MiB, passed by device 0" in texts(axes)
 
 
 def test_files_carry_the_curves(tmp_path):
