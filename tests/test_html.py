@@ -174,13 +174,21 @@ PAGES = {
     "comparison": ([timed(name, 4, 8) for name in ("gpipe", "1f1b", "zb-h1")], 64 + 64 + 96),
     "pairs": ([timed("dualpipe", 8, 20)], 364),
     "20,480 ops": ([timed("1f1b", 32, 320)], 0),
+    "chunks": ([timed("interleaved", 8, 8, devices=4)], 128),
+}
+LEGENDS = {
+    "pairs": ["Overlapped F&amp;B", "lighter: 2nd replica"],
+    "chunks": ["lighter: 2nd chunk"],
 }
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
 @pytest.mark.parametrize(("timelines", "numbers"), PAGES.values(), ids=PAGES)
-def test_a_browser_draws_it(timelines, numbers, tmp_path):
-    """Opened from a file, the page ends drawn and without a fault, with one number per op where cells are drawn."""
+def test_a_browser_draws_it(timelines, numbers, tmp_path, request):
+    """Opened from a file, the page ends drawn and without a fault, with one number per op where cells are drawn.
+
+    The legend names pairs and what is lighter where they occur, as the figure's does.
+    """
     target = tmp_path / "page.html"
     target.write_text(page(*timelines, command="ppsim run"), "utf-8")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1440,900", "--virtual-time-budget=5000"]
@@ -195,3 +203,5 @@ def test_a_browser_draws_it(timelines, numbers, tmp_path):
     assert len(re.findall(r'<text x="[\d.-]+" y="[\d.-]+">\d+</text>', svg[0])) == numbers
     assert f"{timelines[0].makespan:g} t_F" in dom
     assert ("<image" in dom) == (not numbers)
+    extra = re.findall(r"</span>(Overlapped[^<]*|lighter[^<]*)</li>", dom)
+    assert extra == LEGENDS.get(request.node.callspec.id, [])

@@ -117,6 +117,7 @@ def _timeline(timeline: Timeline, curves: Sequence[Curve]) -> dict[str, Any]:
         "devices": schedule.n_devices,
         "stages": schedule.n_stages,
         "chunks": schedule.n_chunks,
+        "replicas": schedule.placement.n_replicas,
         "microbatches": schedule.n_microbatches,
         **asdict(metrics),
         "peak_share": float(metrics.peak_activations.max(initial=0)) * schedule.n_devices / schedule.n_stages,

@@ -97,10 +97,16 @@ function showLegend() {
   };
   const entries = LOOKS.kinds.flatMap((kind, i) =>
     [2 * i, 2 * i + 1].some(c => occurring.has(c)) ? [entry(kind.fill[0], kind.legend)] : []);
-  const lighter = [...occurring].find(colour => colour % 2);
-  if (lighter !== undefined) {
-    const most = Math.max(...TIMELINES.map(t => t.ops.chunk.reduce((a, b) => Math.max(a, b), 0)));
-    entries.push(entry(LOOKS.kinds[lighter >> 1].fill[1], most > 1 ? 'lighter: odd chunk' : 'lighter: chunk 1'));
+  if (TIMELINES.some(t => t.ops.pair.some(partner => partner >= 0))) {
+    const [forward, backward] = [0, occurring.has(2) || occurring.has(3) ? 1 : 2].map(i => LOOKS.kinds[i].fill[0]);
+    entries.push(entry(`linear-gradient(90deg, ${forward} 50%, ${backward} 50%)`, 'Overlapped F&B'));
+  }
+  const lighter = TIMELINES.filter(t => t.ops.colour.some(colour => colour % 2));
+  if (lighter.length) {
+    const chunk = lighter.every(t => t.chunks <= 2) ? '2nd chunk' : 'odd chunks';
+    const meanings = new Set(lighter.map(t => t.replicas > 1 ? '2nd replica' : chunk));
+    const fill = LOOKS.kinds[[...occurring].find(colour => colour % 2) >> 1].fill[1];
+    entries.push(entry(fill, `lighter: ${[...meanings].join(' or ')}`));
   }
   const bands = new Set(TIMELINES.flatMap(t => t.bands));
   if (bands.has(0) || bands.has(1)) entries.push(entry(LOOKS.lane[0], 'message (activation above gradient)', 'lane'));
