@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -145,7 +146,7 @@ def schedule_named(name: str, options: Mapping[str, Any]) -> Schedule:
     except UnknownSchedule:
         from ppsim.schedules._load import schedule_from
 
-        return schedule_from(name, **shape)
+        return schedule_from(name, partial(click.echo, err=True), **shape)
     if shape["microbatches"] is None:
         raise InputError("the number of microbatches is missing", "give --mb")
     return generate(name, **shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -84,6 +85,14 @@ def sound(draft: Draft) -> Draft:
         more = f" ({len(faults) - 1} more fault{'s' * (len(faults) > 2)}: ppsim check)" if len(faults) > 1 else ""
         raise InvalidSchedule(f"{draft.source}{where}: {faults[0].message}{more}", faults[0].hint)
     return draft
+
+
+def unused(draft: Draft) -> Iterator[str]:
+    """What a draft states beyond its compute ops' order, as sentences that say so."""
+    if not draft.computes.all():
+        yield f"sends and receives of {draft.source} are left out; --order sets theirs"
+    if draft.start is not None:
+        yield f"times of {draft.source} are not used: timed anew with the costs given"
 
 
 def read_schedule(path: str) -> Schedule:

@@ -30,14 +30,16 @@ from ppsim.schedule import NONE, Schedule
 from ppsim.schedules._registry import Family, Generator, Shape, families, find, generate, schedule
 
 GROUP = "ppsim.schedules"
+CONTRACT = 'def mine(shape): yield one row per device, such as ["0F0", "0B0"]'
 
 
-def schedule_from(spec: str, **shape: Any) -> Schedule:
+def schedule_from(spec: str, note: Callable[[str], None] | None = None, **shape: Any) -> Schedule:
     """A schedule by name, from a file, or from someone else's code.
 
     Args:
         spec: a registered name; a file that :mod:`ppsim.read` reads, ``-`` for standard input; ``file.py`` or
             ``file.py:function``; or the name of an entry point of the group ``ppsim.schedules``.
+        note: is told, a sentence each, what a file of ops holds and its schedule leaves out.
         shape: what :func:`ppsim.schedules.generate` takes. A file of ops states its own shape; what is given for it
             must agree.
 
@@ -48,17 +50,27 @@ def schedule_from(spec: str, **shape: Any) -> Schedule:
     if spec.partition(":")[0].endswith(".py"):
         return _generated(_load_file(spec), shape)
     if spec == "-" or (Path(spec).suffix and Path(spec).is_file()):
-        return _stated(spec, shape)
+        return _stated(spec, shape, note)
     try:
         name = find(spec).name
-    except UnknownSchedule:
+    except UnknownSchedule as error:
         points = importlib.metadata.entry_points(group=GROUP, name=spec)
         if points:
             return _generated(_load_entry_point(next(iter(points))), shape)
-        if Path(spec).suffix and "/" in spec:
-            raise InputError(f"cannot read '{spec}': No such file or directory", "check the path") from None
-        raise
+        raise _near(spec) or error from None
     return generate(name, **_needed(shape))
+
+
+def _near(spec: str) -> InputError | None:
+    """What is wrong with a name that is no schedule's, but a file's, or a schedule's with its chunks."""
+    from ppsim.read import readable
+
+    if Path(spec).suffix and ("/" in spec or spec.lower().endswith(tuple(readable()))):
+        return InputError(f"cannot read '{spec}': No such file or directory", "check the path")
+    name, _, chunks = spec.partition(":")
+    if not chunks.isdecimal():
+        return None
+    return InputError(f"'{spec}' is no schedule's name", f"--schedule {find(name).name} --chunks {chunks}")
 
 
 def _needed(shape: dict[str, Any]) -> dict[str, Any]:
@@ -76,7 +88,7 @@ def _generated(family: Family, shape: dict[str, Any]) -> Schedule:
         made = generate(family.name, **_needed(shape))
     except PpsimError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(family.name, error) from error
     draft = sound(Draft.from_schedule(made))
     if (draft.n_stages, draft.n_microbatches) != (made.n_stages, made.n_microbatches):
@@ -93,10 +105,11 @@ def _generated(family: Family, shape: dict[str, Any]) -> Schedule:
     return made
 
 
-def _stated(path: str, shape: dict[str, Any]) -> Schedule:
-    from ppsim.read import read_schedule
+def _stated(path: str, shape: dict[str, Any], note: Callable[[str], None] | None) -> Schedule:
+    from ppsim.read import read, sound, unused
 
-    schedule = read_schedule(path)
+    draft = sound(read(path))
+    schedule = draft.schedule()
     has = {
         "stages": schedule.n_stages,
         "devices": schedule.n_devices,
@@ -107,6 +120,9 @@ def _stated(path: str, shape: dict[str, Any]) -> Schedule:
         if value is not None and value != has.get(name):
             what = f"has {has[name]} {name}, not {value}" if name in has else f"takes no {name.replace('_', ' ')}"
             raise InputError(f"{path} {what}", "leave it out: the file states its own shape")
+    if note:
+        for sentence in unused(draft):
+            note(sentence)
     return schedule
 
 
@@ -125,10 +141,9 @@ def _load_file(spec: str) -> Family:
         return declared[0]
     names = [family.generate.__name__ for family in declared] or _functions(module)
     if len(names) != 1:
-        found = (
-            f"{len(names)} schedules: {', '.join(names)}" if names else "no function that takes a Shape and yields rows"
-        )
-        raise InputError(f"{path} has {found}", f"name one: {path}:{names[0] if names else 'function'}")
+        if not names:
+            raise InputError(f"{path} has no function that takes a Shape and yields rows", CONTRACT)
+        raise InputError(f"{path} has {len(names)} schedules: {', '.join(names)}", f"name one: {path}:{names[0]}")
     return _adopt(getattr(module, names[0]))
 
 
@@ -142,7 +157,7 @@ def _run(path: str) -> tuple[ModuleType, list[Family]]:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(path, error) from error
     return module, [family for family in families() if family.name not in before]
 
@@ -160,7 +175,7 @@ def _load_entry_point(point: importlib.metadata.EntryPoint) -> Family:
     """The schedule of an installed package's entry point."""
     try:
         function = point.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(f"entry point '{point.name}'", error) from error
     declared = next((family for family in families() if family.generate is function), None)
     return declared or _adopt(function, point.name)
@@ -194,12 +209,14 @@ def _packed(row: Any) -> Packed:
     return ops
 
 
-def _broken(what: str, error: Exception) -> InputError:
+def _broken(what: str, error: BaseException) -> InputError:
     """The error of someone else's code, with the line it was raised on."""
     frames = traceback.extract_tb(error.__traceback__)
     line = next((f" (line {f.lineno})" for f in reversed(frames) if f.filename.endswith(what)), "")
     if not line and frames:
         line = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+    if isinstance(error, SystemExit):
+        return InputError(f"{what} ends the program: sys.exit({error.code}){line}", "leave the exit out of it")
     return InputError(
         f"{what} fails: {type(error).__name__}: {error}{line}", "mend it, or run it by itself to see more"
     )

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from ppsim.cli import group
 from ppsim.errors import InputError, InvalidSchedule, UnknownSchedule
 from ppsim.schedules import _registry, generate
 from ppsim.schedules._load import schedule_from
@@ -92,6 +94,8 @@ def test_a_file_of_ops_states_its_own_shape(tmp_path):
     ("text", "error", "words"),
     [
         ("def NAME(shape):\n    yield [1 / 0]", InputError, "ZeroDivisionError: division by zero"),
+        ("import sys\nsys.exit(5)", InputError, "ends the program: sys.exit(5) (line 2)"),
+        ("def NAME(shape):\n    yield exit(5)", InputError, "ends the program: sys.exit(5)"),
         ("import nothing_of_this_name", InputError, "ModuleNotFoundError"),
         ("def NAME(:", InputError, "SyntaxError"),
         ("x = 1", InputError, "no function that takes a Shape"),
@@ -134,3 +138,36 @@ def test_what_is_missing_is_said(tmp_path):
         schedule_from(str(tmp_path / "none.py"), devices=2, microbatches=2)
     with pytest.raises(InputError, match="No such file"):
         schedule_from(str(tmp_path / "none.csv"))
+    with pytest.raises(InputError, match=r"cannot read 'nope\.csv': No such file"):
+        schedule_from("nope.csv")
+
+
+def test_chunks_behind_a_name_are_pointed_to_their_option():
+    with pytest.raises(InputError) as caught:
+        schedule_from("interleaved:4", devices=2, microbatches=4)
+    assert caught.value.hint == "--schedule interleaved --chunks 4"
+
+
+def test_a_file_without_a_fitting_function_is_answered_with_what_fits(python):
+    with pytest.raises(InputError) as caught:
+        schedule_from(python("x = 1"), devices=2, microbatches=2)
+    assert caught.value.hint == 'def mine(shape): yield one row per device, such as ["0F0", "0B0"]'
+
+
+@pytest.mark.parametrize("suffix", ["json", "mmd", "trace.json"])
+def test_times_of_a_file_that_are_not_used_are_said_to_be_so(suffix, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = f"t3.{suffix}"
+    runner = CliRunner()
+    runner.invoke(group, ["run", "-s", "1f1b", "--stages", "2", "--mb", "4", "--tf", "3", "-q", "-o", name])
+    said = f"times of {name} are not used: timed anew with the costs given\n"
+    assert runner.invoke(group, ["run", "-s", name, "-q"]).stderr == said
+    Path("x.csv").write_text("0F0,0B0\n")
+    assert runner.invoke(group, ["run", "-s", "x.csv", "-q"]).stderr == ""
+
+
+def test_sends_and_receives_of_a_file_that_are_left_out_are_said_to_be_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("f.csv").write_text("0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0\n1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0\n")
+    result = CliRunner().invoke(group, ["run", "-s", "f.csv", "-q"])
+    assert result.stderr == "sends and receives of f.csv are left out; --order sets theirs\n"
