@@ -117,7 +117,8 @@ def prose(draft: Draft, report: Report, modes: tuple[str, ...]) -> str:
     blocks = []
     for title, faults in (("", report.faults), ("warning: ", report.warnings)):
         for fault in faults:
-            lines = [f"{title}{fault.kind}{_place(draft, fault)}: {fault.message}"]
+            said = fault.message.removeprefix(f"{fault.kind} ")  # messages that stand alone begin with their kind
+            lines = [f"{title}{fault.kind}{_place(draft, fault)}: {said}"]
             cells = [(fault.row, fault.cell or 1), *fault.also] if fault.row else []
             for row, cell in dict.fromkeys(cells):
                 text, carets = draft.excerpt(row, cell)

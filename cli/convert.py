@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ppsim.cli._options import cost_options, costs_of, inputs_of, output_options, targets
+from ppsim.cli._options import COSTS, cost_options, costs_of, inputs_of, output_options, targets
 
 
 @click.command("convert", short_help="Convert between csv, json, traces, Mermaid and pictures.")
@@ -32,8 +32,12 @@ def command(ctx: click.Context, /, file: str, lossy: bool, **options: Any) -> No
     written = targets({**options, "as_json": False})
     if not written:
         raise InputError("nothing to write", "-o FILE, with a suffix such as .csv, .json, .svg or .mmd")
+    _keep_input(file, [target for target, _ in written])
     draft = sound(read(file))
     schedule = draft.schedule()
+    given = ["--cost-per" if key == "per" else f"--{key}" for key in COSTS if options[key] is not None]
+    if draft.start is not None and given:
+        raise InputError(f"{draft.source} holds its own times, so it takes no {', '.join(given)}", "leave it out")
     costs = None if draft.start is not None else costs_of(schedule, options)
     for target, suffix in written:
         convert(
@@ -49,3 +53,14 @@ def command(ctx: click.Context, /, file: str, lossy: bool, **options: Any) -> No
         )
         if target != "-":
             click.echo(f"wrote {target}", err=True)
+
+
+def _keep_input(file: str, targets: list[str]) -> None:
+    """Refuse to write over the file that is read, by whatever name."""
+    from pathlib import Path
+
+    from ppsim.errors import InputError
+
+    for target in targets:
+        if "-" not in (file, target) and Path(target).resolve() == Path(file).resolve():
+            raise InputError(f"'{target}' is the file that is read", "write to another file")

@@ -66,6 +66,58 @@ def test_digits_that_mermaid_cannot_hold_are_refused_unless_lossy(folder):
     convert("y.json", "-o", "y.mmd", "--lossy")
 
 
+@pytest.mark.parametrize("tf", ["1e-3", "1e-5", "2.5e-7", "4e-10", "0.3333333", "7"])
+def test_mermaid_bars_keep_their_length_however_short(folder, tf):
+    assert (
+        invoke(
+            "run",
+            "-s",
+            "1f1b",
+            "--stages",
+            "2",
+            "--mb",
+            "3",
+            "--tf",
+            tf,
+            "--ti",
+            tf,
+            "--tw",
+            tf,
+            "-o",
+            "s.json",
+            "-o",
+            "s.mmd",
+            "-q",
+        ).exit_code
+        == 0
+    )
+    convert("s.mmd", "-o", "back.json")
+    back, whole = (json.loads((folder / name).read_text())["ops"] for name in ("back.json", "s.json"))
+    assert back["end"] == pytest.approx(whole["end"], rel=1e-3)
+    assert all(end > start for start, end in zip(back["start"], back["end"], strict=True))
+
+
+def test_mermaid_bars_too_short_to_write_are_refused(folder):
+    with pytest.raises(InputError, match="cannot hold a bar of"):
+        convert("x.csv", "--tf", "1e-15", "-o", "y.mmd")
+
+
+def test_costs_for_a_file_that_holds_times_are_refused(folder):
+    with pytest.raises(InputError, match=r"x\.json holds its own times, so it takes no --tf, --cost-per"):
+        convert("x.json", "-o", "c.json", "--tf", "9", "--cost-per", "stage")
+    assert not (folder / "c.json").exists()
+
+
+@pytest.mark.parametrize("name", ["x.csv", "./x.csv", "link.csv"])
+def test_convert_never_writes_over_what_it_reads(folder, name):
+    (folder / "link.csv").symlink_to("x.csv")
+    before = (folder / "x.csv").read_text()
+    with pytest.raises(InputError, match="is the file that is read"):
+        convert("x.csv", "-o", "y.csv", "-o", name)
+    assert (folder / "x.csv").read_text() == before
+    assert not (folder / "y.csv").exists()
+
+
 def test_sends_and_receives_stay_in_a_csv_and_are_refused_elsewhere(folder):
     text = csv.text(lower(generate("1f1b", devices=2, microbatches=3), "torch", reduce_grad=True).schedule)
     (folder / "comms.csv").write_text(text)
@@ -110,6 +162,7 @@ def test_each_fault_is_shown_with_its_cells_and_carets():
     assert result.exit_code == 1
     shown = [line for line in result.stdout.splitlines() if line.startswith("  line")]
     carets = result.stdout.splitlines()
+    assert carets[0].startswith("deadlock in line 1, cell 4: by blocking sends and receives: ")
     assert shown[0] == "  line 1: 0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1"
     place = carets[carets.index(shown[0]) + 1].index("^")
     assert shown[0][place : place + 8] == "0SEND_F1"

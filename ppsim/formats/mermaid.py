@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import IO
 
 import numpy as np
@@ -14,6 +15,7 @@ from ppsim.timeline import Timeline
 
 SUFFIXES = (".mmd",)
 MOST_OPS = 400
+LARGEST = 10**12  # scale of times
 # Mermaid has four looks for a bar; F takes the plain one.
 STYLE = {Kind.F: "", Kind.B: "done, ", Kind.I: "active, ", Kind.W: "done, "}
 
@@ -22,7 +24,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """One section per device; bars named like ``2F0``; times as whole numbers.
 
     Raises:
-        InputError: more ops than Mermaid can draw.
+        InputError: more ops than Mermaid can draw, or bars too short for its whole numbers.
     """
     timeline = single(document, suffix)
     if len(timeline.schedule) > MOST_OPS:
@@ -52,6 +54,14 @@ def text(timeline: Timeline, title: str) -> str:
 
 
 def _scale(timeline: Timeline) -> int:
-    """The smallest power of ten, 1000 at most, that makes all times whole."""
+    """The smallest power of ten that makes all times whole, or else one with four digits for the shortest bar."""
     times = np.concatenate([timeline.start, timeline.end])
-    return next((s for s in (1, 10, 100) if np.allclose(times * s, np.round(times * s), atol=1e-6)), 1000)
+    spans = timeline.end - timeline.start
+    shortest = float(spans[spans > 0].min(initial=1.0))
+    if shortest < 1 / LARGEST:
+        raise InputError(
+            f"Mermaid's whole numbers cannot hold a bar of {shortest:g} {timeline.unit}", "an .svg or .html can"
+        )
+    least = 10 ** math.ceil(-math.log10(shortest))
+    scales = (s for s in (least, 10 * least, 100 * least) if np.allclose(times * s, np.round(times * s), 1e-12, 1e-6))
+    return min(next(scales, 1000 * least), LARGEST)
