@@ -15,9 +15,10 @@ from ppsim.terminal import gantt
 def chart(columns: int = 100, encoding: str = "utf-8", stages: int = 2, microbatches: int = 3, **costs) -> list[str]:
     schedule = generate("1f1b", stages=stages, microbatches=microbatches)
     timeline = simulate(schedule, costs_for(schedule, **costs))
-    screen = Console(file=io.StringIO(), width=columns, soft_wrap=True)
+    out = io.StringIO()
+    screen = Console(file=out, width=columns, soft_wrap=True)
     screen.print(gantt(timeline, measure(timeline), columns, False, encoding), crop=False)
-    return screen.file.getvalue().splitlines()
+    return out.getvalue().splitlines()
 
 
 @pytest.mark.parametrize("costs", [{"tf": 1e-300, "tb": 1e99}, {"tf": 1e-20, "tb": 1}])
