@@ -23,6 +23,7 @@ from ppsim.errors import InputError
 
 if TYPE_CHECKING:
     from ppsim.compare import Row
+    from ppsim.formats import Document
     from ppsim.timeline import Timeline
 
 ONE_SCHEDULE = (".csv", ".mmd")
@@ -44,6 +45,7 @@ ONE_SCHEDULE = (".csv", ".mmd")
 @cost_options
 @network_options
 @output_options
+@click.option("--memory", is_flag=True, help="Draw what the devices hold below each chart.")
 @click.option("--tradeoff", is_flag=True, help="Draw time against peak activations, with the Pareto front, not charts.")
 @json_option
 @quiet_option
@@ -84,7 +86,20 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
         _write_tradeoff(fitting, inputs, options)
         return
     timelines = [r.timeline for r in fitting if r.timeline]
-    write_all(documents(timelines, [_title(t) for t in timelines], inputs, options))
+    written = documents(timelines, [_title(t) for t in timelines], inputs, options)
+    if options["memory"]:
+        written = [(_with_memory(document, options), target, suffix) for document, target, suffix in written]
+    write_all(written)
+
+
+def _with_memory(document: Document, options: dict[str, Any]) -> Document:
+    from dataclasses import replace
+
+    from ppsim.cli._options import costs_of, memory_of
+    from ppsim.memory import curves
+
+    models = [memory_of(t.schedule, costs_of(t.schedule, options), options)[0] for t in document.timelines]
+    return replace(document, memory=tuple(map(curves, document.timelines, models)))
 
 
 def _check(options: dict[str, Any]) -> None:

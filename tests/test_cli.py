@@ -217,6 +217,15 @@ def test_compare_ranks_with_messages_as_ops():
     assert (slow["makespan"], eager["makespan"]) == (42, 37.5)
 
 
+def test_compare_draws_memory_below_each_chart(tmp_path):
+    target = tmp_path / "x.svg"
+    words = ("compare", "gpipe", "1f1b", "--devices", "4", "--mb", "8", "-q", "-o", str(target))
+    assert invoke(*words).exit_code == 0
+    assert "memory" not in target.read_text().replace("--memory", "")
+    assert invoke(*words, "--memory").exit_code == 0
+    assert target.read_text().count("(activations)") == 2
+
+
 def test_gallery_never_overwrites_a_readme_of_others(tmp_path):
     (tmp_path / "README.md").write_text("# Mine\n")
     result = invoke("gallery", "-o", str(tmp_path))
