@@ -16,8 +16,9 @@ from ppsim.timeline import Timeline
 
 # When a process has timed this many ops in CPython, the compiled kernel has paid for its loading
 # (tests/benchmarks/crossing.py).
-COMPILE_ABOVE = 300_000
+COMPILE_ABOVE = 400_000
 _timed = 0
+FOUND = slice(14, 18)  # start, end, bound and head among the kernel's columns
 
 
 def simulate(schedule: Schedule, costs: Costs) -> Timeline:
@@ -29,40 +30,35 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     Raises:
         Deadlock: the queues wait for each other in a cycle, or for an op that no device runs.
     """
-    n, devices = len(schedule), schedule.n_devices
-    duration = costs.durations(schedule)
-    columns = (
-        schedule.offsets,
-        schedule.device,
-        schedule.dependency,
-        schedule.pair,
-        duration,
-        costs.latencies(schedule),
-        duration,  # where an op's duration was read, its start is written
-        np.full(n, -1.0),
-        np.empty(n, np.int32),
-        np.empty(devices, np.int64),
-        np.full(devices, -1),
-        np.full(devices, -1),
-        np.empty(devices, np.int64),
-    )
-    ran, start, end, bound, head = _execute(columns, n)
-    if ran < n:
-        raise Deadlock(*explain_deadlock(schedule, head, end >= 0))
+    time, comm = (np.asarray(values, np.float64).ravel() for values in (costs.time, costs.comm))
+    halves = np.empty(0) if costs.pair is None else costs.pair / 2
+    columns = columns_of(schedule, time, halves, comm)
+    ran, start, end, bound, head = _execute(columns, len(schedule))
+    if ran < len(schedule):
+        raise Deadlock(*explain_deadlock(schedule, head, np.arange(len(schedule)) < np.take(head, schedule.device)))
     return Timeline(schedule, start, end, bound, costs.unit)
 
 
-def _execute(columns: tuple[NDArray[Any], ...], n: int) -> tuple[int, Any, Any, Any, Any]:
+def columns_of(schedule: Schedule, time: NDArray[Any], halves: NDArray[Any], comm: NDArray[Any]) -> tuple[Any, ...]:
+    """What the kernel takes: the queues, the costs it asks for, and room for what it finds out."""
+    n, devices, links = len(schedule), schedule.n_devices, len(comm) > 1
+    gives, needs, nothing = schedule.results
+    runs = np.full(nothing, NONE, np.int32)
+    queues = (schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, schedule.pair)
+    device = schedule.device if links else schedule.stage[:0]
+    found = (np.empty(n), np.empty(n), np.empty(n, np.int32), *np.empty((3, devices), np.int64))
+    return *queues, device, gives, needs, nothing, runs, time, halves, comm, links, *found
+
+
+def _execute(columns: tuple[Any, ...], n: int) -> tuple[int, Any, Any, Any, Any]:
     global _timed
     _timed += n
     if _timed > COMPILE_ABOVE:
-        ran = call(kernel.execute, *columns)
-        start, end, bound, head = columns[6:10]
-        return ran, start, end, bound, head
-    lists = [column.tolist() for column in columns]
+        return call(kernel.execute, *columns), *columns[FOUND]
+    lists = [column.tolist() if isinstance(column, np.ndarray) else column for column in columns]
     ran = kernel.execute(*lists)
-    start, end, bound, head = lists[6:10]
-    return ran, np.array(start, np.float64), np.array(end), np.array(bound, np.int32), head
+    start, end, bound, head = lists[FOUND]
+    return ran, np.array(start, np.float64), np.array(end, np.float64), np.array(bound, np.int32), head
 
 
 def explain_deadlock(schedule: Schedule, head: Any, done: NDArray[np.bool_]) -> tuple[str, str]:

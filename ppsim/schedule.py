@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from ppsim.ops import (
     MICROBATCH_SHIFT,
     PAIRED,
     STAGE_SHIFT,
-    Kind,
     Packed,
     label,
 )
@@ -169,6 +168,15 @@ class Schedule:
         """The second op of every pair; its first stands right ahead of it."""
         return np.flatnonzero(self.pair != NONE)[1::2]
 
+    @property
+    def results(self) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+        """Where results are kept, a place per (stage, microbatch), forwards ahead of backwards.
+
+        The first array has shape (4 x stages,) and holds where each kind and stage leaves that of its microbatch 0;
+        the second where its input is; the number is the place that stands for none.
+        """
+        return _results(self.n_stages, self.n_microbatches)
+
     @cached_property
     def dependency(self) -> NDArray[np.int32]:
         """Shape (ops,): the one op whose result each op waits for, -1 for none, -2 for one nobody runs.
@@ -176,21 +184,12 @@ class Schedule:
         F(s, m) needs F(s-1, m); B or I(s, m) needs B or I(s+1, m), on the last stage F(s, m); W(s, m) needs
         I(s, m). A backward's own forward is implied: its gradient has passed through it.
         """
-        M, cells = self.n_microbatches, self.n_stages * self.n_microbatches
-        # Where each kind and stage leaves its microbatch 0: forwards, backwards, and W with those who need nothing.
-        gives = np.empty((4, self.n_stages), np.int64)
-        gives[Kind.F] = np.arange(0, cells, M)
-        gives[Kind.B] = gives[Kind.I] = gives[Kind.F] + cells
-        gives[Kind.W] = 2 * cells
-        needs = np.empty_like(gives)
-        needs[Kind.F, 0], needs[Kind.F, 1:] = 2 * cells, gives[Kind.F, :-1]
-        needs[Kind.B : Kind.W, :-1], needs[Kind.B : Kind.W, -1] = gives[Kind.B, 1:], gives[Kind.F, -1]
-        needs[Kind.W] = gives[Kind.I]
-
-        runs = np.full(2 * cells + M, MISSING, np.int32)
+        gives, needs, nothing = self.results
+        M = self.n_microbatches
+        runs = np.full(nothing + M, MISSING, np.int32)
         for ops, row in self.blocks():
             runs[gives.take(row) + self.microbatch[ops]] = np.arange(ops.start, ops.stop, dtype=np.int32)
-        runs[2 * cells :] = NONE
+        runs[nothing:] = NONE
         dependency = np.empty(len(self), np.int32)
         for ops, row in self.blocks():
             dependency[ops] = runs.take(needs.take(row) + self.microbatch[ops])
@@ -214,6 +213,16 @@ class Schedule:
             f"Schedule({self.name}: {self.n_devices} devices x {self.n_chunks} chunks = {self.n_stages} stages, "
             f"{self.n_microbatches} microbatches, {len(self)} ops)"
         )
+
+
+@lru_cache
+def _results(stages: int, microbatches: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    nothing = 2 * stages * microbatches
+    forward, backward = np.arange(0, nothing, microbatches).reshape(2, stages)
+    nowhere = np.full(stages, nothing)
+    gives = np.concatenate([forward, backward, backward, nowhere])
+    gradient = np.append(backward[1:], forward[-1])
+    return gives, np.concatenate([nowhere[:1], forward[:-1], gradient, gradient, backward]), nothing
 
 
 def _batches(queues: Iterable[Packed], lengths: list[int]) -> Iterator[Packed]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ppsim import kernel
 from ppsim.costs import Costs
-from ppsim.engine import simulate
+from ppsim.engine import FOUND, columns_of, simulate
 from ppsim.metrics import Metrics, metrics_of, peak_activations
 from ppsim.ops import Packed
 from ppsim.periodic import Body, Ints, body_of, folded, grown, period_of
@@ -162,21 +162,20 @@ def _closed(schedule: Schedule, cut: Ints) -> Ints:
 
 def exact_times(schedule: Schedule, costs: Costs) -> tuple[Times, Times, int] | None:
     """Start and end of every op as integers in units of 1 / scale, and the scale; None where that takes too long."""
-    duration, latency = costs.durations(schedule), costs.latencies(schedule)
-    values = np.unique(np.concatenate([duration, latency])).tolist()
+    halves = () if costs.pair is None else costs.pair / 2
+    tables = [costs.time.ravel(), np.asarray(halves, np.float64), np.ravel(costs.comm)]
+    values = np.unique(np.concatenate(tables)).tolist()
     scale = max(value.as_integer_ratio()[1] for value in values)
     timeline = simulate(schedule, costs)
     if timeline.makespan < DOUBLES / scale:  # then every sum was exact
         return (timeline.start * scale).astype(np.int64), (timeline.end * scale).astype(np.int64), scale
-    n, devices = len(schedule), schedule.n_devices
-    if n > MOST_OPS_OF_ANY_LENGTH:
+    if len(schedule) > MOST_OPS_OF_ANY_LENGTH:
         return None
     whole = {value: value.as_integer_ratio()[0] * scale // value.as_integer_ratio()[1] for value in values}
-    order = [c.tolist() for c in (schedule.offsets, schedule.device, schedule.dependency, schedule.pair)]
-    spans = [[whole[value] for value in times.tolist()] for times in (duration, latency)]
-    start, end, scratch = [0] * n, [-1] * n, [[-1] * devices for _ in range(4)]
-    columns: list[Any] = [*order, *spans, start, end, [0] * n, *scratch]
+    exact = [np.array([whole[value] for value in table.tolist()], object) for table in tables]
+    columns = [c.tolist() if isinstance(c, np.ndarray) else c for c in columns_of(schedule, *exact)]
     kernel.execute(*columns)
+    start, end = columns[FOUND][:2]
     return np.array(start, object), np.array(end, object), scale
 
 
