@@ -16,6 +16,7 @@ from ppsim.ops import (
     KIND_MASK,
     MICROBATCH_SHIFT,
     PAIRED,
+    STAGE_MASK,
     STAGE_SHIFT,
     Packed,
     label,
@@ -106,19 +107,19 @@ class Schedule:
     @classmethod
     def from_queues(cls, name: str, placement: Placement, n_microbatches: int, queues: Iterable[Packed]) -> Schedule:
         """From one array of packed ops per device, as :class:`ppsim.queues.Queue` builds them."""
-        lengths, lows, microbatches = [0], list[NDArray[np.uint32]](), list[NDArray[np.int32]]()
-        for ops in _batches(queues, lengths):
-            lows.append(ops.astype(np.uint32))  # all but the microbatch
-            microbatches.append((ops >> MICROBATCH_SHIFT).astype(np.int32))
-        offsets = np.cumsum(lengths, dtype=np.int64)
-        low, microbatch = np.concatenate(lows), np.concatenate(microbatches)
-        first = np.flatnonzero(low & np.uint32(PAIRED)).astype(np.int32)
-        pair = np.full(len(low), NONE, np.int32)
+        queues = list(queues)
+        offsets = np.cumsum([0, *map(len, queues)], dtype=np.int64)
+        n = int(offsets[-1])
+        kind, stage, microbatch = np.empty(n, np.uint8), np.empty(n, np.int32), np.empty(n, np.int32)
+        for queue, begin, end in zip(queues, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+            kind[begin:end] = queue & (KIND_MASK | PAIRED)
+            stage[begin:end] = queue >> STAGE_SHIFT & STAGE_MASK
+            microbatch[begin:end] = queue >> MICROBATCH_SHIFT
+        first = np.flatnonzero(kind & PAIRED).astype(np.int32)
+        pair = np.full(n, NONE, np.int32)
         pair[first], pair[first + 1] = first + 1, first
-        kind = low.astype(np.uint8) & np.uint8(KIND_MASK)
-        return cls(
-            name, placement, n_microbatches, offsets, kind, (low >> STAGE_SHIFT).view(np.int32), microbatch, pair
-        )
+        kind &= KIND_MASK
+        return cls(name, placement, n_microbatches, offsets, kind, stage, microbatch, pair)
 
     @property
     def n_devices(self) -> int:
@@ -223,16 +224,3 @@ def _results(stages: int, microbatches: int) -> tuple[NDArray[np.int64], NDArray
     gives = np.concatenate([forward, backward, backward, nowhere])
     gradient = np.append(backward[1:], forward[-1])
     return gives, np.concatenate([nowhere[:1], forward[:-1], gradient, gradient, backward]), nothing
-
-
-def _batches(queues: Iterable[Packed], lengths: list[int]) -> Iterator[Packed]:
-    """The queues one behind the other, in batches that a processor's cache holds; ``lengths`` receives theirs."""
-    batch, size = list[Packed](), 0
-    for queue in queues:
-        lengths.append(len(queue))
-        batch.append(queue)
-        size += len(queue)
-        if size >= BLOCK:
-            yield np.concatenate(batch)
-            batch, size = [], 0
-    yield np.concatenate([np.empty(0, np.int64), *batch])
