@@ -7,9 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.metrics import live_activations
-from ppsim.timeline import Timeline
-
 
 @dataclass(frozen=True)
 class Curve:
@@ -45,22 +42,3 @@ class Curve:
         if len(filled):
             found[filled] = which.reduceat(self.value, self.offsets[filled])
         return found
-
-
-def activations(timeline: Timeline) -> Curve:
-    """Live activations in stage-microbatches, as :func:`ppsim.metrics.live_activations` counts them.
-
-    Steps that only rounding keeps apart are one.
-    """
-    steps = [_rounded(*live_activations(timeline, d), timeline.makespan) for d in range(timeline.schedule.n_devices)]
-    offsets = np.zeros(len(steps) + 1, np.int64)
-    np.cumsum([len(time) for time, _ in steps], out=offsets[1:])
-    time, value = (np.concatenate(columns) for columns in zip(*steps, strict=True))
-    return Curve("live activations", "", offsets, time, value.astype(np.float64))
-
-
-def _rounded(
-    time: NDArray[np.float64], value: NDArray[np.int64], makespan: float
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    kept = np.append(np.diff(time) > 1e-12 * makespan, True)[: len(time)]
-    return time[kept], value[kept]

@@ -22,6 +22,7 @@ from ppsim.units import binary_unit
 
 Amounts = NDArray[np.int64]
 BYTES, ACTIVATIONS = "B", "activations"
+ROUNDING = 1e-12  # of the makespan
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ def static(schedule: Schedule, model: MemoryModel) -> dict[str, Amounts]:
 def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curve:
     """Each device's memory over time, static memory included; every device begins at time 0.
 
-    Changes at one instant count together: a curve has no spike where one op gives and the next takes.
+    Changes at one instant, and those that only rounding keeps apart, count together: a curve has no spike where one
+    op gives and the next takes.
     """
     schedule = timeline.schedule
     begin, end = np.zeros(len(schedule), np.int64), np.zeros(len(schedule), np.int64)
@@ -112,7 +114,7 @@ def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curv
     if not ((device[1:] > device[:-1]) | ((device[1:] == device[:-1]) & (time[1:] >= time[:-1]))).all():
         order = np.lexsort((time, device))
         device, time, change = device[order], time[order], change[order]
-    last = np.append((device[1:] != device[:-1]) | (time[1:] != time[:-1]), True)
+    last = np.append((device[1:] != device[:-1]) | (np.diff(time) > ROUNDING * timeline.makespan), True)
     value, device, time = np.cumsum(change)[last], device[last], time[last]
     first = np.searchsorted(device, np.arange(schedule.n_devices))
     value -= np.concatenate(([0], value))[first][device]
@@ -136,6 +138,11 @@ def readable(found: Iterable[Curve]) -> list[Curve]:
             unit, size = binary_unit(curve.peak.max())
             result.append(replace(curve, unit=unit, value=curve.value / size))
     return result
+
+
+def activations(timeline: Timeline) -> Curve:
+    """Activations each device holds, counted once per stage and microbatch: from F to B or W."""
+    return curves(timeline, units(timeline.schedule), "live activations")
 
 
 def in_flight(timeline: Timeline) -> Curve:

@@ -74,20 +74,6 @@ def metrics_of(
     )
 
 
-def live_activations(timeline: Timeline, device: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """How many activations a device holds over time: times of change, and the number held from each on.
-
-    F takes one at its start; B, and of a split backward W, gives it back at its end.
-    """
-    queue = timeline.schedule.queue(device)
-    kind = timeline.schedule.kind[queue]
-    takes, gives = kind == Kind.F, (kind == Kind.B) | (kind == Kind.W)
-    times = np.concatenate([timeline.start[queue][takes], timeline.end[queue][gives]])
-    when, which = np.unique(times, return_inverse=True)
-    change = np.repeat([1, -1], [int(takes.sum()), int(gives.sum())])
-    return when, np.cumsum(np.bincount(which, change, len(when))).astype(np.int64)
-
-
 def peak_activations(schedule: Schedule, release: Kind = Kind.W) -> NDArray[np.int64]:
     """Shape (devices,): most activations a device holds, counted in stage-microbatches.
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from ppsim.costs import costs_for
-from ppsim.curves import activations
 from ppsim.engine import simulate
 from ppsim.errors import InputError
 from ppsim.formats import Document
 from ppsim.formats.html import PLAIN, write
+from ppsim.memory import activations
 from ppsim.metrics import measure
 from ppsim.ops import Kind
 from ppsim.schedules import generate

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim import looks
-from ppsim.curves import Curve, activations
+from ppsim.curves import Curve
 from ppsim.errors import InputError
 from ppsim.formats import Document
 from ppsim.lanes import lane_of
-from ppsim.memory import readable
+from ppsim.memory import activations, readable
 from ppsim.metrics import measure
 from ppsim.ops import COMPUTE, NAMES
 from ppsim.timeline import Timeline

@@ -15,10 +15,10 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.curves import Curve, activations
+from ppsim.curves import Curve
 from ppsim.formats import Document
 from ppsim.lanes import carriers, collectives, tracks
-from ppsim.memory import in_flight, readable, steps
+from ppsim.memory import activations, in_flight, readable, steps
 from ppsim.ops import NAMES, Kind
 from ppsim.schedule import NONE
 from ppsim.timeline import Timeline
