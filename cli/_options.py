@@ -6,7 +6,7 @@ A command that takes ``shape_options`` and ``cost_options`` hands its keyword ar
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ppsim.memory import MemoryModel
     from ppsim.schedule import Schedule
     from ppsim.timeline import Timeline
+    from ppsim.tradeoff import Point
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule")
@@ -188,6 +189,16 @@ def memory_of(schedule: Schedule, costs: Costs, options: Mapping[str, Any]) -> t
     return units(schedule), costs
 
 
+def with_memory(document: Document, costs: Sequence[Costs], options: Mapping[str, Any]) -> Document:
+    """The document with what the devices of each timeline hold over time."""
+    from dataclasses import replace
+
+    from ppsim.memory import curves
+
+    pairs = zip(document.timelines, costs, strict=True)
+    return replace(document, memory=tuple(curves(t, memory_of(t.schedule, c, options)[0]) for t, c in pairs))
+
+
 def inputs_of(ctx: click.Context, costs: Costs) -> dict[str, Any]:
     """What a file embeds to say how to make it again: version, command, resolved costs. No date, no output paths."""
     import numpy as np
@@ -268,6 +279,18 @@ def targets(options: Mapping[str, Any]) -> list[tuple[str, str]]:
     if given and not result:
         raise InputError("--format says how to write -o, and there is no -o", "add -o FILE, or -o - for stdout")
     return result
+
+
+def write_tradeoff(points: Iterable[Point], time: str, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Write every -o as the trade-off of time against memory, saying so on stderr."""
+    from ppsim.tradeoff import save_tradeoff, tradeoff
+
+    found = tradeoff(list(points))
+    memory = "peak activations (of a device's 1/P share)"
+    for target, suffix in targets(options):
+        save_tradeoff(found, target, suffix, time=time, memory=memory, width=options["width"], inputs=inputs)
+        if target != "-":
+            click.echo(f"wrote {target}", err=True)
 
 
 def write_all(written: Sequence[tuple[Document, str, str]]) -> None:

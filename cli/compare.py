@@ -11,19 +11,21 @@ from ppsim.cli._options import (
     ScheduleName,
     build,
     cost_options,
+    costs_of,
     documents,
     inputs_of,
     json_option,
     output_options,
     quiet_option,
     targets,
+    with_memory,
     write_all,
+    write_tradeoff,
 )
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
     from ppsim.compare import Row
-    from ppsim.formats import Document
     from ppsim.timeline import Timeline
 
 ONE_SCHEDULE = (".csv", ".mmd")
@@ -83,23 +85,18 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
             click.echo()
         click.echo(closing(rows))
     if options["tradeoff"]:
-        _write_tradeoff(fitting, inputs, options)
+        from ppsim.tradeoff import Point
+
+        unit = fitting[0].timeline.unit if fitting[0].timeline else ""
+        points = (Point(r.name, r.makespan, r.peak) for r in fitting)
+        write_tradeoff(points, f"makespan ({unit})", inputs, options)
         return
     timelines = [r.timeline for r in fitting if r.timeline]
     written = documents(timelines, [_title(t) for t in timelines], inputs, options)
     if options["memory"]:
-        written = [(_with_memory(document, options), target, suffix) for document, target, suffix in written]
+        costs = [costs_of(timeline.schedule, options) for timeline in timelines]
+        written = [(with_memory(document, costs, options), target, suffix) for document, target, suffix in written]
     write_all(written)
-
-
-def _with_memory(document: Document, options: dict[str, Any]) -> Document:
-    from dataclasses import replace
-
-    from ppsim.cli._options import costs_of, memory_of
-    from ppsim.memory import curves
-
-    models = [memory_of(t.schedule, costs_of(t.schedule, options), options)[0] for t in document.timelines]
-    return replace(document, memory=tuple(map(curves, document.timelines, models)))
 
 
 def _check(options: dict[str, Any]) -> None:
@@ -114,18 +111,6 @@ def _check(options: dict[str, Any]) -> None:
             check_suffix(suffix)
         elif suffix in ONE_SCHEDULE:
             raise InputError(f"{suffix} holds one schedule, and a comparison has several", "write each with ppsim run")
-
-
-def _write_tradeoff(timed: list[Row], inputs: dict[str, Any], options: dict[str, Any]) -> None:
-    from ppsim.tradeoff import Point, save_tradeoff, tradeoff
-
-    found = tradeoff([Point(r.name, r.makespan, r.peak) for r in timed])
-    unit = timed[0].timeline.unit if timed[0].timeline else ""
-    labels = {"time": f"makespan ({unit})", "memory": "peak activations (of a device's 1/P share)"}
-    for target, suffix in targets(options):
-        save_tradeoff(found, target, suffix, **labels, width=options["width"], inputs=inputs)
-        if target != "-":
-            click.echo(f"wrote {target}", err=True)
 
 
 def _title(timeline: Timeline) -> str:
@@ -148,8 +133,6 @@ def _options_for(name: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _costs_of(first: Row, options: dict[str, Any]) -> Any:
-    from ppsim.cli._options import costs_of
-
     assert first.timeline is not None
     return costs_of(first.timeline.schedule, options)
 

@@ -15,12 +15,12 @@ from ppsim.cli._options import (
     documents,
     inputs_of,
     json_option,
-    memory_of,
     output_options,
     quiet_option,
     schedule_option,
     shape_options,
     targets,
+    with_memory,
     write_all,
 )
 from ppsim.errors import InputError, UnknownSchedule
@@ -62,7 +62,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         raise InputError("--lowered says how to write csv, and none is written", "add -o FILE.csv")
     if options["steady"] and any(options[name] for name in DETAILED):
         raise InputError("--steady knows the simple model only", "leave out --steady, or the options of messages")
-    if options["steady"] and _steady(options):
+    if options["steady"] and _steady(ctx, options):
         return
     schedule, costs = build(options["schedule"], options)
     execution = executed(schedule, costs, options)
@@ -101,21 +101,16 @@ def _complete(
     wanted = document.style != "paper" if options["memory"] is None else options["memory"]
     if not wanted or suffix not in (".png", ".svg", ".pdf", ".html", ".trace.json"):
         return document
-    from ppsim.memory import curves
-
-    timeline = document.timelines[0]
-    model, _ = memory_of(timeline.schedule, costs, options)
-    return replace(document, memory=(curves(timeline, model),))
+    return with_memory(document, [costs], options)
 
 
-def _steady(options: dict[str, Any]) -> bool:
+def _steady(ctx: click.Context, options: dict[str, Any]) -> bool:
     """Print the numbers of the steady-state shortcut; False where it proves nothing and every op must be timed."""
-    from ppsim.cli._print import result_line
-    from ppsim.schedules import find
+    from ppsim.cli import _print as show
     from ppsim.schedules._steady import steady_state
 
-    if options["output"] or options["as_json"]:
-        raise InputError("--steady has numbers only, no timeline", "leave out --output and --json, or --steady")
+    if options["output"]:
+        raise InputError("--steady has numbers only, no timeline", "leave out --output or --steady")
     if options["microbatches"] is None:
         return False
     name, numbers = options["schedule"], {key: options[key] for key in SHAPE}
@@ -126,9 +121,14 @@ def _steady(options: dict[str, Any]) -> bool:
     if found is None:
         click.echo("no steady state that repeats exactly was proved: timing every op", err=True)
         return False
-    devices = len(found.metrics.busy)
-    click.echo(result_line(f"{find(name).name} {devices}x{options['microbatches']}", found.metrics, found.unit))
+    small, microbatches, unit = found.simulated, options["microbatches"], found.costs.unit
+    if options["as_json"]:
+        from ppsim.formats.json import steady_object
+
+        show.echo_json(steady_object(found, microbatches, inputs_of(ctx, found.costs)))
+        return True
+    click.echo(show.result_line(f"{small.name} {small.n_devices}x{microbatches}", found.metrics, unit))
     if not options["quiet"]:
-        every = f"{found.period:g} {found.unit} for {found.microbatches} more microbatches"
-        click.echo(f"makespan {found.metrics.makespan:.15g}: {every}, proved on a run of {found.simulated}")
+        every = f"{found.period:g} {unit} for {found.microbatches} more microbatches"
+        click.echo(f"makespan {found.metrics.makespan:.15g}: {every}, proved on a run of {small.n_microbatches}")
     return True

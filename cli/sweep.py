@@ -11,11 +11,13 @@ from ppsim.cli._options import (
     ScheduleName,
     build,
     cost_options,
+    costs_of,
     inputs_of,
     json_option,
     output_options,
     quiet_option,
     targets,
+    write_tradeoff,
 )
 from ppsim.errors import InputError
 
@@ -109,8 +111,6 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
 
 def command_inputs(ctx: click.Context, row: Row, options: dict[str, Any]) -> dict[str, Any]:
     """What a file embeds of the sweep: its command, and the costs of its first shape."""
-    from ppsim.cli._options import costs_of
-
     assert row.timeline is not None
     return inputs_of(ctx, costs_of(row.timeline.schedule, options))
 
@@ -184,7 +184,7 @@ def _text(value: float, metric: str) -> str:
 
 
 def _write(timed: list[Row], inputs: dict[str, Any], options: dict[str, Any]) -> None:
-    from ppsim.tradeoff import Point, save_tradeoff, tradeoff
+    from ppsim.tradeoff import Point
 
     points = []
     for r in timed:
@@ -192,8 +192,4 @@ def _write(timed: list[Row], inputs: dict[str, Any], options: dict[str, Any]) ->
         schedule = r.timeline.schedule
         points.append(Point(f"{r.name} {schedule.n_devices}x{schedule.n_microbatches}", r.makespan_per_mb, r.peak))
     unit = timed[0].timeline.unit if timed[0].timeline else ""
-    labels = {"time": f"makespan per microbatch ({unit})", "memory": "peak activations (of a device's 1/P share)"}
-    for target, suffix in targets(options):
-        save_tradeoff(tradeoff(points), target, suffix, **labels, width=options["width"], inputs=inputs)
-        if target != "-":
-            click.echo(f"wrote {target}", err=True)
+    write_tradeoff(points, f"makespan per microbatch ({unit})", inputs, options)

@@ -26,7 +26,7 @@ from ppsim.schedule import Placement, Schedule
 Times = NDArray[Any]  # integers, of any length where 64 bits do not do
 # From (microbatches, microbatches per block) one queue per device; the block is for options that follow from it.
 Queues = Callable[[int, int], Iterable[Packed]]
-MOST_OPS = 4_000_000  # beyond this a small run is no shortcut
+MOST_OPS = 10_000_000  # beyond this a small run is no shortcut
 MOST_OPS_OF_ANY_LENGTH = 200_000
 DOUBLES = 1 << 53  # integers up to here are exact as doubles
 
@@ -37,17 +37,17 @@ class Steady:
 
     Attributes:
         metrics: of the whole run.
-        period: time from a block to the next, in ``unit``.
+        period: time from a block to the next.
         microbatches: microbatches per block.
-        simulated: microbatches of the small run.
-        unit: name of the time unit.
+        simulated: the small run's schedule.
+        costs: its costs, the whole run's too.
     """
 
     metrics: Metrics
     period: float
     microbatches: int
-    simulated: int
-    unit: str
+    simulated: Schedule
+    costs: Costs
 
 
 def steady(
@@ -88,7 +88,7 @@ def steady(
             blocks = (microbatches - size) // block
             if blocks % proof.blocks == 0:
                 metrics = _extended(schedule, proof, start, end, scale, blocks // proof.blocks)
-                return Steady(metrics, proof.period / scale, block * proof.blocks, size, costs.unit)
+                return Steady(metrics, proof.period / scale, block * proof.blocks, schedule, costs)
             size += blocks % proof.blocks * block
         else:
             size = 2 * size + (microbatches - 2 * size) % block

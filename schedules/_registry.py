@@ -182,6 +182,8 @@ def generate(
     """
     family = find(name)
     shape = shape_for(family, microbatches=microbatches, stages=stages, devices=devices, chunks=chunks, **options)
+    if _too_large(shape):
+        raise _over(shape)
     queues = family.generate(shape, **shape.options)
     return Schedule.from_queues(family.name, place(family.placement, shape.devices, shape.stages), microbatches, queues)
 
@@ -195,7 +197,10 @@ def shape_for(
     chunks: int | None = None,
     **options: Any,
 ) -> Shape:
-    """The shape that the numbers ask for; see :func:`generate` for the arguments and what it raises."""
+    """The shape that the numbers ask for; see :func:`generate` for the arguments and what it raises.
+
+    One device's queue must fit in memory, not those of all.
+    """
     counts = {"stages": stages, "devices": devices, "chunks": chunks, "microbatches": microbatches}
     given = {name: value for name, value in (counts | options).items() if value is not None}
     for name in given:
@@ -213,9 +218,8 @@ def shape_for(
     shape = _fit(family, given)
     if shape is None:
         raise InputError(_contradiction(family, given), nearest(given, works))
-    if _too_large(shape):
-        most = f"{MOST_STAGES:,} stages, or {MOST_CELLS:,} stages x microbatches"
-        raise InputError(f"{shape} is over {most}, more than fits in memory", "fewer --mb or --stages")
+    if shape.stages > MOST_STAGES or shape.chunks * shape.microbatches > MOST_CELLS:
+        raise _over(shape)
     if broken := family.broken_rules(shape):
         raise InputError(f"{family.name} needs {broken[0].text}; got {shape}", nearest(given, works))
     return shape
@@ -223,6 +227,11 @@ def shape_for(
 
 def _too_large(shape: Shape) -> bool:
     return shape.stages > MOST_STAGES or shape.stages * shape.microbatches > MOST_CELLS
+
+
+def _over(shape: Shape) -> InputError:
+    most = f"{MOST_STAGES:,} stages, or {MOST_CELLS:,} stages x microbatches"
+    return InputError(f"{shape} is over {most}, more than fits in memory", "fewer --mb or --stages")
 
 
 def _fit(family: Family, given: Mapping[str, Any]) -> Shape | None:

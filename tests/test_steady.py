@@ -1,6 +1,7 @@
 """The steady-state shortcut gives the whole run's numbers exactly, or none."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -61,7 +62,7 @@ def test_steady_schedules_are_proved(name, comm):
     """With equal stages each schedule that has a steady state is recognised, from a run much smaller than the whole."""
     found = steady_state(name, lambda s: costs_for(s, comm=comm), devices=4, microbatches=5000)
     assert found is not None
-    assert found.simulated < 300
+    assert found.simulated.n_microbatches < 300
     whole = generate(name, devices=4, microbatches=5000)
     assert values(found.metrics) == values(measure(simulate(whole, costs_for(whole, comm=comm))))
 
@@ -172,9 +173,33 @@ def test_run_prints_the_shortcut_and_falls_back_to_the_full_run():
         assert note in short.stderr
 
 
+def test_the_shortcut_prints_the_numbers_of_a_full_run_as_json():
+    """All but the ops and the command, to the last digit; and what was proved."""
+    arguments = ["-s", "interleaved", "--devices", "4", "--mb", "400", "--comm", "0.25", "--json"]
+    full, short = (
+        json.loads(CliRunner().invoke(command, [*arguments, *more], catch_exceptions=False).stdout)
+        for more in ([], ["--steady"])
+    )
+    assert short.pop("schema") == "ppsim.steady/1"
+    assert short["simulated"] < 400
+    assert short["period"] == 3 * short["period_microbatches"]
+    assert {key: full[key] for key in set(short) & set(full) - {"inputs"}} == {
+        key: short[key] for key in set(short) & set(full) - {"inputs"}
+    }
+    assert set(full) - set(short) == {"schema", "ops"}
+    assert short["inputs"]["costs"] == full["inputs"]["costs"]
+
+
+def test_the_shortcut_is_not_held_to_what_all_queues_would_take():
+    """256 devices and ten million microbatches: more ops than fit in memory, none of them needed."""
+    found = steady_state("1f1b", costs_for, devices=256, microbatches=10_000_000)
+    assert found is not None
+    assert found.metrics.makespan == (10_000_000 + 255) * 3
+
+
 def test_run_refuses_the_shortcut_where_a_timeline_is_asked_for():
     """No timeline, no file."""
-    arguments = ["-s", "1f1b", "--devices", "4", "--mb", "400", "--steady", "--json"]
+    arguments = ["-s", "1f1b", "--devices", "4", "--mb", "400", "--steady", "-o", "x.json"]
     with pytest.raises(InputError, match="--steady has numbers only"):
         CliRunner().invoke(command, arguments, catch_exceptions=False)
 

@@ -12,10 +12,12 @@ from ppsim.formats import Document
 from ppsim.lanes import producers
 from ppsim.metrics import measure
 from ppsim.ops import Kind
+from ppsim.schedule import Schedule
 from ppsim.timeline import Timeline
 
 if TYPE_CHECKING:
     from ppsim.execute import Execution
+    from ppsim.steady import Steady
 
 SUFFIXES = (".json",)
 
@@ -28,28 +30,14 @@ def run_object(timeline: Timeline, inputs: Mapping[str, Any], execution: Executi
     per message in the order of the sends: source and target device, op, the index in ``ops`` of the one whose
     result it carries, leave and arrive.
     """
-    schedule, metrics = timeline.schedule, measure(timeline)
+    schedule = timeline.schedule
     letters = np.array([kind.name for kind in Kind])
     return {
         "schema": "ppsim.run/1",
         "inputs": dict(inputs),
-        "schedule": schedule.name,
-        "devices": schedule.n_devices,
-        "stages": schedule.n_stages,
-        "chunks": schedule.n_chunks,
-        "microbatches": schedule.n_microbatches,
-        "placement": schedule.placement.name,
+        **_shape(schedule),
         "unit": timeline.unit,
-        "makespan": metrics.makespan,
-        "ideal": metrics.ideal,
-        "bubble_rate": metrics.bubble_rate,
-        "bubble_over_ideal": metrics.bubble_over_ideal,
-        "bubble_rate_span": metrics.bubble_rate_span,
-        "span": metrics.span,
-        "busy": metrics.busy,
-        "idle": metrics.idle,
-        "peak_activations": metrics.peak_activations,
-        "messages": metrics.messages,
+        **vars(measure(timeline)),
         "ops": {
             "device": schedule.device,
             "kind": letters[schedule.kind].tolist(),
@@ -60,6 +48,35 @@ def run_object(timeline: Timeline, inputs: Mapping[str, Any], execution: Executi
             "pair": schedule.pair,
         },
         **({"transfers": _transfers(execution)} if execution else {}),
+    }
+
+
+def steady_object(found: Steady, microbatches: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The object ``ppsim run --steady --json`` prints, schema ``ppsim.steady/1``: a run's numbers without its ops.
+
+    ``period`` is what ``period_microbatches`` more add, proved on a run of ``simulated`` microbatches.
+    """
+    return {
+        "schema": "ppsim.steady/1",
+        "inputs": dict(inputs),
+        **_shape(found.simulated),
+        "microbatches": microbatches,
+        "unit": found.costs.unit,
+        **vars(found.metrics),
+        "period": found.period,
+        "period_microbatches": found.microbatches,
+        "simulated": found.simulated.n_microbatches,
+    }
+
+
+def _shape(schedule: Schedule) -> dict[str, Any]:
+    return {
+        "schedule": schedule.name,
+        "devices": schedule.n_devices,
+        "stages": schedule.n_stages,
+        "chunks": schedule.n_chunks,
+        "microbatches": schedule.n_microbatches,
+        "placement": schedule.placement.name,
     }
 
 
