@@ -1,13 +1,13 @@
 """The command line: one module per command, found by its file's name and imported when it is used.
 
-A module here whose name does not begin with an underscore holds one click command named ``command``.
+A module here whose name does not begin with an underscore holds one click command named ``command``, and the first
+line of its docstring is what the list of commands says about it.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import pkgutil
 import sys
 
 import click
@@ -23,14 +23,21 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every command's name, sorted."""
-        return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+        files = map(os.path.splitext, os.listdir(__path__[0]))
+        return sorted(name for name, suffix in files if suffix == ".py" and not name.startswith("_"))
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """The command of that name."""
         if name not in self.list_commands(ctx):
             return None
         command: click.Command = importlib.import_module(f"{__name__}.{name}").command
+        command.short_help = _summary(name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does, but importing no command: all of them together take longer than everything else."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _summary(name)) for name in self.list_commands(ctx)])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -43,6 +50,12 @@ class Commands(click.Group):
             guess = f" Did you mean '{close[0]}'?" if close else ""
             ctx.fail(f"No such command '{args[0]}'.{guess}")
         return super().resolve_command(ctx, args)
+
+
+def _summary(name: str) -> str:
+    """The first line of a command's module, which is read as text and not run."""
+    with open(os.path.join(__path__[0], f"{name}.py"), encoding="utf-8") as source:
+        return source.readline().strip().strip('"')
 
 
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from ppsim import __version__
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from ppsim.costs import Costs
     from ppsim.formats import Document
     from ppsim.memory import MemoryModel
@@ -57,6 +58,8 @@ class ScheduleName(click.ParamType[Any]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """All schedule names that begin like this."""
+        from click.shell_completion import CompletionItem
+
         from ppsim.schedules import families
 
         return [CompletionItem(f.name, help=f.title) for f in families() if f.name.startswith(incomplete.lower())]

@@ -1,4 +1,4 @@
-"""``ppsim calibrate``: measure op times and messages on this machine."""
+"""Measure op times and messages on this machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LARGEST = {"cpu": 16 << 20, "cuda": 256 << 20}
 TRACE_HELP = "Make the profile from Kineto traces of a real run instead, one file per rank."
 
 
-@click.command("calibrate", short_help="Measure op times and messages on this machine.")
+@click.command("calibrate")
 @click.option("--output", "-o", required=True, metavar="FILE", help="The profile to write, TOML; - is stdout.")
 @click.option("--force", "-F", is_flag=True, help="Overwrite a file that exists.")
 @click.option("--hidden", type=COUNT, default=512, show_default=True, help="Width of the model.")

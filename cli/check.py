@@ -1,4 +1,4 @@
-"""``ppsim check``: whether a schedule can run, and every reason why not."""
+"""Prove a schedule file, or show its faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MODES = ("overlap", "batched", "blocking")
 
 
-@click.command("check", short_help="Prove a schedule file, or show its faults.")
+@click.command("check")
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.option(
     "--mode",

@@ -1,4 +1,4 @@
-"""``ppsim compare``: several schedules on the same devices."""
+"""Compare schedules on the same devices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ONE_SCHEDULE = (".csv", ".mmd")
 
 
-@click.command("compare", short_help="Compare schedules on the same devices.")
+@click.command("compare")
 @click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True, type=ScheduleName())
 @click.option(
     "--devices",

@@ -1,4 +1,4 @@
-"""``ppsim completion``: the script that lets a shell complete commands, options and schedule names."""
+"""Print a shell's completion script."""
 
 from __future__ import annotations
 

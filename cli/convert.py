@@ -1,4 +1,4 @@
-"""``ppsim convert``: a schedule from one format into others."""
+"""Convert between csv, json, traces, Mermaid and pictures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from ppsim.cli._options import COSTS, cost_options, costs_of, inputs_of, output_options, targets
 
 
-@click.command("convert", short_help="Convert between csv, json, traces, Mermaid and pictures.")
+@click.command("convert")
 @click.argument("file", type=click.Path(allow_dash=True))
 @output_options
 @cost_options

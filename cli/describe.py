@@ -1,4 +1,4 @@
-"""``ppsim describe``: one schedule taught in a screenful."""
+"""Explain one schedule in a screenful."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 from ppsim.cli._options import ScheduleName, json_option
 
 
-@click.command("describe", short_help="Explain one schedule in a screenful.")
+@click.command("describe")
 @click.argument("name", type=ScheduleName())
 @click.option("--devices", "--pp", type=int, default=4, show_default=True, help="Devices of the example.")
 @click.option("--mb", "-m", "microbatches", type=int, default=8, show_default=True, help="Microbatches of the example.")

@@ -1,4 +1,4 @@
-"""``ppsim gallery``: every schedule drawn from the same costs, with an index."""
+"""Draw every schedule from one set of costs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ppsim.cli._options import command_line, cost_options, costs_of, inputs_of
 HEADING = "# Gallery"
 
 
-@click.command("gallery", short_help="Draw every schedule from one set of costs.")
+@click.command("gallery")
 @click.option("--output", "-o", type=click.Path(file_okay=False), required=True, help="Folder for figures and index.")
 @click.option("--devices", "--pp", type=int, default=4, show_default=True, help="Pipeline devices, P.")
 @click.option("--mb", "-m", "--microbatches", "microbatches", type=int, default=8, show_default=True, help="M.")

@@ -1,4 +1,4 @@
-"""``ppsim jitter``: schedules under noise, slow devices and slow links."""
+"""Time schedules under noise and slow hardware."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ppsim.schedule import Schedule
 
 
-@click.command("jitter", short_help="Time schedules under noise and slow hardware.")
+@click.command("jitter")
 @click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True, type=ScheduleName())
 @click.option("--devices", "--pp", "--stages", type=int, required=True, help="Pipeline devices, P, the same for all.")
 @click.option("--mb", "-m", "--microbatches", "microbatches", type=int, required=True, help="Microbatches, M.")

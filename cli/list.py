@@ -1,4 +1,4 @@
-"""``ppsim list``: every schedule with what it needs and what it promises."""
+"""List all schedules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 from ppsim.cli._options import json_option
 
 
-@click.command("list", short_help="List all schedules.")
+@click.command("list")
 @json_option
 def command(as_json: bool) -> None:
     """List all schedules: needs, bubble, peak activations, torch's name.

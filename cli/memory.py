@@ -1,4 +1,4 @@
-"""``ppsim memory``: what each device holds over time, and whether it fits."""
+"""Memory of every device over time, and whether it fits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MARGIN, MOST_ROWS = 40, 32
 
 
-@click.command("memory", short_help="Memory of every device over time, and whether it fits.")
+@click.command("memory")
 @schedule_option
 @shape_options
 @cost_options

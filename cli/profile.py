@@ -1,4 +1,4 @@
-"""``ppsim profile``: look at measured profiles and compare them."""
+"""Look at measured profiles and compare them."""
 
 from __future__ import annotations
 

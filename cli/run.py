@@ -1,4 +1,4 @@
-"""``ppsim run``: one schedule, timed, shown and written."""
+"""Time one schedule and show it."""
 
 from __future__ import annotations
 

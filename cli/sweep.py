@@ -1,4 +1,4 @@
-"""``ppsim sweep``: schedules over a grid of shapes."""
+"""Schedules over a grid of shapes, best marked."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Counts(click.ParamType[Any]):
         return counts
 
 
-@click.command("sweep", short_help="Schedules over a grid of shapes, best marked.")
+@click.command("sweep")
 @click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True, type=ScheduleName())
 @click.option(
     "--devices", "--pp", "--stages", type=Counts(), required=True, help="Pipeline devices, P: 4,8 or 4:16:x2."

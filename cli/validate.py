@@ -1,4 +1,4 @@
-"""``ppsim validate``: run schedules for real and say how far the prediction is off."""
+"""Run schedules for real, compare with predictions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Share(click.ParamType[Any]):
         return share
 
 
-@click.command("validate", short_help="Run schedules for real, compare with predictions.")
+@click.command("validate")
 @click.option("--schedule", "-s", "names", type=ScheduleName(), multiple=True, help="Schedule to run; repeatable.")
 @shape_options
 @click.option(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -147,8 +146,10 @@ def find(name: str) -> Family:
     known = _spellings.get(_plain(name)) or _spellings.get(_plain(name).removeprefix("schedule"))
     if known:
         return _families[known]
+    import difflib
+
     names = sorted(_families)
-    close = difflib.get_close_matches(_plain(name), _spellings, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(_plain(name), _spellings, n=1, cutoff=0.7)
     guess = f" Did you mean '{_spellings[close[0]]}'?" if close else ""
     raise UnknownSchedule(f"unknown schedule '{name}'.{guess}", f"one of {', '.join(names)} (ppsim list)")
 

@@ -67,6 +67,17 @@ def test_every_command_has_help_with_an_example():
         assert f"ppsim {name}" in result.output, name
 
 
+def test_the_list_of_commands_says_what_each_module_says():
+    """The list reads each module's first line, and it is a sentence that fits an 80 column terminal."""
+    import importlib
+
+    listed = dict(re.findall(r"^  ([a-z]+)  +(\S.*)$", invoke("--help", env={"COLUMNS": "80"}).output, re.M))
+    assert sorted(listed) == group.list_commands(None)  # type: ignore[arg-type]
+    for name, summary in listed.items():
+        assert (importlib.import_module(f"ppsim.cli.{name}").__doc__ or "").splitlines()[0] == summary
+        assert re.fullmatch(r"[A-Z].*\.", summary), name
+
+
 def test_json_is_one_object_with_the_documented_keys():
     result = json.loads(process(*RUN, "--json").stdout)
     assert result["schema"] == "ppsim.run/1"
@@ -98,6 +109,7 @@ def test_dash_writes_to_stdout_and_nothing_else_does():
 MODES = ("latency", "overlap", "batched", "blocking")
 BAD = {
     "unknown schedule": (["run", "-s", "zbh", "--stages", "4", "--mb", "8"], 2, "Did you mean 'zb-h"),
+    "unknown schedule, near none": (["run", "-s", "nonsense:4", "--stages", "4", "--mb", "8"], 2, "'nonsense'.\n"),
     "unknown command": (["rnu"], 2, "Did you mean 'run'"),
     "unknown option": (["run", "--stage", "4"], 2, "--stages"),
     "no size": (["run", "-s", "1f1b", "--mb", "8"], 2, "--stages or --devices"),

@@ -40,6 +40,32 @@ def test_help_is_light(arguments):
     assert not modules & (HEAVY | {"numpy"})
 
 
+def test_the_list_of_commands_imports_no_command():
+    """``ppsim --help`` shows every command and runs none of their modules, nor what only they use."""
+    code = (
+        "import sys; sys.argv[1:] = ['--help']\nfrom ppsim.cli import main\n"
+        "try: main()\nexcept SystemExit as end: assert not end.code, end.code\n"
+        "print('loaded ppsim:', *[name for name in sys.modules if name.startswith('ppsim')])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    shown, _, names = ran.stdout.partition("loaded ppsim:")
+    assert "validate" in shown
+    assert set(names.split()) == {"ppsim", "ppsim.cli", "ppsim.errors"}
+
+
+def test_one_command_imports_no_other():
+    """``ppsim list`` loads one command's module, and no module that only completion or a misspelling needs."""
+    code = (
+        "import sys; sys.argv[1:] = ['list', '--help']\nfrom ppsim.cli import main\n"
+        "try: main()\nexcept SystemExit as end: assert not end.code, end.code\n"
+        "from pathlib import Path\nimport ppsim.cli\n"
+        "names = {path.stem for path in Path(ppsim.cli.__file__).parent.glob('[a-z]*.py')}\n"
+        "assert [n for n in sorted(names) if f'ppsim.cli.{n}' in sys.modules] == ['list']\n"
+        "assert not {'click.shell_completion', 'difflib'} & set(sys.modules)"
+    )
+    assert "ppsim" in loaded(code)
+
+
 def test_timing_needs_no_compiler():
     """A small schedule is generated, timed and measured without numba."""
     code = (
