@@ -55,7 +55,7 @@ def executed(schedule: Schedule, costs: Costs, options: Mapping[str, Any]) -> Ex
     Without ``--cluster`` a message takes the latency of ``--comm`` or of the profile and has no limit of bandwidth.
     """
     to_torch = options.get("lowered", False)
-    if not to_torch and not any(options[name] for name in DETAILED):
+    if not to_torch and not any(options.get(name) for name in DETAILED):
         return None
     from ppsim.errors import InputError
     from ppsim.execute import execute

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.cli._network import network_options, timed
+from ppsim.cli._network import network_options
 from ppsim.cli._options import (
-    ScheduleName,
-    build,
     cost_options,
     costs_of,
     documents,
@@ -22,6 +20,7 @@ from ppsim.cli._options import (
     write_all,
     write_tradeoff,
 )
+from ppsim.cli._several import names_argument, row_of, shape_options
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,18 +31,8 @@ ONE_SCHEDULE = (".csv", ".mmd")
 
 
 @click.command("compare")
-@click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True, type=ScheduleName())
-@click.option(
-    "--devices",
-    "--pp",
-    "--stages",
-    type=int,
-    required=True,
-    help="Pipeline devices, P, the same for all; --stages counts them too.",
-)
-@click.option("--mb", "-m", "--microbatches", "microbatches", type=int, required=True, help="Microbatches, M.")
-@click.option("--group-size", type=int, help="Microbatches per group of interleaved schedules, N.")
-@click.option("--rule", type=click.Choice(["torch", "megatron"]), help="Rule for M and N of interleaved schedules.")
+@names_argument
+@shape_options
 @cost_options
 @network_options
 @output_options
@@ -60,18 +49,11 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
       ppsim compare 1f1b dualpipe dualpipe-v --devices 8 --mb 20 -o compare.svg
     """
     from ppsim.cli import _print as show
-    from ppsim.compare import closing, compare_object, row
+    from ppsim.compare import closing, compare_object
 
     targets(options)
     _check(options)
-    rows = [
-        row(
-            name,
-            lambda n, v: build(n, _options_for(n, {**options, "chunks": v})),
-            lambda schedule, costs: timed(schedule, costs, options),
-        )
-        for name in names
-    ]
+    rows = [row_of(name, options) for name in names]
     fitting = [r for r in rows if r.timeline]
     if not fitting:
         reasons = "\n".join(f"  {r.name}: {r.reason}" for r in rows)
@@ -118,18 +100,6 @@ def _title(timeline: Timeline) -> str:
 
     chunks = timeline.schedule.n_chunks
     return title_of(timeline.schedule) + (f" (V={chunks})" if chunks > 1 else "")
-
-
-def _options_for(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options without those that only other schedules take."""
-    from ppsim.errors import UnknownSchedule
-    from ppsim.schedules import find
-
-    try:
-        keep = find(name).options
-    except UnknownSchedule:
-        keep = ()
-    return {key: value for key, value in options.items() if key not in ("group_size", "rule") or key in keep}
 
 
 def _costs_of(first: Row, options: dict[str, Any]) -> Any:

@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.cli._options import ScheduleName, build, cost_options, inputs_of, json_option, quiet_option
-from ppsim.errors import InputError, PpsimError, UnknownSchedule
+from ppsim.cli._options import cost_options, costs_of, inputs_of, json_option, quiet_option
+from ppsim.cli._several import names_argument, row_of, shape_options
+from ppsim.errors import InputError
 
 if TYPE_CHECKING:
-    from ppsim.costs import Costs
     from ppsim.jitter import Sampled
-    from ppsim.schedule import Schedule
 
 
 @click.command("jitter")
-@click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True, type=ScheduleName())
-@click.option("--devices", "--pp", "--stages", type=int, required=True, help="Pipeline devices, P, the same for all.")
-@click.option("--mb", "-m", "--microbatches", "microbatches", type=int, required=True, help="Microbatches, M.")
-@click.option("--group-size", type=int, help="Microbatches per group of interleaved schedules, N.")
-@click.option("--rule", type=click.Choice(["torch", "megatron"]), help="Rule for M and N of interleaved schedules.")
+@names_argument
+@shape_options
 @cost_options
 @click.option(
     "--cv", type=float, default=0.05, show_default=True, help="Noise of each op and message: deviation over mean."
@@ -50,45 +46,27 @@ def command(ctx: click.Context, /, names: tuple[str, ...], samples: int, seed: i
     from ppsim.cli._progress import progress_bar
     from ppsim.jitter import Noise, jitter, jitter_object
 
-    runs, refused = _runs(names, options)
+    rows = [row_of(name, options) for name in names]
+    runs = {r.name: (r.timeline.schedule, costs_of(r.timeline.schedule, options)) for r in rows if r.timeline}
+    refused = [r for r in rows if not r.timeline]
     if not runs:
-        reasons = "\n".join(f"  {name}: {reason}" for name, reason in refused.items())
+        reasons = "\n".join(f"  {r.name}: {r.reason}" for r in refused)
         raise InputError(f"none of these schedules takes this shape:\n{reasons}", "another --mb or --devices")
     noise = Noise(**{k: options[k] for k in ("cv", "slow_devices", "slowdown", "slow_links", "link_slowdown")})
     with progress_bar() as report:
         sampled = jitter(runs, noise, samples, seed, report)
     if options["as_json"]:
         inputs = inputs_of(ctx, next(iter(runs.values()))[1])
-        rows = jitter_object(sampled, noise, seed, inputs)
-        rows["refused"] = [{"name": name, "reason": reason} for name, reason in refused.items()]
-        show.echo_json(rows)
+        answer = jitter_object(sampled, noise, seed, inputs)
+        answer["refused"] = [{"name": r.name, "reason": r.reason} for r in refused]
+        show.echo_json(answer)
         return
     if not options["quiet"]:
         _table(sampled)
-        for name, reason in refused.items():
-            click.echo(f"{name} does not apply: {reason}")
+        for r in refused:
+            click.echo(f"{r.name} does not apply: {r.reason}")
         click.echo()
     click.echo(_closing(sampled))
-
-
-def _runs(names: Sequence[str], options: dict[str, Any]) -> tuple[dict[str, tuple[Schedule, Costs]], dict[str, str]]:
-    """What can run, by name, and why the rest cannot."""
-    from ppsim.schedules import find
-
-    runs, refused = dict[str, tuple[Any, Any]](), dict[str, str]()
-    for name in names:
-        base, _, chunks = name.partition(":")
-        try:
-            if chunks and not chunks.isdecimal():
-                raise InputError(f"'{chunks}' in '{name}' is not a number of chunks")
-            takes = find(base).options
-            kept = {key: v for key, v in options.items() if key not in ("group_size", "rule") or key in takes}
-            runs[name] = build(base, {**kept, "chunks": int(chunks) if chunks else None})
-        except UnknownSchedule:
-            raise
-        except PpsimError as error:
-            refused[name] = f"{error} (try {error.hint})" if error.hint else str(error)
-    return runs, refused
 
 
 def _table(sampled: Sequence[Sampled]) -> None:

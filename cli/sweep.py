@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ppsim.cli._network import network_options
 from ppsim.cli._options import (
-    ScheduleName,
-    build,
     cost_options,
     costs_of,
     inputs_of,
@@ -19,6 +18,7 @@ from ppsim.cli._options import (
     targets,
     write_tradeoff,
 )
+from ppsim.cli._several import group_options, names_argument, row_of
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,16 +53,18 @@ class Counts(click.ParamType[Any]):
 
 
 @click.command("sweep")
-@click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True, type=ScheduleName())
+@names_argument
 @click.option(
     "--devices", "--pp", "--stages", type=Counts(), required=True, help="Pipeline devices, P: 4,8 or 4:16:x2."
 )
 @click.option("--mb", "-m", "--microbatches", "microbatches", type=Counts(), required=True, help="Microbatches, M.")
 @click.option("--chunks", "--vpp", type=Counts(), help="Stages per device, V, of schedules that take several.")
+@group_options
 @click.option(
     "--metric", type=click.Choice(METRICS), default="bubble_rate", show_default=True, help="What the table shows."
 )
 @cost_options
+@network_options
 @output_options
 @json_option
 @quiet_option
@@ -93,7 +95,7 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
     with progress_bar(not options["as_json"] and not options["quiet"]) as report:
         for name, devices, microbatches in grid:
             report(len(rows) / len(grid), f"{name} {devices}x{microbatches}")
-            rows.append(_row(name, devices, microbatches, options))
+            rows.append(row_of(name, {**options, "devices": devices, "microbatches": microbatches}))
     timed = [row for row in rows if row.timeline]
     if not timed:
         raise InputError(
@@ -123,13 +125,6 @@ def _grid(names: tuple[str, ...], options: dict[str, Any]) -> Any:
         for spelled in [f"{name}:{chunks}" for chunks in several] if several else [name]:
             for devices, microbatches in product(options["devices"], options["microbatches"]):
                 yield spelled, devices, microbatches
-
-
-def _row(name: str, devices: int, microbatches: int, options: dict[str, Any]) -> Row:
-    from ppsim.compare import row
-
-    shape = {"devices": devices, "microbatches": microbatches}
-    return row(name, lambda base, chunks: build(base, {**options, **shape, "chunks": chunks}))
 
 
 def _table(grid: list[tuple[str, int, int]], rows: list[Row], metric: str) -> None:

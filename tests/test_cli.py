@@ -251,6 +251,19 @@ def test_a_closed_stdout_is_no_traceback():
     assert "Traceback" not in subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60).stderr
 
 
+def test_sweep_times_messages_and_groups_as_compare_does():
+    """The detailed model and the options of interleaved schedules, shape by shape."""
+    names = ["1f1b", "interleaved:2"]
+    options = ["--devices", "4", "--p2p", "blocking", "--comm", "0.5", "--group-size", "6", "--json"]
+    for microbatches in ("12", "18"):
+        compared = json.loads(invoke("compare", *names, *options, "--mb", microbatches).output)["schedules"]
+        swept = json.loads(invoke("sweep", *names, *options, "--mb", "12,18").output)["shapes"]
+        of_both = [row["makespan"] for row in swept if row["microbatches"] == int(microbatches)]
+        assert of_both == [row["makespan"] for row in compared]
+    plain = json.loads(invoke("compare", *names, "--devices", "4", "--mb", "18", "--json").output)["schedules"]
+    assert all(row["makespan"] < late for row, late in zip(plain, of_both, strict=True))
+
+
 def test_sweep_shows_every_shape_and_marks_the_best():
     result = invoke("sweep", "1f1b", "zb-1p", "--devices", "4", "--mb", "8:32:x2")
     assert [word for word in result.output.splitlines()[1].split() if word.startswith("M=")] == ["M=8", "M=16", "M=32"]
