@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -179,3 +181,54 @@ def test_under_torchrun_rank_0_writes_one_profile(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["p.toml"]
     assert {m.link for m in read(str(tmp_path / "p.toml")).message} == {"same-host"}
     assert done.stdout.count("1 layer F, cold") == 1
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[list[str]]]:
+    """Two hosts on a network of their own: what to put ahead of a command to run it there."""
+    names = [f"ppsim{os.getpid()}{end}" for end in "ab"]
+    ends = [f"veth{os.getpid()}{end}" for end in "ab"]
+    inside = [["ip", "netns", "exec", name] for name in names]
+    steps = [["ip", "netns", "add", name] for name in names]
+    steps.append(["ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1]])
+    for number, (name, end, there) in enumerate(zip(names, ends, inside, strict=True), 1):
+        steps.append(["ip", "link", "set", end, "netns", name])
+        steps.append([*there, "ip", "address", "add", f"10.231.7.{number}/24", "dev", end])
+        steps += [[*there, "ip", "link", "set", link, "up"] for link in (end, "lo")]
+    try:
+        for step in steps:
+            subprocess.run(step, check=True, capture_output=True)
+        as_host = 'hostname $1 && export GLOO_SOCKET_IFNAME=$2 && shift 2 && exec "$@"'
+        yield [
+            [*there, "unshare", "--uts", "sh", "-c", as_host, "sh", name, end]
+            for there, name, end in zip(inside, names, ends, strict=True)
+        ]
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"network namespaces cannot be made here: {error}")
+    finally:
+        with suppress(OSError):
+            for name in names:
+                subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+@pytest.mark.torch
+def test_under_torchrun_on_two_hosts_rank_0_tells_their_links_apart(tmp_path, hosts):
+    """Two ranks on one host and one on the other: links within a host, and between hosts."""
+    pytest.importorskip("torch", reason="measuring needs torch")
+    running = []
+    for node, (host, ranks) in enumerate(zip(hosts, ("2", "1"), strict=True)):
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node)]
+        torchrun += ["--nproc-per-node", ranks, "--master-addr", "10.231.7.1", "--master-port", "29571"]
+        words = [*host, *torchrun, "-m", "ppsim", "calibrate", "-o", "p.toml", "--device", "cpu", *TINY]
+        running.append(
+            subprocess.Popen(words, cwd=tmp_path, env=SOURCE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
+    try:
+        for process in running:
+            _, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err
+    finally:
+        for process in running:
+            process.kill()
+    assert [path.name for path in tmp_path.iterdir()] == ["p.toml"]
+    assert {m.link for m in read(str(tmp_path / "p.toml")).message} == {"same-host", "between-hosts"}
