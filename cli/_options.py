@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule")
 COSTS = ("tf", "tb", "ti", "tw", "tfb", "comm", "per", "unit", "profile")
+MOST_COUNTS = 10_000
 OUTPUT = ("output", "force", "format", "as_json", "quiet", "gantt", "style", "width")
 
 
@@ -45,6 +46,32 @@ class Numbers(click.ParamType[Any]):
         except ValueError:
             self.fail(f"'{value}' is not a number, nor numbers with commas between (one per stage).", param, ctx)
         return numbers if len(numbers) > 1 else numbers[0]
+
+
+class Counts(click.ParamType[Any]):
+    """Counts with commas between: single ones, 8:64:8 in steps, 8:128:x2 by a factor."""
+
+    name = "counts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """All counts, in the order given."""
+        if isinstance(value, list):
+            return value
+        counts: list[int] = []
+        for part in str(value).split(","):
+            numbers = part.replace("x", "").split(":")
+            if not all(n.isdecimal() and 0 < int(n) < 10**9 for n in numbers) or len(numbers) > 3:
+                self.fail(f"'{part}' is no count; write 8, 8:64:8 (in steps) or 8:128:x2 (by a factor).", param, ctx)
+            first, last, step = int(numbers[0]), int(numbers[min(1, len(numbers) - 1)]), int((*numbers, "1", "1")[2])
+            by_factor = "x" in part
+            if by_factor and step < 2:
+                self.fail(f"'{part}' never ends: a factor must be 2 or more.", param, ctx)
+            while first <= last and len(counts) <= MOST_COUNTS:
+                counts.append(first)
+                first = first * step if by_factor else first + step
+        if not counts:
+            self.fail(f"'{value}' is empty: the last count is below the first.", param, ctx)
+        return counts
 
 
 class ScheduleName(click.ParamType[Any]):
@@ -237,7 +264,7 @@ def command_line(ctx: click.Context) -> str:
         elif isinstance(value, tuple):
             words += [word for each in value for word in (param.opts[0], str(each))]
         else:
-            words += [param.opts[0], ",".join(f"{v:g}" for v in value) if isinstance(value, list) else str(value)]
+            words += [param.opts[0], ",".join(f"{v:.15g}" for v in value) if isinstance(value, list) else str(value)]
     return shlex.join(words)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ppsim.cli._options import command_line, json_option, quiet_option
+from ppsim.cli._options import Counts, command_line, json_option, quiet_option
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ TRACE_HELP = "Make the profile from Kineto traces of a real run instead, one fil
     type=click.IntRange(min=1024, max=1 << 30),
     help="Largest message; sizes go up from 1 KiB (to 16 MiB on a CPU, 256 MiB on a GPU).",
 )
-@click.option("--sizes", metavar="BYTES,...", help="Sizes of messages instead, in bytes.")
+@click.option("--sizes", type=Counts(), metavar="BYTES", help="Sizes of messages instead: 1024,65536 or 1024:65536:x4.")
 @click.option("--note", default="", help="A remark for the record, such as other load on the machine.")
 @click.option("--from-trace", multiple=True, type=click.Path(), metavar="FILE...", help=TRACE_HELP)
 @click.argument("more_traces", nargs=-1, type=click.Path(), metavar="")
@@ -94,6 +94,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         raise click.UsageError(f"Got unexpected argument '{traces[0]}'. Traces come after --from-trace.")
     if target == "-" and options["as_json"]:
         raise click.UsageError("--json and -o - both want standard output.")
+    if options["sizes"] and options["max_bytes"]:
+        raise click.UsageError("--sizes and --max-bytes both say how large messages get.")
     _check_target(target, options["force"])
     profile = _from_traces(ctx, traces) if traces else _measured(ctx, options)
     if profile is None:  # another rank of torchrun writes
@@ -112,6 +114,7 @@ def _measured(ctx: click.Context, options: Mapping[str, Any]) -> Profile | None:
     from ppsim.calibration import device_for
     from ppsim.calibration.calibrate import Plan, calibrate
     from ppsim.calibration.links import launched
+    from ppsim.calibration.p2p import sizes_up_to
     from ppsim.cli._progress import progress_bar
     from ppsim.profile import Model
 
@@ -123,28 +126,12 @@ def _measured(ctx: click.Context, options: Mapping[str, Any]) -> Profile | None:
         device,
         options["repeats"],
         options["warm_up"],
-        _sizes(options, device),
+        tuple(options["sizes"] or sizes_up_to(options["max_bytes"] or LARGEST[device])),
         command_line(ctx),
         options["note"],
     )
     with progress_bar(show=launched()[0] == 0) as report:
         return calibrate(plan, report)
-
-
-def _sizes(options: Mapping[str, Any], device: str) -> tuple[int, ...]:
-    from ppsim.calibration.p2p import sizes_up_to
-
-    if not options["sizes"]:
-        return tuple(sizes_up_to(options["max_bytes"] or LARGEST[device]))
-    if options["max_bytes"]:
-        raise click.UsageError("--sizes and --max-bytes both say how large messages get.")
-    try:
-        sizes = tuple(int(word) for word in options["sizes"].split(","))
-    except ValueError:
-        sizes = (0,)
-    if not all(1 <= size <= 1 << 30 for size in sizes):
-        raise click.BadParameter(f"'{options['sizes']}' is not bytes with commas between.", param_hint="'--sizes'")
-    return sizes
 
 
 def _from_traces(ctx: click.Context, traces: Sequence[str]) -> Profile:

@@ -9,6 +9,7 @@ import click
 
 from ppsim.cli._network import network_options
 from ppsim.cli._options import (
+    Counts,
     cost_options,
     costs_of,
     inputs_of,
@@ -24,32 +25,8 @@ from ppsim.errors import InputError
 if TYPE_CHECKING:
     from ppsim.compare import Row
 
-METRICS = ("makespan_per_mb", "makespan", "bubble_rate", "bubble_over_ideal", "bubble_rate_span", "peak")
 MOST = 10_000
-
-
-class Counts(click.ParamType[Any]):
-    """Counts with commas between: single ones, 8:64:8 in steps, 8:128:x2 by a factor."""
-
-    name = "counts"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        """All counts, in the order given."""
-        if isinstance(value, list):
-            return value
-        counts: list[int] = []
-        for part in str(value).split(","):
-            numbers = part.replace("x", "").split(":")
-            if not all(n.isdecimal() and 0 < int(n) < 10**9 for n in numbers) or len(numbers) > 3:
-                self.fail(f"'{part}' is no count; write 8, 8:64:8 (in steps) or 8:128:x2 (by a factor).", param, ctx)
-            first, last, step = int(numbers[0]), int(numbers[min(1, len(numbers) - 1)]), int((*numbers, "1", "1")[2])
-            by_factor = "x" in part
-            if by_factor and step < 2:
-                self.fail(f"'{part}' never ends: a factor must be 2 or more.", param, ctx)
-            while first <= last and len(counts) <= MOST:
-                counts.append(first)
-                first = first * step if by_factor else first + step
-        return counts
+METRICS = ("makespan_per_mb", "makespan", "bubble_rate", "bubble_over_ideal", "bubble_rate_span", "peak")
 
 
 @click.command("sweep")
@@ -85,8 +62,6 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
     for _, suffix in targets(options):
         check_suffix(suffix)
     grid = list(_grid(names, options))
-    if not grid:
-        raise InputError("the grid is empty: a range ends before it begins", "--mb 8:64:8")
     if len(grid) > MOST:
         raise InputError(
             f"{len(grid):,} shapes are more than a sweep takes ({MOST:,})", "fewer --devices, --mb or --chunks"
