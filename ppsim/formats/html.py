@@ -1,8 +1,9 @@
-"""HTML: one interactive page with everything inside, numbers, ops and the drawing library.
+"""HTML: one interactive page with everything inside: numbers, ops and the scripts that draw them.
 
-The page draws with plotly.js in the reader's browser, cells where they can be told apart and pixels beyond
-(``report_draw.js``). Ops travel as columns in the JSON block ``ppsim-data``: plain lists up to ``PLAIN`` values,
-above that gzip in base64, integers as differences between neighbours.
+The page draws cells where they can be told apart and pixels beyond (``report_draw.js``), anew for every view: loading a
+drawing library would take longer than unpacking and drawing 100,000 ops. Ops travel as columns in the JSON block
+``ppsim-data``: plain lists up to ``PLAIN`` values, above that gzip in base64, integers as differences between
+neighbours.
 """
 
 from __future__ import annotations
@@ -34,7 +35,15 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html",)
 PLAIN = 2048
-SCRIPTS = ("report_ops.js", "report_draw.js", "report_marks.js", "report.js", "report_input.js")
+SCRIPTS = (
+    "report_ops.js",
+    "report_draw.js",
+    "report_pixels.js",
+    "report_axes.js",
+    "report_marks.js",
+    "report.js",
+    "report_input.js",
+)
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
@@ -48,7 +57,6 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         title=html.escape(document.title or " · ".join(dict.fromkeys(document.titles))),
         style=(here / "report.css").read_text("utf-8"),
         data=_json(contents(document)).decode(),
-        plotly=_gzip((files("plotly") / "package_data" / "plotly.min.js").read_bytes()),
         script="\n".join((here / name).read_text("utf-8") for name in SCRIPTS),
     )
     out.write(page.encode())

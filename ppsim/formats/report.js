@@ -89,7 +89,7 @@ function perDevice(timeline) {
 }
 
 function showLegend() {
-  const occurring = new Set(TIMELINES.flatMap(t => [...new Set(t.ops.colour)]));
+  const occurring = new Set(TIMELINES.flatMap(t => [...t.colours]));
   const entry = (colour, label, className = '') => {
     const swatch = element('span', { className: 'swatch' });
     swatch.style.background = colour;
@@ -97,11 +97,11 @@ function showLegend() {
   };
   const entries = LOOKS.kinds.flatMap((kind, i) =>
     [2 * i, 2 * i + 1].some(c => occurring.has(c)) ? [entry(kind.fill[0], kind.legend)] : []);
-  if (TIMELINES.some(t => t.ops.pair.some(partner => partner >= 0))) {
+  if (TIMELINES.some(t => t.paired)) {
     const [forward, backward] = [0, occurring.has(2) || occurring.has(3) ? 1 : 2].map(i => LOOKS.kinds[i].fill[0]);
     entries.push(entry(`linear-gradient(90deg, ${forward} 50%, ${backward} 50%)`, 'Overlapped F&B'));
   }
-  const lighter = TIMELINES.filter(t => t.ops.colour.some(colour => colour % 2));
+  const lighter = TIMELINES.filter(t => [...t.colours].some(colour => colour % 2));
   if (lighter.length) {
     const chunk = lighter.every(t => t.chunks <= 2) ? '2nd chunk' : 'odd chunks';
     const meanings = new Set(lighter.map(t => t.replicas > 1 ? '2nd replica' : chunk));
@@ -157,25 +157,16 @@ function themeNow() {
   };
 }
 
-/** Draw the view at once; until Plotly is there, as images without axes. */
+/** Draw the view. */
 function draw(width = $('chart').clientWidth, tallest = undefined) {
-  const theme = themeNow();
-  const geometry = geometryOf(view, width, tallest);
-  const { traces, layout, drawn, colours } = figure(view, geometry, theme);
-  $('chart').style.height = `${geometry.height}px`;
-  $('marks').innerHTML = `<g font-family='${FONT}'>${marks(view, geometry, drawn, theme)}</g>`;
-  shown = geometry;
-  for (const item of $('legend').querySelectorAll('.lane')) item.hidden = !geometry.panels.some(panel => panel.lane);
-  if (!window.Plotly) return $('plot').replaceChildren(...drawn.map(panel => preview(panel, geometry, colours)));
-  return Plotly.react($('plot'), traces, layout, { displayModeBar: false, doubleClick: false, showTips: false });
-}
-
-function preview({ panel, sight, choose }, geometry, colours) {
-  const image = element('img', { alt: '' });
-  image.src = cellImage(panel, geometry, 'y', sight.spans, [geometry.from, geometry.to], choose, colours).source;
-  image.style = `position: absolute; left: ${geometry.left}px; top: ${panel.top}px; width: ${geometry.plotWidth}px; `
-    + `height: ${panel.height}px`;
-  return image;
+  shown = geometryOf(view, width, tallest);
+  const { canvases, content } = figure(view, shown, themeNow());
+  for (const { canvas, left, top, width, height } of canvases)
+    Object.assign(canvas.style, { left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` });
+  $('chart').style.height = `${shown.height}px`;
+  $('pixels').replaceChildren(...canvases.map(({ canvas }) => canvas));
+  $('marks').innerHTML = content;
+  for (const item of $('legend').querySelectorAll('.lane')) item.hidden = !shown.panels.some(panel => panel.lane);
 }
 
 let waiting = false;

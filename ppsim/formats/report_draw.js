@@ -1,9 +1,8 @@
-// Drawing: where things are (geometry), the cells and curves for Plotly (figure), and what lies above them (marks).
-// Few ops in sight are drawn as cells, one path per colour; many as one image, a column per pixel.
+// Drawing: where things are (geometry), and the cells and curves of a view as SVG or, where many ops are in sight, as
+// canvases of a column per pixel. Nothing is kept between drawings: a view is drawn anew with every frame it changes.
 
 const CELLS = 1500; // most ops drawn as cells
 const LINES = 8; // most devices whose curve is a line
-const OVERSCAN = 0.5; // share of the width drawn beyond each side, so that dragging shows no void
 const FONT = 'system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 const ENTITIES = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
@@ -23,7 +22,7 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   const panels = [];
   let top = 8;
   for (const timeline of TIMELINES) {
-    if (several) top += 24;
+    if (several) top += panels.length ? 42 : 24;
     const height = row * timeline.devices;
     const panel = { timeline, top, height, row, curve: timeline.curves[view.curve] };
     top += height;
@@ -33,7 +32,6 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
       top = panel.curveTop + panel.curveHeight;
     }
     panels.push(panel);
-    top += several ? 18 : 0;
   }
   const [from, to] = view.range;
   const scale = plotWidth / (to - from);
@@ -72,22 +70,18 @@ function blend(above, below, share) {
   return '#' + mixed.map(c => c.toString(16).padStart(2, '0')).join('');
 }
 
-function pixel(colour) {
-  const [red, green, blue] = channels(colour);
-  return (255 << 24 | blue << 16 | green << 8 | red) >>> 0;
+/** A nested drawing that shows nothing outside its place; its own origin is the place's upper left corner. */
+function clipped(left, top, width, height, content) {
+  return `<svg x="${left}" y="${top - 2}" width="${width + 2}" height="${height + 4}" overflow="hidden">`
+    + `<g transform="translate(0 2)">${content}</g></svg>`;
 }
 
-/** Rectangles of one colour as a single filled path. */
-function filled(axis, colour, line = { width: 0 }) {
-  return {
-    type: 'scatter', mode: 'lines', fill: 'toself', x: [], y: [], yaxis: axis, fillcolor: colour,
-    line: { ...line, simplify: false }, hoverinfo: 'skip',
-  };
-}
-
-function rectangle(trace, left, right, top, bottom) {
-  trace.x.push(left, right, right, left, left, null);
-  trace.y.push(top, top, bottom, bottom, top, null);
+/** A rectangle as part of a path, from time to time and from row to row; what is out of sight is cut off. */
+function rectangle(panel, geometry, left, right, top, bottom) {
+  const x = clamp(xOf(geometry, left), 0, geometry.plotWidth);
+  const width = clamp(xOf(geometry, right), 0, geometry.plotWidth) - x;
+  const height = (bottom - top) * panel.row;
+  return `M${x.toFixed(2)} ${(top * panel.row).toFixed(2)}h${width.toFixed(2)}v${height.toFixed(2)}h${-width.toFixed(2)}z`;
 }
 
 /** How far a cell stays inside its row, in rows. */
@@ -97,125 +91,50 @@ const inset = row => row >= 6 ? Math.max(1, 0.06 * row) / row : 0;
 const laneShare = panel => panel.timeline.bands.length && panel.row >= 15 ? 0.1 + 0.1 * panel.timeline.bands.length : 0;
 
 /** Messages that leave a device and its collectives, in the lane below its cells: one band for each kind. */
-function lanes(panel, axis, [from, to]) {
+function lanes(panel, geometry) {
   const { lane, bands } = panel.timeline;
   const high = (panel.lane - 1.5 / panel.row) / bands.length; // the rest stays free above
-  const traces = bands.map(band => filled(axis, LOOKS.lane[band], { width: 0.75, color: LOOKS.lane_edge }));
+  const paths = bands.map(() => []);
   for (let i = 0; i < lane.left.length; i++) {
-    if (lane.right[i] < from || lane.left[i] > to) continue;
+    if (lane.right[i] < geometry.from || lane.left[i] > geometry.to) continue;
     const place = bands.indexOf(lane.band[i]);
-    const bottom = lane.device[i] + 0.5 - inset(panel.row) - (bands.length - 1 - place) * high;
-    rectangle(traces[place], lane.left[i], lane.right[i], bottom - high, bottom);
+    const bottom = lane.device[i] + 1 - inset(panel.row) - (bands.length - 1 - place) * high;
+    paths[place].push(rectangle(panel, geometry, lane.left[i], lane.right[i], bottom - high, bottom));
   }
-  return traces;
+  return paths.map((path, place) => `<path d="${path.join('')}" fill="${LOOKS.lane[bands[place]]}"`
+    + ` stroke="${LOOKS.lane_edge}" stroke-width="0.75"/>`).join('');
 }
 
-/** One trace per colour, above the grey track that shows as bubble. */
-function cells(panel, geometry, axis, sight, choose, colours) {
+/** One path per colour, above the grey track that shows as bubble. */
+function cells(panel, geometry, sight, choose, colours) {
   const { ops, makespan, devices } = panel.timeline;
-  const half = 0.5 - inset(panel.row);
-  const below = half - panel.lane;
-  const track = filled(axis, colours.bubble);
-  for (let device = 0; device < devices; device++) rectangle(track, 0, makespan, device - half, device + below);
-  const narrowest = sight.width * geometry.scale;
+  const above = inset(panel.row);
+  const below = 1 - above - panel.lane;
+  const narrowest = narrowestOf(panel.timeline, sight.spans) * geometry.scale;
   const gap = (narrowest >= 10 ? 1 : narrowest >= 4 ? 0.5 : 0) / geometry.scale / 2;
-  const traces = new Map();
+  const paths = new Map([[colours.bubble, []]]);
+  for (let device = 0; device < devices; device++)
+    paths.get(colours.bubble).push(rectangle(panel, geometry, 0, makespan, device + above, device + below));
   sight.spans.forEach(([first, last], device) => {
     for (let op = first; op < last; op++) {
       const dim = choose !== null && !choose(op);
-      const key = ops.colour[op] + (dim ? colours.fills.length : 0);
-      if (!traces.has(key)) traces.set(key, filled(axis, (dim ? colours.dimmed : colours.fills)[ops.colour[op]]));
+      const fill = (dim ? colours.dimmed : colours.fills)[ops.colour[op]];
+      if (!paths.has(fill)) paths.set(fill, []);
       const inner = ops.pair[op] - op; // no gap between the halves of a pair
-      rectangle(
-        traces.get(key), ops.left[op] + (inner === -1 ? 0 : gap), ops.right[op] - (inner === 1 ? 0 : gap),
-        device - half, device + below,
-      );
+      const left = ops.left[op] + (inner === -1 ? 0 : gap);
+      const right = ops.right[op] - (inner === 1 ? 0 : gap);
+      paths.get(fill).push(rectangle(panel, geometry, left, right, device + above, device + below));
     }
   });
-  return [track, ...traces.values()];
+  return [...paths].map(([fill, path]) => `<path d="${path.join('')}" fill="${fill}"/>`).join('');
 }
 
-/**
- * Colours of one device, a pixel each: the mean of what the pixel covers, by area. The largest share alone would
- * show stripes that are not in the schedule once several ops fall into a pixel. Chosen ops outweigh all others.
- */
-function pixelRow(row, timeline, [first, last], from, perPixel, choose, colours) {
-  const { left, right, colour } = timeline.ops;
-  const mean = mixer(colours.bubble);
-  let current = 0;
-  const flush = () => {
-    row[current] = mean(clamp(timeline.makespan - from - current * perPixel, 0, perPixel));
-    current++;
-  };
-  for (let op = first; op < last; op++) {
-    const chosen = choose !== null && choose(op);
-    const fill = (choose !== null && !chosen ? colours.dimmed : colours.fills)[colour[op]];
-    let start = Math.max(0, left[op] - from);
-    const end = Math.min(right[op] - from, row.length * perPixel);
-    while (start < end) {
-      const at = Math.min(row.length - 1, Math.floor(start / perPixel + EPSILON));
-      while (current < at) flush();
-      const until = Math.max(start, Math.min(end, (at + 1) * perPixel));
-      mean.add(fill, until - start, chosen ? 1e6 : 1);
-      if (at === row.length - 1) break;
-      start = until;
-    }
-  }
-  while (current < row.length) flush();
-}
-
-/** Mixes colours by area: `add` them, then call for the pixel of a given area, the rest of which is bubble. */
-function mixer(bubble) {
-  let [red, green, blue, covered, weight] = [0, 0, 0, 0, 0];
-  const add = (colour, area, factor) => {
-    red += factor * area * colour[0];
-    green += factor * area * colour[1];
-    blue += factor * area * colour[2];
-    weight += factor * area;
-    covered += area;
-  };
-  const mix = area => {
-    if (area <= 0) return 0;
-    add(bubble, Math.max(0, area - covered), 1);
-    const result = (255 << 24 | Math.round(blue / weight) << 16 | Math.round(green / weight) << 8
-      | Math.round(red / weight)) >>> 0;
-    red = green = blue = covered = weight = 0;
-    return result;
-  };
-  return Object.assign(mix, { add });
-}
-
-/** Rows of pixels as an image in the place of a panel; `paint(row, device)` fills one row. */
-function image(devices, rowHeight, gap, from, to, width, axis, paint) {
-  const dense = Math.min(2, window.devicePixelRatio || 1);
-  const canvas = document.createElement('canvas');
-  const rowPixels = Math.max(1, Math.round(rowHeight * dense));
-  const edge = Math.round(gap * rowPixels);
-  canvas.width = Math.max(1, Math.round(width * dense));
-  canvas.height = rowPixels * devices;
-  const context = canvas.getContext('2d');
-  const data = context.createImageData(canvas.width, canvas.height);
-  const words = new Uint32Array(data.data.buffer);
-  const row = new Uint32Array(canvas.width);
-  for (let device = 0; device < devices; device++) {
-    paint(row, device);
-    for (let y = edge; y < rowPixels - edge; y++) words.set(row, (device * rowPixels + y) * canvas.width);
-  }
-  context.putImageData(data, 0, 0);
-  return {
-    source: canvas.toDataURL(), xref: 'x', yref: axis, x: from, y: -0.5, sizex: to - from, sizey: devices,
-    sizing: 'stretch', layer: 'below',
-  };
-}
-
-function cellImage(panel, geometry, axis, spans, [from, to], choose, colours) {
-  const all = {
-    fills: colours.fills.map(channels), dimmed: colours.dimmed.map(channels), bubble: channels(colours.bubble),
-  };
-  const { timeline, row } = panel;
-  const width = (to - from) * geometry.scale;
-  return image(timeline.devices, row, inset(row), from, to, width, axis, (pixels, device) =>
-    pixelRow(pixels, timeline, spans[device], from, (to - from) / pixels.length, choose, all));
+function narrowestOf({ ops }, spans) {
+  let width = Infinity;
+  for (const [first, last] of spans)
+    for (let op = first; op < last; op++)
+      if (ops.right[op] > ops.left[op]) width = Math.min(width, ops.right[op] - ops.left[op]);
+  return width;
 }
 
 /** The most that any device of any timeline holds, so that curves compare. */
@@ -233,32 +152,12 @@ function shade(dark, page, share) {
   return share < 0.5 ? blend(middle, page, 0.05 + 1.9 * share) : blend(strong, middle, 2 * share - 1);
 }
 
-function curveImage(view, panel, geometry, axis, [from, to], dark, page) {
-  const { timeline, curve } = panel;
-  const most = Math.max(highest(view.curve), -lowest(view.curve));
-  const shades = Array.from({ length: 129 }, (_, i) => pixel(shade(dark, page, i / 64 - 1)));
-  const rowHeight = panel.curveHeight / timeline.devices;
-  return image(timeline.devices, rowHeight, 0, from, to, (to - from) * geometry.scale, axis, (pixels, device) => {
-    const perPixel = (to - from) / pixels.length;
-    let step = curve.offsets[device];
-    const stop = curve.offsets[device + 1];
-    for (let x = 0; x < pixels.length; x++) {
-      const time = from + (x + 0.5) * perPixel;
-      while (step < stop && curve.time[step] <= time) step++;
-      const value = step > curve.offsets[device] ? curve.value[step - 1] : 0;
-      pixels[x] = time > timeline.makespan ? 0 : shades[64 + Math.round(64 * value / most)];
-    }
-  });
-}
-
-/** One device's steps from one time to another; more steps than pixels become their least and most per pixel. */
-function stepLine(curve, device, from, to, width) {
+/** One device's steps in sight as [time, value]; more steps than pixels become their least and most per pixel. */
+function steps(curve, device, from, to, width) {
   const last = curve.offsets[device + 1];
-  let step = curve.offsets[device];
-  while (step < last && curve.time[step] <= from) step++;
+  let step = stepAfter(curve, device, from);
   let held = step > curve.offsets[device] ? curve.value[step - 1] : 0;
-  const x = [from];
-  const y = [held];
+  const found = [[from, held]];
   const perPixel = (to - from) / width;
   const dense = last - step > 4 * width;
   while (step < last && curve.time[step] < to) {
@@ -271,110 +170,65 @@ function stepLine(curve, device, from, to, width) {
       least = Math.min(least, held);
       most = Math.max(most, held);
     } while (step < last && curve.time[step] < until);
-    if (least < most) {
-      x.push(time, time);
-      y.push(least, most);
-    }
-    x.push(time);
-    y.push(held);
+    if (least < most) found.push([time, least], [time, most]);
+    found.push([time, held]);
   }
-  return { x: [...x, to], y: [...y, held] };
+  return [...found, [to, held]];
 }
 
-function curveLines(panel, geometry, axis, [from, to], dark) {
+/** The values a curve's lines are drawn between, and where a value lies below the curve's upper edge. */
+function curveScale(view, panel) {
+  const [low, high] = [1.06 * lowest(view.curve), 1.06 * highest(view.curve)];
+  return { low, high, y: value => panel.curveHeight * (high - value) / (high - low) };
+}
+
+function curveLines(view, panel, geometry, dark) {
   const { timeline, curve } = panel;
-  return Array.from({ length: timeline.devices }, (_, device) => ({
-    type: 'scatter', mode: 'lines', yaxis: axis, hoverinfo: 'skip',
-    ...stepLine(curve, device, Math.max(0, from), Math.min(to, timeline.makespan), (to - from) * geometry.scale),
-    line: { shape: 'hv', width: 2, simplify: false, color: ramp(dark, device / Math.max(1, timeline.devices - 1)) },
-  }));
+  const { y } = curveScale(view, panel);
+  const [from, to] = [Math.max(0, geometry.from), Math.min(geometry.to, timeline.makespan)];
+  if (from >= to) return '';
+  const lines = Array.from({ length: timeline.devices }, (_, device) => {
+    const [first, ...rest] = steps(curve, device, from, to, geometry.plotWidth).map(([time, value]) =>
+      [xOf(geometry, time).toFixed(2), y(value).toFixed(2)]);
+    const colour = ramp(dark, device / Math.max(1, timeline.devices - 1));
+    return `<path d="M${first.join(' ')}${rest.map(([x, at]) => `H${x}V${at}`).join('')}" stroke="${colour}"/>`;
+  });
+  return `<g fill="none" stroke-width="2">${lines.join('')}</g>`;
 }
 
-/** Every how many devices a row can carry text. */
-const textStep = row => 2 ** Math.max(0, Math.ceil(Math.log2(13 / row)));
-const everyDevice = (devices, step) => Array.from({ length: Math.ceil(devices / step) }, (_, i) => i * step);
-
-function deviceAxis(devices, row, domain, narrow) {
-  const shown = everyDevice(devices, textStep(row));
-  return {
-    domain, range: [devices - 0.5, -0.5], anchor: 'x', fixedrange: true, showgrid: false, zeroline: false,
-    tickvals: shown, ticktext: shown.map(d => narrow ? `${d} ` : `device ${d} `), ticks: '', ticklabeloverflow: 'allow',
-  };
-}
-
-/** What Plotly draws for a view: traces, layout, and per panel which ops are drawn as cells. */
+/**
+ * A view, drawn: what lies below as canvases with their places, what lies above as the content of an SVG element, and
+ * per panel which ops are in sight and how they are drawn.
+ */
 function figure(view, geometry, theme) {
   const colours = palette(theme.dark);
-  const overscan = OVERSCAN * (view.range[1] - view.range[0]);
-  const range = [Math.max(0, view.range[0] - overscan), Math.min(SPAN, view.range[1] + overscan)];
-  const traces = [];
-  const drawn = [];
-  const layout = baseLayout(view, geometry, theme);
-  const height = geometry.bottom - geometry.panels[0].top;
-  const domain = (top, size) =>
-    [top + size, top].map(y => clamp(1 - (y - geometry.panels[0].top) / height, 0, 1));
-  let axes = 0;
-  const addAxis = axis => {
-    axes++;
-    layout[axes > 1 ? `yaxis${axes}` : 'yaxis'] = axis;
-    return axes > 1 ? `y${axes}` : 'y';
-  };
-  for (const panel of geometry.panels) {
-    const { timeline, row } = panel;
+  const { left, plotWidth } = geometry;
+  const canvases = [];
+  const content = [timeAxis(geometry, theme)];
+  geometry.panels.forEach((panel, index) => {
+    const { timeline, row, top, height } = panel;
     const choose = chooser(timeline, view);
-    const sight = inSight(timeline, ...range);
-    const axis = addAxis(deviceAxis(timeline.devices, row, domain(panel.top, panel.height), geometry.narrow));
+    const sight = inSight(timeline, geometry.from, geometry.to);
     sight.vector = sight.count <= CELLS;
     panel.lane = sight.vector ? laneShare(panel) : 0;
-    if (sight.vector) {
-      sight.width = narrowestOf(timeline, sight.spans);
-      traces.push(...cells(panel, geometry, axis, sight, choose, colours));
-      if (panel.lane) traces.push(...lanes(panel, axis, range));
+    if (!sight.vector)
+      canvases.push({ canvas: cellPixels(panel, geometry, sight.spans, choose, colours), left, top, width: plotWidth, height });
+    const drawn = sight.vector ? cells(panel, geometry, sight, choose, colours) : '';
+    const messages = panel.lane ? lanes(panel, geometry) : '';
+    content.push(clipped(left, top, plotWidth, height,
+      drawn + messages + marks(view, geometry, panel, sight, choose, theme, index)));
+    content.push(deviceAxis(timeline.devices, top, row, geometry, theme), notes(panel, geometry, theme));
+    if (geometry.several) content.push(title(panel, geometry, theme));
+    if (!panel.curve) return;
+    content.push(curveNotes(view, panel, geometry, theme));
+    const place = { left, top: panel.curveTop, width: plotWidth, height: panel.curveHeight };
+    if (timeline.devices > LINES) {
+      canvases.push({ canvas: curvePixels(view, panel, geometry, theme), ...place });
+      content.push(deviceAxis(timeline.devices, place.top, place.height / timeline.devices, geometry, theme));
     } else {
-      layout.images.push(cellImage(panel, geometry, axis, sight.spans, range, choose, colours));
-      traces.push({ type: 'scatter', x: [null], y: [null], yaxis: axis, hoverinfo: 'skip' });
+      content.push(curveAxis(view, panel, geometry, theme));
+      content.push(clipped(left, place.top, plotWidth, place.height, curveLines(view, panel, geometry, theme.dark)));
     }
-    drawn.push({ panel, sight, choose });
-    if (!panel.curve) continue;
-    const below = domain(panel.curveTop, panel.curveHeight);
-    if (timeline.devices <= LINES) {
-      const curveAxis = addAxis({
-        domain: below, anchor: 'x', fixedrange: true, zeroline: lowest(view.curve) < 0, zerolinecolor: theme.muted,
-        gridcolor: theme.line, nticks: 5, range: [1.06 * lowest(view.curve), 1.06 * highest(view.curve)],
-        ticksuffix: ' ',
-      });
-      traces.push(...curveLines(panel, geometry, curveAxis, range, theme.dark));
-    } else {
-      const curveAxis = addAxis(
-        deviceAxis(timeline.devices, panel.curveHeight / timeline.devices, below, geometry.narrow));
-      layout.images.push(curveImage(view, panel, geometry, curveAxis, range, theme.dark, theme.page));
-      traces.push({ type: 'scatter', x: [null], y: [null], yaxis: curveAxis, hoverinfo: 'skip' });
-    }
-  }
-  layout.xaxis.anchor = axes > 1 ? `y${axes}` : 'y';
-  return { traces, layout, drawn, colours };
-}
-
-function narrowestOf({ ops }, spans) {
-  let width = Infinity;
-  for (const [first, last] of spans)
-    for (let op = first; op < last; op++)
-      if (ops.right[op] > ops.left[op]) width = Math.min(width, ops.right[op] - ops.left[op]);
-  return width;
-}
-
-function baseLayout(view, geometry, theme) {
-  return {
-    width: geometry.width, height: geometry.height, showlegend: false, dragmode: 'pan', hovermode: false, images: [],
-    margin: {
-      l: geometry.left, r: geometry.right, t: geometry.panels[0].top, b: geometry.height - geometry.bottom, pad: 0,
-      autoexpand: false,
-    },
-    paper_bgcolor: theme.page, plot_bgcolor: theme.page, font: { family: FONT, size: 12, color: theme.ink },
-    xaxis: {
-      range: [...view.range], showgrid: false, zeroline: false, ticks: 'outside', ticklen: 4, tickcolor: theme.muted,
-      nticks: geometry.narrow ? 6 : 14, exponentformat: 'none',
-      title: { text: `time (${REPORT.unit})`, font: { size: 12 }, standoff: 6 },
-    },
-  };
+  });
+  return { canvases, content: `<g font-family='${FONT}'>${content.join('')}</g>` };
 }

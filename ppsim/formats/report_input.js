@@ -69,43 +69,43 @@ function hover(event) {
   return tellIdle(at.panel.timeline, at.device, at.time, event.clientX, event.clientY);
 }
 
-/** A press and release in one place is a click: Plotly covers the page while a drag may come. */
-function clicks() {
-  let pressed = null;
-  $('chart').addEventListener('pointerdown', event => { pressed = event.button === 0 ? event : null; }, true);
+/** Dragging moves the view; a press and release in one place is a click. */
+function pointers() {
+  let pressed = null; // where, and what was in sight then
+  let dragged = false;
+  $('chart').addEventListener('pointerdown', event => {
+    pressed = event.button === 0 ? { x: event.clientX, y: event.clientY, range: [...view.range] } : null;
+    dragged = false;
+  });
+  addEventListener('pointermove', event => {
+    if (!pressed || !shown) return;
+    const by = event.clientX - pressed.x;
+    dragged ||= Math.hypot(by, event.clientY - pressed.y) > 4;
+    if (dragged) show(...pressed.range.map(time => time - by / shown.scale));
+  });
+  addEventListener('pointercancel', () => { pressed = null; });
   addEventListener('pointerup', event => {
-    const from = pressed;
+    if (pressed && !dragged) click(event);
     pressed = null;
-    if (!from || Math.hypot(event.clientX - from.clientX, event.clientY - from.clientY) > 4) return;
-    const at = place(event);
-    if (!at || at.curve) return;
-    const op = opAt(at.panel.timeline, at.device, at.time);
-    if (op < 0) return pick(null);
-    const value = at.panel.timeline.ops.microbatch[op];
-    const same = view.highlight?.by === 'microbatch' && view.highlight.value === value;
-    return pick(same ? null : { by: 'microbatch', value });
-  }, true);
+  });
 }
 
-function dragging() {
-  $('plot').on('plotly_relayouting', change => {
-    hideTip();
-    const from = change['xaxis.range[0]'];
-    if (from === undefined) return;
-    for (const group of document.querySelectorAll('#marks .moving'))
-      group.setAttribute('transform', `translate(${(shown.from - from) * shown.scale} 0)`);
-  });
-  $('plot').on('plotly_relayout', change => {
-    const [from, to] = [change['xaxis.range[0]'], change['xaxis.range[1]']];
-    if (from !== undefined && from !== view.range[0]) show(+from, +to);
-  });
+/** Pick out the microbatch of the op under the pointer, or nothing where it was picked out already. */
+function click(event) {
+  const at = place(event);
+  if (!at || at.curve) return;
+  const op = opAt(at.panel.timeline, at.device, at.time);
+  const value = at.panel.timeline.ops.microbatch[op];
+  const same = view.highlight?.by === 'microbatch' && view.highlight.value === value;
+  pick(op < 0 || same ? null : { by: 'microbatch', value });
 }
 
 function wheel(event) {
   if (!event.ctrlKey && !event.metaKey) return;
   event.preventDefault();
   const x = event.clientX - $('chart').getBoundingClientRect().left - shown.left;
-  zoom(Math.exp(clamp(event.deltaY, -200, 200) / 300), shown.from + clamp(x, 0, shown.plotWidth) / shown.scale);
+  const [from, to] = view.range;
+  zoom(Math.exp(clamp(event.deltaY, -200, 200) / 300), from + clamp(x / shown.plotWidth, 0, 1) * (to - from));
 }
 
 const KEYS = {
@@ -149,16 +149,22 @@ function printing() {
     before = root.dataset.theme;
     root.dataset.theme = 'light';
     showLegend();
-    draw(1010, TIMELINES.length > 1 ? 18 : 34);
+    draw(1010, TIMELINES.length > 1 ? 18 : clamp(Math.floor(360 / TIMELINES[0].devices), 1, 34));
   });
   addEventListener('afterprint', () => setTheme(before));
 }
 
-/** Save what is shown: Plotly's SVG with the marks added. */
-async function save() {
-  const source = await Plotly.toImage($('plot'), { format: 'svg', width: shown.width, height: shown.height });
-  const drawing = decodeURIComponent(source.slice(source.indexOf(',') + 1));
-  const whole = drawing.replace(/<\/svg>\s*$/, () => `${$('marks').innerHTML}</svg>`);
+/** Save what is shown as one SVG file. */
+function save() {
+  const { width, height } = shown;
+  const images = [...$('pixels').children].map(canvas => {
+    const [left, top, wide, high] = ['left', 'top', 'width', 'height'].map(name => parseFloat(canvas.style[name]));
+    return `<image href="${canvas.toDataURL()}" x="${left}" y="${top}" width="${wide}" height="${high}"`
+      + ' preserveAspectRatio="none"/>';
+  });
+  const whole = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}"`
+    + ` viewBox="0 0 ${width} ${height}"><rect width="${width}" height="${height}" fill="${themeNow().page}"/>`
+    + `${images.join('')}${$('marks').innerHTML}</svg>`;
   const link = element('a', { download: `${TIMELINES.map(t => t.schedule).join('-')}.svg` });
   link.href = URL.createObjectURL(new Blob([whole], { type: 'image/svg+xml' }));
   link.click();
@@ -170,8 +176,7 @@ function listen() {
   $('chart').addEventListener('pointerleave', hideTip);
   $('chart').addEventListener('dblclick', fit);
   $('chart').addEventListener('wheel', wheel, { passive: false });
-  clicks();
-  dragging();
+  pointers();
   addEventListener('keydown', key);
   addEventListener('hashchange', pickFromAddress);
   addEventListener('resize', drawSoon);
@@ -184,12 +189,6 @@ function listen() {
   $('find').onchange = () => find($('find').value);
 }
 
-/** The next moment at which the browser has painted, or a little later where it does not paint. */
-const painted = () => new Promise(done => {
-  requestAnimationFrame(() => setTimeout(done));
-  setTimeout(done, 200);
-});
-
 async function start() {
   await Promise.all(TIMELINES.map(unpack));
   showHeader();
@@ -200,11 +199,6 @@ async function start() {
   followTheme();
   view.range = [0, SPAN * 1.005];
   draw();
-  await painted(); // Plotly takes a second to load
-  const library = element('script', { textContent: new TextDecoder().decode(await inflate($('plotly').textContent)) });
-  document.head.append(library);
-  $('plot').replaceChildren();
-  await draw();
   listen();
   pickFromAddress();
   root.dataset.state = 'drawn';

@@ -1,25 +1,13 @@
-// What lies above Plotly's drawing, as SVG text of its own: numbers in cells, outlines, links, titles and notes.
-// Plotly would take a millisecond per text; this takes microseconds. The SVG export carries it along.
+// What lies above the cells, as SVG: numbers in them, outlines, links, and beside them titles and notes.
 
-/** The SVG content for a drawn view. What moves when the reader drags sits in groups of class "moving". */
-function marks(view, geometry, drawn, theme) {
-  const high = LOOKS.highlight[+theme.dark];
-  return drawn.map(({ panel, sight, choose }, index) => {
-    const inside = [];
-    if (sight.vector) inside.push(labels(panel, geometry, sight, choose));
-    if (sight.vector && choose) inside.push(outlines(panel, geometry, view, choose, high));
-    if (view.op && view.op.panel === index) inside.push(outline(panel, geometry, view.op.op, theme.ink, 2.5));
-    inside.push(endLine(panel, geometry, theme, index));
-    const { left, plotWidth } = geometry;
-    return `<svg x="${left}" y="${panel.top - 2}" width="${plotWidth + 2}" height="${panel.height + 4}"`
-      + ` overflow="hidden"><g class="moving"><g transform="translate(0 2)">${inside.join('')}</g></g></svg>`
-      + (geometry.several ? title(panel, geometry, theme) : '') + notes(panel, geometry, theme)
-      + (panel.curve ? curveNotes(view, panel, geometry, theme) : '');
-  }).join('');
+/** The marks inside a panel: numbers, what the reader picked out, and the end of the timeline. */
+function marks(view, geometry, panel, sight, choose, theme, index) {
+  const inside = [];
+  if (sight.vector) inside.push(labels(panel, geometry, sight, choose));
+  if (sight.vector && choose) inside.push(outlines(panel, geometry, view, choose, LOOKS.highlight[+theme.dark]));
+  if (view.op && view.op.panel === index) inside.push(outline(panel, geometry, view.op.op, theme.ink, 2.5));
+  return inside.join('') + endLine(panel, geometry, theme, index);
 }
-
-const text = (x, y, size, colour, content, more = '') =>
-  `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" font-size="${size}" fill="${colour}" ${more}>${content}</text>`;
 
 /** Microbatch numbers, for all cells of one colour or for none: all fit, or the eye would misread the gaps. */
 function labels(panel, geometry, { spans }, choose) {

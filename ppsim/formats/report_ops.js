@@ -29,7 +29,7 @@ async function columns(table) {
   return Object.fromEntries(names.map((name, i) => [name, values[i]]));
 }
 
-/** Unpack a timeline in place and add what drawing needs: device, colour index and drawn edges of every op. */
+/** Unpack a timeline in place and add what drawing needs: device, colour index and drawn edges of every op, and which occur. */
 async function unpack(timeline) {
   const ops = timeline.ops = await columns(timeline.ops);
   for (const curve of timeline.curves) Object.assign(curve, await columns({ time: curve.time, value: curve.value }));
@@ -42,9 +42,13 @@ async function unpack(timeline) {
   ops.right = Float64Array.from(ops.end);
   for (let device = 0; device < timeline.devices; device++)
     ops.device.fill(device, timeline.offsets[device], timeline.offsets[device + 1]);
+  timeline.colours = new Set();
+  timeline.paired = false;
   for (let op = 0; op < size; op++) {
     ops.colour[op] = 2 * ops.kind[op] + ops.chunk[op] % 2;
+    timeline.colours.add(ops.colour[op]);
     if (ops.pair[op] < 0) continue;
+    timeline.paired = true;
     const middle = (ops.start[op] + ops.end[op]) / 2; // a pair is one cell in two colours
     if (ops.pair[op] > op) ops.right[op] = middle;
     else ops.left[op] = middle;
@@ -137,8 +141,8 @@ function opsWhere(timeline, test) {
   return found;
 }
 
-/** What a step curve holds on a device at a time. */
-function heldAt(curve, device, time) {
+/** The first step of a curve's device that comes after a time; the device's end where none does. */
+function stepAfter(curve, device, time) {
   let low = curve.offsets[device];
   let high = curve.offsets[device + 1];
   while (low < high) {
@@ -146,7 +150,13 @@ function heldAt(curve, device, time) {
     if (curve.time[middle] > time) high = middle;
     else low = middle + 1;
   }
-  return low > curve.offsets[device] ? curve.value[low - 1] : 0;
+  return low;
+}
+
+/** What a step curve holds on a device at a time. */
+function heldAt(curve, device, time) {
+  const step = stepAfter(curve, device, time);
+  return step > curve.offsets[device] ? curve.value[step - 1] : 0;
 }
 
 /** A number with four significant digits, or all digits before the point. */

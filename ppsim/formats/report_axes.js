@@ -1,0 +1,49 @@
+// Axes: ticks of time below the chart, devices beside their rows, values beside a curve's lines.
+
+/** Every how many devices a row can carry text. */
+const textStep = row => 2 ** Math.max(0, Math.ceil(Math.log2(13 / row)));
+const everyDevice = (devices, step) => Array.from({ length: Math.ceil(devices / step) }, (_, i) => i * step);
+
+const text = (x, y, size, colour, content, more = '') =>
+  `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" font-size="${size}" fill="${colour}" ${more}>${content}</text>`;
+
+/** Round values from one number to another, at most so many: multiples of 1, 2 or 5 times a power of ten. */
+function ticks(from, to, most) {
+  const rough = (to - from) / most;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find(factor => factor * power >= rough * (1 - EPSILON));
+  const digits = clamp(-Math.floor(Math.log10(step) + EPSILON), 0, 12);
+  const first = Math.ceil(from / step - EPSILON);
+  const count = Math.max(0, Math.floor(to / step + EPSILON) - first + 1);
+  return Array.from({ length: count }, (_, i) => {
+    const value = (first + i) * step;
+    return [value, value.toFixed(digits).replace('-', '−')];
+  });
+}
+
+function timeAxis(geometry, theme) {
+  const { left, plotWidth, bottom, from, to, narrow } = geometry;
+  const found = ticks(from, to, narrow ? 5 : 14);
+  const places = found.map(([value]) => left + xOf(geometry, value));
+  const labels = found.map(([, label], i) => text(places[i], bottom + 18, 12, theme.ink, label, 'text-anchor="middle"'));
+  return `<path d="${places.map(x => `M${x.toFixed(1)} ${bottom}v4`).join('')}" stroke="${theme.muted}"/>`
+    + labels.join('')
+    + text(left + plotWidth / 2, bottom + 37, 12, theme.ink, `time (${escapeText(REPORT.unit)})`, 'text-anchor="middle"');
+}
+
+function deviceAxis(devices, top, row, { left, narrow }, theme) {
+  return everyDevice(devices, textStep(row)).map(device => text(
+    left - 6, top + (device + 0.5) * row + 4.3, 12, theme.ink, narrow ? device : `device ${device}`, 'text-anchor="end"',
+  )).join('');
+}
+
+function curveAxis(view, panel, geometry, theme) {
+  const { low, high, y } = curveScale(view, panel);
+  const { left, plotWidth } = geometry;
+  return ticks(low, high, 5).map(([value, label]) => {
+    const at = panel.curveTop + y(value);
+    const colour = value === 0 && low < 0 ? theme.muted : theme.line;
+    return `<path d="M${left} ${at.toFixed(1)}h${plotWidth}" stroke="${colour}"/>`
+      + text(left - 6, at + 4.3, 12, theme.ink, label, 'text-anchor="end"');
+  }).join('');
+}

@@ -1,0 +1,102 @@
+// Many ops in sight: cells and curves as canvases, a column per pixel, so that drawing takes no longer for more ops
+// than looking at each of them once.
+
+function pixel(colour) {
+  const [red, green, blue] = channels(colour);
+  return (255 << 24 | blue << 16 | green << 8 | red) >>> 0;
+}
+
+/**
+ * Colours of one device, a pixel each: the mean of what the pixel covers, by area. The largest share alone would
+ * show stripes that are not in the schedule once several ops fall into a pixel. Chosen ops outweigh all others.
+ */
+function pixelRow(row, timeline, [first, last], from, perPixel, choose, colours) {
+  const { left, right, colour } = timeline.ops;
+  const mean = mixer(colours.bubble);
+  let current = 0;
+  const flush = () => {
+    row[current] = mean(clamp(timeline.makespan - from - current * perPixel, 0, perPixel));
+    current++;
+  };
+  for (let op = first; op < last; op++) {
+    const chosen = choose !== null && choose(op);
+    const fill = (choose !== null && !chosen ? colours.dimmed : colours.fills)[colour[op]];
+    let start = Math.max(0, left[op] - from);
+    const end = Math.min(right[op] - from, row.length * perPixel);
+    while (start < end) {
+      const at = Math.min(row.length - 1, Math.floor(start / perPixel + EPSILON));
+      while (current < at) flush();
+      const until = Math.max(start, Math.min(end, (at + 1) * perPixel));
+      mean.add(fill, until - start, chosen ? 1e6 : 1);
+      if (at === row.length - 1) break;
+      start = until;
+    }
+  }
+  while (current < row.length) flush();
+}
+
+/** Mixes colours by area: `add` them, then call for the pixel of a given area, the rest of which is bubble. */
+function mixer(bubble) {
+  let [red, green, blue, covered, weight] = [0, 0, 0, 0, 0];
+  const add = (colour, area, factor) => {
+    red += factor * area * colour[0];
+    green += factor * area * colour[1];
+    blue += factor * area * colour[2];
+    weight += factor * area;
+    covered += area;
+  };
+  const mix = area => {
+    if (area <= 0) return 0;
+    add(bubble, Math.max(0, area - covered), 1);
+    const result = (255 << 24 | Math.round(blue / weight) << 16 | Math.round(green / weight) << 8
+      | Math.round(red / weight)) >>> 0;
+    red = green = blue = covered = weight = 0;
+    return result;
+  };
+  return Object.assign(mix, { add });
+}
+
+/** A canvas with a row per device, of which a share at both edges stays free; `paint(row, device)` fills a row. */
+function pixels(geometry, devices, rowHeight, gap, paint) {
+  const dense = Math.min(2, window.devicePixelRatio || 1);
+  const rowPixels = Math.max(1, Math.round(rowHeight * dense));
+  const edge = Math.round(gap * rowPixels);
+  const width = Math.max(1, Math.round(geometry.plotWidth * dense));
+  const canvas = element('canvas', { width, height: rowPixels * devices });
+  const context = canvas.getContext('2d');
+  const data = context.createImageData(canvas.width, canvas.height);
+  const words = new Uint32Array(data.data.buffer);
+  const row = new Uint32Array(width);
+  for (let device = 0; device < devices; device++) {
+    paint(row, device);
+    for (let y = edge; y < rowPixels - edge; y++) words.set(row, (device * rowPixels + y) * width);
+  }
+  context.putImageData(data, 0, 0);
+  return canvas;
+}
+
+function cellPixels({ timeline, row }, geometry, spans, choose, colours) {
+  const all = {
+    fills: colours.fills.map(channels), dimmed: colours.dimmed.map(channels), bubble: channels(colours.bubble),
+  };
+  return pixels(geometry, timeline.devices, row, inset(row), (line, device) => pixelRow(
+    line, timeline, spans[device], geometry.from, (geometry.to - geometry.from) / line.length, choose, all,
+  ));
+}
+
+function curvePixels(view, panel, geometry, theme) {
+  const { timeline, curve } = panel;
+  const most = Math.max(highest(view.curve), -lowest(view.curve));
+  const shades = Array.from({ length: 129 }, (_, i) => pixel(shade(theme.dark, theme.page, i / 64 - 1)));
+  return pixels(geometry, timeline.devices, panel.curveHeight / timeline.devices, 0, (line, device) => {
+    const perPixel = (geometry.to - geometry.from) / line.length;
+    let step = stepAfter(curve, device, geometry.from);
+    const stop = curve.offsets[device + 1];
+    for (let x = 0; x < line.length; x++) {
+      const time = geometry.from + (x + 0.5) * perPixel;
+      while (step < stop && curve.time[step] <= time) step++;
+      const value = step > curve.offsets[device] ? curve.value[step - 1] : 0;
+      line[x] = time > timeline.makespan ? 0 : shades[64 + Math.round(64 * value / most)];
+    }
+  });
+}

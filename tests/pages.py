@@ -1,0 +1,38 @@
+"""Pages made from schedules, and opened in a browser."""
+
+import io
+import re
+import shutil
+import subprocess
+
+from ppsim.costs import costs_for
+from ppsim.engine import simulate
+from ppsim.formats import Document
+from ppsim.formats.html import write
+from ppsim.schedules import generate
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+
+
+def timed(name, stages, microbatches, unit="t_F", devices=None, **costs):
+    schedule = generate(name, stages=stages, devices=devices, microbatches=microbatches)
+    return simulate(schedule, costs_for(schedule, unit=unit, **costs))
+
+
+def page(*timelines, titles=None, **inputs):
+    out = io.BytesIO()
+    write(Document(timelines, tuple(titles or (t.schedule.name for t in timelines)), inputs), out, ".html")
+    return out.getvalue().decode()
+
+
+def opened(text, folder):
+    """The page as a browser has it after a while; fails where the page says that it failed."""
+    target = folder / "page.html"
+    target.write_text(text, "utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1440,900", "--virtual-time-budget=5000"]
+    command = [str(BROWSER), *flags, f"--user-data-dir={folder / 'profile'}", "--dump-dom", target.as_uri()]
+    dom = subprocess.run(command, capture_output=True, timeout=120, check=True, text=True, encoding="utf-8").stdout
+    fault = re.search(r'<p id="fault"[^>]*>([^<]*)<', dom)
+    assert fault
+    assert fault[1] == ""
+    return dom
