@@ -159,10 +159,10 @@ def test_the_saved_picture_is_whole(reader, microbatches, cells):
     )
     root = ElementTree.fromstring(saved)
     space = "{http://www.w3.org/2000/svg}"
-    assert [float(root.get("width")), float(root.get("height"))] == pytest.approx(size, abs=1)
+    assert [float(root.attrib["width"]), float(root.attrib["height"])] == pytest.approx(size, abs=1)
     texts = [text.text for text in root.iter(f"{space}text")]
     assert {"device 0", "device 3", "time (t_F)", "live activations"} <= set(texts)
     assert len(root.findall(f".//{space}g[@text-anchor='middle']/{space}text")) == cells
-    images = [image.get("href") for image in root.iter(f"{space}image")]
+    images = [image.attrib["href"] for image in root.iter(f"{space}image")]
     assert len(images) == (0 if cells else 1)
     assert all(image.startswith("data:image/png;base64,") for image in images)

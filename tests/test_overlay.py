@@ -244,4 +244,4 @@ def test_a_browser_draws_the_page_with_the_residuals_below_what_was_measured(dev
     assert re.search(r'<p id="fault"[^>]*></p>', dom)
     marks = dom[dom.index('<svg id="marks"') : dom.index('<div id="tip"')]
     assert marks.count("predicted - measured start, ms") == 2
-    assert ("<image" in dom) == (devices > 8)
+    assert ("<canvas" in dom) == (devices > 8)
