@@ -19,9 +19,10 @@ def timed(name, stages, microbatches, unit="t_F", devices=None, **costs):
     return simulate(schedule, costs_for(schedule, unit=unit, **costs))
 
 
-def page(*timelines, titles=None, **inputs):
+def page(*timelines, titles=None, memory=(), **inputs):
     out = io.BytesIO()
-    write(Document(timelines, tuple(titles or (t.schedule.name for t in timelines)), inputs), out, ".html")
+    names = tuple(titles or (t.schedule.name for t in timelines))
+    write(Document(timelines, names, inputs, memory=memory), out, ".html")
     return out.getvalue().decode()
 
 

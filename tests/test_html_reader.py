@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ppsim.memory import curves, units
 from tests.pages import BROWSER, opened, page, timed
 
 READER = """
@@ -73,6 +74,15 @@ def test_a_hundred_thousand_ops_are_no_hundred_thousand_elements(reader):
     assert -240 < width < 0
     assert near[1] == 1
     assert 100 < near[2] <= 1500
+
+
+def test_a_comparison_shows_memory_where_it_was_asked_for(reader):
+    """The curves of memory are below the charts at first, and none are where nothing was said of memory."""
+    both = [timed("gpipe", 4, 8), timed("1f1b", 4, 8)]
+    shown = "return [by('curve').selectedOptions[0].textContent, by('marks').textContent.split('peak 8').length];"
+    memory = tuple(curves(timeline, units(timeline.schedule)) for timeline in both)
+    assert reader(shown, *both) == ["no curve", 2]
+    assert reader(shown, *both, memory=memory) == ["live activations", 2 + 4]
 
 
 def test_dragging_moves_the_chart_with_the_pointer(reader):

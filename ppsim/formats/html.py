@@ -78,6 +78,7 @@ def contents(document: Document) -> dict[str, Any]:
         "inputs": dict(document.inputs),
         "unit": units[0],
         "looks": _looks(),
+        "memory": bool(document.memory),
         "timelines": [_entry(document, number) for number in range(len(document.timelines))],
     }
 

@@ -119,7 +119,7 @@ function showCurveChoice() {
   const names = [...new Set(TIMELINES.flatMap(t => t.curves.map(curve => curve.name)))];
   const special = TIMELINES.some(t => t.curves.length < names.length); // what only some have, the page is about
   $('curve').replaceChildren(...names.map((name, i) => new Option(name, i)), new Option('no curve', -1));
-  view.curve = special ? names.length - 1 : TIMELINES.length === 1 ? 0 : -1;
+  view.curve = special ? names.length - 1 : TIMELINES.length === 1 || REPORT.memory ? 0 : -1;
   $('curve').value = view.curve;
   $('curve').onchange = () => { view.curve = +$('curve').value; draw(); };
 }
