@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SUFFIXES = (".png", ".svg", ".pdf")
+SUFFIXES = (".png", ".svg", ".pdf", ".html")
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ def tradeoff(points: Sequence[Point]) -> Tradeoff:
 
 
 def check_suffix(suffix: str) -> None:
-    """Refuse a format that is no picture.
+    """Refuse a format that is neither a picture nor a page.
 
     Raises:
-        InputError: the suffix is no picture's.
+        InputError: the suffix is neither a picture's nor a page's.
     """
     if suffix not in SUFFIXES:
         raise InputError(f"time against memory cannot be written as {suffix}", f"one of {' '.join(SUFFIXES)}")
@@ -73,12 +73,18 @@ def check_suffix(suffix: str) -> None:
 def save_tradeoff(
     found: Tradeoff, target: str, suffix: str, *, time: str, memory: str, width: float, inputs: Mapping[str, Any]
 ) -> None:
-    """Write the picture to a file; see :func:`draw_tradeoff` for the labels.
+    """Write the picture or the page to a file; see :func:`draw_tradeoff` for the labels.
 
     Raises:
-        InputError: the suffix is no picture's, or the file cannot be written.
+        InputError: the suffix is neither a picture's nor a page's, or the file cannot be written.
     """
     check_suffix(suffix)
+    if suffix == ".html":
+        from ppsim.tradeoff_page import write_page
+
+        with opened(target) as out:
+            write_page(found, out, time=time, memory=memory, inputs=inputs)
+        return
     from ppsim.formats.figure import write_figure
 
     def draw() -> Figure:

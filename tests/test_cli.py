@@ -238,6 +238,16 @@ def test_compare_draws_memory_below_each_chart(tmp_path):
     assert target.read_text().count("(activations)") == 2
 
 
+@pytest.mark.parametrize("command", [["compare", "gpipe", "1f1b", "--tradeoff"], ["sweep", "gpipe", "1f1b"]])
+def test_time_against_memory_is_a_page_of_named_points(command, tmp_path):
+    target = tmp_path / "x.html"
+    assert invoke(*command, "--devices", "4", "--mb", "8", "-o", str(target)).exit_code == 0
+    inputs = re.search(r'id="ppsim-data">(.*?)</script>', target.read_text(), re.S)
+    assert inputs
+    assert json.loads(inputs[1])["command"].startswith(f"ppsim {command[0]}")
+    assert '"1f1b' in target.read_text()
+
+
 def test_gallery_never_overwrites_a_readme_of_others(tmp_path):
     (tmp_path / "README.md").write_text("# Mine\n")
     result = invoke("gallery", "-o", str(tmp_path))
