@@ -125,7 +125,7 @@ def _print_report(found: Report, options: dict[str, Any]) -> None:
         click.echo(f"{schedule.name} {schedule.n_devices}x{schedule.n_microbatches}  peak {size} {where}")
         return
     click.echo(f"{show.title_of(schedule)}  {show.shape_line(schedule)}")
-    _print_bars(found, max(20, min(show.console().width, 160) - MARGIN))
+    _print_bars(found)
     held = sorted(((amount, name) for name, amount in fullest.parts.items() if amount), reverse=True)
     click.echo(f"\npeak {size} {where}")
     click.echo("held by " + ", ".join(f"{name} {format_size(a, unit)} ({a / fullest.value:.0%})" for a, name in held))
@@ -133,19 +133,24 @@ def _print_report(found: Report, options: dict[str, Any]) -> None:
         _print_breakdown(found)
 
 
-def _print_bars(found: Report, columns: int) -> None:
-    from ppsim.memory_report import bars
+def _print_bars(found: Report) -> None:
+    from ppsim.cli._print import console
+    from ppsim.memory_report import ASCII_LEVELS, LEVELS, bars
+    from ppsim.terminal import carries
     from ppsim.units import format_size
 
+    screen = console()
+    columns = max(20, min(screen.width, 160) - MARGIN)
+    levels = LEVELS if carries(screen.encoding, LEVELS) else ASCII_LEVELS
     timeline, curve = found.timeline, found.curve
     full = _amount(found.fullest.value, curve.unit)
     click.echo(f"1 column = {timeline.makespan / columns:.3g} {timeline.unit}, full height = {full}")
     name_width = len(f"dev {len(found.peaks) - 1}")
     for peak in _shown(found.peaks):
         if peak is None:
-            click.echo(f"⋮ {len(found.peaks) - MOST_ROWS} more devices")
+            click.echo(_left_out(found))
             continue
-        line = bars(curve, peak.device, timeline.makespan, columns)
+        line = bars(curve, peak.device, timeline.makespan, columns, levels)
         over = "  over" if found.cap is not None and peak.value > found.cap else ""
         size = format_size(peak.value, curve.unit)
         click.echo(
@@ -162,11 +167,18 @@ def _print_breakdown(found: Report) -> None:
     click.echo("         " + "  ".join(f"{name:>{w}}" for name, w in zip(names, width, strict=True)))
     for peak in _shown(found.peaks):
         if peak is None:
-            click.echo(f"⋮ {len(found.peaks) - MOST_ROWS} more devices")
+            click.echo(_left_out(found))
             continue
         cells = (format_size(peak.parts[name], found.curve.unit) for name in names)
         row = "  ".join(f"{cell:>{w}}" for cell, w in zip(cells, width, strict=True))
         click.echo(f"{f'dev {peak.device}':<9}{row}")
+
+
+def _left_out(found: Report) -> str:
+    from ppsim.cli._print import console
+    from ppsim.terminal import signs_for
+
+    return f"{signs_for(console().encoding, colour=False).more} {len(found.peaks) - MOST_ROWS} more devices"
 
 
 def _shown(rows: list[Any]) -> list[Any]:

@@ -15,6 +15,7 @@ from ppsim.schedule import NONE
 from ppsim.timeline import Timeline
 
 LEVELS = " ▁▂▃▄▅▆▇█"
+ASCII_LEVELS = " .:-=+*#@"
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,13 @@ def columns(curve: Curve, device: int, span: float, count: int) -> NDArray[np.fl
     return np.maximum.reduceat(np.append(value, 0.0), np.stack((first, last), 1).ravel())[::2]
 
 
-def bars(curve: Curve, device: int, span: float, count: int) -> str:
-    """A device's curve in so many columns, each as high as the most in its time; full height is the largest peak."""
+def bars(curve: Curve, device: int, span: float, count: int, levels: str = LEVELS) -> str:
+    """A device's curve in so many columns, each as high as the most in its time; full height is the largest peak.
+
+    ``levels`` are the signs of the heights, from none to full.
+    """
     share = columns(curve, device, span, count) / (curve.peak.max() or 1.0)
-    return "".join(LEVELS[int(n)] for n in np.ceil(share * (len(LEVELS) - 1) - 1e-9))
+    return "".join(levels[int(n)] for n in np.ceil(share * (len(levels) - 1) - 1e-9))
 
 
 def memory_object(report: Report, inputs: Mapping[str, Any], nearest: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -45,11 +45,16 @@ ASCII = Signs(".", "-", " ... ", ":")
 def signs_for(encoding: str, colour: bool) -> Signs:
     """The signs that a console's encoding can carry."""
     signs = COLOURED if colour else Signs()
+    return signs if carries(encoding, "".join((signs.bubble, signs.rest, signs.fold, signs.more))) else ASCII
+
+
+def carries(encoding: str, text: str) -> bool:
+    """Whether a text can be written in an encoding."""
     try:
-        "".join((signs.bubble, signs.rest, signs.fold, signs.more)).encode(encoding)
+        text.encode(encoding)
     except (UnicodeEncodeError, LookupError):
-        return ASCII
-    return signs
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -187,9 +187,11 @@ def test_no_colour_codes_in_a_pipe():
     assert "\x1b[" in process(*RUN, env={"FORCE_COLOR": "1", "COLORTERM": "truecolor"}).stdout
 
 
-def test_ascii_terminals_do_not_break():
-    result = process(*RUN, env={"PYTHONIOENCODING": "ascii"})
+@pytest.mark.parametrize("args", [RUN, ["memory", "-s", "1f1b", "--stages", "40", "--mb", "80", "--breakdown"]])
+def test_ascii_terminals_do_not_break(args):
+    result = process(*args, env={"PYTHONIOENCODING": "ascii"})
     assert result.returncode == 0
+    assert result.stdout.isascii()
     assert "?" not in result.stdout
 
 

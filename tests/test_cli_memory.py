@@ -13,7 +13,7 @@ from ppsim.costs import costs_for
 from ppsim.engine import simulate
 from ppsim.errors import InputError, PpsimError
 from ppsim.memory import units
-from ppsim.memory_report import bars, passing, report
+from ppsim.memory_report import ASCII_LEVELS, LEVELS, bars, passing, report
 from ppsim.metrics import peak_activations
 from ppsim.ops import Kind
 from ppsim.profile import Activation, Model, Profile, Provenance
@@ -171,6 +171,16 @@ def test_bars_never_hide_a_peak():
         assert len(line) == columns
         assert "█" in line
     assert bars(found.curve, 1, found.timeline.makespan, 153)[0] == " "
+
+
+def test_signs_of_ascii_show_the_same_heights():
+    """One sign for each height, so that a terminal without blocks shows the same curve."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    found = report(simulate(schedule, costs_for(schedule)), units(schedule))
+    assert ASCII_LEVELS.isascii()
+    assert len(set(ASCII_LEVELS)) == len(ASCII_LEVELS) == len(LEVELS)
+    line, plain = (bars(found.curve, 0, 33, 40, levels) for levels in (LEVELS, ASCII_LEVELS))
+    assert plain.translate(str.maketrans(ASCII_LEVELS, LEVELS)) == line
 
 
 def test_passing_is_the_first_moment_over_the_cap():
