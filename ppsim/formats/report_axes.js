@@ -4,6 +4,9 @@
 const textStep = row => 2 ** Math.max(0, Math.ceil(Math.log2(13 / row)));
 const everyDevice = (devices, step) => Array.from({ length: Math.ceil(devices / step) }, (_, i) => i * step);
 
+const CENTRED = 'text-anchor="middle"';
+const AT_ITS_END = 'text-anchor="end"';
+
 const text = (x, y, size, colour, content, more = '') =>
   `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" font-size="${size}" fill="${colour}" ${more}>${content}</text>`;
 
@@ -25,15 +28,15 @@ function timeAxis(geometry, theme) {
   const { left, plotWidth, bottom, from, to, narrow } = geometry;
   const found = ticks(from, to, narrow ? 5 : 14);
   const places = found.map(([value]) => left + xOf(geometry, value));
-  const labels = found.map(([, label], i) => text(places[i], bottom + 18, 12, theme.ink, label, 'text-anchor="middle"'));
+  const labels = found.map(([, label], i) => text(places[i], bottom + 18, 12, theme.ink, label, CENTRED));
   return `<path d="${places.map(x => `M${x.toFixed(1)} ${bottom}v4`).join('')}" stroke="${theme.muted}"/>`
     + labels.join('')
-    + text(left + plotWidth / 2, bottom + 37, 12, theme.ink, `time (${escapeText(REPORT.unit)})`, 'text-anchor="middle"');
+    + text(left + plotWidth / 2, bottom + 37, 12, theme.ink, `time (${escapeText(REPORT.unit)})`, CENTRED);
 }
 
 function deviceAxis(devices, top, row, { left, narrow }, theme) {
   return everyDevice(devices, textStep(row)).map(device => text(
-    left - 6, top + (device + 0.5) * row + 4.3, 12, theme.ink, narrow ? device : `device ${device}`, 'text-anchor="end"',
+    left - 6, top + (device + 0.5) * row + 4.3, 12, theme.ink, narrow ? device : `device ${device}`, AT_ITS_END,
   )).join('');
 }
 
@@ -44,6 +47,6 @@ function curveAxis(view, panel, geometry, theme) {
     const at = panel.curveTop + y(value);
     const colour = value === 0 && low < 0 ? theme.muted : theme.line;
     return `<path d="M${left} ${at.toFixed(1)}h${plotWidth}" stroke="${colour}"/>`
-      + text(left - 6, at + 4.3, 12, theme.ink, label, 'text-anchor="end"');
+      + text(left - 6, at + 4.3, 12, theme.ink, label, AT_ITS_END);
   }).join('');
 }

@@ -81,7 +81,8 @@ function rectangle(panel, geometry, left, right, top, bottom) {
   const x = clamp(xOf(geometry, left), 0, geometry.plotWidth);
   const width = clamp(xOf(geometry, right), 0, geometry.plotWidth) - x;
   const height = (bottom - top) * panel.row;
-  return `M${x.toFixed(2)} ${(top * panel.row).toFixed(2)}h${width.toFixed(2)}v${height.toFixed(2)}h${-width.toFixed(2)}z`;
+  const start = `M${x.toFixed(2)} ${(top * panel.row).toFixed(2)}`;
+  return `${start}h${width.toFixed(2)}v${height.toFixed(2)}h${(-width).toFixed(2)}z`;
 }
 
 /** How far a cell stays inside its row, in rows. */
@@ -211,8 +212,10 @@ function figure(view, geometry, theme) {
     const sight = inSight(timeline, geometry.from, geometry.to);
     sight.vector = sight.count <= CELLS;
     panel.lane = sight.vector ? laneShare(panel) : 0;
-    if (!sight.vector)
-      canvases.push({ canvas: cellPixels(panel, geometry, sight.spans, choose, colours), left, top, width: plotWidth, height });
+    if (!sight.vector) {
+      const canvas = cellPixels(panel, geometry, sight.spans, choose, colours);
+      canvases.push({ canvas, left, top, width: plotWidth, height });
+    }
     const drawn = sight.vector ? cells(panel, geometry, sight, choose, colours) : '';
     const messages = panel.lane ? lanes(panel, geometry) : '';
     content.push(clipped(left, top, plotWidth, height,

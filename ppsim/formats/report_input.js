@@ -149,7 +149,7 @@ function printing() {
     before = root.dataset.theme;
     root.dataset.theme = 'light';
     showLegend();
-    draw(1010, TIMELINES.length > 1 ? 18 : clamp(Math.floor(360 / TIMELINES[0].devices), 1, 34));
+    draw(1010, TIMELINES.length > 1 ? 18 : clamp(Math.floor(290 / TIMELINES[0].devices), 1, 34));
   });
   addEventListener('afterprint', () => setTheme(before));
 }
