@@ -142,12 +142,12 @@ def readable(found: Iterable[Curve]) -> list[Curve]:
 
 def activations(timeline: Timeline) -> Curve:
     """Activations each device holds, counted once per stage and microbatch: from F to B or W."""
-    return curves(timeline, units(timeline.schedule), "live activations")
+    return replace(curves(timeline, units(timeline.schedule), "live activations"), unit="")
 
 
 def in_flight(timeline: Timeline) -> Curve:
     """Microbatches each device has begun and not yet sent back, counted once per stage: from F to B or I."""
-    return curves(timeline, units(timeline.schedule, Kind.I), "microbatches in flight")
+    return replace(curves(timeline, units(timeline.schedule, Kind.I), "microbatches in flight"), unit="")
 
 
 def peaks(timeline: Timeline, model: MemoryModel) -> list[Peak]:
