@@ -16,7 +16,9 @@ from ppsim.metrics import Metrics, measure
 from ppsim.schedule import NONE
 from ppsim.timeline import Timeline
 from ppsim.validation import predict
-from ppsim.validation.predict import LEVELS, Insitu, Site
+from ppsim.validation.insitu import insitu, undisturbed
+from ppsim.validation.levels import LEVELS, predictions
+from ppsim.validation.predict import Insitu, Site
 from ppsim.validation.record import Measured, Record
 
 CLASSES = ("compute", "P2P", "wait", "host")
@@ -91,8 +93,9 @@ def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
     timed = record.settings["ops"] == "timed"
     names = tuple(calibrate_on) or ((record.runs[0].name,) if timed else tuple(r.name for r in record.runs))
     site = predict.site_of(record.settings)
-    terms = {run.name: predict.insitu(run, site) for run in record.runs}
-    verdicts = tuple(_verdict(run, record.runs, names, terms, site, timed) for run in record.runs)
+    terms = {run.name: insitu(run, site) for run in record.runs}
+    alone = {run.name: undisturbed(run, terms[run.name], site) for run in record.runs if run.name in names}
+    verdicts = tuple(_verdict(run, record.runs, terms, alone, site) for run in record.runs)
     right = total = 0
     steps_of_one = record.settings["ops"] == "trace"
     for one, other in combinations(() if steps_of_one else verdicts, 2):
@@ -119,11 +122,11 @@ def only(validation: Validation, step: str) -> Validation:
 
 
 def _verdict(
-    run: Measured, runs: Sequence[Measured], names: Sequence[str], terms: Mapping[str, Insitu], site: Site, timed: bool
+    run: Measured, runs: Sequence[Measured], terms: Mapping[str, Insitu], alone: Mapping[str, Insitu], site: Site
 ) -> Verdict:
-    others = [r for r in runs if r.name in names and r.name != run.name]
+    others = [r for r in runs if r.name in alone and r.name != run.name]
     used = others or [run]
-    executions = predict.predict(run, used, [terms[r.name] for r in used], site, timed)
+    executions = predictions(run, used, [terms[r.name] for r in used], [alone[r.name] for r in used], site)
     makespans = run.makespans
     middle = float(np.median(makespans))
     replayed = (predict.replay(run, terms[run.name], site) - makespans) / makespans

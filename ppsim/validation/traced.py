@@ -22,7 +22,7 @@ from ppsim.lowered import Lowered
 from ppsim.ops import Kind
 from ppsim.profile import Profile, costs_from
 from ppsim.schedule import NONE, Schedule
-from ppsim.validation.predict import insitu_costs
+from ppsim.validation.insitu import insitu_costs
 from ppsim.validation.record import Measured, Record
 from ppsim.validation.session import link_of
 from ppsim.validation.torch_runner import lowered_by_torch
@@ -69,7 +69,7 @@ def record_of(folder: str, schedule: Schedule, profile: Profile | None, command:
         runs = [replace(run, costs=replace(costs_from(profile, schedule), comm=0.0)) for run in runs]
     else:
         alone = [[other for other in runs if other is not run] or [run] for run in runs]
-        runs = [replace(run, costs=insitu_costs(run, others, False)) for run, others in zip(runs, alone, strict=True)]
+        runs = [replace(run, costs=insitu_costs(run, others)) for run, others in zip(runs, alone, strict=True)]
     traced = profile_from(paths, command)
     sizes = [row.bytes for row in traced.message]
     size = int(np.median(sizes)) if sizes else 0
