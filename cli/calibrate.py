@@ -29,6 +29,7 @@ MEASURING = (
     "max_bytes",
     "sizes",
     "note",
+    "real_time",
 )
 LARGEST = {"cpu": 16 << 20, "cuda": 256 << 20}
 TRACE_HELP = "Make the profile from Kineto traces of a real run instead, one file per rank."
@@ -73,6 +74,7 @@ TRACE_HELP = "Make the profile from Kineto traces of a real run instead, one fil
     help="Largest message; sizes go up from 1 KiB (to 16 MiB on a CPU, 256 MiB on a GPU).",
 )
 @click.option("--sizes", type=Counts(), metavar="BYTES", help="Sizes of messages instead: 1024,65536 or 1024:65536:x4.")
+@click.option("--real-time", is_flag=True, help="Ask the system for real-time priority while messages travel.")
 @click.option("--note", default="", help="A remark for the record, such as other load on the machine.")
 @click.option("--from-trace", multiple=True, type=click.Path(), metavar="FILE...", help=TRACE_HELP)
 @click.argument("more_traces", nargs=-1, type=click.Path(), metavar="")
@@ -129,6 +131,7 @@ def _measured(ctx: click.Context, options: Mapping[str, Any]) -> Profile | None:
         tuple(options["sizes"] or sizes_up_to(options["max_bytes"] or LARGEST[device])),
         command_line(ctx),
         options["note"],
+        options["real_time"],
     )
     with progress_bar(show=launched()[0] == 0) as report:
         return calibrate(plan, report)

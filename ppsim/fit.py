@@ -11,6 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+# Points of a range; the share of the squared error that a second line may leave, which for ten points is what the
+# Bayesian information criterion asks of three more numbers; and a relative error that is none.
+LEAST, EARNED, NEGLIGIBLE = 3, 0.5, 0.01
+
 
 @dataclass(frozen=True)
 class Line:
@@ -49,19 +53,24 @@ def line(x: Sequence[float], y: Sequence[float]) -> Line:
     return Line(float(alpha), float(slope), float(np.median(residual)), float(residual.max()))
 
 
-def breakpoint_of(x: Sequence[float], y: Sequence[float]) -> int | None:
-    """Where two lines fit best: the count of points of the first; None with fewer than six points."""
-    if len(x) < 6:
-        return None
-    time = np.asarray(y, np.float64)
+def ranges(x: Sequence[float], y: Sequence[float]) -> list[slice]:
+    """The points as one line's, or as two lines' where a second one at least halves the squared relative error.
 
-    def error(cut: int) -> float:
-        parts = [(slice(None, cut), line(x[:cut], y[:cut])), (slice(cut, None), line(x[cut:], y[cut:]))]
-        return sum(
-            float(np.sum(((f.alpha + f.slope * np.asarray(x[s], np.float64)) / time[s] - 1) ** 2)) for s, f in parts
-        )
+    The two are not joined; each has three points or more, and the break is where the error is least.
+    """
 
-    return min(range(3, len(x) - 2), key=error)
+    def error(parts: Sequence[slice]) -> float:
+        return sum(_error(line(x[part], y[part]), x[part], y[part]) for part in parts)
+
+    whole = [slice(0, len(x))]
+    broken = [[slice(0, cut), slice(cut, len(x))] for cut in range(LEAST, len(x) - LEAST + 1)]
+    best = min(broken, key=error, default=whole)
+    return best if error(best) <= EARNED * error(whole) and error(whole) > len(x) * NEGLIGIBLE**2 else whole
+
+
+def _error(found: Line, x: Sequence[float], y: Sequence[float]) -> float:
+    """Sum of squared relative errors."""
+    return sum((found.at(at) / time - 1) ** 2 for at, time in zip(x, y, strict=True))
 
 
 def _solve(rows: np.ndarray, columns: list[int]) -> np.ndarray:

@@ -169,7 +169,8 @@ class Fit:
     """A message's time as a line, ``alpha_ms + ms_per_byte * bytes``, by relative error.
 
     Attributes:
-        range: ``all``, ``eager`` or ``rendezvous``: below and above where two lines fit best.
+        range: ``all``, or of two lines, where they describe the sizes better: ``eager``, that of small messages,
+            or ``rendezvous``, that of large ones.
         through: ``median``, or ``p10`` where the medians show the scheduler rather than the link.
         low_bytes: smallest size fitted.
         high_bytes: largest size fitted.
@@ -193,6 +194,10 @@ class Fit:
     def at(self, size: float) -> float:
         """The line's time for a message of ``size`` bytes, in ms."""
         return self.alpha_ms + self.ms_per_byte * size
+
+    def covers(self, size: float) -> bool:
+        """Whether it was fitted to sizes on both sides of ``size``, or to it."""
+        return self.low_bytes <= size <= self.high_bytes
 
 
 @dataclass(frozen=True)
@@ -281,7 +286,8 @@ def costs_from(profile: Profile, schedule: Schedule, *, first_stage_splits: bool
 def message_ms(profile: Profile, size: int | None = None, pattern: str = "early") -> float:
     """Latency of a message of ``size`` bytes, by default the profile's activations; 0 without any measured.
 
-    Between measured sizes it is interpolated in the logarithm of both; beyond them the fitted line continues.
+    Between measured sizes it is interpolated in the logarithm of both; beyond them the fitted line continues, that
+    of the nearest range where there are two.
     """
     found = [m for m in profile.message if m.pattern == pattern and m.link in LINKS]
     found = found or [m for m in profile.message if m.pattern == "ping-pong" and m.link in LINKS]
@@ -294,6 +300,9 @@ def message_ms(profile: Profile, size: int | None = None, pattern: str = "early"
         size = profile.model.message_bytes if profile.model else int(np.median(sizes))
     if sizes[0] <= size <= sizes[-1] or len(rows) == 1:
         return float(np.exp(np.interp(np.log(size), np.log(sizes), np.log(times))))
+    lines = [f for f in profile.fit if (f.link, f.pattern) == (link, found[0].pattern) and f.range != "all"]
+    if lines:
+        return (lines[0] if size < sizes[0] else lines[-1]).at(size)
     return fit.line(sizes, times).at(size)
 
 

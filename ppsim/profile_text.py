@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ppsim.profile import KINDS, PATTERNS, Message, OpTime, Profile, layer_line, message_ms
+from ppsim.calibration.fits import residuals
+from ppsim.profile import KINDS, PATTERNS, Fit, Message, OpTime, Profile, layer_line, message_ms
 
 NAMES = {"F": "forward", "B": "backward", "I": "backward for input", "W": "backward for weights", "FB": "pair F&B"}
 
@@ -90,12 +91,16 @@ def lines(profile: Profile) -> Iterator[str]:
     for link in dict.fromkeys(m.link for m in profile.message):
         yield ""
         yield from _message_table(link, [m for m in profile.message if m.link == link])
+    together = residuals(profile.message, profile.fit)
     for fit in profile.fit:
         speed = f" + bytes / {1e-6 / fit.ms_per_byte:.3g} GB/s" if fit.ms_per_byte else ""
         yield (
-            f"{fit.link} {fit.pattern}, {fit.range} sizes, {fit.through}: {fit.alpha_ms * 1e3:.0f} us{speed}"
+            f"{fit.link} {fit.pattern}, {_range(fit)}, {fit.through}: {fit.alpha_ms * 1e3:.0f} us{speed}"
             f"  (off by {fit.median_residual:.0%}, at most {fit.max_residual:.0%})"
         )
+        if fit.range == "rendezvous" and (fit.link, fit.pattern) in together:
+            middle, most = together[fit.link, fit.pattern]
+            yield f"{fit.link} {fit.pattern}, both ranges: off by {middle:.0%}, at most {most:.0%}"
 
 
 def differences(before: Profile, after: Profile) -> Differences:
@@ -159,6 +164,12 @@ def _size(size: int) -> str:
     while size >= 1024 and size % 1024 == 0 and unit < 3:
         size, unit = size // 1024, unit + 1
     return f"{size} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
+
+
+def _range(fit: Fit) -> str:
+    if fit.range == "all":
+        return "all sizes"
+    return f"{fit.range} sizes, {_size(fit.low_bytes)} to {_size(fit.high_bytes)}"
 
 
 def _message_table(link: str, rows: list[Message]) -> Iterator[str]:

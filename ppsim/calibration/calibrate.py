@@ -26,6 +26,7 @@ class Plan:
         sizes: of messages in bytes, beside the model's own; from 1 KiB to 16 MiB where none are given.
         command: the command line, for the record.
         note: what a reader must know about the machine.
+        real_time: whether messages are measured at real-time priority.
     """
 
     model: Model
@@ -35,6 +36,7 @@ class Plan:
     sizes: tuple[int, ...] = ()
     command: str = ""
     note: str = ""
+    real_time: bool = False
 
 
 def check(plan: Plan) -> None:
@@ -73,7 +75,8 @@ def calibrate(plan: Plan, report: Report = lambda done, what: None) -> Profile |
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     world = links.launched()[1]
-    note = plan.note if world == 1 else "; ".join(filter(None, (plan.note, f"{world} ranks computed at once")))
+    remarks = (f"{world} ranks computed at once" * (world > 1), "messages at real-time priority" * plan.real_time)
+    note = "; ".join(filter(None, (plan.note, *remarks)))
     found = machine.provenance(device, plan.command, note)
     sizes = sorted({*_sizes(plan), plan.model.message_bytes})
     ticks = _Ticks(ops.rounds(plan.model, plan.repeats, plan.warm_up), len(sizes), report)
@@ -81,7 +84,9 @@ def calibrate(plan: Plan, report: Report = lambda done, what: None) -> Profile |
     found = replace(found, clocks=machine.clocks(device))  # as they are under load
     held = ops.measure_activations(plan.model, device)
     ticks.report(ticks.share_of_ops, "starting two processes")
-    rows = links.measure_links(device, sizes, repeats=3 * plan.repeats, warm_up=plan.warm_up, tick=ticks.message)
+    rows = links.measure_links(
+        device, sizes, repeats=3 * plan.repeats, warm_up=plan.warm_up, tick=ticks.message, real_time=plan.real_time
+    )
     if links.launched()[0] > 0:
         return None
     return Profile(found, plan.model, tuple(times), tuple(rows), tuple(fits(rows)), tuple(held))

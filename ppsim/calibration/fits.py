@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+import numpy as np
+
 from ppsim import fit
 from ppsim.profile import Fit, Message
 
@@ -12,7 +14,7 @@ NOISY = 3.0
 
 
 def fits(rows: Sequence[Message]) -> list[Fit]:
-    """A line per link and pattern over all sizes and, with six sizes or more, one below and one above the break.
+    """A line per link and pattern over all sizes and, where two describe them better, one below and above the break.
 
     Where the 90th percentile is mostly beyond three times the 10th, the machine's scheduler was measured rather
     than the link, and the line goes through the 10th percentiles.
@@ -30,8 +32,8 @@ def _lines(rows: Sequence[Message]) -> list[Fit]:
     if len(rows) < 2 or min(times) <= 0:
         return []
     parts = {"all": slice(None)}
-    if cut := fit.breakpoint_of(sizes, times):
-        parts |= {"eager": slice(None, cut), "rendezvous": slice(cut, None)}
+    if len(found := fit.ranges(sizes, times)) > 1:
+        parts |= dict(zip(("eager", "rendezvous"), found, strict=True))
     result = []
     for name, part in parts.items():
         line = fit.line(sizes[part], times[part])
@@ -50,3 +52,14 @@ def _lines(rows: Sequence[Message]) -> list[Fit]:
             )
         )
     return result
+
+
+def residuals(rows: Sequence[Message], lines: Sequence[Fit]) -> dict[tuple[str, str], tuple[float, float]]:
+    """Per link and pattern the median and the largest relative error of its lines over all sizes."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        own = [f for f in lines if (f.link, f.pattern) == (row.link, row.pattern) and f.covers(row.bytes)]
+        if own:
+            time = row.p10_ms if own[-1].through == "p10" else row.median_ms
+            found[row.link, row.pattern].append(abs(own[-1].at(row.bytes) / time - 1))
+    return {key: (float(np.median(errors)), max(errors)) for key, errors in found.items()}

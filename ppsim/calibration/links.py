@@ -12,10 +12,12 @@ from typing import Any
 from ppsim.calibration.clock import spread, stopwatch
 from ppsim.calibration.p2p import Side, agree, exchange, repeats_of
 from ppsim.calibration.processes import Say, ranks
+from ppsim.errors import PpsimError
 from ppsim.profile import NOT_A_LINK, Message
 
 BACKEND = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 TIMEOUT = timedelta(seconds=60)
+PRIORITY, REST = 10, 0.5  # Linux stops real-time processes that leave less than 5 % of a second to others
 Tick = Callable[[str], None]
 
 
@@ -26,11 +28,16 @@ def launched() -> tuple[int, int]:
     return (int(rank), int(world)) if world.isdigit() and rank.isdigit() and int(world) > 1 else (0, 1)
 
 
-def measure_links(device: str, sizes: Sequence[int], *, repeats: int, warm_up: int, tick: Tick) -> list[Message]:
+def measure_links(
+    device: str, sizes: Sequence[int], *, repeats: int, warm_up: int, tick: Tick, real_time: bool = False
+) -> list[Message]:
     """Messages over every link there is from here: between the ranks of torchrun, or between two processes.
 
     Two processes on this machine use gloo, or nccl with a GPU each. With a single GPU there is no link to
     measure: what is measured then is a copy within the device and the way through host memory, and named so.
+
+    With ``real_time`` the processes ask for real-time priority. Without it, a thread that a message wakes may wait
+    for the end of another one's time slice, 3 ms and more, where the message takes a twentieth of that.
 
     Raises:
         PpsimError: a process failed, died or hung; all of them are gone then.
@@ -44,29 +51,49 @@ def measure_links(device: str, sizes: Sequence[int], *, repeats: int, warm_up: i
         tick(f"{found[0].link}, {found[0].bytes} bytes")
 
     if launched()[1] > 1:
-        for found in _across(device, sizes, repeats, warm_up):
+        for found in _across(device, sizes, repeats, warm_up, real_time):
             take(found)
         return rows
     staged = device == "cuda" and torch.cuda.device_count() < 2
     if staged:
         rows += _copies(sizes, repeats, warm_up)
-    with ranks(_staged_worker if staged else _worker, 2, device, tuple(sizes), repeats, warm_up) as messages:
+    worker = _staged_worker if staged else _worker
+    with ranks(worker, 2, device, tuple(sizes), repeats, warm_up, real_time) as messages:
         for _, found in messages:
             take(found)
     return rows
 
 
-def _worker(rank: int, say: Say, meeting: str, device: str, sizes: tuple[int, ...], repeats: int, warm_up: int) -> None:
+def _worker(
+    rank: int,
+    say: Say,
+    meeting: str,
+    device: str,
+    sizes: tuple[int, ...],
+    repeats: int,
+    warm_up: int,
+    real_time: bool = False,
+) -> None:
+    _hurry(real_time)
     _join(rank, meeting, BACKEND[device], device)
-    for rows in exchange(Side(rank == 0, 1 - rank, None, "same-host", device), sizes, repeats, warm_up):
+    side = Side(rank == 0, 1 - rank, None, "same-host", device, REST * real_time)
+    for rows in exchange(side, sizes, repeats, warm_up):
         if rank == 0:
             say(rows)
     _leave()
 
 
 def _staged_worker(
-    rank: int, say: Say, meeting: str, device: str, sizes: tuple[int, ...], repeats: int, warm_up: int
+    rank: int,
+    say: Say,
+    meeting: str,
+    device: str,
+    sizes: tuple[int, ...],
+    repeats: int,
+    warm_up: int,
+    real_time: bool = False,
 ) -> None:
+    _hurry(real_time)
     _join(rank, meeting, "gloo", "cpu")
     side = Side(rank == 0, 1 - rank, None, "host-staged", device)
     for size in sizes:
@@ -118,11 +145,12 @@ def _copies(sizes: Sequence[int], repeats: int, warm_up: int) -> Iterator[Messag
         yield Message(NOT_A_LINK, "early", size, **spread(times[warm_up:]))
 
 
-def _across(device: str, sizes: Sequence[int], repeats: int, warm_up: int) -> Iterator[list[Message]]:
+def _across(device: str, sizes: Sequence[int], repeats: int, warm_up: int, real_time: bool) -> Iterator[list[Message]]:
     """Between rank 0 and its first neighbour of each class; the other ranks wait. Rows are given on rank 0 only."""
     from torch import distributed
 
     rank, world = launched()
+    _hurry(real_time)
     _join(rank, "env://", BACKEND[device], device, world)
     hosts: list[Any] = [None] * world
     distributed.all_gather_object(hosts, socket.gethostname())
@@ -132,9 +160,8 @@ def _across(device: str, sizes: Sequence[int], repeats: int, warm_up: int) -> It
     for link, peer in classes.items():
         group = distributed.new_group([0, peer])
         if rank in (0, peer):
-            for rows in exchange(
-                Side(rank == 0, peer if rank == 0 else 0, group, link, device), sizes, repeats, warm_up
-            ):
+            side = Side(rank == 0, peer if rank == 0 else 0, group, link, device, REST * real_time)
+            for rows in exchange(side, sizes, repeats, warm_up):
                 if rank == 0:
                     yield rows
         distributed.barrier()
@@ -154,10 +181,21 @@ def _join(rank: int, meeting: str, backend: str, device: str, world: int = 2) ->
     distributed.init_process_group(backend, init_method=meeting, rank=rank, world_size=world, timeout=TIMEOUT)
 
 
+def _hurry(real_time: bool) -> None:
+    """Real-time priority for this thread and those it will start, until :func:`_leave`."""
+    if real_time:
+        try:
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))
+        except (AttributeError, PermissionError) as error:
+            raise PpsimError("real-time priority is not allowed here", "leave out --real-time") from error
+
+
 def _leave() -> None:
     from torch import distributed
 
     distributed.destroy_process_group()
+    if hasattr(os, "SCHED_RR") and os.sched_getscheduler(0) == os.SCHED_RR:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _use_loopback() -> None:

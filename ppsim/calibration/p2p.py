@@ -38,6 +38,7 @@ class Side:
         group: the process group of the two, None where there are no others.
         link: what lies between them, as a profile names it.
         device: where the buffers are, cpu or cuda.
+        rest: share of each repetition's time that is then left to other processes.
     """
 
     first: bool
@@ -45,6 +46,7 @@ class Side:
     group: Any
     link: str
     device: str
+    rest: float = 0.0
 
     def settle(self) -> None:
         """Wait until the device has done what it was given."""
@@ -90,6 +92,7 @@ def _one_size(side: Side, size: int, count: int) -> Samples:
     incoming = torch.empty_like(outgoing)
     samples: Samples = defaultdict(list)
     for _ in range(count):
+        begin = time.monotonic()
         if side.link == "same-host":  # the two share a clock
             _early(side, outgoing, incoming, samples)
             _late(side, outgoing, incoming, samples)
@@ -97,6 +100,7 @@ def _one_size(side: Side, size: int, count: int) -> Samples:
         _both_ways(side, outgoing, incoming, samples)
         _collectives(side, outgoing, samples)
         side.barrier()
+        time.sleep(side.rest * (time.monotonic() - begin))
     return samples
 
 
