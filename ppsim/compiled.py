@@ -7,7 +7,17 @@ atomically and tells versions, processors and changed sources apart.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Functions = tuple[Callable[..., Any], ...]
+
+# Up to this many ops CPython runs the network's kernels sooner than their machine code loads
+# (tests/benchmarks/bench_network.py).
+COMPILE_ABOVE = 100_000
 
 _loaded: dict[Callable[..., Any], Callable[..., Any]] = {}
 
@@ -29,3 +39,44 @@ def _load(kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[..
         kept = numba.njit(nogil=True)(kernel)
     compiled: Callable[..., Any] = kept
     return compiled
+
+
+def in_place(kernel: Callable[..., Any], size: int, *tables: Any, parts: Functions = ()) -> Any:
+    """Run a kernel over tables of ``size`` ops: named tuples of arrays, which receive what it finds.
+
+    Large ones run as machine code; small ones in CPython, over views of the same memory. ``parts`` are the functions
+    that the kernel calls, in its own file.
+    """
+    if size > COMPILE_ABOVE:
+        _join(parts)
+        return call(kernel, *tables)
+    return kernel(*map(viewed, tables))
+
+
+def viewed(table: Any) -> Any:
+    """A table as CPython runs quickest over it: views of columns, objects for rows."""
+    if hasattr(table, "_make"):
+        return table._make(map(viewed, table))
+    if not isinstance(table, np.ndarray):
+        return table
+    return _rows(table) if table.dtype.names else table.data
+
+
+def _rows(table: NDArray[np.void]) -> list[Any]:
+    """An object for each row, with the fields that the row has."""
+    names = table.dtype.names or ()
+    kind = type("Row", (), {"__slots__": names})
+    rows = [kind() for _ in range(len(table))]
+    for name in names:
+        for row, value in zip(rows, table[name].tolist(), strict=True):
+            setattr(row, name, value)
+    return rows
+
+
+@cache
+def _join(parts: Functions) -> None:
+    """Let compiled code call functions that stay plain Python for everyone else."""
+    from numba.extending import register_jitable
+
+    for part in parts:
+        register_jitable(part)

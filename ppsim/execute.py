@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +14,12 @@ from ppsim.errors import Deadlock
 from ppsim.lowered import Lowered
 from ppsim.network import Network
 from ppsim.network_plan import tables_of
-from ppsim.network_tables import Flows, Tables
+from ppsim.network_tables import Tables
 from ppsim.ops import Kind
 from ppsim.schedule import NONE
 from ppsim.timeline import Timeline
 from ppsim.waits import explain
-from ppsim.wiring import Wiring, wire
-
-# Below this many lowered ops CPython over lists beats loading the compiled kernel (tests/benchmarks/bench_network.py).
-COMPILE_ABOVE = 100_000
+from ppsim.wiring import Wiring, legs_of, wire
 
 
 @dataclass(frozen=True)
@@ -97,91 +92,51 @@ def execute(lowered: Lowered, costs: Costs, network: Network) -> Execution:
     """
     wiring = wire(lowered)
     tables, flows = tables_of(lowered, wiring, costs, network)
-    run(tables, flows)
-    if (tables.devices["head"] < tables.devices["stop"]).any():
+    compiled.in_place(kernel.run, len(lowered.schedule), tables, flows, parts=kernel.PARTS)
+    if (tables.devices.head < tables.devices.offsets[1:]).any():
         raise Deadlock(*explain(lowered, tables))
+    messages = _messages(lowered, tables, network)
     ops = tables.ops
-    finish = max(ops["end"].max(initial=0.0), ops["done"].max(initial=0.0)) + network.host.epilogue
-    start, end, bound = (np.ascontiguousarray(ops[name]) for name in ("start", "end", "bound"))
-    timeline = Timeline(lowered.schedule, start, end, bound, costs.unit, finish)
-    compute = _of_compute(lowered, wiring, timeline, ops["done"])
-    return Execution(lowered, timeline, compute, _messages(lowered, wiring, ops, network))
+    finish = max(ops.end.max(initial=0.0), messages.arrive.max(initial=0.0)) + network.host.epilogue
+    timeline = Timeline(lowered.schedule, ops.start, ops.end, ops.bound, costs.unit, finish)
+    return Execution(lowered, timeline, _of_compute(lowered, wiring, timeline, messages.arrive), messages)
 
 
-def run(tables: Tables, flows: Flows) -> None:
-    """Run the kernel on the tables, in place."""
-    if len(tables.ops) > COMPILE_ABOVE:
-        _join_parts()
-        compiled.call(kernel.run, tables, flows)
-        return
-    listed = Tables(*map(_listed, tables))
-    kernel.run(listed, Flows(*map(_listed, flows)))
-    for name in ("start", "end", "bound", "opened", "leave", "done"):
-        tables.ops[name] = [getattr(op, name) for op in listed.ops]
-    for name in ("head", "awaited"):
-        tables.devices[name] = [getattr(device, name) for device in listed.devices]
-    tables.lanes["turn"] = [lane.turn for lane in listed.lanes]
-
-
-def _listed(table: Any) -> Any:
-    """A table as CPython runs quickest over it: a list of numbers, or of objects with the fields of its rows."""
-    if not isinstance(table, np.ndarray) or not table.dtype.names:
-        return table.tolist() if isinstance(table, np.ndarray) else table
-    names = table.dtype.names
-    row = type("Row", (), {"__slots__": names})
-    rows = [row() for _ in range(len(table))]
-    for name in names:
-        for each, value in zip(rows, table[name].tolist(), strict=True):
-            setattr(each, name, value)
-    return rows
-
-
-@cache
-def _join_parts() -> None:
-    """Let compiled code call the kernels' functions, which stay plain Python for everyone else."""
-    from numba.extending import register_jitable
-
-    for part in kernel.PARTS:
-        register_jitable(part)
-
-
-def _messages(lowered: Lowered, wiring: Wiring, ops: NDArray[np.void], network: Network) -> Messages:
-    kind = lowered.schedule.kind
-    send = np.flatnonzero((kind == Kind.SEND_F) | (kind == Kind.SEND_B))
-    receive = wiring.match[send]
-    free = network.mode == "latency"
-    boundary = np.minimum(lowered.schedule.stage[send], lowered.schedule.stage[receive])
-    size = np.broadcast_to(np.asarray(network.message, np.float64), lowered.schedule.n_stages - 1)
-    posted = ops["leave"][send] if free else ops["start"][send]
+def _messages(lowered: Lowered, tables: Tables, network: Network) -> Messages:
+    sides, start, legs = tables.sides, tables.ops.start, legs_of(lowered.schedule.placement)
+    leave, arrive = sides.leave, sides.arrive
+    if network.mode == "latency":
+        leave = tables.ops.end[sides.producer]
+        arrive = leave + tables.ways.delay[sides.leg]
     return Messages(
-        send,
-        receive,
-        lowered.schedule.device[send],
-        wiring.peer[send],
-        wiring.producer[send],
-        posted,
-        posted if free else ops["start"][receive],
-        ops["leave"][send],
-        ops["done"][receive],
-        size[boundary],
+        sides.send,
+        sides.receive,
+        legs.source[sides.leg],
+        legs.target[sides.leg],
+        sides.producer,
+        leave if network.mode == "latency" else start[sides.send],
+        leave if network.mode == "latency" else start[sides.receive],
+        leave,
+        arrive,
+        tables.ways.size[sides.leg],
     )
 
 
-def _of_compute(lowered: Lowered, wiring: Wiring, timeline: Timeline, done: NDArray[np.float64]) -> Timeline:
+def _of_compute(lowered: Lowered, wiring: Wiring, timeline: Timeline, arrive: NDArray[np.float64]) -> Timeline:
     """The compute ops' times; what bound each is the compute op before it, or the one that sent its input."""
-    compute, ops = lowered.compute, wiring.compute
-    start, end = timeline.start[ops], timeline.end[ops]
-    place = np.full(len(lowered.schedule), NONE, np.int32)
-    place[ops] = np.arange(len(ops), dtype=np.int32)
-    before = np.arange(-1, len(ops) - 1, dtype=np.int32)
-    second = (compute.pair != NONE) & (compute.pair <= before)
-    before[second] -= 1
-    before[np.isin(before + 1, compute.offsets[:-1])] = NONE
-    bound = timeline.bound[ops]
+    compute, kind = lowered.compute, lowered.schedule.kind
+    local = kind < Kind.SEND_F
+    ops = np.flatnonzero(local)
+    start, end, by = timeline.start.take(ops), timeline.end.take(ops), timeline.bound.take(ops)
+    bound = np.arange(-1, len(ops) - 1, dtype=np.int32)
+    bound[compute.offsets[:-1][np.diff(compute.offsets) > 0]] = NONE
+    bound[compute.seconds] = bound[compute.seconds - 1]
     # A receive bound the start if its message came by then, and when the compute op before was over already.
-    waited = (bound != NONE) & (wiring.match[bound] != NONE)
-    waited &= done[bound] > np.where(before == NONE, 0.0, end[before])
-    waited &= (done[bound] <= start) & (wiring.producer[wiring.match[bound]] != NONE)
-    sender = place[wiring.producer[wiring.match[bound]]]
-    bound = np.where(waited, sender, before).astype(np.int32)
+    kind_by = kind.take(by)
+    waited = np.flatnonzero(((kind_by == Kind.RECV_F) | (kind_by == Kind.RECV_B)) & (by != NONE))
+    message, before = wiring.message.take(by.take(waited)), bound.take(waited)
+    over = arrive.take(message)
+    late = (over > np.where(before == NONE, 0.0, end.take(before))) & (over <= start.take(waited))
+    place = np.cumsum(local, dtype=np.int32)
+    bound[waited[late]] = place.take(wiring.producer.take(message[late])) - 1
     return Timeline(compute, start, end, bound, timeline.unit, timeline.makespan)

@@ -1,13 +1,13 @@
-"""The detailed model's inner loop: device queues, messages and channels, driven by events.
+"""The detailed model's inner loop: device queues, messages and channels.
 
-An event is a time and a code, which breaks ties: a device that goes on, or an op whose message or collective moves.
-Where bandwidth is divided, a message's bytes are a flow along the resources of a route, and flows have max-min fair
-rates (progressive filling); events are then taken in order of time. Elsewhere every time is a maximum of sums of
-others, the same in whatever order they become known, and the last event asked for is taken first, which is quicker.
+Every device runs as far as its queue goes; what it posts meets its other side in its channel, and what is over wakes
+the device that waits for it. All times are maxima of sums of others, the same in whatever order they become known.
+Only where bandwidth is divided does order matter: there a message's bytes are a flow, flows have max-min fair rates
+(progressive filling), and they join and part in order of time, once all else is done.
 
-Tables (see ``ppsim.network_tables``) are sequences of rows with named fields: numba compiles this source for arrays
-of records, CPython runs it over lists of rows. All of it is in this file, because numba keeps compiled code until
-the file of ``run`` changes.
+Numba compiles this source for arrays (see ``ppsim.network_tables``), CPython runs it over views of them. All of it is
+in this file, because numba keeps compiled code until the file of ``run`` changes. A call hands on every column, which
+costs compiled code as much as several ops: so each step takes a whole stack, and names the columns it works on.
 """
 
 from __future__ import annotations
@@ -16,208 +16,261 @@ from heapq import heappop, heappush
 from typing import Any
 
 COMPUTE, NOTHING, POST, STREAM = range(4)  # what a device does with an op
-RECEIVE, SEND, EAGER = range(3)  # sides of a message; an eager send goes ahead without its receive
-ARRIVE, FLOW, PASS, EVENTS = range(4)  # a message arrives; its bytes begin to flow; an op is over by itself
+RECEIVE = 1  # the bit of its kind that tells a receive from a send
+READY, POSTED, OPEN, OVER = range(4)  # the stacks
 
 
-def run(t: Any, flows: Any) -> None:
-    """Run every queue as far as it goes; ``t`` are the Tables, ``flows`` the Flows."""
-    devices = len(t.devices)
-    events = [(t.preamble, d) for d in range(devices)]
-    while len(events) > 0:
-        now, code = heappop(events) if t.ordered else events.pop()
-        if code < devices:
-            advance(t, events, code)
-            continue
-        op = (code - devices) // EVENTS
-        event = (code - devices) % EVENTS
-        if event == PASS:
-            finish(t, events, op, now)
-        elif event == FLOW:
-            join(flows, op, now)
-            ask_changed(t, flows, events)
-        elif t.ops[op].route < 0:
-            arrive(t, events, op, now)
-        elif now == flows.flows[op].due:  # others are void: the rate has changed since
-            part(flows, op, now)
-            ask_changed(t, flows, events)
-            arrive(t, events, op, now)
-
-
-def ask(t: Any, events: Any, time: float, code: int) -> None:
-    """Ask for an event."""
-    if t.ordered:
-        heappush(events, (time, 0 + code))  # the sum makes an int64 of an int32
-    else:
-        events.append((time, 0 + code))
-
-
-def ask_op(t: Any, events: Any, time: float, op: int, event: int) -> None:
-    """Ask for an event of an op."""
-    ask(t, events, time, len(t.devices) + EVENTS * op + event)
-
-
-def ask_changed(t: Any, flows: Any, events: Any) -> None:
-    """Ask for the arrivals of flows whose rate has changed."""
-    for at in range(flows.count[0]):
-        flow = flows.flows[flows.changed[at]]
-        flow.due = flow.since + flow.left / flow.rate
-        ask_op(t, events, flow.due, flows.changed[at], ARRIVE)
-
-
-def advance(t: Any, events: Any, d: int) -> None:
-    """Run a device until it waits for something, or until another event comes first."""
-    device = t.devices[d]
-    i = device.head
-    while i < device.stop:
-        op = t.ops[i]
-        posted = op.start >= 0.0
-        if posted or op.action == COMPUTE:
-            device.awaited = missing(t, i, op.last, posted)
-            if device.awaited >= 0:
-                break
-        if posted:
-            after = device.free
-            for member in range(i, op.last + 1):
-                after = max(after, t.ops[member].done)
-            for member in range(i, op.last + 1):
-                t.ops[member].end = after
+def run(t: Any, f: Any) -> None:
+    """Run every queue as far as it goes; ``t`` are the Tables, ``f`` the Flows."""
+    depth = t.stacks.depth
+    events = [(0.0, 0) for _ in range(0)]  # a time, and 2 x message + whether its flow joins
+    while True:
+        if depth[READY] > 0:
+            advance(t)
+        elif depth[POSTED] > 0:
+            queue(t)
+        elif depth[OPEN] > 0:
+            meet(t, events)
+        elif depth[OVER] > 0:
+            finish(t)
+        elif len(events) > 0:
+            now, code = heappop(events)
+            message = code // 2
+            if code % 2 == 1:
+                leg = t.sides.leg[message]
+                join(f, message, t.ways.route[leg], t.ways.size[leg], now)
+                ask_changed(f, events)
+            elif now == f.flows[message].due:  # others are void: the rate has changed since
+                part(f, message, now)
+                ask_changed(f, events)
+                t.sides.over[message] = now
+                t.stacks.over[0] = 2 * message
+                t.stacks.over[1] = 2 * message + RECEIVE
+                depth[OVER] = 2 if t.sides.ready[message] >= 0.0 else 1
         else:
-            after = issue(t, events, d, i)
-            if t.waits and op.action == POST:
-                device.free = after
-                ask(t, events, after, d)
-                break
-        i = op.last + 1
-        if op.action != NOTHING:
-            after += t.gap
-        comes_first = t.ordered and after > device.free and len(events) > 0 and events[0][0] <= after
-        device.free = after
-        if comes_first:
-            ask(t, events, after, d)
             break
-    device.head = i
 
 
-def missing(t: Any, first: int, last: int, posted: bool) -> int:
-    """The first op that these wait for: their own messages once posted, else their inputs; -1 when all is there."""
-    for i in range(first, last + 1):
-        op = t.ops[i]
-        if posted:
-            if op.done < 0.0:
-                return i
-        elif op.needs >= 0 and t.ops[op.needs].done < 0.0:
-            return op.needs
-        elif op.gathered >= 0 and t.ops[op.gathered].done < 0.0:
-            return op.gathered
-    return -1
+def advance(t: Any) -> None:
+    """Run the ready devices until their queues end or they wait for something."""
+    kind, pair, batch, message_of, gathered = t.ops.kind, t.ops.pair, t.ops.batch, t.ops.message, t.ops.gathered
+    start, end, bound, arrive = t.ops.start, t.ops.end, t.ops.bound, t.sides.arrive
+    pending, stream, ready, posted = t.devices.pending, t.devices.stream, t.stacks.ready, t.stacks.posted
+    producer, receive_of, leg_of, delay = t.sides.producer, t.sides.receive, t.sides.leg, t.ways.delay
+    offsets, head, free, actions, latency, gap = (
+        t.devices.offsets, t.devices.head, t.devices.free, t.actions, t.latency, t.gap
+    )  # fmt: skip
+    awake = t.stacks.depth[READY]
+    count = 0
+    while awake > 0:
+        awake -= 1
+        d = ready[awake]
+        i = head[d]
+        stop = offsets[d + 1]
+        now = free[d]
+        while i < stop:
+            action = actions[kind[i]]
+            last = i if pair[i] < 0 else i + 1
+            if action == POST and t.grouped and batch[i] >= 0:
+                while last + 1 < stop and batch[last + 1] == batch[i]:
+                    last += 1
+            begin = now
+            cause = i - 1 if i > offsets[d] else -1
+            if action == COMPUTE:
+                for op in range(i, last + 1):
+                    message = message_of[op]
+                    if message >= 0:
+                        arrival = arrive[message]
+                        if latency:
+                            arrival = end[producer[message]]
+                            if arrival < 0.0:
+                                end[producer[message]] = -2 - d
+                            else:
+                                arrival += delay[leg_of[message]]
+                        elif arrival < 0.0:
+                            arrive[message] = -2 - d
+                        if arrival < 0.0:
+                            begin = -1.0
+                            break
+                        if arrival > begin:
+                            begin = arrival
+                            cause = receive_of[message]
+                    if len(gathered) > 0 and gathered[op] >= 0 and end[gathered[op]] > begin:
+                        begin = end[gathered[op]]
+                        cause = gathered[op]
+                if begin < 0.0:
+                    break
+            elif action == STREAM:
+                begin = max(now, stream[d])
+            if pending[d] == 0:  # posted before, and over by now
+                pending[d] = -1
+                for op in range(i, last + 1):
+                    end[op] = now
+            else:
+                after = begin + start[i]
+                for op in range(i + 1, last + 1 if action == POST else i + 1):
+                    after += start[op]
+                for op in range(i, last + 1):
+                    if action == POST:
+                        posted[count] = op
+                        count += 1
+                    elif end[op] < -1.0:
+                        ready[awake] = -2 - int(end[op])
+                        awake += 1
+                    start[op] = begin
+                    end[op] = after
+                    bound[op] = cause
+                if action == STREAM:
+                    stream[d] = after
+                else:
+                    now = after
+                if action == POST and t.waits:
+                    pending[d] = last + 1 - i
+                    break
+            i = last + 1
+            if action != NOTHING:
+                now += gap
+        head[d] = i
+        free[d] = now
+    t.stacks.depth[READY] = 0
+    t.stacks.depth[POSTED] = count
 
 
-def issue(t: Any, events: Any, d: int, first: int) -> float:
-    """Start the ops that are issued with ``first``; returns when the device is free again."""
-    op = t.ops[first]
-    action = op.action
-    begin = t.devices[d].free
-    cause = first - 1 if first > t.devices[d].begin else -1
-    if action == STREAM:
-        op.start = max(begin, t.devices[d].stream)
-        op.end = op.start + op.duration
-        op.bound = cause
-        t.devices[d].stream = op.end
-        ask_op(t, events, op.end, first, PASS)
-        return begin
-    if action == COMPUTE:
-        for i in range(first, op.last + 1):
-            for need in (t.ops[i].needs, t.ops[i].gathered):
-                if need >= 0 and t.ops[need].done > begin:
-                    begin = t.ops[need].done
-                    cause = need
-    after = begin + op.duration
-    if action == POST:
-        for i in range(first + 1, op.last + 1):
-            after += t.ops[i].duration
-    for i in range(first, op.last + 1):
-        member = t.ops[i]
-        member.start = begin
-        member.end = after
-        member.bound = cause
-        if member.feeds >= 0:
-            send = t.ops[member.feeds]
-            send.leave = after
-            ask_op(t, events, after + send.delay, send.match, PASS)
-    if action == POST:
-        for i in range(first, op.last + 1):
-            member = t.ops[i]
-            if member.lane < 0:
-                open_side(t, events, i, begin)
-            elif t.lanes[member.lane].turn == member.turn:
-                open_side(t, events, i, max(begin, t.lanes[member.lane].free))
-    return after
+def queue(t: Any) -> None:
+    """What was posted takes its place in its channel, where it may stand first."""
+    kind, batch, message_of, follower = t.ops.kind, t.ops.batch, t.ops.message, t.lanes.follower
+    running, unfinished, first, last = t.lanes.batch, t.lanes.open, t.lanes.first, t.lanes.last
+    leg_of, into, out, posted, opened = t.sides.leg, t.ways.into, t.ways.out, t.stacks.posted, t.stacks.open
+    before, lane_free = t.lanes.before, t.lanes.free
+    count = t.stacks.depth[OPEN]
+    for at in range(t.stacks.depth[POSTED]):
+        op = posted[at]
+        leg = leg_of[message_of[op]]
+        lane = into[leg] if kind[op] & RECEIVE else out[leg]
+        if lane >= 0:
+            together = batch[op] >= 0 and running[lane] == batch[op]
+            if not together and (unfinished[lane] > 0 or first[lane] >= 0):
+                if first[lane] < 0:
+                    first[lane] = op
+                else:
+                    follower[last[lane]] = op
+                last[lane] = op
+                follower[op] = -1
+                continue
+            if not together:
+                running[lane] = batch[op]
+                before[lane] = lane_free[lane]
+            unfinished[lane] += 1
+        opened[count] = op
+        count += 1
+    t.stacks.depth[POSTED] = 0
+    t.stacks.depth[OPEN] = count
 
 
-def open_side(t: Any, events: Any, i: int, now: float) -> None:
-    """A send or receive is the first of its channel from ``now`` on."""
-    op = t.ops[i]
-    other = t.ops[op.match]
-    op.opened = now
-    if op.side == EAGER:
-        set_out(t, events, i, now)
-    elif other.side == EAGER:
-        if other.done >= 0.0:
-            ask_op(t, events, max(now, other.done), i, PASS)
-    elif other.opened >= 0.0:
-        send = i if op.side == SEND else op.match
-        receive = op.match if op.side == SEND else i
-        meet = max(now, other.opened)
-        set_out(t, events, send, meet + t.late if t.ops[receive].opened > t.ops[send].opened else meet)
+def meet(t: Any, events: Any) -> None:
+    """Sends and receives that stand first in their channels meet their other sides, and messages set out."""
+    kind, message_of, start, leg_of = t.ops.kind, t.ops.message, t.ops.start, t.sides.leg
+    sent, ready, leave, over = t.sides.sent, t.sides.ready, t.sides.leave, t.sides.over
+    eager, delay, route, into, out = t.ways.eager, t.ways.delay, t.ways.route, t.ways.into, t.ways.out
+    before, opened, finished = t.lanes.before, t.stacks.open, t.stacks.over
+    count = 0
+    for at in range(t.stacks.depth[OPEN]):
+        op = opened[at]
+        message = message_of[op]
+        leg = leg_of[message]
+        receive = kind[op] & RECEIVE
+        now = start[op]
+        if len(before) > 0:
+            now = max(now, before[into[leg] if receive else out[leg]])
+        if receive:
+            ready[message] = now
+        else:
+            sent[message] = now
+        if sent[message] < 0.0 or (ready[message] < 0.0 and not eager[leg]):
+            continue
+        if leave[message] < 0.0:
+            now = sent[message]
+            if not eager[leg] and ready[message] > now:
+                now = ready[message] + t.late
+            leave[message] = now
+            now += delay[leg]
+            if route[leg] >= 0:
+                heappush(events, (now, 2 * message + 1))
+            else:
+                over[message] = now
+                finished[count] = 2 * message
+                count += 1
+        if ready[message] >= 0.0 and over[message] >= 0.0:
+            finished[count] = 2 * message + RECEIVE
+            count += 1
+    t.stacks.depth[OPEN] = 0
+    t.stacks.depth[OVER] = count
 
 
-def set_out(t: Any, events: Any, i: int, now: float) -> None:
-    """A message sets out."""
-    send = t.ops[i]
-    send.leave = now
-    ask_op(t, events, now + send.delay, i, ARRIVE if send.route < 0 else FLOW)
+def finish(t: Any) -> None:
+    """Sides of messages are over: wake the devices that wait for them, and let their channels go on."""
+    leg_of, ready, over, arrive = t.sides.leg, t.sides.ready, t.sides.over, t.sides.arrive
+    into, out, source, target = t.ways.into, t.ways.out, t.ways.source, t.ways.target
+    pending, free, batch_of, finished = t.devices.pending, t.devices.free, t.ops.batch, t.stacks.over
+    awake, opened, running, follower = t.stacks.ready, t.stacks.open, t.lanes.batch, t.lanes.follower
+    before, lane_free, unfinished, first = t.lanes.before, t.lanes.free, t.lanes.open, t.lanes.first
+    woken = 0
+    count = 0
+    for at in range(t.stacks.depth[OVER]):
+        message = finished[at] // 2
+        receive = finished[at] & RECEIVE
+        leg = leg_of[message]
+        now = over[message]
+        if receive:
+            now = max(now, ready[message])
+            if arrive[message] < -1.0:
+                awake[woken] = -2 - int(arrive[message])
+                woken += 1
+            arrive[message] = now
+        if t.waits:
+            d = target[leg] if receive else source[leg]
+            free[d] = max(free[d], now)
+            pending[d] -= 1
+            if pending[d] == 0:
+                awake[woken] = d
+                woken += 1
+        if len(lane_free) > 0:
+            lane = into[leg] if receive else out[leg]
+            lane_free[lane] = max(lane_free[lane], now)
+            unfinished[lane] -= 1
+            op = first[lane]
+            if unfinished[lane] == 0 and op >= 0:
+                batch = batch_of[op]
+                before[lane] = lane_free[lane]
+                running[lane] = batch
+                while op >= 0 and (unfinished[lane] == 0 or (batch >= 0 and batch_of[op] == batch)):
+                    unfinished[lane] += 1
+                    opened[count] = op
+                    count += 1
+                    op = follower[op]
+                first[lane] = op
+    t.stacks.depth[READY] = woken
+    t.stacks.depth[OPEN] = count
+    t.stacks.depth[OVER] = 0
 
 
-def arrive(t: Any, events: Any, i: int, now: float) -> None:
-    """A message has arrived; an eager one may find no receive yet."""
-    finish(t, events, i, now)
-    receive = t.ops[i].match
-    if t.ops[receive].opened >= 0.0:
-        finish(t, events, receive, max(now, t.ops[receive].opened))
+def ask_changed(f: Any, events: Any) -> None:
+    """Ask for the arrivals of flows whose rate has changed."""
+    for at in range(f.count[0]):
+        flow = f.flows[f.changed[at]]
+        flow.due = flow.since + flow.left / flow.rate
+        heappush(events, (flow.due, 0 + 2 * f.changed[at]))
 
 
-def finish(t: Any, events: Any, i: int, now: float) -> None:
-    """An op is over: wake the device that waits for it, and open what stands behind it in its channel."""
-    op = t.ops[i]
-    op.done = now
-    if t.devices[op.device].awaited == i:
-        ask(t, events, now, op.device)
-    if op.lane < 0:
-        return
-    lane = t.lanes[op.lane]
-    lane.free = max(lane.free, now)
-    lane.open -= 1
-    if lane.open > 0 or lane.next < 0:
-        return
-    following = lane.next
-    lane.turn = t.ops[following].turn
-    while following >= 0 and t.ops[following].turn == lane.turn:
-        lane.open += 1
-        if t.ops[following].start >= 0.0:
-            open_side(t, events, following, max(lane.free, t.ops[following].start))
-        following = t.ops[following].follower
-    lane.next = following
-
-
-def join(f: Any, flow: int, now: float) -> None:
+def join(f: Any, flow: int, route: int, size: float, now: float) -> None:
     """A message's bytes begin to flow along a route."""
     row = f.flows[flow]
-    row.left = row.size
+    row.route = route
+    row.left = size
     row.rate = 0.0
     row.since = now
     for place in range(f.width):
-        resource = f.routes[row.route * f.width + place]
+        resource = f.routes[route * f.width + place]
         if resource >= 0:
             at = flow * f.width + place
             slot = f.slots[at]
@@ -226,7 +279,7 @@ def join(f: Any, flow: int, now: float) -> None:
             if slot.next >= 0:
                 f.slots[slot.next].prev = at
             f.resources[resource].first = at
-    divide(f, row.route, now)
+    divide(f, route, now)
 
 
 def part(f: Any, flow: int, now: float) -> None:
@@ -318,21 +371,4 @@ def settle(f: Any, at: int, share: float, now: float) -> None:
 
 
 # What ``run`` calls.
-PARTS = (
-    ask,
-    ask_op,
-    ask_changed,
-    advance,
-    missing,
-    issue,
-    open_side,
-    set_out,
-    arrive,
-    finish,
-    join,
-    part,
-    divide,
-    collect,
-    reach,
-    settle,
-)
+PARTS = (advance, queue, meet, finish, ask_changed, join, part, divide, collect, reach, settle)

@@ -8,122 +8,99 @@ from numpy.typing import NDArray
 from ppsim.costs import Costs
 from ppsim.lowered import Lowered
 from ppsim.network import Network, links
-from ppsim.network_kernel import COMPUTE, EAGER, NOTHING, POST, RECEIVE, SEND, STREAM
-from ppsim.network_tables import DEVICE, FLOW, LANE, OP, RESOURCE, SLOT, Flows, Tables
+from ppsim.network_kernel import COMPUTE, NOTHING, POST, STREAM
+from ppsim.network_tables import FLOW, RESOURCE, SLOT, Devices, Flows, Lanes, Ops, Sides, Stacks, Tables, Ways
 from ppsim.ops import Kind
-from ppsim.schedule import NONE, Schedule
-from ppsim.wiring import Wiring
+from ppsim.schedule import NONE
+from ppsim.wiring import Legs, Wiring, legs_of
 
-Rows = NDArray[np.void]
+Ints = NDArray[np.int64]
+Times = NDArray[np.float64]
 
 
 def tables_of(lowered: Lowered, wiring: Wiring, costs: Costs, network: Network) -> tuple[Tables, Flows]:
     """The kernel's tables before anything has run."""
-    schedule, mode = lowered.schedule, network.mode
-    send = np.flatnonzero((schedule.kind == Kind.SEND_F) | (schedule.kind == Kind.SEND_B))
-    source, target = schedule.device[send], wiring.peer[send]
-    size = _sizes(schedule, send, network)
-    beta = links(network.beta, source, target)
-    route, routes, capacity = _routes(lowered, network, source, target, beta)
-    route[size == 0] = NONE
-    ops = _rows(OP, len(schedule))
-    ops["device"] = schedule.device
-    ops["last"] = _last(lowered, network)
-    ops["action"] = _actions(schedule, network)
-    ops["duration"] = _durations(lowered, wiring, costs, network, send, size)
-    ops["needs"], ops["match"] = wiring.needs, wiring.match
-    if not network.collectives.blocking:
-        ops["gathered"] = wiring.gathered
-    if mode == "latency":
-        ops["feeds"][wiring.producer[send]] = send
-    ops["side"][wiring.match[send]] = RECEIVE
-    ops["side"][send] = np.where(size <= links(network.eager_bytes, source, target), EAGER, SEND)
-    ops["delay"][send] = links(network.alpha, source, target) + np.where(route < 0, size / beta, 0.0)
-    ops["route"][send] = route
-    lanes = _lanes(lowered, wiring, network, ops)
-    flows = _flows(ops, send, size, routes, capacity)
-    devices = _rows(DEVICE, schedule.n_devices)
-    devices["begin"], devices["stop"] = schedule.offsets[:-1], schedule.offsets[1:]
-    devices["head"], devices["free"] = devices["begin"], network.host.preamble
-    host, waits = network.host, mode in ("blocking", "batched")
+    schedule, mode, host = lowered.schedule, network.mode, network.host
+    n, devices = len(schedule), schedule.n_devices
+    legs = legs_of(schedule.placement)
+    size = _sizes(network, legs)
+    routes, capacity, route = _routes(lowered, network, legs, size)
+    out, into, channels = _channels(network, legs, devices)
+    gathered = wiring.gathered[:0] if network.collectives.blocking else wiring.gathered
     tables = Tables(
-        ops, devices, lanes, float(network.late), float(host.gap), float(host.preamble), routes.size > 0, waits
+        Ops(
+            schedule.kind,
+            schedule.pair,
+            lowered.batch,
+            wiring.message,
+            gathered,
+            _durations(lowered, wiring, costs, network, size),
+            _unknown(n),
+            np.empty(n, np.int32),
+        ),
+        Sides(wiring.leg, wiring.send, wiring.receive, wiring.producer, *(_unknown(len(wiring.leg)) for _ in range(5))),
+        Ways(
+            _delays(network, legs, size, route),
+            size,
+            size <= links(network.eager_bytes, legs.source, legs.target),
+            legs.source,
+            legs.target,
+            route,
+            out,
+            into,
+        ),
+        Devices(
+            schedule.offsets,
+            schedule.offsets[:-1].copy(),
+            np.full(devices, NONE),
+            np.full(devices, float(host.preamble)),
+            np.full(devices, -1.0),
+        ),
+        _lanes(channels, n),
+        _actions(network),
+        mode == "latency",
+        mode in ("overlap", "batched"),
+        mode in ("blocking", "batched"),
+        _stacks(devices, 2 * len(wiring.leg)),
+        float(host.gap),
+        float(network.late),
     )
-    return tables, flows
+    return tables, _flows(len(wiring.leg), routes, capacity)
 
 
-def _rows(fields: list[tuple[str, str]], n: int) -> Rows:
-    """A table of ``n`` rows, -1 everywhere."""
-    layout = np.dtype(fields, align=True)
-    return np.full(n, np.array((NONE,) * len(fields), layout), layout)
+def _unknown(n: int) -> Times:
+    """Times that are not known yet."""
+    return np.full(n, -1.0)
 
 
-def _flows(
-    ops: Rows,
-    send: NDArray[np.int64],
-    size: NDArray[np.float64],
-    routes: NDArray[np.int64],
-    capacity: NDArray[np.float64],
-) -> Flows:
-    n = len(ops) if routes.size else 0
-    width = routes.shape[1]
-    flows, resources = _rows(FLOW, n), _rows(RESOURCE, len(capacity))
-    resources["capacity"] = capacity
-    if n:
-        flows["size"][send] = size
-        flows["route"] = ops["route"]
-    changed = np.zeros(n, np.int64)
-    reached, count = np.zeros(len(capacity), np.int64), np.zeros(1, np.int64)
-    return Flows(flows, resources, _rows(SLOT, n * width), routes.ravel(), reached, changed, count, width)
+def _sizes(network: Network, legs: Legs) -> Times:
+    """Bytes of a message on each leg."""
+    of_boundary = np.broadcast_to(np.asarray(network.message, np.float64), max(legs.boundaries, 0))
+    return np.resize(of_boundary, len(legs.source))
 
 
-def _sizes(schedule: Schedule, comm: NDArray[np.int64], network: Network) -> NDArray[np.float64]:
-    """Bytes of the message of each send or receive."""
-    size = np.asarray(network.message, np.float64)
-    if size.ndim == 0:
-        return np.full(len(comm), float(size))
-    kind = schedule.kind[comm]
-    below = (kind == Kind.RECV_F) | (kind == Kind.SEND_B)  # the boundary under the stage the op names
-    return size[schedule.stage[comm] - below]
+def _delays(network: Network, legs: Legs, size: Times, route: Ints) -> Times:
+    """How long a message travels; to its first byte, where bandwidth is divided."""
+    beta = links(network.beta, legs.source, legs.target)
+    return links(network.alpha, legs.source, legs.target) + np.where(route < 0, size / beta, 0.0)
 
 
-def _last(lowered: Lowered, network: Network) -> NDArray[np.int64]:
-    """The last op issued together with each."""
-    n = len(lowered.schedule)
-    last = np.arange(n)
-    pair = lowered.schedule.pair
-    first = np.flatnonzero(pair > last)
-    last[first] = pair[first]
-    if network.mode in ("overlap", "batched"):
-        batch = lowered.batch
-        ends = np.flatnonzero((batch != NONE) & (np.append(batch[1:], NONE) != batch))
-        members = np.flatnonzero(batch != NONE)
-        last[members] = ends[np.searchsorted(ends, members)]
-    return last
-
-
-def _actions(schedule: Schedule, network: Network) -> NDArray[np.int64]:
+def _actions(network: Network) -> Ints:
     action = np.full(len(Kind), COMPUTE)
     action[Kind.SEND_F : Kind.RECV_B + 1] = NOTHING if network.mode == "latency" else POST
     if not network.collectives.blocking:
         action[[Kind.UNSHARD, Kind.REDUCE_GRAD]] = STREAM
-    return action[schedule.kind]
+    return action
 
 
-def _durations(
-    lowered: Lowered,
-    wiring: Wiring,
-    costs: Costs,
-    network: Network,
-    send: NDArray[np.int64],
-    size: NDArray[np.float64],
-) -> NDArray[np.float64]:
+def _durations(lowered: Lowered, wiring: Wiring, costs: Costs, network: Network, size: Times) -> Times:
     schedule, host, collectives = lowered.schedule, network.host, network.collectives
     duration = np.zeros(len(schedule))
-    duration[wiring.compute] = costs.durations(lowered.compute)
+    duration[compute_ops(lowered)] = costs.durations(lowered.compute)
     if network.mode != "latency":
-        duration[send] = host.send + host.send_per_byte * size
-        duration[wiring.match[send]] = host.receive + host.receive_per_byte * size
+        of_message = size[wiring.leg]
+        duration[wiring.send] = host.send + host.send_per_byte * of_message
+        duration[wiring.receive] = host.receive + host.receive_per_byte * of_message
     for kind in (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD):
         ops = np.flatnonzero(schedule.kind == kind)
         of_stage = np.broadcast_to(getattr(collectives, kind.name.lower()), schedule.n_stages)
@@ -131,57 +108,76 @@ def _durations(
     return duration
 
 
-def _lanes(lowered: Lowered, wiring: Wiring, network: Network, ops: Rows) -> Rows:
-    """The channels of each device; sets each op's lane, turn and follower."""
-    schedule = lowered.schedule
+def compute_ops(lowered: Lowered) -> Ints:
+    """Where the ops of ``lowered.compute`` stand."""
+    return np.flatnonzero(lowered.schedule.kind < Kind.SEND_F)
+
+
+def _channels(network: Network, legs: Legs, devices: int) -> tuple[Ints, Ints, int]:
+    """The channel of each leg's sends, of its receives, and how many there are; 0 where messages do not queue."""
+    none = np.full(len(legs.source), NONE, np.int64)
     if network.mode != "overlap" or network.channel == "message":
-        return _rows(LANE, 0)
-    comm = np.flatnonzero(wiring.match != NONE)
-    channel = schedule.device[comm].astype(np.int64)
+        return none, none, 0
+    out, into = legs.source.astype(np.int64), legs.target.astype(np.int64)
     if network.channel != "group":
-        channel = channel * schedule.n_devices + wiring.peer[comm]
+        out, into = out * devices + into, into * devices + out
     if network.channel == "direction":
-        channel = 2 * channel + (ops["side"][comm] == RECEIVE)
-    sort = np.argsort(channel, kind="stable")
-    order, channel, batch = comm[sort], channel[sort], lowered.batch[comm[sort]]
-    opens = np.append(channel[:1] == channel[:1], np.diff(channel) != 0)
-    alone = opens | np.append(channel[:1] == channel[:1], (np.diff(batch) != 0) | (batch[1:] == NONE))
-    lane, turn = np.cumsum(opens) - 1, np.cumsum(alone) - 1
-    ops["lane"][order], ops["turn"][order] = lane, turn
-    ops["follower"][order[:-1]] = np.where(opens[1:], NONE, order[1:])
-    lanes = _rows(LANE, int(opens.sum()))
-    if len(order):
-        first = np.flatnonzero(opens)
-        lanes["turn"], lanes["open"] = turn[first], np.bincount(turn)[turn[first]]
-        lanes["next"] = ops["follower"][order[first + lanes["open"] - 1]]
-    return lanes
+        out, into = 2 * out, 2 * into + 1
+    named, number = np.unique(np.concatenate([out, into]), return_inverse=True)
+    return number[: len(out)], number[len(out) :], len(named)
 
 
-def _routes(
-    lowered: Lowered,
-    network: Network,
-    source: NDArray[np.int32],
-    target: NDArray[np.int32],
-    beta: NDArray[np.float64],
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
-    """Each message's route, what each route flows through (routes, width), and the capacity of each resource.
+def _routes(lowered: Lowered, network: Network, legs: Legs, size: Times) -> tuple[Ints, Times, Ints]:
+    """What each route flows through (routes, width), the capacity of each resource, and the route of each leg.
 
     A link on its own divides nothing where its messages go one by one.
     """
     one_by_one = network.mode == "blocking" or (network.channel != "message" and (lowered.batch == NONE).all())
     if network.mode == "latency" or (one_by_one and not network.shared):
-        return np.full(len(source), NONE, np.int32), np.empty((0, 0), np.int64), np.empty(0)
-    devices = lowered.schedule.n_devices
-    pairs, first, route = np.unique(source.astype(np.int64) * devices + target, return_index=True, return_inverse=True)
-    out, into = np.divmod(pairs, devices)
-    capacity = [beta[first]]
-    columns = [np.arange(len(pairs))]
+        return _undivided(legs)
+    _, first = np.unique(legs.link, return_index=True)
+    out, into = legs.source[first], legs.target[first]
+    capacity = [links(network.beta, out, into)]
+    columns = [np.arange(len(first))]
     for shared in network.shared:
-        apart = np.ones(len(pairs), np.bool_) if shared.node is None else shared.node[out] != shared.node[into]
+        apart = np.ones(len(first), np.bool_) if shared.node is None else shared.node[out] != shared.node[into]
         for side in (out, into):
             columns.append(np.where(apart, sum(map(len, capacity)) + shared.group[side], NONE))
             capacity.append(np.full(int(shared.group.max()) + 1, shared.capacity))
     resources, limits = np.stack(columns, axis=1), np.concatenate(capacity)
     resources[np.isinf(limits)[resources] & (resources != NONE)] = NONE
-    free = (resources == NONE).all(axis=1)
-    return np.where(free[route], NONE, route).astype(np.int32), resources, limits
+    free = (resources == NONE).all(axis=1)[legs.link] | (size == 0)
+    return _undivided(legs) if free.all() else (resources, limits, np.where(free, NONE, legs.link))
+
+
+def _undivided(legs: Legs) -> tuple[Ints, Times, Ints]:
+    return np.empty((0, 0), np.int64), np.empty(0), np.full(len(legs.source), NONE, np.int64)
+
+
+def _lanes(channels: int, ops: int) -> Lanes:
+    """Nothing has run, and nothing waits."""
+    before, free = np.zeros((2, channels))
+    batch, first, last = np.full((3, channels), NONE)
+    return Lanes(
+        before, free, batch, np.zeros(channels, np.int64), first, last, np.empty(ops if channels else 0, np.int32)
+    )
+
+
+def _stacks(devices: int, sides: int) -> Stacks:
+    """All devices are ready."""
+    posted, opened, over = np.empty((3, sides), np.int64)
+    return Stacks(np.arange(devices)[::-1].copy(), posted, opened, over, np.array([devices, 0, 0, 0]))
+
+
+def _flows(messages: int, routes: Ints, capacity: Times) -> Flows:
+    n, width = messages if len(routes) else 0, routes.shape[1]
+    resources = _rows(RESOURCE, len(capacity))
+    resources["capacity"] = capacity
+    reached, changed, count = np.empty(len(capacity), np.int64), np.empty(n, np.int64), np.zeros(1, np.int64)
+    return Flows(_rows(FLOW, n), resources, _rows(SLOT, n * width), routes.ravel(), reached, changed, count, width)
+
+
+def _rows(fields: list[tuple[str, str]], n: int) -> NDArray[np.void]:
+    """A table of ``n`` rows, -1 everywhere."""
+    layout = np.dtype(fields, align=True)
+    return np.full(n, np.array((NONE,) * len(fields), layout), layout)

@@ -1,51 +1,14 @@
-"""The tables of the detailed model's kernel: a row per op, device and channel, and what bandwidth is divided by.
+"""The tables of the detailed model's kernel: columns per op, message, leg, device, channel and divided bandwidth.
 
-Indices are -1 for none, times -1 until they are known. Few tables, as each costs at every call in compiled code.
+Indices are -1 for none. Times are -1 until they are known; where a device waits for one, it is -2 - device.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-# Field and type of each table's rows.
-OP = [
-    ("duration", "f8"),  # time on the device; of a pair, its total on both ops
-    ("delay", "f8"),  # of a send: from the meeting of both sides to arrival, or to the first byte on a route
-    ("start", "f8"),  # when the op occupies its device, or its stream
-    ("end", "f8"),
-    ("opened", "f8"),  # when a send or receive stood first in its channel
-    ("leave", "f8"),  # of a send: when the message set out
-    ("done", "f8"),  # when a message, receive or collective was over
-    ("device", "i4"),
-    ("last", "i4"),  # last op of those issued together: a pair's second, a batch's last, or the op itself
-    ("action", "i4"),
-    ("needs", "i4"),  # the receive whose message the op works on
-    ("gathered", "i4"),  # the UNSHARD that must be over before
-    ("feeds", "i4"),  # the send that leaves by itself when the op ends
-    ("side", "i4"),
-    ("match", "i4"),  # the other side of a message
-    ("lane", "i4"),  # the channel on the op's own device
-    ("turn", "i4"),  # its place there; ops of one batch share it
-    ("follower", "i4"),  # the op behind it there
-    ("route", "i4"),  # of a send: what its bytes flow through, where bandwidth is divided
-    ("bound", "i4"),  # the op whose end, or message, set the start
-]
-DEVICE = [
-    ("free", "f8"),  # from when it can take the op at ``head``
-    ("stream", "f8"),  # when the collectives issued so far are over
-    ("begin", "i8"),  # where its queue begins and ends
-    ("stop", "i8"),
-    ("head", "i8"),  # where the queue stands
-    ("awaited", "i8"),  # the op it waits for
-]
-LANE = [
-    ("turn", "i8"),  # the turn that runs
-    ("open", "i8"),  # its unfinished ops
-    ("next", "i8"),  # first op of the next turn
-    ("free", "f8"),  # when all before it were over
-]
+# Of what divides bandwidth: field and type of each table's rows.
 FLOW = [
-    ("size", "f8"),  # bytes of the message
     ("left", "f8"),  # bytes still to go at time ``since``
     ("since", "f8"),
     ("rate", "f8"),  # bytes per unit of time
@@ -62,40 +25,180 @@ RESOURCE = [
 SLOT = [("next", "i8"), ("prev", "i8")]  # place ``p`` of flow ``f`` in a resource's list is slot f x width + p
 
 
+class Ops(NamedTuple):
+    """Of each op in the lowered queues.
+
+    Attributes:
+        kind: code of its kind.
+        pair: its partner.
+        batch: number of those posted together.
+        message: the message it sends, receives or works on.
+        gathered: the UNSHARD that must be over before; empty where none is waited for.
+        start: comes in as the op's duration (of a pair, its total on both), receives the start.
+        end: when it leaves its device, or its stream.
+        bound: the op whose end, or message, set the start.
+    """
+
+    kind: Any
+    pair: Any
+    batch: Any
+    message: Any
+    gathered: Any
+    start: Any
+    end: Any
+    bound: Any
+
+
+class Sides(NamedTuple):
+    """Of each message.
+
+    Attributes:
+        leg: where it goes.
+        send: the op on one side.
+        receive: the op on the other.
+        producer: the op whose result it carries.
+        sent: when its send stood first in its channel.
+        ready: when its receive did.
+        leave: when it set out.
+        over: when its send was over.
+        arrive: when its receive was.
+    """
+
+    leg: Any
+    send: Any
+    receive: Any
+    producer: Any
+    sent: Any
+    ready: Any
+    leave: Any
+    over: Any
+    arrive: Any
+
+
+class Ways(NamedTuple):
+    """Of each leg.
+
+    Attributes:
+        delay: time from the meeting of both sides to arrival, or to the first byte on a route.
+        size: bytes of a message.
+        eager: whether a send goes ahead without its receive.
+        source: the device that messages leave.
+        target: the device they reach.
+        route: what bytes flow through, where bandwidth is divided.
+        out: the channel of sends.
+        into: the channel of receives.
+    """
+
+    delay: Any
+    size: Any
+    eager: Any
+    source: Any
+    target: Any
+    route: Any
+    out: Any
+    into: Any
+
+
+class Devices(NamedTuple):
+    """Of each device.
+
+    Attributes:
+        offsets: where its queue begins, and the next one's.
+        head: where the queue stands.
+        pending: how many of the ops posted at ``head`` it waits for; -1 when they are not posted.
+        free: from when it can take the op at ``head``.
+        stream: when the collectives issued so far are over.
+    """
+
+    offsets: Any
+    head: Any
+    pending: Any
+    free: Any
+    stream: Any
+
+
+class Lanes(NamedTuple):
+    """Of each device's channels; the ops of a batch have one turn together.
+
+    Attributes:
+        before: when all turns before the one that runs were over.
+        free: when all that has run so far was.
+        batch: the batch that runs.
+        open: unfinished ops of the turn that runs.
+        first: first op that waits for its turn.
+        last: last one.
+        follower: per op, the one that waits behind it.
+    """
+
+    before: Any
+    free: Any
+    batch: Any
+    open: Any
+    first: Any
+    last: Any
+    follower: Any
+
+
+class Stacks(NamedTuple):
+    """What there is to do.
+
+    Attributes:
+        ready: devices that may go on.
+        posted: sends and receives just posted, in order.
+        open: those that stand first in their channels.
+        over: sides of messages that are over: 2 x message, plus one for a receive.
+        depth: of each.
+    """
+
+    ready: Any
+    posted: Any
+    open: Any
+    over: Any
+    depth: Any
+
+
 class Tables(NamedTuple):
     """All there is to run, and how far it has come.
 
     Attributes:
-        ops: a row per op, see ``OP``.
-        devices: a row per device, see ``DEVICE``.
-        lanes: a row per channel and device, see ``LANE``.
-        late: added where the receive is posted after the send.
-        gap: time of a device between two actions.
-        preamble: when the devices begin.
-        ordered: whether events are taken in order of time.
+        ops: per op.
+        sides: per message.
+        ways: per leg.
+        devices: per device.
+        lanes: per channel; empty where messages do not queue.
+        actions: what a device does with an op of each kind.
+        latency: whether messages leave by themselves when their op ends.
+        grouped: whether the ops of a batch are issued together.
         waits: whether a device waits for the messages it has posted.
+        stacks: what there is to do.
+        gap: time of a device between two actions.
+        late: added where the receive is posted after the send.
     """
 
-    ops: Any
-    devices: Any
-    lanes: Any
-    late: float
-    gap: float
-    preamble: float
-    ordered: bool
+    ops: Ops
+    sides: Sides
+    ways: Ways
+    devices: Devices
+    lanes: Lanes
+    actions: Any
+    latency: bool
+    grouped: bool
     waits: bool
+    stacks: Stacks
+    gap: float
+    late: float
 
 
 class Flows(NamedTuple):
     """The messages that divide bandwidth.
 
     Attributes:
-        flows: a row per op, see ``FLOW``; used for sends that have a route.
+        flows: a row per message, see ``FLOW``.
         resources: a row per resource, see ``RESOURCE``.
         slots: flows x width rows, see ``SLOT``.
         routes: routes x width numbers, the resources of each route, -1 for none.
         reached: per resource, a list of those whose flows get new rates.
-        changed: per op, a list of flows with a new rate.
+        changed: per message, a list of flows with a new rate.
         count: one number, the length of ``changed``.
         width: places of a route.
     """

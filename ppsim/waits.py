@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from ppsim.lowered import Lowered
-from ppsim.network_tables import Tables
+import numpy as np
 
+from ppsim.lowered import RECEIVES, Lowered
+from ppsim.network_tables import Tables
+from ppsim.ops import Kind
+
+MARK = -2  # less the device, see ppsim.network_tables
 Hop = tuple[int, str, int]  # an op, how it waits, and the op it waits for
 
 
@@ -15,7 +19,7 @@ def cycle(tables: Tables) -> list[Hop]:
     (the other side of a message), ``channel`` (what holds up its channel) and ``queue`` (where its device stands).
     """
     devices = tables.devices
-    op = int(devices["head"][devices["head"] < devices["stop"]][0])
+    op = int(devices.head[devices.head < devices.offsets[1:]][0])
     hops: list[Hop] = []
     met: dict[int, int] = {}
     while op not in met:
@@ -55,14 +59,46 @@ def _named(lowered: Lowered, op: int) -> str:
 
 
 def _hop(tables: Tables, at: int) -> Hop:
-    ops, op = tables.ops, tables.ops[at]
-    device = tables.devices[op["device"]]
-    head = int(device["head"])
-    if op["start"] < 0 and at != head:
+    ops, sides = tables.ops, tables.sides
+    device = int(np.searchsorted(tables.devices.offsets, at, side="right")) - 1
+    head = int(tables.devices.head[device])
+    message, receive = int(ops.message[at]), ops.kind[at] in RECEIVES
+    ways, leg = tables.ways, sides.leg[message]
+    free = tables.latency and receive  # it is posted at once
+    if ops.end[at] < 0 and at != head and not free:
         return at, "queue", head
-    if op["match"] < 0 or op["done"] >= 0:
-        return at, "input", int(device["awaited"])
-    if op["opened"] >= 0:
-        return at, "meets", int(op["match"])
-    holds = (ops["lane"] == op["lane"]) & (ops["turn"] == tables.lanes["turn"][op["lane"]]) & (ops["done"] < 0)
-    return at, "channel", int(holds.argmax())
+    other, opened, over = sides.receive, sides.sent, sides.over
+    if receive:
+        other, opened, over = sides.send, sides.ready, sides.arrive
+    if ops.kind[at] < Kind.SEND_F or ops.kind[at] > Kind.RECV_B or over[message] >= 0:
+        return at, "input", _awaited(tables, device)
+    if free or opened[message] >= 0:
+        return at, "meets", int(other[message])
+    return at, "channel", _runs(tables, ways.into[leg] if receive else ways.out[leg])
+
+
+def _awaited(tables: Tables, device: int) -> int:
+    """The side of a message that a device waits for: of those it has posted, or what it has left its mark on."""
+    sides, head = tables.sides, int(tables.devices.head[device])
+    if tables.devices.pending[device] > 0:
+        while _over(tables, head):
+            head += 1
+        return head
+    waited = sides.arrive == MARK - device
+    if not waited.any():
+        waited = tables.ops.end[sides.producer] == MARK - device
+    return int(sides.receive[waited.argmax()])
+
+
+def _over(tables: Tables, op: int) -> bool:
+    """Whether a send or receive is over."""
+    sides = tables.sides
+    return bool((sides.arrive if tables.ops.kind[op] in RECEIVES else sides.over)[tables.ops.message[op]] >= 0)
+
+
+def _runs(tables: Tables, lane: int) -> int:
+    """The first op of a channel whose turn it is."""
+    sides, ways = tables.sides, tables.ways
+    sends = (ways.out[sides.leg] == lane) & (sides.sent >= 0) & (sides.over < 0)
+    receives = (ways.into[sides.leg] == lane) & (sides.ready >= 0) & (sides.arrive < 0)
+    return int(np.concatenate([sides.send[sends], sides.receive[receives]]).min())

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim import execute as execution
+from ppsim import compiled
 from ppsim import network_kernel as kernel
 from ppsim.costs import Costs, costs_for
 from ppsim.errors import Deadlock, InputError, InvalidSchedule
@@ -185,11 +185,11 @@ def test_rates_are_max_min_fair(data):
         name: _rows(*of)
         for name, of in zip("frs", ((FLOW, count), (RESOURCE, resources), (SLOT, count * width)), strict=True)
     }
-    rows["r"]["capacity"], rows["f"]["size"], rows["f"]["route"] = capacity, 1e6, np.arange(count)
-    of_flows, of_resources, slots = (execution._listed(rows[name]) for name in "frs")
+    rows["r"]["capacity"] = capacity
+    of_flows, of_resources, slots = (compiled.viewed(rows[name]) for name in "frs")
     flows = Flows(of_flows, of_resources, slots, table.ravel().tolist(), [0] * resources, [0] * count, [0], width)
     for flow in range(count):
-        kernel.join(flows, flow, 0.0)
+        kernel.join(flows, flow, flow, 1e6, 0.0)
     gone = data.draw(st.sets(st.integers(0, count - 1), max_size=count - 1))
     for flow in gone:
         kernel.part(flows, flow, 0.0)
@@ -220,7 +220,7 @@ def test_compiled_and_interpreted_kernels_agree_bit_for_bit(mode, channel, monke
     )  # fmt: skip
     runs = []
     for above in (10**9, 0):
-        monkeypatch.setattr(execution, "COMPILE_ABOVE", above)
+        monkeypatch.setattr(compiled, "COMPILE_ABOVE", above)
         runs.append(execute(lowered, costs, network))
     for part in ("timeline", "compute", "messages"):
         for name, column in vars(getattr(runs[0], part)).items():
@@ -253,6 +253,20 @@ def test_blocking_deadlock_is_told_as_a_cycle():
     assert error.value.hint
 
 
+def test_a_deadlock_in_latency_mode_is_told_as_a_cycle():
+    """Messages leave by themselves there, and what each carries still has to be made."""
+    rows = (
+        "0F0,0SEND_F0,0RECV_B0,0B0,0F1,0SEND_F1,0RECV_B1,0B1",
+        "1RECV_F0,1RECV_F1,1F1,1F0,1B0,1SEND_B0,1B1,1SEND_B1",
+    )
+    with pytest.raises(Deadlock) as error:
+        timed(rows, Network("latency"))
+    assert str(error.value).endswith(
+        "deadlocks: device 0 at 0B0 waits for 0RECV_B0, which waits for 1SEND_B0 on device 1, behind 1F1; "
+        "device 1 at 1F1 waits for 1RECV_F1, which waits for 0SEND_F1 on device 0, behind 0B0"
+    )
+
+
 def test_a_receive_behind_the_op_that_needs_it_is_a_deadlock():
     with pytest.raises(Deadlock, match="device 1 at 1F0 waits for 1RECV_F0, behind 1F0"):
         timed((ONE[0], "1F0,1RECV_F0,1B0,1SEND_B0"), Network("overlap"))
@@ -269,6 +283,8 @@ def test_a_receive_behind_the_op_that_needs_it_is_a_deadlock():
             "0SEND_F0 on device 0 meets 1RECV_F1 on device 1: messages carry no tags",
         ),
         (("0RECV_B0,0B0,0F0,0SEND_F0", "1RECV_F0,1B0,1F0,1SEND_B0"), "waits for 1F0"),
+        ((ONE[0], "1RECV_F0,1F0,1F0,1B0,1SEND_B0"), "1F0 stands more than once"),
+        ((ONE[0] + ",0SEND_F7", "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F7"), "issues 0SEND_F7 before it has the result"),
     ],
 )
 def test_queues_that_do_not_fit_together_are_refused(rows, message):

@@ -206,14 +206,10 @@ def posted(execution: Execution) -> NDArray[np.float64]:
     return np.minimum(before, timeline.start)
 
 
-def sides_of(lowered: Lowered) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+def sides_of(lowered: Lowered) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
     """Per message: its send, its receive and the op that needs it."""
-    wiring, schedule = wire(lowered), lowered.schedule
-    sends = np.flatnonzero(np.isin(schedule.kind, SENDS))
-    needed_by = np.full(len(schedule), NONE, np.int64)
-    consumers = np.flatnonzero(wiring.needs != NONE)
-    needed_by[wiring.needs[consumers]] = consumers
-    return sends, wiring.match[sends], needed_by[wiring.match[sends]]
+    wiring = wire(lowered)
+    return wiring.send, wiring.receive, wiring.consumer
 
 
 def first_of_pairs(schedule: Schedule) -> NDArray[np.bool_]:

@@ -1,7 +1,8 @@
 """The detailed model at a million lowered ops, beside the simple one: ``python -m tests.benchmarks.bench_network``.
 
-Prints cpu seconds: lowering, execution in each mode, and the ratio to the simple model per op; then CPython against
-compiled code, for the crossing that ``ppsim.execute.COMPILE_ABOVE`` stands for. Nothing is asserted.
+Prints cpu nanoseconds: lowering, and execution in each mode per lowered op, with the ratio to the simple model per op
+of the same run; who needs what is worked out anew in each call, in both models. Then CPython against compiled code,
+for the crossing that ``ppsim.compiled.COMPILE_ABOVE`` stands for. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -14,26 +15,28 @@ from typing import Any
 
 import numpy as np
 
-from ppsim import execute as execution
-from ppsim.costs import costs_for
+from ppsim import compiled
+from ppsim import engine as simple_model
+from ppsim.costs import Costs, costs_for
 from ppsim.engine import simulate
 from ppsim.execute import execute
+from ppsim.lowered import Lowered
 from ppsim.lowering import lower
-from ppsim.network import MODES, Network, Shared
+from ppsim.network import CHANNELS, Network, Shared
+from ppsim.schedule import Schedule
 from ppsim.schedules import generate
 
 SHAPES = ((16, 10_752), (64, 2_688), (256, 650), (1_024, 163))  # devices, microbatches: about 1,000,000 lowered ops
 
 
-def best(function: Callable[[], Any], tries: int = 3) -> float:
-    """Least cpu seconds of several tries, after one that loads what there is to load."""
-    function()
+def best(function: Callable[[], Any], tries: int = 5) -> float:
+    """Least cpu seconds of several tries, after two that load what there is to load."""
     times = []
-    for _ in range(tries):
+    for _ in range(2 + tries):
         begin = process_time()
         function()
         times.append(process_time() - begin)
-    return min(times)
+    return min(times[2:])
 
 
 def networks(devices: int) -> dict[str, Network]:
@@ -41,10 +44,23 @@ def networks(devices: int) -> dict[str, Network]:
     link = Network("overlap", alpha=0.1, beta=10.0, message=1.0)
     each, node = np.arange(devices), np.arange(devices) // 8
     return {
-        **{mode: replace(link, mode=mode) for mode in MODES},
+        "latency": replace(link, mode="latency"),
+        **{f"overlap, channel {c}": replace(link, channel=c, beta=np.inf) for c in CHANNELS},
+        "blocking": replace(link, mode="blocking"),
+        "batched": replace(link, mode="batched"),
         "overlap, shared by device": replace(link, channel="message", shared=(Shared(10.0, each),)),
         "overlap, shared by node": replace(link, shared=(Shared(40.0, node, node),)),
     }
+
+
+def simply(schedule: Schedule, costs: Costs) -> None:
+    """The simple model, from a schedule whose dependencies nobody has asked for."""
+    simulate(replace(schedule), costs)
+
+
+def in_detail(lowered: Lowered, costs: Costs, network: Network) -> None:
+    """The detailed model, likewise."""
+    execute(Lowered(replace(lowered.schedule), replace(lowered.compute), lowered.batch), costs, network)
 
 
 def modes() -> None:
@@ -53,27 +69,27 @@ def modes() -> None:
         schedule = generate("1f1b", devices=devices, microbatches=microbatches)
         costs = costs_for(schedule)
         lowered = lower(schedule, "torch")
-        simple = best(partial(simulate, schedule, costs)) / len(schedule)
         lowering = best(partial(lower, schedule, "torch"), 1)
-        print(f"{devices} devices, {len(lowered.schedule):,} lowered ops: lowering {lowering:.2f} s")
+        ops = len(lowered.schedule) / 1e9
+        print(f"{devices} devices, {len(lowered.schedule):,} lowered ops: lowering {lowering / ops:.0f} ns per op")
         for name, network in networks(devices).items():
-            seconds = best(partial(execute, lowered, costs, network))
-            ratio = seconds / len(lowered.schedule) / simple
-            print(f"    {name:28} {seconds:.2f} s, {ratio:.1f} times the simple model per op")
+            simple = best(partial(simply, schedule, costs)) / len(schedule) * 1e9
+            detailed = best(partial(in_detail, lowered, costs, network)) / ops
+            print(f"    {name:26} {detailed:4.0f} ns, simple {simple:3.0f} ns: {detailed / simple:4.1f} times")
 
 
 def crossing() -> None:
-    """CPython against compiled code, the loading of which costs about 0.9 s by itself."""
+    """CPython against compiled code, the loading of which costs about 0.5 s by itself."""
     for microbatches in (16, 64, 256, 1_024, 4_096):
         schedule = generate("1f1b", devices=16, microbatches=microbatches)
         costs, lowered, network = costs_for(schedule), lower(schedule), Network("overlap", alpha=0.1)
         took = []
-        for execution.COMPILE_ABOVE in (10**9, 0):
+        for compiled.COMPILE_ABOVE in (10**9, 0):
             took.append(best(partial(execute, lowered, costs, network), 1))
         print(f"{len(lowered.schedule):>8,} lowered ops: CPython {took[0]:.3f} s, compiled {took[1]:.3f} s")
 
 
 if __name__ == "__main__":
     crossing()
-    execution.COMPILE_ABOVE = 0
+    compiled.COMPILE_ABOVE = simple_model.COMPILE_ABOVE = 0
     modes()
