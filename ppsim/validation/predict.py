@@ -206,7 +206,7 @@ def posted(execution: Execution) -> NDArray[np.float64]:
     return np.minimum(before, timeline.start)
 
 
-def sides_of(lowered: Lowered) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+def sides_of(lowered: Lowered) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
     """Per message: its send, its receive and the op that needs it."""
     wiring = wire(lowered)
     return wiring.send, wiring.receive, wiring.consumer
