@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ppsim.validation.analyse import Validation, Verdict
     from ppsim.validation.record import Record
 
@@ -23,6 +25,8 @@ def show(validation: Validation, record: Record, value: dict[str, Any], quiet: b
         if validation.pairs:
             click.echo(f"ranking    {validation.ranked_right} of {validation.pairs} pairs more than 2 % apart")
         click.echo(f"measured   {_where(record)}")
+        for line in _on_a_gpu(record):
+            click.echo(line)
     held = errors["held-out"]
     what = "held-out predictions" if any(v.held_out for v in validation.verdicts) else "predictions with own costs"
     click.echo(
@@ -84,4 +88,19 @@ def _where(record: Record) -> str:
     if record.settings["ops"] == "trace":
         costs = f"nominal costs from {record.settings['costs']}"
         return "{date} elsewhere, on {device} of {machine}; ".format_map(record.provenance) + costs
+    if record.settings.get("device") == "cuda":
+        return "{date} on {device}, {cpu}, torch {torch}".format_map(record.provenance)
     return "{date} on {cpu}, {cores} cores, load {load}, torch {torch}".format_map(record.provenance)
+
+
+def _on_a_gpu(record: Record) -> Iterator[str]:
+    """What a reader must know of a run on GPUs: what it was, and whether the host kept ahead."""
+    settings = record.settings
+    if "emulation" in settings:
+        yield f"           {settings['emulation']}"
+        parts, factor = settings["partition_sms"], settings["interference"]
+        yield f"           a device is {parts} multiprocessors; ops take {factor:.2f} x as long with all devices busy"
+    for name, count in settings.get("launch_bound", {}).items():
+        yield f"           {name}: {count} repetitions left out, in which the GPU waited for the host (launch-bound)"
+    if shares := settings.get("issued_share"):
+        yield f"           the host had issued all ops after {max(shares.values()):.0%} of the makespan at most"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ppsim.validation.session import Request
 
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
-RUN = ("ops", "runner", "tf", "ti", "tw", "message", "repeats", "warm_up", "real_time")
+RUN = ("ops", "runner", "device", "tf", "ti", "tw", "message", "repeats", "warm_up", "real_time")
 REQUEST = (*RUN, *MODEL)
 COUNT = click.IntRange(min=1)
 TIMES = click.FloatRange(min=0)
@@ -60,10 +60,17 @@ class Share(click.ParamType[Any]):
 )
 @click.option(
     "--runner",
-    type=click.Choice(["own", "torch"]),
+    type=click.Choice(["own", "torch", "partitioned"]),
     default="own",
     show_default=True,
-    help="Our runner, or torch.distributed.pipelining fed with our CSV.",
+    help="Our runner; torch.distributed.pipelining fed with our CSV; or all devices on parts of one GPU.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="What computes; auto: GPUs where there is one for each device.",
 )
 @click.option("--tf", type=TIMES, default=5.0, show_default=True, help="Timed ops: ms of a forward per device.")
 @click.option("--ti", type=TIMES, default=5.0, show_default=True, help="Timed ops: ms of a backward for the input.")
@@ -100,6 +107,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     \b
       ppsim validate -s gpipe -s 1f1b -s zb-1p --devices 2 --mb 8
       ppsim validate -s gpipe -s 1f1b --devices 4 --mb 8 --ops timed --real-time -o overlay.png
+      ppsim validate -s 1f1b -s zb-1p --devices 4 --mb 8 --runner partitioned --hidden 4096 --heads 32 --seq 2048
       ppsim validate -s 1f1b --devices 4 --mb 8 --trace traces/
     """
     from ppsim.cli import _print

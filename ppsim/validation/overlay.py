@@ -61,7 +61,7 @@ def save_overlay(
     titles = [_title(verdict) for verdict in validation.verdicts]
     with opened(target) as out:
         write_figure(
-            lambda: plot_overlay(validation, titles, style, width),
+            lambda: plot_overlay(validation, titles, style, width, note_of(record)),
             out,
             suffix,
             title=", ".join(titles),
@@ -80,7 +80,7 @@ def overlay_document(validation: Validation, record: Record) -> Document:
         inputs=inputs_of(record),
         curves=tuple(curves for v in verdicts for curves in ((), (shift_curve(v),))),
         baselines=tuple(2 * number + 1 for number in range(len(verdicts)) for _ in range(2)),
-        title=f"{named}: predicted and measured",
+        title=": ".join(filter(None, (named, "predicted and measured", note_of(record)))),
     )
 
 
@@ -88,6 +88,11 @@ def shift_curve(verdict: Verdict) -> Curve:
     """Predicted - measured start of each device's latest op, from its measured start to the next one's."""
     schedule = verdict.measured.schedule
     return Curve("predicted - measured start", "ms", schedule.offsets, verdict.measured.start, verdict.shift)
+
+
+def note_of(record: Record) -> str:
+    """What must stand beside every number of the record: that it is an emulation, and of what kind; often empty."""
+    return str(record.settings.get("emulation", ""))
 
 
 def inputs_of(record: Record) -> dict[str, Any]:

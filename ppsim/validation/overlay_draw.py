@@ -69,7 +69,9 @@ class Overlay:
         return full if text_width(full, design.font - 0.5) <= design.across / POINT else error
 
 
-def plot_overlay(validation: Validation, titles: Sequence[str], style: str = "screen", width: float = 6.75) -> Figure:
+def plot_overlay(
+    validation: Validation, titles: Sequence[str], style: str = "screen", width: float = 6.75, note: str = ""
+) -> Figure:
     """All schedules of a session, stacked on one time axis in ms.
 
     Each device has two touching rows, the held-out prediction above the repetition closest to the median. Dotted
@@ -81,6 +83,7 @@ def plot_overlay(validation: Validation, titles: Sequence[str], style: str = "sc
         titles: one per schedule.
         style: ``screen`` or ``paper``.
         width: in inches; the height follows.
+        note: what a reader must know of the measuring, below the legend.
 
     Raises:
         InputError: an unknown style, a width that no figure can have, or more schedules than fit one figure.
@@ -96,6 +99,7 @@ def plot_overlay(validation: Validation, titles: Sequence[str], style: str = "sc
     design = _design(overlays, style, wide)
     em = design.font * POINT
     legend = legend_lines(_legend(overlays, design), wide / POINT - 8, design.font)
+    legend += [[Entry(note)]] if note else []
     below, line = round(3.1 * em), round(1.7 * em)
     rows = [min(2 * each.devices * design.row, round(TALLEST * DOTS)) for each in overlays]
     foot = below + line * len(legend)

@@ -39,6 +39,7 @@ class Measured:
         began: likewise: when its inputs were there and it began.
         ended: likewise. Both ops of a pair share all three.
         finished: shape (repetitions, devices), ms: when the device had also completed its sends.
+        issued: like ``posted``: when the host had issued the entry to a GPU; None where host and device are one.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Measured:
     began: Times
     ended: Times
     finished: Times
+    issued: Times | None = None
 
     @property
     def makespans(self) -> Times:
@@ -123,7 +125,7 @@ def _run_object(run: Measured, step: float) -> dict[str, Any]:
         "costs": {"time": run.costs.time, "pair": run.costs.pair},
         "finished": np.round(run.finished / step).astype(np.int64),
         **times,
-    }
+    } | ({} if run.issued is None else {"issued": np.round(run.issued / step).astype(np.int64)})
 
 
 def _before(schedule: Schedule, ended: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -147,7 +149,9 @@ def _run_from(value: dict[str, Any], step: float) -> Measured:
     for first in queues.offsets[1:-1]:
         ended[:, first:] -= ended[:, first - 1 : first]
     began = ended - worked
-    columns = (began - waited, began, ended, np.array(value["finished"], np.int64))
+    columns = [began - waited, began, ended, np.array(value["finished"], np.int64)]
+    if "issued" in value:
+        columns.append(np.array(value["issued"], np.int64).reshape(shape))
     return Measured(value["name"], lowered, costs, *(np.multiply(c, step, dtype=np.float64) for c in columns))
 
 

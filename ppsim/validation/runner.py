@@ -18,7 +18,12 @@ from ppsim.lowered import RECEIVES, SENDS, Lowered
 from ppsim.ops import Kind
 from ppsim.schedule import NONE
 from ppsim.validation.record import Measured
-from ppsim.validation.turns import Plan, Settings, Tick, Times, Turn, collect, durations, take_turns
+from ppsim.validation.streams import Clock, Wall
+from ppsim.validation.turns import Plan, Settings, Tick, Times, Turn, Turns, collect, durations, take_turns
+
+Channels = dict[tuple[int, int], Any]  # (sender, receiver) to a process group of these two
+WALL = Wall()
+NO_CHANNELS: Channels = {}
 
 
 @dataclass(frozen=True)
@@ -101,17 +106,44 @@ def _worker(
     work: list[list[list[Entry]]],
     lowered: list[Lowered],
 ) -> None:
-    def prepare() -> list[Turn]:
+    def prepare(watch: Clock) -> list[Turn]:
         tasks = [_task(low, rank, settings) for low in lowered]
-        return [partial(_turn, entries, task) for entries, task in zip(work[rank], tasks, strict=True)]
+        channels = _channels(rank, work) if settings.device == "cuda" else NO_CHANNELS
+        turn = partial(_turn, rank, watch, channels)
+        return [partial(turn, entries, task) for entries, task in zip(work[rank], tasks, strict=True)]
 
     take_turns(rank, say, meeting, settings, devices, prepare)
 
 
-def _turn(entries: Sequence[Entry], task: Any, begin: int) -> tuple[Times, int]:
-    times, end = follow(entries, task, begin)
+def _turn(rank: int, watch: Clock, channels: Channels, entries: Sequence[Entry], task: Any, begin: int) -> Turns:
+    found = follow(entries, task, begin, watch, channels, rank)
     task.reset()
-    return times, end
+    return {rank: found}
+
+
+def _channels(rank: int, work: list[list[list[Entry]]]) -> Channels:
+    """A communicator of its own for each direction of each link, so that no send waits behind a receive.
+
+    nccl matches messages in the order of their calls, and carries out those of one communicator one by one.
+    """
+    import torch
+    from torch import distributed
+
+    links = {
+        (sender, entry.peer)
+        for sender, queues in enumerate(work)
+        for queue in queues
+        for entry in queue
+        if entry.kind in SENDS
+    }
+    channels = {link: distributed.new_group(sorted(link), backend="nccl") for link in sorted(links)}
+    first = torch.zeros(1, device="cuda")
+    for (sender, receiver), channel in channels.items():  # all in one order: the first message makes both sides meet
+        if rank == sender:
+            distributed.send(first, receiver, group=channel)
+        elif rank == receiver:
+            distributed.recv(first, sender, group=channel)
+    return channels
 
 
 def _task(lowered: Lowered, rank: int, settings: Settings) -> Any:
@@ -119,52 +151,82 @@ def _task(lowered: Lowered, rank: int, settings: Settings) -> Any:
 
     if settings.model is None:
         return tasks.timed(settings.message_bytes)
-    return tasks.computing(lowered, rank, settings.model)
+    return tasks.computing(lowered, rank, settings.model, settings.device)
 
 
-def follow(entries: Sequence[Entry], task: Any, origin: int) -> tuple[Times, int]:
-    """Carry out one queue; per entry (op, posted, began, ended) in ns from ``origin``, and the end of all sends."""
-    from torch import distributed
+def follow(
+    entries: Sequence[Entry],
+    task: Any,
+    origin: int,
+    watch: Clock = WALL,
+    channels: Channels = NO_CHANNELS,
+    rank: int = 0,
+) -> tuple[Times, int]:
+    """Carry out one queue; per entry its times in ns from ``origin``, and the end of all sends.
 
-    now = time.monotonic_ns
+    Marks are read when all is done, as a GPU reaches them later than the host.
+    """
+    mark, now = watch.mark, time.monotonic_ns
     receiving: dict[tuple[int, int, int], Any] = {}
-    sending, times = [], []
+    sending, marks = [], []
     at = 0
     while at < len(entries):
         entry = entries[at]
-        posted = now() - origin
+        posted = mark()
         if entry.kind in SENDS or entry.kind in RECEIVES:
-            group = [entry]
-            while (
-                entry.batch != NONE and at + len(group) < len(entries) and entries[at + len(group)].batch == entry.batch
-            ):
-                group.append(entries[at + len(group)])
-            calls = [
-                distributed.P2POp(
-                    distributed.isend if e.kind in SENDS else distributed.irecv,
-                    task.outgoing(e) if e.kind in SENDS else task.incoming(e),
-                    e.peer,
-                )
-                for e in group
-            ]
-            works = (
-                distributed.batch_isend_irecv(calls) if len(group) > 1 else [calls[0].op(calls[0].tensor, entry.peer)]
-            )
-            for e, work in zip(group, works, strict=True):
+            group = _posted_together(entries, at, channels)
+            for e, work in zip(group, _post(group, task, channels, rank), strict=True):
                 if e.kind in SENDS:
                     sending.append(work)
                 else:
                     receiving[e.kind, e.stage, e.microbatch] = work
-            ended = now() - origin
-            times += [(e.op, posted, posted, ended) for e in group]
+            ended, issued = mark(), now()
+            marks += [(e.op, posted, posted, ended, issued) for e in group]
             at += len(group)
             continue
         for key in entry.needs:
             receiving.pop(key).wait()
-        began = now() - origin
+        began = mark()
         task.run(entry)
-        times.append((entry.op, posted, began, now() - origin))
+        marks.append((entry.op, posted, began, mark(), now()))
         at += 1
     for work in sending:
         work.wait()
-    return times, now() - origin
+    end = mark()
+    watch.settle()
+    return read(marks, watch, origin), watch.ns(end) - origin
+
+
+def read(marks: Sequence[tuple[int, Any, Any, Any, int]], watch: Clock, origin: int) -> Times:
+    """Marks as times in ns from ``origin``."""
+    return [
+        (op, watch.ns(posted) - origin, watch.ns(began) - origin, watch.ns(ended) - origin, issued - origin)
+        for op, posted, began, ended, issued in marks
+    ]
+
+
+def _posted_together(entries: Sequence[Entry], at: int, channels: Channels) -> Sequence[Entry]:
+    """The entry there and those of its batch; alone where every direction has a channel, and batches serve nothing."""
+    end, batch = at + 1, entries[at].batch
+    while batch != NONE and not channels and end < len(entries) and entries[end].batch == batch:
+        end += 1
+    return entries[at:end]
+
+
+def _post(group: Sequence[Entry], task: Any, channels: Channels, rank: int) -> list[Any]:
+    """Post sends and receives without waiting for them."""
+    from torch import distributed
+
+    calls = [
+        distributed.P2POp(
+            distributed.isend if e.kind in SENDS else distributed.irecv,
+            task.outgoing(e) if e.kind in SENDS else task.incoming(e),
+            e.peer,
+            channels.get((rank, e.peer) if e.kind in SENDS else (e.peer, rank)),
+        )
+        for e in group
+    ]
+    if len(calls) > 1:
+        works: list[Any] = distributed.batch_isend_irecv(calls)
+        return works
+    return [call.op(call.tensor, call.peer, group=call.group) for call in calls]

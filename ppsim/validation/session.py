@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from ppsim import fit
+from ppsim.calibration import device_for
 from ppsim.costs import Costs, costs_for
 from ppsim.errors import InputError, MissingDependency
 from ppsim.lowering import lower
 from ppsim.profile import Message, Model, Profile, costs_from
 from ppsim.schedule import Schedule
-from ppsim.validation import runner, torch_runner
+from ppsim.validation import partitioned, runner, torch_runner
+from ppsim.validation.pace import issued_share, paced_by_the_gpu
 from ppsim.validation.predict import Link
 from ppsim.validation.record import Record
 from ppsim.validation.turns import Plan, Settings, orderly_end, urgent
@@ -20,6 +22,7 @@ from ppsim.validation.turns import Plan, Settings, orderly_end, urgent
 Report = Callable[[float, str], None]
 OPS_SHARE, LINK_SHARE = 0.15, 0.1
 REST_S = 0.02
+RUNNERS = {"own": runner.run_all, "torch": torch_runner.run_all, "partitioned": partitioned.run_all}
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Request:
 
     ops: str = "compute"
     runner: str = "own"
+    device: str = "auto"
     tf: float = 5.0
     ti: float = 5.0
     tw: float = 5.0
@@ -52,7 +56,8 @@ class Request:
         """The transformer whose stages compute; a profile's own where there is one."""
         if self.profile and self.profile.model:
             return self.profile.model
-        return Model(self.hidden, self.heads, self.sequence, self.microbatch_size, self.layers, "float32", self.vocab)
+        dtype = "bfloat16" if self.device == "cuda" else "float32"
+        return Model(self.hidden, self.heads, self.sequence, self.microbatch_size, self.layers, dtype, self.vocab)
 
 
 def measure_session(schedules: Sequence[Schedule], request: Request, report: Report) -> tuple[Record, str]:
@@ -69,14 +74,49 @@ def measure_session(schedules: Sequence[Schedule], request: Request, report: Rep
         import torch  # noqa: F401
     except ImportError as error:
         raise MissingDependency("running schedules for real needs torch", "pip install 'ppsim[torch]'") from error
+    request = replace(request, device=device_of(request, schedules[0].n_devices))
     _check(schedules, request)
     with orderly_end():
         return _measure(schedules, request, report)
 
 
+def device_of(request: Request, devices: int) -> str:
+    """Where the stages of this many devices compute, cpu or cuda; ``auto`` takes GPUs where each device gets one.
+
+    Raises:
+        InputError: there are fewer GPUs than devices, or what is asked for does not go together.
+        MissingDependency: a GPU is asked for and none can be used.
+    """
+    import torch
+
+    split = request.runner == "partitioned"
+    if split and (request.ops == "timed" or request.device == "cpu"):
+        other = "--ops timed computes nothing" if request.ops == "timed" else "--device cpu names none"
+        raise InputError(f"--runner partitioned runs stages on parts of a GPU, and {other}", "leave one of them out")
+    if request.ops == "timed":
+        if request.device == "cuda":
+            raise InputError("--ops timed only takes time, which no GPU is needed for", "leave out --device cuda")
+        return "cpu"
+    if split or request.device == "cuda":
+        device_for("cuda")
+        if not split and torch.cuda.device_count() < devices:
+            raise InputError(
+                f"{devices} devices need a GPU each, and there are {torch.cuda.device_count()}",
+                "--runner partitioned runs them on parts of one GPU, or --device cpu",
+            )
+        return "cuda"
+    found = device_for(request.device)
+    return found if found == "cpu" or torch.cuda.device_count() >= devices else "cpu"
+
+
 def _check(schedules: Sequence[Schedule], request: Request) -> None:
     """Refuse what cannot run before anything is measured."""
     computing = request.ops == "compute"
+    if request.runner == "partitioned" and request.profile:
+        raise InputError(
+            "a profile's ops had the whole GPU, and --runner partitioned gives each device a part",
+            "leave out --profile: ops are measured in a part first",
+        )
     if computing and request.profile and not request.profile.model:
         raise InputError("a profile made from traces has no model to compute", "--trace DIR compares with that run")
     if request.runner == "torch":
@@ -98,9 +138,8 @@ def _measure(schedules: Sequence[Schedule], request: Request, report: Report) ->
 
     computing = request.ops == "compute"
     size = request.model.message_bytes if computing else request.message
-    where = provenance("cpu", request.command)
-    profile = request.profile or (_ops_alone(request, report) if computing else None)
-    link = link_of(request.profile.message, size) if request.profile else _link_alone(size, report)
+    where = provenance(request.device, request.command)
+    profile, link, found = _alone(request, size, schedules[0].n_devices, report)
     queues = torch_runner.lowered_by_torch if request.runner == "torch" else lower
     plans = [Plan(s.name, queues(s), _costs(s, request, profile)) for s in schedules]
     settings = Settings(
@@ -109,6 +148,7 @@ def _measure(schedules: Sequence[Schedule], request: Request, report: Report) ->
         message_bytes=size,
         real_time=request.real_time,
         model=request.model if computing else None,
+        device=request.device,
     )
     total, done = (settings.repeats + settings.warm_up) * len(plans), [0]
 
@@ -117,18 +157,43 @@ def _measure(schedules: Sequence[Schedule], request: Request, report: Report) ->
         begun = OPS_SHARE * computing + LINK_SHARE
         report(begun + (1 - begun) * done[0] / total, what)
 
-    run = torch_runner.run_all if request.runner == "torch" else runner.run_all
-    runs, failure = run(plans, settings, tick)
+    runs, failure = RUNNERS[request.runner](plans, settings, tick)
+    runs, left_out = paced_by_the_gpu(runs)
     kept = {
         "ops": request.ops,
         "runner": request.runner,
+        "device": request.device,
         "real_time": request.real_time,
         "message_bytes": size,
         "link": asdict(link),
-        "cores": where.cores,
+        "cores": where.cores if request.device == "cpu" else 0,
         "costs": "the profile" if request.profile else "measured alone",
+        **found,
     }
+    if request.device == "cuda":
+        kept |= {"issued_share": {run.name: issued_share(run) for run in runs}, "launch_bound": left_out}
     return Record(tuple(runs), kept, asdict(where)), failure
+
+
+def _alone(request: Request, size: int, devices: int, report: Report) -> tuple[Profile | None, Link, dict[str, object]]:
+    """What ops and a message cost with nothing else going on, and what a record says about that."""
+    if request.profile:
+        return request.profile, link_of(request.profile.message, size), {}
+    if request.runner == "partitioned":
+        from ppsim.calibration.machine import provenance
+
+        alone = partitioned.measure_alone(
+            request.model, devices, request.device, _around(size), lambda what: report(OPS_SHARE, what)
+        )
+        profile = Profile(provenance(request.device, request.command), request.model, alone.busy_ops)
+        said = {"emulation": partitioned.LABEL, "partition_sms": alone.sms, "interference": alone.interference}
+        return profile, link_of(alone.messages, size), said
+    profile_or_none = _ops_alone(request, report) if request.ops == "compute" else None
+    return profile_or_none, _link_alone(size, request.device, report), {}
+
+
+def _around(size: int) -> list[int]:
+    return sorted({1024, max(size // 4, 1), size, 2 * size})
 
 
 def _ops_alone(request: Request, report: Report) -> Profile:
@@ -147,16 +212,22 @@ def _ops_alone(request: Request, report: Report) -> Profile:
 
     with urgent(request.real_time) as pace:
         pace(True)
-        ops = measure_ops(model, "cpu", repeats=repeats, warm_up=warm_up, tick=tick)
-    return Profile(provenance("cpu", request.command), model, tuple(ops))
+        ops = measure_ops(model, request.device, repeats=repeats, warm_up=warm_up, tick=tick)
+    if request.device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()  # the first rank computes on the same GPU
+    return Profile(provenance(request.device, request.command), model, tuple(ops))
 
 
-def _link_alone(size: int, report: Report) -> Link:
+def _link_alone(size: int, device: str, report: Report) -> Link:
     """Latency and bandwidth around the size in use, and what a late receive adds."""
     from ppsim.calibration.links import measure_links
 
-    sizes = sorted({1024, max(size // 4, 1), size, 2 * size})
-    return link_of(measure_links("cpu", sizes, repeats=20, warm_up=3, tick=lambda what: report(OPS_SHARE, what)), size)
+    def tick(what: str) -> None:
+        report(OPS_SHARE, what)
+
+    return link_of(measure_links(device, _around(size), repeats=20, warm_up=3, tick=tick), size)
 
 
 def link_of(messages: Sequence[Message], size: int) -> Link:

@@ -48,7 +48,7 @@ def timed(message_bytes: int) -> Timed:
     return Timed(message_bytes)
 
 
-def module_of(model: Model, schedule: Schedule, stage: int) -> Any:
+def module_of(model: Model, schedule: Schedule, stage: int, device: str = "cpu") -> Any:
     """One stage: its share of the layers, the embedding on the first and the head on the last; always the same."""
     torch.manual_seed(stage)
     parts = [stages.layers(model, model.layers * schedule.n_devices // schedule.n_stages, "cpu")]
@@ -56,21 +56,21 @@ def module_of(model: Model, schedule: Schedule, stage: int) -> Any:
         parts.insert(0, stages.embedding(model, "cpu"))
     if model.vocab and stage == schedule.n_stages - 1:
         parts.append(stages.head(model, "cpu"))
-    return torch.nn.Sequential(*parts)
+    return torch.nn.Sequential(*parts).to(device)
 
 
-def batch(model: Model, microbatch: int) -> tuple[Any, Any]:
+def batch(model: Model, microbatch: int, device: str = "cpu") -> tuple[Any, Any]:
     """Input and target of a microbatch: tokens, or activations where the model has no vocabulary."""
     torch.manual_seed(1000 + microbatch)
     if model.vocab:
-        return stages.tokens(model, "cpu"), stages.tokens(model, "cpu")
-    x = stages.activations(model, "cpu").detach()
+        return stages.tokens(model, "cpu").to(device), stages.tokens(model, "cpu").to(device)
+    x = stages.activations(model, "cpu").detach().to(device)
     return x, x
 
 
-def whole_batch(model: Model, microbatches: int) -> tuple[Any, Any]:
+def whole_batch(model: Model, microbatches: int, device: str = "cpu") -> tuple[Any, Any]:
     """Inputs and targets of all microbatches, one behind the other."""
-    inputs, targets = zip(*(batch(model, m) for m in range(microbatches)), strict=True)
+    inputs, targets = zip(*(batch(model, m, device) for m in range(microbatches)), strict=True)
     return torch.cat(inputs), torch.cat(targets)
 
 
@@ -82,14 +82,14 @@ def loss(out: Any, target: Any) -> Any:
 class Computing:
     """Ops that run the stages of a transformer this device holds, forward and backward."""
 
-    def __init__(self, lowered: Lowered, rank: int, model: Model) -> None:
+    def __init__(self, lowered: Lowered, rank: int, model: Model, device: str = "cpu") -> None:
         schedule = lowered.compute
-        self._model = model
+        self._model, self._device = model, device
         self._last = schedule.n_stages - 1
         self._full, self._half, self._weight = backward_functions()
         held = sorted({int(s) for s in schedule.stage[schedule.queue(rank)]})
-        self.module = {s: module_of(model, schedule, s) for s in held}
-        self._batch = [batch(model, m) for m in range(schedule.n_microbatches)]
+        self.module = {s: module_of(model, schedule, s, device) for s in held}
+        self._batch = [batch(model, m, device) for m in range(schedule.n_microbatches)]
         self.reset()
 
     def reset(self) -> None:
@@ -111,10 +111,14 @@ class Computing:
     def incoming(self, entry: Any) -> Any:
         """A buffer for an activation or a gradient."""
         shape = (self._model.microbatch_size, self._model.sequence, self._model.hidden)
-        buffer = torch.empty(shape, dtype=getattr(torch, self._model.dtype))
-        kept = self._input if entry.kind == RECEIVES[0] else self._gradient
-        kept[entry.stage, entry.microbatch] = buffer
+        buffer = torch.empty(shape, dtype=getattr(torch, self._model.dtype), device=self._device)
+        self.accept(entry.kind, (entry.stage, entry.microbatch), buffer)
         return buffer
+
+    def accept(self, kind: int, cell: Cell, tensor: Any) -> None:
+        """Take an activation or a gradient, as a receive of that kind brings it."""
+        kept = self._input if kind == RECEIVES[0] else self._gradient
+        kept[cell] = tensor
 
     def run(self, entry: Any) -> None:
         """Both ops of a pair, one after the other, or the one op."""
@@ -163,6 +167,6 @@ class Computing:
             self._weight(self.module[cell[0]].parameters(), self._groups.pop(cell))
 
 
-def computing(lowered: Lowered, rank: int, model: Model) -> Computing:
+def computing(lowered: Lowered, rank: int, model: Model, device: str = "cpu") -> Computing:
     """Ops that compute; weights are random and the same in every run."""
-    return Computing(lowered, rank, model)
+    return Computing(lowered, rank, model, device)

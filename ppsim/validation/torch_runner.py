@@ -30,9 +30,12 @@ from ppsim.lowering import lower
 from ppsim.ops import Kind
 from ppsim.schedule import NONE, Schedule
 from ppsim.validation.record import Measured
-from ppsim.validation.turns import Plan, Settings, Tick, Times, Turn, collect, durations, take_turns
+from ppsim.validation.runner import read
+from ppsim.validation.streams import Clock
+from ppsim.validation.turns import Plan, Settings, Tick, Turn, Turns, collect, durations, take_turns
 
 FLOAT_BYTES = 4
+Marks = list[tuple[int, Any, Any, Any, int]]
 FSDP_STAGES = 3  # that torch gathers at once
 
 
@@ -146,8 +149,9 @@ def _worker(
 ) -> None:
     logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)  # failures are told by the parent
 
-    def prepare() -> list[Turn]:
-        turns = [_turn_of(job, rank, settings) for job in jobs]
+    def prepare(watch: Clock) -> list[Turn]:
+        turns = [_turn_of(job, rank, settings, watch) for job in jobs]
+        watch.sync()
         for turn in turns:
             turn(time.monotonic_ns())  # the first step also agrees on shapes with its neighbours
         return turns
@@ -155,7 +159,7 @@ def _worker(
     take_turns(rank, say, meeting, settings, devices, prepare)
 
 
-def _turn_of(job: Job, rank: int, settings: Settings) -> Turn:
+def _turn_of(job: Job, rank: int, settings: Settings, watch: Clock) -> Turn:
     from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
     from ppsim.validation import tasks
@@ -166,8 +170,9 @@ def _turn_of(job: Job, rank: int, settings: Settings) -> Turn:
         stages = [_idle_stage(s, last + 1, settings.message_bytes) for s in held]
         inputs, targets = _nothing(count, settings.message_bytes), _nothing(count, FLOAT_BYTES)
     else:
-        stages = [_real_stage(tasks.module_of(settings.model, job.schedule, s), s, last + 1) for s in held]
-        inputs, targets = tasks.whole_batch(settings.model, count)
+        device = settings.device
+        stages = [_real_stage(tasks.module_of(settings.model, job.schedule, s, device), s, last + 1) for s in held]
+        inputs, targets = tasks.whole_batch(settings.model, count, device)
     runtime = _PipelineScheduleRuntime(
         stages, count, loss_fn=tasks.loss, scale_grads=False, backward_requires_autograd=settings.model is not None
     )
@@ -176,14 +181,13 @@ def _turn_of(job: Job, rank: int, settings: Settings) -> Turn:
         _let_time_pass(runtime, stages, job.steps[rank], settings.message_bytes)
     arguments = (inputs,) if 0 in held else ()
     target = {"target": targets} if last in held else {}
-    return partial(_turn, runtime, job.steps[rank], arguments, target)
+    return partial(_turn, rank, watch, runtime, job.steps[rank], arguments, target)
 
 
 def _real_stage(module: Any, stage: int, count: int) -> Any:
-    import torch
     from torch.distributed.pipelining import PipelineStage
 
-    return PipelineStage(module, stage, count, torch.device("cpu"))
+    return PipelineStage(module, stage, count, next(module.parameters()).device)
 
 
 def _idle_stage(stage: int, count: int, message_bytes: int) -> Any:
@@ -224,36 +228,44 @@ def _let_time_pass(runtime: Any, stages: Sequence[Any], steps: Mapping[str, Step
 
 
 def _turn(
-    runtime: Any, steps: Mapping[str, Step], inputs: tuple[Any, ...], target: Mapping[str, Any], begin: int
-) -> tuple[Times, int]:
-    noted: Times = []
-    with _recorded(runtime, steps, noted):
+    rank: int,
+    watch: Clock,
+    runtime: Any,
+    steps: Mapping[str, Step],
+    inputs: tuple[Any, ...],
+    target: Mapping[str, Any],
+    begin: int,
+) -> Turns:
+    noted: Marks = []
+    with _recorded(runtime, steps, watch, noted):
         runtime.step(*inputs, **target, return_outputs=False)
-    end = time.monotonic_ns()
+    end = watch.mark()
+    watch.settle()
     for stage in runtime._stages:
         stage.submod.zero_grad(set_to_none=True)
     if len(noted) != len(steps):
         raise PpsimError(
             f"torch ran {len(noted)} of {len(steps)} actions by the names we know", "the tested torch 2.13"
         )
-    return [(op, posted - begin, began - begin, ended - begin) for op, posted, began, ended in noted], end - begin
+    return {rank: (read(noted, watch, begin), watch.ns(end) - begin)}
 
 
 @contextmanager
-def _recorded(runtime: Any, steps: Mapping[str, Step], noted: Times) -> Iterator[None]:
+def _recorded(runtime: Any, steps: Mapping[str, Step], watch: Clock, noted: Marks) -> Iterator[None]:
     """While inside, torch's pipelining runtime notes the times of every action; as it was afterwards."""
     from torch.distributed.pipelining import schedules
 
     @contextmanager
     def span(name: str) -> Iterator[None]:
-        posted = time.monotonic_ns()
         step = steps.get(name)
-        if step:
-            _wait(runtime, step)
-        began = time.monotonic_ns()
+        if step is None:
+            yield
+            return
+        posted = watch.mark()
+        _wait(runtime, step)
+        began = watch.mark()
         yield
-        if step:
-            noted.append((step.op, posted, began, time.monotonic_ns()))
+        noted.append((step.op, posted, began, watch.mark(), time.monotonic_ns()))
 
     original = schedules.record_function
     schedules.record_function = span

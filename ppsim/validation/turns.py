@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.calibration.links import BACKEND
 from ppsim.calibration.links import _use_loopback as use_loopback
 from ppsim.calibration.processes import ranks
 from ppsim.costs import Costs
@@ -29,12 +31,14 @@ from ppsim.lowered import Lowered
 from ppsim.profile import Model
 from ppsim.schedule import NONE
 from ppsim.validation.record import Measured
+from ppsim.validation.streams import Clock, clock
 
 LEAD_S, REST = 0.02, 0.5
 MALLOC_TRIM, MALLOC_MMAP, KEEP_BYTES = -1, -3, 1 << 30
 Tick = Callable[[str], None]
-Times = list[tuple[int, int, int, int]]  # op, posted, began, ended, in ns from the common start
-Turn = Callable[[int], tuple[Times, int]]  # runs one queue from a common start; also gives when its sends were over
+Times = list[tuple[int, int, int, int, int]]  # op, posted, began, ended, issued, in ns from the common start
+Turns = dict[int, tuple[Times, int]]  # of a device: its times, and when its sends were over
+Turn = Callable[[int], Turns]  # runs the queues of this process's devices from a common start
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Settings:
         real_time: ask the system for real-time priority while a schedule runs.
         model: a transformer whose stages compute for real; None for ops that only take their time.
         limit_s: how long all ranks may be silent.
+        device: where the stages compute, cpu or cuda.
     """
 
     repeats: int = 5
@@ -65,6 +70,7 @@ class Settings:
     real_time: bool = False
     model: Model | None = None
     limit_s: float = 60.0
+    device: str = "cpu"
 
 
 def durations(plan: Plan) -> NDArray[np.float64]:
@@ -73,9 +79,14 @@ def durations(plan: Plan) -> NDArray[np.float64]:
 
 
 def collect(
-    plans: Sequence[Plan], settings: Settings, tick: Tick, worker: Callable[..., None], *work: Any
+    plans: Sequence[Plan],
+    settings: Settings,
+    tick: Tick,
+    worker: Callable[..., None],
+    *work: Any,
+    processes: int | None = None,
 ) -> tuple[list[Measured], str]:
-    """Run a worker in a process per device, and gather what each tells of every repetition of every plan.
+    """Run a worker in ``processes``, one per device by default, and gather what each tells of every repetition.
 
     Returns:
         What was measured, and why it is less than asked for: empty when it is not. Repetitions that all ranks
@@ -89,9 +100,9 @@ def collect(
     got: dict[tuple[int, int], dict[int, Any]] = {}
     failure: BaseException | None = None
     try:
-        with ranks(worker, devices, settings, devices, *work, limit_s=settings.limit_s) as messages:
-            for rank, (repetition, number, times) in messages:
-                got.setdefault((repetition, number), {})[rank] = times
+        with ranks(worker, processes or devices, settings, devices, *work, limit_s=settings.limit_s) as messages:
+            for rank, (repetition, number, found) in messages:
+                got.setdefault((repetition, number), {}).update(found)
                 if rank == 0:
                     tick(f"{plans[number].name} {repetition + 1}")
     except (PpsimError, KeyboardInterrupt) as error:
@@ -100,7 +111,8 @@ def collect(
     kept = [r for r in wanted if _complete(got, r, plans, devices)]
     if not kept:
         raise failure or PpsimError("no repetition was completed", "fewer devices or a smaller model")
-    runs = [_gather(plan, number, kept, got, devices) for number, plan in enumerate(plans)]
+    apart = settings.device != "cpu"
+    runs = [_gather(plan, number, kept, got, devices, apart) for number, plan in enumerate(plans)]
     return runs, "" if failure is None else str(failure) or "interrupted"
 
 
@@ -109,21 +121,25 @@ def _complete(got: dict[tuple[int, int], dict[int, Any]], repetition: int, plans
 
 
 def _gather(
-    plan: Plan, number: int, kept: list[int], got: dict[tuple[int, int], dict[int, Any]], devices: int
+    plan: Plan, number: int, kept: list[int], got: dict[tuple[int, int], dict[int, Any]], devices: int, apart: bool
 ) -> Measured:
-    """Rows of entries, spread over the ops of the queues, both ops of a pair alike; ns to ms."""
+    """Rows of entries, spread over the ops of the queues, both ops of a pair alike; ns to ms.
+
+    ``apart``: whether the host issues ops that another device carries out.
+    """
     schedule = plan.lowered.schedule
-    times = np.zeros((3, len(kept), len(schedule)))
+    times = np.zeros((4, len(kept), len(schedule)))
     finished = np.zeros((len(kept), devices))
     for row, repetition in enumerate(kept):
-        for rank, (entries, end) in got[repetition, number].items():
-            values = np.array(entries, np.float64).reshape(-1, 4) / 1e6
+        for device, (entries, end) in got[repetition, number].items():
+            values = np.array(entries, np.float64).reshape(-1, 5) / 1e6
             ops = np.array([entry[0] for entry in entries], np.int64)
             times[:, row, ops] = values[:, 1:].T
             paired = ops[schedule.pair[ops] != NONE]
             times[:, row, schedule.pair[paired]] = times[:, row, paired]
-            finished[row, rank] = end / 1e6
-    return Measured(plan.name, plan.lowered, plan.costs, times[0], times[1], times[2], finished)
+            finished[row, device] = end / 1e6
+    posted, began, ended, issued = times
+    return Measured(plan.name, plan.lowered, plan.costs, posted, began, ended, finished, issued if apart else None)
 
 
 def take_turns(
@@ -132,19 +148,29 @@ def take_turns(
     meeting: str,
     settings: Settings,
     devices: int,
-    prepare: Callable[[], list[Turn]],
+    prepare: Callable[[Clock], list[Turn]],
 ) -> None:
     """Meet the other ranks, then run what ``prepare`` gives round-robin, each from a common start, and report."""
     from torch import distributed
 
     join(rank, meeting, settings, devices)
-    turns = prepare()
+    watch = clock(settings.device)
+    repeat(say, settings, prepare(watch), watch, partial(_common_start, distributed, rank))
+    _meet(distributed)
+    distributed.destroy_process_group()
+
+
+def repeat(
+    say: Callable[[Any], None], settings: Settings, turns: Sequence[Turn], watch: Clock, start: Callable[[], int]
+) -> None:
+    """Run the turns round-robin, each from the moment that ``start`` gives, and report."""
     gc.freeze()
     gc.disable()  # a collection would stand in some op's time
     with urgent(settings.real_time) as pace:
         for repetition in range(settings.warm_up + settings.repeats):
             for number, turn in enumerate(turns):
-                begin = _common_start(distributed, rank)
+                watch.sync()
+                begin = start()
                 pace(True)
                 while (ahead := begin - time.monotonic_ns()) > 0:
                     time.sleep(ahead / 1e9)
@@ -154,16 +180,26 @@ def take_turns(
                     time.sleep(REST * (time.monotonic_ns() - begin) / 1e9)
                 gc.collect()
                 say((repetition, number, result))
-    distributed.barrier()
-    distributed.destroy_process_group()
 
 
 def join(rank: int, meeting: str, settings: Settings, devices: int) -> None:
-    """Become a rank of one thread among ``devices``, with timers that fire on time."""
+    """Become a rank among ``devices``, with timers that fire on time, and one thread or GPU of its own."""
     import torch
     from torch import distributed
 
     use_loopback()
+    if settings.device == "cuda":
+        torch.cuda.set_device(rank)
+    be_punctual()
+    limit = timedelta(seconds=settings.limit_s)
+    backend = BACKEND[settings.device]
+    distributed.init_process_group(backend, init_method=meeting, rank=rank, world_size=devices, timeout=limit)
+
+
+def be_punctual() -> None:
+    """Compute with one thread, have timers fire on time, and keep memory that was freed."""
+    import torch
+
     torch.set_num_threads(1)
     if sys.platform == "linux":
         system = ctypes.CDLL(None)
@@ -171,20 +207,30 @@ def join(rank: int, meeting: str, settings: Settings, devices: int) -> None:
         if hasattr(system, "mallopt"):  # freed memory stays, or ops that follow many others would fault pages in again
             system.mallopt(MALLOC_TRIM, KEEP_BYTES)
             system.mallopt(MALLOC_MMAP, KEEP_BYTES)
-    limit = timedelta(seconds=settings.limit_s)
-    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=devices, timeout=limit)
 
 
 def _common_start(distributed: Any, rank: int) -> int:
     """A moment shortly ahead at which all ranks begin, on the system-wide clock of this host, in ns."""
     import torch
 
-    distributed.barrier()
+    _meet(distributed)
     moment = torch.zeros(1, dtype=torch.int64)
     if rank == 0:
-        moment.fill_(time.monotonic_ns() + int(LEAD_S * 1e9))
+        moment.fill_(soon())
     distributed.broadcast(moment, 0)
     return int(moment.item())
+
+
+def _meet(distributed: Any) -> None:
+    """A barrier of the processors, whatever computes."""
+    import torch
+
+    distributed.all_reduce(torch.zeros(1))
+
+
+def soon() -> int:
+    """A moment shortly ahead, in ns."""
+    return time.monotonic_ns() + int(LEAD_S * 1e9)
 
 
 @contextmanager

@@ -1,0 +1,200 @@
+"""Where queues are followed, and the clock they are timed by: a processor, a GPU, or the parts of one GPU.
+
+The four share their verbs. ``mark`` notes a moment of what was issued so far, ``settle`` waits until all of it is
+done, and ``ns`` then gives the moment on the host's monotonic clock. Lanes hold several devices in one process: ``on``
+makes a device current, ``carry`` takes a message from one to another, and ``accept`` makes the receiver wait for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ppsim.errors import InputError, MissingDependency, PpsimError
+
+TRIES = 5
+
+
+class Wall:
+    """A processor: what it is told to do is done when the call returns."""
+
+    def sync(self) -> None:
+        """The host's clock is its own."""
+
+    def mark(self) -> int:
+        """The present moment."""
+        return time.monotonic_ns()
+
+    def settle(self) -> None:
+        """Nothing is under way."""
+
+    def ns(self, mark: Any) -> int:
+        """The moment itself."""
+        return int(mark)
+
+
+class Events:
+    """A GPU: a mark is an event on the current stream, placed on the host's clock by one whose moment is known."""
+
+    def sync(self) -> None:
+        """Find the host's time of one event, between two readings of its clock: the closest of a few tries."""
+        import torch
+
+        torch.cuda.synchronize()
+        closest = None
+        for _ in range(TRIES):
+            zero, before = torch.cuda.Event(enable_timing=True), time.monotonic_ns()
+            zero.record()
+            zero.synchronize()
+            after = time.monotonic_ns()
+            if closest is None or after - before < closest:
+                closest, self._zero, self._at = after - before, zero, (before + after) // 2
+
+    def mark(self) -> Any:
+        """An event on the current stream."""
+        import torch
+
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def settle(self) -> None:
+        """Wait for everything the GPU was given."""
+        import torch
+
+        torch.cuda.synchronize()
+
+    def ns(self, mark: Any) -> int:
+        """When the GPU came by the event."""
+        return int(self._at + round(self._zero.elapsed_time(mark) * 1e6))
+
+
+Clock = Wall | Events
+
+
+def clock(device: str) -> Clock:
+    """The clock of a process that is one device."""
+    return Events() if device == "cuda" else Wall()
+
+
+class Serial(Wall):
+    """All devices on one processor, which does what is issued in the order of issue."""
+
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
+        self.sms = 0
+
+    @contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        """There is only the one."""
+        yield
+
+    def carry(self, tensor: Any, sender: int, receiver: int) -> tuple[Any, Any]:
+        """A copy."""
+        return tensor.clone(), None
+
+    def accept(self, message: tuple[Any, Any], receiver: int) -> Any:
+        """The copy, which is there."""
+        return message[0]
+
+
+class Partitions(Events):
+    """Each device is a part of the first GPU's multiprocessors, a message is a copy on a stream of its own link.
+
+    Attributes:
+        devices: how many parts.
+        sms: multiprocessors of each.
+    """
+
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
+        self._lanes, self.sms = split(devices)
+        self._links: dict[tuple[int, int], Any] = {}
+
+    @contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        """Issue to that device."""
+        import torch
+
+        with torch.cuda.stream(self._lanes[device]):
+            yield
+
+    def carry(self, tensor: Any, sender: int, receiver: int) -> tuple[Any, Any]:
+        """Copy what the sender has made so far; gives the copy and the event of its arrival."""
+        import torch
+
+        link = self._links.setdefault((sender, receiver), torch.cuda.Stream())
+        ready, arrived = torch.cuda.Event(), torch.cuda.Event()
+        ready.record(self._lanes[sender])
+        link.wait_event(ready)
+        with torch.cuda.stream(link):
+            copy = tensor.clone()
+        arrived.record(link)
+        tensor.record_stream(link)  # its memory is not used again before the copy has been made
+        return copy, arrived
+
+    def accept(self, message: tuple[Any, Any], receiver: int) -> Any:
+        """The copy; what the receiver is issued from now on waits for its arrival."""
+        copy, arrived = message
+        self._lanes[receiver].wait_event(arrived)
+        copy.record_stream(self._lanes[receiver])
+        return copy
+
+
+def split(parts: int) -> tuple[list[Any], int]:
+    """A stream on each of ``parts`` equal, disjoint sets of the first GPU's multiprocessors, and the size of a set.
+
+    torch's own ``GreenContext.create`` starts from the whole GPU at every call and so gives the same multiprocessors
+    each time; disjoint sets come from one call of the driver (github.com/pytorch/pytorch/issues/195378).
+
+    Raises:
+        MissingDependency: cuda-bindings is not installed.
+        InputError: the GPU has too few multiprocessors.
+        PpsimError: the driver refuses.
+    """
+    import torch
+
+    driver = _driver()
+    torch.cuda.init()
+    torch.cuda.synchronize()  # the primary context is there from here on
+    gpu = _asked(driver.cuDeviceGet, 0)
+    whole = _asked(driver.cuDeviceGetDevResource, gpu, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
+    groups = _groups(driver, whole, parts)
+    flags = driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM, driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+    lanes = []
+    for group in groups:
+        description = _asked(driver.cuDevResourceGenerateDesc, [group], 1)
+        context = _asked(driver.cuGreenCtxCreate, description, gpu, flags[0])
+        stream = _asked(driver.cuGreenCtxStreamCreate, context, flags[1], 0)
+        lanes.append(torch.cuda.ExternalStream(int(stream), device=0))
+    return lanes, int(groups[0].sm.smCount)
+
+
+def _groups(driver: Any, whole: Any, parts: int) -> Sequence[Any]:
+    """The largest equal groups of which there are enough; the driver rounds sizes up as the GPU's layout asks."""
+    for size in range(whole.sm.smCount // parts, 0, -1):
+        groups, count, _ = _asked(driver.cuDevSmResourceSplitByCount, parts, whole, 0, size)
+        if count >= parts:
+            return list(groups[:parts])
+    raise InputError(f"this GPU's {whole.sm.smCount} multiprocessors cannot be split in {parts}", "fewer devices")
+
+
+def _driver() -> Any:
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise MissingDependency(
+            f"splitting a GPU needs cuda-bindings: {error}", "pip install cuda-bindings, of your torch's CUDA version"
+        ) from error
+    return driver
+
+
+def _asked(call: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
+    """What a call of the driver gives beside its status."""
+    status, *found = call(*arguments)
+    if int(status):
+        name = getattr(call, "__name__", "the driver")
+        raise PpsimError(f"{name} failed: {getattr(status, 'name', status)}", "a driver of CUDA 12.5 or later")
+    return found[0] if len(found) == 1 else found
