@@ -27,8 +27,15 @@ LIMIT_S = 120.0
 GRACE_S = 0.2
 
 
+MEMORY_HINT = "free memory, or a smaller --hidden, --seq, --mbs, --layers or --message"
+
+
 class _Failure(str):
     """What a worker says before it ends on an exception."""
+
+
+class _Memory(_Failure):
+    """That there was not enough memory."""
 
 
 @contextmanager
@@ -97,6 +104,8 @@ def _cause(rank: int, message: str, workers: list[Any]) -> PpsimError:
     for other, process in enumerate(workers):
         if process.exitcode is not None and process.exitcode < 0:
             return _ended(other, process.exitcode)
+    if isinstance(message, _Memory):
+        return PpsimError(f"rank {rank} ran out of memory{': ' * bool(message)}{message}", MEMORY_HINT)
     return PpsimError(f"rank {rank} failed: {message}")
 
 
@@ -112,12 +121,19 @@ def _enter(worker: Worker, rank: int, pipe: Connection, parent: int, meeting: st
     try:
         worker(rank, pipe.send, meeting, *pickle.loads(baggage.read_bytes()))
     except BaseException as error:
-        pipe.send(_Failure(str(error).splitlines()[0] if str(error) else type(error).__name__))
+        pipe.send(_failure(error))
         # The other ranks still wait for this one: leave without torch's orderly shutdown.
         pipe.close()
         time.sleep(0.1)
         os._exit(1)
     pipe.close()
+
+
+def _failure(error: BaseException) -> _Failure:
+    text = str(error).splitlines()[0] if str(error) else ""
+    if isinstance(error, MemoryError) or "memory" in text.lower():
+        return _Memory(text)
+    return _Failure(text or type(error).__name__)
 
 
 def _die_with_parent(parent: int) -> None:

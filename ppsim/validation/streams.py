@@ -125,7 +125,9 @@ class Partitions(Events):
         """Copy what the sender has made so far; gives the copy and the event of its arrival."""
         import torch
 
-        link = self._links.setdefault((sender, receiver), torch.cuda.Stream())
+        if (sender, receiver) not in self._links:
+            self._links[sender, receiver] = torch.cuda.Stream()
+        link = self._links[sender, receiver]
         ready, arrived = torch.cuda.Event(), torch.cuda.Event()
         ready.record(self._lanes[sender])
         link.wait_event(ready)
