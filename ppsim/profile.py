@@ -112,6 +112,8 @@ class OpTime:
         stage: which stage, for part ``stage``; else -1.
         cache: ``cold`` (emptied before the op), ``warm``, or ``run`` (as a real run left it).
         host_ms: time the host needs to issue the op, where a GPU runs it; 0 on a CPU.
+        launch: ``eager``, op by op of torch, or ``graph``: as one CUDA graph, measured where the eager row is
+            launch-bound. Costs come from the eager rows, as a run is eager.
     """
 
     part: str
@@ -124,8 +126,15 @@ class OpTime:
     cache: str = "cold"
     stage: int = -1
     host_ms: float = 0.0
+    launch: str = "eager"
+
+    @property
+    def launch_bound(self) -> bool:
+        """Whether the GPU waited for the host."""
+        return self.host_ms > self.median_ms
 
     def __post_init__(self) -> None:
+        _one_of("launch", self.launch, ("eager", "graph"))
         _one_of("part", self.part, PARTS)
         _one_of("kind", self.kind, KINDS)
         _one_of("cache", self.cache, ("cold", "warm", "run"))
@@ -342,7 +351,7 @@ def _coldest(ops: Iterable[OpTime], part: str, kind: str) -> list[OpTime]:
 
     In a pipeline, ops of other microbatches run in between, so cold is closer.
     """
-    found = [op for op in ops if op.part == part and op.kind == kind]
+    found = [op for op in ops if op.part == part and op.kind == kind and op.launch == "eager"]
     return [op for op in found if op.cache != "warm"] or found
 
 

@@ -75,7 +75,7 @@ def lines(profile: Profile) -> Iterator[str]:
     yield ""
     yield f"{'op':<38}{'median':>12}{'p10':>10}{'p90':>10}{'n':>5}"
     for op in profile.op:
-        flag = "  launch-bound" if op.host_ms > op.median_ms else "  wide spread" if op.p90_ms > 1.5 * op.p10_ms else ""
+        flag = "  launch-bound" if op.launch_bound else "  wide spread" if op.p90_ms > 1.5 * op.p10_ms else ""
         yield f"{_op_name(op):<38}{_row(op)}{flag}"
     for kind in KINDS:
         if line := layer_line(profile.op, kind):
@@ -138,7 +138,8 @@ def diff_lines(found: Differences, before: str, after: str) -> Iterator[str]:
 
 def _own_stage(profile: Profile) -> list[OpTime]:
     layers = profile.model.layers if profile.model else None
-    return [op for op in profile.op if op.part == "layers" and op.layers == layers and op.cache != "warm"]
+    found = [op for op in profile.op if op.part == "layers" and op.layers == layers and op.launch == "eager"]
+    return [op for op in found if op.cache != "warm"]
 
 
 def _settings(profile: Profile) -> dict[str, Any]:
@@ -152,7 +153,7 @@ def _times(profile: Profile) -> dict[str, OpTime | Message]:
 
 def _op_name(op: OpTime) -> str:
     part = {"layers": f"{op.layers} layer{'s' * (op.layers != 1)}", "stage": f"stage {op.stage}"}.get(op.part, op.part)
-    return f"{part} {op.kind}, {op.cache}"
+    return f"{part} {op.kind}, {op.cache}" + ", as a graph" * (op.launch == "graph")
 
 
 def _message_name(message: Message) -> str:

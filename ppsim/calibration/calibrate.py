@@ -81,6 +81,10 @@ def calibrate(plan: Plan, report: Report = lambda done, what: None) -> Profile |
     sizes = sorted({*_sizes(plan), plan.model.message_bytes})
     ticks = _Ticks(ops.rounds(plan.model, plan.repeats, plan.warm_up), len(sizes), report)
     times = ops.measure_ops(plan.model, device, repeats=plan.repeats, warm_up=plan.warm_up, tick=ticks.op)
+    if device == "cuda":
+        from ppsim.calibration.graphs import measure_graphs
+
+        times += measure_graphs(plan.model, times, repeats=plan.repeats, warm_up=plan.warm_up)
     found = replace(found, clocks=machine.clocks(device))  # as they are under load
     held = ops.measure_activations(plan.model, device)
     ticks.report(ticks.share_of_ops, "starting two processes")
