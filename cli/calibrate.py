@@ -117,6 +117,7 @@ def _measured(ctx: click.Context, options: Mapping[str, Any]) -> Profile | None:
     from ppsim.calibration.calibrate import Plan, calibrate
     from ppsim.calibration.links import launched
     from ppsim.calibration.p2p import sizes_up_to
+    from ppsim.calibration.processes import orderly_end
     from ppsim.cli._progress import progress_bar
     from ppsim.profile import Model
 
@@ -133,7 +134,7 @@ def _measured(ctx: click.Context, options: Mapping[str, Any]) -> Profile | None:
         options["note"],
         options["real_time"],
     )
-    with progress_bar(show=launched()[0] == 0) as report:
+    with orderly_end(), progress_bar(show=launched()[0] == 0) as report:
         return calibrate(plan, report)
 
 

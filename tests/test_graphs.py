@@ -11,7 +11,7 @@ from ppsim.profile_text import lines, summary
 from ppsim.schedules import generate
 
 torch = pytest.importorskip("torch", reason="measuring needs torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
 from ppsim.calibration import calibrate, clock, graphs, ops  # noqa: E402
 from tests.fake_cuda import FakeCuda  # noqa: E402

@@ -26,7 +26,7 @@ from ppsim.validation.turns import Plan, Settings
 from tests.test_validate import assert_causal, reference
 
 torch = pytest.importorskip("torch", reason="runs stages")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
 from ppsim.validation import pace, partitioned, runner, session, streams, tasks  # noqa: E402
 from ppsim.validation.analyse import validate  # noqa: E402
@@ -40,15 +40,6 @@ SHAPE: dict[str, Any] = {"hidden": 16, "heads": 2, "sequence": 8, "microbatch_si
 def plan_of(name: str, devices: int = 2, microbatches: int = 4) -> Plan:
     schedule = generate(name, devices=devices, microbatches=microbatches)
     return Plan(name, lower(schedule), costs_for(schedule, unit="ms"))
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As a rank computes; more only get in each other's way."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def quiet(done: float, what: str) -> None:

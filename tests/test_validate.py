@@ -387,11 +387,11 @@ def test_an_interrupted_run_keeps_what_was_measured():
     assert not active_children()
 
 
-def _profile(path: Path) -> str:
+def _profile(path: Path, model: Model = MODEL) -> str:
     made = Provenance("m", "c", 2, 1, 0.0, "cpu", "unknown", "2.13", "3.11", "1", "2026-01-01T00:00:00+00:00", "x")
     ops = tuple(OpTime("layers", kind, 1, 1.0, 1.0, 1.0, 3) for kind in "FBIW")
     message = Message("same-host", "early", 65536, 0.2, 0.1, 0.3, 5)
-    write(Profile(made, MODEL, ops, (message,)), str(path))
+    write(Profile(made, model, ops, (message,)), str(path))
     return str(path)
 
 

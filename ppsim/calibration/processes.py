@@ -12,6 +12,7 @@ import pickle
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from ppsim.errors import PpsimError
 Say = Callable[[Any], None]
 Worker = Callable[..., None]
 LIMIT_S = 120.0
+START_S = 60.0
 GRACE_S = 0.2
 
 
@@ -46,14 +48,15 @@ def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> I
     after ``say``.
 
     Raises:
-        PpsimError: a worker raised, died, or none of them has said anything for ``limit_s`` seconds.
+        PpsimError: a worker raised, died, or none of them has said anything for ``limit_s`` seconds, or for
+            :data:`START_S` if that is longer while not all have begun to speak; or there is no room for their files.
     """
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="ppsim-", ignore_cleanup_errors=True) as folder:
         meeting = f"file://{folder}/rendezvous"
         # Through a file: a pipe that a dying child never empties would hold its parent up for ever.
         baggage = Path(folder, "arguments")
-        baggage.write_bytes(pickle.dumps(args))
+        _write(baggage, pickle.dumps(args))
         pipes = [context.Pipe(duplex=False) for _ in range(count)]
         workers = [
             context.Process(target=_enter, args=(worker, rank, pipe[1], os.getpid(), meeting, baggage), daemon=True)
@@ -74,16 +77,22 @@ def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> I
                 receiving.close()
 
 
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise PpsimError(
+            f"cannot write '{path.parent.parent}': {error.strerror or error}", "TMPDIR=FOLDER names another with room"
+        ) from error
+
+
 def _listen(pipes: list[Connection], workers: list[Any], limit_s: float) -> Iterator[tuple[int, Any]]:
-    open_pipes = dict(enumerate(pipes))
+    open_pipes, heard = dict(enumerate(pipes)), set[int]()
     while open_pipes:
-        ready = wait(open_pipes.values(), timeout=limit_s)
+        patience = limit_s if len(heard) == len(pipes) else max(limit_s, START_S)
+        ready = wait(open_pipes.values(), timeout=patience)
         if not ready:
-            silent = ", ".join(str(rank) for rank in open_pipes)
-            raise PpsimError(
-                f"rank {silent} has said nothing for {limit_s:g} s and was ended",
-                "less load on this machine, smaller messages, or fewer ranks",
-            )
+            raise _silence(list(open_pipes), patience, workers)
         for rank in [r for r, pipe in open_pipes.items() if pipe in ready]:
             try:
                 message = open_pipes[rank].recv()
@@ -95,7 +104,29 @@ def _listen(pipes: list[Connection], workers: list[Any], limit_s: float) -> Iter
                 continue
             if isinstance(message, _Failure):
                 raise _cause(rank, message, workers)
+            heard.add(rank)
             yield rank, message
+
+
+def _silence(silent: list[int], patience: float, workers: list[Any]) -> PpsimError:
+    for rank in silent:
+        if _stopped(workers[rank].pid):
+            return PpsimError(
+                f"rank {rank} was stopped by a signal, and all were ended after {patience:g} s",
+                "whatever sends SIGSTOP here",
+            )
+    return PpsimError(
+        f"rank {', '.join(map(str, silent))} has said nothing for {patience:g} s and was ended",
+        "less load on this machine, smaller messages, or fewer ranks",
+    )
+
+
+def _stopped(pid: int) -> bool:
+    """Whether Linux says that a process is stopped; elsewhere nobody does."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
 
 
 def _cause(rank: int, message: str, workers: list[Any]) -> PpsimError:
@@ -130,7 +161,7 @@ def _enter(worker: Worker, rank: int, pipe: Connection, parent: int, meeting: st
 
 
 def _failure(error: BaseException) -> _Failure:
-    text = str(error).splitlines()[0] if str(error) else ""
+    text = str(error).splitlines()[0].rpartition("DefaultCPUAllocator: ")[2] if str(error) else ""
     if isinstance(error, MemoryError) or "memory" in text.lower():
         return _Memory(text)
     return _Failure(text or type(error).__name__)
@@ -142,3 +173,21 @@ def _die_with_parent(parent: int) -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+@contextmanager
+def orderly_end() -> Iterator[None]:
+    """Let a closed terminal or a request to end do what Ctrl-C does, so that all is cleared away."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only that one may set what signals do
+        yield
+        return
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 from ppsim import fit
 from ppsim.calibration import device_for
+from ppsim.calibration.processes import orderly_end
 from ppsim.costs import Costs, costs_for
 from ppsim.errors import InputError, MissingDependency
 from ppsim.lowering import lower
@@ -17,7 +18,7 @@ from ppsim.validation import partitioned, runner, torch_runner
 from ppsim.validation.pace import issued_share, paced_by_the_gpu
 from ppsim.validation.predict import Link
 from ppsim.validation.record import Record
-from ppsim.validation.turns import Plan, Settings, orderly_end, urgent
+from ppsim.validation.turns import Plan, Settings, urgent
 
 Report = Callable[[float, str], None]
 OPS_SHARE, LINK_SHARE = 0.15, 0.1

@@ -8,9 +8,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +22,7 @@ from numpy.typing import NDArray
 
 from ppsim.calibration.links import BACKEND
 from ppsim.calibration.links import _use_loopback as use_loopback
-from ppsim.calibration.processes import ranks
+from ppsim.calibration.processes import START_S, ranks
 from ppsim.costs import Costs
 from ppsim.errors import MissingDependency, PpsimError
 from ppsim.lowered import Lowered
@@ -191,7 +189,7 @@ def join(rank: int, meeting: str, settings: Settings, devices: int) -> None:
     if settings.device == "cuda":
         torch.cuda.set_device(rank)
     be_punctual()
-    limit = timedelta(seconds=settings.limit_s)
+    limit = timedelta(seconds=max(settings.limit_s, START_S))  # the parent, which ends all, is to be first
     backend = BACKEND[settings.device]
     distributed.init_process_group(backend, init_method=meeting, rank=rank, world_size=devices, timeout=limit)
 
@@ -256,21 +254,3 @@ def urgent(wanted: bool) -> Iterator[Callable[[bool], None]]:
         yield pace
     finally:
         pace(False)
-
-
-@contextmanager
-def orderly_end() -> Iterator[None]:
-    """Let a closed terminal or a request to end do what Ctrl-C does, so that all is cleared away."""
-
-    def interrupt(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():  # only that one may set what signals do
-        yield
-        return
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGHUP, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
