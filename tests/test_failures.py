@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from ppsim.validation.turns import Plan, Settings, collect
 from tests.refresh_records import FOLDER
 from tests.test_validate import _children, _profile, assert_causal
 
+resource = pytest.importorskip("resource", reason="limits of a process")
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits and /proc of Linux"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from tests.test_validate import assert_causal, reference
 torch = pytest.importorskip("torch", reason="runs stages")
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
-from ppsim.validation import pace, partitioned, runner, session, streams, tasks  # noqa: E402
+from ppsim.validation import pace, partitioned, runner, session, streams, tasks, torch_runner  # noqa: E402
 from ppsim.validation.analyse import validate  # noqa: E402
 from ppsim.validation.overlay import overlay_document  # noqa: E402
 from tests.fake_cuda import FakeCuda  # noqa: E402
@@ -322,7 +323,7 @@ class _given:  # noqa: N801
 
 
 def _like_a_gpu_each(rank, say, meeting, settings, devices, *work):
-    """A rank of the runner for GPUs, whose GPU is a stand-in and whose nccl is gloo."""
+    """A rank of a runner for GPUs, whose GPU is a stand-in and whose nccl is gloo."""
     from torch import distributed
 
     from ppsim.calibration import links
@@ -332,21 +333,25 @@ def _like_a_gpu_each(rank, say, meeting, settings, devices, *work):
     patch.setitem(links.BACKEND, "cuda", "gloo")
     new_group = distributed.new_group
     patch.setattr(distributed, "new_group", lambda members, backend: new_group(members, backend="gloo"))
+    worker = runner._worker if len(work) == 2 else torch_runner._worker
     with mode:
-        runner._worker(rank, say, meeting, settings, devices, *work)
+        worker(rank, say, meeting, settings, devices, *work)
 
 
-def test_with_a_gpu_each_every_direction_has_a_channel_and_times_are_those_of_events():
-    """Two real ranks; messages of either direction pass each other though both send first, and batches are undone."""
-    from ppsim.validation.turns import collect
-
-    plans = [plan_of("1f1b"), plan_of("dualpipe")]
-    batched = lower(plans[1].lowered.compute, batch=True)
-    plans[1] = Plan("dualpipe", batched, plans[1].costs)
-    work = [[runner.entries_of(plan, device) for plan in plans] for device in range(2)]
-    settings = Settings(repeats=2, warm_up=1, model=MODEL, device="cuda")
-    runs, failure = collect(plans, settings, lambda _: None, _like_a_gpu_each, work, [p.lowered for p in plans])
+@pytest.mark.parametrize("which", [runner, torch_runner], ids=["own", "torch"])
+def test_with_a_gpu_each_times_are_those_of_events(monkeypatch, which):
+    """Two real ranks. Ours has a channel for each direction, so both may send first, and batches are undone."""
+    plans = [plan_of("1f1b"), plan_of("dualpipe-v")]
+    if which is runner:
+        plans.append(plan_of("dualpipe"))
+        plans[-1] = Plan("dualpipe", lower(plans[-1].lowered.compute, batch=True), plans[-1].costs)
+    else:
+        plans = [Plan(p.name, torch_runner.lowered_by_torch(p.lowered.compute), p.costs) for p in plans]
+    monkeypatch.setattr(which, "_worker", _like_a_gpu_each)
+    model = replace(MODEL, dtype="float32")
+    runs, failure = which.run_all(plans, Settings(repeats=2, warm_up=1, model=model, device="cuda"))
     assert failure == ""
+    assert [run.name for run in runs] == [plan.name for plan in plans]
     for run in runs:
         assert run.issued is not None
         assert (run.issued < run.ended.max(axis=1, keepdims=True)).all()

@@ -111,14 +111,15 @@ def _listen(pipes: list[Connection], workers: list[Any], limit_s: float) -> Iter
 def _silence(silent: list[int], patience: float, workers: list[Any]) -> PpsimError:
     for rank in silent:
         if _stopped(workers[rank].pid):
-            return PpsimError(
-                f"rank {rank} was stopped by a signal, and all were ended after {patience:g} s",
-                "whatever sends SIGSTOP here",
-            )
+            return _halted(rank, f", and all were ended after {patience:g} s")
     return PpsimError(
         f"rank {', '.join(map(str, silent))} has said nothing for {patience:g} s and was ended",
         "less load on this machine, smaller messages, or fewer ranks",
     )
+
+
+def _halted(rank: int, after: str = "") -> PpsimError:
+    return PpsimError(f"rank {rank} was stopped by a signal{after}", "find what sends SIGSTOP, and leave it out")
 
 
 def _stopped(pid: int) -> bool:
@@ -135,6 +136,8 @@ def _cause(rank: int, message: str, workers: list[Any]) -> PpsimError:
     for other, process in enumerate(workers):
         if process.exitcode is not None and process.exitcode < 0:
             return _ended(other, process.exitcode)
+        if process.exitcode is None and _stopped(process.pid):
+            return _halted(other)
     if isinstance(message, _Memory):
         return PpsimError(f"rank {rank} ran out of memory{': ' * bool(message)}{message}", MEMORY_HINT)
     return PpsimError(f"rank {rank} failed: {message}")

@@ -177,8 +177,8 @@ def split(parts: int) -> tuple[list[Any], int]:
 def _groups(driver: Any, whole: Any, parts: int) -> Sequence[Any]:
     """The largest equal groups of which there are enough; the driver rounds sizes up as the GPU's layout asks."""
     for size in range(whole.sm.smCount // parts, 0, -1):
-        groups, count, _ = _asked(driver.cuDevSmResourceSplitByCount, parts, whole, 0, size)
-        if count >= parts:
+        status, groups, count, _ = driver.cuDevSmResourceSplitByCount(parts, whole, 0, size)
+        if not int(status) and count >= parts:
             return list(groups[:parts])
     raise InputError(f"this GPU's {whole.sm.smCount} multiprocessors cannot be split in {parts}", "fewer devices")
 
