@@ -102,12 +102,12 @@ class Share(click.ParamType[Any]):
 @quiet_option
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
-    r"""Run schedules for real, one process per device, and compare with the prediction.
+    """Run schedules for real, one process per device, and compare with the prediction.
 
     \b
       ppsim validate -s gpipe -s 1f1b -s zb-1p --devices 2 --mb 8
       ppsim validate -s gpipe -s 1f1b --devices 4 --mb 8 --ops timed --real-time -o overlay.png
-      ppsim validate -s 1f1b -s zb-1p --devices 4 --mb 8 --runner partitioned --hidden 4096 --heads 32 --seq 2048
+      ppsim validate -s zb-1p --devices 4 --mb 8 --runner partitioned --hidden 4096 --heads 32 --seq 2048
       ppsim validate -s 1f1b --devices 4 --mb 8 --trace traces/
     """
     from ppsim.cli import _print

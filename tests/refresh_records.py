@@ -61,7 +61,8 @@ def main(words: list[str]) -> None:
     for name in wanted:
         session, begin = SESSIONS[name], time.monotonic()
         schedules = [generate(s, devices=session.devices, microbatches=session.microbatches) for s in session.names]
-        request = Request(**{**vars(session.request), "real_time": real_time, "command": f"refresh_records {name}"})
+        how = {"device": "cpu", "real_time": real_time, "command": f"refresh_records {name}"}
+        request = Request(**{**vars(session.request), **how})
         record, failure = measure_session(schedules, request, lambda done, what: None)
         if failure:
             sys.exit(f"{name}: {failure}")

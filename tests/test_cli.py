@@ -64,7 +64,8 @@ def test_every_command_has_help_with_an_example():
     for name in group.list_commands(None):  # type: ignore[arg-type]
         result = invoke(name, "--help")
         assert result.exit_code == 0, name
-        assert f"ppsim {name}" in result.output, name
+        assert f"  ppsim {name}" in result.output, name
+        assert "\\b" not in result.output, f"{name}: examples keep their lines"
 
 
 def test_the_list_of_commands_says_what_each_module_says():

@@ -188,6 +188,21 @@ def test_a_figure_that_fills_the_disk_is_said_and_leaves_no_half(tmp_path, suffi
     assert not list(tmp_path.iterdir())
 
 
+def test_a_profile_that_fills_the_disk_is_said_and_leaves_no_half(tmp_path):
+    target = tmp_path / "half.toml"
+    code = f"""
+from ppsim.errors import InputError
+from ppsim.profile import read, write
+try:
+    write(read({_profile(tmp_path / "p.toml")!r}), {str(target)!r})
+except InputError as error:
+    print(error)
+"""
+    done = limited(256, "-c", code)
+    assert done.stdout == f"cannot write '{target}': File too large\n", done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["p.toml"]
+
+
 def test_a_temporary_folder_that_is_full_is_named(tmp_path):
     """Ranks meet through files: where there is no room for those, one line says so."""
     pytest.importorskip("torch")

@@ -98,9 +98,14 @@ def device_of(request: Request, devices: int) -> str:
         if request.device == "cuda":
             raise InputError("--ops timed only takes time, which no GPU is needed for", "leave out --device cuda")
         return "cpu"
-    if split or request.device == "cuda":
+    if split:
+        try:
+            return device_for("cuda")
+        except MissingDependency as error:
+            raise MissingDependency(str(error), "--runner own, or run where nvidia-smi shows a GPU") from error
+    if request.device == "cuda":
         device_for("cuda")
-        if not split and torch.cuda.device_count() < devices:
+        if torch.cuda.device_count() < devices:
             raise InputError(
                 f"{devices} devices need a GPU each, and there are {torch.cuda.device_count()}",
                 "--runner partitioned runs them on parts of one GPU, or --device cpu",
