@@ -161,6 +161,8 @@ def _enter(worker: Worker, rank: int, pipe: Connection, parent: int, meeting: st
         time.sleep(0.1)
         os._exit(1)
     pipe.close()
+    sys.stdout.flush()
+    os._exit(0)  # all is said: a fault in what torch's libraries do at exit would only look like a failed run
 
 
 def _failure(error: BaseException) -> _Failure:

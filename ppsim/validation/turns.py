@@ -154,7 +154,7 @@ def take_turns(
     join(rank, meeting, settings, devices)
     watch = clock(settings.device)
     repeat(say, settings, prepare(watch), watch, partial(_common_start, distributed, rank))
-    _meet(distributed)
+    distributed.barrier()
     distributed.destroy_process_group()
 
 
@@ -211,19 +211,12 @@ def _common_start(distributed: Any, rank: int) -> int:
     """A moment shortly ahead at which all ranks begin, on the system-wide clock of this host, in ns."""
     import torch
 
-    _meet(distributed)
+    distributed.barrier()
     moment = torch.zeros(1, dtype=torch.int64)
     if rank == 0:
         moment.fill_(soon())
     distributed.broadcast(moment, 0)
     return int(moment.item())
-
-
-def _meet(distributed: Any) -> None:
-    """A barrier of the processors, whatever computes."""
-    import torch
-
-    distributed.all_reduce(torch.zeros(1))
 
 
 def soon() -> int:
