@@ -71,12 +71,12 @@ def measure_session(schedules: Sequence[Schedule], request: Request, report: Rep
         MissingDependency: torch is not installed.
         PpsimError: a process died, hung or failed before one repetition was complete.
     """
+    _check(schedules, request)
     try:
         import torch  # noqa: F401
     except ImportError as error:
         raise MissingDependency("running schedules for real needs torch", "pip install 'ppsim[torch]'") from error
     request = replace(request, device=device_of(request, schedules[0].n_devices))
-    _check(schedules, request)
     with orderly_end():
         return _measure(schedules, request, report)
 
@@ -195,7 +195,7 @@ def _alone(request: Request, size: int, devices: int, report: Report) -> tuple[P
         said = {"emulation": partitioned.LABEL, "partition_sms": alone.sms, "interference": alone.interference}
         return profile, link_of(alone.messages, size), said
     profile_or_none = _ops_alone(request, report) if request.ops == "compute" else None
-    return profile_or_none, _link_alone(size, request.device, report), {}
+    return profile_or_none, _link_alone(size, request, report), {}
 
 
 def _around(size: int) -> list[int]:
@@ -226,14 +226,15 @@ def _ops_alone(request: Request, report: Report) -> Profile:
     return Profile(provenance(request.device, request.command), model, tuple(ops))
 
 
-def _link_alone(size: int, device: str, report: Report) -> Link:
+def _link_alone(size: int, request: Request, report: Report) -> Link:
     """Latency and bandwidth around the size in use, and what a late receive adds."""
     from ppsim.calibration.links import measure_links
 
     def tick(what: str) -> None:
         report(OPS_SHARE, what)
 
-    return link_of(measure_links(device, _around(size), repeats=20, warm_up=3, tick=tick), size)
+    rows = measure_links(request.device, _around(size), repeats=20, warm_up=3, tick=tick, real_time=request.real_time)
+    return link_of(rows, size)
 
 
 def link_of(messages: Sequence[Message], size: int) -> Link:
