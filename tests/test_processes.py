@@ -8,8 +8,9 @@ import time
 
 import pytest
 
+from ppsim.calibration.machine import available_bytes
 from ppsim.calibration.processes import ranks
-from ppsim.errors import PpsimError
+from ppsim.errors import InputError, PpsimError
 
 
 def _dies(rank, say, meeting):
@@ -68,3 +69,13 @@ def test_leaving_the_block_early_leaves_no_process():
         pids = [pid for _, (_, pid) in zip(range(2), messages, strict=False)]
     assert len(pids) == 2
     assert not any(_alive(pid) for pid in pids)
+
+
+def test_more_processes_than_fit_into_memory_are_never_started(monkeypatch):
+    """Hundreds of them would bring the machine to a stand-still before the first says anything."""
+    free = available_bytes("cpu")
+    if free is None:
+        pytest.skip("the system does not tell how much memory is free")
+    monkeypatch.setattr("multiprocessing.context.SpawnProcess.start", lambda process: pytest.fail("started"))
+    with pytest.raises(InputError, match="processes take about"), ranks(_hangs, free // (100 << 20) + 20):
+        pass

@@ -20,7 +20,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from ppsim.errors import PpsimError
+from ppsim.calibration.machine import available_bytes
+from ppsim.errors import InputError, PpsimError
+from ppsim.units import format_size
 
 Say = Callable[[Any], None]
 Worker = Callable[..., None]
@@ -28,7 +30,8 @@ LIMIT_S = 120.0
 START_S = 60.0
 GRACE_S = 0.2
 
-
+# What a process that has loaded torch shares with no other.
+PROCESS_BYTES = 100 << 20
 MEMORY_HINT = "free memory, or a smaller --hidden, --seq, --mbs, --layers or --message"
 
 
@@ -48,9 +51,11 @@ def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> I
     after ``say``.
 
     Raises:
+        InputError: so many processes do not fit into the memory that is free.
         PpsimError: a worker raised, died, or none of them has said anything for ``limit_s`` seconds, or for
             :data:`START_S` if that is longer while not all have begun to speak; or there is no room for their files.
     """
+    check_room(count)
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="ppsim-", ignore_cleanup_errors=True) as folder:
         meeting = f"file://{folder}/rendezvous"
@@ -75,6 +80,21 @@ def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> I
                     process.join()
             for receiving, _ in pipes:
                 receiving.close()
+
+
+def check_room(count: int) -> None:
+    """Refuse more processes than fit into the memory that is free.
+
+    Raises:
+        InputError: they do not.
+    """
+    free = available_bytes("cpu")
+    if free is not None and count * PROCESS_BYTES > free:
+        raise InputError(
+            f"{count} processes take about {format_size(count * PROCESS_BYTES, 'B')} with torch alone, and "
+            f"{format_size(free, 'B')} are free",
+            f"at most {free // PROCESS_BYTES} devices here",
+        )
 
 
 def _write(path: Path, data: bytes) -> None:

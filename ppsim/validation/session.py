@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 from ppsim import fit
 from ppsim.calibration import device_for
-from ppsim.calibration.processes import orderly_end
+from ppsim.calibration.processes import check_room, orderly_end
 from ppsim.costs import Costs, costs_for
 from ppsim.errors import InputError, MissingDependency
 from ppsim.lowering import lower
@@ -118,6 +118,8 @@ def device_of(request: Request, devices: int) -> str:
 def _check(schedules: Sequence[Schedule], request: Request) -> None:
     """Refuse what cannot run before anything is measured."""
     computing = request.ops == "compute"
+    if request.runner != "partitioned":
+        check_room(schedules[0].n_devices)
     if request.runner == "partitioned" and request.profile:
         raise InputError(
             "a profile's ops had the whole GPU, and --runner partitioned gives each device a part",
