@@ -8,16 +8,17 @@ it done on both of its sides. The other orders move receives only, and :mod:`pps
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ppsim import fsdp
-from ppsim.compiled import call
+from ppsim import lowering_kernel as kernel
+from ppsim.compiled import in_place
 from ppsim.costs import costs_for
-from ppsim.engine import COMPILE_ABOVE, explain_deadlock, simulate
+from ppsim.engine import explain_deadlock, simulate
 from ppsim.errors import Deadlock, InputError
 from ppsim.lowered import RECEIVES, SENDS, Lowered
 from ppsim.ops import Kind
@@ -27,16 +28,18 @@ ORDERS = ("early", "even-first", "torch", "torch-2.15", "deferred", "prefetch:K"
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Keys:
-    """Where ops and messages stand; entries of a device sort by ``major``, then ``minor``, then ``tie``.
+class Keys(NamedTuple):
+    """Where sends and receives stand among the ops of their device.
 
-    Each attribute has one row per local op, send and receive, in this order.
+    Attributes:
+        local: shape (local ops,), never less than the op's before on its device.
+        sides: shape (2 x messages,), sends, then receives, in the order they are issued.
+        when: shape (2 x messages,), the key of each of them: it stands ahead of the first op whose key is not less.
     """
 
-    major: NDArray[Any]
-    minor: Ints
-    tie: Ints
+    local: NDArray[Any]
+    sides: Ints
+    when: NDArray[Any]
 
 
 def lower(
@@ -91,7 +94,7 @@ def lower(
 
 
 def _merge(queues: Schedule, compute: Schedule, producer: Ints, consumer: Ints, keys: Keys) -> Lowered:
-    """Local ops, sends and receives sorted into one queue per device."""
+    """Local ops, sends and receives in one queue per device."""
     forward = compute.kind[consumer] == Kind.F
     device = np.concatenate([queues.device, compute.device[producer], compute.device[consumer]])
     kind = np.concatenate(
@@ -100,9 +103,11 @@ def _merge(queues: Schedule, compute: Schedule, producer: Ints, consumer: Ints, 
     stage = np.concatenate([queues.stage, compute.stage[producer], compute.stage[consumer]])
     microbatch = np.concatenate([queues.microbatch, *[compute.microbatch[consumer]] * 2])
     partner = np.concatenate([queues.pair, np.full(2 * len(producer), NONE, np.int32)])
-    entry = np.lexsort((keys.tie, keys.minor, keys.major, device))
     offsets = np.zeros(compute.n_devices + 1, np.int64)
     np.cumsum(np.bincount(device, minlength=compute.n_devices), out=offsets[1:])
+    entry, sides = np.empty(len(device), np.int64), keys.sides + len(queues)
+    places = queues.offsets[:-1].copy(), offsets[:-1].copy()
+    in_place(kernel.merge, len(entry), queues.offsets, keys.local, sides, device[sides], keys.when, *places, entry)
     schedule = replace(
         compute,
         offsets=offsets,
@@ -112,6 +117,13 @@ def _merge(queues: Schedule, compute: Schedule, producer: Ints, consumer: Ints, 
         pair=_partners(partner, entry),
     )
     return Lowered(schedule, compute, np.full(len(entry), NONE, np.int32))
+
+
+def _sent(local: NDArray[Any], when: NDArray[Any], rank: Ints) -> Keys:
+    """Both sides of each message at once, in order of the time they are sent and of their ranks."""
+    order = np.argsort(rank, kind="stable")
+    order = order[np.argsort(when[order], kind="stable")]
+    return Keys(local, np.stack([order, order + len(order)], axis=1).ravel(), np.repeat(when[order], 2))
 
 
 def _keys_timed(queues: Schedule, source: Ints, compute: Schedule, producer: Ints, even_first: bool) -> Keys:
@@ -126,13 +138,8 @@ def _keys_timed(queues: Schedule, source: Ints, compute: Schedule, producer: Int
         part = queues.queue(device)
         behind = np.maximum.accumulate(done[part])
         begin[part] = np.where(source[part] < 0, behind, begin[part])
-    sent = timeline.end[producer]
     rank = producer + len(compute) * (compute.device[producer] % 2) if even_first else producer
-    return Keys(
-        major=np.concatenate([begin, sent, sent]),
-        minor=np.repeat(np.array([1, 0]), [len(queues), 2 * len(producer)]),
-        tie=np.concatenate([np.arange(len(queues)), rank, rank]),
-    )
+    return _sent(begin, timeline.end[producer], rank)
 
 
 def _keys_torch(queues: Schedule, source: Ints, compute: Schedule, producer: Ints) -> Keys:
@@ -142,51 +149,14 @@ def _keys_torch(queues: Schedule, source: Ints, compute: Schedule, producer: Int
     inside = compute.dependency >= 0
     need[position] = np.where(inside, position[np.where(inside, compute.dependency, 0)], compute.dependency)
     turn = np.full(len(queues), -1, np.int64)
-    columns = (queues.offsets, need, queues.pair, turn)
-    if len(queues) > COMPILE_ABOVE:
-        call(sweep, *columns)
-    else:
-        lists = [column.tolist() for column in columns]
-        sweep(*lists)
-        turn = np.array(lists[-1], np.int64)
+    ready, waiter = np.arange(queues.n_devices)[::-1].copy(), np.empty(queues.n_devices, np.int64)
+    head = queues.offsets[:-1].copy()
+    in_place(kernel.sweep, len(turn), queues.offsets, need, queues.pair, turn, head, ready, waiter)
     ran = turn[position] >= 0
     if not ran.all():
         head = compute.offsets[:-1] + np.bincount(compute.device[ran], minlength=compute.n_devices)
         raise Deadlock(*explain_deadlock(compute, head, ran))
-    sent = turn[position[producer]]
-    return Keys(
-        major=np.concatenate([turn, sent, sent]),
-        minor=np.repeat(np.array([0, 1]), [len(queues), 2 * len(producer)]),
-        tie=np.concatenate([np.arange(len(queues)), producer, producer]),
-    )
-
-
-def sweep(offsets: Any, need: Any, pair: Any, turn: Any) -> None:
-    """Take one ready op (or pair) of each device per sweep; ``turn`` comes in as -1 and receives the sequence.
-
-    Plain Python over indexable sequences, so that numba can compile the same source.
-    """
-    devices = len(offsets) - 1
-    head = [offsets[d] for d in range(devices)]
-    count = 0
-    moved = True
-    while moved:
-        moved = False
-        for d in range(devices):
-            i = head[d]
-            if i == offsets[d + 1]:
-                continue
-            last = i if pair[i] < 0 else i + 1
-            ready = True
-            for op in range(i, last + 1):
-                if need[op] != -1 and (need[op] < 0 or turn[need[op]] < 0):
-                    ready = False
-            if ready:
-                for op in range(i, last + 1):
-                    turn[op] = count
-                count += 1
-                head[d] = last + 1
-                moved = True
+    return _sent(turn, turn[position[producer]] + 1, producer)
 
 
 def _keys_prefetched(
@@ -208,12 +178,9 @@ def _keys_prefetched(
         early = np.full(min(ahead, len(due)), queues.offsets[compute.device[consumer[of_link[:1]]]])
         posted[of_link] = np.concatenate([early, due[: len(due) - len(early)]])
     behind = np.where(queues.pair[sent] > sent, sent + 1, sent)
-    n = len(queues)
-    return Keys(
-        major=np.concatenate([np.arange(n), behind, posted]),
-        minor=np.repeat(np.array([1, 2, 0]), [n, len(producer), len(producer)]),
-        tie=np.concatenate([np.arange(n), producer, producer]),
-    )
+    when = np.concatenate([behind + 1, posted])
+    sides = np.lexsort((np.tile(producer, 2), np.repeat([0, 1], len(producer)), when))
+    return Keys(np.arange(len(queues)), sides, when[sides])
 
 
 def _defer(lowered: Lowered) -> Lowered:
