@@ -79,4 +79,4 @@ def _join(parts: Functions) -> None:
     from numba.extending import register_jitable
 
     for part in parts:
-        register_jitable(part)
+        register_jitable(forceinline=True)(part)

@@ -15,11 +15,10 @@ from ppsim.lowered import Lowered
 from ppsim.network import Network
 from ppsim.network_plan import tables_of
 from ppsim.network_tables import Tables
-from ppsim.ops import Kind
-from ppsim.schedule import NONE
+from ppsim.results_kernel import narrow
 from ppsim.timeline import Timeline
 from ppsim.waits import explain
-from ppsim.wiring import Wiring, legs_of, wire
+from ppsim.wiring import legs_of, wire
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def execute(lowered: Lowered, costs: Costs, network: Network) -> Execution:
     ops = tables.ops
     finish = max(ops.end.max(initial=0.0), messages.arrive.max(initial=0.0)) + network.host.epilogue
     timeline = Timeline(lowered.schedule, ops.start, ops.end, ops.bound, costs.unit, finish)
-    return Execution(lowered, timeline, _of_compute(lowered, wiring, timeline, messages.arrive), messages)
+    return Execution(lowered, timeline, _of_compute(lowered, tables, timeline, messages.arrive), messages)
 
 
 def _messages(lowered: Lowered, tables: Tables, network: Network) -> Messages:
@@ -122,21 +121,10 @@ def _messages(lowered: Lowered, tables: Tables, network: Network) -> Messages:
     )
 
 
-def _of_compute(lowered: Lowered, wiring: Wiring, timeline: Timeline, arrive: NDArray[np.float64]) -> Timeline:
-    """The compute ops' times; what bound each is the compute op before it, or the one that sent its input."""
-    compute, kind = lowered.compute, lowered.schedule.kind
-    local = kind < Kind.SEND_F
-    ops = np.flatnonzero(local)
-    start, end, by = timeline.start.take(ops), timeline.end.take(ops), timeline.bound.take(ops)
-    bound = np.arange(-1, len(ops) - 1, dtype=np.int32)
-    bound[compute.offsets[:-1][np.diff(compute.offsets) > 0]] = NONE
-    bound[compute.seconds] = bound[compute.seconds - 1]
-    # A receive bound the start if its message came by then, and when the compute op before was over already.
-    kind_by = kind.take(by)
-    waited = np.flatnonzero(((kind_by == Kind.RECV_F) | (kind_by == Kind.RECV_B)) & (by != NONE))
-    message, before = wiring.message.take(by.take(waited)), bound.take(waited)
-    over = arrive.take(message)
-    late = (over > np.where(before == NONE, 0.0, end.take(before))) & (over <= start.take(waited))
-    place = np.cumsum(local, dtype=np.int32)
-    bound[waited[late]] = place.take(wiring.producer.take(message[late])) - 1
-    return Timeline(compute, start, end, bound, timeline.unit, timeline.makespan)
+def _of_compute(lowered: Lowered, tables: Tables, timeline: Timeline, arrive: NDArray[np.float64]) -> Timeline:
+    """The compute ops' own timeline."""
+    n, schedule = len(lowered.compute), lowered.schedule
+    start, end, bound, place = np.empty(n), np.empty(n), np.empty(n, np.int32), np.empty(len(schedule), np.int32)
+    columns = (schedule.offsets, tables.ops, arrive, tables.sides.producer, place, start, end, bound)
+    compiled.in_place(narrow, len(schedule), *columns)
+    return Timeline(lowered.compute, start, end, bound, timeline.unit, timeline.makespan)

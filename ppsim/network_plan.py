@@ -98,9 +98,12 @@ def _durations(lowered: Lowered, wiring: Wiring, costs: Costs, network: Network,
     duration = np.zeros(len(schedule))
     duration[compute_ops(lowered)] = costs.durations(lowered.compute)
     if network.mode != "latency":
-        of_message = size[wiring.leg]
-        duration[wiring.send] = host.send + host.send_per_byte * of_message
-        duration[wiring.receive] = host.receive + host.receive_per_byte * of_message
+        for ops, once, per_byte in (
+            (wiring.send, host.send, host.send_per_byte),
+            (wiring.receive, host.receive, host.receive_per_byte),
+        ):
+            if per_byte or np.any(once):
+                duration[ops] = once + per_byte * size[wiring.leg]
     for kind in (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD):
         ops = np.flatnonzero(schedule.kind == kind)
         of_stage = np.broadcast_to(getattr(collectives, kind.name.lower()), schedule.n_stages)

@@ -64,6 +64,7 @@ class Queues(NamedTuple):
     kind: NDArray[np.uint8]
     stage: Ops
     microbatch: Ops
+    pair: Ops
     microbatches: int
 
 
@@ -76,7 +77,6 @@ def wire(lowered: Lowered) -> Wiring:
             received in another order than sent.
     """
     schedule = lowered.schedule
-    refuse_disorder(lowered.compute)
     sends, receives = (sum(np.count_nonzero(schedule.kind == kind) for kind in kinds) for kinds in (SENDS, RECEIVES))
     gathers = (schedule.kind == Kind.UNSHARD).any()
     n, cells = len(schedule), schedule.n_stages * schedule.n_microbatches
@@ -87,11 +87,21 @@ def wire(lowered: Lowered) -> Wiring:
         np.empty(sends, np.int64),
         *(np.empty(sends, np.int32) for _ in range(3)),
     )
-    queues = Queues(schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, schedule.n_microbatches)
+    queues = Queues(
+        schedule.offsets,
+        schedule.kind,
+        schedule.stage,
+        schedule.microbatch,
+        schedule.pair,
+        schedule.n_microbatches,
+    )
     legs = legs_of(schedule.placement)
     where, latest, last = (np.full(k, NONE, np.int32) for k in (4 * cells, schedule.n_stages, len(legs.link)))
-    inputs = compiled.in_place(wiring_kernel.connect, n, queues, legs, where, latest, last, wiring)
-    if sends != receives or inputs != np.count_nonzero(lowered.compute.crosses):
+    disorder = compiled.in_place(wiring_kernel.connect, n, queues, legs, where, latest, last, wiring)
+    fault = disorder == wiring_kernel.FAULT or sends != receives
+    if disorder or fault:
+        refuse_disorder(lowered.compute)
+    if fault:
         refuse(lowered)
     return wiring
 

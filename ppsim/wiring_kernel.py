@@ -12,10 +12,10 @@ FAULT = -1
 
 
 def connect(q: Any, legs: Any, where: Any, latest: Any, last: Any, w: Any) -> int:
-    """Fill in the sides of every message; returns how many are works' inputs, or ``FAULT``.
+    """Fill in the sides of every message; returns ``FAULT`` or how many ops have no input made ahead of them.
 
     Args:
-        q: the queues: ``offsets``, ``kind``, ``stage`` and ``microbatch``, and the number of microbatches.
+        q: the queues: ``offsets``, ``kind``, ``stage``, ``microbatch`` and ``pair``, and the number of microbatches.
         legs: ``source``, ``target`` and ``link`` of each leg, and how many boundaries there are.
         where: 4 x stages x microbatches places of -1, for the ops that make a result and the receives.
         latest: a place for each stage, -1: the UNSHARD seen last.
@@ -25,17 +25,27 @@ def connect(q: Any, legs: Any, where: Any, latest: Any, last: Any, w: Any) -> in
     half = len(where) // 4
     for i in range(len(q.kind)):
         kind = q.kind[i]
+        if kind <= RECV_B and (q.microbatch[i] < 0 or q.microbatch[i] >= q.microbatches):
+            return FAULT
         if kind != W and kind <= RECV_B and kind != SEND_F and kind != SEND_B:
-            if q.microbatch[i] < 0 or q.microbatch[i] >= q.microbatches:
-                return FAULT
             table = min(kind, 1) if kind < W else kind // 2  # forwards, backwards, RECV_F, RECV_B
             where[table * half + q.stage[i] * q.microbatches + q.microbatch[i]] = i
     count = 0
-    inputs = 0
+    inputs = 0  # that come by message, and have no message yet
+    disorder = 0
     for d in range(len(q.offsets) - 1):
         for i in range(q.offsets[d], q.offsets[d + 1]):
             kind = q.kind[i]
             stage = q.stage[i]
+            if kind <= W and kind + stage > 0:
+                other = stage - 1 if kind == F else stage + (kind != W)
+                forward = kind == F or other > legs.boundaries
+                row = min(other, legs.boundaries) + (0 if forward else legs.boundaries + 1)
+                need = where[row * q.microbatches + q.microbatch[i]]
+                if need >= 0 and (need < q.offsets[d] or need >= q.offsets[d + 1]):
+                    inputs += 1
+                elif need < 0 or need >= (i - 1 if 0 <= q.pair[i] < i else i):
+                    disorder += 1
             if kind == UNSHARD:
                 latest[stage] = i
             elif kind <= W and len(w.gathered) > 0 and latest[stage] >= q.offsets[d]:
@@ -45,8 +55,6 @@ def connect(q: Any, legs: Any, where: Any, latest: Any, last: Any, w: Any) -> in
             back = kind == SEND_B
             boundary = stage - back
             if boundary < 0 or boundary >= legs.boundaries or count == len(w.send):
-                return FAULT
-            if q.microbatch[i] < 0 or q.microbatch[i] >= q.microbatches:
                 return FAULT
             leg = back * legs.boundaries + boundary
             if legs.source[leg] != d and leg + 2 * legs.boundaries < len(legs.source):
@@ -74,6 +82,6 @@ def connect(q: Any, legs: Any, where: Any, latest: Any, last: Any, w: Any) -> in
                 if consumer < begin or consumer >= stop:
                     return FAULT
                 w.message[consumer] = count
-                inputs += 1
+                inputs -= 1
             count += 1
-    return inputs
+    return disorder if inputs == 0 else FAULT
