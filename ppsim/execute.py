@@ -91,7 +91,10 @@ def execute(lowered: Lowered, costs: Costs, network: Network) -> Execution:
     """
     wiring = wire(lowered)
     tables, flows = tables_of(lowered, wiring, costs, network)
-    compiled.in_place(kernel.run, len(lowered.schedule), tables, flows, parts=kernel.PARTS)
+    if flows.width:
+        compiled.in_place(kernel.run_divided, len(lowered.schedule), tables, flows, parts=kernel.PARTS)
+    else:
+        compiled.in_place(kernel.run, len(lowered.schedule), tables, parts=kernel.PARTS)
     if (tables.devices.head < tables.devices.offsets[1:]).any():
         raise Deadlock(*explain(lowered, tables))
     messages = _messages(lowered, tables, network)

@@ -17,42 +17,59 @@ from typing import Any
 
 COMPUTE, NOTHING, POST, STREAM = range(4)  # what a device does with an op
 RECEIVE = 1  # the bit of its kind that tells a receive from a send
-READY, POSTED, OPEN, OVER = range(4)  # the stacks
+READY, POSTED, OPEN, OVER, SET_OUT = range(5)  # the stacks
+TOGETHER = 16  # messages that go their way at once: caches hold them, and a step costs little for each
 
 
-def run(t: Any, f: Any) -> None:
-    """Run every queue as far as it goes; ``t`` are the Tables, ``f`` the Flows."""
+def run(t: Any) -> None:
+    """Run every queue as far as it goes; ``t`` are the Tables.
+
+    What devices have posted goes its way soon, while it is at hand.
+    """
     depth = t.stacks.depth
-    events = [(0.0, 0) for _ in range(0)]  # a time, and 2 x message + whether its flow joins
     while True:
-        if depth[READY] > 0:
-            advance(t)
-        elif depth[POSTED] > 0:
+        if depth[POSTED] > 0:
             queue(t)
         elif depth[OPEN] > 0:
-            meet(t, events)
+            meet(t)
         elif depth[OVER] > 0:
             finish(t)
-        elif len(events) > 0:
-            now, code = heappop(events)
-            message = code // 2
-            if code % 2 == 1:
-                leg = t.sides.leg[message]
-                join(f, message, t.ways.route[leg], t.ways.size[leg], now)
-                ask_changed(f, events)
-            elif now == f.flows[message].due:  # others are void: the rate has changed since
-                part(f, message, now)
-                ask_changed(f, events)
-                t.sides.over[message] = now
-                t.stacks.over[0] = 2 * message
-                t.stacks.over[1] = 2 * message + RECEIVE
-                depth[OVER] = 2 if t.sides.ready[message] >= 0.0 else 1
+        elif depth[READY] > 0:
+            advance(t)
         else:
             break
 
 
+def run_divided(t: Any, f: Any) -> None:
+    """The same where messages divide bandwidth; ``f`` are the Flows."""
+    depth = t.stacks.depth
+    events = [(0.0, 0) for _ in range(0)]  # a time, and 2 x message + whether its flow joins
+    while True:
+        run(t)
+        for at in range(depth[SET_OUT]):
+            message = t.stacks.set_out[at]
+            now = t.sides.leave[message] + t.ways.delay[t.sides.leg[message]]
+            heappush(events, (now, 2 * message + 1))
+        depth[SET_OUT] = 0
+        if len(events) == 0:
+            break
+        now, code = heappop(events)
+        message = code // 2
+        if code % 2 == 1:
+            leg = t.sides.leg[message]
+            join(f, message, t.ways.route[leg], t.ways.size[leg], now)
+            ask_changed(f, events)
+        elif now == f.flows[message].due:  # others are void: the rate has changed since
+            part(f, message, now)
+            ask_changed(f, events)
+            t.sides.over[message] = now
+            t.stacks.over[0] = 2 * message
+            t.stacks.over[1] = 2 * message + RECEIVE
+            depth[OVER] = 2 if t.sides.ready[message] >= 0.0 else 1
+
+
 def advance(t: Any) -> None:
-    """Run the ready devices until their queues end or they wait for something."""
+    """Run ready devices until their queues end or they wait for something, or enough is posted."""
     kind, pair, batch, message_of, gathered = t.ops.kind, t.ops.pair, t.ops.batch, t.ops.message, t.ops.gathered
     start, end, bound, arrive = t.ops.start, t.ops.end, t.ops.bound, t.sides.arrive
     pending, stream, ready, posted = t.devices.pending, t.devices.stream, t.stacks.ready, t.stacks.posted
@@ -62,7 +79,7 @@ def advance(t: Any) -> None:
     )  # fmt: skip
     awake = t.stacks.depth[READY]
     count = 0
-    while awake > 0:
+    while awake > 0 and count < TOGETHER:
         awake -= 1
         d = ready[awake]
         i = head[d]
@@ -132,7 +149,7 @@ def advance(t: Any) -> None:
                 now += gap
         head[d] = i
         free[d] = now
-    t.stacks.depth[READY] = 0
+    t.stacks.depth[READY] = awake
     t.stacks.depth[POSTED] = count
 
 
@@ -167,12 +184,13 @@ def queue(t: Any) -> None:
     t.stacks.depth[OPEN] = count
 
 
-def meet(t: Any, events: Any) -> None:
+def meet(t: Any) -> None:
     """Sends and receives that stand first in their channels meet their other sides, and messages set out."""
     kind, message_of, start, leg_of = t.ops.kind, t.ops.message, t.ops.start, t.sides.leg
     sent, ready, leave, over = t.sides.sent, t.sides.ready, t.sides.leave, t.sides.over
     eager, delay, route, into, out = t.ways.eager, t.ways.delay, t.ways.route, t.ways.into, t.ways.out
     before, opened, finished = t.lanes.before, t.stacks.open, t.stacks.over
+    flowing = t.stacks.depth[SET_OUT]
     count = 0
     for at in range(t.stacks.depth[OPEN]):
         op = opened[at]
@@ -195,7 +213,8 @@ def meet(t: Any, events: Any) -> None:
             leave[message] = now
             now += delay[leg]
             if route[leg] >= 0:
-                heappush(events, (now, 2 * message + 1))
+                t.stacks.set_out[flowing] = message
+                flowing += 1
             else:
                 over[message] = now
                 finished[count] = 2 * message
@@ -205,6 +224,7 @@ def meet(t: Any, events: Any) -> None:
             count += 1
     t.stacks.depth[OPEN] = 0
     t.stacks.depth[OVER] = count
+    t.stacks.depth[SET_OUT] = flowing
 
 
 def finish(t: Any) -> None:
@@ -214,7 +234,7 @@ def finish(t: Any) -> None:
     pending, free, batch_of, finished = t.devices.pending, t.devices.free, t.ops.batch, t.stacks.over
     awake, opened, running, follower = t.stacks.ready, t.stacks.open, t.lanes.batch, t.lanes.follower
     before, lane_free, unfinished, first = t.lanes.before, t.lanes.free, t.lanes.open, t.lanes.first
-    woken = 0
+    woken = t.stacks.depth[READY]
     count = 0
     for at in range(t.stacks.depth[OVER]):
         message = finished[at] // 2
@@ -370,5 +390,5 @@ def settle(f: Any, at: int, share: float, now: float) -> None:
         f.count[0] += 1
 
 
-# What ``run`` calls.
-PARTS = (advance, queue, meet, finish, ask_changed, join, part, divide, collect, reach, settle)
+# What they call.
+PARTS = (run, advance, queue, meet, finish, ask_changed, join, part, divide, collect, reach, settle)

@@ -168,8 +168,8 @@ def _lanes(channels: int, ops: int) -> Lanes:
 
 def _stacks(devices: int, sides: int) -> Stacks:
     """All devices are ready."""
-    posted, opened, over = np.empty((3, sides), np.int64)
-    return Stacks(np.arange(devices)[::-1].copy(), posted, opened, over, np.array([devices, 0, 0, 0]))
+    posted, opened, over, set_out = np.empty((4, sides), np.int64)
+    return Stacks(np.arange(devices)[::-1].copy(), posted, opened, over, set_out, np.array([devices, 0, 0, 0, 0]))
 
 
 def _flows(messages: int, routes: Ints, capacity: Times) -> Flows:

@@ -147,6 +147,7 @@ class Stacks(NamedTuple):
         posted: sends and receives just posted, in order.
         open: those that stand first in their channels.
         over: sides of messages that are over: 2 x message, plus one for a receive.
+        set_out: messages on their way to where bandwidth is divided.
         depth: of each.
     """
 
@@ -154,6 +155,7 @@ class Stacks(NamedTuple):
     posted: Any
     open: Any
     over: Any
+    set_out: Any
     depth: Any
 
 
