@@ -18,7 +18,7 @@ from typing import Any
 COMPUTE, NOTHING, POST, STREAM = range(4)  # what a device does with an op
 RECEIVE = 1  # the bit of its kind that tells a receive from a send
 READY, POSTED, OPEN, OVER, SET_OUT = range(5)  # the stacks
-TOGETHER = 16  # messages that go their way at once: caches hold them, and a step costs little for each
+TOGETHER = 8  # messages that go their way at once: caches hold them, and a step costs little for each
 
 
 def run(t: Any) -> None:
