@@ -6,7 +6,7 @@ A command that takes ``shape_options`` and ``cost_options`` hands its keyword ar
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -266,6 +266,12 @@ def command_line(ctx: click.Context) -> str:
         else:
             words += [param.opts[0], ",".join(f"{v:.15g}" for v in value) if isinstance(value, list) else str(value)]
     return shlex.join(words)
+
+
+def given(ctx: click.Context, names: Collection[str]) -> list[str]:
+    """Those of the named options that were typed, by their first spelling."""
+    typed = (p for p in ctx.command.params if p.name and p.name in names)
+    return [p.opts[0] for p in typed if ctx.get_parameter_source(p.name or "") == ParameterSource.COMMANDLINE]
 
 
 def documents(

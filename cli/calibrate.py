@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
-from ppsim.cli._options import Counts, command_line, json_option, quiet_option
+from ppsim.cli._options import Counts, command_line, given, json_option, quiet_option
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -141,35 +140,17 @@ def _measured(ctx: click.Context, options: Mapping[str, Any]) -> Profile | None:
 def _from_traces(ctx: click.Context, traces: Sequence[str]) -> Profile:
     from ppsim.calibration.traces import profile_from
 
-    ignored = [p.opts[0] for p in ctx.command.params if p.name in MEASURING and _given(ctx, p.name)]
-    if ignored:
+    if ignored := given(ctx, MEASURING):
         raise InputError(f"--from-trace measures nothing, so {', '.join(ignored)} cannot be given too", "leave it out")
     return profile_from(traces, command_line(ctx))
-
-
-def _given(ctx: click.Context, name: str) -> bool:
-    return ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE
 
 
 def _check_target(target: str, force: bool) -> None:
     """Refuse now what could not be written after a minute of measuring."""
     from pathlib import Path
 
-    path = Path(target)
-    if target == "-":
-        return
-    if path.is_file() and not force:
+    from ppsim.formats import rehearse
+
+    if target != "-" and Path(target).is_file() and not force:
         raise InputError(f"'{target}' exists and is not overwritten", "another name, or --force")
-    from ppsim.formats import opened
-
-    if path.exists() and not path.is_file():
-        raise InputError(f"cannot write '{target}': not a plain file", "give a file's name")
-    try:
-        with opened(target):
-            raise _Rehearsed
-    except _Rehearsed:
-        return
-
-
-class _Rehearsed(Exception):
-    """Ends the trial of a path before anything takes its place."""
+    rehearse(target)

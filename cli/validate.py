@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from ppsim.cli._options import (
     ScheduleName,
     command_line,
+    given,
     json_option,
     output_options,
     quiet_option,
@@ -152,7 +150,7 @@ def _record(ctx: click.Context, options: dict[str, Any]) -> tuple[Record, str]:
     if len(ways) == 2 or (ways and options["record"]):
         named = " and ".join(f"--{way.replace('_', '-')}" for way in [*ways, "record"] if options[way])
         raise InputError(f"{named} cannot be given together", "leave one of them out")
-    if not options["trace"] and _given(ctx, "iteration"):
+    if not options["trace"] and given(ctx, ["iteration"]):
         raise InputError("--iteration chooses a step of --trace, and there is none", "leave it out")
     if options["from_record"]:
         from ppsim.validation.record import load
@@ -183,13 +181,16 @@ def _known(names: tuple[str, ...], record: Record) -> tuple[str, ...]:
 
 def _measured(ctx: click.Context, options: dict[str, Any]) -> tuple[Record, str]:
     from ppsim.cli._progress import progress_bar
+    from ppsim.formats import rehearse
     from ppsim.validation.session import measure_session
 
     if not options["names"]:
         raise InputError("no schedule to run", "-s 1f1b, as often as you like; --from-record or --trace runs none")
     schedules, request = _schedules(options["names"], options), _request(ctx, options)
+    if options["record"] == "-":
+        raise InputError("--record wants a file, not standard output", "--record run.json.gz")
     if options["record"]:
-        _rehearse(options["record"])
+        rehearse(options["record"])
     with progress_bar(not options["quiet"] and not options["as_json"]) as report:
         record, failure = measure_session(schedules, request, report)
     failure += "; the repetitions before it were kept" if failure else ""
@@ -201,35 +202,10 @@ def _request(ctx: click.Context, options: dict[str, Any]) -> Request:
     from ppsim.profile import read
     from ppsim.validation.session import Request
 
-    given = [f"--{p.opts[0].removeprefix('--')}" for p in ctx.command.params if p.name in MODEL and _given(ctx, p.name)]
-    if options["profile"] and given:
-        raise InputError(f"--profile brings the model, so {', '.join(given)} cannot be given too", "leave one out")
+    if options["profile"] and (model := given(ctx, MODEL)):
+        raise InputError(f"--profile brings the model, so {', '.join(model)} cannot be given too", "leave one out")
     profile = read(options["profile"]) if options["profile"] else None
     return Request(**{key: options[key] for key in REQUEST}, command=command_line(ctx), profile=profile)
-
-
-def _given(ctx: click.Context, name: str) -> bool:
-    return ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE
-
-
-def _rehearse(target: str) -> None:
-    """Refuse now what could not be written after minutes of measuring.
-
-    Raises:
-        InputError: the path cannot be written.
-    """
-    from ppsim.formats import opened
-
-    if target == "-":
-        raise InputError("--record wants a file, not standard output", "--record run.json.gz")
-    if Path(target).exists() and not Path(target).is_file():
-        raise InputError(f"cannot write '{target}': not a plain file", "give a file's name")
-    with suppress(_Rehearsed), opened(target):
-        raise _Rehearsed
-
-
-class _Rehearsed(Exception):
-    """Ends the trial of a path before anything takes its place."""
 
 
 def _keep(record: Record, target: str) -> str:

@@ -12,7 +12,7 @@ import pkgutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -153,6 +153,25 @@ def opened(target: str) -> Iterator[IO[bytes]]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def rehearse(target: str) -> None:
+    """Refuse now what could not be written after minutes of measuring; leaves nothing behind.
+
+    Raises:
+        InputError: the path cannot be written, or is no plain file's.
+    """
+    if target == "-":
+        return
+    path = Path(target)
+    if path.exists() and not path.is_file():
+        raise InputError(f"cannot write '{target}': not a plain file", "give a file's name")
+    with suppress(_Rehearsed), opened(target):
+        raise _Rehearsed
+
+
+class _Rehearsed(Exception):
+    """Ends the trial of a path before anything takes its place."""
 
 
 def unwritable(target: str, error: OSError) -> InputError:
