@@ -5,6 +5,7 @@ A command that takes ``shape_options`` and ``cost_options`` hands its keyword ar
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -29,6 +30,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule")
 COSTS = ("tf", "tb", "ti", "tw", "tfb", "comm", "per", "unit", "profile")
 MOST_COUNTS = 10_000
+RANGE = re.compile(r"(N)(?::(N)(?::(x?)(N))?)?".replace("N", "0*[1-9][0-9]{0,8}"))
 OUTPUT = ("output", "force", "format", "as_json", "quiet", "gantt", "style", "width")
 
 
@@ -59,14 +61,16 @@ class Counts(click.ParamType[Any]):
             return value
         counts: list[int] = []
         for part in str(value).split(","):
-            numbers = part.replace("x", "").split(":")
-            if not all(n.isdecimal() and 0 < int(n) < 10**9 for n in numbers) or len(numbers) > 3:
+            match = RANGE.fullmatch(part)
+            if not match:
                 self.fail(f"'{part}' is no count; write 8, 8:64:8 (in steps) or 8:128:x2 (by a factor).", param, ctx)
-            first, last, step = int(numbers[0]), int(numbers[min(1, len(numbers) - 1)]), int((*numbers, "1", "1")[2])
-            by_factor = "x" in part
+            first, last, step = int(match[1]), int(match[2] or match[1]), int(match[4] or 1)
+            by_factor = match[3] == "x"
             if by_factor and step < 2:
                 self.fail(f"'{part}' never ends: a factor must be 2 or more.", param, ctx)
-            while first <= last and len(counts) <= MOST_COUNTS:
+            while first <= last:
+                if len(counts) == MOST_COUNTS:
+                    self.fail(f"'{value}' is more than {MOST_COUNTS:,} counts.", param, ctx)
                 counts.append(first)
                 first = first * step if by_factor else first + step
         if not counts:

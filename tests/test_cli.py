@@ -145,6 +145,10 @@ BAD = {
     "lowered to nothing": ([*RUN, "--lowered"], 2, "csv"),
     "tradeoff to nothing": (["compare", "1f1b", "gpipe", "--devices", "4", "--mb", "8", "--tradeoff"], 2, "-o"),
     "sweep without end": (["sweep", "1f1b", "--devices", "4", "--mb", "8:64:x1"], 2, "factor"),
+    "sweep with a factor out of place": (["sweep", "1f1b", "--devices", "4", "--mb", "x8:64:x2"], 2, "'x8:64:x2'"),
+    "sweep with half a factor": (["sweep", "1f1b", "--devices", "4", "--mb", "8:6x4:2"], 2, "8:128:x2"),
+    "endless counts": (["sweep", "1f1b", "--devices", "4", "--mb", "1:100000000"], 2, "more than 10,000 counts"),
+    "endless sweep": (["sweep", "1f1b", "gpipe", "--devices", "1:10000", "--mb", "1:10000"], 2, "10,000 shapes"),
     "missing profile": ([*RUN, "--profile", "/nowhere/p.toml"], 2, "/nowhere/p.toml"),
     "none applies": (["compare", "dualpipe", "dualpipe-v", "--devices", "4", "--mb", "3"], 2, "none of these"),
 }
