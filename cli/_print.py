@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def shape_line(schedule: Schedule) -> str:
     """The size in words: 4 devices x 2 chunks = 8 stages, 8 microbatches."""
     return (
-        f"{_count(schedule.n_devices, 'device')} x {_count(schedule.n_chunks, 'chunk')} = "
-        f"{_count(schedule.n_stages, 'stage')}, {_count(schedule.n_microbatches, 'microbatch')}"
+        f"{counted(schedule.n_devices, 'device')} x {counted(schedule.n_chunks, 'chunk')} = "
+        f"{counted(schedule.n_stages, 'stage')}, {counted(schedule.n_microbatches, 'microbatch')}"
         + (", 2 replicas" if schedule.placement.n_replicas > 1 else "")
     )
 
@@ -46,8 +46,8 @@ def summary(timeline: Timeline, metrics: Metrics) -> str:
     rows = [
         (
             "makespan",
-            f"{metrics.makespan:g} {timeline.unit}",
-            f"ideal {metrics.ideal:g}, the work of the busiest device",
+            f"{number(metrics.makespan)} {timeline.unit}",
+            f"ideal {number(metrics.ideal)}, the work of the busiest device",
         ),
         ("bubble_rate", f"{metrics.bubble_rate:.1%}", "idle share of the iteration"),
         ("bubble_over_ideal", f"{metrics.bubble_over_ideal:.1%}", "(makespan - ideal) / ideal"),
@@ -97,7 +97,8 @@ def echo_json(value: object) -> None:
     click.echo(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode())
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """A number and its noun: 1 device, 4 devices."""
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
 

@@ -65,6 +65,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     if options["steady"] and _steady(ctx, options):
         return
     schedule, costs = build(options["schedule"], options)
+    if options["steady"]:
+        click.echo("no steady state that repeats exactly was proved: timing every op", err=True)
     execution = executed(schedule, costs, options)
     timeline = execution.compute if execution else simulate(schedule, costs)
     inputs = inputs_of(ctx, costs)
@@ -119,7 +121,6 @@ def _steady(ctx: click.Context, options: dict[str, Any]) -> bool:
     except UnknownSchedule:  # a file holds one length only
         found = None
     if found is None:
-        click.echo("no steady state that repeats exactly was proved: timing every op", err=True)
         return False
     small, microbatches, unit = found.simulated, options["microbatches"], found.costs.unit
     if options["as_json"]:

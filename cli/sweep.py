@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ from ppsim.cli._several import group_options, names_argument, row_of
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from ppsim.compare import Row
 
 MOST = 10_000
@@ -100,14 +103,31 @@ def _grid(names: tuple[str, ...], options: dict[str, Any]) -> Any:
 
 
 def _table(grid: list[tuple[str, int, int]], rows: list[Row], metric: str) -> None:
-    """Schedules and devices down, microbatches across; the best of each column marked."""
-    from rich.table import Table
-
+    """Schedules and devices down, microbatches across in as many tables as fit; the best of each column marked."""
     from ppsim.cli._print import console
 
-    cells = dict(zip(grid, rows, strict=True))
+    values = {key: _value(row, metric) for key, row in zip(grid, rows, strict=True)}
+    best: dict[tuple[int, int], float] = {}
+    for (_, devices, m), value in values.items():
+        if value is not None:
+            best[devices, m] = min(value, best.get((devices, m), value))
+    cells = {
+        key: "-" if value is None else _text(value, metric) + ("*" if value == best[key[1:]] else " ")
+        for key, value in values.items()
+    }
     across = sorted({m for _, _, m in grid})
-    down = list(dict.fromkeys((name, devices) for name, devices, _ in grid))
+    wide = console(at_least=100)
+    left = max(len(f"{name}  {devices}  ") for name, devices, _ in [("schedule", 0, 0), *grid])
+    each = max(len(f"M={across[-1]}"), *map(len, cells.values())) + 2
+    fits = max(1, (wide.width - left) // each)
+    for first in range(0, len(across), fits):
+        wide.print(_block(cells, across[first : first + fits], metric))
+    click.echo(f"* least {metric} of that M on as many devices; - the schedule does not take the shape")
+
+
+def _block(cells: Mapping[tuple[str, int, int], str], across: list[int], metric: str) -> Table:
+    from rich.table import Table
+
     table = Table(
         box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title=metric, title_justify="left"
     )
@@ -115,27 +135,18 @@ def _table(grid: list[tuple[str, int, int]], rows: list[Row], metric: str) -> No
     table.add_column("P", justify="right")
     for m in across:
         table.add_column(f"M={m}", justify="right", no_wrap=True)
-    for name, devices in down:
-        shown = []
-        for m in across:
-            value = _value(cells[name, devices, m], metric)
-            rivals = [_value(cells[n, devices, m], metric) for n, d in down if d == devices]
-            shown.append(
-                "-"
-                if value is None
-                else _text(value, metric) + ("*" if value == min(v for v in rivals if v is not None) else " ")
-            )
-        table.add_row(name, str(devices), *shown)
-    console(at_least=100).print(table)
-    click.echo(f"* least {metric} of that M on as many devices; - the schedule does not take the shape")
+    for name, devices in dict.fromkeys((name, devices) for name, devices, _ in cells):
+        table.add_row(name, str(devices), *(cells[name, devices, m] for m in across))
+    return table
 
 
 def _closing(grid: list[tuple[str, int, int]], rows: list[Row], metric: str) -> str:
+    from ppsim.cli._print import counted
+
     found = [(value, key) for key, row in zip(grid, rows, strict=True) if (value := _value(row, metric)) is not None]
     least, (name, devices, microbatches) = min(found, key=lambda pair: pair[0])
-    return (
-        f"{name} on {devices} devices with {microbatches} microbatches has the least {metric}, {_text(least, metric)}"
-    )
+    shape = f"{counted(devices, 'device')} with {counted(microbatches, 'microbatch')}"
+    return f"{name} on {shape} has the least {metric}, {_text(least, metric)}"
 
 
 def _value(row: Row, metric: str) -> float | None:
@@ -147,7 +158,9 @@ def _value(row: Row, metric: str) -> float | None:
 
 
 def _text(value: float, metric: str) -> str:
-    return f"{value:.1%}" if metric.startswith("bubble") else f"{value:.4g}"
+    from ppsim.cli._print import number
+
+    return f"{value:.1%}" if metric.startswith("bubble") else number(value)
 
 
 def _write(timed: list[Row], inputs: dict[str, Any], options: dict[str, Any]) -> None:

@@ -289,6 +289,22 @@ def test_sweep_shows_every_shape_and_marks_the_best():
     assert [(s["devices"], s["microbatches"]) for s in shapes] == [(p, m) for p in (4, 8) for m in (8, 16, 24)]
 
 
+def test_a_sweep_wider_than_the_terminal_is_shown_in_several_tables():
+    words = ("sweep", "1f1b", "gpipe", "--devices", "1,4", "--mb", "1:40", "--metric", "makespan", "--tf", "30000")
+    result = invoke(*words)
+    assert [word for word in result.output.split() if word.startswith("M=")] == [f"M={m}" for m in range(1, 41)]
+    assert "…" not in result.output
+    assert "e+06" not in result.output
+    assert "1200080*" in result.output  # 40 microbatches of 30000 + 2 t_F each
+    assert result.output.endswith("on 1 device with 1 microbatch has the least makespan, 30002\n")
+
+
+def test_steady_says_nothing_of_a_run_that_is_refused():
+    result = process("run", "-s", "nope", "--stages", "4", "--mb", "8", "--steady")
+    assert result.returncode == 2
+    assert result.stderr.startswith("Error: unknown schedule 'nope'")
+
+
 def test_list_names_every_schedule_and_describe_teaches_each():
     listed = json.loads(invoke("list", "--json").output)["schedules"]
     text = invoke("list").output
