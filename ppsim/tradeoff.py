@@ -130,7 +130,8 @@ def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str, font: 
 def _name_points(axes: Axes, found: Tradeoff, x: NDArray[np.float64], y: NDArray[np.float64], font: float) -> None:
     """Each point's name beside it, on the first side where it covers neither a point nor another name.
 
-    A white halo keeps the front's line from striking through it.
+    The front has its names first and in any case; in a crowd the others go without. A white halo keeps the
+    front's line from striking through a name.
     """
     from matplotlib.patheffects import withStroke
 
@@ -139,8 +140,9 @@ def _name_points(axes: Axes, found: Tradeoff, x: NDArray[np.float64], y: NDArray
     box = axes.get_window_extent()
     left_edge, right, top = (edge * 72 / axes.figure.dpi for edge in (box.x0, box.x1, box.y1))
     taken = [(px - 2.0, py - 2.0, px + 2.0, py + 2.0) for px, py in points]
-    for here, (point, (px, py)) in enumerate(zip(found.points, points, strict=True)):
-        wide, tall, gap = 0.56 * font * len(point.name), 1.1 * font, 4.0
+    for here in np.argsort(~found.best, kind="stable"):
+        point, (px, py), on_front = found.points[here], points[here], bool(found.best[here])
+        wide, tall, gap = 0.62 * font * len(point.name), 1.1 * font, 4.0
         sides = [
             (gap, -tall / 2, "left"),
             (0.0, gap, "center"),
@@ -155,11 +157,13 @@ def _name_points(axes: Axes, found: Tradeoff, x: NDArray[np.float64], y: NDArray
             boxes.append((left, py + dy, left + wide, py + dy + tall))
         others = taken[:here] + taken[here + 1 :]
         inside = [b[0] >= left_edge and b[2] <= right + 20 and b[3] <= top + 10 for b in boxes]
-        fits = [ok and not any(_meet(b, o) for o in others) for ok, b in zip(inside, boxes, strict=True)]
-        chosen = fits.index(True) if True in fits else 0
+        covered = [sum(_meet(b, o) for o in others) if ok else np.inf for ok, b in zip(inside, boxes, strict=True)]
+        chosen = int(np.argmin(covered))
+        if covered[chosen] and not on_front:
+            continue
         taken.append(boxes[chosen])
         dx, dy, align = sides[chosen]
-        colour = RAMP[0][0] if found.best[here] else MUTED
+        colour = RAMP[0][0] if on_front else MUTED
         where = (point.makespan, point.peak)
         name = axes.annotate(
             point.name, where, (dx, dy), textcoords="offset points", fontsize=font, color=colour, ha=align, va="bottom"

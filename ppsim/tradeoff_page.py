@@ -24,6 +24,7 @@ PAGE = Template("""<!doctype html>
 <title>$title · ppsim</title>
 <link rel="icon" href="data:,">
 <style>
+:root { color-scheme: only light; }
 body { margin: 18px 24px; font: 14px/1.45 system-ui, sans-serif; color: #1b2430; background: #ffffff; }
 h1 { font-size: 19px; margin: 0 0 4px; }
 code { color: #5b6675; overflow-wrap: anywhere; }
@@ -95,7 +96,7 @@ def _points(points: list[Point], name: str, mode: str, **look: Any) -> Scatter:
         y=[p.peak for p in points],
         text=[html.escape(p.name) for p in points],
         textposition="top right",
-        hovertemplate="<b>%{text}</b><br>time %{x:.4~g}<br>memory %{y:.4~g}<extra></extra>",
+        hovertemplate="<b>%{text}</b><br>time %{x:.6~g}<br>memory %{y:.6~g}<extra></extra>",
         name=name,
         mode=mode,
         **look,

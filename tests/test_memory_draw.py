@@ -123,6 +123,17 @@ def test_tradeoff_names_do_not_cover_each_other():
     assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
 
 
+def test_in_a_crowd_the_front_is_named_and_no_name_covers_another():
+    """Two hundred points on a small plot: names are left out where they would be written over each other."""
+    axes = axes_of(4, 3)
+    beaten = [Point(f"beaten {i}", 3 + i % 20 / 20, 4 + i // 20 / 5) for i in range(200)]
+    draw_tradeoff(axes, tradeoff([*beaten, Point("best", 2, 1)]), time="makespan", memory="peak activations")
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert "best" in [text.get_text() for text in axes.texts]
+    assert len(boxes) < 201
+    assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
+
+
 def test_tradeoff_names_have_a_halo_above_the_front_and_the_unit_is_set_as_in_charts():
     """No line strikes through a name; t_F is mathematics, other units are plain text."""
     found = tradeoff([Point("a", 3, 1), Point("b", 1, 3)])
