@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ppsim.cli._options import (
+    SHAPE,
     ScheduleName,
     command_line,
     given,
@@ -155,6 +156,8 @@ def _record(ctx: click.Context, options: dict[str, Any]) -> tuple[Record, str]:
     if options["from_record"]:
         from ppsim.validation.record import load
 
+        if ignored := given(ctx, ("names", *SHAPE, *REQUEST, "profile")):
+            raise InputError(f"--from-record runs nothing, so {', '.join(ignored)} cannot be given too", "leave it out")
         return load(options["from_record"]), ""
     return (_traced(ctx, options), "") if options["trace"] else _measured(ctx, options)
 

@@ -133,6 +133,8 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
     if computing and model.hidden % model.heads:
         raise InputError(f"--heads {model.heads} does not divide --hidden {model.hidden}", "--heads 4 --hidden 256")
     for schedule in schedules:
+        if not computing:
+            _costs(schedule, request, None)
         if computing and model.layers * schedule.n_devices % schedule.n_stages:
             chunks = schedule.n_chunks
             raise InputError(
