@@ -39,6 +39,15 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, _summary(name)) for name in self.list_commands(ctx)])
 
+    def invoke(self, ctx: click.Context) -> object:
+        """As click does, but a closed pipe reaches :func:`main`: click and rich each make an exit with 1 of it."""
+        try:
+            return super().invoke(ctx)
+        except (BrokenPipeError, SystemExit) as error:
+            if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
+                raise _Closed from error
+            raise
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -50,6 +59,10 @@ class Commands(click.Group):
             guess = f" Did you mean '{close[0]}'?" if close else ""
             ctx.fail(f"No such command '{args[0]}'.{guess}")
         return super().resolve_command(ctx, args)
+
+
+class _Closed(Exception):
+    """Whoever read standard output has gone."""
 
 
 def _summary(name: str) -> str:
@@ -86,7 +99,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted.", err=True)
         code = 130
-    except BrokenPipeError:
+    except (BrokenPipeError, _Closed):
         # The reader has what it wanted; keep the interpreter's own flush from failing again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0

@@ -180,8 +180,17 @@ def test_a_full_disk_is_one_message(suffix):
     assert "Traceback" not in result.stderr
 
 
-def test_a_closed_pipe_is_no_error():
-    command = f"'{sys.executable}' -m ppsim run -s 1f1b --stages 32 --mb 400 --json | head -c 10"
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run -s 1f1b --stages 32 --mb 400 --json",
+        "run -s 1f1b --stages 32 --mb 400",  # through rich
+        "sweep 1f1b gpipe --devices 1:50 --mb 1:40",
+        "memory -s 1f1b --stages 40 --mb 80 --breakdown",
+    ],
+)
+def test_a_closed_pipe_is_no_error(words):
+    command = f"'{sys.executable}' -u -m ppsim {words} | head -c 10"
     result = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
