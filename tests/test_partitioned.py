@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from itertools import product
 from typing import Any
@@ -165,7 +166,8 @@ def refused(*words: str) -> PpsimError:
         (("--ops", "timed", "--device", "cuda"), "only takes time"),
     ],
 )
-def test_what_does_not_go_together_is_refused(words, says):
+def test_what_does_not_go_together_is_refused_before_torch_is_looked_for(words, says, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
     assert says in str(refused(*words))
 
 

@@ -85,20 +85,14 @@ def device_of(request: Request, devices: int) -> str:
     """Where the stages of this many devices compute, cpu or cuda; ``auto`` takes GPUs where each device gets one.
 
     Raises:
-        InputError: there are fewer GPUs than devices, or what is asked for does not go together.
+        InputError: there are fewer GPUs than devices.
         MissingDependency: a GPU is asked for and none can be used.
     """
     import torch
 
-    split = request.runner == "partitioned"
-    if split and (request.ops == "timed" or request.device == "cpu"):
-        other = "--ops timed computes nothing" if request.ops == "timed" else "--device cpu names none"
-        raise InputError(f"--runner partitioned runs stages on parts of a GPU, and {other}", "leave one of them out")
     if request.ops == "timed":
-        if request.device == "cuda":
-            raise InputError("--ops timed only takes time, which no GPU is needed for", "leave out --device cuda")
         return "cpu"
-    if split:
+    if request.runner == "partitioned":
         try:
             return device_for("cuda")
         except MissingDependency as error:
@@ -118,9 +112,15 @@ def device_of(request: Request, devices: int) -> str:
 def _check(schedules: Sequence[Schedule], request: Request) -> None:
     """Refuse what cannot run before anything is measured."""
     computing = request.ops == "compute"
-    if request.runner != "partitioned":
+    split = request.runner == "partitioned"
+    if not split:
         check_room(schedules[0].n_devices)
-    if request.runner == "partitioned" and request.profile:
+    if split and (not computing or request.device == "cpu"):
+        other = "--device cpu names none" if computing else "--ops timed computes nothing"
+        raise InputError(f"--runner partitioned runs stages on parts of a GPU, and {other}", "leave one of them out")
+    if not computing and request.device == "cuda":
+        raise InputError("--ops timed only takes time, which no GPU is needed for", "leave out --device cuda")
+    if split and request.profile:
         raise InputError(
             "a profile's ops had the whole GPU, and --runner partitioned gives each device a part",
             "leave out --profile: ops are measured in a part first",
