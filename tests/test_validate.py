@@ -188,7 +188,7 @@ def test_costs_come_from_the_schedules_that_are_named():
         (("-s", "1f1b", "--devices", "2"), "number of microbatches"),
         (("-s", "1f1b", "--devices", "2", "--mb", "4", "--record", "nowhere/run.json"), "cannot write"),
         (("-s", "1f1b", "--devices", "2", "--mb", "4", "--record", "/dev/full"), "not a plain file"),
-        (("-s", "1f1b", "--devices", "2", "--mb", "4", "--heads", "3"), "does not divide"),
+        (("-s", "1f1b", "--devices", "2", "--mb", "4", "--hidden", "96", "--heads", "5"), "does not divide"),
         (("-s", "interleaved", "--devices", "2", "--mb", "4", "--layers", "3"), "cannot share 3 layers"),
         (("-s", "dualpipe", "--devices", "2", "--mb", "4", "--runner", "torch"), "torch cannot run dualpipe"),
         (
@@ -208,6 +208,11 @@ def test_costs_come_from_the_schedules_that_are_named():
 )
 def test_bad_input_is_refused_before_anything_runs(words, says):
     assert says in str(refused(*words))
+
+
+def test_heads_that_do_not_divide_the_width_get_a_number_that_does():
+    error = refused("-s", "1f1b", "--devices", "2", "--mb", "4", "--hidden", "4096", "--heads", "30")
+    assert error.hint == "--heads 32, or --hidden 4110"
 
 
 def test_a_record_that_is_cut_short_is_refused(tmp_path):

@@ -53,7 +53,16 @@ def check(plan: Plan) -> None:
             f"this stage needs about {need / 2**30:.3g} GiB, and {there / 2**30:.3g} GiB are free",
             "a smaller --hidden, --seq, --mbs, --layers or --vocab",
         )
-    hidden, heads = plan.model.hidden, plan.model.heads
+    check_heads(plan.model)
+
+
+def check_heads(model: Model) -> None:
+    """Refuse a width that its heads cannot share evenly.
+
+    Raises:
+        InputError: heads do not divide hidden.
+    """
+    hidden, heads = model.hidden, model.heads
     if hidden % heads:
         near = min((n for n in range(1, hidden + 1) if hidden % n == 0), key=lambda n: abs(n - heads))
         width = max(heads, round(hidden / heads) * heads)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 from ppsim import fit
 from ppsim.calibration import device_for
+from ppsim.calibration.calibrate import check_heads
 from ppsim.calibration.processes import check_room, orderly_end
 from ppsim.costs import Costs, costs_for
 from ppsim.errors import InputError, MissingDependency
@@ -130,8 +131,8 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
     if request.runner == "torch":
         torch_runner.check(schedules, request.model.message_bytes if computing else request.message)
     model = request.model
-    if computing and model.hidden % model.heads:
-        raise InputError(f"--heads {model.heads} does not divide --hidden {model.hidden}", "--heads 4 --hidden 256")
+    if computing:
+        check_heads(model)
     for schedule in schedules:
         if not computing:
             _costs(schedule, request, None)
