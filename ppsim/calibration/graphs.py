@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ppsim.calibration import ops
 from ppsim.calibration.clock import Timed, spread, stopwatch
+from ppsim.calibration.ops import Part, backward_functions, parts_of
 from ppsim.profile import Model, OpTime
 
 KINDS = ("F", "B")
@@ -45,7 +45,7 @@ def measure_graphs(model: Model, rows: Sequence[OpTime], *, repeats: int, warm_u
     bound = {(row.part, row.layers, row.cache, row.kind) for row in rows if row.launch_bound and row.kind in KINDS}
     bound = {key for key in bound if key[:2] != ("layers", 0)}  # no layers leave nothing to capture
     watch, result = stopwatch("cuda"), []
-    for part in ops._parts(model, "cuda") if bound else ():
+    for part in parts_of(model, "cuda") if bound else ():
         key = (part.name, part.layers, "cold" if part.cold else "warm")
         kinds = [kind for kind in KINDS if (*key, kind) in bound]
         times = _measure(part, watch, repeats, warm_up) if kinds else {}
@@ -56,9 +56,9 @@ def measure_graphs(model: Model, rows: Sequence[OpTime], *, repeats: int, warm_u
     return result
 
 
-def _measure(part: Any, watch: Watch, repeats: int, warm_up: int) -> dict[str, list[Timed]]:
+def _measure(part: Part, watch: Watch, repeats: int, warm_up: int) -> dict[str, list[Timed]]:
     """Times of F and B; nothing where torch cannot capture the part."""
-    backward = ops._backward_functions()[0]
+    backward = backward_functions()[0]
     try:
         replay = torch.cuda.make_graphed_callables(_Whole(part.module, part.loss), (part.make_input(),))
     except RuntimeError:

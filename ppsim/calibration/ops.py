@@ -15,7 +15,7 @@ Tick = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """Something to measure: its module, its input and, for the head, its loss."""
 
     name: str
@@ -27,6 +27,7 @@ class _Part:
     pair: bool = False
 
     def forward(self, x: Any) -> Any:
+        """The part's output, or its loss."""
         out = self.module(x)
         return self.loss(out) if self.loss else out
 
@@ -59,7 +60,7 @@ def measure_ops(model: Model, device: str, *, repeats: int, warm_up: int, tick: 
     try:
         if device == "cpu":
             torch.set_num_threads(1)  # one device is one process with one thread, as in a run of P processes
-        parts = _parts(model, device)
+        parts = parts_of(model, device)
         for repetition in range(repeats + warm_up):
             for part in parts:
                 for kind, ms, host in _once(part, watch):
@@ -83,16 +84,17 @@ def measure_activations(model: Model, device: str) -> list[Activation]:
     """Bytes that one microbatch holds in layers, at several counts, and in the head."""
     from ppsim.calibration.memory import activation_bytes
 
-    functions = _backward_functions()
+    functions = backward_functions()
     result = []
-    for part in _parts(model, device):
+    for part in parts_of(model, device):
         if (part.cold and part.layers) or part.name == "head":
             held = activation_bytes(part.module, part.forward, part.make_input, functions)
             result.append(Activation(part.name, part.layers, *held))
     return result
 
 
-def _parts(model: Model, device: str) -> list[_Part]:
+def parts_of(model: Model, device: str) -> list[Part]:
+    """Everything of the model that is measured by itself, with what to put in."""
     from ppsim.calibration import stage
 
     def activations() -> Any:
@@ -100,24 +102,24 @@ def _parts(model: Model, device: str) -> list[_Part]:
 
     modules = {count: stage.layers(model, count, device) for count in layer_counts(model.layers)}
     parts = [
-        _Part("layers", count, module, activations, None, pair=count == model.layers)
+        Part("layers", count, module, activations, None, pair=count == model.layers)
         for count, module in modules.items()
     ]
-    parts.append(_Part("layers", model.layers, modules[model.layers], activations, None, cold=False))
+    parts.append(Part("layers", model.layers, modules[model.layers], activations, None, cold=False))
     if model.vocab:
         words, targets = stage.tokens(model, device), stage.tokens(model, device)
-        parts.append(_Part("embedding", 0, stage.embedding(model, device), lambda: words, None))
+        parts.append(Part("embedding", 0, stage.embedding(model, device), lambda: words, None))
         parts.append(
-            _Part("head", 0, stage.head(model, device), activations, lambda scores: stage.loss(scores, targets))
+            Part("head", 0, stage.head(model, device), activations, lambda scores: stage.loss(scores, targets))
         )
     return parts
 
 
-def _once(part: _Part, watch: Any) -> Iterator[tuple[str, float, float]]:
+def _once(part: Part, watch: Any) -> Iterator[tuple[str, float, float]]:
     """One microbatch with a full backward, one with a split backward, and a pair: kind, ms, host ms."""
     import torch
 
-    full, half, weight = _backward_functions()
+    full, half, weight = backward_functions()
 
     def started() -> tuple[Any, Any, Any, Any]:
         x = part.make_input()
@@ -164,7 +166,12 @@ def _together(forward: Callable[[], Any], backward: Callable[[], Any], device: s
     return out
 
 
-def _backward_functions() -> tuple[Any, Any, Any]:
+def backward_functions() -> tuple[Any, Any, Any]:
+    """Torch's own backwards: the full one, the one for the input, and the one for the weights.
+
+    Raises:
+        MissingDependency: this torch has none.
+    """
     try:
         from torch.distributed.pipelining import _backward
     except ImportError as error:

@@ -29,7 +29,6 @@ Worker = Callable[..., None]
 LIMIT_S = 120.0
 START_S = 60.0
 GRACE_S = 0.2
-
 # What a process that has loaded torch shares with no other.
 PROCESS_BYTES = 100 << 20
 MEMORY_HINT = "free memory, or a smaller --hidden, --seq, --mbs, --layers or --message"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ppsim.calibration import stage as stages
-from ppsim.calibration.ops import _backward_functions as backward_functions
+from ppsim.calibration.ops import backward_functions
 from ppsim.lowered import RECEIVES, Lowered
 from ppsim.ops import Kind
 from ppsim.profile import Model
