@@ -1,6 +1,6 @@
 """The core under pytest-benchmark; not collected by a plain pytest, and nothing here can fail for being slow.
 
-pytest tests/benchmarks/bench_core.py
+pytest -n 0 tests/benchmarks/bench_core.py
 """
 
 import numpy as np
