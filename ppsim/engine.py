@@ -35,7 +35,7 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     columns = columns_of(schedule, time, halves, comm)
     ran, start, end, bound, head = _execute(columns, len(schedule))
     if ran < len(schedule):
-        raise Deadlock(*explain_deadlock(schedule, head, np.arange(len(schedule)) < np.take(head, schedule.device)))
+        raise Deadlock(*explain_deadlock(schedule, head))
     return Timeline(schedule, start, end, bound, costs.unit)
 
 
@@ -61,8 +61,9 @@ def _execute(columns: tuple[Any, ...], n: int) -> tuple[int, Any, Any, Any, Any]
     return ran, np.array(start, np.float64), np.array(end, np.float64), np.array(bound, np.int32), head
 
 
-def explain_deadlock(schedule: Schedule, head: Any, done: NDArray[np.bool_]) -> tuple[str, str]:
-    """The message and the hint for queues that stand still at ``head`` with ``done`` ops behind them."""
+def explain_deadlock(schedule: Schedule, head: Any) -> tuple[str, str]:
+    """The message and the hint for queues that stand still at ``head``."""
+    done = np.arange(len(schedule)) < np.take(head, schedule.device)
     waits: dict[int, tuple[int, int]] = {}
     for device in range(schedule.n_devices):
         op = int(head[device])

@@ -8,6 +8,7 @@ Messages carry no tags: on a directed pair of devices the k-th send meets the k-
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,11 @@ class Lowered:
     schedule: Schedule
     compute: Schedule
     batch: NDArray[np.int32]
+
+    @cached_property
+    def compute_ops(self) -> NDArray[np.int64]:
+        """Shape (ops of ``compute``,): where they stand among the lowered ops."""
+        return np.flatnonzero(self.schedule.kind <= Kind.W)
 
     def peer(self) -> NDArray[np.int32]:
         """Shape (ops,): the device on the other side of a send or receive, -1 for other ops.

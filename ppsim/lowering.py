@@ -155,7 +155,7 @@ def _keys_torch(queues: Schedule, source: Ints, compute: Schedule, producer: Int
     ran = turn[position] >= 0
     if not ran.all():
         head = compute.offsets[:-1] + np.bincount(compute.device[ran], minlength=compute.n_devices)
-        raise Deadlock(*explain_deadlock(compute, head, ran))
+        raise Deadlock(*explain_deadlock(compute, head))
     return _sent(turn, turn[position[producer]] + 1, producer)
 
 

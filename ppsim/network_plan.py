@@ -96,7 +96,7 @@ def _actions(network: Network) -> Ints:
 def _durations(lowered: Lowered, wiring: Wiring, costs: Costs, network: Network, size: Times) -> Times:
     schedule, host, collectives = lowered.schedule, network.host, network.collectives
     duration = np.zeros(len(schedule))
-    duration[compute_ops(lowered)] = costs.durations(lowered.compute)
+    duration[lowered.compute_ops] = costs.durations(lowered.compute)
     if network.mode != "latency":
         for ops, once, per_byte in (
             (wiring.send, host.send, host.send_per_byte),
@@ -109,11 +109,6 @@ def _durations(lowered: Lowered, wiring: Wiring, costs: Costs, network: Network,
         of_stage = np.broadcast_to(getattr(collectives, kind.name.lower()), schedule.n_stages)
         duration[ops] = of_stage[schedule.stage[ops]]
     return duration
-
-
-def compute_ops(lowered: Lowered) -> Ints:
-    """Where the ops of ``lowered.compute`` stand."""
-    return np.flatnonzero(lowered.schedule.kind < Kind.SEND_F)
 
 
 def _channels(network: Network, legs: Legs, devices: int) -> tuple[Ints, Ints, int]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-SEND_F, RECV_F, RECV_B = 4, 5, 7  # ppsim.ops.Kind
+from ppsim.ops import Kind
+
+SEND_F, RECV_F, RECV_B = map(int, (Kind.SEND_F, Kind.RECV_F, Kind.RECV_B))
 
 
 def narrow(offsets: Any, ops: Any, arrive: Any, producer: Any, place: Any, start: Any, end: Any, bound: Any) -> None:

@@ -30,21 +30,20 @@ def refuse_disorder(compute: Schedule) -> None:
 def refuse(lowered: Lowered) -> NoReturn:
     """Raise InvalidSchedule with the first fault of queues that cannot be wired."""
     schedule, peer = lowered.schedule, lowered.peer()
-    compute = np.flatnonzero(schedule.kind < Kind.SEND_F)
+    compute = lowered.compute_ops
     sends, receives = (np.flatnonzero(np.isin(schedule.kind, kinds)) for kinds in (SENDS, RECEIVES))
     _refuse_unmatched(schedule, peer, sends, receives)
     _refuse_missing_inputs(lowered, compute, receives)
     _refuse_early_sends(schedule, compute, sends)
-    _refuse_repeated(schedule)
+    _refuse_repeated(schedule, compute)
     raise InvalidSchedule(
         f"{schedule.name}: its sends and receives do not fit the devices that its stages are on",
         "a send stands with the op whose result it carries, a receive with the op that needs it",
     )
 
 
-def _refuse_repeated(schedule: Schedule) -> None:
+def _refuse_repeated(schedule: Schedule, compute: Ints) -> None:
     """A compute op that stands twice has one input for two."""
-    compute = np.flatnonzero(schedule.kind < Kind.SEND_F)
     own = (schedule.kind[compute] * np.int64(schedule.n_stages) + schedule.stage[compute]) * schedule.n_microbatches
     _, first, count = np.unique(own + schedule.microbatch[compute], return_index=True, return_counts=True)
     if (count > 1).any():

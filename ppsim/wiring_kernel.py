@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-F, W, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD = 0, 3, 4, 5, 6, 7, 8  # ppsim.ops.Kind
+from ppsim.ops import Kind
+
+F, W, UNSHARD = int(Kind.F), int(Kind.W), int(Kind.UNSHARD)
+SEND_F, RECV_F, SEND_B, RECV_B = map(int, (Kind.SEND_F, Kind.RECV_F, Kind.SEND_B, Kind.RECV_B))
 FAULT = -1
 
 

@@ -56,7 +56,7 @@ def measure_links(
         return rows
     staged = device == "cuda" and torch.cuda.device_count() < 2
     if staged:
-        rows += _copies(sizes, repeats, warm_up)
+        rows += copies(sizes, repeats, warm_up)
     worker = _staged_worker if staged else _worker
     with ranks(worker, 2, device, tuple(sizes), repeats, warm_up, real_time) as messages:
         for _, found in messages:
@@ -132,7 +132,7 @@ def _staged_round_trip(side: Side, size: int) -> float:
     return (time.monotonic_ns() - begin) * 0.5e-6
 
 
-def _copies(sizes: Sequence[int], repeats: int, warm_up: int) -> Iterator[Message]:
+def copies(sizes: Sequence[int], repeats: int, warm_up: int) -> Iterator[Message]:
     """Copies within the one GPU: a lower bound for anything, and no link."""
     import torch
 
@@ -177,7 +177,7 @@ def _join(rank: int, meeting: str, backend: str, device: str, world: int = 2) ->
     else:
         torch.set_num_threads(1)
     if meeting != "env://":
-        _use_loopback()
+        use_loopback()
     distributed.init_process_group(backend, init_method=meeting, rank=rank, world_size=world, timeout=TIMEOUT)
 
 
@@ -198,7 +198,7 @@ def _leave() -> None:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
-def _use_loopback() -> None:
+def use_loopback() -> None:
     """Keep gloo on the loopback interface, whatever the machine's name resolves to."""
     names = {name for _, name in socket.if_nameindex()}
     for name in ("lo", "lo0"):

@@ -150,7 +150,7 @@ def _verdict(
 
 def _timeline(run: Measured, row: int) -> Timeline:
     """The compute ops of one repetition; what bound each start is not measured."""
-    ops = predict.compute_ops(run)
+    ops = run.lowered.compute_ops
     unbound = np.full(len(ops), NONE, np.int32)
     return Timeline(run.lowered.compute, run.began[row, ops], run.ended[row, ops], unbound, "ms")
 

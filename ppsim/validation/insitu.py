@@ -17,7 +17,6 @@ from ppsim.validation.predict import (
     Insitu,
     Replayed,
     Site,
-    compute_ops,
     first_of_pairs,
     posted,
     settled,
@@ -55,7 +54,7 @@ def _alone(run: Measured, terms: Insitu, site: Site) -> float:
     """The time of a message by itself that, with others in its way, makes messages as late as they were."""
     if np.isnan(terms.latency) or terms.latency == 0 or not site.cores:
         return terms.latency
-    mean = (run.ended - run.began)[:, compute_ops(run)].mean(axis=0)
+    mean = (run.ended - run.began)[:, run.lowered.compute_ops].mean(axis=0)
     costs, alone = Replayed(run.costs.time, unit="ms", each=mean), terms.latency
     for _ in range(ROUNDS):
         ran = with_calls(run, costs, settled(site, replace(terms, latency=alone)), terms)
@@ -106,7 +105,7 @@ def insitu_costs(run: Measured, others: Sequence[Measured], late: float | None =
 
 def _overshoot(run: Measured, took: Samples) -> Samples:
     """What ops took, of shape (..., entries), beyond what they were meant to cost; pairs count once."""
-    ops, once = compute_ops(run), first_of_pairs(run.lowered.compute)
+    ops, once = run.lowered.compute_ops, first_of_pairs(run.lowered.compute)
     return (took[..., ops] - run.costs.durations(run.lowered.compute))[..., once].ravel()
 
 

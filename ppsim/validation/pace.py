@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.errors import PpsimError
-from ppsim.ops import Kind
 from ppsim.validation.record import Measured
 
 LEFT = 0.1
@@ -23,7 +22,7 @@ def launch_bound(run: Measured) -> NDArray[np.bool_]:
     """
     if run.issued is None:
         return np.zeros(len(run.makespans), bool)
-    compute = run.lowered.schedule.kind <= Kind.W
+    compute = run.lowered.compute_ops
     worked = (run.ended - run.began)[:, compute]
     hurried = (run.ended - run.issued)[:, compute] < LEFT * worked
     share = np.where(hurried, worked, 0.0).sum(axis=1) / np.maximum(worked.sum(axis=1), 1e-9)

@@ -191,7 +191,7 @@ def _measure(
     repeats: int,
     warm_up: int,
 ) -> None:
-    from ppsim.calibration.links import _copies as copies
+    from ppsim.calibration.links import copies
     from ppsim.calibration.ops import measure_ops
 
     lanes = _lanes(device, devices)

@@ -13,7 +13,6 @@ from ppsim.costs import Costs
 from ppsim.execute import Execution, execute
 from ppsim.lowered import SENDS, Lowered
 from ppsim.network import Host, Network, Shared
-from ppsim.ops import Kind
 from ppsim.schedule import NONE, Schedule
 from ppsim.validation import cores
 from ppsim.validation.record import Measured
@@ -96,14 +95,9 @@ class Insitu:
     late: float = 0.0
 
 
-def compute_ops(run: Measured) -> NDArray[np.int64]:
-    """Where the compute ops stand in the lowered queues, in the order of ``run.lowered.compute``."""
-    return np.flatnonzero(run.lowered.schedule.kind <= Kind.W)
-
-
 def replay(run: Measured, terms: Insitu, site: Site) -> NDArray[np.float64]:
     """Shape (repetitions,): makespans predicted from each repetition's own op times, ms."""
-    each = (run.ended - run.began)[:, compute_ops(run)]
+    each = (run.ended - run.began)[:, run.lowered.compute_ops]
     costs = [Replayed(run.costs.time, unit="ms", each=row) for row in each]
     return np.array([with_calls(run, c, settled(site, terms), terms).makespan for c in costs])
 
@@ -128,7 +122,7 @@ def taking_turns(run: Measured, costs: Costs, site: Site, terms: Insitu) -> Exec
     execution = with_calls(run, costs, site, terms)
     if not (site.asleep and site.cores):
         return execution
-    ops, own = compute_ops(run), costs.durations(run.lowered.compute)
+    ops, own = run.lowered.compute_ops, costs.durations(run.lowered.compute)
     waited = np.zeros(len(own))
     for _ in range(ROUNDS):
         after = _after(execution, terms)
@@ -200,7 +194,7 @@ def posted(execution: Execution) -> NDArray[np.float64]:
     """Shape (entries,): when each device reached each entry, the end of the one before; both ops of a pair alike."""
     schedule, timeline = execution.lowered.schedule, execution.timeline
     before = np.concatenate([[0.0], timeline.end[:-1]])
-    second = np.flatnonzero(~first_of_pairs(schedule))
+    second = schedule.seconds
     before[second] = before[second - 1]
     before[schedule.offsets[:-1]] = 0.0
     return np.minimum(before, timeline.start)

@@ -61,9 +61,8 @@ def entries_of(plan: Plan, device: int) -> list[Entry]:
     """What a device does, in order."""
     lowered = plan.lowered
     schedule, peer = lowered.schedule, lowered.peer()
-    compute = (schedule.kind <= Kind.W).nonzero()[0]
     ms = np.zeros(len(schedule))
-    ms[compute] = durations(plan)
+    ms[lowered.compute_ops] = durations(plan)
     queue = schedule.queue(device)
     received = {_key(schedule, op) for op in range(queue.start, queue.stop) if schedule.kind[op] in RECEIVES}
     entries = []

@@ -128,7 +128,7 @@ def _steps(plan: Plan) -> Iterator[dict[str, Step]]:
     """Per device: its entries by the name that torch gives them."""
     schedule = plan.lowered.schedule
     ms = np.zeros(len(schedule))
-    ms[schedule.kind <= Kind.W] = durations(plan)
+    ms[plan.lowered.compute_ops] = durations(plan)
     for device, cells in enumerate(Draft.from_schedule(schedule).cells()):
         queue = np.arange(len(schedule))[schedule.queue(device)]
         firsts = queue[(schedule.pair[queue] == NONE) | (schedule.pair[queue] > queue)]

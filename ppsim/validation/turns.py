@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.calibration.links import BACKEND
-from ppsim.calibration.links import _use_loopback as use_loopback
+from ppsim.calibration.links import BACKEND, use_loopback
 from ppsim.calibration.processes import START_S, ranks
 from ppsim.costs import Costs
 from ppsim.errors import MissingDependency, PpsimError
