@@ -12,8 +12,8 @@ import sys
 
 import click
 
-from ppsim import __version__
 from ppsim.errors import PpsimError
+from ppsim.version import VERSION
 
 EPILOG = "Exit codes: 0 done, 1 the answer is no, 2 bad usage or unreadable input, 3 something is not installed."
 
@@ -72,7 +72,7 @@ def _summary(name: str) -> str:
 
 
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="ppsim")
+@click.version_option(VERSION, prog_name="ppsim")
 def group() -> None:
     """Simulate, measure and draw pipeline-parallel training schedules.
 

@@ -10,10 +10,10 @@ import click
 from ppsim.cli._options import chained
 
 if TYPE_CHECKING:
-    from ppsim.costs import Costs
-    from ppsim.execute import Execution
-    from ppsim.schedule import Schedule
-    from ppsim.timeline import Timeline
+    from ppsim.core.costs import Costs
+    from ppsim.core.execution import Execution
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
 
 DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad")
 
@@ -43,7 +43,7 @@ network_options = chained(
 
 def timed(schedule: Schedule, costs: Costs, options: Mapping[str, Any]) -> Timeline:
     """The timeline of the compute ops, by the model that the options ask for."""
-    from ppsim.engine import simulate
+    from ppsim.simulation.longest_path import simulate
 
     execution = executed(schedule, costs, options)
     return execution.compute if execution else simulate(schedule, costs)
@@ -58,9 +58,9 @@ def executed(schedule: Schedule, costs: Costs, options: Mapping[str, Any]) -> Ex
     if not to_torch and not any(options.get(name) for name in DETAILED):
         return None
     from ppsim.errors import InputError
-    from ppsim.execute import execute
-    from ppsim.lowering import lower
-    from ppsim.network import network_from_options
+    from ppsim.lowering.lower import lower
+    from ppsim.network.cluster import network_from_options
+    from ppsim.network.execute import execute
 
     if options["cluster"] and options["comm"] is not None:
         raise InputError("--cluster gives the latency of every link, and so does --comm", "leave one of them out")

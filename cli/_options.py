@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from ppsim import __version__
+from ppsim.version import VERSION
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from ppsim.costs import Costs
-    from ppsim.formats import Document
-    from ppsim.memory import MemoryModel
-    from ppsim.schedule import Schedule
-    from ppsim.timeline import Timeline
-    from ppsim.tradeoff import Point
+    from ppsim.analysis.tradeoff import Point
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+    from ppsim.files.document import Document
+    from ppsim.memory.usage import MemoryModel
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule")
@@ -189,7 +189,7 @@ def schedule_named(name: str, options: Mapping[str, Any]) -> Schedule:
 
 def costs_of(schedule: Schedule, options: Mapping[str, Any]) -> Costs:
     """Costs from a profile, or from the numbers given."""
-    from ppsim.costs import costs_for
+    from ppsim.core.costs import costs_for
     from ppsim.errors import InputError
 
     given = {key: options[key] for key in COSTS if options.get(key) is not None}
@@ -197,7 +197,7 @@ def costs_of(schedule: Schedule, options: Mapping[str, Any]) -> Costs:
         if given:
             names = ", ".join("--cost-per" if key == "per" else f"--{key}" for key in given)
             raise InputError(f"--profile brings all costs, so {names} cannot be given too", "leave one of them out")
-        from ppsim.profile import costs_from, read
+        from ppsim.profiles.profile import costs_from, read
 
         return costs_from(read(profile), schedule)
     return costs_for(schedule, **given)
@@ -208,16 +208,16 @@ def memory_of(schedule: Schedule, costs: Costs, options: Mapping[str, Any]) -> t
 
     Bytes from ``--model`` or a ``--profile`` that has them, else activations of one stage and microbatch.
     """
-    from ppsim.memory import units
+    from ppsim.memory.usage import units
 
     if options.get("model"):
-        from ppsim.model import memory_model, read_model, recompute_share, with_recompute
+        from ppsim.memory.transformer import memory_model, read_model, recompute_share, with_recompute
 
         model = read_model(options["model"])
         return memory_model(model, schedule), with_recompute(costs, recompute_share(model))
     if options["profile"]:
-        from ppsim.profile import read
-        from ppsim.profile_memory import profile_memory
+        from ppsim.memory.from_profile import profile_memory
+        from ppsim.profiles.profile import read
 
         return profile_memory(read(options["profile"]), schedule), costs
     return units(schedule), costs
@@ -227,7 +227,7 @@ def with_memory(document: Document, costs: Sequence[Costs], options: Mapping[str
     """The document with what the devices of each timeline hold over time."""
     from dataclasses import replace
 
-    from ppsim.memory import curves
+    from ppsim.memory.usage import curves
 
     pairs = zip(document.timelines, costs, strict=True)
     return replace(document, memory=tuple(curves(t, memory_of(t.schedule, c, options)[0]) for t, c in pairs))
@@ -242,7 +242,7 @@ def inputs_of(ctx: click.Context, costs: Costs) -> dict[str, Any]:
         for name, row in zip("FBIW", costs.time, strict=True)
     }
     return {
-        "ppsim": __version__,
+        "ppsim": VERSION,
         "command": command_line(ctx),
         "costs": {**rows, "comm": np.asarray(costs.comm).tolist(), "unit": costs.unit},
     }
@@ -285,7 +285,7 @@ def documents(
     wanted = targets(options)
     if not wanted:
         return []
-    from ppsim.formats import Document
+    from ppsim.files.document import Document
 
     result = []
     for target, suffix in wanted:
@@ -303,7 +303,7 @@ def targets(options: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     from pathlib import Path
 
-    from ppsim.formats import suffix_of
+    from ppsim.files.document import suffix_of
 
     result = []
     for target in options["output"]:
@@ -323,7 +323,8 @@ def targets(options: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def write_tradeoff(points: Iterable[Point], time: str, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Write every -o as the trade-off of time against memory, saying so on stderr."""
-    from ppsim.tradeoff import save_tradeoff, tradeoff
+    from ppsim.analysis.tradeoff import tradeoff
+    from ppsim.files.tradeoff import save_tradeoff
 
     found = tradeoff(list(points))
     memory = "peak activations (of a device's 1/P share)"
@@ -337,7 +338,7 @@ def write_all(written: Sequence[tuple[Document, str, str]]) -> None:
     """Write every document, saying so on stderr."""
     if not written:
         return
-    from ppsim.formats import save
+    from ppsim.files.document import save
 
     for document, target, suffix in written:
         save(document, target, suffix)

@@ -9,10 +9,10 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ppsim.metrics import Metrics
-    from ppsim.schedule import Schedule
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
     from ppsim.schedules import Family
-    from ppsim.timeline import Timeline
+    from ppsim.simulation.metrics import Metrics
 
 
 def shape_line(schedule: Schedule) -> str:
@@ -64,7 +64,7 @@ def summary(timeline: Timeline, metrics: Metrics) -> str:
 
 def print_gantt(timeline: Timeline, metrics: Metrics) -> None:
     """The chart, in colour where the terminal has it, letters elsewhere."""
-    from ppsim.terminal import gantt
+    from ppsim.drawing.terminal import gantt
 
     screen = console()
     colour = screen.is_terminal and screen.color_system is not None and not screen.no_color

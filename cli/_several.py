@@ -11,7 +11,7 @@ from ppsim.cli._network import timed
 from ppsim.cli._options import ScheduleName, build, chained
 
 if TYPE_CHECKING:
-    from ppsim.compare import Row
+    from ppsim.analysis.compare import Row
 
 names_argument = click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True, type=ScheduleName())
 
@@ -36,7 +36,7 @@ shape_options = chained(
 
 def row_of(name: str, options: Mapping[str, Any]) -> Row:
     """The schedule given as NAME or NAME:V, timed by the model the options ask for; or why it does not apply."""
-    from ppsim.compare import row
+    from ppsim.analysis.compare import row
 
     return row(
         name,

@@ -9,8 +9,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ppsim.runs.record import Record
     from ppsim.validation.analyse import Validation, Verdict
-    from ppsim.validation.record import Record
 
 
 def show(validation: Validation, record: Record, value: dict[str, Any], quiet: bool) -> None:

@@ -11,7 +11,7 @@ from ppsim.cli._options import Counts, command_line, given, json_option, quiet_o
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
-    from ppsim.profile import Profile
+    from ppsim.profiles.profile import Profile
 
 COUNT = click.IntRange(min=1)
 MEASURING = (
@@ -101,7 +101,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     profile = _from_traces(ctx, traces) if traces else _measured(ctx, options)
     if profile is None:  # another rank of torchrun writes
         return
-    from ppsim.profile import write
+    from ppsim.profiles.profile import write
 
     write(profile, target)
     if target != "-":
@@ -118,7 +118,7 @@ def _measured(ctx: click.Context, options: Mapping[str, Any]) -> Profile | None:
     from ppsim.calibration.p2p import sizes_up_to
     from ppsim.calibration.processes import orderly_end
     from ppsim.cli._progress import progress_bar
-    from ppsim.profile import Model
+    from ppsim.profiles.profile import Model
 
     device = device_for(options["device"])
     dtype = options["dtype"] or ("bfloat16" if device == "cuda" else "float32")
@@ -149,7 +149,7 @@ def _check_target(target: str, force: bool) -> None:
     """Refuse now what could not be written after a minute of measuring."""
     from pathlib import Path
 
-    from ppsim.formats import rehearse
+    from ppsim.base.atomic_file import rehearse
 
     if target != "-" and Path(target).is_file() and not force:
         raise InputError(f"'{target}' exists and is not overwritten", "another name, or --force")

@@ -11,7 +11,7 @@ from ppsim.cli._options import json_option, quiet_option
 if TYPE_CHECKING:
     from ppsim.check import Report
     from ppsim.check.faults import Fault
-    from ppsim.draft import Draft
+    from ppsim.core.draft import Draft
 
 MODES = ("overlap", "batched", "blocking")
 
@@ -55,7 +55,7 @@ def command(
       ppsim check schedule.csv --for torch-2.13 --github
     """
     from ppsim.check import check
-    from ppsim.read import read
+    from ppsim.files.read import read
 
     draft = read(file)
     report = check(draft, modes or MODES, runtime or "")

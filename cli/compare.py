@@ -24,8 +24,8 @@ from ppsim.cli._several import names_argument, row_of, shape_options
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
-    from ppsim.compare import Row
-    from ppsim.timeline import Timeline
+    from ppsim.analysis.compare import Row
+    from ppsim.core.timeline import Timeline
 
 ONE_SCHEDULE = (".csv", ".mmd")
 
@@ -48,8 +48,8 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
       ppsim compare gpipe 1f1b interleaved:2 zb-1p --devices 4 --mb 8
       ppsim compare 1f1b dualpipe dualpipe-v --devices 8 --mb 20 -o compare.svg
     """
+    from ppsim.analysis.compare import closing, compare_object
     from ppsim.cli import _print as show
-    from ppsim.compare import closing, compare_object
 
     targets(options)
     _check(options)
@@ -67,7 +67,7 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
             click.echo()
         click.echo(closing(rows))
     if options["tradeoff"]:
-        from ppsim.tradeoff import Point
+        from ppsim.analysis.tradeoff import Point
 
         unit = fitting[0].timeline.unit if fitting[0].timeline else ""
         points = (Point(r.name, r.makespan, r.peak) for r in fitting)
@@ -83,7 +83,7 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
 
 def _check(options: dict[str, Any]) -> None:
     """Refuse what cannot be written before anything is timed."""
-    from ppsim.tradeoff import check_suffix
+    from ppsim.files.tradeoff import check_suffix
 
     wanted = [suffix for _, suffix in targets(options)]
     if options["tradeoff"] and not wanted:
@@ -110,8 +110,8 @@ def _costs_of(first: Row, options: dict[str, Any]) -> Any:
 def _table(rows: list[Row]) -> None:
     from rich.table import Table
 
+    from ppsim.analysis.compare import on_front
     from ppsim.cli._print import console
-    from ppsim.compare import on_front
 
     timed = [r for r in rows if r.timeline]
     first, unit = timed[0], timed[0].timeline.unit if timed[0].timeline else ""

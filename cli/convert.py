@@ -25,9 +25,9 @@ def command(ctx: click.Context, /, file: str, lossy: bool, **options: Any) -> No
       ppsim convert run.json -o schedule.csv --lossy
     """
     from ppsim.cli._print import title_of
-    from ppsim.convert import convert
     from ppsim.errors import InputError
-    from ppsim.read import read, sound
+    from ppsim.files.convert import convert
+    from ppsim.files.read import read, sound
 
     written = targets({**options, "as_json": False})
     if not written:

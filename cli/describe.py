@@ -26,10 +26,10 @@ def command(name: str, devices: int, microbatches: int, as_json: bool) -> None:
     if as_json:
         show.echo_json({"schema": "ppsim.describe/1", **show.family_object(family)})
         return
-    from ppsim.costs import costs_for
-    from ppsim.engine import simulate
-    from ppsim.metrics import measure
+    from ppsim.core.costs import costs_for
     from ppsim.schedules import generate
+    from ppsim.simulation.longest_path import simulate
+    from ppsim.simulation.metrics import measure
 
     schedule = generate(family.name, devices=devices, microbatches=microbatches)
     timeline = simulate(schedule, costs_for(schedule))

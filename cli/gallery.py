@@ -25,12 +25,13 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
     """
     from pathlib import Path
 
+    from ppsim.base.atomic_file import opened
     from ppsim.cli._print import result_line, title_of
-    from ppsim.engine import simulate
     from ppsim.errors import InputError
-    from ppsim.formats import Document, opened, save
-    from ppsim.metrics import measure
+    from ppsim.files.document import Document, save
     from ppsim.schedules import families, generate
+    from ppsim.simulation.longest_path import simulate
+    from ppsim.simulation.metrics import measure
 
     folder, drawn, refused = Path(output), [], []
     for family in families():

@@ -12,7 +12,7 @@ from ppsim.cli._several import names_argument, row_of, shape_options
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
-    from ppsim.jitter import Sampled
+    from ppsim.analysis.jitter import Sampled
 
 
 @click.command("jitter")
@@ -42,9 +42,9 @@ def command(ctx: click.Context, /, names: tuple[str, ...], samples: int, seed: i
       ppsim jitter 1f1b zb-1p interleaved:2 --devices 8 --mb 32
       ppsim jitter 1f1b eager-1f1b --devices 8 --mb 32 --comm 0.2 --cv 0.1 --slow-links 1
     """
+    from ppsim.analysis.jitter import Noise, jitter, jitter_object
     from ppsim.cli import _print as show
     from ppsim.cli._progress import progress_bar
-    from ppsim.jitter import Noise, jitter, jitter_object
 
     rows = [row_of(name, options) for name in names]
     runs = {r.name: (r.timeline.schedule, costs_of(r.timeline.schedule, options)) for r in rows if r.timeline}
@@ -72,8 +72,8 @@ def command(ctx: click.Context, /, names: tuple[str, ...], samples: int, seed: i
 def _table(sampled: Sequence[Sampled]) -> None:
     from rich.table import Table
 
+    from ppsim.analysis.jitter import PERCENTILES, wins
     from ppsim.cli._print import console
-    from ppsim.jitter import PERCENTILES, wins
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("schedule\n", no_wrap=True)
@@ -90,7 +90,7 @@ def _table(sampled: Sequence[Sampled]) -> None:
 
 def _closing(sampled: Sequence[Sampled]) -> str:
     """The one sentence: who to trust, and how far."""
-    from ppsim.jitter import ranking_kept, wins
+    from ppsim.analysis.jitter import ranking_kept, wins
 
     count = f"{len(sampled[0].makespans):,} samples"
     best = min(sampled, key=lambda s: s.percentile(50))

@@ -23,9 +23,9 @@ from ppsim.cli._options import (
 )
 
 if TYPE_CHECKING:
+    from ppsim.core.schedule import Schedule
     from ppsim.errors import PpsimError
-    from ppsim.memory_report import Report
-    from ppsim.schedule import Schedule
+    from ppsim.memory.report import Report
     from ppsim.schedules._fitting import Alternative
 
 MARGIN, MOST_ROWS = 40, 32
@@ -55,8 +55,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     from dataclasses import replace
 
     from ppsim.cli import _print as show
-    from ppsim.engine import simulate
-    from ppsim.memory_report import memory_object, report
+    from ppsim.memory.report import memory_object, report
+    from ppsim.simulation.longest_path import simulate
 
     targets(options)
     schedule, costs = build(options["schedule"], options)
@@ -77,9 +77,9 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _cap(text: str | None, unit: str) -> int | None:
+    from ppsim.base.units import parse_size
     from ppsim.errors import InputError
-    from ppsim.memory import BYTES
-    from ppsim.units import parse_size
+    from ppsim.memory.usage import BYTES
 
     if text is None:
         return None
@@ -95,9 +95,9 @@ def _cap(text: str | None, unit: str) -> int | None:
 
 
 def _alternatives(found: Report, options: dict[str, Any]) -> list[Alternative]:
-    from ppsim.engine import simulate
-    from ppsim.memory import curves
+    from ppsim.memory.usage import curves
     from ppsim.schedules._fitting import fitting
+    from ppsim.simulation.longest_path import simulate
 
     asked = found.timeline.schedule
 
@@ -114,8 +114,8 @@ def _alternatives(found: Report, options: dict[str, Any]) -> list[Alternative]:
 
 
 def _print_report(found: Report, options: dict[str, Any]) -> None:
+    from ppsim.base.units import format_size
     from ppsim.cli import _print as show
-    from ppsim.units import format_size
 
     timeline, unit = found.timeline, found.curve.unit
     schedule, fullest = timeline.schedule, found.fullest
@@ -134,10 +134,10 @@ def _print_report(found: Report, options: dict[str, Any]) -> None:
 
 
 def _print_bars(found: Report) -> None:
+    from ppsim.base.units import format_size
     from ppsim.cli._print import console
-    from ppsim.memory_report import ASCII_LEVELS, LEVELS, bars
-    from ppsim.terminal import carries
-    from ppsim.units import format_size
+    from ppsim.drawing.terminal import carries
+    from ppsim.memory.report import ASCII_LEVELS, LEVELS, bars
 
     screen = console()
     columns = max(20, min(screen.width, 160) - MARGIN)
@@ -159,7 +159,7 @@ def _print_bars(found: Report) -> None:
 
 
 def _print_breakdown(found: Report) -> None:
-    from ppsim.units import format_size
+    from ppsim.base.units import format_size
 
     names = [name for name in found.peaks[0].parts if any(peak.parts[name] for peak in found.peaks)]
     width = [max(len(name), 9) for name in names]
@@ -176,7 +176,7 @@ def _print_breakdown(found: Report) -> None:
 
 def _left_out(found: Report) -> str:
     from ppsim.cli._print import console
-    from ppsim.terminal import signs_for
+    from ppsim.drawing.terminal import signs_for
 
     return f"{signs_for(console().encoding, colour=False).more} {len(found.peaks) - MOST_ROWS} more devices"
 
@@ -187,9 +187,9 @@ def _shown(rows: list[Any]) -> list[Any]:
 
 
 def _does_not_fit(found: Report, near: list[Alternative]) -> PpsimError:
+    from ppsim.base.units import format_size
     from ppsim.errors import PpsimError
-    from ppsim.memory_report import passing
-    from ppsim.units import format_size
+    from ppsim.memory.report import passing
 
     unit, cap, peak = found.curve.unit, found.cap or 0, found.over[0]
     always = sum(peak.parts[name] for name in found.model.static)
@@ -219,6 +219,6 @@ def _changed(fix: Alternative) -> str:
 
 
 def _amount(value: int, unit: str) -> str:
-    from ppsim.units import format_size
+    from ppsim.base.units import format_size
 
     return f"{format_size(value, unit)}{'' if unit == 'B' else ' activations'}"

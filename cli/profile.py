@@ -9,7 +9,7 @@ import click
 from ppsim.cli._options import json_option
 
 if TYPE_CHECKING:
-    from ppsim.profile import Profile
+    from ppsim.profiles.profile import Profile
 
 
 @click.group("profile")
@@ -27,7 +27,7 @@ def command() -> None:
 @json_option
 def show_command(file: str, as_json: bool) -> None:
     """Print what a profile holds."""
-    from ppsim.profile import read
+    from ppsim.profiles.profile import read
 
     show(read(file), file, as_json)
 
@@ -41,8 +41,8 @@ def diff_command(before: str, after: str, as_json: bool) -> None:
     from dataclasses import asdict
 
     from ppsim.cli._print import echo_json
-    from ppsim.profile import read
-    from ppsim.profile_text import diff_lines, differences
+    from ppsim.profiles.profile import read
+    from ppsim.profiles.text import diff_lines, differences
 
     found = differences(read(before), read(after))
     if as_json:
@@ -57,7 +57,7 @@ def show(profile: Profile, file: str, as_json: bool = False, quiet: bool = False
     from dataclasses import asdict
 
     from ppsim.cli._print import echo_json
-    from ppsim.profile_text import lines, result_line, summary
+    from ppsim.profiles.text import lines, result_line, summary
 
     if as_json:
         echo_json({"schema": "ppsim.profile-summary/1", "file": file, **asdict(profile), "summary": summary(profile)})

@@ -26,9 +26,9 @@ from ppsim.cli._options import (
 from ppsim.errors import InputError, UnknownSchedule
 
 if TYPE_CHECKING:
-    from ppsim.costs import Costs
-    from ppsim.execute import Execution
-    from ppsim.formats import Document
+    from ppsim.core.costs import Costs
+    from ppsim.core.execution import Execution
+    from ppsim.files.document import Document
 
 
 @click.command("run")
@@ -54,8 +54,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       ppsim run -s dualpipe --devices 8 --mb 20 -o fig.pdf -o report.html
     """
     from ppsim.cli import _print as show
-    from ppsim.engine import simulate
-    from ppsim.metrics import measure
+    from ppsim.simulation.longest_path import simulate
+    from ppsim.simulation.metrics import measure
 
     targets(options)
     if options["lowered"] and not any(suffix == ".csv" for _, suffix in targets(options)):
@@ -71,7 +71,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     timeline = execution.compute if execution else simulate(schedule, costs)
     inputs = inputs_of(ctx, costs)
     if options["as_json"]:
-        from ppsim.formats.json import run_object
+        from ppsim.files.writers.json import run_object
 
         show.echo_json(run_object(timeline, inputs, execution))
     elif "-" not in options["output"]:
@@ -124,7 +124,7 @@ def _steady(ctx: click.Context, options: dict[str, Any]) -> bool:
         return False
     small, microbatches, unit = found.simulated, options["microbatches"], found.costs.unit
     if options["as_json"]:
-        from ppsim.formats.json import steady_object
+        from ppsim.files.writers.json import steady_object
 
         show.echo_json(steady_object(found, microbatches, inputs_of(ctx, found.costs)))
         return True

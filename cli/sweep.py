@@ -26,7 +26,7 @@ from ppsim.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ppsim.compare import Row
+    from ppsim.analysis.compare import Row
 
 MOST = 10_000
 METRICS = ("makespan_per_mb", "makespan", "bubble_rate", "bubble_over_ideal", "bubble_rate_span", "peak")
@@ -56,10 +56,10 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
       ppsim sweep 1f1b zb-1p interleaved --devices 8 --mb 8:64:8 --chunks 2,4
       ppsim sweep 1f1b zb-1p dualpipe --devices 4:16:x2 --mb 32 --metric peak -o pareto.svg
     """
+    from ppsim.analysis.compare import on_front, sweep_object
     from ppsim.cli import _print as show
     from ppsim.cli._progress import progress_bar
-    from ppsim.compare import on_front, sweep_object
-    from ppsim.tradeoff import check_suffix
+    from ppsim.files.tradeoff import check_suffix
 
     for _, suffix in targets(options):
         check_suffix(suffix)
@@ -164,7 +164,7 @@ def _text(value: float, metric: str) -> str:
 
 
 def _write(timed: list[Row], inputs: dict[str, Any], options: dict[str, Any]) -> None:
-    from ppsim.tradeoff import Point
+    from ppsim.analysis.tradeoff import Point
 
     points = []
     for r in timed:

@@ -20,8 +20,8 @@ from ppsim.cli._options import (
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
-    from ppsim.validation.record import Record
-    from ppsim.validation.session import Request
+    from ppsim.runs.record import Record
+    from ppsim.runs.session import Request
 
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
 RUN = ("ops", "runner", "device", "tf", "ti", "tw", "message", "repeats", "warm_up", "real_time")
@@ -126,7 +126,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     for target, suffix in wanted:
         from ppsim.validation.overlay import save_overlay
 
-        save_overlay(validation, record, target, suffix, options["style"] or "screen", options["width"])
+        titles = [_print.title_of(verdict.run.lowered.compute) for verdict in validation.verdicts]
+        save_overlay(validation, record, target, suffix, options["style"] or "screen", options["width"], titles)
         if target != "-":
             click.echo(f"wrote {target}", err=True)
     if failure:
@@ -154,7 +155,7 @@ def _record(ctx: click.Context, options: dict[str, Any]) -> tuple[Record, str]:
     if not options["trace"] and given(ctx, ["iteration"]):
         raise InputError("--iteration chooses a step of --trace, and there is none", "leave it out")
     if options["from_record"]:
-        from ppsim.validation.record import load
+        from ppsim.runs.record import load
 
         if ignored := given(ctx, ("names", *SHAPE, *REQUEST, "profile")):
             raise InputError(f"--from-record runs nothing, so {', '.join(ignored)} cannot be given too", "leave it out")
@@ -164,7 +165,7 @@ def _record(ctx: click.Context, options: dict[str, Any]) -> tuple[Record, str]:
 
 def _traced(ctx: click.Context, options: dict[str, Any]) -> Record:
     from ppsim.cli._options import schedule_named
-    from ppsim.profile import read
+    from ppsim.profiles.profile import read
     from ppsim.validation.traced import record_of
 
     if len(options["names"]) != 1:
@@ -183,9 +184,9 @@ def _known(names: tuple[str, ...], record: Record) -> tuple[str, ...]:
 
 
 def _measured(ctx: click.Context, options: dict[str, Any]) -> tuple[Record, str]:
+    from ppsim.base.atomic_file import rehearse
     from ppsim.cli._progress import progress_bar
-    from ppsim.formats import rehearse
-    from ppsim.validation.session import measure_session
+    from ppsim.runs.session import measure_session
 
     if not options["names"]:
         raise InputError("no schedule to run", "-s 1f1b, as often as you like; --from-record or --trace runs none")
@@ -202,8 +203,8 @@ def _measured(ctx: click.Context, options: dict[str, Any]) -> tuple[Record, str]
 
 
 def _request(ctx: click.Context, options: dict[str, Any]) -> Request:
-    from ppsim.profile import read
-    from ppsim.validation.session import Request
+    from ppsim.profiles.profile import read
+    from ppsim.runs.session import Request
 
     if options["profile"] and (model := given(ctx, MODEL)):
         raise InputError(f"--profile brings the model, so {', '.join(model)} cannot be given too", "leave one out")
@@ -213,8 +214,8 @@ def _request(ctx: click.Context, options: dict[str, Any]) -> Request:
 
 def _keep(record: Record, target: str) -> str:
     """Write the record; why it could not be written, as what it says can still be printed."""
-    from ppsim.formats import opened
-    from ppsim.validation.record import dump
+    from ppsim.base.atomic_file import opened
+    from ppsim.runs.record import dump
 
     try:
         with opened(target) as out:

@@ -15,18 +15,20 @@ Names are imported when they are first used, so that ``import ppsim`` costs noth
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from ppsim import version
+
+__version__ = version.VERSION
 
 _HOME = {
-    "ppsim.costs": ("Costs", "costs_for"),
+    "ppsim.core.costs": ("Costs", "costs_for"),
+    "ppsim.core.ops": ("Kind",),
+    "ppsim.core.schedule": ("Placement", "Schedule"),
+    "ppsim.core.timeline": ("Timeline",),
+    "ppsim.drawing.gantt": ("plot",),
     "ppsim.errors": ("PpsimError",),
-    "ppsim.formats": ("Document", "save"),
-    "ppsim.formats.figure": ("plot",),
-    "ppsim.metrics": ("Metrics", "measure"),
-    "ppsim.ops": ("Kind",),
-    "ppsim.schedule": ("Placement", "Schedule"),
-    "ppsim.engine": ("simulate",),
-    "ppsim.timeline": ("Timeline",),
+    "ppsim.files.document": ("Document", "save"),
+    "ppsim.simulation.longest_path": ("simulate",),
+    "ppsim.simulation.metrics": ("Metrics", "measure"),
 }
 __all__ = [
     "Costs",
@@ -45,15 +47,15 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from ppsim.costs import Costs, costs_for
-    from ppsim.engine import simulate
+    from ppsim.core.costs import Costs, costs_for
+    from ppsim.core.ops import Kind
+    from ppsim.core.schedule import Placement, Schedule
+    from ppsim.core.timeline import Timeline
+    from ppsim.drawing.gantt import plot
     from ppsim.errors import PpsimError
-    from ppsim.formats import Document, save
-    from ppsim.formats.figure import plot
-    from ppsim.metrics import Metrics, measure
-    from ppsim.ops import Kind
-    from ppsim.schedule import Placement, Schedule
-    from ppsim.timeline import Timeline
+    from ppsim.files.document import Document, save
+    from ppsim.simulation.longest_path import simulate
+    from ppsim.simulation.metrics import Metrics, measure
 
 
 def __getattr__(name: str) -> Any:

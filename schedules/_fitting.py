@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ppsim.core.schedule import Schedule
 from ppsim.errors import PpsimError
-from ppsim.schedule import Schedule
 from ppsim.schedules._registry import Shape, families, find, generate
 
 MOST_CHUNKS = 8

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.core.ops import PAIRED, Packed, pack
+from ppsim.core.schedule import NONE, Schedule
 from ppsim.errors import InputError, PpsimError, UnknownSchedule
-from ppsim.ops import PAIRED, Packed, pack
-from ppsim.schedule import NONE, Schedule
 from ppsim.schedules._registry import Family, Generator, Shape, families, find, generate, schedule
 
 GROUP = "ppsim.schedules"
@@ -37,7 +37,7 @@ def schedule_from(spec: str, note: Callable[[str], None] | None = None, **shape:
     """A schedule by name, from a file, or from someone else's code.
 
     Args:
-        spec: a registered name; a file that :mod:`ppsim.read` reads, ``-`` for standard input; ``file.py`` or
+        spec: a registered name; a file that :mod:`ppsim.files.read` reads, ``-`` for standard input; ``file.py`` or
             ``file.py:function``; or the name of an entry point of the group ``ppsim.schedules``.
         note: is told, a sentence each, what a file of ops holds and its schedule leaves out.
         shape: what :func:`ppsim.schedules.generate` takes. A file of ops states its own shape; what is given for it
@@ -63,7 +63,7 @@ def schedule_from(spec: str, note: Callable[[str], None] | None = None, **shape:
 
 def _near(spec: str) -> InputError | None:
     """What is wrong with a name that is no schedule's, but a file's, or a schedule's with its chunks."""
-    from ppsim.read import readable
+    from ppsim.files.read import readable
 
     if Path(spec).suffix and ("/" in spec or spec.lower().endswith(tuple(readable()))):
         return InputError(f"cannot read '{spec}': No such file or directory", "check the path")
@@ -81,8 +81,8 @@ def _needed(shape: dict[str, Any]) -> dict[str, Any]:
 
 def _generated(family: Family, shape: dict[str, Any]) -> Schedule:
     """Generate, and check what outside code made."""
-    from ppsim.draft import Draft
-    from ppsim.read import sound
+    from ppsim.core.draft import Draft
+    from ppsim.files.read import sound
 
     try:
         made = generate(family.name, **_needed(shape))
@@ -106,7 +106,7 @@ def _generated(family: Family, shape: dict[str, Any]) -> Schedule:
 
 
 def _stated(path: str, shape: dict[str, Any], note: Callable[[str], None] | None) -> Schedule:
-    from ppsim.read import read, sound, unused
+    from ppsim.files.read import read, sound, unused
 
     draft = sound(read(path))
     schedule = draft.schedule()
@@ -201,7 +201,7 @@ def _adopt(function: Callable[..., Any], name: str = "") -> Family:
 
 def _packed(row: Any) -> Packed:
     """A row given as text, ``"0F0,0B0"`` or ``["0F0", "0B0"]``, as packed ops."""
-    from ppsim.readers.csv import parse
+    from ppsim.files.readers.csv import parse
 
     draft = parse(row if isinstance(row, str) else ",".join(str(cell) for cell in row), "the row yielded")
     ops = pack(draft.stage, draft.microbatch) | draft.kind

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ppsim.core.ops import Packed
+from ppsim.core.schedule import Schedule, place
 from ppsim.errors import InputError, UnknownSchedule
-from ppsim.ops import Packed
-from ppsim.schedule import Schedule, place
 from ppsim.schedules._nearest import flag, nearest
 
 

@@ -1,4 +1,4 @@
-"""The steady-state shortcut by a schedule's name; see ``ppsim.steady``."""
+"""The steady-state shortcut by a schedule's name; see ``ppsim.simulation.steady_state``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from ppsim.costs import Costs
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Packed
+from ppsim.core.schedule import Schedule, place
 from ppsim.errors import PpsimError
-from ppsim.ops import Packed
-from ppsim.schedule import Schedule, place
 from ppsim.schedules._registry import find, shape_for
-from ppsim.steady import Steady, steady
+from ppsim.simulation.steady_state import Steady, steady
 
 
 def steady_state(name: str, costs_of: Callable[[Schedule], Costs], **numbers: Any) -> Steady | None:

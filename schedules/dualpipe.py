@@ -5,8 +5,8 @@ DeepSeek-V3 technical report, arXiv 2412.19437, section 3.2.1, and the authors' 
 
 from collections.abc import Iterator
 
-from ppsim.ops import Kind, Packed
-from ppsim.queues import Pair, Queue, Step, W, stream
+from ppsim.core.builder import Pair, Queue, Step, W, stream
+from ppsim.core.ops import Kind, Packed
 from ppsim.schedules._registry import ONE_CHUNK, TWO_CHUNKS, Rule, Shape, schedule
 
 EVEN_DEVICES = Rule("an even number of devices", lambda s: s.devices % 2 == 0)

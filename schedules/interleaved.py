@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ppsim.core.builder import B, F, Pair, Queue
+from ppsim.core.ops import Packed, pack
 from ppsim.errors import InputError
-from ppsim.ops import Packed, pack
-from ppsim.queues import B, F, Pair, Queue
 from ppsim.schedules._registry import ONE_CHUNK, Rule, Shape, schedule
 
 

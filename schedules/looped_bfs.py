@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ppsim.ops import Packed, pack
-from ppsim.queues import B, F, Queue
+from ppsim.core.builder import B, F, Queue
+from ppsim.core.ops import Packed, pack
 from ppsim.schedules._registry import Shape, schedule
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from ppsim.ops import Packed
-from ppsim.queues import B, F, Queue, stream
+from ppsim.core.builder import B, F, Queue, stream
+from ppsim.core.ops import Packed
 from ppsim.schedules._registry import ONE_CHUNK, Shape, schedule
 
 

@@ -5,8 +5,8 @@ Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241; their B is our 
 
 from collections.abc import Iterator
 
-from ppsim.ops import Packed
-from ppsim.queues import F, I, Queue, W, stream
+from ppsim.core.builder import F, I, Queue, W, stream
+from ppsim.core.ops import Packed
 from ppsim.schedules._registry import ONE_CHUNK, Shape, schedule
 
 

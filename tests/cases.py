@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from ppsim.costs import Costs, costs_for
-from ppsim.schedule import Schedule
+from ppsim.core.costs import Costs, costs_for
+from ppsim.core.schedule import Schedule
 from ppsim.schedules import Family, Shape, find, generate
 
 MICROBATCHES = (*range(1, 10), 12, 13, 16)

@@ -5,11 +5,11 @@ import re
 import shutil
 import subprocess
 
-from ppsim.costs import costs_for
-from ppsim.engine import simulate
-from ppsim.formats import Document
-from ppsim.formats.html import write
+from ppsim.core.costs import costs_for
+from ppsim.files.document import Document
+from ppsim.files.writers.html import write
 from ppsim.schedules import generate
+from ppsim.simulation.longest_path import simulate
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 

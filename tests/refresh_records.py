@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ppsim.formats import opened
+from ppsim.base.atomic_file import opened
+from ppsim.runs.record import dump
+from ppsim.runs.session import Request, measure_session
 from ppsim.schedules import generate
 from ppsim.validation.analyse import Validation, validate
-from ppsim.validation.record import dump
-from ppsim.validation.session import Request, measure_session
 
 FOLDER = Path(__file__).parent / "data" / "records"
 # Costs of timed ops come from the first of them.

@@ -42,5 +42,5 @@ def test_listed_packages_can_be_imported(name):
 
 def test_version_is_read_from_the_package():
     """The version is written in one place."""
-    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "ppsim.__version__"}
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "ppsim.version.VERSION"}
     assert ppsim.__version__.count(".") == 2

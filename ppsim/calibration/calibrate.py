@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ppsim.calibration import device_for, links, machine, ops, p2p, torch_module
-from ppsim.calibration.fits import fits
 from ppsim.errors import InputError
-from ppsim.profile import ITEM_BYTES, Model, Profile
+from ppsim.profiles.message_fits import fits
+from ppsim.profiles.profile import ITEM_BYTES, Model, Profile
 
 Report = Callable[[float, str], None]
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from ppsim.calibration.clock import Timed, spread, stopwatch
 from ppsim.calibration.ops import Part, backward_functions, parts_of
-from ppsim.profile import Model, OpTime
+from ppsim.profiles.profile import Model, OpTime
 
 KINDS = ("F", "B")
 Watch = Callable[[Callable[[], Any], bool], Timed]

@@ -13,7 +13,7 @@ from ppsim.calibration.clock import spread, stopwatch
 from ppsim.calibration.p2p import Side, agree, exchange, repeats_of
 from ppsim.calibration.processes import Say, ranks
 from ppsim.errors import PpsimError
-from ppsim.profile import NOT_A_LINK, Message
+from ppsim.profiles.profile import NOT_A_LINK, Message
 
 BACKEND = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 TIMEOUT = timedelta(seconds=60)

@@ -10,8 +10,8 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ppsim import __version__
-from ppsim.profile import Provenance
+from ppsim.profiles.profile import Provenance
+from ppsim.version import VERSION
 
 GPU_QUERY = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
 
@@ -30,7 +30,7 @@ def provenance(device: str, command: str, note: str = "") -> Provenance:
         clocks=clocks(device),
         torch=torch.__version__,
         python=platform.python_version(),
-        ppsim=__version__,
+        ppsim=VERSION,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command,
         note=note,

@@ -9,7 +9,7 @@ from typing import Any
 
 from ppsim.calibration.clock import spread, stopwatch
 from ppsim.errors import InputError, MissingDependency, PpsimError
-from ppsim.profile import Activation, Model, OpTime
+from ppsim.profiles.profile import Activation, Model, OpTime
 
 Tick = Callable[[str], None]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ppsim.calibration.clock import spread
-from ppsim.profile import Message
+from ppsim.profiles.profile import Message
 
 KIB, MIB = 1 << 10, 1 << 20
 PAUSE_S = 0.0005  # long enough for the other side to be waiting

@@ -20,9 +20,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from ppsim.base.units import format_size
 from ppsim.calibration.machine import available_bytes
 from ppsim.errors import InputError, PpsimError
-from ppsim.units import format_size
 
 Say = Callable[[Any], None]
 Worker = Callable[..., None]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ppsim.profile import Model
+from ppsim.profiles.profile import Model
 
 
 class Layer(nn.Module):  # type: ignore[misc]

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from ppsim import __version__
 from ppsim.calibration.clock import spread
-from ppsim.calibration.fits import fits
 from ppsim.errors import InputError
-from ppsim.profile import Message, OpTime, Profile, Provenance
+from ppsim.profiles.message_fits import fits
+from ppsim.profiles.profile import Message, OpTime, Profile, Provenance
+from ppsim.version import VERSION
 
 ACTION = re.compile(r"PP:(\d+)(F|B|I|W|SEND_F|SEND_B|RECV_F|RECV_B)(\d+)")
 PAIR = re.compile(r"PP:\((\d+)F(\d+);(\d+)[BI](\d+)\)OVERLAP_F_B")
@@ -75,7 +75,7 @@ def profile_from(paths: Sequence[str], command: str) -> Profile:
     Raises:
         InputError: a file cannot be read, is no trace, or has no span of a pipeline.
     """
-    traces = [_read(path, rank) for rank, path in enumerate(paths)]
+    traces = [read_trace(path, rank) for rank, path in enumerate(paths)]
     ops: dict[tuple[int, str], list[float]] = defaultdict(list)
     for trace in traces:
         for (kind, stage, _), samples in _steps(_compute(trace)).items():
@@ -96,7 +96,7 @@ def profile_from(paths: Sequence[str], command: str) -> Profile:
         clocks="unknown",
         torch="unknown",
         python="unknown",
-        ppsim=__version__,
+        ppsim=VERSION,
         date=datetime.fromtimestamp(first, UTC).isoformat(timespec="seconds"),
         command=command,
         note=f"from {len(paths)} traces; a profiled run is slower than one without a profiler",
@@ -107,7 +107,8 @@ def profile_from(paths: Sequence[str], command: str) -> Profile:
     return Profile(made, None, tuple(times), messages, tuple(fits(messages)))
 
 
-def _read(path: str, rank: int) -> Trace:
+def read_trace(path: str, rank: int) -> Trace:
+    """One rank's trace, plain or gzipped."""
     try:
         with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
             data = json.load(file)
@@ -162,7 +163,7 @@ def _size(event: Any) -> int:
 
 def _compute(trace: Trace) -> Iterator[tuple[Action, float]]:
     """Ops and their time in ms: from the span's start, or from the arrival of its input where that came later."""
-    arrivals = _arrivals(trace)
+    arrivals = arrivals_of(trace)
     for action in trace.actions:
         if action.kind not in ("F", "B", "I", "W", "FB"):
             continue
@@ -172,7 +173,7 @@ def _compute(trace: Trace) -> Iterator[tuple[Action, float]]:
         yield action, action.end - start
 
 
-def _arrivals(trace: Trace) -> dict[Action, Receive]:
+def arrivals_of(trace: Trace) -> dict[Action, Receive]:
     """The receive that each op waited for: by name where receives are named, else the one within the op's span."""
     named: dict[tuple[str, int, int], list[Receive]] = defaultdict(list)
     for action in trace.actions:

@@ -19,8 +19,8 @@ from ppsim.check.messages import Messages, message_faults
 from ppsim.check.runtime import runtime_faults, runtime_warnings
 from ppsim.check.sharding import sharding_faults
 from ppsim.check.tables import Tables
-from ppsim.draft import Draft
-from ppsim.ops import Kind
+from ppsim.core.draft import Draft
+from ppsim.core.ops import Kind
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from ppsim.check.faults import Fault, at
 from ppsim.check.messages import Messages
 from ppsim.check.tables import Tables
-from ppsim.draft import Draft
-from ppsim.ops import Kind
-from ppsim.schedule import NONE
+from ppsim.core.draft import Draft
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE
 
 MODES = ("overlap", "batched", "blocking")  # whatever runs in one runs in those before it
 MOST_TRIES = 8

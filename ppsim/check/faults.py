@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ppsim.draft import Draft
+from ppsim.core.draft import Draft
 
 
 @dataclass(frozen=True)

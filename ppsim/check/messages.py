@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ppsim.check.faults import Fault, at
 from ppsim.check.tables import Tables
-from ppsim.draft import Draft
-from ppsim.ops import Kind, label
+from ppsim.core.draft import Draft
+from ppsim.core.ops import Kind, label
 
 Ints = NDArray[np.int64]
 

@@ -9,10 +9,10 @@ import numpy as np
 from ppsim.check.faults import Fault, at
 from ppsim.check.messages import Messages
 from ppsim.check.tables import Tables
-from ppsim.check.waits import wait_faults
-from ppsim.draft import Draft
-from ppsim.lowering import lower
-from ppsim.ops import Kind
+from ppsim.check.torch_waits import wait_faults
+from ppsim.core.draft import Draft
+from ppsim.core.ops import Kind
+from ppsim.lowering.lower import lower
 
 RUNTIMES = ("torch-2.13", "torch-2.15")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ppsim.check.faults import Fault, at
-from ppsim.draft import Draft
-from ppsim.ops import Kind
+from ppsim.core.draft import Draft
+from ppsim.core.ops import Kind
 
 
 def sharding_faults(draft: Draft) -> Iterator[Fault]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.draft import Draft
-from ppsim.ops import Kind
+from ppsim.core.draft import Draft
+from ppsim.core.ops import Kind
 
 
 @dataclass(frozen=True)

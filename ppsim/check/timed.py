@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.check.faults import Fault, at
-from ppsim.draft import Draft
+from ppsim.core.draft import Draft
 
 # Times that came through text may differ in their last digits.
 SLACK = 1e-9

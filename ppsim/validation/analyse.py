@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.core.execution import Execution
+from ppsim.core.schedule import NONE
+from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
-from ppsim.execute import Execution
-from ppsim.metrics import Metrics, measure
-from ppsim.schedule import NONE
-from ppsim.timeline import Timeline
+from ppsim.runs.record import Measured, Record
+from ppsim.simulation.metrics import Metrics, measure
 from ppsim.validation import predict
 from ppsim.validation.insitu import insitu, undisturbed
 from ppsim.validation.levels import LEVELS, predictions
 from ppsim.validation.predict import Insitu, Site
-from ppsim.validation.record import Measured, Record
 
 CLASSES = ("compute", "P2P", "wait", "host")
 CLEARLY_APART = 0.02

@@ -17,8 +17,8 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.ops import Kind
-from ppsim.schedule import NONE, Schedule
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE, Schedule
 
 Times = NDArray[np.float64]
 

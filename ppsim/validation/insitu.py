@@ -8,10 +8,11 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.costs import Costs
-from ppsim.execute import Execution
-from ppsim.ops import Kind
-from ppsim.schedule import NONE
+from ppsim.core.costs import Costs
+from ppsim.core.execution import Execution
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE
+from ppsim.runs.record import Measured
 from ppsim.validation.predict import (
     ROUNDS,
     Insitu,
@@ -24,7 +25,6 @@ from ppsim.validation.predict import (
     taking_turns,
     with_calls,
 )
-from ppsim.validation.record import Measured
 
 Samples = NDArray[np.float64]
 

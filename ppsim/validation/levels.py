@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ppsim.execute import Execution, execute
-from ppsim.network import Network
+from ppsim.core.execution import Execution
+from ppsim.network.execute import execute
+from ppsim.network.spec import Network
+from ppsim.runs.record import Measured
 from ppsim.validation.insitu import insitu_costs, pooled
 from ppsim.validation.predict import Insitu, Site, network, settled, taking_turns, with_calls
-from ppsim.validation.record import Measured
 
 LEVELS = ("nominal", "link", "host", "held-out", "replay")
 

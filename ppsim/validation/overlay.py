@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from ppsim import __version__
-from ppsim.curves import Curve
-from ppsim.errors import InputError, UnknownSchedule
-from ppsim.formats import Document, opened
+from ppsim.base.atomic_file import opened
+from ppsim.core.curve import Curve
+from ppsim.errors import InputError
+from ppsim.files.document import Document
+from ppsim.runs.record import Record
 from ppsim.validation.analyse import Validation, Verdict
-from ppsim.validation.record import Record
+from ppsim.version import VERSION
 
 FIGURES = (".png", ".svg", ".pdf")
 SUFFIXES = (*FIGURES, ".html")
@@ -33,6 +35,7 @@ def save_overlay(
     suffix: str,
     style: str = "screen",
     width: float = 6.75,
+    titles: Sequence[str] = (),
 ) -> None:
     """Write the comparison to a file, or to standard output for ``-``; a failed write leaves no file behind.
 
@@ -43,22 +46,23 @@ def save_overlay(
         suffix: its format, one of :data:`SUFFIXES`.
         style: ``screen`` or ``paper``, for figures.
         width: of a figure in inches.
+        titles: one per schedule; by default their names.
 
     Raises:
         InputError: another format, an unknown style or width, or a path that cannot be written.
     """
     check_suffix(suffix)
     if suffix == ".html":
-        from ppsim.formats import html
+        from ppsim.files.writers import html
 
-        page = overlay_document(validation, record)
+        page = overlay_document(validation, record, titles)
         with opened(target) as out:
             html.write(page, out, suffix)
         return
-    from ppsim.formats.figure import write_figure
+    from ppsim.drawing.canvas import write_figure
     from ppsim.validation.overlay_draw import plot_overlay
 
-    titles = [_title(verdict) for verdict in validation.verdicts]
+    titles = titles or names_of(validation)
     with opened(target) as out:
         write_figure(
             lambda: plot_overlay(validation, titles, style, width, note_of(record)),
@@ -69,10 +73,10 @@ def save_overlay(
         )
 
 
-def overlay_document(validation: Validation, record: Record) -> Document:
+def overlay_document(validation: Validation, record: Record, titles: Sequence[str] = ()) -> Document:
     """For the page: each schedule predicted, then measured, its residuals as a curve below and its baseline."""
     verdicts = validation.verdicts
-    titles = [_title(verdict) for verdict in verdicts]
+    titles = titles or names_of(validation)
     named = " · ".join(titles) if len(titles) <= MOST_NAMED else f"{len(titles)} schedules"
     return Document(
         timelines=tuple(timeline for v in verdicts for timeline in (v.best.compute, v.measured)),
@@ -82,6 +86,11 @@ def overlay_document(validation: Validation, record: Record) -> Document:
         baselines=tuple(2 * number + 1 for number in range(len(verdicts)) for _ in range(2)),
         title=": ".join(filter(None, (named, "predicted and measured", note_of(record)))),
     )
+
+
+def names_of(validation: Validation) -> list[str]:
+    """The names of the schedules compared."""
+    return [verdict.run.name for verdict in validation.verdicts]
 
 
 def shift_curve(verdict: Verdict) -> Curve:
@@ -99,17 +108,8 @@ def inputs_of(record: Record) -> dict[str, Any]:
     """What the files embed: version, command, settings and provenance."""
     provenance = {key: value for key, value in record.provenance.items() if key != "command"}
     return {
-        "ppsim": __version__,
+        "ppsim": VERSION,
         "command": record.provenance.get("command", ""),
         "settings": dict(record.settings),
         "provenance": provenance,
     }
-
-
-def _title(verdict: Verdict) -> str:
-    from ppsim.schedules import find
-
-    try:
-        return find(verdict.run.name).title
-    except UnknownSchedule:
-        return verdict.run.name

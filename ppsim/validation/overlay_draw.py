@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.errors import InputError
-from ppsim.formats.figure import add_axes, check_look, design_for
-from ppsim.gantt_draw import (
+from ppsim.core.ops import COMPUTE
+from ppsim.core.schedule import NONE
+from ppsim.drawing.gantt import add_axes, check_look, design_for
+from ppsim.drawing.gantt_layout import DOTS, POINT, Cells, labelled, raster, tick_step
+from ppsim.drawing.gantt_legend import Entry, draw_legend_line, legend_entries, legend_lines
+from ppsim.drawing.gantt_strokes import (
     Design,
     Panel,
     draw_heading,
@@ -21,11 +24,8 @@ from ppsim.gantt_draw import (
     number_cells,
     text_width,
 )
-from ppsim.gantt_layout import DOTS, POINT, Cells, labelled, raster, tick_step
-from ppsim.gantt_legend import Entry, draw_legend_line, legend_entries, legend_lines
-from ppsim.looks import FILL
-from ppsim.ops import COMPUTE
-from ppsim.schedule import NONE
+from ppsim.drawing.palette import FILL
+from ppsim.errors import InputError
 from ppsim.validation.analyse import Validation, Verdict
 
 if TYPE_CHECKING:

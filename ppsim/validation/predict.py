@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.costs import Costs
-from ppsim.execute import Execution, execute
-from ppsim.lowered import SENDS, Lowered
-from ppsim.network import Host, Network, Shared
-from ppsim.schedule import NONE, Schedule
+from ppsim.core.costs import Costs
+from ppsim.core.execution import Execution
+from ppsim.core.lowered import SENDS, Lowered
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.lowering.matching import wire
+from ppsim.network.execute import execute
+from ppsim.network.spec import Host, Network, Shared
+from ppsim.runs.record import Link, Measured
 from ppsim.validation import cores
-from ppsim.validation.record import Measured
-from ppsim.wiring import wire
 
 ROUNDS = 3
-
-
-@dataclass(frozen=True)
-class Link:
-    """A message between two processes with nothing else going on, in ms and bytes.
-
-    Attributes:
-        alpha: latency.
-        ms_per_byte: inverse bandwidth.
-        late: what is added when the receive is posted after the send.
-    """
-
-    alpha: float = 0.0
-    ms_per_byte: float = 0.0
-    late: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -47,7 +33,7 @@ class Site:
         asleep: ops only let their time pass, and need no core meanwhile.
     """
 
-    link: Link = Link()
+    link: Link = field(default_factory=Link)
     message_bytes: int = 0
     cores: int = 0
     asleep: bool = False

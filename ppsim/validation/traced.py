@@ -15,17 +15,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.calibration.traces import Action, Receive, Trace, _arrivals, _read, profile_from
-from ppsim.costs import Costs
+from ppsim.calibration.traces import Action, Receive, Trace, arrivals_of, profile_from, read_trace
+from ppsim.core.costs import Costs
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE, Schedule
 from ppsim.errors import InputError
-from ppsim.lowered import Lowered
-from ppsim.ops import Kind
-from ppsim.profile import Profile, costs_from
-from ppsim.schedule import NONE, Schedule
+from ppsim.profiles.profile import Profile, costs_from
+from ppsim.runs.record import Measured, Record
+from ppsim.runs.session import link_of
+from ppsim.runs.torch_runner import lowered_by_torch
 from ppsim.validation.insitu import insitu_costs
-from ppsim.validation.record import Measured, Record
-from ppsim.validation.session import link_of
-from ppsim.validation.torch_runner import lowered_by_torch
 
 FILES = ("*.json", "*.json.gz")
 Key = tuple[str, int, int]
@@ -60,7 +60,7 @@ def record_of(folder: str, schedule: Schedule, profile: Profile | None, command:
         InputError: no traces, a file that is none, a rank missing, or ranks that ran something else.
     """
     paths = _paths(folder)
-    traces = [_read(path, rank) for rank, path in enumerate(paths)]
+    traces = [read_trace(path, rank) for rank, path in enumerate(paths)]
     lowered = lowered_by_torch(schedule)
     ranks = _ranks(schedule, traces, paths)
     runs = [_measured(lowered, ranks, found, number) for number, found in enumerate(_common_steps(ranks))]
@@ -117,7 +117,7 @@ def _ranks(schedule: Schedule, traces: Sequence[Trace], paths: Sequence[str]) ->
 def _rank(schedule: Schedule, device: int, trace: Trace, path: str, epoch: float) -> Rank:
     """The trace of one device; ``epoch`` is when its times begin to count, in ms."""
     queue = [_key(schedule, op) for op in _entries(schedule, device)]
-    arrivals = _arrivals(trace)
+    arrivals = arrivals_of(trace)
     compute = [a for a in trace.actions if not a.kind.startswith(("SEND", "RECV"))]
     keys = [(a.kind, a.stage, a.microbatch) for a in compute]
     steps, at = [], 0

@@ -6,13 +6,13 @@ pytest -n 0 tests/benchmarks/bench_core.py
 import numpy as np
 import pytest
 
-from ppsim.batch import makespans
-from ppsim.costs import Costs, costs_for
-from ppsim.engine import simulate
-from ppsim.jitter import Noise, jitter
-from ppsim.metrics import measure
+from ppsim.analysis.jitter import Noise, jitter
+from ppsim.core.costs import Costs, costs_for
 from ppsim.schedules import generate
 from ppsim.schedules._steady import steady_state
+from ppsim.simulation.batch import makespans
+from ppsim.simulation.longest_path import simulate
+from ppsim.simulation.metrics import measure
 from tests.benchmarks.clock import compile_always
 
 

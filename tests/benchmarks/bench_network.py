@@ -2,7 +2,7 @@
 
 Prints cpu nanoseconds: lowering, and execution in each mode per lowered op, with the ratio to the simple model per op
 of the same run; who needs what is worked out anew in each call, in both models. Then CPython against compiled code,
-for the crossing that ``ppsim.compiled.COMPILE_ABOVE`` stands for. Nothing is asserted.
+for the crossing that ``ppsim.base.compiled.COMPILE_ABOVE`` stands for. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from ppsim import compiled
-from ppsim import engine as simple_model
-from ppsim.costs import Costs, costs_for
-from ppsim.engine import simulate
-from ppsim.execute import execute
-from ppsim.lowered import Lowered
-from ppsim.lowering import lower
-from ppsim.network import CHANNELS, Network, Shared
-from ppsim.schedule import Schedule
+from ppsim.base import compiled
+from ppsim.core.costs import Costs, costs_for
+from ppsim.core.lowered import Lowered
+from ppsim.core.schedule import Schedule
+from ppsim.lowering.lower import lower
+from ppsim.network.execute import execute
+from ppsim.network.spec import CHANNELS, Network, Shared
 from ppsim.schedules import generate
+from ppsim.simulation import longest_path as simple_model
+from ppsim.simulation.longest_path import simulate
 
 SHAPES = ((16, 10_752), (64, 2_688), (256, 650), (1_024, 163))  # devices, microbatches: about 1,000,000 lowered ops
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ppsim.costs import Costs
-from ppsim.schedule import Schedule, place
+from ppsim.core.costs import Costs
+from ppsim.core.schedule import Schedule, place
 
 
 class Pipeline(ctypes.Structure):

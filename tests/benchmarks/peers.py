@@ -13,10 +13,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from ppsim.costs import costs_for
-from ppsim.engine import simulate
-from ppsim.schedule import Schedule
+from ppsim.core.costs import costs_for
+from ppsim.core.schedule import Schedule
 from ppsim.schedules import generate
+from ppsim.simulation.longest_path import simulate
 from tests.benchmarks import limit
 from tests.benchmarks.clock import compile_always, duration, machine, seconds
 

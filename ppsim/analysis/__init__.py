@@ -1,0 +1,1 @@
+"""Several schedules or runs side by side: compare, jitter, time against memory."""

@@ -1,0 +1,135 @@
+"""Several schedules on the same devices: who applies, who is fastest, at what memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ppsim.analysis.pareto import front
+from ppsim.core.costs import Costs
+from ppsim.core.schedule import Schedule
+from ppsim.core.timeline import Timeline
+from ppsim.errors import InputError, PpsimError, UnknownSchedule
+from ppsim.simulation.longest_path import simulate
+from ppsim.simulation.metrics import Metrics, measure
+
+Build = Callable[[str, int | None], tuple[Schedule, Costs]]
+Run = Callable[[Schedule, Costs], Timeline]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One schedule of a comparison.
+
+    Attributes:
+        name: as the user gave it.
+        timeline: None where the schedule does not apply.
+        metrics: likewise.
+        reason: why it does not apply.
+    """
+
+    name: str
+    timeline: Timeline | None = None
+    metrics: Metrics | None = None
+    reason: str = ""
+
+    @property
+    def makespan(self) -> float:
+        """End of the last op; infinite where the schedule does not apply."""
+        return self.metrics.makespan if self.metrics else float("inf")
+
+    @property
+    def makespan_per_mb(self) -> float:
+        """Time of the iteration per microbatch, comparable between numbers of microbatches."""
+        return self.makespan / self.timeline.schedule.n_microbatches if self.timeline else float("inf")
+
+    @property
+    def peak(self) -> float:
+        """Peak activations in units of a device's 1/P share of the model, comparable between numbers of chunks."""
+        if self.metrics is None or self.timeline is None:
+            return float("nan")
+        schedule = self.timeline.schedule
+        return float(self.metrics.peak_activations.max()) * schedule.n_devices / schedule.n_stages
+
+
+def row(name: str, build: Build, run: Run = simulate) -> Row:
+    """Time one schedule given as ``name`` or ``name:V`` by ``run``; where it does not apply, the row says why."""
+    base, _, chunks = name.rpartition(":")
+    if base and chunks == "0":
+        raise InputError(f"'{name}' asks for no stages per device", f"{base}:2")
+    try:
+        schedule, costs = build(base, int(chunks)) if base and chunks.isdecimal() else build(name, None)
+        timeline = run(schedule, costs)
+    except PpsimError as error:
+        if isinstance(error, UnknownSchedule):
+            raise
+        return Row(name, reason=f"{error} ({error.hint})" if error.hint else str(error))
+    return Row(name, timeline, measure(timeline))
+
+
+def on_front(rows: Sequence[Row], per_microbatch: bool = False) -> list[bool]:
+    """Which rows nothing beats in both time (of a microbatch, for rows of different M) and peak activations."""
+    times = [r.makespan_per_mb if per_microbatch else r.makespan for r in rows if r.metrics]
+    peaks = [r.peak for r in rows if r.metrics]
+    best = iter(front(np.array(list(zip(times, peaks, strict=True))).reshape(-1, 2)))
+    return [bool(next(best)) if r.metrics else False for r in rows]
+
+
+def closing(rows: Sequence[Row]) -> str:
+    """The one sentence a comparison ends with: the fastest against the baseline, or against the next."""
+    timed = [r for r in rows if r.metrics]
+    best = min(timed, key=lambda r: (r.makespan, r.peak))
+    others = [r for r in timed if r is not best]
+    if not others:
+        return f"{best.name} is the only one that applies"
+    other = min(others, key=lambda r: (r.makespan, r.peak)) if best is timed[0] else timed[0]
+    memory = best.peak / other.peak if other.peak else 1.0
+    held = "the same peak activations" if abs(memory - 1) < 1e-9 else f"{memory:.2g} times the peak activations"
+    if best.makespan == other.makespan:
+        return f"{best.name} takes as long as {other.name}, with {held}"
+    return f"{best.name} is {other.makespan / best.makespan:.2f} times faster than {other.name}, with {held}"
+
+
+def compare_object(rows: Sequence[Row], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The object ``ppsim compare --json`` prints, schema ``ppsim.compare/1``; inapplicable rows have a reason."""
+    return {
+        "schema": "ppsim.compare/1",
+        "inputs": dict(inputs),
+        "schedules": [_row_object(r) | {"pareto": best} for r, best in zip(rows, on_front(rows), strict=True)],
+        "closing": closing(rows),
+    }
+
+
+def sweep_object(rows: Sequence[Row], best: Sequence[bool], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The object ``ppsim sweep --json`` prints, schema ``ppsim.sweep/1``: one row per shape."""
+    shapes = [
+        _row_object(r) | {"makespan_per_mb": r.makespan_per_mb, "pareto": b} for r, b in zip(rows, best, strict=True)
+    ]
+    return {"schema": "ppsim.sweep/1", "inputs": dict(inputs), "shapes": shapes}
+
+
+def _row_object(r: Row) -> dict[str, Any]:
+    if r.metrics is None or r.timeline is None:
+        return {"name": r.name, "applies": False, "reason": r.reason}
+    schedule, m = r.timeline.schedule, r.metrics
+    return {
+        "name": r.name,
+        "applies": True,
+        "schedule": schedule.name,
+        "devices": schedule.n_devices,
+        "stages": schedule.n_stages,
+        "chunks": schedule.n_chunks,
+        "microbatches": schedule.n_microbatches,
+        "unit": r.timeline.unit,
+        "makespan": m.makespan,
+        "ideal": m.ideal,
+        "bubble_rate": m.bubble_rate,
+        "bubble_over_ideal": m.bubble_over_ideal,
+        "bubble_rate_span": m.bubble_rate_span,
+        "peak_activations": m.peak_activations,
+        "peak_activations_share": r.peak,
+        "messages": m.messages,
+    }

@@ -1,0 +1,221 @@
+"""Iteration times on uneven hardware: noise per op, slow devices, slow links, and how far a ranking survives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.schedule import Schedule
+from ppsim.errors import InputError
+from ppsim.simulation.batch import Floats, ends, in_chunks, levels_of
+from ppsim.simulation.longest_path import simulate
+
+PERCENTILES = (50, 95, 99)
+MOST_SAMPLES = 10_000_000
+Link = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How hardware departs from its costs; every sample draws anew.
+
+    Attributes:
+        cv: standard deviation over mean of each op's and each message's time, lognormal with the mean kept.
+        slow_devices: how many devices, picked at random, compute ``slowdown`` times slower.
+        slowdown: that factor.
+        slow_links: how many links between two devices, picked at random, take ``link_slowdown`` times longer.
+        link_slowdown: that factor.
+    """
+
+    cv: float = 0.05
+    slow_devices: int = 0
+    slowdown: float = 1.5
+    slow_links: int = 0
+    link_slowdown: float = 4.0
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """One schedule under noise.
+
+    Attributes:
+        name: as the user gave it.
+        schedule: what ran.
+        unit: of all times.
+        steady: the makespan without noise.
+        makespans: shape (samples,).
+    """
+
+    name: str
+    schedule: Schedule
+    unit: str
+    steady: float
+    makespans: Floats
+
+    def percentile(self, percent: float) -> float:
+        """The makespan that so many percent of the samples stay within."""
+        return float(np.percentile(self.makespans, percent))
+
+
+def jitter(
+    runs: Mapping[str, tuple[Schedule, Costs]],
+    noise: Noise,
+    samples: int,
+    seed: int = 0,
+    progress: Callable[[float, str], None] = lambda done, what: None,
+) -> list[Sampled]:
+    """Time every schedule under the same draws of slow devices and links, and its own noise per op.
+
+    Args:
+        runs: schedules with their costs by name, all on the same devices.
+        noise: how hardware departs from its costs.
+        samples: iterations to draw.
+        seed: of the random numbers; the same seed gives the same numbers, whatever the number of cores.
+        progress: called with the share done and the name of the schedule in work.
+
+    Raises:
+        InputError: noise that is negative, a slowdown below 1, more slow devices or links than there are, or more
+            than ``MOST_SAMPLES`` samples.
+        Deadlock: a schedule cannot finish.
+    """
+    links = sorted(set[Link]().union(*(_links(schedule) for schedule, _ in runs.values())))
+    devices = max((schedule.n_devices for schedule, _ in runs.values()), default=0)
+    _check(noise, samples, devices, len(links))
+    if noise.slow_links and not any(np.any(costs.comm) for _, costs in runs.values()):
+        raise InputError("slow links change nothing while messages take no time", "--comm, or a profile with links")
+    rng = np.random.default_rng(seed)
+    slow = _factors(rng, samples, devices, noise.slow_devices, noise.slowdown)
+    slow_link = _factors(rng, samples, len(links), noise.slow_links, noise.link_slowdown)
+    result = []
+    for turn, (name, (schedule, costs)) in enumerate(runs.items()):
+        done = turn * samples
+
+        def report(count: int, name: str = name) -> None:
+            nonlocal done
+            done += count
+            progress(done / (len(runs) * samples), name)
+
+        draw = _sampler(schedule, costs, noise.cv, slow, slow_link, links, (seed, turn))
+        makespans = in_chunks(draw, samples, len(schedule), report)
+        result.append(Sampled(name, schedule, costs.unit, simulate(schedule, costs).makespan, makespans))
+    return result
+
+
+def wins(sampled: Sequence[Sampled]) -> Floats:
+    """Shape (schedules,): the share of samples in which each is the fastest; a tie is shared."""
+    times = np.stack([s.makespans for s in sampled])
+    best = times == times.min(axis=0)
+    share: Floats = (best / best.sum(axis=0)).mean(axis=1)
+    return share
+
+
+def ranking_kept(sampled: Sequence[Sampled]) -> float:
+    """The share of samples in which no schedule is slower than one that it beats without noise."""
+    kept = np.ones(len(sampled[0].makespans), np.bool_)
+    for faster, slower in permutations(sampled, 2):
+        if faster.steady < slower.steady:
+            kept &= faster.makespans <= slower.makespans
+    return float(kept.mean())
+
+
+def jitter_object(sampled: Sequence[Sampled], noise: Noise, seed: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The object ``ppsim jitter --json`` prints, schema ``ppsim.jitter/1``."""
+    rows = []
+    for s, share in zip(sampled, wins(sampled).tolist(), strict=True):
+        schedule = s.schedule
+        shape = {"devices": schedule.n_devices, "stages": schedule.n_stages, "chunks": schedule.n_chunks}
+        times = {f"p{p}": s.percentile(p) for p in PERCENTILES}
+        rows.append(
+            {"name": s.name, "schedule": schedule.name, **shape, "microbatches": schedule.n_microbatches}
+            | {"unit": s.unit, "makespan": s.steady, "mean": float(s.makespans.mean()), **times, "wins": share}
+        )
+    return {
+        "schema": "ppsim.jitter/1",
+        "inputs": dict(inputs),
+        "noise": vars(noise),
+        "samples": len(sampled[0].makespans),
+        "seed": seed,
+        "schedules": rows,
+        "ranking_kept": ranking_kept(sampled),
+    }
+
+
+def _sampler(
+    schedule: Schedule,
+    costs: Costs,
+    cv: float,
+    slow: Floats | None,
+    slow_link: Floats | None,
+    links: Sequence[Link],
+    seed: tuple[int, int],
+) -> Callable[[int, int], Floats]:
+    """A function that times samples first to stop and returns their makespans."""
+    levels = levels_of(schedule)
+    duration, latency = costs.durations(schedule)[:, None], costs.latencies(schedule)[:, None]
+    sigma = np.sqrt(np.log1p(cv * cv))
+    place = {link: k for k, link in enumerate(links)}
+    crossing = np.flatnonzero(schedule.crosses)
+    link = np.array([place[pair] for pair in zip(*_ends(schedule, crossing), strict=True)], np.int64)
+
+    def draw(first: int, stop: int) -> Floats:
+        rng = np.random.default_rng((*seed, first))
+
+        def noisy(mean: Floats) -> Floats:
+            if not cv:
+                return np.repeat(mean, stop - first, axis=1)
+            factor = rng.standard_normal((len(mean), stop - first))
+            factor *= sigma
+            factor -= sigma * sigma / 2
+            return np.multiply(np.exp(factor, out=factor), mean, out=factor)
+
+        durations = noisy(duration)
+        latencies = np.zeros((len(schedule), stop - first))
+        latencies[crossing] = noisy(latency[crossing])
+        if slow is not None:
+            durations *= slow[:, first:stop].take(schedule.device, axis=0)
+        if slow_link is not None:
+            latencies[crossing] *= slow_link[:, first:stop].take(link, axis=0)
+        return ends(levels, durations, latencies).max(axis=0)
+
+    return draw
+
+
+def _factors(rng: np.random.Generator, samples: int, things: int, count: int, factor: float) -> Floats | None:
+    """Shape (things, samples): ``factor`` for ``count`` things of each sample and 1 for the rest; None without any."""
+    if count == 0:
+        return None
+    rank = rng.random((things, samples)).argsort(axis=0).argsort(axis=0)
+    return np.where(rank < count, factor, 1.0)
+
+
+def _links(schedule: Schedule) -> set[Link]:
+    return set(zip(*_ends(schedule, np.flatnonzero(schedule.crosses)), strict=True))
+
+
+def _ends(schedule: Schedule, ops: NDArray[np.int64]) -> tuple[list[int], list[int]]:
+    """The two devices, lower first, between which each op's input travels."""
+    ends = np.sort(np.stack([schedule.device[ops], schedule.device[schedule.dependency[ops]]]), axis=0)
+    return ends[0].tolist(), ends[1].tolist()
+
+
+def _check(noise: Noise, samples: int, devices: int, links: int) -> None:
+    if samples < 1:
+        raise InputError(f"samples must be at least 1, got {samples}")
+    if samples > MOST_SAMPLES:
+        raise InputError(
+            f"{samples:,} samples, at most {MOST_SAMPLES:,} are drawn", "10,000 settle p99 to a few percent"
+        )
+    for name, value in vars(noise).items():
+        if not np.isfinite(value) or value < 0:
+            raise InputError(f"{name.replace('_', ' ')} must be zero or more and finite, got {value:g}")
+        if name.endswith("slowdown") and value < 1:
+            raise InputError(f"{name.replace('_', ' ')} must be 1 or more, got {value:g}", "2 takes twice as long")
+    for what, count, most in (("devices", noise.slow_devices, devices), ("links", noise.slow_links, links)):
+        if count > most:
+            raise InputError(f"{count} slow {what} asked for, there are {most}", f"at most {most}")

@@ -1,0 +1,1 @@
+"""What knows nothing of pipelines: TOML, sizes, atomic files, machine code for kernels."""

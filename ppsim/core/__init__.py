@@ -1,0 +1,1 @@
+"""The nouns: ops, schedule, builder, costs, timeline, lowered queues, execution, draft, curve."""

@@ -1,0 +1,112 @@
+"""The builder schedules are written with: one device's queue as phases of repeated patterns.
+
+A stream is the order in which a device takes microbatches in one direction. A phase repeats a pattern of
+ops a number of times; each op takes the next entry of its stream::
+
+    q = Queue(forward=stream(stage, M), backward=stream(stage, M))
+    q.repeat(warm_up, F)
+    q.repeat(M - warm_up, B, F)
+    q.repeat(warm_up, B)
+
+Every phase is a few array operations, however often it repeats. W takes no stream: it runs the weights of
+the oldest I that has not had its W.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from ppsim.core.ops import KIND_MASK, PAIRED, Kind, Packed, pack
+
+
+class Step(NamedTuple):
+    """One op of a pattern: its kind, the stream it draws from, and whether the next op is its partner."""
+
+    kind: int
+    stream: str = ""
+    paired: bool = False
+
+
+class Pair(NamedTuple):
+    """Two ops run as one: they start together when both are ready and end together."""
+
+    first: Step
+    second: Step
+
+
+F = Step(Kind.F, "forward")
+B = Step(Kind.B, "backward")
+I = Step(Kind.I, "backward")  # noqa: E741 - the field's letter
+W = Step(Kind.W)
+
+
+def stream(stage: int, microbatches: int, first: int = 0) -> Packed:
+    """``microbatches`` microbatches of one stage, counted from ``first``."""
+    return pack(stage, np.arange(first, first + microbatches))
+
+
+class Queue:
+    """A device's queue under construction; see the module's docstring."""
+
+    def __init__(self, **streams: Packed) -> None:
+        self._streams = streams
+        self._taken = dict.fromkeys(streams, 0)
+        self._parts: list[Packed] = []
+        self._weights = False
+
+    def left(self, name: str) -> int:
+        """How many entries of a stream are not yet in the queue."""
+        return len(self._streams[name]) - self._taken[name]
+
+    def repeat(self, times: int, *pattern: Step | Pair) -> None:
+        """Append the pattern ``times`` times; nothing when ``times`` is zero or less.
+
+        Raises:
+            ValueError: a stream has too few entries left (a fault of the generator).
+        """
+        if times <= 0:
+            return
+        draws, counts = _plan(pattern)
+        block = np.empty((times, len(draws)), np.int64)
+        for column, (code, name, place) in enumerate(draws):
+            if not name:
+                block[:, column] = code
+                self._weights = True
+                continue
+            first, need = self._taken[name] + place, times * counts[name]
+            if place == 0 and need > self.left(name):
+                raise ValueError(f"stream {name!r} has {self.left(name)} entries left, {need} wanted")
+            np.bitwise_or(self._streams[name][first : first - place + need : counts[name]], code, out=block[:, column])
+        for name, count in counts.items():
+            self._taken[name] += times * count
+        self._parts.append(block.ravel())
+
+    def build(self) -> Packed:
+        """The queue as packed ops in execution order.
+
+        Raises:
+            ValueError: ops are left over, or the number of I and W differs (a fault of the generator).
+        """
+        if left := {n: self.left(n) for n in self._streams if self.left(n)}:
+            raise ValueError(f"streams left over: {left}")
+        ops = np.concatenate(self._parts) if self._parts else np.empty(0, np.int64)
+        if self._weights:
+            kind = ops.astype(np.uint8) & KIND_MASK
+            ops[kind == Kind.W] = (ops[kind == Kind.I] & ~(KIND_MASK | PAIRED)) | Kind.W
+        return ops
+
+
+@cache
+def _plan(pattern: tuple[Step | Pair, ...]) -> tuple[list[tuple[int, str, int]], dict[str, int]]:
+    """Each op's code, stream and place among the pattern's draws from that stream, and the draws per stream."""
+    draws, counts = list[tuple[int, str, int]](), dict[str, int]()
+    for step in pattern:
+        members = (step.first._replace(paired=True), step.second) if isinstance(step, Pair) else (step,)
+        for kind, name, paired in members:
+            draws.append((int(kind) | (PAIRED if paired else 0), name, counts.get(name, 0)))
+            if name:
+                counts[name] = counts.get(name, 0) + 1
+    return draws, counts

@@ -1,0 +1,118 @@
+"""What ops cost: a duration per kind and stage, a pair's duration, and the latency of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Schedule
+from ppsim.errors import InputError
+
+Value = float | Sequence[float]
+# Longer times would overflow when they are added up.
+LONGEST = 1e100
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Durations for one schedule, in ``unit``.
+
+    Attributes:
+        time: shape (4, stages), rows F, B, I, W.
+        comm: latency of a message between two devices, a number or shape (devices, devices).
+        pair: shape (stages,), duration of a pair of F and B on that stage, or None: the sum of its ops.
+        unit: name of the time unit, such as ``t_F`` or ``ms``.
+    """
+
+    time: NDArray[np.float64]
+    comm: float | NDArray[np.float64] = 0.0
+    pair: NDArray[np.float64] | None = None
+    unit: str = "t_F"
+
+    def durations(self, schedule: Schedule) -> NDArray[np.float64]:
+        """Shape (ops,): how long each op occupies its device; both ops of a pair carry the pair's time.
+
+        A pair of F and B takes the mean of ``pair`` over its two stages.
+        """
+        duration, table = np.empty(len(schedule)), self.time.ravel()
+        for ops, row in schedule.blocks():
+            duration[ops] = table.take(row)
+        second = schedule.seconds
+        if len(second):
+            first = second - 1
+            together = duration[first] + duration[second]
+            if self.pair is not None:
+                full = (schedule.kind[first] == Kind.B) | (schedule.kind[second] == Kind.B)
+                measured = (self.pair[schedule.stage[first]] + self.pair[schedule.stage[second]]) / 2
+                together = np.where(full, measured, together)
+            duration[first] = duration[second] = together
+        return duration
+
+    def latencies(self, schedule: Schedule) -> NDArray[np.float64]:
+        """Shape (ops,): how long each op's input travels; zero on the same device."""
+        crosses = schedule.crosses
+        if np.ndim(self.comm) == 0:
+            return crosses * np.float64(self.comm)
+        latency = np.zeros(len(schedule))
+        here = np.flatnonzero(crosses)
+        latency[here] = np.asarray(self.comm)[schedule.device[schedule.dependency[here]], schedule.device[here]]
+        return latency
+
+
+def costs_for(
+    schedule: Schedule,
+    *,
+    tf: Value = 1.0,
+    tb: Value | None = None,
+    ti: Value | None = None,
+    tw: Value | None = None,
+    tfb: Value | None = None,
+    comm: float = 0.0,
+    per: str = "device",
+    unit: str = "t_F",
+) -> Costs:
+    """Costs from a few numbers, each one value or one per stage.
+
+    Without ``tb``, a full backward costs ``ti + tw`` (1 each by default); with ``tb`` alone the two halves
+    share it. ``per="device"`` takes each time for a device's 1/P share of the model, so that a stage costs
+    time x P / S and schedules compare fairly on the same devices; ``per="stage"`` takes it as given.
+
+    Raises:
+        InputError: a negative or non-finite value, a list of the wrong length, ti above tb, or another ``per``.
+    """
+    if per not in ("device", "stage"):
+        raise InputError(f"per is device or stage, got '{per}'")
+    n = schedule.n_stages
+    forward = _per_stage("tf", tf, n)
+    given = {name: _per_stage(name, v, n) for name, v in (("tb", tb), ("ti", ti), ("tw", tw)) if v is not None}
+    if "tb" in given and "ti" not in given and "tw" not in given:
+        given["ti"] = given["tw"] = given["tb"] / 2
+    for half, other in (("ti", "tw"), ("tw", "ti")):
+        if half not in given:
+            given[half] = given["tb"] - given[other] if "tb" in given else np.ones(n)
+            if (given[half] < 0).any():
+                raise InputError(
+                    f"{other} is larger than tb, of which it is a part", f"give {half} as well, or a larger tb"
+                )
+    full = given.get("tb", given["ti"] + given["tw"])
+    share = schedule.n_devices / n if per == "device" else 1.0
+    return Costs(
+        time=np.stack([forward, full, given["ti"], given["tw"]]) * share,
+        comm=float(_per_stage("comm", comm, 1)[0]),
+        pair=None if tfb is None else _per_stage("tfb", tfb, n) * share,
+        unit=unit,
+    )
+
+
+def _per_stage(name: str, value: Value, n_stages: int) -> NDArray[np.float64]:
+    array = np.atleast_1d(np.asarray(value, np.float64))
+    if len(array) not in (1, n_stages):
+        raise InputError(f"{name} has {len(array)} values for {n_stages} stages", f"give one value, or {n_stages}")
+    if not ((array >= 0) & (array <= LONGEST)).all():
+        got = ", ".join(f"{v:g}" for v in array)
+        raise InputError(f"{name} must be zero or more, finite and at most {LONGEST:g}, got {got}")
+    return np.broadcast_to(array, n_stages)

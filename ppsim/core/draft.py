@@ -1,0 +1,272 @@
+"""A draft: a schedule as somebody states it, before anyone knows whether it can run.
+
+Readers make drafts, :mod:`ppsim.check` finds their faults, and a draft without faults turns into a schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.schedule import NONE, Placement, Schedule, place
+from ppsim.core.timeline import Timeline
+from ppsim.errors import InputError
+
+# What a row of a table of ops holds. ``row`` is the line of the file and ``cell`` the place in it, counted from 1;
+# ``part`` is 1 for the first op of a pair, 2 for the second, else 0.
+COLUMNS = ("device", "kind", "stage", "microbatch", "row", "cell", "part")
+_NAMES = np.array([kind.name for kind in Kind], object)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Queues as stated, device-major as in :class:`ppsim.core.schedule.Schedule`.
+
+    Attributes:
+        source: the file's name, for messages.
+        offsets: shape (P + 1,).
+        kind, stage, microbatch, pair: shape (ops,), as in a schedule; UNSHARD and the like have microbatch -1.
+        row, cell: shape (ops,), where the op stands in the file.
+        start, end: shape (ops,), or None where the input has no times.
+        lines: the text, for excerpts.
+        name: the schedule's name, if the file tells.
+        unit: the unit of the times.
+        older: whether it was written in torch's older letters.
+        idle: row and cell of each empty cell.
+    """
+
+    source: str
+    offsets: NDArray[np.int64]
+    kind: NDArray[np.uint8]
+    stage: NDArray[np.int32]
+    microbatch: NDArray[np.int32]
+    pair: NDArray[np.int32]
+    row: NDArray[np.int32]
+    cell: NDArray[np.int32]
+    start: NDArray[np.float64] | None = None
+    end: NDArray[np.float64] | None = None
+    lines: tuple[str, ...] = field(default=(), repr=False)
+    name: str = ""
+    unit: str = "t_F"
+    older: bool = False
+    idle: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def from_table(
+        cls,
+        source: str,
+        table: NDArray[np.int64],
+        times: NDArray[np.float64] | None = None,
+        devices: int = 0,
+        **details: Any,
+    ) -> Draft:
+        """From one row per op, with :data:`COLUMNS`.
+
+        Args:
+            source: the file's name.
+            table: shape (ops, 7), in queue order per device, or in any order where there are times.
+            times: shape (ops, 2), start and end.
+            devices: how many devices there are at least.
+            details: further attributes of a draft.
+
+        Raises:
+            InputError: no ops at all, or numbers so large that the file cannot hold such a schedule.
+        """
+        if not len(table):
+            raise InputError(f"'{source}' has no ops", "one line per device, such as 0F0,0F1,0B0,0B1")
+        for column in (0, 2, 3):
+            worst = table[table[:, column].argmax()]
+            if worst[column] >= len(table):
+                raise InputError(
+                    f"{source}, line {worst[4]}, cell {worst[5]}: {COLUMNS[column]} {worst[column]} in a file of "
+                    f"{len(table)} ops",
+                    f"count every {COLUMNS[column]} from 0, without gaps",
+                )
+        device, part = table[:, 0], table[:, 6]
+        keys = (device,) if times is None else (part, table[:, 5], table[:, 4], times[:, 0], device)
+        order = np.lexsort(keys)
+        columns = table[order].astype(np.int32).T
+        first = np.flatnonzero(columns[6] == 1)
+        pair = np.full(len(table), NONE, np.int32)
+        if not np.array_equal(first + 1, np.flatnonzero(columns[6] == 2)):
+            raise InputError(f"{source}: the two ops of a pair stand apart", "give both the same device and times")
+        pair[first], pair[first + 1] = first + 1, first
+        offsets = np.searchsorted(columns[0], np.arange(max(devices, int(device.max()) + 1) + 1)).astype(np.int64)
+        start, end = (None, None) if times is None else times[order].T
+        kind = columns[1].astype(np.uint8)
+        return cls(source, offsets, kind, columns[2], columns[3], pair, columns[4], columns[5], start, end, **details)
+
+    @classmethod
+    def from_schedule(cls, schedule: Schedule, source: str = "") -> Draft:
+        """A schedule of ours, lowered or not, one row per device and one cell per op or pair."""
+        second = (schedule.pair != NONE) & (schedule.pair < np.arange(len(schedule)))
+        cells = np.cumsum(~second) - 1
+        first = np.append(cells, len(schedule))[schedule.offsets[:-1]]
+        return cls(
+            source or schedule.name,
+            schedule.offsets,
+            schedule.kind,
+            schedule.stage,
+            schedule.microbatch,
+            schedule.pair,
+            schedule.device + 1,
+            (cells - first[schedule.device] + 1).astype(np.int32),
+            name=schedule.name,
+        )
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def n_devices(self) -> int:
+        """P."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def n_stages(self) -> int:
+        """S, one more than the largest stage that computes."""
+        return int(self.stage[self.computes].max(initial=-1)) + 1
+
+    @cached_property
+    def n_microbatches(self) -> int:
+        """M, one more than the largest microbatch."""
+        return int(self.microbatch[self.computes].max(initial=-1)) + 1
+
+    @cached_property
+    def device(self) -> NDArray[np.int32]:
+        """Shape (ops,): the device of each op."""
+        return np.repeat(np.arange(self.n_devices, dtype=np.int32), np.diff(self.offsets))
+
+    @cached_property
+    def computes(self) -> NDArray[np.bool_]:
+        """Shape (ops,): F, B, I and W."""
+        return np.isin(self.kind, COMPUTE)
+
+    @cached_property
+    def has_comms(self) -> bool:
+        """Whether sends and receives are written out."""
+        return bool(((self.kind >= Kind.SEND_F) & (self.kind <= Kind.RECV_B)).any())
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Where each stage runs: the device that runs most of its ops, or both of two replicas.
+
+        Two replicas are taken for what they are only when stage s is on devices s and P - 1 - s.
+        """
+        P, S = self.n_devices, self.n_stages
+        count = np.zeros((S, P), np.int64)
+        np.add.at(count, (self.stage[self.computes], self.device[self.computes]), 1)
+        stages = np.arange(S)
+        both = place("bidirectional", P, S) if S == P else None
+        if both is not None and ((count > 0).sum(axis=1) > 1).any():
+            expected = np.zeros((S, P), bool)
+            expected[stages, both.devices[0]] = expected[stages, both.devices[1]] = True
+            if not (count[~expected] > 0).any():
+                return both
+        devices = count.argmax(axis=1).astype(np.int32)
+        names = ("linear",) if S == P else ("loop", "v")
+        for name in names:
+            if np.array_equal(place(name, P, S).devices[0], devices):
+                return place(name, P, S)
+        return Placement("custom", P, devices[None, :])
+
+    def label(self, op: int) -> str:
+        """The op's text form, such as ``2F0`` or ``1UNSHARD``."""
+        microbatch = int(self.microbatch[op])
+        return f"{self.stage[op]}{Kind(self.kind[op]).name}{microbatch if microbatch >= 0 else ''}"
+
+    def place(self, op: int) -> str:
+        """Where an op stands in its file, or in its queue where there is no file."""
+        if not self.lines:
+            return f"op {self.cell[op]}"
+        return f"line {self.row[op]}" + (f", cell {self.cell[op]}" if self.start is None else "")
+
+    def where(self, op: int) -> str:
+        """Rank and place of an op."""
+        return f"rank {self.device[op]}, {self.place(op)}"
+
+    def moved(self, op: int, ahead_of: int) -> Draft:
+        """The same draft with one op, of no pair, moved within its queue."""
+        order = np.delete(np.arange(len(self)), op)
+        order = np.insert(order, ahead_of - (op < ahead_of), op)
+        place = np.argsort(order).astype(np.int32)
+        pair = np.where(self.pair == NONE, np.int32(NONE), place[self.pair])[order]
+        columns = {name: getattr(self, name)[order] for name in ("kind", "stage", "microbatch", "row", "cell")}
+        return replace(self, pair=pair, **columns)
+
+    def excerpt(self, row: int, cell: int, around: int = 30) -> tuple[str, str]:
+        """The line around a cell, and a line of carets under the cell; empty where there is no text."""
+        if not 0 < row <= len(self.lines):
+            return "", ""
+        line = self.lines[row - 1]
+        first, last = self.span(row, cell)
+        begin, stop = max(0, first - around), min(len(line), last + around)
+        dots = "..." if begin else ""
+        return dots + line[begin:stop] + ("..." if stop < len(line) else ""), " " * (
+            len(dots) + first - begin
+        ) + "^" * max(1, last - first)
+
+    def span(self, row: int, cell: int) -> tuple[int, int]:
+        """Where a cell begins and ends in its line, counted from 0; the whole line where it has no cells."""
+        line = self.lines[row - 1] if 0 < row <= len(self.lines) else ""
+        if self.start is not None or not line:
+            return len(line) - len(line.lstrip()), len(line.rstrip())
+        cells = line.split(",")
+        begin = sum(len(c) + 1 for c in cells[: cell - 1])
+        text = cells[cell - 1]
+        inset = len(text) - len(text.lstrip())
+        return begin + inset, begin + inset + len(text.strip())
+
+    def schedule(self) -> Schedule:
+        """The compute ops as a schedule; of a draft without faults."""
+        return self._only(self.computes)
+
+    def stated(self) -> Schedule:
+        """All ops as stated, comm ops too."""
+        return self._only(np.ones(len(self), bool))
+
+    def lowered(self) -> Lowered | None:
+        """The schedule with its comm ops as stated, each posted alone; None where the draft has none."""
+        if self.computes.all():
+            return None
+        return Lowered(self.stated(), self.schedule(), np.full(len(self), NONE, np.int32))
+
+    def timeline(self) -> Timeline | None:
+        """The compute ops with the times stated, or None."""
+        if self.start is None or self.end is None:
+            return None
+        keep = self.computes
+        return Timeline(
+            self.schedule(), self.start[keep], self.end[keep], np.full(int(keep.sum()), NONE, np.int32), self.unit
+        )
+
+    def _only(self, keep: NDArray[np.bool_]) -> Schedule:
+        place = np.cumsum(keep, dtype=np.int32) - 1
+        return Schedule(
+            self.name or "custom",
+            self.placement,
+            self.n_microbatches,
+            np.concatenate([[0], np.cumsum(keep)])[self.offsets],
+            self.kind[keep],
+            self.stage[keep],
+            self.microbatch[keep],
+            np.where(self.pair == NONE, np.int32(NONE), place[self.pair])[keep],
+        )
+
+    def cells(self) -> Iterator[list[str]]:
+        """Each device's queue in torch's text form."""
+        stages, names, pairs = self.stage.tolist(), _NAMES[self.kind].tolist(), self.pair.tolist()
+        numbers = np.where(self.microbatch < 0, "", self.microbatch.astype(str)).tolist()
+        labels = [f"{s}{n}{m}" for s, n, m in zip(stages, names, numbers, strict=True)]
+        for op in np.flatnonzero(self.pair > np.arange(len(self))):
+            labels[op] = f"({labels[op]};{labels[op + 1]})OVERLAP_F_B"
+        for begin, stop in pairwise(self.offsets.tolist()):
+            yield [labels[op] for op in range(begin, stop) if not NONE != pairs[op] < op]

@@ -1,0 +1,68 @@
+"""What running lowered queues leaves behind: when each op and each message took place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.lowered import Lowered
+from ppsim.core.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Messages:
+    """What travelled between devices; one entry per message, in the order of the sends in the lowered queues.
+
+    Attributes:
+        send: shape (messages,), index of the send in the lowered queues.
+        receive: of the receive.
+        source: device it leaves.
+        target: device it reaches.
+        producer: index, in the lowered queues, of the op whose result it carries.
+        posted: when the send was posted.
+        awaited: when the receive was posted; in ``latency`` mode at once, at ``posted``.
+        leave: when it set out: both sides had met and the channel was free.
+        arrive: when the receive was over.
+        size: its bytes; 0 where a message has latency only.
+    """
+
+    send: NDArray[np.int64]
+    receive: NDArray[np.int32]
+    source: NDArray[np.int32]
+    target: NDArray[np.int32]
+    producer: NDArray[np.int32]
+    posted: NDArray[np.float64]
+    awaited: NDArray[np.float64]
+    leave: NDArray[np.float64]
+    arrive: NDArray[np.float64]
+    size: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.send)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One iteration of lowered queues.
+
+    Attributes:
+        lowered: the queues that were run.
+        timeline: of ``lowered.schedule``: when each op, sends and receives included, occupied its device;
+            collectives beside the compute ops have the times of their stream. ``bound`` of a compute op that
+            waited is the receive, or UNSHARD, it waited for.
+        compute: of ``lowered.compute``: the same times of the compute ops alone; ``bound`` of one that waited is
+            the op that sent its input. It is what metrics and figures take.
+        messages: what travelled.
+    """
+
+    lowered: Lowered
+    timeline: Timeline
+    compute: Timeline
+    messages: Messages
+
+    @property
+    def makespan(self) -> float:
+        """End of the iteration: of the last op, message, collective and the host's epilogue."""
+        return self.timeline.makespan

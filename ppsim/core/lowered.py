@@ -1,0 +1,57 @@
+"""Lowered queues: a schedule with its sends and receives written out, in the order each device issues them.
+
+A message has one SEND on the device that produces it and one RECV on the device that needs it. As in torch,
+``2SEND_F0`` names the sender's stage and ``3RECV_F0`` the receiver's; gradients travel from stage s to s - 1.
+Messages carry no tags: on a directed pair of devices the k-th send meets the k-th receive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE, Schedule
+
+SENDS = (Kind.SEND_F, Kind.SEND_B)
+RECEIVES = (Kind.RECV_F, Kind.RECV_B)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """Queues of compute and communication ops.
+
+    Attributes:
+        schedule: queues that hold comm ops too; UNSHARD, RESHARD and REDUCE_GRAD have microbatch -1.
+        compute: the schedule that was lowered.
+        batch: shape (ops,), comm ops that are posted together (batch_isend_irecv) share a number and stand next
+            to each other in their queue; -1 for an op posted alone.
+    """
+
+    schedule: Schedule
+    compute: Schedule
+    batch: NDArray[np.int32]
+
+    @cached_property
+    def compute_ops(self) -> NDArray[np.int64]:
+        """Shape (ops of ``compute``,): where they stand among the lowered ops."""
+        return np.flatnonzero(self.schedule.kind <= Kind.W)
+
+    def peer(self) -> NDArray[np.int32]:
+        """Shape (ops,): the device on the other side of a send or receive, -1 for other ops.
+
+        In a bidirectional placement the replica is the one whose stage the op's own device holds.
+        """
+        schedule, devices = self.schedule, self.schedule.placement.devices
+        step = np.zeros(len(Kind), np.int32)
+        step[[Kind.SEND_F, Kind.RECV_B]], step[[Kind.SEND_B, Kind.RECV_F]] = 1, -1
+        peer = np.full(len(schedule), NONE, np.int32)
+        comm = np.flatnonzero(step[schedule.kind])
+        stage = schedule.stage[comm]
+        other = np.clip(stage + step[schedule.kind[comm]], 0, schedule.n_stages - 1)
+        replica = np.argmax(devices[:, stage] == schedule.device[comm], axis=0)
+        peer[comm] = devices[replica, other]
+        return peer

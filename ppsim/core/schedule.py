@@ -1,0 +1,226 @@
+"""The schedule: placement and one queue of ops per device, in execution order, without times.
+
+All columns are flat and device-major: device ``d`` owns ``offsets[d]:offsets[d + 1]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import (
+    KIND_MASK,
+    MICROBATCH_SHIFT,
+    PAIRED,
+    STAGE_MASK,
+    STAGE_SHIFT,
+    Packed,
+    label,
+)
+
+NONE, MISSING = -1, -2
+BLOCK = 1 << 15
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which device holds which stage.
+
+    Attributes:
+        name: linear, loop, v, bidirectional or custom.
+        n_devices: number of pipeline devices, P.
+        devices: shape (replicas, stages), the device of each stage in each replica of the model.
+    """
+
+    name: str
+    n_devices: int
+    devices: NDArray[np.int32]
+
+    @property
+    def n_stages(self) -> int:
+        """Stages of the model, S."""
+        return self.devices.shape[1]
+
+    @property
+    def n_replicas(self) -> int:
+        """Copies of the model: 2 for bidirectional schedules, else 1."""
+        return self.devices.shape[0]
+
+    @property
+    def n_chunks(self) -> int:
+        """Stages of one replica that a device holds, V."""
+        return -(-self.n_stages // self.n_devices)
+
+    @cached_property
+    def chunk(self) -> NDArray[np.int32]:
+        """Shape (replicas, stages): the ordinal of a stage among those its device holds, over all replicas."""
+        chunk, held = np.empty_like(self.devices), np.zeros(self.n_devices, np.int32)
+        for where in np.ndindex(self.devices.shape):
+            chunk[where] = held[self.devices[where]]
+            held[self.devices[where]] += 1
+        return chunk
+
+
+def place(name: str, n_devices: int, n_stages: int) -> Placement:
+    """A placement by name: linear and loop put stage s on s mod P, v folds back at the ends, bidirectional
+    holds a second replica in reverse order.
+    """
+    stage = np.arange(n_stages, dtype=np.int32)
+    lap, seat = np.divmod(stage, np.int32(n_devices))
+    rows = {
+        "linear": [stage],
+        "loop": [seat],
+        "v": [np.where(lap % 2, n_devices - 1 - seat, seat)],
+        "bidirectional": [stage, n_stages - 1 - stage],
+    }[name]
+    return Placement(name, n_devices, np.array(rows, np.int32))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Placement and queues; build it with :meth:`from_queues`.
+
+    Attributes:
+        name: what produced it, such as ``1f1b``.
+        placement: which device holds which stage.
+        n_microbatches: M.
+        offsets: shape (P + 1,), where each device's queue begins and ends.
+        kind: shape (ops,), codes of :class:`ppsim.core.ops.Kind`.
+        stage: shape (ops,).
+        microbatch: shape (ops,).
+        pair: shape (ops,), index of the partner op, or -1.
+    """
+
+    name: str
+    placement: Placement
+    n_microbatches: int
+    offsets: NDArray[np.int64]
+    kind: NDArray[np.uint8]
+    stage: NDArray[np.int32]
+    microbatch: NDArray[np.int32]
+    pair: NDArray[np.int32]
+
+    @classmethod
+    def from_queues(cls, name: str, placement: Placement, n_microbatches: int, queues: Iterable[Packed]) -> Schedule:
+        """From one array of packed ops per device, as :class:`ppsim.core.builder.Queue` builds them."""
+        queues = list(queues)
+        offsets = np.cumsum([0, *map(len, queues)], dtype=np.int64)
+        n = int(offsets[-1])
+        kind, stage, microbatch = np.empty(n, np.uint8), np.empty(n, np.int32), np.empty(n, np.int32)
+        for queue, begin, end in zip(queues, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+            kind[begin:end] = queue & (KIND_MASK | PAIRED)
+            stage[begin:end] = queue >> STAGE_SHIFT & STAGE_MASK
+            microbatch[begin:end] = queue >> MICROBATCH_SHIFT
+        first = np.flatnonzero(kind & PAIRED).astype(np.int32)
+        pair = np.full(n, NONE, np.int32)
+        pair[first], pair[first + 1] = first + 1, first
+        kind &= KIND_MASK
+        return cls(name, placement, n_microbatches, offsets, kind, stage, microbatch, pair)
+
+    @property
+    def n_devices(self) -> int:
+        """P."""
+        return self.placement.n_devices
+
+    @property
+    def n_stages(self) -> int:
+        """S."""
+        return self.placement.n_stages
+
+    @property
+    def n_chunks(self) -> int:
+        """V, stages of one replica per device."""
+        return self.placement.n_chunks
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @cached_property
+    def device(self) -> NDArray[np.int32]:
+        """Shape (ops,): the device of each op."""
+        return np.repeat(np.arange(self.n_devices, dtype=np.int32), np.diff(self.offsets))
+
+    @cached_property
+    def chunk(self) -> NDArray[np.int32]:
+        """Shape (ops,): which of its device's stages an op belongs to; a second replica counts on."""
+        placement = self.placement
+        if placement.n_replicas == 1:
+            return placement.chunk[0, self.stage]
+        return np.where(
+            placement.devices[0, self.stage] == self.device,
+            placement.chunk[0, self.stage],
+            placement.chunk[1, self.stage],
+        )
+
+    def blocks(self) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+        """The ops in slices that a processor's cache holds, each with the place of its ops in a flat (kind, stage)."""
+        for first in range(0, len(self), BLOCK):
+            ops = slice(first, min(first + BLOCK, len(self)))
+            row = self.kind[ops] * np.int64(self.n_stages)
+            row += self.stage[ops]
+            yield ops, row
+
+    @cached_property
+    def seconds(self) -> NDArray[np.int64]:
+        """The second op of every pair; its first stands right ahead of it."""
+        return np.flatnonzero(self.pair != NONE)[1::2]
+
+    @property
+    def results(self) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+        """Where results are kept, a place per (stage, microbatch), forwards ahead of backwards.
+
+        The first array has shape (4 x stages,) and holds where each kind and stage leaves that of its microbatch 0;
+        the second where its input is; the number is the place that stands for none.
+        """
+        return _results(self.n_stages, self.n_microbatches)
+
+    @cached_property
+    def dependency(self) -> NDArray[np.int32]:
+        """Shape (ops,): the one op whose result each op waits for, -1 for none, -2 for one nobody runs.
+
+        F(s, m) needs F(s-1, m); B or I(s, m) needs B or I(s+1, m), on the last stage F(s, m); W(s, m) needs
+        I(s, m). A backward's own forward is implied: its gradient has passed through it.
+        """
+        gives, needs, nothing = self.results
+        M = self.n_microbatches
+        runs = np.full(nothing + M, MISSING, np.int32)
+        for ops, row in self.blocks():
+            runs[gives.take(row) + self.microbatch[ops]] = np.arange(ops.start, ops.stop, dtype=np.int32)
+        runs[nothing:] = NONE
+        dependency = np.empty(len(self), np.int32)
+        for ops, row in self.blocks():
+            dependency[ops] = runs.take(needs.take(row) + self.microbatch[ops])
+        return dependency
+
+    @cached_property
+    def crosses(self) -> NDArray[np.bool_]:
+        """Shape (ops,): whether the op's input comes from another device, that is, by a message."""
+        return (self.dependency >= 0) & (self.device[self.dependency] != self.device)
+
+    def queue(self, device: int) -> slice:
+        """The ops of one device."""
+        return slice(int(self.offsets[device]), int(self.offsets[device + 1]))
+
+    def label(self, op: int) -> str:
+        """The op's text form, such as ``2F0``."""
+        return label(self.kind[op], self.stage[op], self.microbatch[op])
+
+    def __repr__(self) -> str:
+        return (
+            f"Schedule({self.name}: {self.n_devices} devices x {self.n_chunks} chunks = {self.n_stages} stages, "
+            f"{self.n_microbatches} microbatches, {len(self)} ops)"
+        )
+
+
+@lru_cache
+def _results(stages: int, microbatches: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    nothing = 2 * stages * microbatches
+    forward, backward = np.arange(0, nothing, microbatches).reshape(2, stages)
+    nowhere = np.full(stages, nothing)
+    gives = np.concatenate([forward, backward, backward, nowhere])
+    gradient = np.append(backward[1:], forward[-1])
+    return gives, np.concatenate([nowhere[:1], forward[:-1], gradient, gradient, backward]), nothing

@@ -1,0 +1,37 @@
+"""The timeline: a schedule with the start and end of every op, and what bound each start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """When every op of a schedule ran.
+
+    Attributes:
+        schedule: the schedule that was timed.
+        start: shape (ops,), in ``unit``, from the start of the iteration.
+        end: shape (ops,). Both ops of a pair share start and end.
+        bound: shape (ops,), the op whose end set the start: the one before in the queue, or on another device
+            the one whose message came later; -1 where nothing did.
+        unit: name of the time unit.
+        finish: when messages, collectives and the host are done too, where that is after the last op.
+    """
+
+    schedule: Schedule
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    bound: NDArray[np.int32]
+    unit: str
+    finish: float = 0.0
+
+    @property
+    def makespan(self) -> float:
+        """End of the iteration: of its last op, or ``finish``."""
+        return float(self.end.max(initial=self.finish))

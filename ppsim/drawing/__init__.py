@@ -1,0 +1,1 @@
+"""How things look: palette, Gantt chart, memory panel, trade-off, terminal."""

@@ -1,0 +1,52 @@
+"""Figures as files: the settings all figures share, and what a file says about itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from io import BytesIO
+from threading import Lock
+from typing import IO, TYPE_CHECKING, Any
+
+from ppsim.drawing.gantt_layout import DOTS
+from ppsim.version import VERSION
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Fonts that papers and browsers have, text as text in pdf and svg, and the same ids in every run.
+SETTINGS = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["Helvetica", "Arial", "Liberation Sans", "DejaVu Sans"],
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "ppsim",
+}
+# matplotlib's settings belong to the process, not to a thread.
+_settings = Lock()
+
+
+def write_figure(
+    draw: Callable[[], Figure], out: IO[bytes], suffix: str, *, title: str, inputs: Mapping[str, Any]
+) -> None:
+    """Write what ``draw`` returns under the settings of all figures, with its inputs inside."""
+    import matplotlib
+
+    # A pdf is written with seeks, which a pipe cannot do.
+    drawn = BytesIO()
+    with _settings, matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(SETTINGS)
+        draw().savefig(drawn, format=suffix[1:], dpi=DOTS, metadata=_metadata(title, inputs, suffix))
+    out.write(drawn.getvalue())
+
+
+def _metadata(title: str, inputs: Mapping[str, Any], suffix: str) -> dict[str, Any]:
+    """What the file says about itself; no date, so that equal inputs give equal bytes."""
+    given, maker = json.dumps(dict(inputs)), f"ppsim {VERSION}"
+    by_suffix: dict[str, dict[str, Any]] = {
+        ".png": {"Software": maker, "ppsim": given},
+        ".svg": {"Creator": maker, "Date": None, "Description": given},
+        ".pdf": {"Creator": maker, "CreationDate": None, "Subject": given},
+    }
+    return {"Title": title, **by_suffix[suffix]}

@@ -1,0 +1,215 @@
+"""What a Gantt figure shows and where: cells, rows, labels, borders, messages and the raster of many cells.
+
+Pure arithmetic over arrays, without a drawing library. Lengths on paper are in dots, ``DOTS`` to the inch, or in
+points, 72 to the inch; times are in the timeline's unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import COMPUTE
+from ppsim.core.schedule import NONE
+from ppsim.core.timeline import Timeline
+from ppsim.drawing.palette import BUBBLE, FILL
+
+DOTS = 300
+POINT = DOTS / 72
+MOST_VECTOR_CELLS = 5_000
+MOST_MESSAGES = 200
+SMALLEST_LABEL = 4.5
+LEAST_BORDERED = 2.5
+BAND = 0.2  # height of a band of the lane below a device's row, in rows
+LEAST_BAND = 3  # dots, below which there is no lane
+PALETTE = tuple(fill for kind in COMPUTE for fill in FILL[kind])
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of a timeline; the two ops of a pair take half of theirs each, zero-length ops none.
+
+    Attributes:
+        device: shape (cells,), the row.
+        left: shape (cells,), where the colour begins.
+        right: shape (cells,), where it ends.
+        end: shape (cells,), where the border ends: beyond ``right`` in the first half of a pair.
+        bordered: shape (cells,), whether a border begins here: not in the second half of a pair.
+        kind: shape (cells,).
+        stage: shape (cells,).
+        colour: shape (cells,), index into ``PALETTE``.
+        number: shape (cells,), the microbatch.
+    """
+
+    device: NDArray[np.int32]
+    left: Floats
+    right: Floats
+    end: Floats
+    bordered: NDArray[np.bool_]
+    kind: NDArray[np.uint8]
+    stage: NDArray[np.int32]
+    colour: NDArray[np.uint8]
+    number: NDArray[np.int32]
+
+    @property
+    def width(self) -> Floats:
+        """Shape (cells,): time from ``left`` to ``right``."""
+        return self.right - self.left
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+
+def cells_of(timeline: Timeline) -> Cells:
+    """The cells of every op that takes time."""
+    schedule = timeline.schedule
+    shown = np.flatnonzero(timeline.end > timeline.start)
+    start, end, pair = timeline.start[shown], timeline.end[shown], schedule.pair[shown]
+    first, second = pair > shown, (pair != NONE) & (pair < shown)
+    middle = (start + end) / 2
+    kind = schedule.kind[shown]
+    return Cells(
+        device=schedule.device[shown],
+        left=np.where(second, middle, start),
+        right=np.where(first, middle, end),
+        end=end,
+        bordered=~second,
+        kind=kind,
+        stage=schedule.stage[shown],
+        colour=(2 * kind + schedule.chunk[shown] % 2).astype(np.uint8),
+        number=schedule.microbatch[shown],
+    )
+
+
+def label_size(cell: float, row: float, digits: int, largest: float) -> float:
+    """Font size in points of a number of so many digits in a cell of so many points, 0 where it would not be read."""
+    size = min(largest, 0.62 * row, (cell - 1.2) / (0.58 * digits))
+    return size if size >= SMALLEST_LABEL else 0.0
+
+
+def labelled(cells: Cells, scale: float, row: float, largest: float) -> tuple[float, NDArray[np.bool_]]:
+    """The font size of a panel's numbers, and which cells carry theirs: of a kind and stage, all or none.
+
+    Args:
+        cells: the cells of one panel.
+        scale: points per unit of time.
+        row: height of a row in points.
+        largest: the figure's font size.
+    """
+    if not len(cells):
+        return 0.0, np.zeros(0, np.bool_)
+    group = len(COMPUTE) * cells.stage + cells.kind
+    narrowest = np.full(group.max() + 1, np.inf)
+    np.minimum.at(narrowest, group, cells.width * scale)
+    digits = len(str(cells.number.max()))
+    sizes = np.array([label_size(width, row, digits, largest) for width in narrowest])
+    return float(sizes[np.isfinite(narrowest) & (sizes > 0)].min(initial=largest)), sizes[group] > 0
+
+
+def border_width(width: float) -> float:
+    """Line width in points around cells of so many points."""
+    return 0.4 if width >= 4 else 0.2 if width >= LEAST_BORDERED else 0.0
+
+
+def row_height(devices: int, rows: int, *, labels: bool, arrows: bool, narrow: bool) -> int:
+    """Height of a device's row in dots, or of several devices' where they outnumber the dots.
+
+    Args:
+        devices: devices of the largest panel.
+        rows: devices of all panels together; they share 8 inches at most.
+        labels: whether the cells are wide enough for numbers, which need a height too.
+        arrows: whether messages are drawn between the rows.
+        narrow: a figure for one column of text.
+    """
+    tallest = 0.24 if arrows else 0.145 if narrow else 0.17
+    least = 0.24 if arrows else 0.105 if labels else 0.06
+    inches = min(tallest, max(least, 1.8 / devices), 8 / rows)
+    return max(1, int(inches * DOTS))
+
+
+def tick_step(row: float, font: float) -> int:
+    """Every how many devices a name stands beside rows of so many points: all where they fit, else a power of two."""
+    step = 1
+    while row < font and step * row < 1.5 * font:
+        step *= 2
+    return step
+
+
+@dataclass(frozen=True)
+class Messages:
+    """P2P messages: shape (messages,) each, by device and time."""
+
+    sender: NDArray[np.int32]
+    receiver: NDArray[np.int32]
+    sent: Floats
+    arrived: Floats
+
+
+def messages_of(timeline: Timeline) -> Messages | None:
+    """When each message left and arrived, or None where they are too many to show or take no time.
+
+    A timeline knows an arrival where it set the start of an op. Other messages on the same link take as long, but
+    arrive no later than the op that needs them starts; a link that never set a start counts as the slowest known.
+    """
+    schedule = timeline.schedule
+    op = np.flatnonzero(schedule.crosses)
+    if not 0 < len(op) <= MOST_MESSAGES:
+        return None
+    source = schedule.dependency[op]
+    wait = timeline.start[op] - timeline.end[source]
+    known = timeline.bound[op] == source
+    slowest = wait[known].max(initial=0.0)
+    if slowest <= 1e-9 * timeline.makespan:
+        return None
+    sender, receiver = schedule.device[source], schedule.device[op]
+    travel = np.full((schedule.n_devices, schedule.n_devices), np.inf)
+    np.minimum.at(travel, (sender[known], receiver[known]), wait[known])
+    travel[np.isinf(travel)] = slowest
+    sent = timeline.end[source]
+    return Messages(sender, receiver, sent, sent + np.minimum(wait, travel[sender, receiver]))
+
+
+def raster(cells: Cells, devices: int, makespan: float, span: float, rows: int, columns: int) -> NDArray[np.uint8]:
+    """Shape (rows, columns, 3): the mean colour of what every pixel covers, for cells too many to draw one by one.
+
+    Each cell adds its colour where it begins and takes it away where it ends, shared between two pixels; the running
+    sum along a row is the exact mean over every pixel, at a cost that does not depend on the width of the cells.
+
+    Args:
+        cells: the cells of one panel.
+        devices: P; where it exceeds ``rows``, a row is the mean of several devices.
+        makespan: where the grey of the bubbles ends.
+        span: the time that the columns cover.
+        rows: height of the image.
+        columns: width of the image.
+    """
+    colours = np.array([_rgb(fill) for fill in PALETTE]) - _rgb(BUBBLE)
+    track = np.arange(devices)
+    device = np.concatenate([track, cells.device])
+    row = device.astype(np.int64) * rows // devices
+    share = 1.0 / np.bincount(track * rows // devices, minlength=rows)[row]
+    width = columns + 2
+    image = np.empty((rows, width, 3))
+    edges = [
+        (np.concatenate([np.full(devices, begin), times]) * (columns / span), sign * share)
+        for begin, times, sign in ((0.0, cells.left, 1.0), (makespan, cells.right, -1.0))
+    ]
+    for channel in range(3):
+        paint = np.concatenate([np.full(devices, _rgb(BUBBLE)[channel] - 255.0), colours[cells.colour, channel]])
+        change = np.zeros(rows * width)
+        for x, amount in edges:
+            pixel = np.minimum(x.astype(np.int64), columns)
+            late = (x - pixel) * paint * amount
+            at = row * width + pixel
+            change += np.bincount(at, paint * amount - late, rows * width)
+            change += np.bincount(at + 1, late, rows * width)
+        np.cumsum(change.reshape(rows, width), axis=1, out=image[:, :, channel])
+    return np.clip(np.rint(image[:, :columns] + 255.0), 0, 255).astype(np.uint8)
+
+
+def _rgb(colour: str) -> Floats:
+    return np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)], np.float64)

@@ -1,0 +1,102 @@
+"""The legend of a Gantt figure: only what occurs, on as many lines as the width needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.schedule import NONE
+from ppsim.drawing.gantt_layout import POINT
+from ppsim.drawing.gantt_strokes import Design, Panel, text_width
+from ppsim.drawing.lanes import ACTIVATION, COLLECTIVE, GRADIENT
+from ppsim.drawing.palette import BUBBLE, COMM_ARROW, COMM_LANE, FILL, LEGEND
+from ppsim.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry: a box in one colour or two, or none, and its name; a low box for what stands in a lane."""
+
+    name: str
+    colours: tuple[str, ...] = ()
+    low: bool = False
+
+
+def legend_entries(panels: Sequence[Panel], design: Design) -> list[Entry]:
+    """What occurs in the panels, in order."""
+    kinds = [kind for kind in COMPUTE if any((panel.cells.kind == kind).any() for panel in panels)]
+    split = Kind.I in kinds or Kind.W in kinds
+    names = LEGEND if split else LEGEND | {Kind.B: "Backward"}
+    entries = [Entry(names[kind], (FILL[kind][0],)) for kind in kinds]
+    schedules = [panel.timeline.schedule for panel in panels]
+    if any((schedule.pair != NONE).any() for schedule in schedules):
+        entries.append(Entry("Overlapped F&B", (FILL[Kind.F][0], FILL[Kind.B if Kind.B in kinds else Kind.I][0])))
+    lighter = [schedule for schedule in schedules if (schedule.chunk % 2).any()]
+    if lighter:
+        replicas = {schedule.placement.n_replicas > 1 for schedule in lighter}
+        chunk = "2nd chunk" if max(schedule.n_chunks for schedule in lighter) <= 2 else "odd chunks"
+        meaning = " or ".join([chunk] * (False in replicas) + ["2nd replica"] * (True in replicas))
+        entries.append(Entry(f"Lighter: {meaning}", (FILL[Kind.F][1],)))
+    idle = (p.devices * p.timeline.makespan * (1 - 1e-9) - p.cells.width.sum() for p in panels)
+    if max(idle) > 0:
+        entries.append(Entry("Bubble", (BUBBLE,)))
+    if {ACTIVATION, GRADIENT} & {*design.bands}:
+        both = {ACTIVATION, GRADIENT} <= {*design.bands}
+        entries.append(Entry("Message (activation above gradient)" if both else "Message", (COMM_LANE,), low=True))
+    if COLLECTIVE in design.bands:
+        entries.append(Entry("Parameters and gradients (FSDP)", (COLLECTIVE_LANE,), low=True))
+    narrowest = min(float(panel.cells.width.min(initial=np.inf)) for panel in panels)
+    if not design.vector and narrowest * design.scale * POINT < 2:
+        entries.append(Entry("Cells too narrow to print blend"))
+    return entries
+
+
+def legend_lines(entries: Sequence[Entry], room: float, font: float) -> list[list[Entry]]:
+    """The entries on as few lines of ``room`` points as it takes, about equally many on each."""
+    for per_line in range(len(entries), 0, -1):
+        lines = [list(entries[i : i + per_line]) for i in range(0, len(entries), per_line)]
+        if per_line == 1 or max(_line_width(line, font) for line in lines) <= room:
+            return lines
+    return []
+
+
+def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y: float) -> None:
+    """One line of the legend, centred under the rows at ``y`` dots above the figure's lower edge."""
+    from matplotlib.patches import Rectangle
+    from matplotlib.transforms import Affine2D
+
+    font, page = design.font, float(figure.get_figwidth()) * 72
+    points = Affine2D().scale(1 / 72) + figure.dpi_scale_trans
+    width = _line_width(entries, font)
+    x = max(min((design.left + design.across / 2) / POINT - width / 2, page - width - 2), 2)
+    y /= POINT
+    box = 1.1 * font
+    for entry in entries:
+        tall, ink = (0.35 * font, COMM_ARROW) if entry.low else (0.75 * font, "black")
+        for number, colour in enumerate(entry.colours):
+            part = box / len(entry.colours)
+            patch = Rectangle((x + number * part, y - tall / 2), part, tall, facecolor=colour, linewidth=0)
+            figure.add_artist(patch).set_transform(points)
+        if entry.colours:
+            frame = Rectangle((x, y - tall / 2), box, tall, fill=False, edgecolor=ink, linewidth=0.4)
+            figure.add_artist(frame).set_transform(points)
+        figure.text(
+            x + 1.5 * font * bool(entry.colours), y, entry.name, fontsize=font, va="center_baseline", transform=points
+        )
+        x += _entry_width(entry, font)
+
+
+def _entry_width(entry: Entry, font: float) -> float:
+    """Points from the start of an entry to the start of the next."""
+    return 1.5 * font * bool(entry.colours) + text_width(entry.name, font) + 1.4 * font
+
+
+def _line_width(entries: Sequence[Entry], font: float) -> float:
+    return sum(_entry_width(entry, font) for entry in entries) - 1.4 * font

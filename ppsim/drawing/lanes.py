@@ -1,0 +1,88 @@
+"""What goes on beside the ops of an execution, as pictures and files show it: messages and collectives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE
+
+if TYPE_CHECKING:
+    from ppsim.core.execution import Execution
+
+ACTIVATION, GRADIENT, COLLECTIVE = range(3)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The messages that leave each device and the collectives it takes part in, those that take time.
+
+    Attributes:
+        device: shape (entries,).
+        band: shape (entries,), ``ACTIVATION`` or ``GRADIENT`` of a message, or ``COLLECTIVE``.
+        left: shape (entries,), when it set out.
+        right: shape (entries,), when it was over.
+    """
+
+    device: NDArray[np.int32]
+    band: NDArray[np.uint8]
+    left: NDArray[np.float64]
+    right: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+
+def lane_of(execution: Execution) -> Lane:
+    """Messages, in the order of their sends, then collectives."""
+    schedule, timeline, messages = execution.lowered.schedule, execution.timeline, execution.messages
+    gathered = collectives(execution)
+    gradient = schedule.kind[messages.send] == Kind.SEND_B
+    device = np.concatenate([messages.source, schedule.device[gathered]])
+    band = np.concatenate([np.where(gradient, GRADIENT, ACTIVATION), np.full(len(gathered), COLLECTIVE)])
+    left = np.concatenate([messages.leave, timeline.start[gathered]])
+    right = np.concatenate([messages.arrive, timeline.end[gathered]])
+    shown = right > left
+    return Lane(device[shown], band[shown].astype(np.uint8), left[shown], right[shown])
+
+
+def collectives(execution: Execution) -> NDArray[np.int64]:
+    """UNSHARD, RESHARD and REDUCE_GRAD that take time, as indices into the lowered queues."""
+    kind, timeline = execution.lowered.schedule.kind, execution.timeline
+    fsdp = (kind == Kind.UNSHARD) | (kind == Kind.RESHARD) | (kind == Kind.REDUCE_GRAD)
+    return np.flatnonzero(fsdp & (timeline.end > timeline.start))
+
+
+def producers(execution: Execution) -> NDArray[np.int64]:
+    """Shape (messages,): the op of ``execution.compute`` whose result each message carries."""
+    place = np.cumsum(execution.lowered.schedule.kind < Kind.SEND_F) - 1
+    return place[execution.messages.producer]
+
+
+def carriers(execution: Execution) -> NDArray[np.int64]:
+    """Shape (compute ops,): the message that carries each op's result to another device, -1 for none."""
+    carrier = np.full(len(execution.lowered.compute), NONE, np.int64)
+    carrier[producers(execution)] = np.arange(len(execution.messages))
+    return carrier
+
+
+def tracks(group: NDArray[np.int64], left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Shape (entries,): a track for each entry, so that no two of a group and track overlap in time.
+
+    Each goes, in order of ``left``, to the first track of its group that is free.
+    """
+    track = np.zeros(len(group), np.int64)
+    busy: dict[int, list[float]] = {}
+    order = np.lexsort((right, left))
+    for entry, key, begin, end in zip(
+        order.tolist(), group[order].tolist(), left[order].tolist(), right[order].tolist(), strict=True
+    ):
+        ends = busy.setdefault(key, [])
+        free = next((number for number, until in enumerate(ends) if until <= begin), len(ends))
+        ends[free : free + 1] = [end]
+        track[entry] = free
+    return track

@@ -1,0 +1,37 @@
+"""Colours and names shared by every picture: terminal, figure, page."""
+
+from __future__ import annotations
+
+from ppsim.core.ops import Kind
+
+# Fill per kind: first and second tint, for even and odd chunks of a device. Told apart by deuteranopes, protanopes
+# and tritanopes, and in grey.
+FILL = {
+    Kind.F: ("#234A97", "#5F7FC8"),
+    Kind.B: ("#2A9159", "#A3DDBA"),
+    Kind.I: ("#36BBDB", "#B4ECF7"),
+    Kind.W: ("#F0D06A", "#FCF6DC"),
+}
+# The terminal's second shade, for every other microbatch, so that neighbours of one kind stay apart.
+SHADE = {Kind.F: "#4468B8", Kind.B: "#4DB87D", Kind.I: "#7FD9EC", Kind.W: "#DDB94A"}
+LEGEND = {Kind.F: "Forward", Kind.B: "Backward (full)", Kind.I: "Backward for input", Kind.W: "Backward for weights"}
+BUBBLE = "#ECEFF3"
+BUBBLE_DARK = "#222A34"  # the same on a dark page
+HIGHLIGHT = ("#D1242F", "#FF7B72")  # what the reader picked out, on a light and on a dark page
+RAMP = (("#08306B", "#5AA5D6"), ("#DEEBF7", "#4292C6"))  # curves of the first to the last device, light and dark
+COMM_ARROW = "#B4540A"
+COMM_LANE = "#FFD35B"
+COLLECTIVE = "#D9822B"  # gathered parameters and reduced gradients, in the same lane
+MUTED = "#8A94A3"
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of ``#rrggbb`` as WCAG 2 defines it, 0 to 1."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def text_colour(fill: str) -> str:
+    """White or black, whichever reads on ``fill`` (contrast at least 4.5)."""
+    return "#ffffff" if 1.05 / (luminance(fill) + 0.05) >= 4.5 else "#000000"

@@ -1,0 +1,234 @@
+"""The Gantt chart for a terminal: one row per device, cells by duration.
+
+With colour a cell is its kind's colour with the microbatch number; without, its kind's letter and number
+(lower case for a device's second stage). One column is never more time than the shortest op, so nothing is
+down-sampled: what does not fit is folded out of the middle, and said so. Only ops that take a ``NEGLIGIBLE`` part
+of the makespan, which no chart could show next to the others, are left out, and said so too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Group
+from rich.style import Style
+from rich.text import Text
+
+from ppsim.core.ops import COMPUTE, NAMES, Kind
+from ppsim.core.schedule import NONE
+from ppsim.core.timeline import Timeline
+from ppsim.drawing.palette import FILL, MUTED, SHADE, text_colour
+from ppsim.simulation.metrics import Metrics
+
+MOST_ROWS = 32
+NEGLIGIBLE = 1e-9
+LEAST_CELLS = 20
+NUMBERS = len(" 100.0% idle  peak 999")
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What the chart is made of besides letters: idle time, the rest of an op, time folded away, rows left out."""
+
+    bubble: str = "·"
+    rest: str = "─"
+    fold: str = "  ⋯  "
+    more: str = "⋮"
+
+
+COLOURED = Signs(bubble="╌")
+ASCII = Signs(".", "-", " ... ", ":")
+
+
+def signs_for(encoding: str, colour: bool) -> Signs:
+    """The signs that a console's encoding can carry."""
+    signs = COLOURED if colour else Signs()
+    return signs if carries(encoding, "".join((signs.bubble, signs.rest, signs.fold, signs.more))) else ASCII
+
+
+def carries(encoding: str, text: str) -> bool:
+    """Whether a text can be written in an encoding."""
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How time maps to columns: ``column`` time units each, over one or two stretches of time."""
+
+    column: float
+    stretches: tuple[tuple[float, float], ...]
+
+    def cells(self, stretch: int) -> int:
+        """Columns of a stretch."""
+        first, last = self.stretches[stretch]
+        return round((last - first) / self.column)
+
+
+def grid_for(timeline: Timeline, columns: int) -> Grid:
+    """Two columns for the shortest op if everything fits, else one, else the middle folded away."""
+    length = _lengths(timeline)
+    shortest = float(length[length > 0].min(initial=timeline.makespan))
+    total = timeline.makespan
+    if shortest <= 0:
+        return Grid(1.0, ((0.0, 0.0),))
+    for column in (shortest / 2, shortest):
+        if total / column <= columns:
+            return Grid(column, ((0.0, np.ceil(total / column - 1e-9) * column),))
+    head = int(columns * 0.56)
+    tail = columns - head - len(Signs.fold)
+    cells = np.ceil(total / shortest - 1e-9)
+    return Grid(shortest, ((0.0, head * shortest), ((cells - tail) * shortest, cells * shortest)))
+
+
+def _lengths(timeline: Timeline) -> NDArray[np.float64]:
+    """Each op's time in the chart: half for a member of a pair, zero for what is negligible."""
+    length = timeline.end - timeline.start
+    length[timeline.schedule.pair != NONE] /= 2
+    length[length < NEGLIGIBLE * timeline.makespan] = 0
+    return length
+
+
+def gantt(timeline: Timeline, metrics: Metrics, columns: int, colour: bool, encoding: str = "utf-8") -> Group:
+    """The chart as rich renderables, ``columns`` wide at most; each device's numbers where there is room for them."""
+    schedule, signs = timeline.schedule, signs_for(encoding, colour)
+    name_width = len(f"dev {schedule.n_devices - 1} ")
+    numbers = columns - name_width - NUMBERS >= LEAST_CELLS
+    grid = grid_for(timeline, max(LEAST_CELLS, columns - name_width - NUMBERS * numbers))
+    labelled = _labelled_kinds(timeline, grid, colour)
+    devices = list(range(schedule.n_devices))
+    if len(devices) > MOST_ROWS:
+        devices[MOST_ROWS // 2 : -MOST_ROWS // 2] = [NONE]
+    lines = [_scale(timeline, grid)]
+    for device in devices:
+        if device == NONE:
+            lines.append(Text(f"{signs.more} {schedule.n_devices - MOST_ROWS} more devices", MUTED))
+            continue
+        line = Text(f"dev {device}".ljust(name_width), MUTED)
+        for stretch in range(len(grid.stretches)):
+            if stretch:
+                line.append(signs.fold, MUTED)
+            line.append_text(_row(timeline, grid, stretch, device, labelled, colour, signs))
+        if numbers:
+            idle = metrics.idle[device] / metrics.makespan if metrics.makespan else 0.0
+            line.append(f" {idle:6.1%} idle  peak {metrics.peak_activations[device]}", MUTED)
+        lines.append(line)
+    lines.append(_axis(grid, name_width))
+    for line in lines:
+        line.no_wrap, line.overflow = True, "crop"
+    return Group(*lines, *_legend(timeline, name_width, columns, colour, signs))
+
+
+def _labelled_kinds(timeline: Timeline, grid: Grid, colour: bool) -> set[int]:
+    """Kinds whose every cell has room for its number: all cells of a kind get one, or none does."""
+    schedule = timeline.schedule
+    need = len(str(schedule.n_microbatches - 1)) + (0 if colour else 1)
+    length = _lengths(timeline)
+    kinds = set()
+    for kind in COMPUTE:
+        cells = length[(schedule.kind == kind) & (length > 0)]
+        if len(cells) and np.floor(cells.min() / grid.column + 1e-9) >= need:
+            kinds.add(int(kind))
+    return kinds
+
+
+def _row(
+    timeline: Timeline, grid: Grid, stretch: int, device: int, labelled: set[int], colour: bool, signs: Signs
+) -> Text:
+    schedule, (begin, finish) = timeline.schedule, grid.stretches[stretch]
+    queue = schedule.queue(device)
+    start, end = timeline.start[queue].copy(), timeline.end[queue].copy()
+    pair = schedule.pair[queue]
+    middle = (start + end) / 2
+    first = (pair != NONE) & (pair > np.arange(queue.start, queue.stop))
+    end = np.where(first, middle, end)
+    start = np.where((pair != NONE) & ~first, middle, start)
+    shown = (end - start >= NEGLIGIBLE * timeline.makespan) & (end > begin) & (start < finish)
+    width = grid.cells(stretch)
+    left, right = (np.clip(np.floor((t - begin) / grid.column + 0.5), -1, width + 1).astype(int) for t in (start, end))
+    row, at = Text(), 0
+    for i in np.flatnonzero(shown & (right > 0) & (left < width) & (right > left)):
+        a, b = max(int(left[i]), at), min(int(right[i]), width)
+        if b <= a:
+            continue
+        row.append(signs.bubble * (a - at), MUTED)
+        row.append(*_cell(timeline, queue.start + int(i), b - a, labelled, colour, signs.rest))
+        at = b
+    row.append(signs.bubble * (width - at), MUTED)
+    return row
+
+
+def _cell(
+    timeline: Timeline, op: int, width: int, labelled: set[int], colour: bool, rest: str
+) -> tuple[str, Style | str]:
+    schedule = timeline.schedule
+    kind, microbatch, chunk = Kind(schedule.kind[op]), int(schedule.microbatch[op]), int(schedule.chunk[op])
+    number = str(microbatch) if int(kind) in labelled else ""
+    if not colour:
+        letter = kind.name.lower() if chunk % 2 else kind.name
+        return (letter + number)[:width].ljust(width, rest), ""
+    fill = FILL[kind][chunk % 2]
+    if microbatch % 2:
+        fill = _darker(fill) if chunk % 2 else SHADE[kind]
+    text = number if len(number) <= width else ""
+    return text.center(width), Style(color=text_colour(fill), bgcolor=fill)
+
+
+def _darker(colour: str) -> str:
+    return "#" + "".join(f"{int(int(colour[i : i + 2], 16) * 0.86):02x}" for i in (1, 3, 5))
+
+
+def _scale(timeline: Timeline, grid: Grid) -> Text:
+    text = f"1 column = {_number(grid.column)} {timeline.unit}"
+    if len(grid.stretches) > 1:
+        text += f"; {_number(grid.stretches[0][1])} to {_number(grid.stretches[1][0])} folded"
+    length = timeline.end - timeline.start
+    if ((length > 0) & (_lengths(timeline) == 0)).any():
+        text += f"; ops under {NEGLIGIBLE * timeline.makespan:.2g} {timeline.unit} not shown"
+    return Text(text, MUTED)
+
+
+def _number(value: float) -> str:
+    """Six digits, and all digits before the point of larger numbers."""
+    return f"{value:.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:g}"
+
+
+def _axis(grid: Grid, indent: int) -> Text:
+    """Time under the columns, at round numbers at least eight columns apart."""
+    step = 10 ** np.ceil(np.log10(8 * grid.column))
+    step = next(s for s in (step / 5, step / 2, step) if s >= 8 * grid.column * 0.999)
+    axis = ""
+    offset = 0
+    for number, (begin, finish) in enumerate(grid.stretches):
+        for tick in np.arange(np.ceil(begin / step - 1e-9) * step + 0.0, finish + step / 1e6, step):
+            column = offset + round((tick - begin) / grid.column)
+            if column >= len(axis) + bool(axis):
+                axis = axis.ljust(column) + _number(tick + 0.0)
+        offset += grid.cells(number) + len(Signs.fold)
+    return Text(" " * indent + axis, MUTED)
+
+
+def _legend(timeline: Timeline, indent: int, columns: int, colour: bool, signs: Signs) -> list[Text]:
+    """What the cells mean, only what occurs, on as many lines as it takes."""
+    schedule = timeline.schedule
+    entries = []
+    for kind in (kind for kind in COMPUTE if (schedule.kind == kind).any()):
+        style = Style(color=text_colour(FILL[kind][0]), bgcolor=FILL[kind][0]) if colour else Style()
+        entries.append(Text.assemble((f" {kind.name} " if colour else kind.name, style), (f" {NAMES[kind]}", MUTED)))
+    entries.append(Text(f"{signs.bubble * 2} bubble", MUTED))
+    if schedule.n_chunks > 1 or schedule.placement.n_replicas > 1:
+        other = "2nd replica" if schedule.placement.n_replicas > 1 else "2nd chunk"
+        entries.append(Text(f"{'lighter' if colour else 'lower case'}: {other}", MUTED))
+    lines = [Text(" " * indent)]
+    for entry in entries:
+        if len(lines[-1]) + len(entry) > columns and len(lines[-1]) > indent:
+            lines.append(Text(" " * indent))
+        lines[-1].append_text(entry).append("  ")
+    for line in lines:
+        line.rstrip()
+    return lines

@@ -1,0 +1,1 @@
+"""Files of schedules and timelines: readers, writers, and conversion between formats."""

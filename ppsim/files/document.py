@@ -1,0 +1,113 @@
+"""The document, what a file is made from, and the writer that makes it, found by the file's suffix."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
+
+from ppsim.base.atomic_file import opened
+from ppsim.core.curve import Curve
+from ppsim.core.timeline import Timeline
+from ppsim.errors import InputError
+from ppsim.files import writers
+
+if TYPE_CHECKING:
+    from ppsim.core.execution import Execution
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a file is made from.
+
+    Attributes:
+        timelines: one, or several to show above each other on one time axis.
+        titles: one per timeline.
+        inputs: what produced them: command, version and resolved settings; embedded where the format can.
+        style: ``screen`` or ``paper``, for figures.
+        width: width of a figure in inches.
+        memory: what the devices of each timeline hold, to show below it; empty to leave it out.
+        cap: the most a device may hold, to mark there.
+        curves: further curves of each timeline, for pages; empty for none.
+        baselines: which timeline each one's makespan is compared with, in pages; empty for the first.
+        executions: what each timeline is the compute ops of, where messages and collectives are to be shown; empty
+            where nothing is known of them.
+        title: what a page is called; empty for the timelines' own titles in a row.
+    """
+
+    timelines: tuple[Timeline, ...]
+    titles: tuple[str, ...]
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    style: str = "screen"
+    width: float = 6.75
+    memory: tuple[Curve, ...] = ()
+    cap: int | None = None
+    curves: tuple[tuple[Curve, ...], ...] = ()
+    baselines: tuple[int, ...] = ()
+    executions: tuple[Execution, ...] = ()
+    title: str = ""
+
+
+class Format(Protocol):
+    """A module of this package."""
+
+    SUFFIXES: tuple[str, ...]
+
+    def write(self, document: Document, out: IO[bytes], suffix: str) -> None:
+        """Write the document to a binary file; raises InputError where the format cannot carry it."""
+
+
+@cache
+def formats() -> dict[str, Format]:
+    """Every format by suffix."""
+    modules = [importlib.import_module(f"{writers.__name__}.{m.name}") for m in pkgutil.iter_modules(writers.__path__)]
+    return {suffix: cast(Format, module) for module in modules for suffix in module.SUFFIXES}
+
+
+def suffix_of(target: str) -> str:
+    """The longest known suffix of a file's name.
+
+    Raises:
+        InputError: no format has this suffix.
+    """
+    name, known = Path(target).name.lower(), formats()
+    if found := [suffix for suffix in known if name.endswith(suffix)]:
+        return max(found, key=len)
+    close = difflib.get_close_matches(Path(name).suffix, known, n=1)
+    guess = f" Did you mean '{close[0]}'?" if close else ""
+    raise InputError(
+        f"unknown output format '{Path(name).suffix or name}' of '{target}'.{guess}",
+        f"one of {' '.join(sorted(known))}",
+    )
+
+
+def single(document: Document, suffix: str) -> Timeline:
+    """The one timeline of a document, for formats that hold no more.
+
+    Raises:
+        InputError: the document has several.
+    """
+    if len(document.timelines) > 1:
+        raise InputError(f"{suffix} holds one schedule, not {len(document.timelines)}", "write each with ppsim run")
+    return document.timelines[0]
+
+
+def save(document: Document, target: str, suffix: str = "") -> None:
+    """Write the document to a file, or to standard output for ``-``; a failed write leaves no file behind.
+
+    Args:
+        document: what to write.
+        target: the file's path; its suffix tells the format.
+        suffix: the format, overriding the name's own; json where ``target`` is ``-``.
+
+    Raises:
+        InputError: an unknown suffix, a path that cannot be written, or a document the format cannot carry.
+    """
+    suffix = suffix or (".json" if target == "-" else suffix_of(target))
+    with opened(target) as out:
+        formats()[suffix].write(document, out, suffix)

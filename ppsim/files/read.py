@@ -1,0 +1,115 @@
+"""Reading schedules: torch's CSV, JSON, traces and Mermaid text, by suffix or by what the text looks like."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Protocol, cast
+
+from ppsim.check import check
+from ppsim.core.draft import Draft
+from ppsim.core.lowered import Lowered
+from ppsim.core.schedule import Schedule
+from ppsim.core.timeline import Timeline
+from ppsim.errors import InputError, InvalidSchedule
+from ppsim.files import readers
+
+
+class Reader(Protocol):
+    """A module of :mod:`ppsim.files.readers`."""
+
+    SUFFIXES: tuple[str, ...]
+
+    def matches(self, text: str) -> bool:
+        """Whether a text without a telling name is of this format."""
+
+    def parse(self, text: str, source: str) -> Draft:
+        """The draft in a text; raises InputError where the text is not of this format."""
+
+
+@cache
+def readable() -> dict[str, Reader]:
+    """Every reader by suffix."""
+    modules = [importlib.import_module(f"{readers.__name__}.{m.name}") for m in pkgutil.iter_modules(readers.__path__)]
+    return {suffix: cast(Reader, module) for module in modules for suffix in module.SUFFIXES}
+
+
+def read(path: str) -> Draft:
+    """A schedule as a file states it, faults and all; ``-`` is standard input.
+
+    Raises:
+        InputError: the file cannot be read, or is of no format that is known.
+    """
+    source = "standard input" if path == "-" else path
+    try:
+        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        text = raw.decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(f"cannot read '{source}': {error.strerror or error}", "check the path") from error
+    except UnicodeDecodeError:
+        raise InputError(f"'{source}' is not text", f"one of {' '.join(sorted(readable()))}") from None
+    draft = parse(text, source)
+    return draft if draft.name or path == "-" else replace(draft, name=Path(path).name.split(".")[0])
+
+
+def parse(text: str, source: str) -> Draft:
+    """A schedule in a text, whose source's suffix tells the format, or else its looks.
+
+    Raises:
+        InputError: the text is of no format that is known, or not of the one its name says.
+    """
+    known = readable()
+    suffixes = [suffix for suffix in known if source.lower().endswith(suffix)]
+    if suffixes:
+        return known[max(suffixes, key=len)].parse(text, source)
+    for suffix in sorted(known, key=len, reverse=True):
+        if known[suffix].matches(text):
+            return known[suffix].parse(text, source)
+    raise InputError(f"'{source}' holds no schedule in a known format", f"one of {' '.join(sorted(known))}")
+
+
+def sound(draft: Draft) -> Draft:
+    """The draft, if it has no fault that keeps it from being timed; how sends and receives block is not asked.
+
+    Raises:
+        InvalidSchedule: the first fault, and how many there are.
+    """
+    faults = check(draft, modes=("overlap",)).faults
+    if faults:
+        where = f", line {faults[0].row}, cell {faults[0].cell}" if faults[0].row and draft.lines else ""
+        more = f" ({len(faults) - 1} more fault{'s' * (len(faults) > 2)}: ppsim check)" if len(faults) > 1 else ""
+        raise InvalidSchedule(f"{draft.source}{where}: {faults[0].message}{more}", faults[0].hint)
+    return draft
+
+
+def unused(draft: Draft) -> Iterator[str]:
+    """What a draft states beyond its compute ops' order, as sentences that say so."""
+    if not draft.computes.all():
+        yield f"sends and receives of {draft.source} are left out; --order sets theirs"
+    if draft.start is not None:
+        yield f"times of {draft.source} are not used: timed anew with the costs given"
+
+
+def read_schedule(path: str) -> Schedule:
+    """The compute ops of a file, as a schedule like any other.
+
+    Raises:
+        InputError: the file cannot be read.
+        InvalidSchedule: it has a fault.
+    """
+    return sound(read(path)).schedule()
+
+
+def read_lowered(path: str) -> Lowered | None:
+    """A file's queues with their sends and receives as stated, or None where it states none; raises as above."""
+    return sound(read(path)).lowered()
+
+
+def read_timeline(path: str) -> Timeline | None:
+    """A file's compute ops with the times it states, or None where it states none; raises as above."""
+    return sound(read(path)).timeline()

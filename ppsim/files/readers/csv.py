@@ -1,0 +1,129 @@
+"""torch's schedule CSV: one row per rank, one cell per action, as torch.distributed.pipelining loads it.
+
+Both of its formats are read, ``compute_only`` and ``compute_comms``, and the older letters: there ``B`` is the
+backward for the input and ``BW`` the full backward. Stricter than torch's own parser, which takes ``1F0xyz`` for
+``1F0``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.draft import Draft
+from ppsim.core.ops import COMPUTE, Kind
+from ppsim.errors import InputError
+
+SUFFIXES = (".csv",)
+_FULL = len(Kind)  # the older BW, until the dialect is known
+_CODES = {**{kind.name: int(kind) for kind in Kind}, "BW": _FULL}
+_ACTION = rf"(\d{{1,9}})({'|'.join(sorted(_CODES, key=len, reverse=True))})(\d{{0,9}})"
+_OP = re.compile(_ACTION, re.ASCII)
+_PLAIN = re.compile(rf"(?:{_ACTION}(?:,|$))+", re.ASCII)
+_PAIR = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
+_WHOLE_STAGE = (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD, Kind.WAIT_REDUCE_GRAD)  # no microbatch
+_SYNTAX = "a cell is <stage><kind><microbatch>, such as 2F0, 1SEND_F3, 0REDUCE_GRAD or (0F4;7B0)OVERLAP_F_B"
+
+
+class _Wrong(Exception):
+    """What is wrong with a cell, and what to write instead."""
+
+
+def matches(text: str) -> bool:
+    """Whether the text begins with a row of actions."""
+    return bool(re.match(r"[\s,\"]*\(?\d+[A-Z]", text))
+
+
+def parse(text: str, source: str) -> Draft:
+    """The rows as queues.
+
+    Raises:
+        InputError: a cell that is no action, with its line and cell and a caret below it; an empty line; a file
+            that mixes both dialects.
+    """
+    lines = tuple(text.splitlines())
+    idle: list[tuple[int, int]] = []
+    rows = [_row(line, number, source, idle) for number, line in enumerate(lines, start=1)]
+    table = np.concatenate(rows) if rows else np.empty((0, 7), np.int64)
+    older = _modernise(table, source)
+    return Draft.from_table(source, table, devices=len(lines), lines=lines, older=older, idle=tuple(idle))
+
+
+def _row(line: str, row: int, source: str, idle: list[tuple[int, int]]) -> NDArray[np.int64]:
+    """One line as rows of a draft's table; empty cells go to ``idle``."""
+    if not line.strip():
+        raise InputError(f"{source}, line {row}: empty", "torch takes an empty line for a rank: remove it")
+    if _PLAIN.fullmatch(line) and not line.endswith(","):
+        stages, kinds, microbatches = zip(*_OP.findall(line), strict=True)
+        ops = np.empty((len(stages), 7), np.int64)
+        ops[:, 1] = [_CODES[kind] for kind in kinds]
+        ops[:, 2] = [int(stage) for stage in stages]
+        ops[:, 3] = [int(microbatch or -1) for microbatch in microbatches]
+        ops[:, [0, 4, 6]] = row - 1, row, 0
+        ops[:, 5] = np.arange(1, len(ops) + 1)
+        if np.array_equal(ops[:, 3] < 0, np.isin(ops[:, 1], _WHOLE_STAGE)):
+            return ops
+    found = []
+    for cell, word in enumerate(line.split(","), start=1):
+        try:
+            members = list(_cell(word.strip().strip('"').strip()))
+        except _Wrong as wrong:
+            raise _unreadable(wrong, source, line, row, cell) from None
+        if not members:
+            idle.append((row, cell))
+        first = 1 if len(members) == 2 else 0
+        found += [(row - 1, *member, row, cell, first + n) for n, member in enumerate(members)]
+    return np.array(found, np.int64).reshape(-1, 7)
+
+
+def _cell(word: str) -> Iterator[tuple[int, int, int]]:
+    """Kind, stage and microbatch of the op in a cell, or of both of a pair."""
+    if not word:
+        return
+    pair = _PAIR.fullmatch(word)
+    members = pair[1].split(";") if pair else [word]
+    if len(members) > 2 or (pair and len(members) == 1):
+        raise _Wrong(f"a pair of {len(members)} ops", "a pair holds two ops: (0F4;7B0)OVERLAP_F_B")
+    for member in members:
+        op = _OP.fullmatch(member.strip())
+        if op is None:
+            raise _Wrong(f"'{member.strip()}' is not an action", _SYNTAX)
+        kind = _CODES[op[2]]
+        if (kind in _WHOLE_STAGE) == bool(op[3]):
+            raise _Wrong(f"'{op[0]}' {'has a' if op[3] else 'lacks its'} microbatch", _SYNTAX)
+        if pair and kind not in (*COMPUTE, _FULL):
+            raise _Wrong(f"'{op[0]}' in a pair", "a pair holds compute ops: F with B, I or W")
+        yield kind, int(op[1]), int(op[3] or -1)
+
+
+def _modernise(table: NDArray[np.int64], source: str) -> bool:
+    """Turn the older letters into today's, in place; whether the file has them.
+
+    A file is older when it says BW, or when some op has both its B and its W and none has an I.
+    """
+    kind = table[:, 1]
+    ops = table[:, 2] * (table[:, 3].max(initial=0) + 1) + table[:, 3]
+    split = np.isin(ops[kind == Kind.B], ops[kind == Kind.W])
+    input_only, full = kind == Kind.B, kind == _FULL
+    if not full.any() and (not split.any() or not split.all() or (kind == Kind.I).any()):
+        return False
+    if (kind == Kind.I).any():
+        raise InputError(
+            f"{source} mixes torch's letters of today (I) with the older ones (BW)",
+            "write B for a full backward and I for the backward for the input",
+        )
+    kind[input_only], kind[full] = Kind.I, Kind.B
+    return True
+
+
+def _unreadable(wrong: _Wrong, source: str, line: str, row: int, cell: int) -> InputError:
+    message, hint = wrong.args
+    words = line.split(",")
+    word = words[cell - 1]
+    first = sum(len(w) + 1 for w in words[: cell - 1]) + len(word) - len(word.lstrip())
+    left, size = max(0, first - 30), max(1, len(word.strip()))
+    excerpt = f"{line[left : first + size + 30]}\n  {' ' * (first - left)}{'^' * size}"
+    return InputError(f"{source}, line {row}, cell {cell}: {message}\n  {excerpt}", hint)

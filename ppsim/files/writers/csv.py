@@ -1,0 +1,53 @@
+"""torch's schedule CSV: ``compute_only`` from a schedule, ``compute_comms`` from a lowered one.
+
+torch infers the placement from the rows, so that any placement with one rank per stage can be written.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import IO
+
+import numpy as np
+
+from ppsim.check import check
+from ppsim.check.runtime import loss_order
+from ppsim.core.draft import Draft
+from ppsim.core.schedule import Schedule
+from ppsim.errors import InputError, InvalidSchedule
+from ppsim.files.document import Document, single
+from ppsim.files.readers.csv import parse
+
+SUFFIXES = (".csv",)
+
+
+def write(document: Document, out: IO[bytes], suffix: str) -> None:
+    """One row per device. Every cell is parsed back and compared before the file takes its place.
+
+    Raises:
+        InputError: a placement with two replicas.
+        InvalidSchedule: torch would hang on it, or compute wrong gradients without an error.
+    """
+    schedule = single(document, suffix).schedule
+    if schedule.placement.n_replicas > 1:
+        raise InputError(
+            f"{schedule.name} holds each stage on two devices, and torch's CSV has one rank per stage",
+            "dualpipe-v does the same in a V, with one replica",
+        )
+    rows = text(schedule)
+    back = parse(rows, "the CSV just written")
+    for column in ("offsets", "kind", "stage", "microbatch", "pair"):
+        if not np.array_equal(getattr(back, column), getattr(schedule, column)):
+            raise InputError(f"{schedule.name} does not survive torch's CSV: column {column} differs")
+    faults = [*loss_order(back), *(check(back, modes=("overlap",)).faults if back.has_comms else ())]
+    if faults:
+        raise InvalidSchedule(f"{schedule.name} would go wrong in torch: {faults[0].message}", faults[0].hint)
+    out.write(rows.encode())
+
+
+def text(schedule: Schedule) -> str:
+    """The rows, one per device."""
+    out = io.StringIO()
+    for cells in Draft.from_schedule(schedule).cells():
+        out.write(",".join(cells) + "\n")
+    return out.getvalue()

@@ -1,0 +1,36 @@
+"""Figures: a Gantt chart per timeline, on one time axis, as png, svg or pdf."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING
+
+from ppsim.drawing.canvas import write_figure
+from ppsim.drawing.gantt import plot
+from ppsim.files.document import Document
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def write(document: Document, out: IO[bytes], suffix: str) -> None:
+    """Write the figure; equal documents give equal bytes, and the file carries ``document.inputs`` as JSON.
+
+    Raises:
+        InputError: timelines in different units, an unknown style, or a width that no figure can have.
+    """
+    title = ", ".join(document.titles)
+    write_figure(lambda: _of_document(document), out, suffix, title=title, inputs=document.inputs)
+
+
+def _of_document(document: Document) -> Figure:
+    return plot(
+        document.timelines,
+        titles=document.titles,
+        style=document.style,
+        width=document.width,
+        memory=document.memory,
+        cap=document.cap,
+        executions=document.executions,
+    )

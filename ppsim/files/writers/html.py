@@ -1,0 +1,184 @@
+"""HTML: one interactive page with everything inside: numbers, ops and the scripts that draw them.
+
+The page draws cells where they can be told apart and pixels beyond (``report_draw.js``), anew for every view: loading a
+drawing library would take longer than unpacking and drawing 100,000 ops. Ops travel as columns in the JSON block
+``ppsim-data``: plain lists up to ``PLAIN`` values, above that gzip in base64, integers as differences between
+neighbours.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from string import Template
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.curve import Curve
+from ppsim.core.ops import COMPUTE, NAMES
+from ppsim.core.timeline import Timeline
+from ppsim.drawing import palette
+from ppsim.drawing.lanes import lane_of
+from ppsim.errors import InputError
+from ppsim.files.document import Document
+from ppsim.memory.usage import activations, readable
+from ppsim.simulation.metrics import measure
+
+if TYPE_CHECKING:
+    from ppsim.core.execution import Execution
+
+SUFFIXES = (".html",)
+PLAIN = 2048
+SCRIPTS = (
+    "report_ops.js",
+    "report_draw.js",
+    "report_pixels.js",
+    "report_axes.js",
+    "report_marks.js",
+    "report.js",
+    "report_input.js",
+)
+
+
+def write(document: Document, out: IO[bytes], suffix: str) -> None:
+    """Write one self-contained page for all timelines; the first is the baseline unless the document names others.
+
+    Raises:
+        InputError: timelines in different units, which cannot share a time axis.
+    """
+    here = files(__package__)
+    page = Template((here / "report.html").read_text("utf-8")).substitute(
+        title=html.escape(document.title or " · ".join(dict.fromkeys(document.titles))),
+        style=(here / "report.css").read_text("utf-8"),
+        data=_json(contents(document)).decode(),
+        script="\n".join((here / name).read_text("utf-8") for name in SCRIPTS),
+    )
+    out.write(page.encode())
+
+
+def contents(document: Document) -> dict[str, Any]:
+    """The page's data: inputs, colours and names, and per timeline its numbers, ops and curves.
+
+    Raises:
+        InputError: timelines in different units.
+    """
+    units = list(dict.fromkeys(t.unit for t in document.timelines))
+    if len(units) > 1:
+        raise InputError(
+            f"timelines in {' and '.join(units)} cannot share one time axis", "give all of them costs in one unit"
+        )
+    return {
+        "schema": "ppsim.report/1",
+        "inputs": dict(document.inputs),
+        "unit": units[0],
+        "looks": _looks(),
+        "memory": bool(document.memory),
+        "timelines": [_entry(document, number) for number in range(len(document.timelines))],
+    }
+
+
+def _entry(document: Document, number: int) -> dict[str, Any]:
+    """One timeline: its numbers, ops and curves, of which further ones come last, and its change from its baseline."""
+    timeline = document.timelines[number]
+    baseline = document.baselines[number] if document.baselines else 0
+    before = document.timelines[baseline].makespan
+    further = document.curves[number] if document.curves else ()
+    return {
+        "title": document.titles[number],
+        **_timeline(timeline, [*readable(document.memory[number : number + 1]), activations(timeline), *further]),
+        **({"lane": _lane(document.executions[number])} if document.executions else {}),
+        "baseline": baseline,
+        "versus_baseline": (timeline.makespan - before) / (before or 1.0),
+    }
+
+
+def _looks() -> dict[str, Any]:
+    return {
+        "kinds": [
+            {
+                "letter": kind.name,
+                "name": NAMES[kind],
+                "legend": palette.LEGEND[kind],
+                "fill": palette.FILL[kind],
+                "text": [palette.text_colour(fill) for fill in palette.FILL[kind]],
+            }
+            for kind in COMPUTE
+        ],
+        "lane": [palette.COMM_LANE, palette.COMM_LANE, palette.COLLECTIVE],
+        "lane_edge": palette.COMM_ARROW,
+        "bubble": palette.BUBBLE,
+        "bubble_dark": palette.BUBBLE_DARK,
+        "highlight": palette.HIGHLIGHT,
+        "ramp": palette.RAMP,
+    }
+
+
+def _timeline(timeline: Timeline, curves: Sequence[Curve]) -> dict[str, Any]:
+    schedule, metrics = timeline.schedule, measure(timeline)
+    return {
+        "schedule": schedule.name,
+        "devices": schedule.n_devices,
+        "stages": schedule.n_stages,
+        "chunks": schedule.n_chunks,
+        "replicas": schedule.placement.n_replicas,
+        "microbatches": schedule.n_microbatches,
+        **asdict(metrics),
+        "peak_share": float(metrics.peak_activations.max(initial=0)) * schedule.n_devices / schedule.n_stages,
+        "offsets": schedule.offsets,
+        "ops": {
+            "kind": _column(schedule.kind),
+            "stage": _column(schedule.stage),
+            "chunk": _column(schedule.chunk),
+            "microbatch": _column(schedule.microbatch),
+            "start": _column(timeline.start),
+            "end": _column(timeline.end),
+            "pair": _column(schedule.pair),
+            "bound": _column(timeline.bound),
+            "dependency": _column(schedule.dependency),
+        },
+        "curves": [_curve(curve) for curve in curves],
+    }
+
+
+def _lane(execution: Execution) -> dict[str, Any]:
+    lane = lane_of(execution)
+    return {name: _column(getattr(lane, name)) for name in ("device", "band", "left", "right")}
+
+
+def _curve(curve: Curve) -> dict[str, Any]:
+    return {
+        "name": curve.name,
+        "unit": curve.unit,
+        "offsets": curve.offsets,
+        "time": _column(curve.time),
+        "value": _column(curve.value),
+        "peak": curve.peak,
+        "least": curve.least,
+    }
+
+
+def _column(values: NDArray[Any]) -> NDArray[Any] | dict[str, str]:
+    """Values as they are, or packed: float64 as bytes, integers as int32 differences; little-endian."""
+    if len(values) <= PLAIN:
+        return values
+    if values.dtype.kind == "f":
+        return {"type": "float64", "gzip": _gzip(values.astype("<f8").tobytes())}
+    return {"type": "int32", "gzip": _gzip(np.diff(values.astype("<i4"), prepend=np.int32(0)).tobytes())}
+
+
+def _gzip(data: bytes) -> str:
+    return base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
+
+
+def _json(data: dict[str, Any]) -> bytes:
+    import orjson
+
+    return orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY, default=str).replace(
+        b"<", b"\\u003c"
+    )  # no text of the user's can close the script element

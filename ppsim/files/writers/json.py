@@ -1,0 +1,101 @@
+"""JSON: the numbers and every op of one run, or of several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import zip_longest
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Schedule
+from ppsim.core.timeline import Timeline
+from ppsim.drawing.lanes import producers
+from ppsim.files.document import Document
+from ppsim.simulation.metrics import measure
+
+if TYPE_CHECKING:
+    from ppsim.core.execution import Execution
+    from ppsim.simulation.steady_state import Steady
+
+SUFFIXES = (".json",)
+
+
+def run_object(timeline: Timeline, inputs: Mapping[str, Any], execution: Execution | None = None) -> dict[str, Any]:
+    """The object ``ppsim run --json`` prints, schema ``ppsim.run/1``.
+
+    ``ops`` holds columns of equal length in device-major queue order: device, kind, stage, microbatch, start,
+    end, and pair, the index of the partner op or -1. With an execution ``transfers`` holds columns too, one entry
+    per message in the order of the sends: source and target device, op, the index in ``ops`` of the one whose
+    result it carries, leave and arrive.
+    """
+    schedule = timeline.schedule
+    letters = np.array([kind.name for kind in Kind])
+    return {
+        "schema": "ppsim.run/1",
+        "inputs": dict(inputs),
+        **_shape(schedule),
+        "unit": timeline.unit,
+        **vars(measure(timeline)),
+        "ops": {
+            "device": schedule.device,
+            "kind": letters[schedule.kind].tolist(),
+            "stage": schedule.stage,
+            "microbatch": schedule.microbatch,
+            "start": timeline.start,
+            "end": timeline.end,
+            "pair": schedule.pair,
+        },
+        **({"transfers": _transfers(execution)} if execution else {}),
+    }
+
+
+def steady_object(found: Steady, microbatches: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The object ``ppsim run --steady --json`` prints, schema ``ppsim.steady/1``: a run's numbers without its ops.
+
+    ``period`` is what ``period_microbatches`` more add, proved on a run of ``simulated`` microbatches.
+    """
+    return {
+        "schema": "ppsim.steady/1",
+        "inputs": dict(inputs),
+        **_shape(found.simulated),
+        "microbatches": microbatches,
+        "unit": found.costs.unit,
+        **vars(found.metrics),
+        "period": found.period,
+        "period_microbatches": found.microbatches,
+        "simulated": found.simulated.n_microbatches,
+    }
+
+
+def _shape(schedule: Schedule) -> dict[str, Any]:
+    return {
+        "schedule": schedule.name,
+        "devices": schedule.n_devices,
+        "stages": schedule.n_stages,
+        "chunks": schedule.n_chunks,
+        "microbatches": schedule.n_microbatches,
+        "placement": schedule.placement.name,
+    }
+
+
+def _transfers(execution: Execution) -> dict[str, Any]:
+    messages = execution.messages
+    return {
+        "source": messages.source,
+        "target": messages.target,
+        "op": producers(execution),
+        "leave": messages.leave,
+        "arrive": messages.arrive,
+    }
+
+
+def write(document: Document, out: IO[bytes], suffix: str) -> None:
+    """One run as its object, several as ``{"schema": "ppsim.runs/1", "runs": [...]}``."""
+    import orjson
+
+    pairs = zip_longest(document.timelines, document.executions)
+    runs = [run_object(timeline, document.inputs, execution) for timeline, execution in pairs]
+    value = runs[0] if len(runs) == 1 else {"schema": "ppsim.runs/1", "runs": runs}
+    out.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE))

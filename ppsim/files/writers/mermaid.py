@@ -1,0 +1,67 @@
+"""Mermaid gantt text, which GitHub and many notebooks draw."""
+
+from __future__ import annotations
+
+import math
+from typing import IO
+
+import numpy as np
+
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE
+from ppsim.core.timeline import Timeline
+from ppsim.errors import InputError
+from ppsim.files.document import Document, single
+
+SUFFIXES = (".mmd",)
+MOST_OPS = 400
+LARGEST = 10**12  # scale of times
+# Mermaid has four looks for a bar; F takes the plain one.
+STYLE = {Kind.F: "", Kind.B: "done, ", Kind.I: "active, ", Kind.W: "done, "}
+
+
+def write(document: Document, out: IO[bytes], suffix: str) -> None:
+    """One section per device; bars named like ``2F0``; times as whole numbers.
+
+    Raises:
+        InputError: more ops than Mermaid can draw, or bars too short for its whole numbers.
+    """
+    timeline = single(document, suffix)
+    if len(timeline.schedule) > MOST_OPS:
+        raise InputError(
+            f"Mermaid cannot draw {len(timeline.schedule)} ops ({MOST_OPS} at most)", "an .svg or .html shows them all"
+        )
+    out.write(text(timeline, document.titles[0]).encode())
+
+
+def text(timeline: Timeline, title: str) -> str:
+    """The gantt as Mermaid source."""
+    schedule, scale = timeline.schedule, _scale(timeline)
+    unit = timeline.unit if scale == 1 else f"{timeline.unit} / {scale}"
+    lines = ["---", "displayMode: compact", "---", "gantt", f"    title {title}, time in {unit}"]
+    lines += ["    dateFormat x", "    axisFormat %Q"]
+    for device in range(schedule.n_devices):
+        lines.append(f"    section device {device}")
+        queue = schedule.queue(device)
+        for op in range(queue.start, queue.stop):
+            partner = int(schedule.pair[op])
+            if NONE != partner < op:
+                continue
+            name = schedule.label(op) + (f" + {schedule.label(partner)}" if partner != NONE else "")
+            start, end = round(timeline.start[op] * scale), round(timeline.end[op] * scale)
+            lines.append(f"    {name} :{STYLE[Kind(schedule.kind[op])]}o{op}, {start}, {end}")
+    return "\n".join(lines) + "\n"
+
+
+def _scale(timeline: Timeline) -> int:
+    """The smallest power of ten that makes all times whole, or else one with four digits for the shortest bar."""
+    times = np.concatenate([timeline.start, timeline.end])
+    spans = timeline.end - timeline.start
+    shortest = float(spans[spans > 0].min(initial=1.0))
+    if shortest < 1 / LARGEST:
+        raise InputError(
+            f"Mermaid's whole numbers cannot hold a bar of {shortest:g} {timeline.unit}", "an .svg or .html can"
+        )
+    least = 10 ** math.ceil(-math.log10(shortest))
+    scales = (s for s in (least, 10 * least, 100 * least) if np.allclose(times * s, np.round(times * s), 1e-12, 1e-6))
+    return min(next(scales, 1000 * least), LARGEST)

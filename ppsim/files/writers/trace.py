@@ -1,0 +1,230 @@
+"""Chrome trace JSON, as Perfetto and chrome://tracing read it: one process per device, arrows for messages.
+
+Slices carry torch's op names (``2F0``). One time unit is drawn as one millisecond. Where the timeline is of an
+execution, its messages have threads of their own in the device they leave, one per target or more where they
+overlap, and so have collectives; an arrow then goes from op to message to op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.curve import Curve
+from ppsim.core.ops import NAMES, Kind
+from ppsim.core.schedule import NONE
+from ppsim.core.timeline import Timeline
+from ppsim.drawing.lanes import carriers, collectives, tracks
+from ppsim.files.document import Document
+from ppsim.memory.usage import activations, in_flight, readable, steps
+
+if TYPE_CHECKING:
+    from ppsim.core.execution import Execution
+
+SUFFIXES = (".trace.json",)
+MICROSECONDS = 1000.0
+SLICE = 20_000
+COMPUTE_THREAD = 0
+# Beyond every process: Perfetto takes a thread numbered as its process for the main one and shows it first.
+COLLECTIVES_THREAD = 1_000_000
+FIRST_MESSAGES_THREAD = COLLECTIVES_THREAD + 1
+CATEGORY = {kind: name.replace(" ", "_") for kind, name in NAMES.items()}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What an execution shows beside the ops.
+
+    Attributes:
+        execution: the execution.
+        carrier: shape (compute ops,), the message that carries each op's result away, -1 for none.
+        thread: shape (messages,), of each message, in the process of the device it leaves.
+        names: device, thread and name of each thread that messages need.
+        collectives: indices into the lowered queues.
+    """
+
+    execution: Execution
+    carrier: NDArray[np.int64]
+    thread: NDArray[np.int64]
+    names: list[tuple[int, int, str]]
+    collectives: NDArray[np.int64]
+
+
+def write(document: Document, out: IO[bytes], suffix: str) -> None:
+    """Write the events piece by piece, so that millions of ops need no second copy in memory."""
+    import orjson
+
+    out.write(b'{"displayTimeUnit":"ms","otherData":' + orjson.dumps(dict(document.inputs)) + b',"traceEvents":[')
+    first_process, separator = 0, b"\n"
+    for number, (timeline, execution) in enumerate(zip_longest(document.timelines, document.executions)):
+        prefix = f"{document.titles[number]} " if len(document.timelines) > 1 else ""
+        beside = _beside(execution) if execution else None
+        for events in _events(timeline, beside, document.memory[number : number + 1], prefix, first_process):
+            for event in events:
+                out.write(separator + orjson.dumps(event, option=orjson.OPT_SERIALIZE_NUMPY))
+                separator = b",\n"
+        first_process += timeline.schedule.n_devices
+    out.write(b"\n]}\n")
+
+
+def _beside(execution: Execution) -> Beside:
+    messages, devices = execution.messages, execution.compute.schedule.n_devices
+    link = messages.source.astype(np.int64) * devices + messages.target
+    track = tracks(link, messages.leave, messages.arrive)
+    most = track.max(initial=0) + 1
+    threads, own = np.unique(link * most + track, return_inverse=True)
+    link, track = threads // most, threads % most
+    device = link // devices
+    number = FIRST_MESSAGES_THREAD + np.arange(len(threads)) - np.searchsorted(device, device)
+    names = [
+        (int(device), int(thread), f"to device {target}" + (f" ({track + 1})" if track else ""))
+        for device, thread, target, track in zip(device, number, link % devices, track, strict=True)
+    ]
+    return Beside(execution, carriers(execution), number[own], names, collectives(execution))
+
+
+def _events(
+    timeline: Timeline, beside: Beside | None, memory: Sequence[Curve], prefix: str, first_process: int
+) -> Iterator[list[dict[str, Any]]]:
+    schedule = timeline.schedule
+    yield list(_names(schedule.n_devices, beside, prefix, first_process))
+    for begin in range(0, len(schedule), SLICE):
+        ops = range(begin, min(begin + SLICE, len(schedule)))
+        yield [_slice(timeline, op, first_process) for op in ops if not _is_second(timeline, op)]
+    if beside:
+        for message in range(len(beside.execution.messages)):
+            yield [_message(beside, message, first_process)]
+        yield [_collective(beside.execution, int(op), first_process) for op in beside.collectives]
+    for flow, op in enumerate(np.flatnonzero(schedule.crosses)):
+        yield _arrow(timeline, beside, int(op), (first_process << 32) + flow, first_process)
+    for curve in (activations(timeline), in_flight(timeline), *readable(memory)):
+        name = f"{curve.name} ({curve.unit})" if curve.unit.endswith("B") else curve.name
+        for device in range(schedule.n_devices):
+            yield [
+                {
+                    "ph": "C",
+                    "name": name,
+                    "pid": first_process + device,
+                    "ts": time * MICROSECONDS,
+                    "args": {"held": held},
+                }
+                for time, held in zip(*steps(curve, device), strict=True)
+            ]
+
+
+def _names(devices: int, beside: Beside | None, prefix: str, first_process: int) -> Iterator[dict[str, Any]]:
+    """Names and order of processes, one per device, and of threads."""
+    for device in range(devices):
+        process = first_process + device
+        yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": f"{prefix}device {device}"}}
+        yield {"ph": "M", "name": "process_sort_index", "pid": process, "args": {"sort_index": process}}
+        yield _thread_name(process, COMPUTE_THREAD, "compute")
+    if beside:
+        gathering = np.unique(beside.execution.lowered.schedule.device[beside.collectives]).tolist()
+        for device, thread, name in [*((d, COLLECTIVES_THREAD, "collectives") for d in gathering), *beside.names]:
+            order = {"ph": "M", "name": "thread_sort_index", "tid": thread, "args": {"sort_index": thread}}
+            yield _thread_name(first_process + device, thread, name)
+            yield order | {"pid": first_process + device}
+
+
+def _thread_name(process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _is_second(timeline: Timeline, op: int) -> bool:
+    return NONE != timeline.schedule.pair[op] < op
+
+
+def _slice(timeline: Timeline, op: int, first_process: int) -> dict[str, Any]:
+    schedule = timeline.schedule
+    partner = int(schedule.pair[op])
+    start, end = timeline.start[op], timeline.end[op]
+    name, category = schedule.label(op), CATEGORY[Kind(schedule.kind[op])]
+    if partner != NONE:
+        name, category = f"({name};{schedule.label(partner)})OVERLAP_F_B", "overlap"
+    before = timeline.end[op - 1] if op > schedule.offsets[schedule.device[op]] else 0.0
+    return {
+        "ph": "X",
+        "name": name,
+        "cat": category,
+        "pid": first_process + schedule.device[op],
+        "tid": 0,
+        "ts": start * MICROSECONDS,
+        "dur": (end - start) * MICROSECONDS,
+        "args": {
+            "stage": schedule.stage[op],
+            "microbatch": schedule.microbatch[op],
+            "chunk": schedule.chunk[op],
+            "idle_before": start - before,
+        },
+    }
+
+
+def _message(beside: Beside, message: int, first_process: int) -> dict[str, Any]:
+    """One message while it travels; when its sides were posted and its bytes, where known, are beside it."""
+    schedule, messages = beside.execution.lowered.schedule, beside.execution.messages
+    send, leave = int(messages.send[message]), messages.leave[message]
+    size = {"bytes": messages.size[message]} if messages.size[message] else {}
+    return {
+        "ph": "X",
+        "name": schedule.label(send),
+        "cat": "p2p",
+        "pid": first_process + messages.source[message],
+        "tid": beside.thread[message],
+        "ts": leave * MICROSECONDS,
+        "dur": (messages.arrive[message] - leave) * MICROSECONDS,
+        "args": {
+            "stage": schedule.stage[send],
+            "microbatch": schedule.microbatch[send],
+            "send_posted": messages.posted[message],
+            "receive_posted": messages.awaited[message],
+            **size,
+        },
+    }
+
+
+def _collective(execution: Execution, op: int, first_process: int) -> dict[str, Any]:
+    schedule, timeline = execution.lowered.schedule, execution.timeline
+    kind = Kind(schedule.kind[op])
+    return {
+        "ph": "X",
+        "name": f"{schedule.stage[op]}{kind.name}",
+        "cat": CATEGORY[kind],
+        "pid": first_process + schedule.device[op],
+        "tid": COLLECTIVES_THREAD,
+        "ts": timeline.start[op] * MICROSECONDS,
+        "dur": (timeline.end[op] - timeline.start[op]) * MICROSECONDS,
+        "args": {"stage": schedule.stage[op]},
+    }
+
+
+def _arrow(timeline: Timeline, beside: Beside | None, op: int, flow: int, first_process: int) -> list[dict[str, Any]]:
+    """From the op that makes an input to the one that takes it, by way of its message where that has a slice."""
+    schedule = timeline.schedule
+    source = int(schedule.dependency[op])
+    # An arrow leaves from inside its slice: one microsecond before the end, or half way through a shorter one.
+    inset = min(1.0, (timeline.end[source] - timeline.start[source]) * MICROSECONDS / 2)
+    stops = [("s", schedule.device[source], COMPUTE_THREAD, timeline.end[source] * MICROSECONDS - inset)]
+    if beside:
+        message = beside.carrier[source]
+        leave = beside.execution.messages.leave[message] * MICROSECONDS
+        stops.append(("t", schedule.device[source], beside.thread[message], leave))
+    stops.append(("f", schedule.device[op], COMPUTE_THREAD, timeline.start[op] * MICROSECONDS))
+    return [
+        {
+            "ph": phase,
+            "id": flow,
+            "name": "message",
+            "cat": "p2p",
+            "pid": first_process + device,
+            "tid": thread,
+            "ts": time,
+            **({"bp": "e"} if phase == "f" else {}),
+        }
+        for phase, device, thread, time in stops
+    ]

@@ -1,0 +1,1 @@
+"""Sends, receives and FSDP ops written out into the queues, and matched with each other."""

@@ -1,0 +1,91 @@
+"""FSDP ops among the compute ops of a queue: when parameters are gathered and freed, and gradients reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import PAIRED, Kind, pack
+from ppsim.core.schedule import NONE, Schedule
+
+
+def decorate(
+    schedule: Schedule, unshard: int, reduce_grad: bool, waits: bool = False
+) -> tuple[Schedule, NDArray[np.int64]]:
+    """The schedule with FSDP ops, and the op of the schedule each entry comes from, -1 for an FSDP op.
+
+    Args:
+        schedule: compute ops only.
+        unshard: how many stages of a device are gathered at once, 0 for no UNSHARD and RESHARD.
+        reduce_grad: whether REDUCE_GRAD follows the last B or W that a device runs of a stage, whatever its
+            microbatch; behind the pair when it is part of one.
+        waits: whether WAIT_REDUCE_GRAD follows each REDUCE_GRAD.
+    """
+    source = np.arange(len(schedule), dtype=np.int64)
+    if not unshard and not reduce_grad:
+        return schedule, source
+    ops = pack(schedule.stage, schedule.microbatch) | schedule.kind
+    ops[(schedule.pair != NONE) & (schedule.pair > source)] |= PAIRED
+    queues, sources = [], []
+    for device in range(schedule.n_devices):
+        part = schedule.queue(device)
+        queue, added = ops[part], list(_reductions(schedule, part, waits) if reduce_grad else ())
+        added += _gathers(schedule, part, unshard) if unshard else ()
+        where, extra = np.array([w for w, _ in added], np.int64), np.array([op for _, op in added], np.int64)
+        queues.append(np.insert(queue, where, extra))
+        sources.append(np.insert(source[part], where, -1))
+    return Schedule.from_queues(schedule.name, schedule.placement, schedule.n_microbatches, queues), np.concatenate(
+        sources
+    )
+
+
+def _op(kind: Kind, stage: int) -> int:
+    return int(pack(stage, -1)) | kind
+
+
+def _reductions(schedule: Schedule, part: slice, waits: bool) -> Iterator[tuple[int, int]]:
+    """Where in the queue each stage's gradients are complete, and the op that reduces them."""
+    kind, stage = schedule.kind[part], schedule.stage[part]
+    finishing = (kind == Kind.B) | (kind == Kind.W)
+    lasts = sorted((int(np.flatnonzero(finishing & (stage == s))[-1]), int(s)) for s in np.unique(stage[finishing]))
+    for last, s in lasts:
+        behind = max(last, int(schedule.pair[part.start + last]) - part.start) + 1
+        yield behind, _op(Kind.REDUCE_GRAD, s)
+        if waits:
+            yield behind, _op(Kind.WAIT_REDUCE_GRAD, s)
+
+
+def _gathers(schedule: Schedule, part: slice, count: int) -> Iterator[tuple[int, int]]:
+    """UNSHARD of the next ``count`` stages that the queue will use, RESHARD of those it will not, op by op."""
+    ahead = _next_stages(schedule, part, count)
+    active: set[int] = set()  # torch frees in the order of such a set
+    for place, coming in ahead:
+        for stage in [s for s in active if s not in coming]:
+            active.remove(stage)
+            yield place, _op(Kind.RESHARD, stage)
+        for stage in [s for s in coming if s not in active]:
+            active.add(stage)
+            yield place, _op(Kind.UNSHARD, stage)
+    for stage in list(active):
+        yield part.stop - part.start, _op(Kind.RESHARD, stage)
+
+
+def _next_stages(schedule: Schedule, part: slice, count: int) -> list[tuple[int, list[int]]]:
+    """Each op or pair, by place in the queue, with the next ``count`` distinct stages from there on.
+
+    A pair brings both of its stages, even where that makes ``count`` + 1.
+    """
+    stage, pair = schedule.stage[part].tolist(), (schedule.pair[part] - part.start).tolist()
+    coming: list[tuple[int, int]] = []  # place of next use and stage, soonest first
+    ahead = []
+    for place in range(len(stage) - 1, -1, -1):
+        paired = schedule.pair[part.start + place] != NONE
+        if paired and pair[place] < place:
+            continue
+        used = [stage[place], stage[pair[place]]] if paired else [stage[place]]
+        coming = [(place, s) for s in dict.fromkeys(used)] + [c for c in coming if c[1] not in used]
+        stop = count + (len(coming) > count and coming[count][0] == coming[count - 1][0])
+        ahead.append((place, [s for _, s in coming[:stop]]))
+    return ahead[::-1]

@@ -1,0 +1,1 @@
+"""What devices hold over time, in activations or bytes."""

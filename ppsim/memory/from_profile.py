@@ -1,0 +1,65 @@
+"""Memory per stage from a measured profile."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppsim.core.schedule import Schedule
+from ppsim.errors import InputError
+from ppsim.memory.transformer import BYTES_OF, Model, add_ends, layer_parameters, states
+from ppsim.memory.usage import MemoryModel
+from ppsim.profiles.profile import Activation, Profile
+
+
+def profile_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
+    """What each stage holds on the machine that a profile was measured on.
+
+    Activations are the measured ones, in proportion to a stage's layers between measured numbers of them; weights,
+    gradients in the weights' type and Adam's moments follow from the model's size. As in
+    :func:`ppsim.profiles.profile.costs_from`, the first stage's I does nothing and its W is the whole backward.
+
+    Raises:
+        InputError: the profile has no measured activations or no model.
+    """
+    measured = profile.model
+    rows = {row.layers: row for row in profile.activation if row.part == "layers"}
+    if measured is None or not rows:
+        raise InputError("the profile has no activation bytes of layers", "describe the model instead: --model FILE")
+    n = schedule.n_stages
+    share = measured.layers * schedule.n_devices / n
+    at = sorted(rows)
+    held = np.array([_bytes_held(rows[layers]) for layers in at], np.float64)
+    inside = [np.interp(share, at, column) for column in held.T]
+    scale = share / min(max(share, at[0]), at[-1])
+    held_by_stage = np.tile(np.rint(np.array(inside) * scale).astype(np.int64), (n, 1))
+    for part, stage in (("embedding", 0), ("head", n - 1)):
+        for row in profile.activation:
+            if row.part == part:
+                held_by_stage[stage] += _bytes_held(row)
+    activations, kept, stash = held_by_stage.T.copy()
+    kept[0], stash[0] = activations[0], 0
+    model = Model(
+        hidden=measured.hidden,
+        heads=measured.heads,
+        layers=measured.layers * schedule.n_devices,
+        seq=measured.sequence,
+        vocab=measured.vocab,
+        mbs=measured.microbatch_size,
+        dtype=measured.dtype,
+        gradient_bytes=BYTES_OF[measured.dtype],
+    )
+    count = np.full(n, round(share * layer_parameters(model)))
+    add_ends(count, model)
+    message = np.full(n, measured.message_bytes)
+    message[-1] = 0
+    none = np.zeros(n, np.int64)
+    # The measured activation includes the output, which torch's runtime keeps until the backward.
+    return MemoryModel(
+        activations, kept, stash, work_b=none, work_i=none, message=message, output=none, **states(model, count)
+    )
+
+
+def _bytes_held(row: Activation) -> tuple[int, int, int]:
+    """Activations, what I keeps of them, and what it adds for W; what outlasts W belongs to no microbatch."""
+    after_f, after_i = (max(0, held - row.after_w_bytes) for held in (row.after_f_bytes, row.after_i_bytes))
+    return after_f, min(after_f, after_i), max(0, after_i - after_f)

@@ -1,0 +1,247 @@
+"""Memory of every device over time: what is always there, and what ops take and give back.
+
+An op takes memory at its start and gives memory back at its end, so that in a pair F has taken its activation
+before the other gives one back. F takes a microbatch's activation; B gives all of it back. Split, I gives back a
+part, leaves the gradients that W needs (the weight-gradient stash), and W gives back the rest. Amounts are whole
+numbers: bytes, or stage-microbatches where nothing is known about the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.units import binary_unit
+from ppsim.core.curve import Curve
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.core.timeline import Timeline
+
+Amounts = NDArray[np.int64]
+BYTES, ACTIVATIONS = "B", "activations"
+ROUNDING = 1e-12  # of the makespan
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """What each stage holds, in ``unit``; every array has shape (stages,).
+
+    Attributes:
+        static: always held, by name, such as weights, gradients and optimizer. A device holds it for each of
+            its stages, in a bidirectional placement for those of both replicas.
+        activations: what F takes for a microbatch.
+        kept: the part of it that I cannot give back, held until W.
+        stash: gradients that I leaves for W.
+        work_b: held only while B runs, such as a recomputed layer.
+        work_i: the same for I.
+        gathered: weights gathered while any op of the stage runs (ZeRO-3).
+        message: size of what a stage sends to the next, and of the gradient that comes back.
+        output: the output tensor, where it leaves the device and ``activations`` does not include it.
+        keep_outputs: whether an output that was sent stays until its backward, or is freed once it is sent.
+        unit: ``B``, or ``activations``: stage-microbatches.
+    """
+
+    activations: Amounts
+    kept: Amounts
+    stash: Amounts
+    work_b: Amounts
+    work_i: Amounts
+    gathered: Amounts
+    message: Amounts
+    output: Amounts
+    static: Mapping[str, Amounts] = field(default_factory=dict)
+    keep_outputs: bool = False
+    unit: str = BYTES
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A device at its fullest.
+
+    Attributes:
+        device: which one.
+        value: what it holds then.
+        time: when it first does.
+        op: index of the op that runs or has just ended, -1 before the first.
+        parts: what holds it, by name, static and not; they sum to ``value``.
+    """
+
+    device: int
+    value: int
+    time: float
+    op: int
+    parts: Mapping[str, int]
+
+
+def units(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
+    """A model that counts activations: one per stage and microbatch, given back at B and, split, at ``release``."""
+    one, none = np.ones(schedule.n_stages, np.int64), np.zeros(schedule.n_stages, np.int64)
+    kept = one if release == Kind.W else none
+    return MemoryModel(one, kept, none, none, none, none, none, none, unit=ACTIVATIONS)
+
+
+def static(schedule: Schedule, model: MemoryModel) -> dict[str, Amounts]:
+    """What each device always holds, by name, each of shape (devices,)."""
+    held = {}
+    for name, amount in model.static.items():
+        held[name] = np.zeros(schedule.n_devices, np.int64)
+        np.add.at(held[name], schedule.placement.devices, np.broadcast_to(amount, schedule.placement.devices.shape))
+    return held
+
+
+def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curve:
+    """Each device's memory over time, static memory included; every device begins at time 0.
+
+    Changes at one instant, and those that only rounding keeps apart, count together: a curve has no spike where one
+    op gives and the next takes.
+    """
+    schedule = timeline.schedule
+    begin, end = np.zeros(len(schedule), np.int64), np.zeros(len(schedule), np.int64)
+    for _, at_begin, at_end in _changes(timeline, model):
+        begin += at_begin
+        end += at_end
+    op, arrival, buffer = _arrivals(timeline, model)
+    base = sum(static(schedule, model).values(), np.zeros(schedule.n_devices, np.int64))
+    first = 2 * schedule.offsets[:-1]
+    device = np.insert(np.repeat(schedule.device, 2), first, np.arange(schedule.n_devices))
+    time = np.insert(np.stack((timeline.start, timeline.end), 1).ravel(), first, 0.0)
+    change = np.insert(np.stack((begin, end), 1).ravel(), first, base)
+    device, time = np.concatenate((device, schedule.device[op])), np.concatenate((time, arrival))
+    change = np.concatenate((change, buffer))
+    if not ((device[1:] > device[:-1]) | ((device[1:] == device[:-1]) & (time[1:] >= time[:-1]))).all():
+        order = np.lexsort((time, device))
+        device, time, change = device[order], time[order], change[order]
+    last = np.append((device[1:] != device[:-1]) | (np.diff(time) > ROUNDING * timeline.makespan), True)
+    value, device, time = np.cumsum(change)[last], device[last], time[last]
+    first = np.searchsorted(device, np.arange(schedule.n_devices))
+    value -= np.concatenate(([0], value))[first][device]
+    changed = np.append(True, value[1:] != value[:-1])
+    changed[first] = True
+    offsets = np.searchsorted(device[changed], np.arange(schedule.n_devices + 1))
+    return Curve(name, model.unit, offsets, time[changed], value[changed].astype(np.float64))
+
+
+def steps(curve: Curve, device: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """One device's times and values."""
+    own = slice(int(curve.offsets[device]), int(curve.offsets[device + 1]))
+    return curve.time[own], curve.value[own]
+
+
+def readable(found: Iterable[Curve]) -> list[Curve]:
+    """The curves that are in bytes, in the unit that fits their peak; those in activations are left out."""
+    result = []
+    for curve in found:
+        if curve.unit == BYTES:
+            unit, size = binary_unit(curve.peak.max())
+            result.append(replace(curve, unit=unit, value=curve.value / size))
+    return result
+
+
+def activations(timeline: Timeline) -> Curve:
+    """Activations each device holds, counted once per stage and microbatch: from F to B or W."""
+    return replace(curves(timeline, units(timeline.schedule), "live activations"), unit="")
+
+
+def in_flight(timeline: Timeline) -> Curve:
+    """Microbatches each device has begun and not yet sent back, counted once per stage: from F to B or I."""
+    return replace(curves(timeline, units(timeline.schedule, Kind.I), "microbatches in flight"), unit="")
+
+
+def peaks(timeline: Timeline, model: MemoryModel) -> list[Peak]:
+    """Each device's peak: when it is first reached, at which op, and what holds it."""
+    schedule, memory = timeline.schedule, curves(timeline, model)
+    value, result = memory.peak, []
+    times = np.array([time[np.argmax(held)] for time, held in (steps(memory, d) for d in range(schedule.n_devices))])
+    parts = {**static(schedule, model), **_held_at(timeline, model, times)}
+    for device in range(schedule.n_devices):
+        named = {name: int(amount[device]) for name, amount in parts.items()}
+        op = op_at(timeline, device, times[device])
+        result.append(Peak(device, int(value[device]), float(times[device]), op, named))
+    return result
+
+
+def op_at(timeline: Timeline, device: int, time: float) -> int:
+    """Index of the op a device runs at that time, or ran last; -1 before its first."""
+    queue = timeline.schedule.queue(device)
+    begun = int(np.searchsorted(timeline.start[queue], time, "right"))
+    return queue.start + begun - 1 if begun else NONE
+
+
+def _held_at(timeline: Timeline, model: MemoryModel, times: NDArray[np.float64]) -> dict[str, Amounts]:
+    """What each device holds at its own time of ``times``, by name, without static memory."""
+    schedule = timeline.schedule
+    device = schedule.device
+    begun, ended = timeline.start <= times[device], timeline.end <= times[device]
+    held: dict[str, Amounts] = {}
+    for name, at_begin, at_end in _changes(timeline, model):
+        change = np.where(begun, at_begin, 0) + np.where(ended, at_end, 0)
+        held.setdefault(name, np.zeros(schedule.n_devices, np.int64))
+        np.add.at(held[name], device, change)
+    op, time, amount = _arrivals(timeline, model)
+    if len(op):
+        come = time <= times[device[op]]
+        np.add.at(held["receive buffers"], device[op[come]], amount[come])
+    return held
+
+
+def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amounts, Amounts]]:
+    """Each part by name, with what every op takes (or gives back) at its start and at its end."""
+    schedule = timeline.schedule
+    kind, stage, nothing = schedule.kind, schedule.stage, np.zeros(len(schedule), np.int64)
+    at = {name: kind == code for name, code in (("F", Kind.F), ("B", Kind.B), ("I", Kind.I), ("W", Kind.W))}
+    freed = np.stack((np.zeros_like(model.kept), model.activations, model.activations - model.kept, model.kept))
+    yield "activations", np.where(at["F"], model.activations[stage], 0), -freed[kind, stage]
+    if model.stash.any():
+        stash = model.stash[stage]
+        yield "weight-gradient stash", nothing, np.where(at["I"], stash, 0) - np.where(at["W"], stash, 0)
+    if model.work_b.any() or model.work_i.any():
+        work = np.where(at["B"], model.work_b[stage], 0) + np.where(at["I"], model.work_i[stage], 0)
+        yield "recomputed", work, -work
+    if model.gathered.any():
+        # A pair on one stage gathers its weights once.
+        again = (schedule.pair != NONE) & (schedule.pair < np.arange(len(schedule))) & (stage == stage[schedule.pair])
+        gathered = np.where(again, 0, model.gathered[stage])
+        yield "gathered weights", gathered, -gathered
+    if model.output.any():
+        yield "output tensors", *_outputs(schedule, model)
+    if model.message.any():
+        yield "receive buffers", *_consumed(schedule, model)
+
+
+def _outputs(schedule: Schedule, model: MemoryModel) -> tuple[Amounts, Amounts]:
+    """Outputs that leave the device; one that stays is part of the next stage's activation."""
+    sent = schedule.dependency[schedule.crosses & (schedule.kind == Kind.F)]
+    begin, end = np.zeros(len(schedule), np.int64), np.zeros(len(schedule), np.int64)
+    begin[sent] = model.output[schedule.stage[sent]]
+    if not model.keep_outputs:
+        return begin, -begin
+    cell = schedule.stage.astype(np.int64) * schedule.n_microbatches + schedule.microbatch
+    held = np.zeros(schedule.n_stages * schedule.n_microbatches, np.int64)
+    held[cell[sent]] = begin[sent]
+    back = (schedule.kind == Kind.B) | (schedule.kind == Kind.I)
+    end[back] = -held[cell[back]]
+    return begin, end
+
+
+def _consumed(schedule: Schedule, model: MemoryModel) -> tuple[Amounts, Amounts]:
+    """Receive buffers that ops use up: F's input becomes part of its activation, a gradient lasts the backward."""
+    buffer = np.where(schedule.crosses, _buffers(schedule, model), 0)
+    forward = schedule.kind == Kind.F
+    return -np.where(forward, buffer, 0), -np.where(forward, 0, buffer)
+
+
+def _arrivals(timeline: Timeline, model: MemoryModel) -> tuple[NDArray[np.intp], NDArray[np.float64], Amounts]:
+    """Receive buffers: the op each is for, when its message sets out, its size."""
+    schedule = timeline.schedule
+    if not model.message.any():
+        return np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64)
+    op = np.flatnonzero(schedule.crosses)
+    return op, timeline.end[schedule.dependency[op]], _buffers(schedule, model)[op]
+
+
+def _buffers(schedule: Schedule, model: MemoryModel) -> Amounts:
+    """The size of what each op receives: the output of the stage before, or the gradient of its own."""
+    return model.message[schedule.stage - (schedule.kind == Kind.F)]

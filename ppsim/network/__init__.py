@@ -1,0 +1,1 @@
+"""The detailed model: links, clusters, and the event-driven execution of lowered queues."""

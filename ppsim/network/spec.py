@@ -1,0 +1,140 @@
+"""The network between devices: how messages travel, what they share, and what the host pays for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.errors import InputError
+
+MODES = ("latency", "overlap", "blocking", "batched")
+CHANNELS = ("message", "direction", "pair", "group")
+Value = float | NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Host:
+    """What issuing ops costs a device, in the timeline's unit; sizes in bytes.
+
+    Attributes:
+        send: of a send, one number or one for each in the order of the queues, plus ``send_per_byte`` for each byte.
+        send_per_byte: as above.
+        receive: of a receive, plus ``receive_per_byte`` for each byte.
+        receive_per_byte: as above.
+        gap: between two actions of a device; a pair or a batch is one action.
+        preamble: before the first op of an iteration.
+        epilogue: after the last one.
+    """
+
+    send: Value = 0.0
+    send_per_byte: float = 0.0
+    receive: float = 0.0
+    receive_per_byte: float = 0.0
+    gap: float = 0.0
+    preamble: float = 0.0
+    epilogue: float = 0.0
+
+    def __post_init__(self) -> None:
+        _refuse_negative(self, [f.name for f in fields(self)])
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Bandwidth that messages divide fairly: all that leave a group of devices, and apart from them all that enter.
+
+    Attributes:
+        capacity: bytes per unit of time, in each direction.
+        group: shape (P,), the group of each device: itself, its node, its network card.
+        node: shape (P,); where given, messages within a node do not use it.
+    """
+
+    capacity: float
+    group: NDArray[np.int64]
+    node: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        _refuse_zero("the capacity of shared bandwidth", self.capacity)
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """Durations of a stage's FSDP ops and gradient reduction, one number or shape (stages,).
+
+    Attributes:
+        unshard: of UNSHARD; a later compute op of the stage waits for it.
+        reshard: of RESHARD.
+        reduce_grad: of REDUCE_GRAD; nothing but the end of the iteration waits for it.
+        blocking: they occupy the device; otherwise they run one after another beside its compute ops.
+    """
+
+    unshard: Value = 0.0
+    reshard: Value = 0.0
+    reduce_grad: Value = 0.0
+    blocking: bool = False
+
+    def __post_init__(self) -> None:
+        _refuse_negative(self, ("unshard", "reshard", "reduce_grad"))
+
+
+@dataclass(frozen=True)
+class Network:
+    """How messages run; times in the timeline's unit, sizes in bytes. The defaults are the simple model.
+
+    Attributes:
+        mode: ``latency``: a message leaves when its op ends and occupies nobody. ``overlap``: it occupies its
+            channel; sends and receives are posted at their place in the queue, and an op waits for its input.
+            ``blocking``: besides, a device stands still in each send and receive until it is over.
+            ``batched``: as ``blocking``, but the ops of a batch go together.
+        channel: what has one message at a time in ``overlap``, in the order posted on each device:
+            ``message`` (nothing; messages share their link), ``direction`` (of two devices), ``pair`` (both
+            directions) or ``group`` (all messages of a device).
+        alpha: latency of a link, one number or shape (P, P), from device to device.
+        beta: bandwidth of a link, likewise, in bytes per unit of time.
+        eager_bytes: up to this size a send needs no receive; likewise. Larger ones wait for it (rendezvous), and
+            below zero all do.
+        message: bytes of an activation or gradient, one number or shape (stages - 1,) by boundary.
+        late: added to a rendezvous whose receive is posted after its send.
+        host: costs of the host.
+        collectives: durations of FSDP ops.
+        shared: bandwidth that several links divide.
+    """
+
+    mode: str = "latency"
+    channel: str = "direction"
+    alpha: Value = 0.0
+    beta: Value = np.inf
+    eager_bytes: Value = -1.0
+    message: Value = 0.0
+    late: float = 0.0
+    host: Host = field(default_factory=Host)
+    collectives: Collectives = field(default_factory=Collectives)
+    shared: tuple[Shared, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("mode", MODES), ("channel", CHANNELS)):
+            if getattr(self, name) not in allowed:
+                raise InputError(f"unknown {name} '{getattr(self, name)}' of messages", f"one of {', '.join(allowed)}")
+        _refuse_negative(self, ("alpha", "message", "late"))
+        _refuse_zero("beta, the bandwidth of a link", self.beta)
+
+
+def links(value: Value, source: NDArray[Any], target: NDArray[Any]) -> NDArray[np.float64]:
+    """A value of each message's link."""
+    array = np.asarray(value, np.float64)
+    return np.broadcast_to(array, source.shape) if array.ndim == 0 else array[source, target]
+
+
+def _refuse_negative(owner: Any, names: Sequence[str]) -> None:
+    for name in names:
+        value = np.asarray(getattr(owner, name), np.float64)
+        if not np.isfinite(value).all() or (value < 0).any():
+            raise InputError(f"{name} must be zero or more and finite, got {value}")
+
+
+def _refuse_zero(what: str, value: Value) -> None:
+    if not (np.asarray(value, np.float64) > 0).all():
+        raise InputError(f"{what} must be more than zero, got {value}")

@@ -1,0 +1,1 @@
+"""Measured costs: the profile file, the lines fitted to it, its text."""

@@ -1,0 +1,187 @@
+"""A profile in words, and what is different between two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ppsim.profiles.message_fits import residuals
+from ppsim.profiles.profile import KINDS, PATTERNS, Fit, Message, OpTime, Profile, layer_line, message_ms
+
+NAMES = {"F": "forward", "B": "backward", "I": "backward for input", "W": "backward for weights", "FB": "pair F&B"}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One time in both profiles.
+
+    Attributes:
+        what: the op or message.
+        before_ms: median in the first.
+        after_ms: median in the second.
+        ratio: after / before.
+        overlap: whether the ranges from the 10th to the 90th percentile overlap.
+    """
+
+    what: str
+    before_ms: float
+    after_ms: float
+    ratio: float
+    overlap: bool
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Everything that differs: settings as name -> [before, after], times, and what only one of them has."""
+
+    settings: dict[str, tuple[Any, Any]]
+    times: tuple[Difference, ...]
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+
+
+def summary(profile: Profile) -> dict[str, Any]:
+    """The few numbers that matter, in ms: ops of the profile's own stage, their spread, the message."""
+    own = {op.kind: op for op in _own_stage(profile)}
+    result: dict[str, Any] = {f"{kind}_ms": own[kind].median_ms for kind in KINDS if kind in own}
+    if {"B", "I", "W"} <= own.keys():
+        result["split_over_full"] = (own["I"].median_ms + own["W"].median_ms) / own["B"].median_ms
+    result["message_bytes"] = profile.model.message_bytes if profile.model else None
+    result["message_ms"] = message_ms(profile)
+    fixed = layer_line(profile.op, "F")
+    result["fixed_per_action_ms"] = fixed.alpha if fixed else None
+    return result
+
+
+def result_line(profile: Profile) -> str:
+    """Everything that matters on one line."""
+    found = summary(profile)
+    times = "  ".join(f"{kind} {found[f'{kind}_ms']:.3g} ms" for kind in KINDS if f"{kind}_ms" in found)
+    return f"{times}  message {found['message_ms']:.3g} ms"
+
+
+def lines(profile: Profile) -> Iterator[str]:
+    """The profile as text."""
+    made, model = profile.provenance, profile.model
+    yield f"{made.device} on {made.cpu}, {made.cores} cores, load {made.load:g}, torch {made.torch}, {made.date}"
+    if made.note:
+        yield f"note: {made.note}"
+    if model:
+        yield (
+            f"hidden {model.hidden}, heads {model.heads}, sequence {model.sequence}, microbatch size "
+            f"{model.microbatch_size}, {model.layers} layers a device, {model.dtype}, vocabulary {model.vocab}"
+        )
+    yield ""
+    yield f"{'op':<38}{'median':>12}{'p10':>10}{'p90':>10}{'n':>5}"
+    for op in profile.op:
+        flag = "  launch-bound" if op.launch_bound else "  wide spread" if op.p90_ms > 1.5 * op.p10_ms else ""
+        yield f"{_op_name(op):<38}{_row(op)}{flag}"
+    for kind in KINDS:
+        if line := layer_line(profile.op, kind):
+            yield f"{kind}: {line.alpha:.3f} ms + {line.slope:.3f} ms a layer (off by at most {line.max_residual:.0%})"
+    found = summary(profile)
+    if "split_over_full" in found:
+        yield f"I + W take {found['split_over_full']:.2f} x B"
+    for held in profile.activation:
+        sizes = (held.after_f_bytes, held.after_i_bytes, held.after_w_bytes)
+        bytes_held = ", ".join(f"{size / 2**20:.2f} MiB after {kind}" for size, kind in zip(sizes, "FIW", strict=True))
+        part = f"{held.layers} layer{'s' * (held.layers != 1)}" if held.layers else held.part
+        yield f"activations of a microbatch, {part}: {bytes_held}"
+    for link in dict.fromkeys(m.link for m in profile.message):
+        yield ""
+        yield from _message_table(link, [m for m in profile.message if m.link == link])
+    together = residuals(profile.message, profile.fit)
+    for fit in profile.fit:
+        speed = f" + bytes / {1e-6 / fit.ms_per_byte:.3g} GB/s" if fit.ms_per_byte else ""
+        yield (
+            f"{fit.link} {fit.pattern}, {_range(fit)}, {fit.through}: {fit.alpha_ms * 1e3:.0f} us{speed}"
+            f"  (off by {fit.median_residual:.0%}, at most {fit.max_residual:.0%})"
+        )
+        if fit.range == "rendezvous" and (fit.link, fit.pattern) in together:
+            middle, most = together[fit.link, fit.pattern]
+            yield f"{fit.link} {fit.pattern}, both ranges: off by {middle:.0%}, at most {most:.0%}"
+
+
+def differences(before: Profile, after: Profile) -> Differences:
+    """What differs between two profiles."""
+    old, new = _settings(before), _settings(after)
+    changed = {k: (old.get(k), new.get(k)) for k in old | new if old.get(k) != new.get(k)}
+    first, second = _times(before), _times(after)
+    times = tuple(
+        Difference(
+            name,
+            a.median_ms,
+            b.median_ms,
+            b.median_ms / a.median_ms if a.median_ms else 1.0,
+            a.p10_ms <= b.p90_ms and b.p10_ms <= a.p90_ms,
+        )
+        for name, a in first.items()
+        if (b := second.get(name))
+    )
+    return Differences(changed, times, tuple(first.keys() - second.keys()), tuple(second.keys() - first.keys()))
+
+
+def diff_lines(found: Differences, before: str, after: str) -> Iterator[str]:
+    """The differences as text."""
+    yield f"{before} -> {after}"
+    for name, (old, new) in found.settings.items():
+        yield f"  {name}: {old} -> {new}"
+    yield f"{'':<40}{'before':>12}{'after':>12}{'ratio':>8}"
+    for row in found.times:
+        mark = "" if row.overlap else "  spreads apart"
+        yield f"{row.what:<40}{row.before_ms:>9.3f} ms{row.after_ms:>9.3f} ms{row.ratio:>8.2f}{mark}"
+    for title, names in (("only before", found.only_before), ("only after", found.only_after)):
+        if names:
+            yield f"{title}: {', '.join(sorted(names))}"
+
+
+def _own_stage(profile: Profile) -> list[OpTime]:
+    layers = profile.model.layers if profile.model else None
+    found = [op for op in profile.op if op.part == "layers" and op.layers == layers and op.launch == "eager"]
+    return [op for op in found if op.cache != "warm"]
+
+
+def _settings(profile: Profile) -> dict[str, Any]:
+    return asdict(profile.provenance) | (asdict(profile.model) if profile.model else {})
+
+
+def _times(profile: Profile) -> dict[str, OpTime | Message]:
+    ops: dict[str, OpTime | Message] = {_op_name(op): op for op in profile.op}
+    return ops | {_message_name(m): m for m in profile.message}
+
+
+def _op_name(op: OpTime) -> str:
+    part = {"layers": f"{op.layers} layer{'s' * (op.layers != 1)}", "stage": f"stage {op.stage}"}.get(op.part, op.part)
+    return f"{part} {op.kind}, {op.cache}" + ", as a graph" * (op.launch == "graph")
+
+
+def _message_name(message: Message) -> str:
+    return f"{message.link} {message.pattern} {_size(message.bytes)}"
+
+
+def _size(size: int) -> str:
+    unit = 0
+    while size >= 1024 and size % 1024 == 0 and unit < 3:
+        size, unit = size // 1024, unit + 1
+    return f"{size} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
+
+
+def _range(fit: Fit) -> str:
+    if fit.range == "all":
+        return "all sizes"
+    return f"{fit.range} sizes, {_size(fit.low_bytes)} to {_size(fit.high_bytes)}"
+
+
+def _message_table(link: str, rows: list[Message]) -> Iterator[str]:
+    """Medians in ms, a line for each size, a column for each pattern."""
+    patterns = [p for p in PATTERNS if any(m.pattern == p for m in rows)]
+    median = {(m.bytes, m.pattern): m.median_ms for m in rows}
+    yield f"{f'{link} messages, ms':<24}" + "".join(f"{p:>14}" for p in patterns)
+    for size in sorted({m.bytes for m in rows}):
+        cells = (f"{median[size, p]:>14.3f}" if (size, p) in median else " " * 14 for p in patterns)
+        yield f"{_size(size):<24}" + "".join(cells)
+
+
+def _row(row: OpTime | Message) -> str:
+    return f"{row.median_ms:>9.3f} ms{row.p10_ms:>10.3f}{row.p90_ms:>10.3f}{row.n:>5}"

@@ -1,0 +1,1 @@
+"""Schedules executed for real over torch.distributed, into a record."""

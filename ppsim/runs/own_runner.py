@@ -1,0 +1,231 @@
+"""Our own runner: queues executed for real, one process per device, with torch.distributed messages.
+
+Each process follows its queue: a send is posted without waiting, a receive is posted where it stands, and a
+compute op first waits for the message it needs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ppsim.core.lowered import RECEIVES, SENDS, Lowered
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE
+from ppsim.runs.record import Measured
+from ppsim.runs.streams import Clock, Wall
+from ppsim.runs.turns import Plan, Settings, Tick, Times, Turn, Turns, collect, durations, take_turns
+
+Channels = dict[tuple[int, int], Any]  # (sender, receiver) to a process group of these two
+WALL = Wall()
+NO_CHANNELS: Channels = {}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing a device does: its op, or the two of a pair, or a message."""
+
+    op: int
+    kind: int
+    stage: int
+    microbatch: int
+    partner: int
+    peer: int
+    needs: tuple[tuple[int, int, int], ...]
+    batch: int
+    ms: float
+    second: tuple[int, tuple[int, int]] | None
+
+
+def run_all(plans: Sequence[Plan], settings: Settings, tick: Tick = lambda _: None) -> tuple[list[Measured], str]:
+    """Run every plan with our own runner; all plans have the same number of devices.
+
+    Returns:
+        As :func:`collect`.
+
+    Raises:
+        MissingDependency: torch is not installed.
+        PpsimError: a rank died, hung or failed before one repetition was complete.
+    """
+    devices = plans[0].lowered.schedule.n_devices
+    work = [[entries_of(plan, device) for plan in plans] for device in range(devices)]
+    return collect(plans, settings, tick, _worker, work, [p.lowered for p in plans])
+
+
+def entries_of(plan: Plan, device: int) -> list[Entry]:
+    """What a device does, in order."""
+    lowered = plan.lowered
+    schedule, peer = lowered.schedule, lowered.peer()
+    ms = np.zeros(len(schedule))
+    ms[lowered.compute_ops] = durations(plan)
+    queue = schedule.queue(device)
+    received = {_key(schedule, op) for op in range(queue.start, queue.stop) if schedule.kind[op] in RECEIVES}
+    entries = []
+    for op in range(queue.start, queue.stop):
+        partner = int(schedule.pair[op])
+        if NONE != partner < op:
+            continue
+        members = [op] if partner == NONE else [op, partner]
+        wanted = [_input_of(schedule, m) for m in members if schedule.kind[m] in (Kind.F, Kind.B, Kind.I)]
+        entries.append(
+            Entry(
+                op,
+                *_key(schedule, op),
+                partner,
+                int(peer[op]),
+                tuple(k for k in wanted if k in received),
+                int(lowered.batch[op]),
+                float(ms[op]),
+                None if partner == NONE else (int(schedule.kind[partner]), _key(schedule, partner)[1:]),
+            )
+        )
+    return entries
+
+
+def _key(schedule: Any, op: int) -> tuple[int, int, int]:
+    return int(schedule.kind[op]), int(schedule.stage[op]), int(schedule.microbatch[op])
+
+
+def _input_of(schedule: Any, op: int) -> tuple[int, int, int]:
+    kind = Kind.RECV_F if schedule.kind[op] == Kind.F else Kind.RECV_B
+    return int(kind), int(schedule.stage[op]), int(schedule.microbatch[op])
+
+
+def _worker(
+    rank: int,
+    say: Callable[[Any], None],
+    meeting: str,
+    settings: Settings,
+    devices: int,
+    work: list[list[list[Entry]]],
+    lowered: list[Lowered],
+) -> None:
+    def prepare(watch: Clock) -> list[Turn]:
+        tasks = [_task(low, rank, settings) for low in lowered]
+        channels = _channels(rank, work) if settings.device == "cuda" else NO_CHANNELS
+        turn = partial(_turn, rank, watch, channels)
+        return [partial(turn, entries, task) for entries, task in zip(work[rank], tasks, strict=True)]
+
+    take_turns(rank, say, meeting, settings, devices, prepare)
+
+
+def _turn(rank: int, watch: Clock, channels: Channels, entries: Sequence[Entry], task: Any, begin: int) -> Turns:
+    found = follow(entries, task, begin, watch, channels, rank)
+    task.reset()
+    return {rank: found}
+
+
+def _channels(rank: int, work: list[list[list[Entry]]]) -> Channels:
+    """A communicator of its own for each direction of each link, so that no send waits behind a receive.
+
+    nccl matches messages in the order of their calls, and carries out those of one communicator one by one.
+    """
+    import torch
+    from torch import distributed
+
+    links = {
+        (sender, entry.peer)
+        for sender, queues in enumerate(work)
+        for queue in queues
+        for entry in queue
+        if entry.kind in SENDS
+    }
+    channels = {link: distributed.new_group(sorted(link), backend="nccl") for link in sorted(links)}
+    first = torch.zeros(1, device="cuda")
+    for (sender, receiver), channel in channels.items():  # all in one order: the first message makes both sides meet
+        if rank == sender:
+            distributed.send(first, receiver, group=channel)
+        elif rank == receiver:
+            distributed.recv(first, sender, group=channel)
+    return channels
+
+
+def _task(lowered: Lowered, rank: int, settings: Settings) -> Any:
+    from ppsim.runs import tasks
+
+    if settings.model is None:
+        return tasks.timed(settings.message_bytes)
+    return tasks.computing(lowered, rank, settings.model, settings.device)
+
+
+def follow(
+    entries: Sequence[Entry],
+    task: Any,
+    origin: int,
+    watch: Clock = WALL,
+    channels: Channels = NO_CHANNELS,
+    rank: int = 0,
+) -> tuple[Times, int]:
+    """Carry out one queue; per entry its times in ns from ``origin``, and the end of all sends.
+
+    Marks are read when all is done, as a GPU reaches them later than the host.
+    """
+    mark, now = watch.mark, time.monotonic_ns
+    receiving: dict[tuple[int, int, int], Any] = {}
+    sending, marks = [], []
+    at = 0
+    while at < len(entries):
+        entry = entries[at]
+        posted = mark()
+        if entry.kind in SENDS or entry.kind in RECEIVES:
+            group = _posted_together(entries, at, channels)
+            for e, work in zip(group, _post(group, task, channels, rank), strict=True):
+                if e.kind in SENDS:
+                    sending.append(work)
+                else:
+                    receiving[e.kind, e.stage, e.microbatch] = work
+            ended, issued = mark(), now()
+            marks += [(e.op, posted, posted, ended, issued) for e in group]
+            at += len(group)
+            continue
+        for key in entry.needs:
+            receiving.pop(key).wait()
+        began = mark()
+        task.run(entry)
+        marks.append((entry.op, posted, began, mark(), now()))
+        at += 1
+    for work in sending:
+        work.wait()
+    end = mark()
+    watch.settle()
+    return read(marks, watch, origin), watch.ns(end) - origin
+
+
+def read(marks: Sequence[tuple[int, Any, Any, Any, int]], watch: Clock, origin: int) -> Times:
+    """Marks as times in ns from ``origin``."""
+    return [
+        (op, watch.ns(posted) - origin, watch.ns(began) - origin, watch.ns(ended) - origin, issued - origin)
+        for op, posted, began, ended, issued in marks
+    ]
+
+
+def _posted_together(entries: Sequence[Entry], at: int, channels: Channels) -> Sequence[Entry]:
+    """The entry there and those of its batch; alone where every direction has a channel, and batches serve nothing."""
+    end, batch = at + 1, entries[at].batch
+    while batch != NONE and not channels and end < len(entries) and entries[end].batch == batch:
+        end += 1
+    return entries[at:end]
+
+
+def _post(group: Sequence[Entry], task: Any, channels: Channels, rank: int) -> list[Any]:
+    """Post sends and receives without waiting for them."""
+    from torch import distributed
+
+    calls = [
+        distributed.P2POp(
+            distributed.isend if e.kind in SENDS else distributed.irecv,
+            task.outgoing(e) if e.kind in SENDS else task.incoming(e),
+            e.peer,
+            channels.get((rank, e.peer) if e.kind in SENDS else (e.peer, rank)),
+        )
+        for e in group
+    ]
+    if len(calls) > 1:
+        works: list[Any] = distributed.batch_isend_irecv(calls)
+        return works
+    return [call.op(call.tensor, call.peer, group=call.group) for call in calls]

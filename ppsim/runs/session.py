@@ -1,0 +1,258 @@
+"""One session: what ops and messages cost alone, then every schedule run for real, into one record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from ppsim.calibration import device_for
+from ppsim.calibration.calibrate import check_heads
+from ppsim.calibration.processes import check_room, orderly_end
+from ppsim.core.costs import Costs, costs_for
+from ppsim.core.schedule import Schedule
+from ppsim.errors import InputError, MissingDependency
+from ppsim.lowering.lower import lower
+from ppsim.profiles import line_fit
+from ppsim.profiles.profile import Message, Model, Profile, costs_from
+from ppsim.runs import own_runner, partitioned, torch_runner
+from ppsim.runs.pace import issued_share, paced_by_the_gpu
+from ppsim.runs.record import Link, Record
+from ppsim.runs.turns import Plan, Settings, urgent
+
+Report = Callable[[float, str], None]
+OPS_SHARE, LINK_SHARE = 0.15, 0.1
+REST_S = 0.02
+RUNNERS = {"own": own_runner.run_all, "torch": torch_runner.run_all, "partitioned": partitioned.run_all}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run: the options of ``ppsim validate`` by name; times in ms, sizes in bytes.
+
+    A profile says what ops and messages cost alone, which are measured otherwise, and which model to compute.
+    """
+
+    ops: str = "compute"
+    runner: str = "own"
+    device: str = "auto"
+    tf: float = 5.0
+    ti: float = 5.0
+    tw: float = 5.0
+    message: int = 65536
+    hidden: int = 256
+    heads: int = 4
+    sequence: int = 64
+    microbatch_size: int = 4
+    layers: int = 2
+    vocab: int = 1000
+    repeats: int = 7
+    warm_up: int = 2
+    real_time: bool = False
+    command: str = ""
+    profile: Profile | None = None
+
+    @property
+    def model(self) -> Model:
+        """The transformer whose stages compute; a profile's own where there is one."""
+        if self.profile and self.profile.model:
+            return self.profile.model
+        dtype = "bfloat16" if self.device == "cuda" else "float32"
+        return Model(self.hidden, self.heads, self.sequence, self.microbatch_size, self.layers, dtype, self.vocab)
+
+
+def measure_session(schedules: Sequence[Schedule], request: Request, report: Report) -> tuple[Record, str]:
+    """Measure ops and messages alone, then run every schedule round-robin.
+
+    Returns:
+        The record, and why it is less than asked for; empty when it is not.
+
+    Raises:
+        MissingDependency: torch is not installed.
+        PpsimError: a process died, hung or failed before one repetition was complete.
+    """
+    _check(schedules, request)
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise MissingDependency("running schedules for real needs torch", "pip install 'ppsim[torch]'") from error
+    request = replace(request, device=device_of(request, schedules[0].n_devices))
+    with orderly_end():
+        return _measure(schedules, request, report)
+
+
+def device_of(request: Request, devices: int) -> str:
+    """Where the stages of this many devices compute, cpu or cuda; ``auto`` takes GPUs where each device gets one.
+
+    Raises:
+        InputError: there are fewer GPUs than devices.
+        MissingDependency: a GPU is asked for and none can be used.
+    """
+    import torch
+
+    if request.ops == "timed":
+        return "cpu"
+    if request.runner == "partitioned":
+        try:
+            return device_for("cuda")
+        except MissingDependency as error:
+            raise MissingDependency(str(error), "--runner own, or run where nvidia-smi shows a GPU") from error
+    if request.device == "cuda":
+        device_for("cuda")
+        if torch.cuda.device_count() < devices:
+            raise InputError(
+                f"{devices} devices need a GPU each, and there are {torch.cuda.device_count()}",
+                "--runner partitioned runs them on parts of one GPU, or --device cpu",
+            )
+        return "cuda"
+    found = device_for(request.device)
+    return found if found == "cpu" or torch.cuda.device_count() >= devices else "cpu"
+
+
+def _check(schedules: Sequence[Schedule], request: Request) -> None:
+    """Refuse what cannot run before anything is measured."""
+    computing = request.ops == "compute"
+    split = request.runner == "partitioned"
+    if not split:
+        check_room(schedules[0].n_devices)
+    if split and (not computing or request.device == "cpu"):
+        other = "--device cpu names none" if computing else "--ops timed computes nothing"
+        raise InputError(f"--runner partitioned runs stages on parts of a GPU, and {other}", "leave one of them out")
+    if not computing and request.device == "cuda":
+        raise InputError("--ops timed only takes time, which no GPU is needed for", "leave out --device cuda")
+    if split and request.profile:
+        raise InputError(
+            "a profile's ops had the whole GPU, and --runner partitioned gives each device a part",
+            "leave out --profile: ops are measured in a part first",
+        )
+    if computing and request.profile and not request.profile.model:
+        raise InputError("a profile made from traces has no model to compute", "--trace DIR compares with that run")
+    if request.runner == "torch":
+        torch_runner.check(schedules, request.model.message_bytes if computing else request.message)
+    model = request.model
+    if computing:
+        check_heads(model)
+    for schedule in schedules:
+        if not computing:
+            _costs(schedule, request, None)
+        if computing and model.layers * schedule.n_devices % schedule.n_stages:
+            chunks = schedule.n_chunks
+            raise InputError(
+                f"{schedule.name} has {chunks} stages per device, which cannot share {model.layers} layers evenly",
+                f"--layers {-(-model.layers // chunks) * chunks}",
+            )
+
+
+def _measure(schedules: Sequence[Schedule], request: Request, report: Report) -> tuple[Record, str]:
+    from ppsim.calibration.machine import provenance
+
+    computing = request.ops == "compute"
+    size = request.model.message_bytes if computing else request.message
+    where = provenance(request.device, request.command)
+    profile, link, found = _alone(request, size, schedules[0].n_devices, report)
+    queues = torch_runner.lowered_by_torch if request.runner == "torch" else lower
+    plans = [Plan(s.name, queues(s), _costs(s, request, profile)) for s in schedules]
+    settings = Settings(
+        repeats=request.repeats,
+        warm_up=request.warm_up,
+        message_bytes=size,
+        real_time=request.real_time,
+        model=request.model if computing else None,
+        device=request.device,
+    )
+    total, done = (settings.repeats + settings.warm_up) * len(plans), [0]
+
+    def tick(what: str) -> None:
+        done[0] += 1
+        begun = OPS_SHARE * computing + LINK_SHARE
+        report(begun + (1 - begun) * done[0] / total, what)
+
+    runs, failure = RUNNERS[request.runner](plans, settings, tick)
+    runs, left_out = paced_by_the_gpu(runs)
+    kept = {
+        "ops": request.ops,
+        "runner": request.runner,
+        "device": request.device,
+        "real_time": request.real_time,
+        "message_bytes": size,
+        "link": asdict(link),
+        "cores": where.cores if request.device == "cpu" else 0,
+        "costs": "the profile" if request.profile else "measured alone",
+        **found,
+    }
+    if request.device == "cuda":
+        kept |= {"issued_share": {run.name: issued_share(run) for run in runs}, "launch_bound": left_out}
+    return Record(tuple(runs), kept, asdict(where)), failure
+
+
+def _alone(request: Request, size: int, devices: int, report: Report) -> tuple[Profile | None, Link, dict[str, object]]:
+    """What ops and a message cost with nothing else going on, and what a record says about that."""
+    if request.profile:
+        return request.profile, link_of(request.profile.message, size), {}
+    if request.runner == "partitioned":
+        from ppsim.calibration.machine import provenance
+
+        alone = partitioned.measure_alone(
+            request.model, devices, request.device, _around(size), lambda what: report(OPS_SHARE, what)
+        )
+        profile = Profile(provenance(request.device, request.command), request.model, alone.busy_ops)
+        said = {"emulation": partitioned.LABEL, "partition_sms": alone.sms, "interference": alone.interference}
+        return profile, link_of(alone.messages, size), said
+    profile_or_none = _ops_alone(request, report) if request.ops == "compute" else None
+    return profile_or_none, _link_alone(size, request, report), {}
+
+
+def _around(size: int) -> list[int]:
+    return sorted({1024, max(size // 4, 1), size, 2 * size})
+
+
+def _ops_alone(request: Request, report: Report) -> Profile:
+    from ppsim.calibration.machine import provenance
+    from ppsim.calibration.ops import measure_ops, rounds
+
+    model, repeats, warm_up = request.model, 5, 1
+    total, done = rounds(model, repeats, warm_up), [0]
+
+    def tick(what: str) -> None:
+        pace(False)  # a moment for the rest of the machine
+        done[0] += 1
+        report(OPS_SHARE * done[0] / total, what)
+        time.sleep(REST_S)
+        pace(True)
+
+    with urgent(request.real_time) as pace:
+        pace(True)
+        ops = measure_ops(model, request.device, repeats=repeats, warm_up=warm_up, tick=tick)
+    if request.device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()  # the first rank computes on the same GPU
+    return Profile(provenance(request.device, request.command), model, tuple(ops))
+
+
+def _link_alone(size: int, request: Request, report: Report) -> Link:
+    """Latency and bandwidth around the size in use, and what a late receive adds."""
+    from ppsim.calibration.links import measure_links
+
+    def tick(what: str) -> None:
+        report(OPS_SHARE, what)
+
+    rows = measure_links(request.device, _around(size), repeats=20, warm_up=3, tick=tick, real_time=request.real_time)
+    return link_of(rows, size)
+
+
+def link_of(messages: Sequence[Message], size: int) -> Link:
+    """The link that measured messages show on their best days, which are those of the link and not of the machine."""
+    best = {(row.pattern, row.bytes): row.p10_ms for row in messages}
+    pattern = "early" if any(row.pattern == "early" for row in messages) else "ping-pong"
+    rows = [(row.bytes, row.p10_ms) for row in messages if row.pattern == pattern and row.p10_ms > 0]
+    if not rows:
+        return Link()
+    line = line_fit.line(*zip(*rows, strict=True))
+    return Link(line.alpha, line.slope, max(best.get(("late", size), 0.0) - best.get(("early", size), 0.0), 0.0))
+
+
+def _costs(schedule: Schedule, request: Request, profile: Profile | None) -> Costs:
+    if profile is None or request.ops == "timed":
+        return costs_for(schedule, tf=request.tf, ti=request.ti, tw=request.tw, unit="ms")
+    return replace(costs_from(profile, schedule), comm=0.0, pair=None)

@@ -1,0 +1,139 @@
+"""One schedule under many costs at once: the execution model's longest path, many samples in one array step.
+
+Ops that stand equally far along the pipeline do not wait for each other. They form a level; a level of all samples
+is a few array operations, so that neither the ops nor the samples cost a Python step each.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.simulation.longest_path import simulate
+
+Floats = NDArray[np.float64]
+# Numbers per array of one chunk of samples: many enough to drown the cost of a step, few enough for a cache.
+IN_FLIGHT = 1 << 19
+
+
+@dataclass(frozen=True)
+class Levels:
+    """A schedule's ops level by level; build it with :func:`levels_of`.
+
+    A pair counts once, as its first op. A row is an op's place in this order, counted from 1; row 0 stands for
+    what has ended at time 0.
+
+    Attributes:
+        bounds: shape (levels + 1,), where each level begins and ends, as rows.
+        op: shape (rows - 1,), the op of each row from 1.
+        before: shape (rows - 1,), the row ahead in the queue.
+        inputs: shape (1 or 2, rows - 1): the ops whose inputs the row waits for, itself and a pair's second op.
+        needs: like ``inputs``, the row that gives the input.
+    """
+
+    bounds: NDArray[np.int64]
+    op: NDArray[np.int64]
+    before: NDArray[np.int64]
+    inputs: NDArray[np.int64]
+    needs: NDArray[np.int64]
+
+
+def levels_of(schedule: Schedule) -> Levels:
+    """The order in which a schedule's ops can be timed, whatever they cost.
+
+    Raises:
+        Deadlock: the schedule cannot finish.
+    """
+    steps = simulate(schedule, Costs(np.ones((4, schedule.n_stages)), pair=np.ones(schedule.n_stages))).start
+    leads = (schedule.pair == NONE) | (schedule.pair > np.arange(len(schedule)))
+    first = np.flatnonzero(leads)
+    op = first[np.argsort(steps[first], kind="stable")]
+    row = np.zeros(len(schedule) + 1, np.int64)  # the last stands for no op
+    row[op] = np.arange(1, len(op) + 1)
+    second = np.flatnonzero(~leads)
+    row[second] = row[second - 1]
+    heads = np.isin(op, schedule.offsets[:-1])
+    inputs = np.stack([op, np.where(schedule.pair[op] == NONE, op, op + 1)])[: 2 if len(second) else 1]
+    return Levels(
+        bounds=np.append(np.flatnonzero(np.diff(steps[op], prepend=-1.0)), len(op)) + 1,
+        op=op,
+        before=np.where(heads, 0, row[op - 1]),
+        inputs=inputs,
+        needs=row[schedule.dependency[inputs]],
+    )
+
+
+def ends(levels: Levels, durations: Floats, latencies: Floats) -> Floats:
+    """When each row ends in each sample, to the last bit as ``simulate`` has it.
+
+    Args:
+        levels: the schedule's order.
+        durations: shape (ops, samples), as :meth:`Costs.durations` gives them.
+        latencies: shape (ops, samples) or (ops, 1).
+
+    Returns:
+        Shape (rows, samples), row 0 zero.
+    """
+    end = np.zeros((len(levels.op) + 1, durations.shape[1]))
+    for first, stop in zip(levels.bounds[:-1].tolist(), levels.bounds[1:].tolist(), strict=True):
+        rows = slice(first - 1, stop - 1)
+        begin = end.take(levels.before[rows], axis=0)
+        for op, need in zip(levels.inputs[:, rows], levels.needs[:, rows], strict=True):
+            arrival = end.take(need, axis=0)
+            arrival += latencies.take(op, axis=0)
+            np.maximum(begin, arrival, out=begin)
+        np.add(begin, durations.take(levels.op[rows], axis=0), out=end[first:stop])
+    return end
+
+
+def makespans(schedule: Schedule, costs: Sequence[Costs]) -> Floats:
+    """Shape (len(costs),): the makespan of one schedule under each of many costs, on all cores.
+
+    Raises:
+        Deadlock: the schedule cannot finish.
+    """
+    levels = levels_of(schedule)
+
+    def sample(first: int, stop: int) -> Floats:
+        return ends(levels, *_columns(schedule, costs[first:stop])).max(axis=0)
+
+    return in_chunks(sample, len(costs), len(schedule))
+
+
+def _columns(schedule: Schedule, costs: Sequence[Costs]) -> tuple[Floats, Floats]:
+    """Durations and latencies, shape (ops, costs) each."""
+    if (schedule.pair != NONE).any() or any(np.ndim(c.comm) for c in costs):
+        durations = np.stack([c.durations(schedule) for c in costs], axis=1)
+        return durations, np.stack([c.latencies(schedule) for c in costs], axis=1)
+    row = schedule.kind * np.int64(schedule.n_stages) + schedule.stage
+    durations = np.stack([c.time.ravel() for c in costs], axis=1).take(row, axis=0)
+    return durations, np.where(schedule.crosses[:, None], np.array([c.comm for c in costs]), 0.0)
+
+
+def in_chunks(
+    sample: Callable[[int, int], Floats], count: int, n_ops: int, progress: Callable[[int], None] = lambda done: None
+) -> Floats:
+    """``sample(first, stop)`` over ``count`` samples in chunks that fit the cache, on all cores, put together in order.
+
+    ``progress`` is called with the number of samples of each chunk that is done.
+    """
+    size = max(16, IN_FLIGHT // max(1, n_ops))
+    starts = range(0, count, size)
+    parts = list[Floats]()
+    with ThreadPoolExecutor(cores()) as pool:
+        for part in pool.map(lambda first: sample(first, min(first + size, count)), starts):
+            parts.append(part)
+            progress(len(part))
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def cores() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,111 @@
+"""Iteration times under noise: what the draws are, and what is made of them."""
+
+import numpy as np
+import pytest
+
+from ppsim.analysis.jitter import Noise, Sampled, jitter, ranking_kept, wins
+from ppsim.core.costs import costs_for
+from ppsim.errors import InputError
+from ppsim.schedules import generate
+from ppsim.simulation import batch
+from ppsim.simulation.longest_path import simulate
+
+STILL = Noise(cv=0.0)
+
+
+def runs(*names, devices=4, microbatches=8, **costs):
+    schedules = {name: generate(name, devices=devices, microbatches=microbatches) for name in names}
+    return {name: (schedule, costs_for(schedule, **costs)) for name, schedule in schedules.items()}
+
+
+def sampled(name: str, steady: float, *makespans: float) -> Sampled:
+    return Sampled(name, generate("gpipe", stages=1, microbatches=1), "ms", steady, np.array(makespans))
+
+
+def test_without_noise_every_sample_is_the_steady_run():
+    """No noise, nothing slow: the simulator's own number each time."""
+    for result in jitter(runs("1f1b", "dualpipe-v", "zb-1p", comm=0.25), STILL, samples=20):
+        assert (result.makespans == result.steady).all()
+
+
+def test_one_op_has_the_mean_and_deviation_asked_for():
+    """On one device with one microbatch the makespan is the sum of two ops, each lognormal with the mean kept."""
+    (result,) = jitter(runs("gpipe", devices=1, microbatches=1, tf=1, tb=1), Noise(cv=0.2), samples=40_000)
+    assert result.makespans.mean() == pytest.approx(2, rel=0.005)
+    assert result.makespans.std() == pytest.approx(0.2 * 2**0.5, rel=0.03)
+
+
+def test_the_same_seed_gives_the_same_numbers_on_any_number_of_cores(monkeypatch):
+    """Draws belong to samples, not to threads."""
+    noise = Noise(cv=0.1, slow_devices=1)
+    first = jitter(runs("1f1b"), noise, 5000, seed=3)[0].makespans
+    monkeypatch.setattr(batch, "cores", lambda: 1)
+    assert (jitter(runs("1f1b"), noise, 5000, seed=3)[0].makespans == first).all()
+    assert (jitter(runs("1f1b"), noise, 5000, seed=4)[0].makespans != first).any()
+
+
+def test_slow_devices_are_exactly_so_many_and_so_slow():
+    """One of four devices at half speed: each sample is the run with that device's stage costing twice."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    expected = {
+        simulate(schedule, costs_for(schedule, tf=f, tb=(2 * np.array(f)).tolist())).makespan
+        for f in (np.ones(4) + np.eye(4)).tolist()
+    }
+    (result,) = jitter(runs("1f1b"), Noise(cv=0.0, slow_devices=1, slowdown=2.0), samples=200)
+    assert set(result.makespans.tolist()) == expected
+
+
+def test_all_links_slow_is_a_larger_latency():
+    """Every link four times slower is the run with four times the latency."""
+    (result,) = jitter(runs("1f1b", comm=0.5), Noise(cv=0.0, slow_links=3, link_slowdown=4.0), samples=5)
+    ((schedule, _),) = runs("1f1b").values()
+    assert set(result.makespans.tolist()) == {simulate(schedule, costs_for(schedule, comm=2.0)).makespan}
+
+
+def test_schedules_meet_the_same_slow_devices():
+    """Two names for one schedule without own noise give the same samples."""
+    first, second = jitter(
+        {"a": runs("1f1b")["1f1b"], "b": runs("1f1b")["1f1b"]}, Noise(cv=0.0, slow_devices=2), samples=50
+    )
+    assert (first.makespans == second.makespans).all()
+
+
+def test_wins_and_ranking_count_samples():
+    """Each sample goes to its fastest, a tie is shared; the ranking holds while no faster one is overtaken."""
+    results = [sampled("a", 1, 1, 1, 3, 1), sampled("b", 2, 2, 1, 2, 3), sampled("c", 2, 3, 3, 3, 2)]
+    assert wins(results).tolist() == [0.625, 0.375, 0.0]
+    assert ranking_kept(results) == 0.75
+
+
+def test_progress_ends_at_all_of_it():
+    """The share done grows to one."""
+    seen = list[float]()
+    jitter(runs("1f1b", "gpipe"), Noise(), 3000, progress=lambda done, what: seen.append(done))
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("noise", "samples", "says"),
+    [
+        (Noise(cv=-0.1), 10, "cv must be zero or more"),
+        (Noise(cv=float("nan")), 10, "cv must be zero or more"),
+        (Noise(slowdown=float("inf")), 10, "slowdown must be"),
+        (Noise(slowdown=0.0), 10, "slowdown must be 1 or more, got 0"),
+        (Noise(link_slowdown=0.5), 10, "link slowdown must be 1 or more, got 0.5"),
+        (STILL, 1_000_000_000, "1,000,000,000 samples, at most 10,000,000"),
+        (Noise(slow_devices=5), 10, "5 slow devices asked for, there are 4"),
+        (Noise(slow_links=4), 10, "4 slow links asked for, there are 3"),
+        (Noise(), 0, "samples must be at least 1"),
+    ],
+)
+def test_impossible_noise_is_refused(noise, samples, says):
+    """What cannot be is said in one sentence."""
+    with pytest.raises(InputError, match=says):
+        jitter(runs("1f1b", comm=1.0), noise, samples)
+
+
+def test_slow_links_without_messages_that_take_time_are_refused():
+    """An answer that could not depend on the question is not given."""
+    with pytest.raises(InputError, match="slow links change nothing"):
+        jitter(runs("1f1b"), Noise(slow_links=1), 10)

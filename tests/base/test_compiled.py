@@ -1,0 +1,62 @@
+"""Compiled kernels run whatever state the folder for compiled code is in."""
+
+import numba
+import numpy as np
+import pytest
+
+from ppsim.base import compiled
+from ppsim.base.compiled import call
+
+
+def double(values):
+    for i in range(len(values)):
+        values[i] *= 2.0
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder for compiled code."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def doubled() -> list[float]:
+    """The result of a process that has not loaded the kernel yet."""
+    compiled._loaded.clear()
+    values = np.arange(3.0)
+    call(double, values)
+    return values.tolist()
+
+
+def test_compiled_code_is_kept_and_used_again(folder):
+    """The first call writes the code, the next process reads it and compiles nothing."""
+    assert doubled() == [0, 2, 4]
+    assert list(folder.rglob("*.nbc"))
+    assert doubled() == [0, 2, 4]
+    assert sum(compiled._loaded[double].stats.cache_hits.values()) == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("content", [b"", b"not a pickle", b"\x80\x04\x95"])
+def test_damaged_code_costs_a_compilation_not_the_run(folder, suffix, content):
+    """A file cut short or overwritten is compiled past."""
+    doubled()
+    for path in folder.rglob(f"*.{suffix}"):
+        path.write_bytes(content)
+    assert doubled() == [0, 2, 4]
+
+
+def test_a_folder_that_cannot_be_written_costs_a_compilation_not_the_run(tmp_path, monkeypatch):
+    """A read-only home, or none, still runs."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(blocked / "below"))
+    assert doubled() == [0, 2, 4]
+
+
+def test_arguments_may_change_type(folder):
+    """A later call with other types compiles for them."""
+    doubled()
+    values = np.arange(3, dtype=np.float32)
+    call(double, values)
+    assert values.tolist() == [0, 2, 4]

@@ -1,0 +1,149 @@
+"""Profiles from Kineto traces: two real runs of torch's runtime over gloo, and made-up traces with known times."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from ppsim.calibration.traces import profile_from
+from ppsim.cli import group
+from ppsim.core.ops import Kind
+from ppsim.errors import InputError
+from ppsim.profiles.profile import costs_from, read
+from ppsim.schedules import generate
+
+DATA = Path(__file__).parents[1] / "data" / "traces"
+DIMS = {"Input Dims": [[4, 8]], "Input type": ["float"]}
+
+
+def span(name: str, start: float, ms: float, cat: str = "user_annotation", args: object = None) -> dict[str, object]:
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "ts": start * 1e3,
+        "dur": ms * 1e3,
+        "pid": 1,
+        "tid": 1,
+        "args": args or {},
+    }
+
+
+def trace(path: Path, rank: int, *events: dict[str, object], **top: object) -> str:
+    path.write_text(json.dumps({"distributedInfo": {"rank": rank}, "host_name": "h", "traceEvents": events, **top}))
+    return str(path)
+
+
+def test_a_real_zero_bubble_run_gives_every_stage_its_times_and_its_messages():
+    profile = profile_from([str(DATA / f"izb-rank{r}.json.gz") for r in (0, 1)], "ppsim")
+    assert {(op.stage, op.kind) for op in profile.op} == {(s, k) for s in range(4) for k in "FIW"}
+    assert {m.bytes for m in profile.message} == {2 * 64 * 256 * 4}
+    first = next(op for op in profile.op if (op.stage, op.kind) == (0, "I"))
+    assert first.median_ms < 1, "torch's runtime does nothing for I on stage 0"
+    costs = costs_from(profile, generate("zb-1p", stages=4, microbatches=4))
+    by_stage = {(op.stage, op.kind): op.median_ms for op in profile.op}
+    np.testing.assert_allclose(costs.time[Kind.W], [by_stage[s, "W"] for s in range(4)])
+
+
+def test_a_real_gpipe_run_gives_each_rank_its_stage():
+    profile = profile_from([str(DATA / f"gpipe-rank{r}.json.gz") for r in (0, 1)], "ppsim")
+    assert {(op.stage, op.kind) for op in profile.op} == {(s, k) for s in (0, 1) for k in "FB"}
+    assert profile.message == ()
+
+
+def test_waiting_for_a_message_is_not_computing(tmp_path):
+    sender = trace(tmp_path / "0", 0, span("PP:0F0", 0, 10), span("PP:0SEND_F0", 10, 1))
+    receiver = trace(
+        tmp_path / "1", 1, span("PP:1RECV_F0", 0, 1), span("gloo:recv", 0.5, 12.5, args=DIMS), span("PP:1F0", 1, 17)
+    )
+    profile = profile_from([sender, receiver], "ppsim")
+    assert [(op.stage, op.median_ms) for op in profile.op] == [(0, 10), (1, pytest.approx(5))]
+
+
+def test_messages_are_timed_on_the_host_s_clock_from_the_second_step_on(tmp_path):
+    """The receiver's file counts from an epoch 1000 ms later."""
+    sender = trace(
+        tmp_path / "0",
+        0,
+        *(e for t in (0, 100, 200) for e in (span("PP:0F0", t + 1000, 10), span("PP:0SEND_F0", t + 1010, 1))),
+    )
+    arrivals = {0: 90.0, 100: 3.0, 200: 3.0}  # the first step builds the connection
+    receiver = trace(
+        tmp_path / "1",
+        1,
+        *(
+            e
+            for t, ms in arrivals.items()
+            for e in (
+                span("PP:1RECV_F0", t + 5, 1),
+                span("gloo:recv", t + 5.5, ms + 4.5, args=DIMS),
+                span("PP:1F0", t + 6, 10 + ms),
+            )
+        ),
+        baseTimeNanoseconds=1_000_000_000,
+    )
+    (message,) = profile_from([sender, receiver], "ppsim").message
+    assert (message.pattern, message.bytes, message.n) == ("early", 128, 2)
+    assert message.median_ms == pytest.approx(3)
+
+
+def test_a_gpu_s_own_spans_come_before_the_host_s(tmp_path):
+    events = [span("PP:0F0", 0, 1), span("PP:0F0", 5, 20, cat="gpu_user_annotation")]
+    path = trace(tmp_path / "0", 0, *events, deviceProperties=[{"name": "some GPU"}])
+    profile = profile_from([path], "ppsim")
+    assert profile.provenance.device == "some GPU"
+    assert [op.median_ms for op in profile.op] == [20]
+
+
+def test_the_first_step_is_left_out_and_a_pair_is_a_pair(tmp_path):
+    pairs = [span("PP:(0F3;1B0)OVERLAP_F_B", t, ms) for t, ms in ((0, 50), (100, 20), (200, 22))]
+    (op,) = profile_from([trace(tmp_path / "0", 0, *pairs)], "ppsim").op
+    assert (op.kind, op.stage, op.median_ms, op.n) == ("FB", 0, 21, 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "not whole or not JSON"),
+        (b'{"traceEvents": [', "not whole or not JSON"),
+        (b"[]", "has no traceEvents"),
+        (b'{"traceEvents": []}', "no span of a pipeline"),
+        (b'{"traceEvents": [{"ph": "X", "name": "PP:0F0"}]}', "an event that is not one of a trace"),
+        (b'{"traceEvents": [7]}', "an event that is not one of a trace"),
+        (b"\xff\xfe", "not whole or not JSON"),
+    ],
+)
+def test_a_file_that_is_no_trace_says_why(content, says, tmp_path):
+    path = tmp_path / "t.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=says):
+        profile_from([str(path)], "ppsim")
+
+
+def test_a_rank_left_out_is_noticed():
+    with pytest.raises(InputError, match="nothing of stage 1"):
+        profile_from([str(DATA / "izb-rank0.json.gz")], "ppsim")
+
+
+def test_a_cut_gz_and_a_missing_file_are_input_errors(tmp_path):
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents": []}')[:20])
+    for name in (str(path), str(tmp_path / "absent.json")):
+        with pytest.raises(InputError, match="cannot read"):
+            profile_from([name], "ppsim")
+
+
+def test_the_command_line_takes_many_traces_and_no_measuring_option(tmp_path):
+    files = [str(DATA / f"izb-rank{r}.json.gz") for r in (0, 1)]
+    target = str(tmp_path / "p.toml")
+    result = CliRunner().invoke(group, ["calibrate", "--from-trace", *files, "-o", target])
+    assert result.exit_code == 0, result.output
+    assert len(read(target).op) == 12
+    result = CliRunner().invoke(group, ["calibrate", "--from-trace", *files, "-o", target, "-F", "--hidden", "8"])
+    assert "--hidden" in str(result.exception)
+    assert CliRunner().invoke(group, ["calibrate", "stray.json", "-o", target]).exit_code == 2

@@ -1,0 +1,355 @@
+"""The command line as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ppsim.cli import group
+from ppsim.errors import PpsimError
+
+README = Path(__file__).parents[2] / "README.md"
+RUN = ["run", "--schedule", "1f1b", "--stages", "4", "--mb", "8"]
+
+
+def invoke(*args: str, env: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(
+        group, list(args), env={"COLUMNS": "100", "NO_COLOR": "1", **(env or {})}, standalone_mode=True
+    )
+
+
+def process(*args: str, **options) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "100", **options.pop("env", {})}
+    return subprocess.run(
+        [sys.executable, "-m", "ppsim", *args], capture_output=True, text=True, env=environment, timeout=120, **options
+    )
+
+
+def test_first_example_prints_what_the_readme_shows():
+    shown = re.search(r"```\n(1F1B  4 devices.*?)```", README.read_text(), re.S)
+    assert shown
+    assert process(*RUN).stdout == shown[1]
+
+
+def test_readme_python_example_runs(tmp_path, monkeypatch, capsys):
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
+    (code,) = [block for block in blocks if "from ppsim import" in block]
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    assert (tmp_path / "zb.svg").stat().st_size > 1000
+    assert "27" not in capsys.readouterr().err
+
+
+def test_readme_file_of_an_own_schedule_runs(tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
+    (code,) = [block for block in blocks if "def mine(shape)" in block]
+    path = tmp_path / "mine.py"
+    path.write_text(code)
+    assert process("run", "-s", str(path), "--devices", "4", "--mb", "8", "-q").stdout.startswith("mine 4x8")
+
+
+def test_readme_has_exactly_two_set_up_commands():
+    commands = [line for line in README.read_text().splitlines() if line.startswith("python3 ")]
+    assert [c.rsplit("&&", 1)[1].strip() for c in commands] == ["ppsim run --schedule 1f1b --stages 4 --mb 8", "pytest"]
+
+
+def test_every_command_has_help_with_an_example():
+    for name in group.list_commands(None):  # type: ignore[arg-type]
+        result = invoke(name, "--help")
+        assert result.exit_code == 0, name
+        assert f"  ppsim {name}" in result.output, name
+        assert "\\b" not in result.output, f"{name}: examples keep their lines"
+
+
+def test_the_list_of_commands_says_what_each_module_says():
+    """The list reads each module's first line, and it is a sentence that fits an 80 column terminal."""
+    import importlib
+
+    listed = dict(re.findall(r"^  ([a-z]+)  +(\S.*)$", invoke("--help", env={"COLUMNS": "80"}).output, re.M))
+    assert sorted(listed) == group.list_commands(None)  # type: ignore[arg-type]
+    for name, summary in listed.items():
+        assert (importlib.import_module(f"ppsim.cli.{name}").__doc__ or "").splitlines()[0] == summary
+        assert re.fullmatch(r"[A-Z].*\.", summary), name
+
+
+def test_json_is_one_object_with_the_documented_keys():
+    result = json.loads(process(*RUN, "--json").stdout)
+    assert result["schema"] == "ppsim.run/1"
+    assert (result["devices"], result["stages"], result["chunks"], result["microbatches"]) == (4, 4, 1, 8)
+    assert result["makespan"] == 33
+    assert result["ideal"] == 24
+    assert result["peak_activations"] == [4, 3, 2, 1]
+    assert {len(column) for column in result["ops"].values()} == {64}
+    assert set(result["ops"]) == {"device", "kind", "stage", "microbatch", "start", "end", "pair"}
+
+
+def test_quiet_prints_the_result_line_only():
+    assert invoke(*RUN, "-q").output.count("\n") == 1
+
+
+@pytest.mark.parametrize("suffix", ["svg", "json", "csv", "mmd", "trace.json", "html", "pdf", "png"])
+def test_same_input_gives_the_same_bytes(tmp_path, suffix):
+    for name in ("a", "b"):
+        assert invoke(*RUN, "-q", "-o", str(tmp_path / f"{name}.{suffix}")).exit_code == 0
+    assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
+
+
+def test_dash_writes_to_stdout_and_nothing_else_does():
+    result = process(*RUN, "-o", "-")
+    assert json.loads(result.stdout)["makespan"] == 33
+    assert process(*RUN, "-o", "-", "-f", "csv").stdout.startswith("0F0,0F1")
+
+
+MODES = ("latency", "overlap", "batched", "blocking")
+BAD = {
+    "unknown schedule": (["run", "-s", "zbh", "--stages", "4", "--mb", "8"], 2, "Did you mean 'zb-h"),
+    "unknown schedule, near none": (["run", "-s", "nonsense:4", "--stages", "4", "--mb", "8"], 2, "'nonsense'.\n"),
+    "unknown command": (["rnu"], 2, "Did you mean 'run'"),
+    "unknown option": (["run", "--stage", "4"], 2, "--stages"),
+    "no size": (["run", "-s", "1f1b", "--mb", "8"], 2, "--stages or --devices"),
+    "zero microbatches": (["run", "-s", "1f1b", "--stages", "4", "--mb", "0"], 2, "at least 1"),
+    "negative stages": (["run", "-s", "1f1b", "--stages", "-4", "--mb", "8"], 2, "at least 1"),
+    "absurd size": (["run", "-s", "1f1b", "--stages", "4000000", "--mb", "80000000"], 2, "fits in memory"),
+    "contradiction": (["run", "-s", "1f1b", "--stages", "4", "--devices", "3", "--chunks", "2", "--mb", "8"], 2, "fit"),
+    "rule": (["run", "-s", "dualpipe", "--devices", "4", "--mb", "7"], 2, "--mb 8"),
+    "foreign option": (["run", "-s", "gpipe", "--stages", "4", "--mb", "8", "--group-size", "4"], 2, "group size"),
+    "text for a number": ([*RUN, "--tf", "fast"], 2, "not a number"),
+    "nan": ([*RUN, "--tf", "nan"], 2, "finite"),
+    "infinite": ([*RUN, "--comm", "inf"], 2, "finite"),
+    "negative cost": ([*RUN, "--tb", "-1"], 2, "zero or more"),
+    "wrong number of costs": ([*RUN, "--tf", "1,2,3"], 2, "3 values for 4 stages"),
+    "unknown suffix": ([*RUN, "-o", "x.jpg"], 2, "unknown output format"),
+    "no folder": ([*RUN, "-o", "/nowhere/at/all/x.svg"], 2, "cannot write"),
+    "json twice": ([*RUN, "--json", "-o", "-"], 2, "stdout"),
+    "profile and costs": ([*RUN, "--profile", "p.toml", "--tf", "2"], 2, "--tf"),
+    "message without links": ([*RUN, "--message", "4MiB"], 2, "cluster"),
+    "unknown order": ([*RUN, "--order", "late"], 2, "prefetch:K"),
+    "cluster without a unit": ([*RUN, "--cluster", "gallery/cluster.toml"], 2, "--unit"),
+    "cluster and comm": ([*RUN, "--cluster", "gallery/cluster.toml", "--comm", "1"], 2, "--comm"),
+    "sweep of nothing": (["sweep", "1f1b", "--devices", "4", "--mb", "8:4"], 2, "empty"),
+    "picture only": (["sweep", "1f1b", "--devices", "4", "--mb", "8", "-o", "x.csv"], 2, ".svg"),
+    "two at once": ([*RUN, "-o", "-", "-o", "-"], 2, "twice"),
+    "no chunks": (["compare", "interleaved:0", "--devices", "4", "--mb", "8"], 2, "interleaved:2"),
+    "comparison as csv": (
+        ["compare", "1f1b", "gpipe", "--devices", "4", "--mb", "8", "-o", "x.csv"],
+        2,
+        "one schedule",
+    ),
+    "lowered to nothing": ([*RUN, "--lowered"], 2, "csv"),
+    "tradeoff to nothing": (["compare", "1f1b", "gpipe", "--devices", "4", "--mb", "8", "--tradeoff"], 2, "-o"),
+    "sweep without end": (["sweep", "1f1b", "--devices", "4", "--mb", "8:64:x1"], 2, "factor"),
+    "sweep with a factor out of place": (["sweep", "1f1b", "--devices", "4", "--mb", "x8:64:x2"], 2, "'x8:64:x2'"),
+    "sweep with half a factor": (["sweep", "1f1b", "--devices", "4", "--mb", "8:6x4:2"], 2, "8:128:x2"),
+    "endless counts": (["sweep", "1f1b", "--devices", "4", "--mb", "1:100000000"], 2, "more than 10,000 counts"),
+    "endless sweep": (["sweep", "1f1b", "gpipe", "--devices", "1:10000", "--mb", "1:10000"], 2, "10,000 shapes"),
+    "missing profile": ([*RUN, "--profile", "/nowhere/p.toml"], 2, "/nowhere/p.toml"),
+    "none applies": (["compare", "dualpipe", "dualpipe-v", "--devices", "4", "--mb", "3"], 2, "none of these"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_one_message_and_its_exit_code(case):
+    args, code, says = BAD[case]
+    result = process(*args)
+    assert result.returncode == code
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_file_in_place_of_a_folder_cannot_be_written(tmp_path):
+    (tmp_path / "x.svg").mkdir()
+    result = process(*RUN, "-o", str(tmp_path / "x.svg"))
+    assert result.returncode == 2
+    assert "cannot write" in result.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+@pytest.mark.parametrize("suffix", ["json", "svg", "html", "csv"])
+def test_a_full_disk_is_one_message(suffix):
+    result = process(*RUN, "-o", "/dev/full", "-f", suffix)
+    assert result.returncode == 2
+    assert "No space left" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run -s 1f1b --stages 32 --mb 400 --json",
+        "run -s 1f1b --stages 32 --mb 400",  # through rich
+        "sweep 1f1b gpipe --devices 1:50 --mb 1:40",
+        "memory -s 1f1b --stages 40 --mb 80 --breakdown",
+    ],
+)
+def test_a_closed_pipe_is_no_error(words):
+    command = f"'{sys.executable}' -u -m ppsim {words} | head -c 10"
+    result = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+
+
+def test_no_colour_codes_in_a_pipe():
+    assert "\x1b" not in process(*RUN).stdout
+    assert "\x1b[" in process(*RUN, env={"FORCE_COLOR": "1", "COLORTERM": "truecolor"}).stdout
+
+
+@pytest.mark.parametrize("args", [RUN, ["memory", "-s", "1f1b", "--stages", "40", "--mb", "80", "--breakdown"]])
+def test_ascii_terminals_do_not_break(args):
+    result = process(*args, env={"PYTHONIOENCODING": "ascii"})
+    assert result.returncode == 0
+    assert result.stdout.isascii()
+    assert "?" not in result.stdout
+
+
+def test_compare_keeps_schedules_that_do_not_apply_with_the_reason():
+    result = invoke("compare", "1f1b", "dualpipe", "--devices", "4", "--mb", "7")
+    assert result.exit_code == 0
+    assert "dualpipe does not apply" in result.output
+    rows = json.loads(invoke("compare", "1f1b", "dualpipe", "--devices", "4", "--mb", "7", "--json").output)[
+        "schedules"
+    ]
+    assert [r["applies"] for r in rows] == [True, False]
+
+
+def test_compare_ends_with_one_sentence():
+    lines = invoke(
+        "compare", "gpipe", "1f1b", "interleaved:2", "zb-1p", "--devices", "4", "--mb", "8"
+    ).output.splitlines()
+    assert lines[-1] == "zb-1p is 1.22 times faster than gpipe, with 0.5 times the peak activations"
+
+
+def test_messages_as_ops_take_longer_the_more_they_block():
+    spans = [json.loads(invoke(*RUN, "--comm", "0.5", "--p2p", mode, "--json").output)["makespan"] for mode in MODES]
+    assert spans == sorted(spans)
+    assert spans[0] == 41
+
+
+def test_lowered_csv_holds_sends_and_receives():
+    rows = process(*RUN, "--lowered", "-o", "-", "-f", "csv").stdout.splitlines()
+    assert rows[0].startswith("0F0,0SEND_F0,0F1")
+    assert rows[-1].startswith("3RECV_F0,3F0,3RECV_F1,3B0,3SEND_B0")
+    assert all(row.endswith("REDUCE_GRAD") for row in rows)
+
+
+def test_compare_ranks_with_messages_as_ops():
+    options = ("--devices", "4", "--mb", "8", "--comm", "0.5", "--p2p", "overlap", "--json")
+    slow, eager = json.loads(invoke("compare", "1f1b", "eager-1f1b", *options).output)["schedules"]
+    assert (slow["makespan"], eager["makespan"]) == (42, 37.5)
+
+
+def test_compare_draws_memory_below_each_chart(tmp_path):
+    target = tmp_path / "x.svg"
+    words = ("compare", "gpipe", "1f1b", "--devices", "4", "--mb", "8", "-q", "-o", str(target))
+    assert invoke(*words).exit_code == 0
+    assert "memory" not in target.read_text().replace("--memory", "")
+    assert invoke(*words, "--memory").exit_code == 0
+    assert target.read_text().count("(activations)") == 2
+
+
+@pytest.mark.parametrize("command", [["compare", "gpipe", "1f1b", "--tradeoff"], ["sweep", "gpipe", "1f1b"]])
+def test_time_against_memory_is_a_page_of_named_points(command, tmp_path):
+    target = tmp_path / "x.html"
+    assert invoke(*command, "--devices", "4", "--mb", "8", "-o", str(target)).exit_code == 0
+    inputs = re.search(r'id="ppsim-data">(.*?)</script>', target.read_text(), re.S)
+    assert inputs
+    assert json.loads(inputs[1])["command"].startswith(f"ppsim {command[0]}")
+    assert '"1f1b' in target.read_text()
+
+
+def test_gallery_never_overwrites_a_readme_of_others(tmp_path):
+    (tmp_path / "README.md").write_text("# Mine\n")
+    result = invoke("gallery", "-o", str(tmp_path))
+    assert isinstance(result.exception, PpsimError)
+    assert (tmp_path / "README.md").read_text() == "# Mine\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["README.md"]
+
+
+def test_a_closed_stdout_is_no_traceback():
+    command = f"'{sys.executable}' -m ppsim run -s 1f1b --stages 4 --mb 8 >&-"
+    assert "Traceback" not in subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60).stderr
+
+
+def test_sweep_times_messages_and_groups_as_compare_does():
+    """The detailed model and the options of interleaved schedules, shape by shape."""
+    names = ["1f1b", "interleaved:2"]
+    options = ["--devices", "4", "--p2p", "blocking", "--comm", "0.5", "--group-size", "6", "--json"]
+    for microbatches in ("12", "18"):
+        compared = json.loads(invoke("compare", *names, *options, "--mb", microbatches).output)["schedules"]
+        swept = json.loads(invoke("sweep", *names, *options, "--mb", "12,18").output)["shapes"]
+        of_both = [row["makespan"] for row in swept if row["microbatches"] == int(microbatches)]
+        assert of_both == [row["makespan"] for row in compared]
+    plain = json.loads(invoke("compare", *names, "--devices", "4", "--mb", "18", "--json").output)["schedules"]
+    assert all(row["makespan"] < late for row, late in zip(plain, of_both, strict=True))
+
+
+def test_sweep_shows_every_shape_and_marks_the_best():
+    result = invoke("sweep", "1f1b", "zb-1p", "--devices", "4", "--mb", "8:32:x2")
+    assert [word for word in result.output.splitlines()[1].split() if word.startswith("M=")] == ["M=8", "M=16", "M=32"]
+    assert "11.1%*" in result.output
+    shapes = json.loads(invoke("sweep", "1f1b", "--devices", "4,8", "--mb", "8:24:8", "--json").output)["shapes"]
+    assert [(s["devices"], s["microbatches"]) for s in shapes] == [(p, m) for p in (4, 8) for m in (8, 16, 24)]
+
+
+def test_a_sweep_wider_than_the_terminal_is_shown_in_several_tables():
+    words = ("sweep", "1f1b", "gpipe", "--devices", "1,4", "--mb", "1:40", "--metric", "makespan", "--tf", "30000")
+    result = invoke(*words)
+    assert [word for word in result.output.split() if word.startswith("M=")] == [f"M={m}" for m in range(1, 41)]
+    assert "…" not in result.output
+    assert "e+06" not in result.output
+    assert "1200080*" in result.output  # 40 microbatches of 30000 + 2 t_F each
+    assert result.output.endswith("on 1 device with 1 microbatch has the least makespan, 30002\n")
+
+
+def test_steady_says_nothing_of_a_run_that_is_refused():
+    result = process("run", "-s", "nope", "--stages", "4", "--mb", "8", "--steady")
+    assert result.returncode == 2
+    assert result.stderr.startswith("Error: unknown schedule 'nope'")
+
+
+def test_list_names_every_schedule_and_describe_teaches_each():
+    listed = json.loads(invoke("list", "--json").output)["schedules"]
+    text = invoke("list").output
+    for family in listed:
+        assert family["name"] in text
+        described = invoke("describe", family["name"])
+        assert described.exit_code == 0, described.output
+        assert family["paper"] in described.output
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(shell):
+    assert "_PPSIM_COMPLETE" in invoke("completion", shell).output
+
+
+def test_completion_offers_schedule_names():
+    environment = {"_PPSIM_COMPLETE": "bash_complete", "COMP_WORDS": "ppsim run --schedule zb", "COMP_CWORD": "3"}
+    assert "zb-1p" in process(env=environment).stdout
+
+
+def shell_commands() -> list[str]:
+    """Every ppsim command in the README's shell blocks that measures nothing and installs nothing."""
+    blocks = re.findall(r"```sh\n(.*?)```", README.read_text(), re.S)
+    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("ppsim ") and line.split()[1] not in ("calibrate", "validate")]
+
+
+@pytest.mark.parametrize("line", shell_commands())
+def test_readme_commands_run(line, tmp_path):
+    for name in ("gallery", "README.md"):
+        (tmp_path / name).symlink_to(README.parent / name)
+    (tmp_path / "profile.toml").symlink_to(README.parent / "gallery" / "profile-cpu.toml")
+    (tmp_path / "mine.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    line = line.replace("ppsim ", f"'{sys.executable}' -m ppsim ")
+    environment = {**os.environ, "PYTHONPATH": str(README.parent)}
+    result = subprocess.run(
+        line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr

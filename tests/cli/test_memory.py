@@ -1,0 +1,231 @@
+"""``ppsim memory``: curves, peaks, what holds them, caps and what fits instead."""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from ppsim.cli import group
+from ppsim.core.costs import costs_for
+from ppsim.core.ops import Kind
+from ppsim.errors import InputError, PpsimError
+from ppsim.memory.from_profile import profile_memory
+from ppsim.memory.report import ASCII_LEVELS, LEVELS, bars, passing, report
+from ppsim.memory.usage import units
+from ppsim.profiles.profile import Activation, Model, Profile, Provenance
+from ppsim.schedules import generate
+from ppsim.simulation.longest_path import simulate
+from ppsim.simulation.metrics import peak_activations
+
+MODEL = """schema = "ppsim.model/1"
+hidden = 1024
+heads = 16
+layers = 8
+seq = 1024
+vocab = 32000
+"""
+
+
+def invoke(*args: str) -> Result:
+    return CliRunner().invoke(group, ["memory", *args], env={"COLUMNS": "100", "NO_COLOR": "1"})
+
+
+def refused(*args: str) -> PpsimError:
+    error = invoke(*args).exception
+    assert isinstance(error, PpsimError)
+    return error
+
+
+@pytest.fixture
+def model(tmp_path) -> str:
+    path = tmp_path / "model.toml"
+    path.write_text(MODEL)
+    return str(path)
+
+
+def test_the_page_shows_a_bar_per_device_and_the_peak():
+    """Bars rise with each forward and fall with each backward; the peak has its device, time and op."""
+    result = invoke("--schedule", "1f1b", "--stages", "4", "--mb", "8")
+    lines = result.output.splitlines()
+    assert result.exit_code == 0
+    assert lines[0] == "1F1B  4 devices x 1 chunk = 4 stages, 8 microbatches"
+    assert re.fullmatch(r"dev 0 ▂+▄+▆+█+▆+▄+▂+ +4 at 3, 0F3", lines[2])
+    assert re.fullmatch(r"dev 3 +▂+ +1 at 3, 3F0", lines[5])
+    assert lines[7:] == ["peak 4 activations on device 0 from 3 t_F, 0F3", "held by activations 4 (100%)"]
+
+
+def test_quiet_is_one_line():
+    """The result and nothing else."""
+    result = invoke("-s", "zb-1p", "--stages", "4", "--mb", "8", "-q")
+    assert (
+        result.output == "zb-1p 4x8  peak 4 activations on device 0 from 5 t_F, 0F3\n" or result.output.count("\n") == 1
+    )
+    assert "peak 4 activations" in result.output
+
+
+def test_many_devices_are_folded():
+    """At most 32 rows, and how many are left out."""
+    lines = invoke("-s", "1f1b", "--devices", "40", "--mb", "4").output.splitlines()
+    assert sum(line.startswith("dev ") for line in lines) == 32
+    assert "⋮ 8 more devices" in lines
+
+
+def test_json_is_one_object_that_fits_together(model):
+    """Parts sum to the peak, the curve's largest value is the peak, and all devices are there."""
+    result = invoke("-s", "zb-1p", "--stages", "4", "--mb", "8", "--model", model, "--cap", "80GiB", "--json")
+    value = json.loads(result.output)
+    assert (value["schema"], value["unit"], value["fits"], value["cap"]) == ("ppsim.memory/1", "B", True, 80 << 30)
+    assert np.sum(list(value["parts"].values()), axis=0).tolist() == value["peak"]
+    device, held = np.array(value["curve"]["device"]), np.array(value["curve"]["value"])
+    assert [held[device == d].max() for d in range(4)] == value["peak"]
+    assert sum(amount[0] for amount in value["static"].values()) == held[device == 0][-1]
+    assert value["over"] == value["nearest"] == []
+    assert value["peak_op"][0] == "0F4"
+
+
+def test_over_the_cap_exits_1_and_says_who_when_how_much_and_what_fits():
+    """GPipe holds all eight microbatches; the sixth is the first too many. Five fit, and so does 1F1B."""
+    args = ("-s", "gpipe", "--devices", "4", "--mb", "8", "--cap", "5")
+    error = refused(*args)
+    assert error.exit_code == 1
+    assert str(error) == (
+        "gpipe does not fit 5 activations: device 0 passes it at 5 t_F (0F5) and needs 3 more at its peak; "
+        "3 other devices over too"
+    )
+    assert "--mb 5 (5, makespan 24, another number of microbatches) or" in error.hint
+    assert "--schedule" in error.hint
+    value = json.loads(invoke(*args, "--json").stdout)
+    assert value["fits"] is False
+    assert value["over"][0] == {"device": 0, "time": 5.0, "op": "0F5", "excess": 3}
+    for row in value["nearest"]:
+        shape = [word for word in args if word not in ("--cap", "5")] + row["options"].split()
+        assert invoke(*shape, "--cap", "5").exit_code == 0 or row["options"].startswith("--schedule")
+
+
+def test_alternatives_with_other_stages_are_held_to_the_same_memory():
+    """An activation of a stage half as large is half as much: 8 of interleaved's are 4 of a whole device's share."""
+    error = refused("-s", "interleaved", "--devices", "4", "--mb", "8", "--cap", "8")
+    schedule = re.search(r"--schedule (\S+) \((\d+),", error.hint)
+    assert schedule
+    peak = peak_activations(generate(schedule[1], devices=4, microbatches=8)).max()
+    stages = generate(schedule[1], devices=4, microbatches=8).n_stages
+    assert int(schedule[2]) == -(-peak * 8 // stages) <= 8
+
+
+def test_a_cap_below_static_memory_has_no_schedule_that_fits(model):
+    """Nothing about the schedule helps; the hint names what does."""
+    error = refused("-s", "1f1b", "--devices", "4", "--mb", "8", "--model", model, "--cap", "1MiB")
+    assert re.search(r"device 0 holds [0-9.]+ \w+ before its first activation", str(error))
+    assert "more devices" in error.hint
+
+
+def test_a_cap_in_activations_has_no_hint_about_bytes():
+    """Where no schedule fits, what divides bytes does not help: the cap itself is what to change."""
+    assert refused("-s", "1f1b", "--devices", "4", "--mb", "8", "--cap", "0").hint == "a larger --cap; this run needs 4"
+
+
+def test_breakdown_has_a_row_per_device(model):
+    """Every part with bytes is a column."""
+    lines = invoke("-s", "zb-1p", "--stages", "4", "--mb", "8", "--model", model, "--breakdown").output.splitlines()
+    table = lines[lines.index("at each device's peak") + 1 :]
+    assert table[0].split("  ")[-1] == "receive buffers"
+    assert "weight-gradient stash" in table[0]
+    assert [row[:5] for row in table[1:]] == ["dev 0", "dev 1", "dev 2", "dev 3"]
+
+
+@pytest.mark.parametrize(
+    ("cap", "bytes_known", "message"),
+    [
+        ("80GiB", False, "nothing says how many bytes"),
+        ("80", True, "has no unit"),
+        ("lots", False, "'lots' is not a size"),
+    ],
+)
+def test_a_cap_that_does_not_compare_is_refused(model, cap, bytes_known, message):
+    """Bytes against activations, a bare number against bytes, and what is not a size at all."""
+    more = ("--model", model) if bytes_known else ()
+    error = refused("-s", "1f1b", "--stages", "4", "--mb", "8", "--cap", cap, *more)
+    assert message in str(error)
+    assert error.exit_code == 2
+
+
+def test_recomputation_takes_time_in_the_curve(tmp_path, model):
+    """Full recomputation: fewer bytes, a longer iteration."""
+    args = ("-s", "1f1b", "--stages", "4", "--mb", "8", "--json", "--model")
+    path = tmp_path / "full.toml"
+    path.write_text(MODEL + 'recompute = "full"\n')
+    plain, full = (json.loads(invoke(*args, name).output) for name in (model, str(path)))
+    assert (plain["makespan"], full["makespan"]) == (33, 44)
+    assert max(full["peak"]) < max(plain["peak"])
+
+
+def test_bars_never_hide_a_peak():
+    """However few columns, the fullest moment shows at full height, and nothing shows where nothing is held."""
+    schedule = generate("gpipe", devices=2, microbatches=50)
+    found = report(simulate(schedule, costs_for(schedule)), units(schedule))
+    for columns in (1, 3, 7, 200):
+        line = bars(found.curve, 0, found.timeline.makespan, columns)
+        assert len(line) == columns
+        assert "█" in line
+    assert bars(found.curve, 1, found.timeline.makespan, 153)[0] == " "
+
+
+def test_signs_of_ascii_show_the_same_heights():
+    """One sign for each height, so that a terminal without blocks shows the same curve."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    found = report(simulate(schedule, costs_for(schedule)), units(schedule))
+    assert ASCII_LEVELS.isascii()
+    assert len(set(ASCII_LEVELS)) == len(ASCII_LEVELS) == len(LEVELS)
+    line, plain = (bars(found.curve, 0, 33, 40, levels) for levels in (LEVELS, ASCII_LEVELS))
+    assert plain.translate(str.maketrans(ASCII_LEVELS, LEVELS)) == line
+
+
+def test_passing_is_the_first_moment_over_the_cap():
+    """1F1B's device 0 passes 2 with its third forward, at 2, and is over by 2 at its peak."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    found = report(simulate(schedule, costs_for(schedule)), units(schedule), cap=2)
+    assert [peak.device for peak in found.over] == [0, 1]
+    first = passing(found, found.over[0])
+    assert (first.time, schedule.label(first.op), first.excess) == (2.0, "0F2", 2)
+
+
+PROFILE = Profile(
+    Provenance("m", "c", 1, 1, 0.0, "d", "", "t", "p", "v", "2026", "ppsim calibrate"),
+    Model(hidden=64, heads=4, sequence=32, microbatch_size=2, layers=2, dtype="float32", vocab=100),
+    activation=(
+        Activation("layers", 1, 1_100, 600, 100),
+        Activation("layers", 2, 2_100, 1_100, 100),
+        Activation("head", 0, 500, 700, 0),
+    ),
+)
+
+
+def test_a_profile_gives_its_measured_bytes():
+    """In proportion to a stage's layers, less what outlasts W; the first stage's I does nothing, as in its costs."""
+    for name, wanted in (("zb-1p", 2_000), ("interleaved", 1_000)):
+        schedule = generate(name, devices=4, microbatches=8)
+        model = profile_memory(PROFILE, schedule)
+        assert model.activations.tolist() == [wanted] * (schedule.n_stages - 1) + [wanted + 500]
+        middle = [wanted // 2] * (schedule.n_stages - 2)
+        assert model.kept.tolist() == [wanted, *middle, wanted // 2 + 500]
+        assert model.stash.tolist() == [0] * (schedule.n_stages - 1) + [200]
+        assert model.message.tolist() == [2 * 32 * 64 * 4] * (schedule.n_stages - 1) + [0]
+
+
+def test_a_profile_without_activations_is_refused():
+    """It has times only; the hint names the other way to bytes."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    with pytest.raises(InputError, match="no activation bytes") as caught:
+        profile_memory(replace(PROFILE, activation=()), schedule)
+    assert "--model" in caught.value.hint
+
+
+def test_release_rules_are_the_two_that_references_use():
+    """Held to W, ZB-H1's last device keeps P microbatches; held to I, one."""
+    schedule = generate("zb-1p", devices=4, microbatches=8)
+    timeline = simulate(schedule, costs_for(schedule))
+    held = [report(timeline, units(schedule, release)).peaks[3].value for release in (Kind.W, Kind.I)]
+    assert held == [4, 1]

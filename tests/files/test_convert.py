@@ -1,0 +1,202 @@
+"""Conversion loses nothing without being told to, and check and convert behave as commands."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ppsim.cli import group
+from ppsim.errors import InputError, InvalidSchedule, PpsimError
+from ppsim.files.writers import csv
+from ppsim.lowering.lower import lower
+from ppsim.schedules import generate
+
+DATA = Path(__file__).parents[1] / "data"
+SEVEN = str(DATA / "schedules" / "fill_drain_drawn_by_hand.mmd")
+STUCK = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n"
+
+
+def invoke(*args: str, text: str = "") -> Result:
+    return CliRunner().invoke(group, list(args), input=text, env={"COLUMNS": "100", "NO_COLOR": "1"})
+
+
+def convert(*args: str) -> None:
+    """Run convert, and raise what it complains of."""
+    result = CliRunner().invoke(group, ["convert", *args])
+    if isinstance(result.exception, PpsimError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A folder with the same run as CSV, JSON, trace and Mermaid text."""
+    monkeypatch.chdir(tmp_path)
+    names = ["x.csv", "x.json", "x.trace.json", "x.mmd"]
+    run = ["run", "-s", "dualpipe-v", "--devices", "2", "--mb", "5", "-q"]
+    assert invoke(*run, *[word for name in names for word in ("-o", name)]).exit_code == 0
+    return tmp_path
+
+
+def test_a_way_through_every_format_ends_where_it_began(folder):
+    """JSON to trace to Mermaid to JSON keeps ops and times; the CSV of each is the CSV of the run."""
+    convert("x.json", "-o", "a.trace.json")
+    convert("a.trace.json", "-o", "b.mmd")
+    convert("b.mmd", "-o", "c.json")
+    for name in ("ops", "makespan", "unit"):
+        assert json.loads((folder / "c.json").read_text())[name] == json.loads((folder / "x.json").read_text())[name]
+    for name in ("x.json", "a.trace.json", "b.mmd", "c.json"):
+        convert(name, "--lossy", "-o", "d.csv")
+        assert (folder / "d.csv").read_text() == (folder / "x.csv").read_text()
+
+
+def test_times_that_a_csv_cannot_hold_are_refused_unless_lossy(folder):
+    with pytest.raises(InputError, match=r"csv cannot carry the times of x\.json") as caught:
+        convert("x.json", "-o", "y.csv")
+    assert "--lossy" in caught.value.hint
+    assert not (folder / "y.csv").exists()
+
+
+def test_digits_that_mermaid_cannot_hold_are_refused_unless_lossy(folder):
+    convert("x.csv", "--tf", "1.23456", "-o", "y.json")
+    with pytest.raises(InputError, match="times to the last digit"):
+        convert("y.json", "-o", "y.mmd")
+    convert("y.json", "-o", "y.mmd", "--lossy")
+
+
+@pytest.mark.parametrize("tf", ["1e-3", "1e-5", "2.5e-7", "4e-10", "0.3333333", "7"])
+def test_mermaid_bars_keep_their_length_however_short(folder, tf):
+    assert (
+        invoke(
+            "run",
+            "-s",
+            "1f1b",
+            "--stages",
+            "2",
+            "--mb",
+            "3",
+            "--tf",
+            tf,
+            "--ti",
+            tf,
+            "--tw",
+            tf,
+            "-o",
+            "s.json",
+            "-o",
+            "s.mmd",
+            "-q",
+        ).exit_code
+        == 0
+    )
+    convert("s.mmd", "-o", "back.json")
+    back, whole = (json.loads((folder / name).read_text())["ops"] for name in ("back.json", "s.json"))
+    assert back["end"] == pytest.approx(whole["end"], rel=1e-3)
+    assert all(end > start for start, end in zip(back["start"], back["end"], strict=True))
+
+
+def test_mermaid_bars_too_short_to_write_are_refused(folder):
+    with pytest.raises(InputError, match="cannot hold a bar of"):
+        convert("x.csv", "--tf", "1e-15", "-o", "y.mmd")
+
+
+def test_costs_for_a_file_that_holds_times_are_refused(folder):
+    with pytest.raises(InputError, match=r"x\.json holds its own times, so it takes no --tf, --cost-per"):
+        convert("x.json", "-o", "c.json", "--tf", "9", "--cost-per", "stage")
+    assert not (folder / "c.json").exists()
+
+
+@pytest.mark.parametrize("name", ["x.csv", "./x.csv", "link.csv"])
+def test_convert_never_writes_over_what_it_reads(folder, name):
+    (folder / "link.csv").symlink_to("x.csv")
+    before = (folder / "x.csv").read_text()
+    with pytest.raises(InputError, match="is the file that is read"):
+        convert("x.csv", "-o", "y.csv", "-o", name)
+    assert (folder / "x.csv").read_text() == before
+    assert not (folder / "y.csv").exists()
+
+
+def test_sends_and_receives_stay_in_a_csv_and_are_refused_elsewhere(folder):
+    text = csv.text(lower(generate("1f1b", devices=2, microbatches=3), "torch", reduce_grad=True).schedule)
+    (folder / "comms.csv").write_text(text)
+    convert("comms.csv", "-o", "y.csv")
+    assert (folder / "y.csv").read_text() == text
+    for name in ("y.json", "y.svg", "y.mmd"):
+        with pytest.raises(InputError, match="sends, receives"):
+            convert("comms.csv", "-o", name)
+        convert("comms.csv", "-o", name, "--lossy")
+
+
+def test_the_older_letters_become_todays(folder):
+    convert(str(DATA / "torch" / "zb1p_2rank_2stagep_compute.csv"), "-o", "y.csv")
+    written = (folder / "y.csv").read_text()
+    assert written.startswith("0F0,0F1,2F0,2F1,2I0,2W0,0F2,2I1")
+    assert "B" not in written
+
+
+def test_a_csv_that_torch_would_get_wrong_is_not_written(folder):
+    (folder / "late.csv").write_text("0F0,0F1,0B1,0B0\n1F1,1B1,1F0,1B0\n")
+    with pytest.raises(InvalidSchedule, match="without an error"):
+        convert("late.csv", "-o", "y.csv")
+    assert not (folder / "y.csv").exists()
+    assert invoke("run", "-s", "dualpipe", "--devices", "2", "--mb", "4", "-o", "y.csv").exit_code != 0
+
+
+def test_convert_writes_to_standard_output_and_reads_standard_input():
+    result = invoke("convert", "-", "-o", "-", "-f", "csv", text=" 0F0 ,0B0")
+    assert result.stdout == "0F0,0B0\n"
+
+
+def test_valid_files_are_said_to_be_valid_with_what_was_checked(folder):
+    result = invoke("check", "x.csv", "--for", "torch-2.13")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("valid: 2 devices, 4 stages, 5 microbatches; every op once")
+    assert invoke("check", "x.json", "-q").stdout == "valid\n"
+    assert "one at a time on each device" in invoke("check", "x.mmd").stdout
+
+
+def test_each_fault_is_shown_with_its_cells_and_carets():
+    result = invoke("check", "-", text=STUCK)
+    assert result.exit_code == 1
+    shown = [line for line in result.stdout.splitlines() if line.startswith("  line")]
+    carets = result.stdout.splitlines()
+    assert carets[0].startswith("deadlock in line 1, cell 4: by blocking sends and receives: ")
+    assert shown[0] == "  line 1: 0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1"
+    place = carets[carets.index(shown[0]) + 1].index("^")
+    assert shown[0][place : place + 8] == "0SEND_F1"
+    assert "  try: move 1RECV_F1 ahead of 1SEND_B0 on rank 1" in carets
+    assert carets[-1] == "invalid: 1 fault"
+
+
+def test_the_modes_asked_for_decide():
+    assert invoke("check", "-", "--mode", "overlap", "--mode", "batched", text=STUCK).exit_code == 0
+    assert invoke("check", "-", "--mode", "blocking", text=STUCK).exit_code == 1
+
+
+def test_check_prints_one_json_object():
+    result = invoke("check", SEVEN, "--json")
+    assert result.exit_code == 1
+    value = json.loads(result.stdout)
+    assert (value["schema"], value["valid"], len(value["faults"])) == ("ppsim.check/1", False, 7)
+    assert {"kind", "device", "row", "cell", "message"} <= set(value["faults"][0])
+    assert [fault["kind"] for fault in value["faults"]] == ["overlap"] * 4 + ["early"] * 3
+
+
+def test_check_prints_annotations_that_github_understands(folder):
+    (folder / "a,b.csv").write_text(STUCK)
+    result = invoke("check", "a,b.csv", "--github")
+    assert result.exit_code == 1
+    assert re.fullmatch(
+        r"::error file=a%2Cb\.csv,line=1,col=18,endColumn=25,title=ppsim check%3A deadlock::deadlock by blocking [^\n]*"
+        r"%0Atry: move 1RECV_F1 ahead of 1SEND_B0 on rank 1\n",
+        result.stdout,
+    )
+
+
+@pytest.mark.parametrize("text", ["hello", "0F0,0F1x", "{", ""])
+def test_what_cannot_be_read_is_the_users_error_not_a_verdict(text):
+    result = invoke("check", "-", text=text)
+    assert isinstance(result.exception, InputError)
+    assert result.exception.exit_code == 2

@@ -1,0 +1,181 @@
+"""The page: whole in itself, faithful to the timeline, and drawn by a real browser without a fault."""
+
+import base64
+import gzip
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from ppsim.core.ops import Kind
+from ppsim.errors import InputError
+from ppsim.files.writers.html import PLAIN
+from ppsim.memory.usage import activations
+from ppsim.simulation.metrics import measure
+from tests.pages import BROWSER, opened, page, timed
+
+LOADING = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "object": "data"}
+
+
+class Tags(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+
+def data_of(text):
+    block = re.search(r'<script type="application/json" id="ppsim-data">(.*?)</script>', text, re.S)
+    assert block
+    return json.loads(block[1])
+
+
+def unpacked(column):
+    if isinstance(column, list):
+        return np.array(column)
+    values = np.frombuffer(gzip.decompress(base64.b64decode(column["gzip"])), column["type"])
+    return values if column["type"] == "float64" else np.cumsum(values)
+
+
+@pytest.fixture(scope="module")
+def single():
+    return timed("1f1b", 4, 8)
+
+
+def test_nothing_is_loaded_from_elsewhere(single):
+    """No element of the page names a file or an address to load; all styles and scripts are inside."""
+    text = page(single)
+    loaded = [(tag, attrs[LOADING[tag]]) for tag, attrs in Tags(text).found if LOADING.get(tag) in attrs]
+    assert loaded == [("link", "data:,")]
+    assert "@import" not in text
+    assert "url(" not in re.sub(r"<script.*?</script>", "", text, flags=re.S)
+
+
+def test_no_library_is_loaded_before_the_chart(single):
+    """All script of the page is its own, 60 kB at most, so that it answers as soon as its ops are unpacked."""
+    scripts = re.findall(r"<script>(.*?)</script>|<script type=\"module\">(.*?)</script>", page(single), re.S)
+    assert [len(first) > 0 for first, _ in scripts] == [True, False]
+    assert sum(len(first) + len(second) for first, second in scripts) < 60_000
+    assert [attrs.get("id") for tag, attrs in Tags(page(single)).found if tag == "script"] == [None, "ppsim-data", None]
+
+
+@pytest.mark.parametrize(
+    "timeline",
+    [
+        pytest.param(timed("dualpipe", 8, 20), id="pairs, plain columns"),
+        pytest.param(timed("zb-h1", 16, 128, unit="ms", tf=1.9, ti=1.8, tw=0.9, comm=0.06), id="packed columns"),
+    ],
+)
+def test_the_data_block_equals_the_timeline(timeline):
+    """Every column of every op comes back exactly, whether packed or plain."""
+    [data] = data_of(page(timeline))["timelines"]
+    schedule = timeline.schedule
+    assert isinstance(data["ops"]["start"], list) == (len(schedule) <= PLAIN)
+    for name in ("kind", "stage", "chunk", "microbatch", "pair", "dependency"):
+        np.testing.assert_array_equal(unpacked(data["ops"][name]), getattr(schedule, name), name)
+    for name in ("start", "end", "bound"):
+        np.testing.assert_array_equal(unpacked(data["ops"][name]), getattr(timeline, name), name)
+    assert data["offsets"] == schedule.offsets.tolist()
+
+
+def test_the_numbers_are_those_of_measure(single):
+    """The page shows what ppsim.simulation.metrics.measure says and computes none of it itself."""
+    [data] = data_of(page(single))["timelines"]
+    metrics = measure(single)
+    for name in ("makespan", "ideal", "bubble_rate", "bubble_over_ideal", "bubble_rate_span", "messages"):
+        assert data[name] == getattr(metrics, name), name
+    assert data["peak_activations"] == metrics.peak_activations.tolist()
+    assert data["idle"] == metrics.idle.tolist()
+
+
+def test_a_comparison_is_against_the_first():
+    """Each later timeline carries its change of makespan; peaks are also given for equal shares of the model."""
+    timelines = [timed("1f1b", 4, 8), timed("zb-h1", 4, 8), timed("interleaved", 8, 8, devices=4)]
+    first, second, third = data_of(page(*timelines))["timelines"]
+    assert first["versus_baseline"] == 0
+    assert second["versus_baseline"] == pytest.approx(27 / 33 - 1)
+    assert third["peak_share"] == third["peak_activations"][0] / 2
+
+
+def test_units_are_not_mixed(single):
+    """Timelines in different units cannot share an axis."""
+    with pytest.raises(InputError, match="t_F and ms"):
+        page(single, timed("1f1b", 4, 8, unit="ms"))
+
+
+def test_colours_come_from_the_one_table(single):
+    """The scripts and the style name no op's colour; the data block does."""
+    text = page(single)
+    data = data_of(text)
+    fills = {fill for kind in data["looks"]["kinds"] for fill in kind["fill"]}
+    rest = re.sub(r'id="ppsim-data">.*?</script>', "", text, flags=re.S).upper()
+    assert len(fills) == 8
+    assert not [fill for fill in fills if fill.upper() in rest]
+    assert [kind["letter"] for kind in data["looks"]["kinds"]] == [k.name for k in (Kind.F, Kind.B, Kind.I, Kind.W)]
+
+
+def test_identical_input_gives_identical_bytes():
+    """The page holds no date, no random name, no order of a set."""
+    make = [page(timed("zb-h1", 8, 256), command="ppsim run") for _ in range(2)]
+    assert make[0] == make[1]
+
+
+def test_the_users_text_cannot_leave_its_place(single):
+    """A title or command with markup stays text, in the head, in the heading and in the data block."""
+    nasty = '</script><b id="x">&"$title'
+    text = page(single, titles=[nasty], command=nasty)
+    assert "x" not in [attrs.get("id") for _, attrs in Tags(text).found]
+    data = data_of(text)
+    assert (data["inputs"]["command"], data["timelines"][0]["title"]) == (nasty, nasty)
+
+
+@pytest.mark.parametrize(("stages", "microbatches", "megabytes"), [(4, 8, 0.08), (16, 128, 0.09), (64, 1024, 0.65)])
+def test_the_page_stays_small(stages, microbatches, megabytes):
+    """131,072 ops add about half a megabyte to a page that is otherwise smaller than a photograph."""
+    assert len(page(timed("1f1b", stages, microbatches))) < megabytes * 1e6
+
+
+def test_curves_have_no_steps_made_by_rounding():
+    """Where a device goes from one op to the next at once, rounding leaves no dip; peaks are those of measure."""
+    timeline = timed("zb-h1", 4, 8, tf=1.8522, ti=1.8086, tw=0.9337, comm=0.0601)
+    curve = activations(timeline)
+    inner = np.diff(curve.time)[np.diff(curve.time) > 0]
+    assert inner.min() > 1e-9
+    assert curve.peak.tolist() == measure(timeline).peak_activations.tolist()
+    assert curve.value[curve.offsets[1:] - 1].tolist() == [0, 0, 0, 0]
+
+
+PAGES = {
+    "single": ([timed("1f1b", 4, 8)], 64),
+    "comparison": ([timed(name, 4, 8) for name in ("gpipe", "1f1b", "zb-h1")], 64 + 64 + 96),
+    "pairs": ([timed("dualpipe", 8, 20)], 364),
+    "20,480 ops": ([timed("1f1b", 32, 320)], 0),
+    "chunks": ([timed("interleaved", 8, 8, devices=4)], 128),
+}
+LEGENDS = {
+    "pairs": ["Overlapped F&amp;B", "lighter: 2nd replica"],
+    "chunks": ["lighter: 2nd chunk"],
+}
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.parametrize(("timelines", "numbers"), PAGES.values(), ids=PAGES)
+def test_a_browser_draws_it(timelines, numbers, tmp_path, request):
+    """Opened from a file, the page ends drawn and without a fault, with one number per op where cells are drawn.
+
+    The legend names pairs and what is lighter where they occur, as the figure's does.
+    """
+    dom = opened(page(*timelines, command="ppsim run"), tmp_path)
+    assert re.search(r'<html[^>]* data-state="drawn"', dom)
+    svg = re.search(r'<svg id="marks".*?</svg></svg>|<svg id="marks".*?<div id="tip"', dom, re.S)
+    assert svg
+    assert len(re.findall(r'<text x="[\d.-]+" y="[\d.-]+">\d+</text>', svg[0])) == numbers
+    assert f"{timelines[0].makespan:g} t_F" in dom
+    assert ("<canvas" in dom) == (not numbers)
+    extra = re.findall(r"</span>(Overlapped[^<]*|lighter[^<]*)</li>", dom)
+    assert extra == LEGENDS.get(request.node.callspec.id, [])

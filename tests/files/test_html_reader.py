@@ -1,0 +1,178 @@
+"""What a reader does in the page: keys, pointer, wheel and saving, each answered by the chart in a real browser."""
+
+import html
+import json
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from ppsim.memory.usage import curves, units
+from tests.pages import BROWSER, opened, page, timed
+
+READER = """
+<script type="module">
+window.requestAnimationFrame = act => setTimeout(act, 16); // a browser that only dumps paints once
+const by = id => document.getElementById(id);
+const frame = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+const press = key => document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+const box = () => by('chart').getBoundingClientRect();
+const point = (kind, x, y, more = {}) => by('chart').dispatchEvent(new PointerEvent(
+  kind, { clientX: box().left + x, clientY: box().top + y, bubbles: true, cancelable: true, ...more }));
+const ticks = () => [...by('marks').querySelectorAll('text[text-anchor=middle]')].map(
+  text => [text.textContent, +text.getAttribute('x')]).filter(([label]) => /^[0-9.]+$/.test(label));
+const numbers = () => [...by('marks').querySelectorAll('g[text-anchor=middle] text')].map(text => text.textContent);
+if (!by('marks').childElementCount)
+  await new Promise(done => new MutationObserver(done).observe(by('marks'), { childList: true }));
+const result = await (async () => { %s })();
+document.documentElement.dataset.result = JSON.stringify(result);
+</script>
+"""
+
+
+@pytest.fixture
+def reader(tmp_path):
+    """What a script finds that acts in the page from the moment its chart is there."""
+    if BROWSER is None:
+        pytest.skip("no chromium or chrome on the path")
+
+    def act(script, *timelines, **options):
+        dom = opened(page(*timelines, **options).replace("</body>", READER % script + "</body>"), tmp_path)
+        result = re.search(r'<html[^>]* data-result="([^"]*)"', dom)
+        assert result, "the script failed"
+        return json.loads(html.unescape(result[1]))
+
+    return act
+
+
+def test_the_first_key_is_answered(reader):
+    """The page listens from its first drawing on: a key pressed in that moment is answered in the next."""
+    pressed, status = reader(
+        "press('c'); return [by('critical').getAttribute('aria-pressed'), by('status').textContent];",
+        timed("1f1b", 32, 1600),
+    )
+    assert pressed == "true"
+    assert status == "Critical path: 3262 ops in a row, 4893 t_F"
+
+
+def test_a_hundred_thousand_ops_are_no_hundred_thousand_elements(reader):
+    """Far out, ops are pixels of one canvas as wide as the chart; zoomed in, they are cells with numbers again."""
+    far, near, width = reader(
+        """
+        const all = () => by('chart').querySelectorAll('*').length;
+        const count = () => [all(), by('pixels').childElementCount, numbers().length];
+        const far = count();
+        const width = by('pixels').firstChild.width / devicePixelRatio - box().width;
+        for (let i = 0; i < 12; i++) press('w');
+        await frame();
+        return [far, count(), width];
+        """,
+        timed("1f1b", 32, 1600),
+    )
+    assert far[0] < 200
+    assert far[1:] == [2, 0]
+    assert -240 < width < 0
+    assert near[1] == 1
+    assert 100 < near[2] <= 1500
+
+
+def test_a_comparison_shows_memory_where_it_was_asked_for(reader):
+    """The curves of memory are below the charts at first, and none are where nothing was said of memory."""
+    both = [timed("gpipe", 4, 8), timed("1f1b", 4, 8)]
+    shown = "return [by('curve').selectedOptions[0].textContent, by('marks').textContent.split('peak 8').length];"
+    memory = tuple(curves(timeline, units(timeline.schedule)) for timeline in both)
+    assert reader(shown, *both) == ["no curve", 2]
+    assert reader(shown, *both, memory=memory) == ["live activations", 2 + 4]
+
+
+def test_dragging_moves_the_chart_with_the_pointer(reader):
+    """While zoomed in, a tick follows the pointer to the pixel, and the drag picks out nothing."""
+    before, after, status = reader(
+        """
+        press('w'); press('w');
+        await frame();
+        const before = ticks();
+        point('pointerdown', 500, 40, { button: 0 });
+        point('pointermove', 530, 40, { buttons: 1 });
+        await frame();
+        point('pointerup', 530, 40);
+        await frame();
+        return [before, ticks(), by('status').textContent];
+        """,
+        timed("1f1b", 4, 64),
+    )
+    places = dict(after)
+    moved = [places[label] - x for label, x in before if label in places]
+    assert len(moved) > 4
+    assert moved == pytest.approx([30] * len(moved), abs=0.2)
+    assert status == ""
+
+
+def test_the_wheel_zooms_around_the_pointer(reader):
+    """With Ctrl the time under the pointer stays where it is; without, the page scrolls and the chart stays."""
+    start, plain, zoomed = reader(
+        """
+        const wheel = (x, ctrlKey) => by('chart').dispatchEvent(new WheelEvent(
+          'wheel', { clientX: box().left + x, clientY: box().top + 40, deltaY: -120, ctrlKey, cancelable: true }));
+        const start = ticks();
+        const x = start[2][1];
+        wheel(x, false);
+        await frame();
+        const plain = ticks();
+        wheel(x, true);
+        await frame();
+        return [start, plain, ticks()];
+        """,
+        timed("1f1b", 4, 64),
+    )
+    assert plain == start
+    label, x = start[2]
+    assert dict(zoomed)[label] == pytest.approx(x, abs=1)
+    assert dict(zoomed)[start[3][0]] > start[3][1] + 10
+
+
+def test_hover_tells_the_op_and_a_click_picks_its_microbatch(reader):
+    """The tip names the op under the pointer and why it began then; a click picks out its microbatch, another none."""
+    tip, picked, cleared = reader(
+        """
+        const [zero, five] = ticks().map(([, x]) => x);
+        const x = zero + 0.5 * (five - zero) / 5;
+        point('pointermove', x, 20);
+        const tip = by('tip').textContent;
+        const click = () => { point('pointerdown', x, 20, { button: 0 }); point('pointerup', x, 20); };
+        click();
+        await frame();
+        const picked = [by('status').textContent, numbers()];
+        click();
+        await frame();
+        return [tip, picked, by('status').textContent];
+        """,
+        timed("1f1b", 4, 8),
+    )
+    assert tip.startswith("0F0  forward")
+    assert picked == ["Microbatch 0: 8 ops, the first starts at 0, the last ends at 12 t_F", ["0"] * 8]
+    assert cleared == ""
+
+
+@pytest.mark.parametrize(("microbatches", "cells"), [(8, 64), (1600, 0)])
+def test_the_saved_picture_is_whole(reader, microbatches, cells):
+    """The SVG button saves cells or pixels, numbers, axes and curves as one well-formed file that loads nothing."""
+    saved, size = reader(
+        """
+        let saved = null;
+        URL.createObjectURL = blob => { saved = blob; return 'data:,'; };
+        HTMLAnchorElement.prototype.click = () => {};
+        by('export').click();
+        return [await saved.text(), [box().width, box().height]];
+        """,
+        timed("1f1b", 4, microbatches),
+    )
+    root = ElementTree.fromstring(saved)
+    space = "{http://www.w3.org/2000/svg}"
+    assert [float(root.attrib["width"]), float(root.attrib["height"])] == pytest.approx(size, abs=1)
+    texts = [text.text for text in root.iter(f"{space}text")]
+    assert {"device 0", "device 3", "time (t_F)", "live activations"} <= set(texts)
+    assert len(root.findall(f".//{space}g[@text-anchor='middle']/{space}text")) == cells
+    images = [image.attrib["href"] for image in root.iter(f"{space}image")]
+    assert len(images) == (0 if cells else 1)
+    assert all(image.startswith("data:image/png;base64,") for image in images)

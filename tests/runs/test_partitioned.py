@@ -1,0 +1,188 @@
+"""Devices on parts of one GPU: order, gradients and record of the executor, here on a processor; what set the pace."""
+
+from __future__ import annotations
+
+import sys
+import time
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from ppsim.calibration.processes import ranks
+from ppsim.cli import group
+from ppsim.core.costs import costs_for
+from ppsim.core.lowered import SENDS
+from ppsim.core.ops import Kind
+from ppsim.errors import PpsimError
+from ppsim.lowering.lower import lower
+from ppsim.profiles.profile import Model
+from ppsim.runs.record import Measured, Record, dump, load
+from ppsim.runs.turns import Plan
+from ppsim.schedules import families, generate
+from tests.runs.test_validate import assert_causal, reference
+
+torch = pytest.importorskip("torch", reason="runs stages")
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+
+from ppsim.runs import own_runner, pace, partitioned, session, streams, tasks  # noqa: E402
+from ppsim.validation.analyse import validate  # noqa: E402
+from ppsim.validation.overlay import overlay_document  # noqa: E402
+from tests.fake_cuda import FakeCuda  # noqa: E402
+
+MODEL = Model(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=2, dtype="float64", vocab=32)
+SHAPE: dict[str, Any] = {"hidden": 16, "heads": 2, "sequence": 8, "microbatch_size": 2, "layers": 2, "vocab": 32}
+
+
+def plan_of(name: str, devices: int = 2, microbatches: int = 4) -> Plan:
+    schedule = generate(name, devices=devices, microbatches=microbatches)
+    return Plan(name, lower(schedule), costs_for(schedule, unit="ms"))
+
+
+def quiet(done: float, what: str) -> None:
+    """No progress."""
+
+
+# On a processor.
+
+
+@pytest.mark.parametrize("name", [family.name for family in families()])
+def test_every_schedule_finishes_with_the_gradients_of_plain_autograd(name):
+    """Float64, to 1e-12 of the largest; replicas of a stage share the microbatches."""
+    plan = plan_of(name)
+    each = [tasks.computing(plan.lowered, device, MODEL) for device in range(2)]
+    found = partitioned.follow(partitioned.issue_order(plan), each, streams.Serial(2), time.monotonic_ns())
+    once = (plan.lowered.schedule.pair < 0) | (plan.lowered.schedule.pair > np.arange(len(plan.lowered.schedule)))
+    assert sum(len(times) for times, _ in found.values()) == once.sum()
+    for stage, wanted in reference(plan.lowered.compute).items():
+        held = [task.module[stage].parameters() for task in each if stage in task.module]
+        for parts, whole in zip(zip(*held, strict=True), wanted, strict=True):
+            assert np.abs(sum(p.grad.numpy() for p in parts) - whole).max() <= 1e-12 * np.abs(whole).max()
+
+
+@pytest.mark.parametrize(("name", "devices"), [*product(["zb-h2", "interleaved", "dualpipe", "dualpipe-v"], (2, 4))])
+def test_the_host_issues_every_queue_in_its_order_and_nothing_before_its_input(name, devices):
+    plan = plan_of(name, devices, 2 * devices)
+    order = partitioned.issue_order(plan)
+    for device in range(devices):
+        assert [e.op for d, e in order if d == device] == [e.op for e in own_runner.entries_of(plan, device)]
+    sent: set[tuple[int, int, int]] = set()
+    for _, entry in order:
+        assert sent.issuperset(entry.needs)
+        if entry.kind in SENDS:
+            sent.add(partitioned._received(entry))
+
+
+def test_a_session_is_one_record_that_is_causal_and_survives_a_file(tmp_path):
+    """The whole flow of a GPU, with all devices on one processor: ops alone, the run, the record, the comparison."""
+    request = session.Request(runner="partitioned", device="cpu", repeats=2, warm_up=1, **SHAPE)
+    schedules = [generate(name, devices=2, microbatches=4) for name in ("1f1b", "dualpipe")]
+    record, failure = session._measure(schedules, request, quiet)
+    assert failure == ""
+    assert record.settings["emulation"] == partitioned.LABEL
+    assert record.settings["interference"] > 0
+    path = tmp_path / "run.json.gz"
+    path.write_bytes(dump(record, str(path)))
+    again = load(str(path))
+    for run in again.runs:
+        assert run.began.shape[0] == 2
+        assert run.issued is None
+        assert_causal(run, slack=0.002)
+    result = validate(again)
+    assert [v.run.name for v in result.verdicts] == ["1f1b", "dualpipe"]
+    assert partitioned.LABEL in overlay_document(result, again).title
+
+
+def _outgrows(rank, say, meeting, settings, devices, orders, plans):
+    say((0, 0, {0: ([], 0), 1: ([], 0)}))
+    raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 80 GiB")
+
+
+def test_a_gpu_that_runs_out_of_memory_is_said_so():
+    says = pytest.raises(PpsimError, match="rank 0 ran out of memory: CUDA out of memory")
+    with says as caught, ranks(_outgrows, 1, None, 2, [], []) as messages:
+        list(messages)
+    assert "--hidden" in caught.value.hint
+
+
+# Who sets the pace.
+
+
+def run_with(ended_after_issue: float) -> Measured:
+    """1F1B with ops of 10 ms one behind the other, each of whose ends is issued so many ms before it."""
+    plan = plan_of("1f1b")
+    n = len(plan.lowered.schedule)
+    began = np.arange(n, dtype=float)[None, :] * 10
+    ended = began + np.where(plan.lowered.schedule.kind <= Kind.W, 10.0, 0.0)
+    return Measured("1f1b", plan.lowered, plan.costs, began, began, ended, ended.max(1), ended - ended_after_issue)
+
+
+@pytest.mark.parametrize(("ahead", "bound"), [(50.0, False), (5.0, False), (0.5, True), (-0.1, True)])
+def test_a_repetition_is_launch_bound_when_ops_end_as_soon_as_they_are_issued(ahead, bound):
+    assert pace.launch_bound(run_with(ahead)).tolist() == [bound]
+
+
+def test_launch_bound_repetitions_are_left_out_and_a_run_of_nothing_else_is_refused():
+    good, bad = run_with(50.0), run_with(0.1)
+    columns = {k: np.concatenate([getattr(good, k), getattr(bad, k)]) for k in ("posted", "began", "ended", "issued")}
+    both = Measured("1f1b", good.lowered, good.costs, finished=np.zeros((2, 2)), **columns)
+    (kept,), left_out = pace.paced_by_the_gpu([both])
+    assert left_out == {"1f1b": 1}
+    assert kept.issued is not None
+    assert (kept.ended == good.ended).all()
+    with pytest.raises(PpsimError, match="1f1b is launch-bound") as caught:
+        pace.paced_by_the_gpu([bad])
+    assert "--hidden" in caught.value.hint
+    assert pace.paced_by_the_gpu([good]) == ([good], {})
+
+
+def test_when_the_host_issued_survives_a_file(tmp_path):
+    run = run_with(50.0)
+    path = tmp_path / "run.json"
+    path.write_bytes(dump(Record((run,), {}, {}), str(path)))
+    again = load(str(path)).runs[0].issued
+    assert again is not None
+    assert run.issued is not None
+    assert np.allclose(again, run.issued)
+
+
+# What the command line says.
+
+
+def refused(*words: str) -> PpsimError:
+    shape = ("validate", "-s", "1f1b", "--devices", "2", "--mb", "4")
+    error = CliRunner().invoke(group, [*shape, *words]).exception
+    assert isinstance(error, PpsimError), error
+    return error
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--runner", "partitioned", "--device", "cpu"), "--device cpu names none"),
+        (("--runner", "partitioned", "--ops", "timed"), "--ops timed computes nothing"),
+        (("--ops", "timed", "--device", "cuda"), "only takes time"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_before_torch_is_looked_for(words, says, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert says in str(refused(*words))
+
+
+def test_without_a_gpu_asking_for_one_is_exit_3():
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    for words in (("--runner", "partitioned"), ("--device", "cuda")):
+        assert refused(*words).exit_code == 3
+
+
+def test_fewer_gpus_than_devices_point_to_the_partitioned_runner(monkeypatch):
+    FakeCuda(gpus=1).install(monkeypatch)
+    error = refused("--device", "cuda")
+    assert "2 devices need a GPU each, and there are 1" in str(error)
+    assert "--runner partitioned" in error.hint
+    request = session.Request()
+    assert session.device_of(request, 2) == "cpu"
+    assert session.device_of(request, 1) == "cuda"
