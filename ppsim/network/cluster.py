@@ -27,13 +27,13 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 
 from ppsim.base import toml
+from ppsim.base.times import MICROSECONDS
 from ppsim.base.toml import Refused
 from ppsim.base.units import parse_size
 from ppsim.errors import InputError
 from ppsim.network.spec import CHANNELS, Collectives, Host, Network, Shared, Value
 
 SCHEMA = "ppsim.cluster/1"
-MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 MIB = 2**20
 
 

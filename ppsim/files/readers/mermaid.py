@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 
+from ppsim.base.times import parse_scaled_unit
 from ppsim.core.draft import Draft
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError
@@ -22,7 +23,7 @@ _SECTION = re.compile(r"section\s+(.*\S)")
 _TASK = re.compile(r"([^:]+?)\s*:\s*(.+)")
 _NAME = re.compile(r"(\d{1,9})?\s*([FBIW])\s*(\d{1,9})", re.ASCII)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-_TITLE = re.compile(r"title\b.*, time in (\S+)(?: / (\d+))?")
+_TITLE = re.compile(r"title\b.*, time in(?: (.*))?")
 _TAGS = {"done", "active", "crit", "milestone"}
 _HOW = "a bar is 'F0 :id, 0, 1': name, id, start and end as numbers"
 
@@ -46,7 +47,7 @@ def parse(text: str, source: str) -> Draft:
     for row, line in enumerate(lines, start=1):
         word = line.strip().removeprefix("```mermaid").removeprefix("```")
         if title := _TITLE.fullmatch(word):
-            unit, scale = title[1], int(title[2] or 1)
+            unit, scale = parse_scaled_unit(title[1] or "")
         if _HEADER.fullmatch(word):
             continue
         if section := _SECTION.fullmatch(word):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.base.times import UNKNOWN
 from ppsim.core.draft import Draft
 from ppsim.core.ops import COMPUTE, Kind
 from ppsim.errors import InputError
@@ -16,7 +17,6 @@ SUFFIXES = (".trace.json",)
 _OP = re.compile(r"(\d{1,9})([FBIW])(\d{1,9})", re.ASCII)
 _PAIR = re.compile(r"\(([^();]*);([^();]*)\)OVERLAP_F_B")
 _DEVICE = re.compile(r"(?:.* )?device (\d{1,9})")
-PER_UNIT = 1000.0  # microseconds that stand for one unit of time
 
 
 def matches(text: str) -> bool:
@@ -35,6 +35,7 @@ def parse(text: str, source: str) -> Draft:
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
         raise InputError(f"{source} has no traceEvents", "ppsim run -o x.trace.json writes a trace")
     devices = _devices(events, source)
+    unit, per_unit = _unit(value.get("otherData"), source)
     rows, times = list[tuple[int, ...]](), list[tuple[float, float]]()
     for event in events:
         name = str(event.get("name", ""))
@@ -46,18 +47,26 @@ def parse(text: str, source: str) -> Draft:
             raise InputError(f"{source}: {name} runs in process {event.get('pid')!r}, which has no name 'device N'")
         device = devices[event["pid"]]
         begin = _number(event, "ts", source)
-        span = begin / PER_UNIT, (begin + _number(event, "dur", source)) / PER_UNIT
+        span = begin / per_unit, (begin + _number(event, "dur", source)) / per_unit
         for part, op in enumerate(ops, start=1 if pair else 0):
             assert op is not None
             rows.append((device, Kind[op[2]], int(op[1]), int(op[3]), device + 1, len(rows) + 1, part))
             times.append(span)
-    details = value.get("otherData")
-    costs = details.get("costs") if isinstance(details, dict) else None
-    unit = str(costs.get("unit", "t_F")) if isinstance(costs, dict) else "t_F"
     table = np.array(rows, np.int64).reshape(-1, 7)
     if not np.isin(table[:, 1], COMPUTE).any():
         raise InputError(f"{source} has no slices named like 2F0", "ppsim run -o x.trace.json writes such a trace")
     return Draft.from_table(source, table, np.array(times).reshape(-1, 2), unit=unit)
+
+
+def _unit(details: object, source: str) -> tuple[str, float]:
+    """The unit of times and its microseconds, as the trace states them; older traces draw any unit as 1 ms."""
+    stated = details if isinstance(details, dict) else {}
+    costs = stated.get("costs")
+    unit = str(stated.get("unit", costs.get("unit", "t_F") if isinstance(costs, dict) else "t_F"))
+    per_unit = stated.get("microseconds_per_unit", UNKNOWN)
+    if type(per_unit) not in (int, float) or not 0 < per_unit < np.inf:
+        raise InputError(f"{source}: microseconds_per_unit is no number above 0", "leave it out for 1000")
+    return unit, float(per_unit)
 
 
 def _devices(events: list[dict[str, Any]], source: str) -> dict[Any, int]:

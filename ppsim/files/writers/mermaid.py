@@ -7,6 +7,8 @@ from typing import IO
 
 import numpy as np
 
+from ppsim.base.text import one_line
+from ppsim.base.times import scaled_unit
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
@@ -37,8 +39,8 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
 def text(timeline: Timeline, title: str) -> str:
     """The gantt as Mermaid source."""
     schedule, scale = timeline.schedule, _scale(timeline)
-    unit = timeline.unit if scale == 1 else f"{timeline.unit} / {scale}"
-    lines = ["---", "displayMode: compact", "---", "gantt", f"    title {title}, time in {unit}"]
+    heading = one_line(f"{title}, time in {scaled_unit(timeline.unit, scale)}")
+    lines = ["---", "displayMode: compact", "---", "gantt", f"    title {heading}"]
     lines += ["    dateFormat x", "    axisFormat %Q"]
     for device in range(schedule.n_devices):
         lines.append(f"    section device {device}")

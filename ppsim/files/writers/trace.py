@@ -1,8 +1,9 @@
 """Chrome trace JSON, as Perfetto and chrome://tracing read it: one process per device, arrows for messages.
 
-Slices carry torch's op names (``2F0``). One time unit is drawn as one millisecond. Where the timeline is of an
-execution, its messages have threads of their own in the device they leave, one per target or more where they
-overlap, and so have collectives; an arrow then goes from op to message to op.
+Slices carry torch's op names (``2F0``). Times in s, ms, us and ns are drawn to scale, one unit of any other as a
+millisecond; ``otherData`` states the unit and its microseconds. Where the timeline is of an execution, its messages
+have threads of their own in the device they leave, one per target or more where they overlap, and so have
+collectives; an arrow then goes from op to message to op.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.times import microseconds
 from ppsim.core.curve import Curve
 from ppsim.core.ops import NAMES, Kind
 from ppsim.core.schedule import NONE
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from ppsim.core.execution import Execution
 
 SUFFIXES = (".trace.json",)
-MICROSECONDS = 1000.0
 SLICE = 20_000
 COMPUTE_THREAD = 0
 # Beyond every process: Perfetto takes a thread numbered as its process for the main one and shows it first.
@@ -55,21 +56,45 @@ class Beside:
     collectives: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Run:
+    """One timeline of the trace.
+
+    Attributes:
+        timeline: its ops.
+        beside: its messages and collectives, where known.
+        first_process: the number of device 0's process.
+        scale: microseconds per unit of its times.
+    """
+
+    timeline: Timeline
+    beside: Beside | None
+    first_process: int
+    scale: float
+
+
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """Write the events piece by piece, so that millions of ops need no second copy in memory."""
     import orjson
 
-    out.write(b'{"displayTimeUnit":"ms","otherData":' + orjson.dumps(dict(document.inputs)) + b',"traceEvents":[')
+    details = orjson.dumps({**document.inputs, **_time_scale(document)})
+    out.write(b'{"displayTimeUnit":"ms","otherData":' + details + b',"traceEvents":[')
     first_process, separator = 0, b"\n"
     for number, (timeline, execution) in enumerate(zip_longest(document.timelines, document.executions)):
         prefix = f"{document.titles[number]} " if len(document.timelines) > 1 else ""
-        beside = _beside(execution) if execution else None
-        for events in _events(timeline, beside, document.memory[number : number + 1], prefix, first_process):
+        run = Run(timeline, _beside(execution) if execution else None, first_process, microseconds(timeline.unit))
+        for events in _events(run, document.memory[number : number + 1], prefix):
             for event in events:
                 out.write(separator + orjson.dumps(event, option=orjson.OPT_SERIALIZE_NUMPY))
                 separator = b",\n"
         first_process += timeline.schedule.n_devices
     out.write(b"\n]}\n")
+
+
+def _time_scale(document: Document) -> dict[str, Any]:
+    """The unit of the document's times and its length in the trace; nothing where units differ."""
+    units = {timeline.unit for timeline in document.timelines}
+    return {"unit": min(units), "microseconds_per_unit": microseconds(min(units))} if len(units) == 1 else {}
 
 
 def _beside(execution: Execution) -> Beside:
@@ -88,20 +113,18 @@ def _beside(execution: Execution) -> Beside:
     return Beside(execution, carriers(execution), number[own], names, collectives(execution))
 
 
-def _events(
-    timeline: Timeline, beside: Beside | None, memory: Sequence[Curve], prefix: str, first_process: int
-) -> Iterator[list[dict[str, Any]]]:
-    schedule = timeline.schedule
-    yield list(_names(schedule.n_devices, beside, prefix, first_process))
+def _events(run: Run, memory: Sequence[Curve], prefix: str) -> Iterator[list[dict[str, Any]]]:
+    timeline, beside, schedule = run.timeline, run.beside, run.timeline.schedule
+    yield list(_names(schedule.n_devices, beside, prefix, run.first_process))
     for begin in range(0, len(schedule), SLICE):
         ops = range(begin, min(begin + SLICE, len(schedule)))
-        yield [_slice(timeline, op, first_process) for op in ops if not _is_second(timeline, op)]
+        yield [_slice(run, op) for op in ops if not _is_second(timeline, op)]
     if beside:
         for message in range(len(beside.execution.messages)):
-            yield [_message(beside, message, first_process)]
-        yield [_collective(beside.execution, int(op), first_process) for op in beside.collectives]
+            yield [_message(run, beside, message)]
+        yield [_collective(run, beside.execution, int(op)) for op in beside.collectives]
     for flow, op in enumerate(np.flatnonzero(schedule.crosses)):
-        yield _arrow(timeline, beside, int(op), (first_process << 32) + flow, first_process)
+        yield _arrow(run, int(op), (run.first_process << 32) + flow)
     for curve in (activations(timeline), in_flight(timeline), *readable(memory)):
         name = f"{curve.name} ({curve.unit})" if curve.unit.endswith("B") else curve.name
         for device in range(schedule.n_devices):
@@ -109,8 +132,8 @@ def _events(
                 {
                     "ph": "C",
                     "name": name,
-                    "pid": first_process + device,
-                    "ts": time * MICROSECONDS,
+                    "pid": run.first_process + device,
+                    "ts": time * run.scale,
                     "args": {"held": held},
                 }
                 for time, held in zip(*steps(curve, device), strict=True)
@@ -140,8 +163,8 @@ def _is_second(timeline: Timeline, op: int) -> bool:
     return NONE != timeline.schedule.pair[op] < op
 
 
-def _slice(timeline: Timeline, op: int, first_process: int) -> dict[str, Any]:
-    schedule = timeline.schedule
+def _slice(run: Run, op: int) -> dict[str, Any]:
+    timeline, schedule = run.timeline, run.timeline.schedule
     partner = int(schedule.pair[op])
     start, end = timeline.start[op], timeline.end[op]
     name, category = schedule.label(op), CATEGORY[Kind(schedule.kind[op])]
@@ -152,10 +175,10 @@ def _slice(timeline: Timeline, op: int, first_process: int) -> dict[str, Any]:
         "ph": "X",
         "name": name,
         "cat": category,
-        "pid": first_process + schedule.device[op],
+        "pid": run.first_process + schedule.device[op],
         "tid": 0,
-        "ts": start * MICROSECONDS,
-        "dur": (end - start) * MICROSECONDS,
+        "ts": start * run.scale,
+        "dur": (end - start) * run.scale,
         "args": {
             "stage": schedule.stage[op],
             "microbatch": schedule.microbatch[op],
@@ -165,7 +188,7 @@ def _slice(timeline: Timeline, op: int, first_process: int) -> dict[str, Any]:
     }
 
 
-def _message(beside: Beside, message: int, first_process: int) -> dict[str, Any]:
+def _message(run: Run, beside: Beside, message: int) -> dict[str, Any]:
     """One message while it travels; when its sides were posted and its bytes, where known, are beside it."""
     schedule, messages = beside.execution.lowered.schedule, beside.execution.messages
     send, leave = int(messages.send[message]), messages.leave[message]
@@ -174,10 +197,10 @@ def _message(beside: Beside, message: int, first_process: int) -> dict[str, Any]
         "ph": "X",
         "name": schedule.label(send),
         "cat": "p2p",
-        "pid": first_process + messages.source[message],
+        "pid": run.first_process + messages.source[message],
         "tid": beside.thread[message],
-        "ts": leave * MICROSECONDS,
-        "dur": (messages.arrive[message] - leave) * MICROSECONDS,
+        "ts": leave * run.scale,
+        "dur": (messages.arrive[message] - leave) * run.scale,
         "args": {
             "stage": schedule.stage[send],
             "microbatch": schedule.microbatch[send],
@@ -188,40 +211,40 @@ def _message(beside: Beside, message: int, first_process: int) -> dict[str, Any]
     }
 
 
-def _collective(execution: Execution, op: int, first_process: int) -> dict[str, Any]:
+def _collective(run: Run, execution: Execution, op: int) -> dict[str, Any]:
     schedule, timeline = execution.lowered.schedule, execution.timeline
     kind = Kind(schedule.kind[op])
     return {
         "ph": "X",
         "name": f"{schedule.stage[op]}{kind.name}",
         "cat": CATEGORY[kind],
-        "pid": first_process + schedule.device[op],
+        "pid": run.first_process + schedule.device[op],
         "tid": COLLECTIVES_THREAD,
-        "ts": timeline.start[op] * MICROSECONDS,
-        "dur": (timeline.end[op] - timeline.start[op]) * MICROSECONDS,
+        "ts": timeline.start[op] * run.scale,
+        "dur": (timeline.end[op] - timeline.start[op]) * run.scale,
         "args": {"stage": schedule.stage[op]},
     }
 
 
-def _arrow(timeline: Timeline, beside: Beside | None, op: int, flow: int, first_process: int) -> list[dict[str, Any]]:
+def _arrow(run: Run, op: int, flow: int) -> list[dict[str, Any]]:
     """From the op that makes an input to the one that takes it, by way of its message where that has a slice."""
-    schedule = timeline.schedule
+    timeline, beside, schedule = run.timeline, run.beside, run.timeline.schedule
     source = int(schedule.dependency[op])
     # An arrow leaves from inside its slice: one microsecond before the end, or half way through a shorter one.
-    inset = min(1.0, (timeline.end[source] - timeline.start[source]) * MICROSECONDS / 2)
-    stops = [("s", schedule.device[source], COMPUTE_THREAD, timeline.end[source] * MICROSECONDS - inset)]
+    inset = min(1.0, (timeline.end[source] - timeline.start[source]) * run.scale / 2)
+    stops = [("s", schedule.device[source], COMPUTE_THREAD, timeline.end[source] * run.scale - inset)]
     if beside:
         message = beside.carrier[source]
-        leave = beside.execution.messages.leave[message] * MICROSECONDS
+        leave = beside.execution.messages.leave[message] * run.scale
         stops.append(("t", schedule.device[source], beside.thread[message], leave))
-    stops.append(("f", schedule.device[op], COMPUTE_THREAD, timeline.start[op] * MICROSECONDS))
+    stops.append(("f", schedule.device[op], COMPUTE_THREAD, timeline.start[op] * run.scale))
     return [
         {
             "ph": phase,
             "id": flow,
             "name": "message",
             "cat": "p2p",
-            "pid": first_process + device,
+            "pid": run.first_process + device,
             "tid": thread,
             "ts": time,
             **({"bp": "e"} if phase == "f" else {}),
