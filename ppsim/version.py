@@ -1,3 +1,5 @@
-"""The version, written in one place."""
+"""The version and the name of the distribution, each written in one place."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
+DISTRIBUTION = "ppsim-pipeline"
+INSTALL_TORCH = f"pip install '{DISTRIBUTION}[torch]'"

@@ -1,12 +1,17 @@
 """The installation holds every module, and nothing of another name."""
 
 import importlib
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
 
 import ppsim
+from ppsim import version
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -44,3 +49,31 @@ def test_version_is_read_from_the_package():
     """The version is written in one place."""
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "ppsim.version.VERSION"}
     assert ppsim.__version__.count(".") == 2
+
+
+def test_hints_name_this_distribution():
+    """What a hint tells a user to install is this project, not the one called ppsim on the package index."""
+    assert PROJECT["project"]["name"] == version.DISTRIBUTION != "ppsim"
+    assert f"{version.DISTRIBUTION}[torch]" in version.INSTALL_TORCH
+
+
+def test_citation_names_this_version():
+    """The version that a paper cites is the one installed."""
+    assert f"\nversion: {version.VERSION}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+@pytest.mark.slow
+def test_a_wheel_holds_nothing_that_was_removed(tmp_path):
+    """A module left in build/ by an earlier build stays out: every file in schedules/ would be a schedule."""
+    source = tmp_path / "source"
+    shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(".*cache", ".venv*", ".git", "tests"))
+    ghost = source / "build" / "lib" / "ppsim" / "schedules" / "ghost.py"
+    ghost.parent.mkdir(parents=True)
+    ghost.write_text("")
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, source]
+    subprocess.run(command, check=True, timeout=300)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "ppsim/schedules/gpipe.py" in names
+    assert "ppsim/schedules/ghost.py" not in names
+    assert {name.partition("/")[0] for name in names if "dist-info" not in name} == {"ppsim"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ppsim.errors import InputError, MissingDependency
+from ppsim.version import INSTALL_TORCH
 
 
 def torch_module() -> Any:
@@ -17,11 +18,9 @@ def torch_module() -> Any:
         import torch
         import torch.distributed
     except (ImportError, OSError) as error:
-        raise MissingDependency(
-            f"measuring needs torch, which cannot be imported: {error}", "pip install 'ppsim[torch]'"
-        ) from error
+        raise MissingDependency(f"measuring needs torch, which cannot be imported: {error}", INSTALL_TORCH) from error
     if not torch.distributed.is_available():
-        raise MissingDependency("this torch is built without torch.distributed", "pip install 'ppsim[torch]'")
+        raise MissingDependency("this torch is built without torch.distributed", INSTALL_TORCH)
     return torch
 
 

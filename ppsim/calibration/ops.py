@@ -10,6 +10,7 @@ from typing import Any
 from ppsim.calibration.clock import spread, stopwatch
 from ppsim.errors import InputError, MissingDependency, PpsimError
 from ppsim.profiles.profile import Activation, Model, OpTime
+from ppsim.version import INSTALL_TORCH
 
 Tick = Callable[[str], None]
 
@@ -176,7 +177,7 @@ def backward_functions() -> tuple[Any, Any, Any]:
         from torch.distributed.pipelining import _backward
     except ImportError as error:
         raise MissingDependency(
-            f"this torch cannot split a backward: {error}", "pip install 'ppsim[torch]', torch 2.11 or later"
+            f"this torch cannot split a backward: {error}", f"{INSTALL_TORCH}, torch 2.11 or later"
         ) from error
     return _backward.stage_backward, _backward.stage_backward_input, _backward.stage_backward_weight
 

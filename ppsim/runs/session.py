@@ -19,6 +19,7 @@ from ppsim.runs import own_runner, partitioned, torch_runner
 from ppsim.runs.pace import issued_share, paced_by_the_gpu
 from ppsim.runs.record import Link, Record
 from ppsim.runs.turns import Plan, Settings, urgent
+from ppsim.version import INSTALL_TORCH
 
 Report = Callable[[float, str], None]
 OPS_SHARE, LINK_SHARE = 0.15, 0.1
@@ -75,7 +76,7 @@ def measure_session(schedules: Sequence[Schedule], request: Request, report: Rep
     try:
         import torch  # noqa: F401
     except ImportError as error:
-        raise MissingDependency("running schedules for real needs torch", "pip install 'ppsim[torch]'") from error
+        raise MissingDependency("running schedules for real needs torch", INSTALL_TORCH) from error
     request = replace(request, device=device_of(request, schedules[0].n_devices))
     with orderly_end():
         return _measure(schedules, request, report)

@@ -29,6 +29,7 @@ from ppsim.errors import MissingDependency, PpsimError
 from ppsim.profiles.profile import Model
 from ppsim.runs.record import Measured
 from ppsim.runs.streams import Clock, clock
+from ppsim.version import INSTALL_TORCH
 
 LEAD_S, REST = 0.02, 0.5
 MALLOC_TRIM, MALLOC_MMAP, KEEP_BYTES = -1, -3, 1 << 30
@@ -92,7 +93,7 @@ def collect(
     try:
         import torch  # noqa: F401
     except ImportError as error:
-        raise MissingDependency("running schedules for real needs torch", "pip install 'ppsim[torch]'") from error
+        raise MissingDependency("running schedules for real needs torch", INSTALL_TORCH) from error
     devices = plans[0].lowered.schedule.n_devices
     got: dict[tuple[int, int], dict[int, Any]] = {}
     failure: BaseException | None = None

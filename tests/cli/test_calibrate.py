@@ -91,7 +91,7 @@ def test_without_torch_the_exit_code_is_3_and_the_hint_installs_it(tmp_path, mon
     monkeypatch.setitem(sys.modules, "torch", None)
     error = refused("calibrate", "-o", str(tmp_path / "p.toml"), *TINY)
     assert error.exit_code == 3
-    assert "pip install 'ppsim[torch]'" in error.hint
+    assert "pip install 'ppsim-pipeline[torch]'" in error.hint
     assert list(tmp_path.iterdir()) == []
 
 
