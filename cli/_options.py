@@ -237,9 +237,11 @@ def inputs_of(ctx: click.Context, costs: Costs) -> dict[str, Any]:
     """What a file embeds to say how to make it again: version, command, resolved costs. No date, no output paths."""
     import numpy as np
 
+    from ppsim.core.ops import COMPUTE
+
     rows = {
-        name: row[:1].tolist() if np.ptp(row) == 0 else row.tolist()
-        for name, row in zip("FBIW", costs.time, strict=True)
+        kind.name: row[:1].tolist() if np.ptp(row) == 0 else row.tolist()
+        for kind, row in zip(COMPUTE, costs.time, strict=True)
     }
     return {
         "ppsim": VERSION,

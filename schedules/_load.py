@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.core.ops import PAIRED, Packed, pack
-from ppsim.core.schedule import NONE, Schedule
+from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, PpsimError, UnknownSchedule
 from ppsim.schedules._registry import Family, Generator, Shape, families, find, generate, schedule
 
@@ -205,7 +205,7 @@ def _packed(row: Any) -> Packed:
 
     draft = parse(row if isinstance(row, str) else ",".join(str(cell) for cell in row), "the row yielded")
     ops = pack(draft.stage, draft.microbatch) | draft.kind
-    ops[(draft.pair != NONE) & (draft.pair > np.arange(len(draft)))] |= PAIRED
+    ops[draft.first_of_pairs] |= PAIRED
     return ops
 
 

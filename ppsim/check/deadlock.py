@@ -16,7 +16,6 @@ from ppsim.check.faults import Fault, at
 from ppsim.check.messages import Messages
 from ppsim.check.tables import Tables
 from ppsim.core.draft import Draft
-from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
 
 MODES = ("overlap", "batched", "blocking")  # whatever runs in one runs in those before it
@@ -120,10 +119,9 @@ def _way_out(draft: Draft, tables: Tables, messages: Messages, stuck: Stuck) -> 
 
 def _steps(draft: Draft, batched: bool) -> Ints:
     """Shape (ops,): the step of each op, counted over all devices; pairs and batches are one step."""
-    index = np.arange(len(draft))
-    joined = (draft.pair >= 0) & (draft.pair < index)
+    joined = ~draft.leads
     if batched:
-        comm = (draft.kind >= Kind.SEND_F) & (draft.kind <= Kind.RECV_B)
+        comm = draft.communicates
         joined[1:] |= comm[1:] & comm[:-1] & (draft.device[1:] == draft.device[:-1])
     return np.cumsum(~joined) - 1
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ppsim.check.faults import Fault, at
 from ppsim.check.tables import Tables
 from ppsim.core.draft import Draft
-from ppsim.core.ops import Kind, label
+from ppsim.core.ops import RECEIVES, SENDS, Kind, label
 
 Ints = NDArray[np.int64]
 
@@ -89,7 +89,7 @@ class Messages:
 
 def message_faults(draft: Draft, tables: Tables, messages: Messages) -> Iterator[Fault]:
     """Sends and receives that are lost, doubled, out of place, or on the wrong side of their op."""
-    comm = (draft.kind >= Kind.SEND_F) & (draft.kind <= Kind.RECV_B)
+    comm = draft.communicates
     for op in tables.repeats[comm[tables.repeats]].tolist():
         first = int(tables.first[draft.kind[op], draft.stage[op], draft.microbatch[op]])
         yield at(
@@ -105,11 +105,11 @@ def message_faults(draft: Draft, tables: Tables, messages: Messages) -> Iterator
         idle[used] = False
     for op in np.flatnonzero(idle).tolist():
         yield at(draft, op, "message", f"{draft.label(op)} belongs to no message: {_why(draft, op)}", "remove it")
-    yield from _sides(draft, messages.producer, messages.send, "sends", (Kind.SEND_F, Kind.SEND_B), ahead=False)
-    yield from _sides(draft, messages.consumer, messages.receive, "receives", (Kind.RECV_F, Kind.RECV_B), ahead=True)
+    yield from _sides(draft, messages.producer, messages.send, "sends", SENDS, ahead=False)
+    yield from _sides(draft, messages.consumer, messages.receive, "receives", RECEIVES, ahead=True)
 
 
-def _sides(draft: Draft, ops: Ints, posts: Ints, verb: str, kinds: tuple[Kind, Kind], ahead: bool) -> Iterator[Fault]:
+def _sides(draft: Draft, ops: Ints, posts: Ints, verb: str, kinds: tuple[Kind, ...], ahead: bool) -> Iterator[Fault]:
     """The sends of all messages, or their receives: posted at all, on the device of their op, on its right side."""
     side = "ahead of" if ahead else "behind"
     wrong = (posts < 0) | (draft.device[posts] != draft.device[ops]) | ((posts > ops) == ahead)

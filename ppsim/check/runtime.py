@@ -38,7 +38,7 @@ def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
             "torch reads B as the full backward; this file has the older letters (BW, and B for I)",
             "ppsim convert writes the letters of today",
         )
-    written_out = draft.has_comms or (draft.kind >= Kind.UNSHARD).any()
+    written_out = not draft.computes.all()
     for row, cell in draft.idle if written_out else ():
         yield Fault("runtime", row - 1, row, cell, "torch takes no empty cell in compute_comms", "remove it")
     if written_out:

@@ -36,8 +36,8 @@ def _gathered(draft: Draft) -> Iterator[Fault]:
     """Ops of a device one after another, with the stages gathered so far."""
     gathered: set[int] = set()
     device = -1
-    columns = zip(draft.device.tolist(), draft.kind.tolist(), draft.stage.tolist(), strict=True)
-    for op, (here, kind, stage) in enumerate(columns):
+    columns = (draft.device, draft.kind, draft.stage, draft.computes)
+    for op, (here, kind, stage, computes) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
         if here != device:
             gathered, device = set(), here
         if kind == Kind.UNSHARD:
@@ -50,7 +50,7 @@ def _gathered(draft: Draft) -> Iterator[Fault]:
                 message = f"{draft.label(op)} frees parameters that are not gathered"
                 yield at(draft, op, "fsdp", message, "remove it")
             gathered.discard(stage)
-        elif kind <= Kind.W and stage not in gathered:
+        elif computes and stage not in gathered:
             message = f"{draft.label(op)} runs on stage {stage}, whose parameters are not gathered"
             yield at(draft, op, "fsdp", message, f"add {stage}UNSHARD ahead of it")
             gathered.add(stage)

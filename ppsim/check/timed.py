@@ -17,7 +17,7 @@ SLACK = 1e-9
 def overlaps(draft: Draft) -> Iterator[Fault]:
     """Every two ops (or pairs) that one device runs at the same time."""
     start, end, slack = _times(draft)
-    whole = np.flatnonzero(draft.pair < np.arange(len(draft)))  # the second op stands for a pair
+    whole = np.delete(np.arange(len(draft)), draft.first_of_pairs)  # the second op stands for a pair
     for device in range(draft.n_devices):
         ops = whole[draft.device[whole] == device]
         running: list[int] = []

@@ -22,7 +22,7 @@ class Costs:
     """Durations for one schedule, in ``unit``.
 
     Attributes:
-        time: shape (4, stages), rows F, B, I, W.
+        time: shape (kinds that compute, stages), rows F, B, I, W.
         comm: latency of a message between two devices, a number or shape (devices, devices).
         pair: shape (stages,), duration of a pair of F and B on that stage, or None: the sum of its ops.
         unit: name of the time unit, such as ``t_F`` or ``ms``.
@@ -41,9 +41,8 @@ class Costs:
         duration, table = np.empty(len(schedule)), self.time.ravel()
         for ops, row in schedule.blocks():
             duration[ops] = table.take(row)
-        second = schedule.seconds
+        first, second = schedule.first_of_pairs, schedule.second_of_pairs
         if len(second):
-            first = second - 1
             together = duration[first] + duration[second]
             if self.pair is not None:
                 full = (schedule.kind[first] == Kind.B) | (schedule.kind[second] == Kind.B)

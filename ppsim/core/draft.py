@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.lowered import Lowered
-from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.ops import Columns, Kind
 from ppsim.core.schedule import NONE, Placement, Schedule, place
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
@@ -27,7 +27,7 @@ _NAMES = np.array([kind.name for kind in Kind], object)
 
 
 @dataclass(frozen=True)
-class Draft:
+class Draft(Columns):
     """Queues as stated, device-major as in :class:`ppsim.core.schedule.Schedule`.
 
     Attributes:
@@ -107,8 +107,7 @@ class Draft:
     @classmethod
     def from_schedule(cls, schedule: Schedule, source: str = "") -> Draft:
         """A schedule of ours, lowered or not, one row per device and one cell per op or pair."""
-        second = (schedule.pair != NONE) & (schedule.pair < np.arange(len(schedule)))
-        cells = np.cumsum(~second) - 1
+        cells = np.cumsum(schedule.leads) - 1
         first = np.append(cells, len(schedule))[schedule.offsets[:-1]]
         return cls(
             source or schedule.name,
@@ -146,14 +145,9 @@ class Draft:
         return np.repeat(np.arange(self.n_devices, dtype=np.int32), np.diff(self.offsets))
 
     @cached_property
-    def computes(self) -> NDArray[np.bool_]:
-        """Shape (ops,): F, B, I and W."""
-        return np.isin(self.kind, COMPUTE)
-
-    @cached_property
     def has_comms(self) -> bool:
         """Whether sends and receives are written out."""
-        return bool(((self.kind >= Kind.SEND_F) & (self.kind <= Kind.RECV_B)).any())
+        return bool(self.communicates.any())
 
     @cached_property
     def placement(self) -> Placement:
@@ -263,10 +257,10 @@ class Draft:
 
     def cells(self) -> Iterator[list[str]]:
         """Each device's queue in torch's text form."""
-        stages, names, pairs = self.stage.tolist(), _NAMES[self.kind].tolist(), self.pair.tolist()
+        stages, names, leads = self.stage.tolist(), _NAMES[self.kind].tolist(), self.leads.tolist()
         numbers = np.where(self.microbatch < 0, "", self.microbatch.astype(str)).tolist()
         labels = [f"{s}{n}{m}" for s, n, m in zip(stages, names, numbers, strict=True)]
-        for op in np.flatnonzero(self.pair > np.arange(len(self))):
+        for op in self.first_of_pairs.tolist():
             labels[op] = f"({labels[op]};{labels[op + 1]})OVERLAP_F_B"
         for begin, stop in pairwise(self.offsets.tolist()):
-            yield [labels[op] for op in range(begin, stop) if not NONE != pairs[op] < op]
+            yield [labels[op] for op in range(begin, stop) if leads[op]]

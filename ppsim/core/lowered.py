@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 
-SENDS = (Kind.SEND_F, Kind.SEND_B)
-RECEIVES = (Kind.RECV_F, Kind.RECV_B)
-
 
 @dataclass(frozen=True)
 class Lowered:
@@ -38,7 +35,7 @@ class Lowered:
     @cached_property
     def compute_ops(self) -> NDArray[np.int64]:
         """Shape (ops of ``compute``,): where they stand among the lowered ops."""
-        return np.flatnonzero(self.schedule.kind <= Kind.W)
+        return np.flatnonzero(self.schedule.computes)
 
     def peer(self) -> NDArray[np.int32]:
         """Shape (ops,): the device on the other side of a send or receive, -1 for other ops.
@@ -46,8 +43,8 @@ class Lowered:
         In a bidirectional placement the replica is the one whose stage the op's own device holds.
         """
         schedule, devices = self.schedule, self.schedule.placement.devices
-        step = np.zeros(len(Kind), np.int32)
-        step[[Kind.SEND_F, Kind.RECV_B]], step[[Kind.SEND_B, Kind.RECV_F]] = 1, -1
+        away = {"send": 1, "receive": -1}
+        step = np.array([kind.info.direction * away.get(kind.info.side, 0) for kind in Kind], np.int32)
         peer = np.full(len(schedule), NONE, np.int32)
         comm = np.flatnonzero(step[schedule.kind])
         stage = schedule.stage[comm]

@@ -6,7 +6,11 @@ weights. The text form is PyTorch's too: ``2F0`` is the forward of microbatch 0 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +19,10 @@ Packed = NDArray[np.int64]
 
 
 class Kind(IntEnum):
-    """The kind of an op; the value is its code in a schedule's ``kind`` column."""
+    """The kind of an op; the value is its code in a schedule's ``kind`` column.
+
+    Kinds that compute come first: their code is also their row in :attr:`ppsim.core.costs.Costs.time`.
+    """
 
     F = 0
     B = 1
@@ -32,24 +39,147 @@ class Kind(IntEnum):
     WAIT_SEND_B = 12
     WAIT_REDUCE_GRAD = 13
 
+    @property
+    def info(self) -> KindInfo:
+        """What an op of this kind does."""
+        return KINDS[self]
 
-COMPUTE = (Kind.F, Kind.B, Kind.I, Kind.W)
-NAMES = {
-    Kind.F: "forward",
-    Kind.B: "backward",
-    Kind.I: "backward for input",
-    Kind.W: "backward for weights",
-    Kind.SEND_F: "send activation",
-    Kind.RECV_F: "receive activation",
-    Kind.SEND_B: "send gradient",
-    Kind.RECV_B: "receive gradient",
-    Kind.UNSHARD: "gather parameters",
-    Kind.RESHARD: "free parameters",
-    Kind.REDUCE_GRAD: "reduce gradients",
-    Kind.WAIT_SEND_F: "wait for sent activation",
-    Kind.WAIT_SEND_B: "wait for sent gradient",
-    Kind.WAIT_REDUCE_GRAD: "wait for reduced gradients",
+
+FORWARD, BACKWARD = 1, -1
+ALL, PART, REST = "all", "part", "rest"
+
+
+@dataclass(frozen=True)
+class KindInfo:
+    """What an op of one kind does.
+
+    Attributes:
+        name: the kind in words.
+        computes: whether it runs a stage on a microbatch.
+        side: ``send``, ``receive`` or ``wait`` (for a send or a collective); empty for other kinds.
+        direction: FORWARD where it makes or moves an activation, BACKWARD a gradient; 0 for neither. What an op
+            makes goes to the next stage in that direction.
+        works_on: the direction of the result that it works on: its neighbour's where it makes one itself, else its
+            own stage's.
+        per_microbatch: whether there is one for each microbatch, or one for a whole stage.
+        allocates: whether it allocates its microbatch's activation.
+        frees: ALL of the activation, PART of it (what W does not need), or the REST; empty for none.
+        colour: key of its colours in :mod:`ppsim.drawing.palette`.
+        legend: its name in the legend of a picture.
+    """
+
+    name: str
+    computes: bool = False
+    side: str = ""
+    direction: int = 0
+    works_on: int = 0
+    per_microbatch: bool = True
+    allocates: bool = False
+    frees: str = ""
+    colour: str = ""
+    legend: str = ""
+
+    @property
+    def communicates(self) -> bool:
+        """Whether it is a send or a receive."""
+        return self.side in ("send", "receive")
+
+
+def _compute(name: str, legend: str, colour: str, **details: Any) -> KindInfo:
+    return KindInfo(name, computes=True, legend=legend, colour=colour, **details)
+
+
+def _message(name: str, side: str, direction: int) -> KindInfo:
+    return KindInfo(name, side=side, direction=direction)
+
+
+def _of_stage(name: str, side: str = "") -> KindInfo:
+    return KindInfo(name, side=side, per_microbatch=False)
+
+
+KINDS: dict[Kind, KindInfo] = {
+    Kind.F: _compute("forward", "Forward", "forward", direction=FORWARD, works_on=FORWARD, allocates=True),
+    Kind.B: _compute("backward", "Backward (full)", "backward", direction=BACKWARD, works_on=BACKWARD, frees=ALL),
+    Kind.I: _compute(
+        "backward for input", "Backward for input", "input", direction=BACKWARD, works_on=BACKWARD, frees=PART
+    ),
+    Kind.W: _compute("backward for weights", "Backward for weights", "weights", works_on=BACKWARD, frees=REST),
+    Kind.SEND_F: _message("send activation", "send", FORWARD),
+    Kind.RECV_F: _message("receive activation", "receive", FORWARD),
+    Kind.SEND_B: _message("send gradient", "send", BACKWARD),
+    Kind.RECV_B: _message("receive gradient", "receive", BACKWARD),
+    Kind.UNSHARD: _of_stage("gather parameters"),
+    Kind.RESHARD: _of_stage("free parameters"),
+    Kind.REDUCE_GRAD: _of_stage("reduce gradients"),
+    Kind.WAIT_SEND_F: _message("wait for sent activation", "wait", FORWARD),
+    Kind.WAIT_SEND_B: _message("wait for sent gradient", "wait", BACKWARD),
+    Kind.WAIT_REDUCE_GRAD: _of_stage("wait for reduced gradients", "wait"),
 }
+
+COMPUTE = tuple(kind for kind in Kind if kind.info.computes)
+LETTERS = "".join(kind.name for kind in COMPUTE)
+SENDS = tuple(kind for kind in Kind if kind.info.side == "send")
+RECEIVES = tuple(kind for kind in Kind if kind.info.side == "receive")
+OF_STAGE = tuple(kind for kind in Kind if not kind.info.per_microbatch)
+FORWARDS = tuple(kind for kind in COMPUTE if kind.info.direction == FORWARD)
+BACKWARDS = tuple(kind for kind in COMPUTE if kind.info.direction == BACKWARD)
+# By code, for compiled code as well.
+COMPUTES = tuple(kind.info.computes for kind in Kind)
+COMMUNICATES = tuple(kind.info.communicates for kind in Kind)
+
+
+def mask(kinds: Iterable[Kind]) -> NDArray[np.bool_]:
+    """Shape (kinds,): True at the codes of these kinds."""
+    table = np.zeros(len(Kind), np.bool_)
+    table[list(kinds)] = True
+    return table
+
+
+def activation_changes(release: Kind = Kind.W) -> NDArray[np.int8]:
+    """Shape (kinds,): activations that an op of each kind adds; of a split backward, ``release`` frees the one."""
+    return np.array([kind.info.allocates - (kind.info.frees == ALL or kind == release) for kind in Kind], np.int8)
+
+
+class Columns:
+    """What the columns ``kind`` and ``pair`` of queues say, as masks and indices.
+
+    The two ops of a pair are neighbours in their queue.
+    """
+
+    kind: NDArray[np.uint8]
+    pair: NDArray[np.int32]
+
+    @cached_property
+    def computes(self) -> NDArray[np.bool_]:
+        """Shape (ops,): whether an op runs a stage on a microbatch."""
+        return np.array(COMPUTES)[self.kind]
+
+    @cached_property
+    def communicates(self) -> NDArray[np.bool_]:
+        """Shape (ops,): whether an op is a send or a receive."""
+        return np.array(COMMUNICATES)[self.kind]
+
+    @cached_property
+    def second_of_pairs(self) -> NDArray[np.int64]:
+        """Shape (pairs,): the second op of every pair; the first is the op before it."""
+        return np.flatnonzero(self.pair >= 0)[1::2]
+
+    @cached_property
+    def first_of_pairs(self) -> NDArray[np.int64]:
+        """Shape (pairs,): the first op of every pair."""
+        return self.second_of_pairs - 1
+
+    @cached_property
+    def leads(self) -> NDArray[np.bool_]:
+        """Shape (ops,): True for an op that runs alone and for the first of a pair, so that a pair counts once."""
+        leads = np.ones(len(self.pair), np.bool_)
+        leads[self.second_of_pairs] = False
+        return leads
+
+    def members(self, op: int) -> tuple[int, ...]:
+        """The op and, of a pair, its partner."""
+        return (op,) if self.pair[op] < 0 else (op, int(self.pair[op]))
+
 
 # A packed op is one integer: kind in the low bits, then the pair mark, the stage and the microbatch.
 KIND_MASK, PAIRED, STAGE_SHIFT, MICROBATCH_SHIFT = 0x7F, 0x80, 8, 32

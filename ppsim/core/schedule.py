@@ -13,11 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.ops import (
+    BACKWARD,
+    COMPUTE,
+    FORWARD,
     KIND_MASK,
     MICROBATCH_SHIFT,
     PAIRED,
     STAGE_MASK,
     STAGE_SHIFT,
+    Columns,
     Packed,
     label,
 )
@@ -81,7 +85,7 @@ def place(name: str, n_devices: int, n_stages: int) -> Placement:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(Columns):
     """Placement and queues; build it with :meth:`from_queues`.
 
     Attributes:
@@ -164,17 +168,12 @@ class Schedule:
             row += self.stage[ops]
             yield ops, row
 
-    @cached_property
-    def seconds(self) -> NDArray[np.int64]:
-        """The second op of every pair; its first stands right ahead of it."""
-        return np.flatnonzero(self.pair != NONE)[1::2]
-
     @property
     def results(self) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-        """Where results are kept, a place per (stage, microbatch), forwards ahead of backwards.
+        """Places of results, one per (stage, microbatch), those of forwards before those of backwards.
 
-        The first array has shape (4 x stages,) and holds where each kind and stage leaves that of its microbatch 0;
-        the second where its input is; the number is the place that stands for none.
+        The first array has shape (kinds that compute x stages,): where each kind and stage puts the result of its
+        microbatch 0. The second is where its input is. The number is the place that means none.
         """
         return _results(self.n_stages, self.n_microbatches)
 
@@ -220,7 +219,9 @@ class Schedule:
 def _results(stages: int, microbatches: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
     nothing = 2 * stages * microbatches
     forward, backward = np.arange(0, nothing, microbatches).reshape(2, stages)
-    nowhere = np.full(stages, nothing)
-    gives = np.concatenate([forward, backward, backward, nowhere])
-    gradient = np.append(backward[1:], forward[-1])
-    return gives, np.concatenate([nowhere[:1], forward[:-1], gradient, gradient, backward]), nothing
+    result = {FORWARD: forward, BACKWARD: backward, 0: np.full(stages, nothing)}
+    of_neighbour = {FORWARD: np.append(nothing, forward[:-1]), BACKWARD: np.append(backward[1:], forward[-1])}
+    infos = [kind.info for kind in COMPUTE]
+    gives = [result[info.direction] for info in infos]
+    needs = [(of_neighbour if info.direction else result)[info.works_on] for info in infos]
+    return np.concatenate(gives), np.concatenate(needs), nothing

@@ -68,8 +68,9 @@ def cells_of(timeline: Timeline) -> Cells:
     """The cells of every op that takes time."""
     schedule = timeline.schedule
     shown = np.flatnonzero(timeline.end > timeline.start)
-    start, end, pair = timeline.start[shown], timeline.end[shown], schedule.pair[shown]
-    first, second = pair > shown, (pair != NONE) & (pair < shown)
+    start, end = timeline.start[shown], timeline.end[shown]
+    second = ~schedule.leads[shown]
+    first = ~second & (schedule.pair[shown] != NONE)
     middle = (start + end) / 2
     kind = schedule.kind[shown]
     return Cells(

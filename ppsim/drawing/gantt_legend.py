@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.core.ops import COMPUTE, Kind
-from ppsim.core.schedule import NONE
 from ppsim.drawing.gantt_layout import POINT
 from ppsim.drawing.gantt_strokes import Design, Panel, text_width
 from ppsim.drawing.lanes import ACTIVATION, COLLECTIVE, GRADIENT
-from ppsim.drawing.palette import BUBBLE, COMM_ARROW, COMM_LANE, FILL, LEGEND
+from ppsim.drawing.palette import BUBBLE, COMM_ARROW, COMM_LANE, FILL
 from ppsim.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
 
 if TYPE_CHECKING:
@@ -33,10 +32,10 @@ def legend_entries(panels: Sequence[Panel], design: Design) -> list[Entry]:
     """What occurs in the panels, in order."""
     kinds = [kind for kind in COMPUTE if any((panel.cells.kind == kind).any() for panel in panels)]
     split = Kind.I in kinds or Kind.W in kinds
-    names = LEGEND if split else LEGEND | {Kind.B: "Backward"}
+    names = {kind: kind.info.legend for kind in kinds} | ({} if split else {Kind.B: "Backward"})
     entries = [Entry(names[kind], (FILL[kind][0],)) for kind in kinds]
     schedules = [panel.timeline.schedule for panel in panels]
-    if any((schedule.pair != NONE).any() for schedule in schedules):
+    if any(len(schedule.second_of_pairs) for schedule in schedules):
         entries.append(Entry("Overlapped F&B", (FILL[Kind.F][0], FILL[Kind.B if Kind.B in kinds else Kind.I][0])))
     lighter = [schedule for schedule in schedules if (schedule.chunk % 2).any()]
     if lighter:

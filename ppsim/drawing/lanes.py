@@ -59,7 +59,7 @@ def collectives(execution: Execution) -> NDArray[np.int64]:
 
 def producers(execution: Execution) -> NDArray[np.int64]:
     """Shape (messages,): the op of ``execution.compute`` whose result each message carries."""
-    place = np.cumsum(execution.lowered.schedule.kind < Kind.SEND_F) - 1
+    place = np.cumsum(execution.lowered.schedule.computes) - 1
     return place[execution.messages.producer]
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from ppsim.core.ops import Kind
+from ppsim.core.ops import COMPUTE
 
-# Fill per kind: first and second tint, for even and odd chunks of a device. Told apart by deuteranopes, protanopes
-# and tritanopes, and in grey.
-FILL = {
-    Kind.F: ("#234A97", "#5F7FC8"),
-    Kind.B: ("#2A9159", "#A3DDBA"),
-    Kind.I: ("#36BBDB", "#B4ECF7"),
-    Kind.W: ("#F0D06A", "#FCF6DC"),
+# By colour key of a kind (:class:`ppsim.core.ops.KindInfo`): the first and second tint, for even and odd chunks of a
+# device, told apart by deuteranopes, protanopes and tritanopes, and in grey; and the terminal's second shade of the
+# first, for every other microbatch, so that neighbours of one kind stay apart.
+COLOURS = {
+    "forward": ("#234A97", "#5F7FC8", "#4468B8"),
+    "backward": ("#2A9159", "#A3DDBA", "#4DB87D"),
+    "input": ("#36BBDB", "#B4ECF7", "#7FD9EC"),
+    "weights": ("#F0D06A", "#FCF6DC", "#DDB94A"),
 }
-# The terminal's second shade, for every other microbatch, so that neighbours of one kind stay apart.
-SHADE = {Kind.F: "#4468B8", Kind.B: "#4DB87D", Kind.I: "#7FD9EC", Kind.W: "#DDB94A"}
-LEGEND = {Kind.F: "Forward", Kind.B: "Backward (full)", Kind.I: "Backward for input", Kind.W: "Backward for weights"}
+FILL = {kind: COLOURS[kind.info.colour][:2] for kind in COMPUTE}
+SHADE = {kind: COLOURS[kind.info.colour][2] for kind in COMPUTE}
 BUBBLE = "#ECEFF3"
 BUBBLE_DARK = "#222A34"  # the same on a dark page
 HIGHLIGHT = ("#D1242F", "#FF7B72")  # what the reader picked out, on a light and on a dark page

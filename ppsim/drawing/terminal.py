@@ -16,7 +16,7 @@ from rich.console import Group
 from rich.style import Style
 from rich.text import Text
 
-from ppsim.core.ops import COMPUTE, NAMES, Kind
+from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.palette import FILL, MUTED, SHADE, text_colour
@@ -143,11 +143,10 @@ def _row(
     schedule, (begin, finish) = timeline.schedule, grid.stretches[stretch]
     queue = schedule.queue(device)
     start, end = timeline.start[queue].copy(), timeline.end[queue].copy()
-    pair = schedule.pair[queue]
     middle = (start + end) / 2
-    first = (pair != NONE) & (pair > np.arange(queue.start, queue.stop))
-    end = np.where(first, middle, end)
-    start = np.where((pair != NONE) & ~first, middle, start)
+    paired, leads = schedule.pair[queue] != NONE, schedule.leads[queue]
+    end = np.where(paired & leads, middle, end)
+    start = np.where(leads, start, middle)
     shown = (end - start >= NEGLIGIBLE * timeline.makespan) & (end > begin) & (start < finish)
     width = grid.cells(stretch)
     left, right = (np.clip(np.floor((t - begin) / grid.column + 0.5), -1, width + 1).astype(int) for t in (start, end))
@@ -219,7 +218,7 @@ def _legend(timeline: Timeline, indent: int, columns: int, colour: bool, signs: 
     entries = []
     for kind in (kind for kind in COMPUTE if (schedule.kind == kind).any()):
         style = Style(color=text_colour(FILL[kind][0]), bgcolor=FILL[kind][0]) if colour else Style()
-        entries.append(Text.assemble((f" {kind.name} " if colour else kind.name, style), (f" {NAMES[kind]}", MUTED)))
+        entries.append(Text.assemble((f" {kind.name} " if colour else kind.name, style), (f" {kind.info.name}", MUTED)))
     entries.append(Text(f"{signs.bubble * 2} bubble", MUTED))
     if schedule.n_chunks > 1 or schedule.placement.n_replicas > 1:
         other = "2nd replica" if schedule.placement.n_replicas > 1 else "2nd chunk"

@@ -27,7 +27,7 @@ def decorate(
     if not unshard and not reduce_grad:
         return schedule, source
     ops = pack(schedule.stage, schedule.microbatch) | schedule.kind
-    ops[(schedule.pair != NONE) & (schedule.pair > source)] |= PAIRED
+    ops[schedule.first_of_pairs] |= PAIRED
     queues, sources = [], []
     for device in range(schedule.n_devices):
         part = schedule.queue(device)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ppsim.base.compiled import in_place
 from ppsim.core.costs import costs_for
-from ppsim.core.lowered import RECEIVES, SENDS, Lowered
-from ppsim.core.ops import Kind
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import RECEIVES, SENDS, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.errors import Deadlock, InputError
 from ppsim.lowering import fsdp

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base import compiled
-from ppsim.core.lowered import RECEIVES, SENDS, Lowered
-from ppsim.core.ops import Kind
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import RECEIVES, SENDS, Kind
 from ppsim.core.schedule import NONE, Placement
 from ppsim.lowering import matching_kernel
 from ppsim.lowering.matching_faults import refuse, refuse_disorder

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.costs import costs_for
-from ppsim.core.lowered import RECEIVES, SENDS, Lowered
-from ppsim.core.ops import Kind
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import RECEIVES, SENDS, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.errors import InvalidSchedule
 from ppsim.simulation.longest_path import simulate
@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 def refuse_disorder(compute: Schedule) -> None:
     """Raise Deadlock where an op waits for one behind it on its own device, or for one that no device runs."""
     own = np.arange(len(compute), dtype=np.int32)
-    own[compute.seconds] -= 1
+    own[compute.second_of_pairs] -= 1
     need = compute.dependency
     behind = (need >= own) & ~compute.crosses
     if behind.any() or (need < NONE).any():

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ppsim.base import toml
 from ppsim.base.toml import Refused
 from ppsim.core.costs import Costs
+from ppsim.core.ops import BACKWARDS, Kind
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
 from ppsim.memory.usage import Amounts, MemoryModel
@@ -255,8 +256,9 @@ def recompute_share(model: Model) -> float:
 
 def with_recompute(costs: Costs, share: float) -> Costs:
     """Costs where B and I, and a pair, run ``share`` of the stage's forward again."""
-    again = share * costs.time[0]
-    time = costs.time + np.stack((0 * again, again, again, 0 * again))
+    again = share * costs.time[Kind.F]
+    time = costs.time.copy()
+    time[list(BACKWARDS)] += again
     return replace(costs, time=time, pair=None if costs.pair is None else costs.pair + again)
 
 

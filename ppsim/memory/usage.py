@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ppsim.base.units import binary_unit
 from ppsim.core.curve import Curve
-from ppsim.core.ops import Kind
+from ppsim.core.ops import ALL, BACKWARDS, COMPUTE, PART, REST, Kind, mask
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 
@@ -191,9 +191,11 @@ def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amou
     """Each part by name, with what every op takes (or gives back) at its start and at its end."""
     schedule = timeline.schedule
     kind, stage, nothing = schedule.kind, schedule.stage, np.zeros(len(schedule), np.int64)
-    at = {name: kind == code for name, code in (("F", Kind.F), ("B", Kind.B), ("I", Kind.I), ("W", Kind.W))}
-    freed = np.stack((np.zeros_like(model.kept), model.activations, model.activations - model.kept, model.kept))
-    yield "activations", np.where(at["F"], model.activations[stage], 0), -freed[kind, stage]
+    at = {of.name: kind == of for of in COMPUTE}
+    amount = {"": 0 * model.kept, ALL: model.activations, PART: model.activations - model.kept, REST: model.kept}
+    taken = np.stack([of.info.allocates * model.activations for of in COMPUTE])
+    freed = np.stack([amount[of.info.frees] for of in COMPUTE])
+    yield "activations", taken[kind, stage], -freed[kind, stage]
     if model.stash.any():
         stash = model.stash[stage]
         yield "weight-gradient stash", nothing, np.where(at["I"], stash, 0) - np.where(at["W"], stash, 0)
@@ -202,7 +204,7 @@ def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amou
         yield "recomputed", work, -work
     if model.gathered.any():
         # A pair on one stage gathers its weights once.
-        again = (schedule.pair != NONE) & (schedule.pair < np.arange(len(schedule))) & (stage == stage[schedule.pair])
+        again = ~schedule.leads & (stage == stage[schedule.pair])
         gathered = np.where(again, 0, model.gathered[stage])
         yield "gathered weights", gathered, -gathered
     if model.output.any():
@@ -221,7 +223,7 @@ def _outputs(schedule: Schedule, model: MemoryModel) -> tuple[Amounts, Amounts]:
     cell = schedule.stage.astype(np.int64) * schedule.n_microbatches + schedule.microbatch
     held = np.zeros(schedule.n_stages * schedule.n_microbatches, np.int64)
     held[cell[sent]] = begin[sent]
-    back = (schedule.kind == Kind.B) | (schedule.kind == Kind.I)
+    back = mask(BACKWARDS)[schedule.kind]
     end[back] = -held[cell[back]]
     return begin, end
 

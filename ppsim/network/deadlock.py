@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppsim.core.lowered import RECEIVES, Lowered
-from ppsim.core.ops import Kind
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import RECEIVES, Kind
 from ppsim.network.tables import Tables
 
 MARK = -2  # less the device, see ppsim.network.tables

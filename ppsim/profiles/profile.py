@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ppsim.base import toml
 from ppsim.base.toml import Refused
 from ppsim.core.costs import Costs
-from ppsim.core.ops import Kind
+from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
 from ppsim.profiles import line_fit
@@ -278,10 +278,10 @@ def costs_from(profile: Profile, schedule: Schedule, *, first_stage_splits: bool
         InputError: the profile lacks a kind of op that the schedule has.
     """
     per_stage = {kind: _stage_times(profile, kind, schedule) for kind in KINDS}
-    forward, full, half, weight = (per_stage[kind] for kind in "FBIW")
+    times = {kind: per_stage[kind.name] for kind in COMPUTE}
+    full, half, weight = times[Kind.B], times[Kind.I], times[Kind.W]
     if full is None and half is not None and weight is not None:
-        full = half + weight
-    times = {Kind.F: forward, Kind.B: full, Kind.I: half, Kind.W: weight}
+        times[Kind.B] = full = half + weight
     for kind in np.unique(schedule.kind):
         if times.get(Kind(kind)) is None:
             raise InputError(f"the profile has no times of {Kind(kind).name}, which {schedule.name} needs")

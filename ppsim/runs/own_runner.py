@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.core.lowered import RECEIVES, SENDS, Lowered
-from ppsim.core.ops import Kind
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import BACKWARDS, FORWARDS, RECEIVES, SENDS, Kind
 from ppsim.core.schedule import NONE
 from ppsim.runs.record import Measured
 from ppsim.runs.streams import Clock, Wall
@@ -67,11 +67,10 @@ def entries_of(plan: Plan, device: int) -> list[Entry]:
     received = {_key(schedule, op) for op in range(queue.start, queue.stop) if schedule.kind[op] in RECEIVES}
     entries = []
     for op in range(queue.start, queue.stop):
-        partner = int(schedule.pair[op])
-        if NONE != partner < op:
+        if not schedule.leads[op]:
             continue
-        members = [op] if partner == NONE else [op, partner]
-        wanted = [_input_of(schedule, m) for m in members if schedule.kind[m] in (Kind.F, Kind.B, Kind.I)]
+        partner, members = int(schedule.pair[op]), schedule.members(op)
+        wanted = [_input_of(schedule, m) for m in members if schedule.kind[m] in (*FORWARDS, *BACKWARDS)]
         entries.append(
             Entry(
                 op,

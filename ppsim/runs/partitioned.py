@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ppsim.core.lowered import RECEIVES, SENDS
-from ppsim.core.ops import Kind
+from ppsim.core.ops import RECEIVES, SENDS, Kind
 from ppsim.network.execute import execute
 from ppsim.network.spec import Network
 from ppsim.profiles.profile import Message, Model, OpTime

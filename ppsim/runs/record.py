@@ -18,11 +18,17 @@ from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
 from ppsim.core.lowered import Lowered
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import Placement, Schedule
 from ppsim.errors import InputError
 
 SCHEMA = "ppsim.record/1"
 HINT = "a file that --record wrote"
+# Records made before kinds were written by name hold these codes.
+CODES = (
+    *("F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "UNSHARD", "RESHARD", "REDUCE_GRAD"),
+    *("WAIT_SEND_F", "WAIT_SEND_B", "WAIT_REDUCE_GRAD"),
+)
 GZIP = b"\x1f\x8b"
 Times = NDArray[np.float64]
 
@@ -171,7 +177,8 @@ def _run_from(value: dict[str, Any], step: float) -> Measured:
 
 
 def _schedule_object(schedule: Schedule) -> dict[str, Any]:
-    columns = {key: getattr(schedule, key) for key in ("offsets", "kind", "stage", "microbatch", "pair")}
+    columns = {key: getattr(schedule, key) for key in ("offsets", "stage", "microbatch", "pair")}
+    columns["kind"] = np.array([kind.name for kind in Kind])[schedule.kind].tolist()
     placement = {"name": schedule.placement.name, "devices": schedule.placement.devices}
     return {"name": schedule.name, "placement": placement, "microbatches": schedule.n_microbatches, **columns}
 
@@ -184,6 +191,6 @@ def _schedule_from(value: dict[str, Any]) -> Schedule:
         Placement(value["placement"]["name"], len(offsets) - 1, devices),
         value["microbatches"],
         offsets,
-        np.array(value["kind"], np.uint8),
+        np.array([Kind[kind if isinstance(kind, str) else CODES[kind]] for kind in value["kind"]], np.uint8),
         *(np.array(value[key], np.int32) for key in ("stage", "microbatch", "pair")),
     )

@@ -9,8 +9,8 @@ import torch
 
 from ppsim.calibration import stage as stages
 from ppsim.calibration.ops import backward_functions
-from ppsim.core.lowered import RECEIVES, Lowered
-from ppsim.core.ops import Kind
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import RECEIVES, Kind
 from ppsim.core.schedule import Schedule
 from ppsim.profiles.profile import Model
 

@@ -23,7 +23,7 @@ import numpy as np
 from ppsim.core.costs import costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.lowered import Lowered
-from ppsim.core.ops import Kind
+from ppsim.core.ops import BACKWARDS, FORWARDS, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.errors import InputError, PpsimError
 from ppsim.files.document import Document
@@ -89,7 +89,7 @@ def lowered_by_torch(schedule: Schedule) -> Lowered:
     """
     lowered = lower(schedule, "torch", unshard=FSDP_STAGES, reduce_grad=True)
     queues = lowered.schedule
-    kept = np.flatnonzero(queues.kind <= Kind.RECV_B)
+    kept = np.flatnonzero(queues.computes | queues.communicates)
     place = np.full(len(queues) + 1, NONE, np.int32)  # the last one is for no partner
     place[kept] = np.arange(len(kept), dtype=np.int32)
     columns = {key: getattr(queues, key)[kept] for key in ("kind", "stage", "microbatch")}
@@ -131,15 +131,14 @@ def _steps(plan: Plan) -> Iterator[dict[str, Step]]:
     ms = np.zeros(len(schedule))
     ms[plan.lowered.compute_ops] = durations(plan)
     for device, cells in enumerate(Draft.from_schedule(schedule).cells()):
-        queue = np.arange(len(schedule))[schedule.queue(device)]
-        firsts = queue[(schedule.pair[queue] == NONE) | (schedule.pair[queue] > queue)]
+        queue = schedule.queue(device)
+        firsts = queue.start + np.flatnonzero(schedule.leads[queue])
         steps = {}
         for op, cell in zip(firsts.tolist(), cells, strict=True):
-            members = [op] if schedule.pair[op] == NONE else [op, int(schedule.pair[op])]
             inputs = tuple(
                 (bool(schedule.kind[m] == Kind.F), int(schedule.stage[m]), int(schedule.microbatch[m]))
-                for m in members
-                if schedule.kind[m] in (Kind.F, Kind.B, Kind.I)
+                for m in schedule.members(op)
+                if schedule.kind[m] in (*FORWARDS, *BACKWARDS)
             )
             steps[f"PP:{cell}"] = Step(op, float(ms[op]), inputs)
         yield steps

@@ -24,7 +24,6 @@ from ppsim.calibration.links import BACKEND, use_loopback
 from ppsim.calibration.processes import START_S, ranks
 from ppsim.core.costs import Costs
 from ppsim.core.lowered import Lowered
-from ppsim.core.schedule import NONE
 from ppsim.errors import MissingDependency, PpsimError
 from ppsim.profiles.profile import Model
 from ppsim.runs.record import Measured
@@ -133,9 +132,8 @@ def _gather(
             values = np.array(entries, np.float64).reshape(-1, 5) / 1e6
             ops = np.array([entry[0] for entry in entries], np.int64)
             times[:, row, ops] = values[:, 1:].T
-            paired = ops[schedule.pair[ops] != NONE]
-            times[:, row, schedule.pair[paired]] = times[:, row, paired]
             finished[row, device] = end / 1e6
+    times[:, :, schedule.second_of_pairs] = times[:, :, schedule.first_of_pairs]
     posted, began, ended, issued = times
     return Measured(plan.name, plan.lowered, plan.costs, posted, began, ended, finished, issued if apart else None)
 

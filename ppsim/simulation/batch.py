@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
+from ppsim.core.ops import COMPUTE
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.simulation.longest_path import simulate
 
@@ -51,8 +52,8 @@ def levels_of(schedule: Schedule) -> Levels:
     Raises:
         Deadlock: the schedule cannot finish.
     """
-    steps = simulate(schedule, Costs(np.ones((4, schedule.n_stages)), pair=np.ones(schedule.n_stages))).start
-    leads = (schedule.pair == NONE) | (schedule.pair > np.arange(len(schedule)))
+    steps = simulate(schedule, Costs(np.ones((len(COMPUTE), schedule.n_stages)), pair=np.ones(schedule.n_stages))).start
+    leads = schedule.leads
     first = np.flatnonzero(leads)
     op = first[np.argsort(steps[first], kind="stable")]
     row = np.zeros(len(schedule) + 1, np.int64)  # the last stands for no op
@@ -109,7 +110,7 @@ def makespans(schedule: Schedule, costs: Sequence[Costs]) -> Floats:
 
 def _columns(schedule: Schedule, costs: Sequence[Costs]) -> tuple[Floats, Floats]:
     """Durations and latencies, shape (ops, costs) each."""
-    if (schedule.pair != NONE).any() or any(np.ndim(c.comm) for c in costs):
+    if len(schedule.second_of_pairs) or any(np.ndim(c.comm) for c in costs):
         durations = np.stack([c.durations(schedule) for c in costs], axis=1)
         return durations, np.stack([c.latencies(schedule) for c in costs], axis=1)
     row = schedule.kind * np.int64(schedule.n_stages) + schedule.stage

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.ops import Kind
+from ppsim.core.ops import Kind, activation_changes
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
 
@@ -48,7 +48,7 @@ def measure(timeline: Timeline) -> Metrics:
     """Every number of a timeline at once."""
     schedule = timeline.schedule
     duration = timeline.end - timeline.start
-    duration[schedule.seconds] = 0.0
+    duration[schedule.second_of_pairs] = 0.0
     busy = _per_device(np.add, duration, schedule)
     first, last = _per_device(np.minimum, timeline.start, schedule), _per_device(np.maximum, timeline.end, schedule)
     span = float((last - first).max(initial=0.0))
@@ -80,10 +80,8 @@ def peak_activations(schedule: Schedule, release: Kind = Kind.W) -> NDArray[np.i
     F takes one, B gives it back, and of a split backward the op named by ``release`` (W, or I) does. In a pair
     the F takes before the other gives.
     """
-    change = np.array([1, -1, 0, 0], np.int8)
-    change[release] = -1
-    delta = change.take(schedule.kind)
-    second = schedule.seconds
+    delta = activation_changes(release).take(schedule.kind)
+    second = schedule.second_of_pairs
     second = second[schedule.kind[second] == Kind.F]
     delta[second - 1], delta[second] = delta[second], delta[second - 1]
     held = np.cumsum(delta, dtype=np.int32)

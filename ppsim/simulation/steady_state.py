@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
-from ppsim.core.ops import Packed
+from ppsim.core.ops import Packed, activation_changes
 from ppsim.core.schedule import Placement, Schedule
 from ppsim.simulation import longest_path_kernel as kernel
 from ppsim.simulation.longest_path import FOUND, columns_of, simulate
@@ -143,7 +143,7 @@ def _lasts(schedule: Schedule, body: Body, proof: Proof, end: Times) -> bool:
     if (end[window] - end[window - proof.ops[device[window]]] != proof.period).any():
         return False
     recur = proof.recur(schedule)
-    taken = np.array([1, -1, 0, -1])[schedule.kind]
+    taken = activation_changes()[schedule.kind]
     return not np.bincount(device[recur], taken[recur]).any()
 
 
@@ -196,7 +196,7 @@ def _extended(schedule: Schedule, proof: Proof, start: Times, end: Times, scale:
     """The metrics with the recurring ops put in so many times more."""
     recur, first = proof.recur(schedule), schedule.offsets[:-1]
     duration = end - start
-    duration[schedule.seconds] = 0
+    duration[schedule.second_of_pairs] = 0
     busy, added = (np.add.reduceat(d, first).tolist() for d in (duration, np.where(recur, duration, 0)))
     last = end[schedule.offsets[1:] - 1]
     longer = times * proof.period

@@ -171,8 +171,7 @@ def _by_class(
     schedule: Any, posted: NDArray[np.float64], began: NDArray[np.float64], ended: NDArray[np.float64], total: float
 ) -> NDArray[np.float64]:
     """Shape (devices, classes): a device's time in ops, in calls of sends and receives, waiting, and the rest."""
-    first = (schedule.pair == NONE) | (schedule.pair > np.arange(len(schedule)))
-    compute = schedule.kind <= 3
+    first, compute = schedule.leads, schedule.computes
     kinds = (
         np.where(compute, ended - began, 0.0),
         np.where(compute, 0.0, ended - posted),

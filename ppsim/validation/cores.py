@@ -17,7 +17,6 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 
 Times = NDArray[np.float64]
@@ -117,16 +116,16 @@ def play(schedule: Schedule, sides: Sequence[NDArray[np.integer]], work: Work, c
 
 def _device(schedule: Schedule, device: int, of: Sequence[Message | None], work: Work, played: Played) -> Process:
     """Follow one queue, with a core while there is something to do."""
-    kind, pair, took = (column.tolist() for column in (schedule.kind, schedule.pair, work.entries))
+    leads, computes, took = (column.tolist() for column in (schedule.leads, schedule.computes, work.entries))
     yield 0.0
     yield work.preamble
     now = yield Core.TAKE
     queue = schedule.queue(device)
     for i in range(queue.start, queue.stop):
-        if NONE != pair[i] < i:
+        if not leads[i]:
             continue
-        both = [i] if pair[i] == NONE else [i, pair[i]]
-        if kind[i] <= Kind.W:
+        both = list(schedule.members(i))
+        if computes[i]:
             yield Core.GIVE
             for message in (of[op] for op in both):
                 if message:

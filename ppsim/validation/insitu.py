@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
 from ppsim.core.execution import Execution
-from ppsim.core.ops import Kind
+from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.schedule import NONE
 from ppsim.runs.record import Measured
 from ppsim.validation.predict import (
@@ -18,7 +18,6 @@ from ppsim.validation.predict import (
     Insitu,
     Replayed,
     Site,
-    first_of_pairs,
     posted,
     settled,
     sides_of,
@@ -34,7 +33,7 @@ def insitu(run: Measured, site: Site) -> Insitu:
     schedule = run.lowered.schedule
     sends, matches, _ = sides_of(run.lowered)
     calls, after = (run.ended - run.posted)[:, sends], run.ended[:, matches] <= run.posted[:, sends]
-    first = np.flatnonzero(first_of_pairs(schedule))
+    first = np.flatnonzero(schedule.leads)
     follows = np.diff(schedule.device[first]) == 0
     gaps = run.posted[:, first[1:][follows]] - run.ended[:, first[:-1][follows]]
     latency = _median(_latencies(run), np.nan)
@@ -91,11 +90,11 @@ def insitu_costs(run: Measured, others: Sequence[Measured], late: float | None =
     """
     if late is not None:
         pair = None if run.costs.pair is None else run.costs.pair + late
-        if pair is None and (run.lowered.compute.pair != NONE).any():
+        if pair is None and len(run.lowered.compute.second_of_pairs):
             pair = run.costs.time[Kind.F] + run.costs.time[Kind.B] + late
         return replace(run.costs, time=run.costs.time + late, pair=pair)
     time = run.costs.time.copy()
-    for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
+    for kind in COMPUTE:
         ratio = _ratio(others, kind)
         for stage in range(run.lowered.compute.n_stages):
             seen = [_times(other, kind, stage) for other in others if other.lowered.compute.n_stages == time.shape[1]]
@@ -105,7 +104,7 @@ def insitu_costs(run: Measured, others: Sequence[Measured], late: float | None =
 
 def _overshoot(run: Measured, took: Samples) -> Samples:
     """What ops took, of shape (..., entries), beyond what they were meant to cost; pairs count once."""
-    ops, once = run.lowered.compute_ops, first_of_pairs(run.lowered.compute)
+    ops, once = run.lowered.compute_ops, run.lowered.compute.leads
     return (took[..., ops] - run.costs.durations(run.lowered.compute))[..., once].ravel()
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.ops import COMPUTE
-from ppsim.core.schedule import NONE
 from ppsim.drawing.gantt import add_axes, check_look, design_for
 from ppsim.drawing.gantt_layout import DOTS, POINT, Cells, labelled, raster, tick_step
 from ppsim.drawing.gantt_legend import Entry, draw_legend_line, legend_entries, legend_lines
@@ -221,7 +220,7 @@ def _draw_residuals(axes: Axes, verdict: Verdict, reach: tuple[float, float], de
     axes.tick_params(axis="y", length=2, width=0.4, pad=2, labelsize=font)
     axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
     colours = np.array([FILL[kind][0] for kind in COMPUTE])[schedule.kind]
-    shown = (schedule.pair == NONE) | (schedule.pair > np.arange(len(schedule)))  # a pair starts once
+    shown = schedule.leads
     axes.scatter(
         verdict.measured.start[shown],
         verdict.shift[shown],

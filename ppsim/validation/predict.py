@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
 from ppsim.core.execution import Execution
-from ppsim.core.lowered import SENDS, Lowered
-from ppsim.core.schedule import NONE, Schedule
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import SENDS
+from ppsim.core.schedule import Schedule
 from ppsim.lowering.matching import wire
 from ppsim.network.execute import execute
 from ppsim.network.spec import Host, Network, Shared
@@ -180,8 +181,7 @@ def posted(execution: Execution) -> NDArray[np.float64]:
     """Shape (entries,): when each device reached each entry, the end of the one before; both ops of a pair alike."""
     schedule, timeline = execution.lowered.schedule, execution.timeline
     before = np.concatenate([[0.0], timeline.end[:-1]])
-    second = schedule.seconds
-    before[second] = before[second - 1]
+    before[schedule.second_of_pairs] = before[schedule.first_of_pairs]
     before[schedule.offsets[:-1]] = 0.0
     return np.minimum(before, timeline.start)
 
@@ -190,11 +190,6 @@ def sides_of(lowered: Lowered) -> tuple[NDArray[np.int64], NDArray[np.int32], ND
     """Per message: its send, its receive and the op that needs it."""
     wiring = wire(lowered)
     return wiring.send, wiring.receive, wiring.consumer
-
-
-def first_of_pairs(schedule: Schedule) -> NDArray[np.bool_]:
-    """True but for the second op of each pair, so that a pair counts once."""
-    return (schedule.pair == NONE) | (schedule.pair > np.arange(len(schedule)))
 
 
 def site_of(settings: Mapping[str, Any]) -> Site:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ppsim.calibration.traces import Action, Receive, Trace, arrivals_of, profile_from, read_trace
 from ppsim.core.costs import Costs
 from ppsim.core.lowered import Lowered
-from ppsim.core.ops import Kind
+from ppsim.core.ops import COMPUTE, RECEIVES, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.errors import InputError
 from ppsim.profiles.profile import Profile, costs_from
@@ -157,7 +157,7 @@ def _span(action: Action, arrivals: dict[Action, Receive], epoch: float) -> Span
 def _entries(schedule: Schedule, device: int) -> Iterator[int]:
     """The ops of a device, of a pair its first."""
     queue = schedule.queue(device)
-    return (op for op in range(queue.start, queue.stop) if not NONE != schedule.pair[op] < op)
+    return iter((queue.start + np.flatnonzero(schedule.leads[queue])).tolist())
 
 
 def _key(schedule: Schedule, op: int) -> Key:
@@ -188,7 +188,7 @@ def _measured(lowered: Lowered, ranks: Sequence[Rank], numbers: Sequence[int], s
         _fill(times, schedule, device, rank, number)
     times -= times[0].min()
     finished = np.array([times[2, schedule.queue(d)].max() for d in range(schedule.n_devices)])
-    costs = Costs(np.zeros((4, schedule.n_stages)), unit="ms")
+    costs = Costs(np.zeros((len(COMPUTE), schedule.n_stages)), unit="ms")
     posted, began, ended = times[:, None]
     return Measured(f"{schedule.name} step {step}", lowered, costs, posted, began, ended, finished[None])
 
@@ -200,13 +200,12 @@ def _fill(times: NDArray[np.float64], schedule: Schedule, device: int, rank: Ran
     after = rank.steps[number + 1][0].posted if number + 1 < len(rank.steps) else np.inf
     until = rank.steps[number][-1].ended
     for op in _entries(schedule, device):
-        if schedule.kind[op] <= Kind.W:
+        if schedule.computes[op]:
             span = next(compute)
         else:
-            receives = schedule.kind[op] in (Kind.RECV_F, Kind.RECV_B)
+            receives = schedule.kind[op] in RECEIVES
             low, high = (before, until) if receives else (rank.steps[number][0].posted, after)
             found = [span for span in rank.messages.get(_key(schedule, op), ()) if low <= span.posted < high]
             span = found[-1 if receives else 0] if found else Span(at, at, at)
-        members = [op] if schedule.pair[op] == NONE else [op, int(schedule.pair[op])]
-        times[:, members] = np.array(span)[:, None]
+        times[:, list(schedule.members(op))] = np.array(span)[:, None]
         at = span.ended

@@ -13,8 +13,8 @@ from ppsim.check import check
 from ppsim.check.messages import Messages
 from ppsim.check.tables import Tables
 from ppsim.core.draft import Draft
-from ppsim.core.lowered import RECEIVES, SENDS, Lowered
-from ppsim.core.ops import Kind
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import RECEIVES, SENDS, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.errors import Deadlock, InputError
 from ppsim.files.readers.csv import parse

@@ -10,8 +10,8 @@ from math import inf
 import numpy as np
 
 from ppsim.core.costs import Costs
-from ppsim.core.lowered import RECEIVES, SENDS, Lowered
-from ppsim.core.ops import Kind
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import RECEIVES, SENDS, Kind
 from ppsim.network.spec import Network
 
 

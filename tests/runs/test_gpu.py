@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from ppsim.cli import group
-from ppsim.core.lowered import RECEIVES, SENDS
+from ppsim.core.ops import RECEIVES, SENDS
 from ppsim.errors import InputError, MissingDependency, PpsimError
 from ppsim.lowering.lower import lower
 from ppsim.runs.record import Link, load

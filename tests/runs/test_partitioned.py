@@ -14,8 +14,7 @@ from click.testing import CliRunner
 from ppsim.calibration.processes import ranks
 from ppsim.cli import group
 from ppsim.core.costs import costs_for
-from ppsim.core.lowered import SENDS
-from ppsim.core.ops import Kind
+from ppsim.core.ops import SENDS, Kind
 from ppsim.errors import PpsimError
 from ppsim.lowering.lower import lower
 from ppsim.profiles.profile import Model

@@ -15,8 +15,7 @@ from ppsim.check.messages import Messages
 from ppsim.check.tables import Tables
 from ppsim.core.costs import costs_for
 from ppsim.core.draft import Draft
-from ppsim.core.lowered import RECEIVES, SENDS
-from ppsim.core.ops import Kind
+from ppsim.core.ops import RECEIVES, SENDS, Kind
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
 from ppsim.files.document import Document, save

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.draft import Draft
-from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.ops import COMPUTE, OF_STAGE, Kind
 from ppsim.errors import InputError
 
 SUFFIXES = (".csv",)
@@ -24,7 +24,6 @@ _ACTION = rf"(\d{{1,9}})({'|'.join(sorted(_CODES, key=len, reverse=True))})(\d{{
 _OP = re.compile(_ACTION, re.ASCII)
 _PLAIN = re.compile(rf"(?:{_ACTION}(?:,|$))+", re.ASCII)
 _PAIR = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
-_WHOLE_STAGE = (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD, Kind.WAIT_REDUCE_GRAD)  # no microbatch
 _SYNTAX = "a cell is <stage><kind><microbatch>, such as 2F0, 1SEND_F3, 0REDUCE_GRAD or (0F4;7B0)OVERLAP_F_B"
 
 
@@ -64,7 +63,7 @@ def _row(line: str, row: int, source: str, idle: list[tuple[int, int]]) -> NDArr
         ops[:, 3] = [int(microbatch or -1) for microbatch in microbatches]
         ops[:, [0, 4, 6]] = row - 1, row, 0
         ops[:, 5] = np.arange(1, len(ops) + 1)
-        if np.array_equal(ops[:, 3] < 0, np.isin(ops[:, 1], _WHOLE_STAGE)):
+        if np.array_equal(ops[:, 3] < 0, np.isin(ops[:, 1], OF_STAGE)):
             return ops
     found = []
     for cell, word in enumerate(line.split(","), start=1):
@@ -92,7 +91,7 @@ def _cell(word: str) -> Iterator[tuple[int, int, int]]:
         if op is None:
             raise _Wrong(f"'{member.strip()}' is not an action", _SYNTAX)
         kind = _CODES[op[2]]
-        if (kind in _WHOLE_STAGE) == bool(op[3]):
+        if (kind in OF_STAGE) == bool(op[3]):
             raise _Wrong(f"'{op[0]}' {'has a' if op[3] else 'lacks its'} microbatch", _SYNTAX)
         if pair and kind not in (*COMPUTE, _FULL):
             raise _Wrong(f"'{op[0]}' in a pair", "a pair holds compute ops: F with B, I or W")

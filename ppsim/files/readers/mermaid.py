@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsim.base.times import parse_scaled_unit
 from ppsim.core.draft import Draft
-from ppsim.core.ops import Kind
+from ppsim.core.ops import LETTERS, Kind
 from ppsim.errors import InputError
 
 SUFFIXES = (".mmd",)
@@ -21,7 +21,7 @@ _HEADER = re.compile(
 )
 _SECTION = re.compile(r"section\s+(.*\S)")
 _TASK = re.compile(r"([^:]+?)\s*:\s*(.+)")
-_NAME = re.compile(r"(\d{1,9})?\s*([FBIW])\s*(\d{1,9})", re.ASCII)
+_NAME = re.compile(rf"(\d{{1,9}})?\s*([{LETTERS}])\s*(\d{{1,9}})", re.ASCII)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _TITLE = re.compile(r"title\b.*, time in(?: (.*))?")
 _TAGS = {"done", "active", "crit", "milestone"}

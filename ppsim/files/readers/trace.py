@@ -9,12 +9,12 @@ import numpy as np
 
 from ppsim.base.times import UNKNOWN
 from ppsim.core.draft import Draft
-from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.ops import COMPUTE, LETTERS, Kind
 from ppsim.errors import InputError
 from ppsim.files.readers.json import load
 
 SUFFIXES = (".trace.json",)
-_OP = re.compile(r"(\d{1,9})([FBIW])(\d{1,9})", re.ASCII)
+_OP = re.compile(rf"(\d{{1,9}})([{LETTERS}])(\d{{1,9}})", re.ASCII)
 _PAIR = re.compile(r"\(([^();]*);([^();]*)\)OVERLAP_F_B")
 _DEVICE = re.compile(r"(?:.* )?device (\d{1,9})")
 

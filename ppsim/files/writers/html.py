@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.curve import Curve
-from ppsim.core.ops import COMPUTE, NAMES
+from ppsim.core.ops import COMPUTE
 from ppsim.core.timeline import Timeline
 from ppsim.drawing import palette
 from ppsim.drawing.lanes import lane_of
@@ -103,8 +103,8 @@ def _looks() -> dict[str, Any]:
         "kinds": [
             {
                 "letter": kind.name,
-                "name": NAMES[kind],
-                "legend": palette.LEGEND[kind],
+                "name": kind.info.name,
+                "legend": kind.info.legend,
                 "fill": palette.FILL[kind],
                 "text": [palette.text_colour(fill) for fill in palette.FILL[kind]],
             }

@@ -10,7 +10,6 @@ import numpy as np
 from ppsim.base.text import one_line
 from ppsim.base.times import scaled_unit
 from ppsim.core.ops import Kind
-from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 from ppsim.files.document import Document, single
@@ -18,8 +17,8 @@ from ppsim.files.document import Document, single
 SUFFIXES = (".mmd",)
 MOST_OPS = 400
 LARGEST = 10**12  # scale of times
-# Mermaid has four looks for a bar; F takes the plain one.
-STYLE = {Kind.F: "", Kind.B: "done, ", Kind.I: "active, ", Kind.W: "done, "}
+# Mermaid has four looks for a bar, here by colour key.
+STYLE = {"forward": "", "backward": "done, ", "input": "active, ", "weights": "done, "}
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
@@ -45,13 +44,10 @@ def text(timeline: Timeline, title: str) -> str:
     for device in range(schedule.n_devices):
         lines.append(f"    section device {device}")
         queue = schedule.queue(device)
-        for op in range(queue.start, queue.stop):
-            partner = int(schedule.pair[op])
-            if NONE != partner < op:
-                continue
-            name = schedule.label(op) + (f" + {schedule.label(partner)}" if partner != NONE else "")
+        for op in (queue.start + np.flatnonzero(schedule.leads[queue])).tolist():
+            name = " + ".join(schedule.label(member) for member in schedule.members(op))
             start, end = round(timeline.start[op] * scale), round(timeline.end[op] * scale)
-            lines.append(f"    {name} :{STYLE[Kind(schedule.kind[op])]}o{op}, {start}, {end}")
+            lines.append(f"    {name} :{STYLE[Kind(schedule.kind[op]).info.colour]}o{op}, {start}, {end}")
     return "\n".join(lines) + "\n"
 
 

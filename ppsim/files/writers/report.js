@@ -255,8 +255,8 @@ function find(query) {
   if (found) return pick({ by: 'microbatch', value: +found[1] });
   found = /^(dev|device|stage)\s*(\d+)$/i.exec(words);
   if (found) return pick({ by: found[1].toLowerCase() === 'stage' ? 'stage' : 'device', value: +found[2] });
-  found = /^(\d+)([FBIW])(\d+)$/i.exec(words);
-  const at = /^([FBIW])(\d+)@(\d+)$/i.exec(words);
+  found = OP.exec(words);
+  const at = OP_AT_STAGE.exec(words);
   if (at) found = [null, at[3], at[1], at[2]];
   if (!found) return say(`Cannot read '${words}'; try 5, 2F5, device 3 or stage 1`);
   const label = `${+found[1]}${found[2].toUpperCase()}${+found[3]}`;

@@ -5,6 +5,9 @@ const REPORT = JSON.parse(document.getElementById('ppsim-data').textContent);
 const { looks: LOOKS, timelines: TIMELINES } = REPORT;
 const SPAN = Math.max(...TIMELINES.map(timeline => timeline.makespan)) || 1;
 const EPSILON = 1e-9;
+const LETTERS = LOOKS.kinds.map(kind => kind.letter).join('');
+const OP = new RegExp(`^(\\d+)([${LETTERS}])(\\d+)$`, 'i'); // 2F5
+const OP_AT_STAGE = new RegExp(`^([${LETTERS}])(\\d+)@(\\d+)$`, 'i'); // F5@2
 
 async function inflate(base64) {
   const text = atob(base64);

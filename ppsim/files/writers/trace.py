@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ppsim.base.times import microseconds
 from ppsim.core.curve import Curve
-from ppsim.core.ops import NAMES, Kind
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.lanes import carriers, collectives, tracks
@@ -34,7 +34,7 @@ COMPUTE_THREAD = 0
 # Beyond every process: Perfetto takes a thread numbered as its process for the main one and shows it first.
 COLLECTIVES_THREAD = 1_000_000
 FIRST_MESSAGES_THREAD = COLLECTIVES_THREAD + 1
-CATEGORY = {kind: name.replace(" ", "_") for kind, name in NAMES.items()}
+CATEGORY = {kind: kind.info.name.replace(" ", "_") for kind in Kind}
 
 
 @dataclass(frozen=True)
@@ -115,10 +115,11 @@ def _beside(execution: Execution) -> Beside:
 
 def _events(run: Run, memory: Sequence[Curve], prefix: str) -> Iterator[list[dict[str, Any]]]:
     timeline, beside, schedule = run.timeline, run.beside, run.timeline.schedule
+    leads = schedule.leads.tolist()
     yield list(_names(schedule.n_devices, beside, prefix, run.first_process))
     for begin in range(0, len(schedule), SLICE):
         ops = range(begin, min(begin + SLICE, len(schedule)))
-        yield [_slice(run, op) for op in ops if not _is_second(timeline, op)]
+        yield [_slice(run, op) for op in ops if leads[op]]
     if beside:
         for message in range(len(beside.execution.messages)):
             yield [_message(run, beside, message)]
@@ -157,10 +158,6 @@ def _names(devices: int, beside: Beside | None, prefix: str, first_process: int)
 
 def _thread_name(process: int, thread: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}}
-
-
-def _is_second(timeline: Timeline, op: int) -> bool:
-    return NONE != timeline.schedule.pair[op] < op
 
 
 def _slice(run: Run, op: int) -> dict[str, Any]:
