@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
+from ppsim.core.soundness import LONGEST, prove_costs, prove_fit
 from ppsim.errors import InputError
 
 Value = float | Sequence[float]
-# Longer times would overflow when they are added up.
-LONGEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -33,11 +32,18 @@ class Costs:
     pair: NDArray[np.float64] | None = None
     unit: str = "t_F"
 
+    def __post_init__(self) -> None:
+        prove_costs(self.time, self.comm, self.pair)
+
     def durations(self, schedule: Schedule) -> NDArray[np.float64]:
         """Shape (ops,): how long each op occupies its device; both ops of a pair carry the pair's time.
 
         A pair of F and B takes the mean of ``pair`` over its two stages.
+
+        Raises:
+            InputError: the costs are of another number of stages or devices, or the schedule holds comm ops.
         """
+        prove_fit(schedule, self.time, self.comm)
         duration, table = np.empty(len(schedule)), self.time.ravel()
         for ops, row in schedule.blocks():
             duration[ops] = table.take(row)

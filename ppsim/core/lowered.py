@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
+from ppsim.core.soundness import prove_lowered
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class Lowered:
     schedule: Schedule
     compute: Schedule
     batch: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        prove_lowered(self.schedule, self.compute, self.compute_ops, self.batch)
 
     @cached_property
     def compute_ops(self) -> NDArray[np.int64]:

@@ -25,6 +25,7 @@ from ppsim.core.ops import (
     Packed,
     label,
 )
+from ppsim.core.soundness import prove_placement, prove_queues
 
 NONE, MISSING = -1, -2
 BLOCK = 1 << 15
@@ -43,6 +44,9 @@ class Placement:
     name: str
     n_devices: int
     devices: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        prove_placement(self.n_devices, self.devices)
 
     @property
     def n_stages(self) -> int:
@@ -107,6 +111,9 @@ class Schedule(Columns):
     stage: NDArray[np.int32]
     microbatch: NDArray[np.int32]
     pair: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        prove_queues(self)
 
     @classmethod
     def from_queues(cls, name: str, placement: Placement, n_microbatches: int, queues: Iterable[Packed]) -> Schedule:

@@ -58,6 +58,9 @@ class Shared:
 
     def __post_init__(self) -> None:
         _refuse_zero("the capacity of shared bandwidth", self.capacity)
+        for groups in (self.group, *(() if self.node is None else (self.node,))):
+            if groups.min(initial=0) < 0:
+                raise InputError("a group of devices that share bandwidth has a number below zero", "count from 0")
 
 
 @dataclass(frozen=True)

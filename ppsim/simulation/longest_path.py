@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ppsim.base.compiled import call
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import NONE, Schedule
+from ppsim.core.soundness import prove_fit
 from ppsim.core.timeline import Timeline
 from ppsim.errors import Deadlock
 from ppsim.simulation import longest_path_kernel as kernel
@@ -30,6 +31,7 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     Raises:
         Deadlock: the queues wait for each other in a cycle, or for an op that no device runs.
     """
+    prove_fit(schedule, costs.time, costs.comm)
     time, comm = (np.asarray(values, np.float64).ravel() for values in (costs.time, costs.comm))
     halves = np.empty(0) if costs.pair is None else costs.pair / 2
     columns = columns_of(schedule, time, halves, comm)

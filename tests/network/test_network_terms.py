@@ -285,13 +285,18 @@ def test_a_receive_behind_the_op_that_needs_it_is_a_deadlock():
         ),
         (("0RECV_B0,0B0,0F0,0SEND_F0", "1RECV_F0,1B0,1F0,1SEND_B0"), "waits for 1F0"),
         ((ONE[0], "1RECV_F0,1F0,1F0,1B0,1SEND_B0"), "1F0 stands more than once"),
-        ((ONE[0] + ",0SEND_F7", "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F7"), "issues 0SEND_F7 before it has the result"),
     ],
 )
 def test_queues_that_do_not_fit_together_are_refused(rows, message):
     """Before anything runs, with the op and the device."""
     with pytest.raises(InvalidSchedule, match=message):
         timed(rows, Network("overlap"))
+
+
+def test_a_message_of_a_microbatch_that_nobody_computes_is_refused():
+    """Before there are lowered queues at all."""
+    with pytest.raises(InputError, match="microbatch 7 of entry 4 is outside 0 to 0"):
+        timed((ONE[0] + ",0SEND_F7", "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F7"), Network("overlap"))
 
 
 @pytest.mark.parametrize(

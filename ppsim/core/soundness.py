@@ -1,0 +1,255 @@
+"""The one door to compiled code: prove that columns are what kernels index without asking.
+
+Kernels run without bounds checks. So ``Placement``, ``Schedule``, ``Lowered`` and ``Costs`` prove their columns as they
+are made, whoever makes them: indices in range, offsets ascending to the length, kinds known, pairs mutual and adjacent,
+batches together, times finite and not negative. What two of them must agree on is proved where they come together.
+
+A column of signed integers in ``0 .. high - 1`` is one whose unsigned view has a maximum below ``high``: one pass at
+the speed of memory. Whether a schedule makes sense is not asked here but in :mod:`ppsim.check`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import COMPUTE, OF_STAGE, RECEIVES, SENDS, Kind, mask
+from ppsim.errors import InputError
+
+Integers = NDArray[Any]
+NONE = -1
+# Longer times would overflow when they are added up.
+LONGEST = 1e100
+# Ops are counted in 32 bits.
+MOST_OPS = (1 << 31) - 1
+HINT = "a file that ppsim wrote, or columns as ppsim.core.schedule describes them"
+_COMPUTES, _MESSAGES, _OF_STAGE = mask(COMPUTE), mask((*SENDS, *RECEIVES)), mask(OF_STAGE)
+
+
+class Queues(Protocol):
+    """The columns of a schedule, see :class:`ppsim.core.schedule.Schedule`."""
+
+    @property
+    def name(self) -> str:
+        """What produced it."""
+
+    @property
+    def n_devices(self) -> int:
+        """P."""
+
+    @property
+    def n_stages(self) -> int:
+        """S."""
+
+    @property
+    def n_microbatches(self) -> int:
+        """M."""
+
+    @property
+    def offsets(self) -> Integers:
+        """Shape (P + 1,)."""
+
+    @property
+    def kind(self) -> Integers:
+        """Shape (ops,)."""
+
+    @property
+    def stage(self) -> Integers:
+        """Shape (ops,)."""
+
+    @property
+    def microbatch(self) -> Integers:
+        """Shape (ops,)."""
+
+    @property
+    def pair(self) -> Integers:
+        """Shape (ops,)."""
+
+
+def prove_placement(n_devices: int, devices: Integers) -> None:
+    """Prove that every stage has a device, in one replica or two.
+
+    Raises:
+        InputError: it has not.
+    """
+    _refuse_unless(_integers(devices, 2) and len(devices) in (1, 2), "a placement has one or two rows of devices")
+    _refuse_unless(n_devices >= 1, f"a placement has 1 device or more, got {n_devices}")
+    _prove_range("a placement", "device", devices.ravel(), n_devices)
+
+
+def prove_queues(queues: Queues) -> None:
+    """Prove the columns of a schedule.
+
+    Raises:
+        InputError: a column is not what it must be; the message names it and the op.
+    """
+    name, n = queues.name, len(queues.kind)
+    for key in ("offsets", "kind", "stage", "microbatch", "pair"):
+        _refuse_unless(_integers(getattr(queues, key), 1), f"{name}: {key} is not a row of whole numbers")
+    for key in ("stage", "microbatch", "pair"):
+        found = len(getattr(queues, key))
+        _refuse_unless(found == n, f"{name}: {key} has {found} entries for {n} ops")
+    _refuse_unless(n <= MOST_OPS, f"{name}: {n} ops are more than {MOST_OPS}")
+    _refuse_unless(queues.n_microbatches >= 0, f"{name}: {queues.n_microbatches} microbatches")
+    _prove_offsets(name, queues.offsets, queues.n_devices, n)
+    _prove_range(name, "kind", queues.kind, len(Kind))
+    _prove_range(name, "stage", queues.stage, queues.n_stages)
+    _prove_microbatches(name, queues.kind, queues.microbatch, queues.n_microbatches)
+    _prove_pairs(name, queues)
+
+
+def prove_lowered(queues: Queues, compute: Queues, compute_ops: Integers, batch: Integers) -> None:
+    """Prove that lowered queues hold the ops of ``compute`` in its order, and batches of neighbouring messages.
+
+    Raises:
+        InputError: they do not.
+    """
+    name, n = queues.name, len(queues.kind)
+    _refuse_unless(
+        queues.n_stages == compute.n_stages
+        and queues.n_microbatches == compute.n_microbatches
+        and np.array_equal(np.searchsorted(compute_ops, queues.offsets), compute.offsets)
+        and all(
+            np.array_equal(getattr(queues, key).take(compute_ops), getattr(compute, key))
+            for key in ("kind", "stage", "microbatch")
+        ),
+        f"{name}: the lowered queues hold other ops than the schedule",
+    )
+    _refuse_unless(_integers(batch, 1) and len(batch) == n, f"{name}: batch is not one whole number for each op")
+    _refuse_unless(int(batch.min(initial=0)) >= NONE, f"{name}: a batch below {NONE}")
+    if int(batch.max(initial=NONE)) != NONE:
+        _prove_batches(name, queues, batch)
+
+
+def prove_times(what: str, values: Any) -> None:
+    """Prove that times are finite, not negative, and small enough to be added up.
+
+    Raises:
+        InputError: one is not.
+    """
+    array = np.asarray(values)
+    _refuse_unless(array.dtype.kind in "fiu", f"{what} is not a number")
+    # NaN fails both comparisons.
+    _refuse_unless(
+        bool(array.min(initial=np.inf) >= 0 and array.max(initial=0) <= LONGEST),
+        f"{what} must be zero or more, finite and at most {LONGEST:g}",
+    )
+
+
+def prove_costs(time: Any, comm: Any, pair: Any) -> None:
+    """Prove costs by themselves: shapes that belong together, and every time as in :func:`prove_times`.
+
+    Raises:
+        InputError: they are not.
+    """
+    shape = np.shape(time)
+    _refuse_unless(
+        len(shape) == 2 and shape[0] == len(COMPUTE), f"costs have a row for each of {len(COMPUTE)} kinds, got {shape}"
+    )
+    _refuse_unless(
+        np.ndim(comm) == 0 or (np.ndim(comm) == 2 and len(set(np.shape(comm))) == 1),
+        f"the latency of messages is one number or one for each pair of devices, got shape {np.shape(comm)}",
+    )
+    _refuse_unless(pair is None or np.shape(pair) == shape[1:], "times of pairs are one number for each stage")
+    prove_times("the time of an op", time)
+    prove_times("the latency of a message", comm)
+    if pair is not None:
+        prove_times("the time of a pair", pair)
+
+
+def prove_fit(queues: Queues, time: Any, comm: Any) -> None:
+    """Prove that a schedule holds compute ops only and that costs know its stages and devices.
+
+    Raises:
+        InputError: they do not fit.
+    """
+    stages, devices = np.shape(time)[1], len(np.atleast_2d(comm))
+    _refuse_unless(
+        stages == queues.n_stages, f"costs of {stages} stages for {queues.name}, which has {queues.n_stages}"
+    )
+    _refuse_unless(
+        np.ndim(comm) == 0 or devices == queues.n_devices,
+        f"latencies of {devices} devices for {queues.name}, which has {queues.n_devices}",
+    )
+    _refuse_unless(
+        _all_compute(queues.kind),
+        f"{queues.name} holds sends and receives, and only its compute ops can be timed so",
+    )
+
+
+def _prove_offsets(name: str, offsets: Integers, devices: int, ops: int) -> None:
+    _refuse_unless(len(offsets) == devices + 1, f"{name}: {len(offsets)} offsets for {devices} devices")
+    _refuse_unless(
+        int(offsets[0]) == 0 and int(offsets[-1]) == ops and bool((offsets[1:] >= offsets[:-1]).all()),
+        f"{name}: offsets do not ascend from 0 to the {ops} ops",
+    )
+
+
+def _prove_microbatches(name: str, kind: Integers, microbatch: Integers, high: int) -> None:
+    if len(kind) and _largest(microbatch) >= high:  # also where an op of a whole stage has none
+        exempt = _OF_STAGE[kind] & (microbatch == NONE)
+        microbatch, high = np.where(exempt, microbatch.dtype.type(0), microbatch), max(high, 1)
+    _prove_range(name, "microbatch", microbatch, high)
+
+
+def _prove_pairs(name: str, queues: Queues) -> None:
+    pair = queues.pair
+    if not len(pair) or int(_unsigned(pair).min()) == int(_unsigned(np.full(1, NONE, pair.dtype))[0]):
+        return
+    paired = np.flatnonzero(pair != NONE)
+    even = len(paired) % 2 == 0
+    couples, partners = paired[: len(paired) & ~1].reshape(-1, 2), pair[paired[: len(paired) & ~1]].reshape(-1, 2)
+    mutual = even and np.array_equal(partners[:, 0], couples[:, 1]) and np.array_equal(partners[:, 1], couples[:, 0])
+    _refuse_unless(
+        mutual and bool((couples[:, 0] + 1 == couples[:, 1]).all()),
+        f"{name}: the two ops of a pair do not stand together and name each other",
+    )
+    second, inner = couples[:, 1], queues.offsets[1:-1]
+    across = second[np.minimum(np.searchsorted(second, inner), len(second) - 1)] == inner
+    _refuse_unless(not across.any(), f"{name}: a pair spans two devices")
+    _refuse_unless(
+        _all_compute(queues.kind) or bool(_COMPUTES[queues.kind[paired]].all()),
+        f"{name}: an op of a pair does not compute",
+    )
+
+
+def _all_compute(kind: Integers) -> bool:
+    return int(kind.max(initial=0)) < len(COMPUTE)  # their codes come first
+
+
+def _prove_batches(name: str, queues: Queues, batch: Integers) -> None:
+    """Messages only, and the ops of a batch stand together on one device."""
+    ops = np.flatnonzero(batch != NONE)
+    _refuse_unless(bool(_MESSAGES[queues.kind[ops]].all()), f"{name}: an op of a batch is neither send nor receive")
+    starts = np.ones(len(ops), bool)
+    starts[1:] = (np.diff(batch[ops]) != 0) | (np.diff(ops) != 1)
+    inner = queues.offsets[1:-1]
+    starts[np.searchsorted(ops, inner[np.isin(inner, ops)])] = True
+    numbers = batch[ops[starts]]
+    _refuse_unless(len(np.unique(numbers)) == len(numbers), f"{name}: the ops of a batch do not stand together")
+
+
+def _prove_range(name: str, what: str, column: Integers, high: int) -> None:
+    if len(column) and _largest(column) >= high:
+        op = int(np.flatnonzero((column < 0) | (column >= high))[0])
+        raise InputError(f"{name}: {what} {int(column[op])} of entry {op} is outside 0 to {high - 1}", HINT)
+
+
+def _largest(column: Integers) -> int:
+    """The maximum, negative numbers counted as very large."""
+    return int(_unsigned(column).max())
+
+
+def _unsigned(column: Integers) -> Integers:
+    return column.view(np.dtype(f"u{column.dtype.itemsize}"))
+
+
+def _integers(column: Any, dimensions: int) -> bool:
+    return isinstance(column, np.ndarray) and column.dtype.kind in "iu" and column.ndim == dimensions
+
+
+def _refuse_unless(true: bool, message: str) -> None:
+    if not true:
+        raise InputError(message, HINT)
