@@ -5,6 +5,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from ppsim.core.costs import Costs, costs_for
@@ -13,6 +14,8 @@ from ppsim.schedules import Family, Shape, find, generate
 
 MICROBATCHES = (*range(1, 10), 12, 13, 16)
 OPTIONS: dict[str, tuple[Any, ...]] = {"group_size": (None, 1, 2, 3, 4, 6, 7), "rule": (None, "torch", "megatron")}
+
+FEW = examples(max_examples=examples().max_examples // 5)  # for tests that run once per schedule
 
 
 @cache

@@ -1,12 +1,17 @@
-"""Shared fixtures and hypothesis profiles."""
+"""Shared fixtures, hypothesis profiles and the two gears of the suite."""
 
 import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("ppsim", deadline=None)
+settings.register_profile("fast", deadline=None, max_examples=25)
 settings.load_profile("ppsim")
 
 # A job that a script started in the background ignores Ctrl-C, and so would every process that tests start.
@@ -14,9 +19,57 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Two gears: ``pytest`` runs everything, ``pytest -m "not slow"`` what answers within half a minute.
+
+in_fast_test = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw fewer examples where only the fast tests are asked for."""
+    if only_fast(config):
+        settings.load_profile("fast")
+
+
+def only_fast(config: pytest.Config) -> bool:
+    """Whether the command line leaves out the slow tests."""
+    return config.getoption("markexpr") == "not slow"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out modules that import torch, whose tests are all slow, where only the fast ones are asked for."""
+    needs_torch = collection_path.suffix == ".py" and "\ntorch = pytest.importorskip" in collection_path.read_text()
+    return True if needs_torch and only_fast(config) else None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests of torch are slow: its import alone takes seconds."""
+    if item.get_closest_marker("torch"):
+        item.add_marker("slow")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Tell the watch below which gear the running test is of."""
+    global in_fast_test
+    in_fast_test = item.get_closest_marker("slow") is None
+    try:
+        return (yield)
+    finally:
+        in_fast_test = False
+
+
+def refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
+    """Fail a test that starts a process and is not marked slow."""
+    if in_fast_test and event in ("subprocess.Popen", "os.system", "os.fork", "os.posix_spawn"):
+        pytest.fail(f"starts a process ({arguments[0]}) and is not marked slow")
+
+
+sys.addaudithook(refuse_processes)
+
+
 @pytest.fixture
 def one_thread():
-    """Compute as a rank does, with one thread; more only get in each other's way."""
+    """Compute as a device of a run does, with one thread; more only get in each other's way."""
     import torch
 
     threads = torch.get_num_threads()

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
 HEAVY = {"dask", "matplotlib", "numba", "orjson", "plotly", "rich", "torch"}
 
 

@@ -7,6 +7,8 @@ import pytest
 from ppsim.base import compiled
 from ppsim.base.compiled import call
 
+pytestmark = pytest.mark.slow
+
 
 def double(values):
     for i in range(len(values)):

@@ -12,6 +12,8 @@ from ppsim.calibration.machine import available_bytes
 from ppsim.calibration.processes import ranks
 from ppsim.errors import InputError, PpsimError
 
+pytestmark = pytest.mark.slow
+
 
 def _dies(rank, say, meeting):
     say(os.getpid())

@@ -119,6 +119,7 @@ def test_impossible_numbers_are_usage_errors(flags, tmp_path):
     assert ppsim("calibrate", "-o", str(tmp_path / "p.toml"), *flags).exit_code == 2
 
 
+@pytest.mark.slow
 def test_the_commands_do_not_import_torch_or_numpy_for_their_help():
     code = "import sys; from ppsim.cli import group; group(['calibrate', '--help'], standalone_mode=False); "
     code += "sys.exit(any(m in sys.modules for m in ('torch', 'numpy')))"

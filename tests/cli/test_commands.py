@@ -32,6 +32,7 @@ def process(*args: str, **options) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_first_example_prints_what_the_readme_shows():
     shown = re.search(r"```\n(1F1B  4 devices.*?)```", README.read_text(), re.S)
     assert shown
@@ -47,6 +48,7 @@ def test_readme_python_example_runs(tmp_path, monkeypatch, capsys):
     assert "27" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_readme_file_of_an_own_schedule_runs(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
     (code,) = [block for block in blocks if "def mine(shape)" in block]
@@ -79,6 +81,7 @@ def test_the_list_of_commands_says_what_each_module_says():
         assert re.fullmatch(r"[A-Z].*\.", summary), name
 
 
+@pytest.mark.slow
 def test_json_is_one_object_with_the_documented_keys():
     result = json.loads(process(*RUN, "--json").stdout)
     assert result["schema"] == "ppsim.run/1"
@@ -101,6 +104,7 @@ def test_same_input_gives_the_same_bytes(tmp_path, suffix):
     assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
 
 
+@pytest.mark.slow
 def test_dash_writes_to_stdout_and_nothing_else_does():
     result = process(*RUN, "-o", "-")
     assert json.loads(result.stdout)["makespan"] == 33
@@ -154,6 +158,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_gets_one_message_and_its_exit_code(case):
     args, code, says = BAD[case]
@@ -164,6 +169,7 @@ def test_bad_input_gets_one_message_and_its_exit_code(case):
     assert result.stdout == ""
 
 
+@pytest.mark.slow
 def test_a_file_in_place_of_a_folder_cannot_be_written(tmp_path):
     (tmp_path / "x.svg").mkdir()
     result = process(*RUN, "-o", str(tmp_path / "x.svg"))
@@ -171,6 +177,7 @@ def test_a_file_in_place_of_a_folder_cannot_be_written(tmp_path):
     assert "cannot write" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
 @pytest.mark.parametrize("suffix", ["json", "svg", "html", "csv"])
 def test_a_full_disk_is_one_message(suffix):
@@ -180,6 +187,7 @@ def test_a_full_disk_is_one_message(suffix):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -196,11 +204,13 @@ def test_a_closed_pipe_is_no_error(words):
     assert result.stderr == ""
 
 
+@pytest.mark.slow
 def test_no_colour_codes_in_a_pipe():
     assert "\x1b" not in process(*RUN).stdout
     assert "\x1b[" in process(*RUN, env={"FORCE_COLOR": "1", "COLORTERM": "truecolor"}).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [RUN, ["memory", "-s", "1f1b", "--stages", "40", "--mb", "80", "--breakdown"]])
 def test_ascii_terminals_do_not_break(args):
     result = process(*args, env={"PYTHONIOENCODING": "ascii"})
@@ -232,6 +242,7 @@ def test_messages_as_ops_take_longer_the_more_they_block():
     assert spans[0] == 41
 
 
+@pytest.mark.slow
 def test_lowered_csv_holds_sends_and_receives():
     rows = process(*RUN, "--lowered", "-o", "-", "-f", "csv").stdout.splitlines()
     assert rows[0].startswith("0F0,0SEND_F0,0F1")
@@ -272,6 +283,7 @@ def test_gallery_never_overwrites_a_readme_of_others(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["README.md"]
 
 
+@pytest.mark.slow
 def test_a_closed_stdout_is_no_traceback():
     command = f"'{sys.executable}' -m ppsim run -s 1f1b --stages 4 --mb 8 >&-"
     assert "Traceback" not in subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60).stderr
@@ -308,6 +320,7 @@ def test_a_sweep_wider_than_the_terminal_is_shown_in_several_tables():
     assert result.output.endswith("on 1 device with 1 microbatch has the least makespan, 30002\n")
 
 
+@pytest.mark.slow
 def test_steady_says_nothing_of_a_run_that_is_refused():
     result = process("run", "-s", "nope", "--stages", "4", "--mb", "8", "--steady")
     assert result.returncode == 2
@@ -324,11 +337,13 @@ def test_list_names_every_schedule_and_describe_teaches_each():
         assert family["paper"] in described.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script(shell):
     assert "_PPSIM_COMPLETE" in invoke("completion", shell).output
 
 
+@pytest.mark.slow
 def test_completion_offers_schedule_names():
     environment = {"_PPSIM_COMPLETE": "bash_complete", "COMP_WORDS": "ppsim run --schedule zb", "COMP_CWORD": "3"}
     assert "zb-1p" in process(env=environment).stdout
@@ -341,6 +356,7 @@ def shell_commands() -> list[str]:
     return [line for line in lines if line.startswith("ppsim ") and line.split()[1] not in ("calibrate", "validate")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", shell_commands())
 def test_readme_commands_run(line, tmp_path):
     for name in ("gallery", "README.md"):

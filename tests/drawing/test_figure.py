@@ -250,6 +250,7 @@ def test_a_legend_that_is_too_long_takes_more_lines_and_loses_nothing():
     assert legend_lines(entries, 9999, 5.5) == [entries]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_equal_documents_give_equal_bytes_whatever_the_users_settings(suffix):
     runs, inputs = (timeline(comm=0.4), timeline("dualpipe")), {"command": "run"}
@@ -290,6 +291,7 @@ def test_the_smallest_and_the_emptiest_schedules_are_drawn(run, style, suffix):
     assert rendered(run, suffix=suffix, style=style)
 
 
+@pytest.mark.slow
 def test_many_cells_become_an_image_of_a_page_with_few_artists():
     run = timeline(devices=256, microbatches=64)
     page = plot(run)
@@ -300,6 +302,7 @@ def test_many_cells_become_an_image_of_a_page_with_few_artists():
     assert "Cells too narrow to print blend" in texts(rendered(timeline(devices=8, microbatches=999)))
 
 
+@pytest.mark.slow
 def test_more_devices_than_dots_still_fit_the_page():
     page = plot([timeline(devices=1), timeline(devices=3000, microbatches=1)])
     assert page.get_figheight() < 9
@@ -323,6 +326,7 @@ def test_what_cannot_be_drawn_is_refused_and_leaves_no_file(runs, look, said, tm
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_title_is_cut_before_it_meets_the_numbers():
     found = texts(rendered(timeline(), titles=("long " * 60,), width=3.3))
     assert "T = 33   bubble 27.3 %   peak 4" in found
@@ -338,6 +342,7 @@ def test_a_machine_with_only_dejavu_draws_without_a_word(monkeypatch, caplog):
     assert caplog.records == []
 
 
+@pytest.mark.slow
 def test_figures_need_no_pyplot_and_matplotlib_only_when_drawn():
     code = (
         "import sys, io, ppsim.drawing.gantt as f; assert 'matplotlib' not in sys.modules;"

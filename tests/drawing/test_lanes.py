@@ -267,6 +267,7 @@ def test_a_lane_makes_the_figure_higher_and_replaces_arrows():
     assert with_lane.get_figheight() > plain.get_figheight() == empty.get_figheight()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])
 def test_the_legend_and_every_kind_of_figure_have_the_lane(suffix, tmp_path):
     execution = run(fsdp=True)
@@ -286,6 +287,7 @@ def test_ops_too_many_for_cells_have_no_lane():
     assert not patches(figure, COMM_LANE)
 
 
+@pytest.mark.slow
 def test_many_devices_with_lanes_stay_on_a_page():
     execution = run(devices=64, microbatches=8, fsdp=True)
     figure = plot(execution.compute, executions=(execution,))
@@ -320,6 +322,7 @@ def test_the_command_line_brings_messages_into_its_files(tmp_path, monkeypatch):
         assert ("transfers" in json.loads(printed.stdout)) is there
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
 def test_a_browser_draws_the_lane_and_its_legend(tmp_path):
     """With a number for each op still, and messages and collectives in their colours."""

@@ -56,6 +56,7 @@ def test_a_console_of_ascii_gets_ascii():
     assert lines[-1].endswith(".. bubble")
 
 
+@pytest.mark.slow
 def test_large_times_have_all_their_digits():
     """Where the fold ends is a number to find in the trace."""
     lines = chart(microbatches=1_000_000)

@@ -49,6 +49,7 @@ def test_the_page_is_whole_and_says_how_it_was_made():
     assert not set(json.loads(shown[1])[0]) & {"sendDataToCloud", "editInChartStudio"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
 def test_a_browser_draws_every_point(tmp_path):
     """One marker per point, the names and both labels, in a page without a fault."""

@@ -163,6 +163,7 @@ LEGENDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
 @pytest.mark.parametrize(("timelines", "numbers"), PAGES.values(), ids=PAGES)
 def test_a_browser_draws_it(timelines, numbers, tmp_path, request):

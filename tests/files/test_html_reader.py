@@ -10,6 +10,7 @@ import pytest
 from ppsim.memory.usage import curves, units
 from tests.pages import BROWSER, opened, page, timed
 
+pytestmark = pytest.mark.slow
 READER = """
 <script type="module">
 window.requestAnimationFrame = act => setTimeout(act, 16); // a browser that only dumps paints once

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.core.costs import costs_for
@@ -16,12 +16,11 @@ from ppsim.memory.usage import MemoryModel, curves, in_flight, op_at, peaks, sta
 from ppsim.schedules import families, generate
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import peak_activations
-from tests.cases import EIGHTHS, costs, schedules
+from tests.cases import EIGHTHS, FEW, costs, schedules
 from tests.schedules.test_golden import each_record, ours
 
 NAMES = [family.name for family in families()]
 RELEASES = (Kind.W, Kind.I)
-few, patient = settings(max_examples=20, deadline=None), settings(deadline=None)
 
 
 def timed(name: str, devices: int, microbatches: int, **more) -> Timeline:
@@ -83,7 +82,7 @@ def test_peaks_equal_the_originals(record):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@few
+@FEW
 @given(data=st.data())
 def test_peaks_equal_the_count_along_the_queues(name, data):
     """A curve's peak is that of the queue alone, for ops that take time and any latency."""
@@ -126,7 +125,6 @@ def test_dualpipe_holds_p_plus_one(devices, microbatches):
     assert (curves(timeline, units(timeline.schedule)).peak == devices + 1).all()
 
 
-@patient
 @given(cases(), st.floats(0, 1), st.floats(0, 1))
 def test_curves_equal_the_sum_of_what_lives(case, which, when):
     """Between any two changes the curve is static memory plus every part alive then, summed op by op."""
@@ -167,7 +165,6 @@ def alive(timeline: Timeline, model: MemoryModel, device: int, now: float) -> in
     return int(total) + int(sum(model.gathered[stage] for stage in gathered))
 
 
-@patient
 @given(cases())
 def test_curves_stay_above_static_memory_and_end_there(case):
     """Nothing is given back that was not taken, and nothing is left over."""
@@ -182,7 +179,6 @@ def test_curves_stay_above_static_memory_and_end_there(case):
         assert time[-1] <= timeline.makespan
 
 
-@patient
 @given(cases())
 def test_peaks_say_what_holds_them(case):
     """A peak's parts sum to its value, which the curve first reaches at its time."""

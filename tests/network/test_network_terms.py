@@ -206,6 +206,7 @@ def test_rates_are_max_min_fair(data):
         assert any(rate[flow] >= rate[uses[:, resource]].max() * (1 - 1e-12) for resource in np.flatnonzero(full))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_compiled_and_interpreted_kernels_agree_bit_for_bit(mode, channel, monkeypatch):

@@ -64,6 +64,7 @@ def validated(name: str) -> Validation:
     return validate(recorded(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SESSIONS)
 def test_recorded_runs_are_predicted_within_the_targets(name):
     """Costs of timed ops come from the first schedule only; of ops that compute, from all others."""
@@ -80,6 +81,7 @@ def _first(record: Record) -> set[str]:
     return {record.runs[0].name} if record.settings["ops"] == "timed" else set()
 
 
+@pytest.mark.slow
 def test_recorded_schedules_more_than_two_percent_apart_are_ranked_right():
     """At least 98 in 100 pairs, over all recorded sessions."""
     results = [validated(name) for name in SESSIONS]
@@ -94,6 +96,7 @@ def test_recorded_ops_begin_after_their_input_was_made(name):
         assert_causal(run, slack=0.041)  # the records' resolution, at either end
 
 
+@pytest.mark.slow
 def test_each_step_of_the_model_explains_more_of_what_was_recorded():
     """Messages, then calls, then latency and gaps: from free messages to the full model the error falls."""
     for name in ("timed-p2", "timed-p4", "timed-p4-4mib"):
@@ -166,6 +169,7 @@ def test_json_says_what_it_is_and_where_it_was_measured():
     assert first["errors"]["held-out"] == pytest.approx(predicted / measured - 1)
 
 
+@pytest.mark.slow
 def test_the_verdict_follows_the_tolerance():
     worst = validated("timed-p2").errors("held-out").max()
     assert ppsim(*RECORDED, "-q", "--tolerance", f"{worst * 1.01:.6f}").exit_code == 0
@@ -174,6 +178,7 @@ def test_the_verdict_follows_the_tolerance():
     assert "NOT within" in below.output
 
 
+@pytest.mark.slow
 def test_costs_come_from_the_schedules_that_are_named():
     value = json.loads(ppsim(*RECORDED, "--calibrate-on", "1f1b", "--calibrate-on", "zb-1p", "--json").output)
     assert {s["name"] for s in value["schedules"] if not s["held_out"]} == set()

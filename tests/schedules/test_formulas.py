@@ -221,6 +221,7 @@ def test_printed_bubbles_are_exact(form):
     assert_holds(form)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", STATED_FORMS, ids=lambda form: form.name)
 def test_stated_forms_are_exact(form):
     """The forms that the generators' docstrings state, messages included, are what the simulation gives."""

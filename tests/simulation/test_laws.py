@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.core.costs import Costs
@@ -14,11 +14,10 @@ from ppsim.core.timeline import Timeline
 from ppsim.schedules import families
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure
-from tests.cases import EIGHTHS, accepted, build, costs, schedules, unit
+from tests.cases import EIGHTHS, FEW, accepted, build, costs, schedules, unit
 
 NAMES = [family.name for family in families()]
 each_schedule = pytest.mark.parametrize("name", NAMES)
-few = settings(max_examples=20, deadline=None)
 
 
 @each_schedule
@@ -56,7 +55,7 @@ def test_a_microbatch_stays_in_one_replica(name):
 
 @each_schedule
 @given(data=st.data())
-@few
+@FEW
 def test_pairs_are_a_forward_and_a_backward_run_as_one(name, data):
     """The two ops of a pair stand side by side, differ in direction and share start and end."""
     timeline = draw_timeline(data, name)
@@ -72,7 +71,7 @@ def test_pairs_are_a_forward_and_a_backward_run_as_one(name, data):
 
 @each_schedule
 @given(data=st.data())
-@few
+@FEW
 def test_inputs_arrive_before_an_op_starts(name, data):
     """F waits for the stage before, a backward for the stage after and its own F, W for its I, plus the latency."""
     schedule = data.draw(schedules(name))
@@ -89,7 +88,7 @@ def test_inputs_arrive_before_an_op_starts(name, data):
 
 @each_schedule
 @given(data=st.data())
-@few
+@FEW
 def test_a_device_runs_one_op_at_a_time(name, data):
     """Two ops of one device never overlap, unless they are a pair."""
     timeline = draw_timeline(data, name)
@@ -101,7 +100,7 @@ def test_a_device_runs_one_op_at_a_time(name, data):
 
 @each_schedule
 @given(data=st.data())
-@few
+@FEW
 def test_every_op_takes_its_time(name, data):
     """An op occupies its device for exactly its cost, a pair for the pair's."""
     schedule = data.draw(schedules(name))
@@ -114,7 +113,7 @@ def test_every_op_takes_its_time(name, data):
 
 @each_schedule
 @given(data=st.data())
-@few
+@FEW
 def test_makespan_is_at_least_the_lower_bounds(name, data):
     """No iteration ends before the busiest device's work or the longest way of a microbatch."""
     schedule = data.draw(schedules(name))
@@ -131,7 +130,7 @@ def test_makespan_is_at_least_the_lower_bounds(name, data):
 
 @each_schedule
 @given(data=st.data())
-@few
+@FEW
 def test_bound_explains_every_start(name, data):
     """An op starts the moment its bound ends, plus the latency where a message binds it, or else at zero."""
     schedule = data.draw(schedules(name))
@@ -150,7 +149,7 @@ def test_bound_explains_every_start(name, data):
 
 @each_schedule
 @given(data=st.data(), power=st.integers(-8, 8))
-@few
+@FEW
 def test_scaled_costs_scale_the_timeline(name, data, power):
     """Costs in another unit give the same timeline in that unit, to the last bit for powers of two."""
     schedule = data.draw(schedules(name))
@@ -163,7 +162,7 @@ def test_scaled_costs_scale_the_timeline(name, data, power):
 
 @each_schedule
 @given(data=st.data(), stage=st.integers(0, 5), kind=st.sampled_from([0, 1, 2, 3]), more=EIGHTHS)
-@few
+@FEW
 def test_dearer_ops_never_help(name, data, stage, kind, more):
     """A higher cost of one kind on one stage lets no op end earlier."""
     schedule = data.draw(schedules(name))
@@ -176,7 +175,7 @@ def test_dearer_ops_never_help(name, data, stage, kind, more):
 
 @each_schedule
 @given(data=st.data())
-@few
+@FEW
 def test_two_runs_are_identical(name, data):
     """The same schedule and costs give the same timeline, however often."""
     shape = data.draw(st.sampled_from(accepted(name)))

@@ -164,6 +164,7 @@ def test_disordered_queues_finish_or_deadlock_as_the_reference(seed, disorder):
     assert_same(schedule, Costs(np.ones((4, schedule.n_stages)), 0.5))
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**32), data=st.data())
 @settings(max_examples=30, deadline=None)
 def test_compiled_and_interpreted_kernels_are_one(seed, data):

@@ -190,6 +190,7 @@ def test_the_shortcut_prints_the_numbers_of_a_full_run_as_json():
     assert short["inputs"]["costs"] == full["inputs"]["costs"]
 
 
+@pytest.mark.slow
 def test_the_shortcut_is_not_held_to_what_all_queues_would_take():
     """256 devices and ten million microbatches: more ops than fit in memory, none of them needed."""
     found = steady_state("1f1b", costs_for, devices=256, microbatches=10_000_000)

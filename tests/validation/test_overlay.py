@@ -28,6 +28,7 @@ from ppsim.validation.analyse import validate
 from ppsim.validation.overlay import FIGURES, overlay_document, save_overlay
 from ppsim.validation.overlay_draw import plot_overlay
 
+pytestmark = pytest.mark.slow  # matplotlib draws dozens of figures
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 COMMAND = "ppsim validate --devices 4"
 

@@ -1,0 +1,45 @@
+"""The suite's own rules: what is an error, what is fast, and where helpers live."""
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def warn_in(module: str) -> None:
+    """Warn as a line of that module would."""
+    exec("import warnings; warnings.warn('old', DeprecationWarning)", {"__name__": module})
+
+
+@pytest.mark.parametrize("module", ["ppsim", "ppsim.core.ops", "ppsim.cli.run", "ppsim.schedules.gpipe", "tests.cases"])
+def test_a_warning_of_ours_is_an_error(module):
+    with pytest.raises(DeprecationWarning, match="old"):
+        warn_in(module)
+
+
+@pytest.mark.parametrize("module", ["_pytest.fixtures", "hypothesis", "ppsimulator", "testsuite", "some.ppsim"])
+def test_a_warning_of_somebody_else_is_a_warning(module):
+    """A plugin's warning must not turn red tests into an internal error that hides what they say."""
+    with warnings.catch_warnings(record=True) as caught:
+        warn_in(module)
+    assert [str(warning.message) for warning in caught] == ["old"]
+
+
+def test_a_fast_test_cannot_start_a_process():
+    with pytest.raises(pytest.fail.Exception, match="is not marked slow"):
+        subprocess.run([sys.executable, "--version"], check=True)
+
+
+@pytest.mark.slow
+def test_a_slow_test_can_start_a_process():
+    assert subprocess.run([sys.executable, "--version"], check=True).returncode == 0
+
+
+def test_settings_ask_for_no_plugin_that_only_the_check_uses(pytestconfig):
+    """``pytest`` runs without pytest-xdist; ``.ci/run`` asks for two processes itself."""
+    assert not [word for word in pytestconfig.getini("addopts") if word.startswith(("-n", "--dist", "--cov"))]
+    assert "PYTEST_ADDOPTS" in (ROOT / ".ci" / "run").read_text()
