@@ -41,7 +41,8 @@ def test_a_trace_is_in_real_time(tmp_path, unit, microseconds):
 def test_a_unit_is_read_back_with_its_times(tmp_path, suffix, unit, factor):
     path, timeline = written(tmp_path, suffix, unit, factor)
     back = read(path)
-    assert back.unit == unit and back.end is not None
+    assert back.unit == unit
+    assert back.end is not None
     np.testing.assert_allclose(back.end, timeline.end, rtol=1e-12)
 
 
@@ -56,7 +57,8 @@ def test_older_traces_are_read_as_they_were_written(tmp_path):
     with open(path, "w") as file:
         json.dump(trace, file)
     back = read(path)
-    assert back.unit == "us" and back.end is not None
+    assert back.unit == "us"
+    assert back.end is not None
     np.testing.assert_allclose(back.end, timeline.end)
 
 
