@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.schedules import Family
+    from ppsim.simulation.columns import Shape
     from ppsim.simulation.metrics import Metrics
 
 
@@ -24,42 +25,20 @@ def shape_line(schedule: Schedule) -> str:
     )
 
 
-def number(value: float) -> str:
-    """Six digits, and all digits before the point of larger numbers."""
-    return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.15g}" if value == round(value) else f"{value:.1f}"
+def result_line(name: str, metrics: Metrics, shape: Shape, unit: str) -> str:
+    """The numbers of one run on one line."""
+    from ppsim.simulation.columns import columns_of
 
-
-def result_line(name: str, metrics: Metrics, unit: str) -> str:
-    """Everything that matters on one line."""
-    return (
-        f"{name}  makespan {number(metrics.makespan)} {unit}  bubble_rate {metrics.bubble_rate:.1%}  "
-        f"bubble_over_ideal {metrics.bubble_over_ideal:.1%}  bubble_rate_span {metrics.bubble_rate_span:.1%}  "
-        f"peak activations {int(metrics.peak_activations.max())}"
-    )
+    return "  ".join([name, *(f"{c.heading} {c.text(c.of(metrics, shape), unit)}" for c in columns_of("line"))])
 
 
 def summary(timeline: Timeline, metrics: Metrics) -> str:
-    """The numbers of one run, by name."""
-    peaks = metrics.peak_activations
-    most = int(peaks.argmax())
-    each = " ".join(str(p) for p in peaks) if len(peaks) <= 16 else f"{peaks.min()} to {peaks.max()}"
-    rows = [
-        (
-            "makespan",
-            f"{number(metrics.makespan)} {timeline.unit}",
-            f"ideal {number(metrics.ideal)}, the work of the busiest device",
-        ),
-        ("bubble_rate", f"{metrics.bubble_rate:.1%}", "idle share of the iteration"),
-        ("bubble_over_ideal", f"{metrics.bubble_over_ideal:.1%}", "(makespan - ideal) / ideal"),
-        (
-            "bubble_rate_span",
-            f"{metrics.bubble_rate_span:.1%}",
-            "(span - ideal) / span, span = longest first start to last end",
-        ),
-        ("peak activations", f"{peaks[most]}", f"stage-microbatches, on device {most} ({each})"),
-        ("P2P messages", f"{metrics.messages}", "activations and gradients between devices"),
-    ]
-    return "\n".join(f"{name:<18} {value:>12}   {what}" for name, value, what in rows)
+    """The numbers of one run, one line each, with what they mean."""
+    from ppsim.simulation.columns import columns_of, shape_of
+
+    shape = shape_of(timeline.schedule)
+    rows = ((c.heading, c.text(c.of(metrics, shape), timeline.unit), c.note_on(metrics)) for c in columns_of("summary"))
+    return "\n".join(f"{name:<18} {value:>12}   {note}" for name, value, note in rows)
 
 
 def print_gantt(timeline: Timeline, metrics: Metrics) -> None:

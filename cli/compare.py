@@ -24,6 +24,8 @@ from ppsim.cli._several import names_argument, row_of, shape_options
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ppsim.analysis.compare import Row
     from ppsim.core.timeline import Timeline
 
@@ -112,21 +114,16 @@ def _table(rows: list[Row]) -> None:
 
     from ppsim.analysis.compare import on_front
     from ppsim.cli._print import console
+    from ppsim.simulation.columns import columns_of
 
     timed = [r for r in rows if r.timeline]
     first, unit = timed[0], timed[0].timeline.unit if timed[0].timeline else ""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("schedule\n", no_wrap=True)
-    for heading in (
-        f"makespan\n{unit}",
-        f"vs\n{first.name}",
-        "bubble_\nrate",
-        "bubble_\nover_ideal",
-        "bubble_\nrate_span",
-        "peak\nact.",
-        "P2P\nsends",
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for column in columns_of("compare"):
+        table.add_column(column.narrow.format(unit=unit), justify="right", no_wrap=True)
+        if column.key == "makespan":
+            table.add_column(f"vs\n{first.name}", justify="right", no_wrap=True)
     for r, best in zip(rows, on_front(rows), strict=True):
         table.add_row(r.name, *_cells(r, first, "*" if best else " "))
     console(at_least=100).print(table)
@@ -136,12 +133,14 @@ def _table(rows: list[Row]) -> None:
             click.echo(f"{r.name} does not apply: {r.reason}")
 
 
-def _cells(r: Row, first: Row, mark: str) -> list[str]:
-    from ppsim.cli._print import number
+def _cells(r: Row, first: Row, mark: str) -> Iterator[str]:
+    """The numbers of one schedule, its makespan's change from the first, and the mark of the front at its peak."""
+    from ppsim.simulation.columns import columns_of
 
-    if r.metrics is None:
-        return ["-"] * 7
-    m = r.metrics
-    change = "baseline" if r is first else f"{r.makespan / first.makespan - 1:+.1%}" if first.makespan else "-"
-    rates = [f"{rate:.1%}" for rate in (m.bubble_rate, m.bubble_over_ideal, m.bubble_rate_span)]
-    return [number(r.makespan), change, *rates, f"{r.peak:g}{mark}", str(m.messages)]
+    for column in columns_of("compare"):
+        applies = r.metrics is not None
+        text = column.text(r.value(column)) if applies else "-"
+        yield text + mark if applies and column.key == "peak_activations_share" else text
+        if column.key == "makespan":
+            change = f"{r.makespan / first.makespan - 1:+.1%}" if applies and first.makespan else "-"
+            yield "baseline" if r is first else change

@@ -28,6 +28,7 @@ def command(name: str, devices: int, microbatches: int, as_json: bool) -> None:
         return
     from ppsim.core.costs import costs_for
     from ppsim.schedules import generate
+    from ppsim.simulation.columns import shape_of
     from ppsim.simulation.longest_path import simulate
     from ppsim.simulation.metrics import measure
 
@@ -51,4 +52,4 @@ def command(name: str, devices: int, microbatches: int, as_json: bool) -> None:
             click.echo(f"{fact:<18}{text}")
     click.echo(f"\n{show.shape_line(schedule)}, t_F = t_I = t_W = 1 per device")
     show.print_gantt(timeline, metrics)
-    click.echo(f"\n{show.result_line(family.name, metrics, timeline.unit)}")
+    click.echo(f"\n{show.result_line(family.name, metrics, shape_of(schedule), timeline.unit)}")

@@ -30,6 +30,7 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
     from ppsim.errors import InputError
     from ppsim.files.document import Document, save
     from ppsim.schedules import families, generate
+    from ppsim.simulation.columns import shape_of
     from ppsim.simulation.longest_path import simulate
     from ppsim.simulation.metrics import measure
 
@@ -51,7 +52,8 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
     folder.mkdir(parents=True, exist_ok=True)
     entries = []
     for family, document in drawn:
-        line = result_line(family.title, measure(document.timelines[0]), document.timelines[0].unit)
+        timeline = document.timelines[0]
+        line = result_line(family.title, measure(timeline), shape_of(timeline.schedule), timeline.unit)
         for suffix in (".svg", ".png"):
             save(document, str(folder / f"{family.name}{suffix}"))
         entries.append(

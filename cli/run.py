@@ -54,6 +54,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       ppsim run -s dualpipe --devices 8 --mb 20 -o fig.pdf -o report.html
     """
     from ppsim.cli import _print as show
+    from ppsim.simulation.columns import shape_of
     from ppsim.simulation.longest_path import simulate
     from ppsim.simulation.metrics import measure
 
@@ -77,9 +78,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     elif "-" not in options["output"]:
         metrics = measure(timeline)
         if options["quiet"]:
-            click.echo(
-                show.result_line(f"{schedule.name} {schedule.n_devices}x{schedule.n_microbatches}", metrics, costs.unit)
-            )
+            name = f"{schedule.name} {schedule.n_devices}x{schedule.n_microbatches}"
+            click.echo(show.result_line(name, metrics, shape_of(schedule), costs.unit))
         else:
             click.echo(f"{show.title_of(schedule)}  {show.shape_line(schedule)}")
             if options["gantt"]:
@@ -110,6 +110,7 @@ def _steady(ctx: click.Context, options: dict[str, Any]) -> bool:
     """Print the numbers of the steady-state shortcut; False where it proves nothing and every op must be timed."""
     from ppsim.cli import _print as show
     from ppsim.schedules._steady import steady_state
+    from ppsim.simulation.columns import shape_of
 
     if options["output"]:
         raise InputError("--steady has numbers only, no timeline", "leave out --output or --steady")
@@ -128,7 +129,8 @@ def _steady(ctx: click.Context, options: dict[str, Any]) -> bool:
 
         show.echo_json(steady_object(found, microbatches, inputs_of(ctx, found.costs)))
         return True
-    click.echo(show.result_line(f"{small.name} {small.n_devices}x{microbatches}", found.metrics, unit))
+    shape = shape_of(small)._replace(microbatches=microbatches)
+    click.echo(show.result_line(f"{small.name} {small.n_devices}x{microbatches}", found.metrics, shape, unit))
     if not options["quiet"]:
         every = f"{found.period:g} {unit} for {found.microbatches} more microbatches"
         click.echo(f"makespan {found.metrics.makespan:.15g}: {every}, proved on a run of {small.n_microbatches}")

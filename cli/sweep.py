@@ -22,14 +22,15 @@ from ppsim.cli._options import (
 )
 from ppsim.cli._several import group_options, names_argument, row_of
 from ppsim.errors import InputError
+from ppsim.simulation.columns import columns_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from ppsim.analysis.compare import Row
+    from ppsim.simulation.columns import Column
 
 MOST = 10_000
-METRICS = ("makespan_per_mb", "makespan", "bubble_rate", "bubble_over_ideal", "bubble_rate_span", "peak")
 
 
 @click.command("sweep")
@@ -41,7 +42,11 @@ METRICS = ("makespan_per_mb", "makespan", "bubble_rate", "bubble_over_ideal", "b
 @click.option("--chunks", "--vpp", type=Counts(), help="Stages per device, V, of schedules that take several.")
 @group_options
 @click.option(
-    "--metric", type=click.Choice(METRICS), default="bubble_rate", show_default=True, help="What the table shows."
+    "--metric",
+    type=click.Choice([column.name for column in columns_of("sweep")]),
+    default="bubble_rate",
+    show_default=True,
+    help="What the table shows.",
 )
 @cost_options
 @network_options
@@ -150,17 +155,15 @@ def _closing(grid: list[tuple[str, int, int]], rows: list[Row], metric: str) -> 
 
 
 def _value(row: Row, metric: str) -> float | None:
-    if row.metrics is None:
-        return None
-    if metric in ("peak", "makespan", "makespan_per_mb"):
-        return float(getattr(row, metric))
-    return float(getattr(row.metrics, metric))
+    return row.value(_column(metric)) if row.metrics else None
 
 
 def _text(value: float, metric: str) -> str:
-    from ppsim.cli._print import number
+    return _column(metric).text(value)
 
-    return f"{value:.1%}" if metric.startswith("bubble") else number(value)
+
+def _column(metric: str) -> Column:
+    return next(column for column in columns_of("sweep") if column.name == metric)
 
 
 def _write(timed: list[Row], inputs: dict[str, Any], options: dict[str, Any]) -> None:

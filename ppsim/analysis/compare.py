@@ -13,6 +13,7 @@ from ppsim.core.costs import Costs
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError, PpsimError, UnknownSchedule
+from ppsim.simulation.columns import Column, columns_of, peak_share, shape_of
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import Metrics, measure
 
@@ -51,8 +52,13 @@ class Row:
         """Peak activations in units of a device's 1/P share of the model, comparable between numbers of chunks."""
         if self.metrics is None or self.timeline is None:
             return float("nan")
-        schedule = self.timeline.schedule
-        return float(self.metrics.peak_activations.max()) * schedule.n_devices / schedule.n_stages
+        return peak_share(self.metrics, shape_of(self.timeline.schedule))
+
+    def value(self, column: Column) -> float:
+        """A number of the run; not a number where the schedule does not apply."""
+        if self.metrics is None or self.timeline is None:
+            return float("nan")
+        return column.of(self.metrics, shape_of(self.timeline.schedule))
 
 
 def row(name: str, build: Build, run: Run = simulate) -> Row:
@@ -98,23 +104,23 @@ def compare_object(rows: Sequence[Row], inputs: Mapping[str, Any]) -> dict[str, 
     return {
         "schema": "ppsim.compare/1",
         "inputs": dict(inputs),
-        "schedules": [_row_object(r) | {"pareto": best} for r, best in zip(rows, on_front(rows), strict=True)],
+        "schedules": [_row_object(r, "rows") | {"pareto": best} for r, best in zip(rows, on_front(rows), strict=True)],
         "closing": closing(rows),
     }
 
 
 def sweep_object(rows: Sequence[Row], best: Sequence[bool], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The object ``ppsim sweep --json`` prints, schema ``ppsim.sweep/1``: one row per shape."""
-    shapes = [
-        _row_object(r) | {"makespan_per_mb": r.makespan_per_mb, "pareto": b} for r, b in zip(rows, best, strict=True)
-    ]
+    shapes = [_row_object(r, "rows", "sweep") | {"pareto": b} for r, b in zip(rows, best, strict=True)]
     return {"schema": "ppsim.sweep/1", "inputs": dict(inputs), "shapes": shapes}
 
 
-def _row_object(r: Row) -> dict[str, Any]:
+def _row_object(r: Row, *places: str) -> dict[str, Any]:
+    """One schedule with the numbers shown in these places."""
     if r.metrics is None or r.timeline is None:
         return {"name": r.name, "applies": False, "reason": r.reason}
-    schedule, m = r.timeline.schedule, r.metrics
+    schedule = r.timeline.schedule
+    shape = shape_of(schedule)
     return {
         "name": r.name,
         "applies": True,
@@ -124,12 +130,5 @@ def _row_object(r: Row) -> dict[str, Any]:
         "chunks": schedule.n_chunks,
         "microbatches": schedule.n_microbatches,
         "unit": r.timeline.unit,
-        "makespan": m.makespan,
-        "ideal": m.ideal,
-        "bubble_rate": m.bubble_rate,
-        "bubble_over_ideal": m.bubble_over_ideal,
-        "bubble_rate_span": m.bubble_rate_span,
-        "peak_activations": m.peak_activations,
-        "peak_activations_share": r.peak,
-        "messages": m.messages,
+        **{column.key: column.json(r.metrics, shape) for place in places for column in columns_of(place)},
     }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.numbers import format_number, format_share
 from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.gantt_layout import (
@@ -31,6 +32,7 @@ from ppsim.drawing.gantt_layout import (
 from ppsim.drawing.lanes import COLLECTIVE, Lane, lane_of
 from ppsim.drawing.palette import BUBBLE, COMM_ARROW, COMM_LANE, text_colour
 from ppsim.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
+from ppsim.simulation.columns import peak_share, shape_of
 from ppsim.simulation.metrics import measure
 
 if TYPE_CHECKING:
@@ -76,11 +78,11 @@ class Panel:
         """The numbers that stand above the panel; the peak counts microbatches on all of a device's stages."""
         timeline, metrics = self.timeline, measure(self.timeline)
         unit = "" if timeline.unit.startswith("t_") else f" {timeline.unit}"
-        peak = metrics.peak_activations.max(initial=0) * self.devices / timeline.schedule.n_stages
+        peak = peak_share(metrics, shape_of(timeline.schedule))
         numbers = (
-            f"T = {plain(metrics.makespan)}{unit}",
-            f"bubble {100 * metrics.bubble_rate:.1f} %",
-            f"peak {plain(peak)}",
+            f"T = {format_number(metrics.makespan, ',')}{unit}",
+            f"bubble {format_share(metrics.bubble_rate, ' ')}",
+            f"peak {format_number(peak, ',')}",
         )
         return "\u00a0\u00a0 ".join(numbers)  # browsers would draw plain spaces as one
 
@@ -289,8 +291,3 @@ def text_width(text: str, size: float, weight: str = "normal") -> float:
 
     properties = FontProperties(size=size, weight=weight)
     return float(text_to_path.get_text_width_height_descent(text, properties, ismath=False)[0])
-
-
-def plain(value: float) -> str:
-    """Six significant digits, never an exponent: 12,345,700."""
-    return f"{float(f'{value:.6g}'):,.10g}"

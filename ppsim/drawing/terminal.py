@@ -16,6 +16,7 @@ from rich.console import Group
 from rich.style import Style
 from rich.text import Text
 
+from ppsim.base.numbers import format_number
 from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
@@ -183,18 +184,13 @@ def _darker(colour: str) -> str:
 
 
 def _scale(timeline: Timeline, grid: Grid) -> Text:
-    text = f"1 column = {_number(grid.column)} {timeline.unit}"
+    text = f"1 column = {format_number(grid.column)} {timeline.unit}"
     if len(grid.stretches) > 1:
-        text += f"; {_number(grid.stretches[0][1])} to {_number(grid.stretches[1][0])} folded"
+        text += f"; {format_number(grid.stretches[0][1])} to {format_number(grid.stretches[1][0])} folded"
     length = timeline.end - timeline.start
     if ((length > 0) & (_lengths(timeline) == 0)).any():
         text += f"; ops under {NEGLIGIBLE * timeline.makespan:.2g} {timeline.unit} not shown"
     return Text(text, MUTED)
-
-
-def _number(value: float) -> str:
-    """Six digits, and all digits before the point of larger numbers."""
-    return f"{value:.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:g}"
 
 
 def _axis(grid: Grid, indent: int) -> Text:
@@ -207,7 +203,7 @@ def _axis(grid: Grid, indent: int) -> Text:
         for tick in np.arange(np.ceil(begin / step - 1e-9) * step + 0.0, finish + step / 1e6, step):
             column = offset + round((tick - begin) / grid.column)
             if column >= len(axis) + bool(axis):
-                axis = axis.ljust(column) + _number(tick + 0.0)
+                axis = axis.ljust(column) + format_number(tick + 0.0)
         offset += grid.cells(number) + len(Signs.fold)
     return Text(" " * indent + axis, MUTED)
 

@@ -21,7 +21,7 @@ class Metrics:
         makespan: end of the last op.
         ideal: the work of the busiest device, with no waiting.
         bubble_rate: idle share of the iteration, 1 - busy / (P x makespan).
-        bubble_over_ideal: (makespan - ideal) / ideal, Megatron's (p-1)/m.
+        bubble_over_ideal: (makespan - ideal) / ideal, Megatron's (p-1)/m; infinite where no op takes time.
         bubble_rate_span: (span - ideal) / span with span the longest of the devices' own first start to own
             last end: the number of the zero-bubble papers.
         span: that longest span.
@@ -99,4 +99,6 @@ def _per_device(reduce: np.ufunc, values: NDArray[Any], schedule: Schedule) -> N
 
 
 def _ratio(part: float, whole: float) -> float:
-    return max(part, 0.0) / whole if whole > 0 else 0.0
+    if whole <= 0:
+        return float("inf") if part > 0 else 0.0
+    return max(part, 0.0) / whole

@@ -99,7 +99,7 @@ def test_a_comparison_is_against_the_first():
     first, second, third = data_of(page(*timelines))["timelines"]
     assert first["versus_baseline"] == 0
     assert second["versus_baseline"] == pytest.approx(27 / 33 - 1)
-    assert third["peak_share"] == third["peak_activations"][0] / 2
+    assert float(third["numbers"]["peak_activations_share"]["text"]) == third["peak_activations"][0] / 2
 
 
 def test_units_are_not_mixed(single):

@@ -28,10 +28,12 @@ from ppsim.drawing.lanes import lane_of
 from ppsim.errors import InputError
 from ppsim.files.document import Document
 from ppsim.memory.usage import activations, readable
-from ppsim.simulation.metrics import measure
+from ppsim.simulation import columns
+from ppsim.simulation.metrics import Metrics, measure
 
 if TYPE_CHECKING:
     from ppsim.core.execution import Execution
+    from ppsim.core.schedule import Schedule
 
 SUFFIXES = (".html",)
 PLAIN = 2048
@@ -79,6 +81,10 @@ def contents(document: Document) -> dict[str, Any]:
         "unit": units[0],
         "looks": _looks(),
         "memory": bool(document.memory),
+        "columns": [
+            {"key": column.key, "heading": column.heading, "meaning": column.meaning, "places": sorted(column.places)}
+            for column in columns.COLUMNS
+        ],
         "timelines": [_entry(document, number) for number in range(len(document.timelines))],
     }
 
@@ -129,7 +135,7 @@ def _timeline(timeline: Timeline, curves: Sequence[Curve]) -> dict[str, Any]:
         "replicas": schedule.placement.n_replicas,
         "microbatches": schedule.n_microbatches,
         **asdict(metrics),
-        "peak_share": float(metrics.peak_activations.max(initial=0)) * schedule.n_devices / schedule.n_stages,
+        "numbers": _numbers(metrics, schedule, timeline.unit),
         "offsets": schedule.offsets,
         "ops": {
             "kind": _column(schedule.kind),
@@ -143,6 +149,15 @@ def _timeline(timeline: Timeline, curves: Sequence[Curve]) -> dict[str, Any]:
             "dependency": _column(schedule.dependency),
         },
         "curves": [_curve(curve) for curve in curves],
+    }
+
+
+def _numbers(metrics: Metrics, schedule: Schedule, unit: str) -> dict[str, Any]:
+    """Every column's value as it is written, and what to say beside it."""
+    shape = columns.shape_of(schedule)
+    return {
+        column.key: {"text": column.text(column.of(metrics, shape), unit, blank=" "), "note": column.note_on(metrics)}
+        for column in columns.COLUMNS
     }
 
 

@@ -13,7 +13,8 @@ from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.lanes import producers
 from ppsim.files.document import Document
-from ppsim.simulation.metrics import measure
+from ppsim.simulation.columns import Shape, columns_of, shape_of
+from ppsim.simulation.metrics import Metrics, measure
 
 if TYPE_CHECKING:
     from ppsim.core.execution import Execution
@@ -37,7 +38,7 @@ def run_object(timeline: Timeline, inputs: Mapping[str, Any], execution: Executi
         "inputs": dict(inputs),
         **_shape(schedule),
         "unit": timeline.unit,
-        **vars(measure(timeline)),
+        **_numbers(measure(timeline), shape_of(schedule)),
         "ops": {
             "device": schedule.device,
             "kind": letters[schedule.kind].tolist(),
@@ -62,11 +63,16 @@ def steady_object(found: Steady, microbatches: int, inputs: Mapping[str, Any]) -
         **_shape(found.simulated),
         "microbatches": microbatches,
         "unit": found.costs.unit,
-        **vars(found.metrics),
+        **_numbers(found.metrics, shape_of(found.simulated)._replace(microbatches=microbatches)),
         "period": found.period,
         "period_microbatches": found.microbatches,
         "simulated": found.simulated.n_microbatches,
     }
+
+
+def _numbers(metrics: Metrics, shape: Shape) -> dict[str, Any]:
+    """All that is measured, and what the table of columns adds."""
+    return {**vars(metrics), **{column.key: column.json(metrics, shape) for column in columns_of("run")}}
 
 
 def _shape(schedule: Schedule) -> dict[str, Any]:

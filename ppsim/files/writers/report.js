@@ -17,14 +17,10 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
-function peakOf(timeline) {
-  const peak = Math.max(...timeline.peak_activations);
-  const devices = timeline.peak_activations.flatMap((value, device) => value === peak ? [device] : []);
-  const first = `on device ${devices[0]}`;
-  const several = devices.length === timeline.devices ? 'on every device' : `${first} and ${devices.length - 1} more`;
-  const where = devices.length === 1 ? first : several;
-  return { peak, where };
-}
+/** The columns of numbers shown in a place. */
+const columnsOf = place => REPORT.columns.filter(({ places }) => places.includes(place));
+/** A text with the typographic sign of negative numbers and differences. */
+const signed = text => text.replace(/(^|[ (])-(?=[ \d])/g, '$1−');
 
 const shapeOf = t => `${t.devices} devices × ${t.chunks} chunk${t.chunks > 1 ? 's' : ''} = ${t.stages} stages, `
   + `${t.microbatches} microbatches`;
@@ -40,19 +36,10 @@ function showHeader() {
 }
 
 function cards(timeline) {
-  const { peak, where } = peakOf(timeline);
-  const entries = [
-    ['makespan', measured(timeline.makespan, REPORT.unit), 'end of the last op'],
-    ['ideal', measured(timeline.ideal, REPORT.unit), 'work of the busiest device'],
-    ['bubble_rate', percent(timeline.bubble_rate), 'idle share of the iteration'],
-    ['bubble_over_ideal', percent(timeline.bubble_over_ideal), '(makespan − ideal) / ideal'],
-    ['bubble_rate_span', percent(timeline.bubble_rate_span), '(span − ideal) / span, longest device span'],
-    ['peak activations', number(peak), where],
-    ['P2P messages', number(timeline.messages), `for ${timeline.ops.kind.length} ops`],
-  ];
-  return element('dl', { className: 'cards' }, ...entries.map(([name, value, meaning]) => element(
-    'div', {}, element('dt', { textContent: name }), element('dd', { className: 'value', textContent: value }),
-    element('dd', { textContent: meaning }),
+  const entries = columnsOf('cards').map(({ key, heading }) => [heading, timeline.numbers[key]]);
+  return element('dl', { className: 'cards' }, ...entries.map(([name, { text, note }]) => element(
+    'div', {}, element('dt', { textContent: name }), element('dd', { className: 'value', textContent: signed(text) }),
+    element('dd', { textContent: signed(note) }),
   )));
 }
 
@@ -66,13 +53,12 @@ function table(head, rows, caption) {
 }
 
 function comparison() {
-  const head = ['', 'makespan', 'versus baseline', 'ideal', 'bubble_rate', 'bubble_over_ideal', 'bubble_rate_span',
-    'peak activations', 'peak, in 1/P of the model', 'P2P messages'];
-  const rows = TIMELINES.map((t, i) => [
-    t.title, measured(t.makespan, REPORT.unit), i === t.baseline ? 'baseline' : change(t.versus_baseline),
-    measured(t.ideal, REPORT.unit), percent(t.bubble_rate), percent(t.bubble_over_ideal), percent(t.bubble_rate_span),
-    `${peakOf(t).peak} ${peakOf(t).where}`, number(t.peak_share), number(t.messages),
-  ]);
+  const shown = columnsOf('page');
+  const head = ['', ...shown.flatMap(({ key, heading }) => key === 'makespan' ? [heading, 'versus baseline'] : [heading])];
+  const rows = TIMELINES.map((t, i) => [t.title, ...shown.flatMap(({ key }) => {
+    const text = signed(t.numbers[key].text);
+    return key === 'makespan' ? [text, i === t.baseline ? 'baseline' : change(t.versus_baseline)] : [text];
+  })]);
   return table(head, rows, 'Comparison');
 }
 
@@ -125,8 +111,8 @@ function showCurveChoice() {
 }
 
 function describe() {
-  return TIMELINES.map(t => `${t.title}: ${shapeOf(t)}, makespan ${measured(t.makespan, REPORT.unit)}, `
-    + `bubble rate ${percent(t.bubble_rate)}, peak ${peakOf(t).peak} activations`).join('. ');
+  const numbers = t => columnsOf('line').map(({ key, heading }) => `${heading} ${t.numbers[key].text}`);
+  return TIMELINES.map(t => `${t.title}: ${[shapeOf(t), ...numbers(t)].join(', ')}`).join('. ');
 }
 
 const say = message => { $('status').textContent = message; };

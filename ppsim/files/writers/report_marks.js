@@ -73,18 +73,18 @@ function outlines(panel, geometry, view, choose, colour) {
 function endLine(panel, geometry, theme, index) {
   const x = xOf(geometry, panel.timeline.makespan);
   const line = `<path d="M${x.toFixed(1)} 0v${panel.height}" stroke="${theme.muted}" stroke-dasharray="2 3"/>`;
-  if (index === panel.timeline.baseline || x > geometry.plotWidth - 56) return line;
+  if (index === panel.timeline.baseline || x > geometry.plotWidth - 64) return line;
   return line + text(x + 8, panel.height / 2 + 5, 13, theme.ink, change(panel.timeline.versus_baseline));
 }
 
 function title({ timeline, top }, geometry, theme) {
   const parts = [
     `<tspan font-weight="600" fill="${theme.ink}">${escapeText(timeline.title)}</tspan>`,
-    measured(timeline.makespan, REPORT.unit),
+    escapeText(timeline.numbers.makespan.text),
   ];
   if (timeline !== TIMELINES[timeline.baseline]) parts.push(change(timeline.versus_baseline));
-  if (!geometry.narrow) parts.push(`bubble_rate ${percent(timeline.bubble_rate)}`);
-  parts.push(`peak ${number(timeline.peak_share)}`);
+  if (!geometry.narrow) parts.push(`bubble_rate ${timeline.numbers.bubble_rate.text}`);
+  parts.push(`peak ${timeline.numbers.peak_activations_share.text}`);
   return text(geometry.left, top - 7, 12.5, theme.muted, parts.join(' · '));
 }
 
