@@ -17,16 +17,28 @@ Functions = tuple[Callable[..., Any], ...]
 
 # Up to this many ops CPython runs the network's kernels sooner than their machine code loads
 # (tests/benchmarks/bench_network.py).
-COMPILE_ABOVE = 100_000
+COMPILE_NETWORK_ABOVE = 100_000
 
 _loaded: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
-def call(kernel: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a kernel as machine code; the first call on a machine compiles it, the first of a process loads it."""
+def call(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> Any:
+    """Run a kernel as machine code; the first call on a machine compiles it, the first of a process loads it.
+
+    ``parts`` are the functions that the kernel calls.
+    """
     if kernel not in _loaded:
+        _make_inlinable(parts)
         _loaded[kernel] = _load(kernel, arguments)
     return _loaded[kernel](*arguments)
+
+
+@cache
+def can_compile() -> bool:
+    """Whether numba compiles: ``NUMBA_DISABLE_JIT=1`` keeps it from doing so, and kernels then run in CPython."""
+    import numba
+
+    return not numba.config.DISABLE_JIT
 
 
 def _load(kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[..., Any]:
@@ -41,29 +53,28 @@ def _load(kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[..
     return compiled
 
 
-def in_place(kernel: Callable[..., Any], size: int, *tables: Any, parts: Functions = ()) -> Any:
-    """Run a kernel over tables of ``size`` ops: named tuples of arrays, which receive what it finds.
+def run_in_place(kernel: Callable[..., Any], size: int, *tables: Any, parts: Functions = ()) -> Any:
+    """Run a kernel over tables of ``size`` ops: named tuples of arrays, which receive its results.
 
     Large ones run as machine code; small ones in CPython, over views of the same memory. ``parts`` are the functions
-    that the kernel calls, in its own file.
+    that the kernel calls.
     """
-    if size > COMPILE_ABOVE:
-        _join(parts)
-        return call(kernel, *tables)
-    return kernel(*map(viewed, tables))
+    if size > COMPILE_NETWORK_ABOVE and can_compile():
+        return call(kernel, *tables, parts=parts)
+    return kernel(*map(view, tables))
 
 
-def viewed(table: Any) -> Any:
-    """A table as CPython runs quickest over it: views of columns, objects for rows."""
+def view(table: Any) -> Any:
+    """Return a table in the form that CPython runs fastest over: views of columns, objects for rows."""
     if hasattr(table, "_make"):
-        return table._make(map(viewed, table))
+        return table._make(map(view, table))
     if not isinstance(table, np.ndarray):
         return table
     return _rows(table) if table.dtype.names else table.data
 
 
 def _rows(table: NDArray[np.void]) -> list[Any]:
-    """An object for each row, with the fields that the row has."""
+    """Return an object for each row, with the row's fields."""
     names = table.dtype.names or ()
     kind = type("Row", (), {"__slots__": names})
     rows = [kind() for _ in range(len(table))]
@@ -74,8 +85,8 @@ def _rows(table: NDArray[np.void]) -> list[Any]:
 
 
 @cache
-def _join(parts: Functions) -> None:
-    """Let compiled code call functions that stay plain Python for everyone else."""
+def _make_inlinable(parts: Functions) -> None:
+    """Let compiled code inline functions that stay plain Python everywhere else."""
     from numba.extending import register_jitable
 
     for part in parts:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.compiled import in_place
+from ppsim.base.compiled import run_in_place
 from ppsim.core.costs import costs_for
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import RECEIVES, SENDS, Kind
@@ -107,7 +107,7 @@ def _merge(queues: Schedule, compute: Schedule, producer: Ints, consumer: Ints, 
     np.cumsum(np.bincount(device, minlength=compute.n_devices), out=offsets[1:])
     entry, sides = np.empty(len(device), np.int64), keys.sides + len(queues)
     places = queues.offsets[:-1].copy(), offsets[:-1].copy()
-    in_place(kernel.merge, len(entry), queues.offsets, keys.local, sides, device[sides], keys.when, *places, entry)
+    run_in_place(kernel.merge, len(entry), queues.offsets, keys.local, sides, device[sides], keys.when, *places, entry)
     schedule = replace(
         compute,
         offsets=offsets,
@@ -151,7 +151,7 @@ def _keys_torch(queues: Schedule, source: Ints, compute: Schedule, producer: Int
     turn = np.full(len(queues), -1, np.int64)
     ready, waiter = np.arange(queues.n_devices)[::-1].copy(), np.empty(queues.n_devices, np.int64)
     head = queues.offsets[:-1].copy()
-    in_place(kernel.sweep, len(turn), queues.offsets, need, queues.pair, turn, head, ready, waiter)
+    run_in_place(kernel.sweep, len(turn), queues.offsets, need, queues.pair, turn, head, ready, waiter)
     ran = turn[position] >= 0
     if not ran.all():
         head = compute.offsets[:-1] + np.bincount(compute.device[ran], minlength=compute.n_devices)

@@ -98,7 +98,7 @@ def wire(lowered: Lowered) -> Wiring:
     )
     legs = legs_of(schedule.placement)
     where, latest, last = (np.full(k, NONE, np.int32) for k in (4 * cells, schedule.n_stages, len(legs.link)))
-    disorder = compiled.in_place(matching_kernel.connect, n, queues, legs, where, latest, last, wiring)
+    disorder = compiled.run_in_place(matching_kernel.connect, n, queues, legs, where, latest, last, wiring)
     fault = disorder == matching_kernel.FAULT or sends != receives
     if disorder or fault:
         refuse_disorder(lowered.compute)

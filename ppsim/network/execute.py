@@ -34,9 +34,9 @@ def execute(lowered: Lowered, costs: Costs, network: Network) -> Execution:
     wiring = wire(lowered)
     tables, flows = tables_of(lowered, wiring, costs, network)
     if flows.width:
-        compiled.in_place(kernel.run_divided, len(lowered.schedule), tables, flows, parts=kernel.PARTS)
+        compiled.run_in_place(kernel.run_divided, len(lowered.schedule), tables, flows, parts=kernel.PARTS)
     else:
-        compiled.in_place(kernel.run, len(lowered.schedule), tables, parts=kernel.PARTS)
+        compiled.run_in_place(kernel.run, len(lowered.schedule), tables, parts=kernel.PARTS)
     if (tables.devices.head < tables.devices.offsets[1:]).any():
         raise Deadlock(*explain(lowered, tables))
     messages = _messages(lowered, tables, network)
@@ -71,5 +71,5 @@ def _of_compute(lowered: Lowered, tables: Tables, timeline: Timeline, arrive: ND
     n, schedule = len(lowered.compute), lowered.schedule
     start, end, bound, place = np.empty(n), np.empty(n), np.empty(n, np.int32), np.empty(len(schedule), np.int32)
     columns = (schedule.offsets, tables.ops, arrive, tables.sides.producer, place, start, end, bound)
-    compiled.in_place(narrow, len(schedule), *columns)
+    compiled.run_in_place(narrow, len(schedule), *columns)
     return Timeline(lowered.compute, start, end, bound, timeline.unit, timeline.makespan)

@@ -7,19 +7,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.compiled import call
+from ppsim.base import waiting
+from ppsim.base.compiled import call, can_compile
+from ppsim.base.waiting import UNKNOWN
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.soundness import prove_fit
 from ppsim.core.timeline import Timeline
 from ppsim.errors import Deadlock
 from ppsim.simulation import longest_path_kernel as kernel
+from ppsim.simulation.longest_path_kernel import Columns
 
 # When a process has timed this many ops in CPython, the compiled kernel has paid for its loading
 # (tests/benchmarks/crossing.py).
-COMPILE_ABOVE = 400_000
+COMPILE_SIMULATION_ABOVE = 400_000
 _timed = 0
-FOUND = slice(14, 18)  # start, end, bound and head among the kernel's columns
 
 
 def simulate(schedule: Schedule, costs: Costs) -> Timeline:
@@ -32,38 +34,65 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
         Deadlock: the queues wait for each other in a cycle, or for an op that no device runs.
     """
     prove_fit(schedule, costs.time, costs.comm)
-    time, comm = (np.asarray(values, np.float64).ravel() for values in (costs.time, costs.comm))
+    time, latency = np.asarray(costs.time, np.float64).ravel(), np.asarray(costs.comm, np.float64).ravel()
     halves = np.empty(0) if costs.pair is None else costs.pair / 2
-    columns = columns_of(schedule, time, halves, comm)
-    ran, start, end, bound, head = _execute(columns, len(schedule))
+    ran, columns = _execute(build_columns(schedule, time, halves, latency), len(schedule))
     if ran < len(schedule):
-        raise Deadlock(*explain_deadlock(schedule, head))
+        raise Deadlock(*explain_deadlock(schedule, np.asarray(columns.head)))
+    start, end, bound = (
+        np.asarray(columns.start, np.float64),
+        np.asarray(columns.end, np.float64),
+        np.asarray(columns.bound, np.int32),
+    )
     return Timeline(schedule, start, end, bound, costs.unit)
 
 
-def columns_of(schedule: Schedule, time: NDArray[Any], halves: NDArray[Any], comm: NDArray[Any]) -> tuple[Any, ...]:
-    """What the kernel takes: the queues, the costs it asks for, and room for what it finds out."""
-    n, devices, links = len(schedule), schedule.n_devices, len(comm) > 1
+def build_columns(schedule: Schedule, time: NDArray[Any], halves: NDArray[Any], latency: NDArray[Any]) -> Columns:
+    """Collect a schedule's queues and costs for the kernel, with room for its results."""
+    n, devices = len(schedule), schedule.n_devices
     gives, needs, nothing = schedule.results
-    runs = np.full(nothing, NONE, np.int32)
-    queues = (schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, schedule.pair)
-    device = schedule.device if links else schedule.stage[:0]
-    found = (np.empty(n), np.empty(n), np.empty(n, np.int32), *np.empty((3, devices), np.int64))
-    return *queues, device, gives, needs, nothing, runs, time, halves, comm, links, *found
+    maker = np.full(nothing, UNKNOWN, np.int32)
+    return Columns(
+        offsets=schedule.offsets,
+        kind=schedule.kind,
+        stage=schedule.stage,
+        microbatch=schedule.microbatch,
+        pair=schedule.pair,
+        device=schedule.device if len(latency) > 1 else schedule.stage[:0],
+        gives=gives,
+        needs=needs,
+        maker=maker,
+        time=time,
+        halves=halves,
+        latency=latency,
+        start=np.empty(n),
+        end=np.empty(n),
+        bound=np.empty(n, np.int32),
+        head=np.empty(devices, np.int64),
+        waiter=np.empty(devices, np.int64),
+        ready=np.empty(devices, np.int64),
+    )
 
 
-def _execute(columns: tuple[Any, ...], n: int) -> tuple[int, Any, Any, Any, Any]:
+def run_in_lists(columns: Columns) -> tuple[int, Columns]:
+    """Run the kernel in CPython over lists of the columns, which may hold integers of any length.
+
+    Returns:
+        How many ops ran, and the lists.
+    """
+    lists: Any = Columns._make([column.tolist() for column in columns])
+    return kernel.execute(lists), lists
+
+
+def _execute(columns: Columns, n: int) -> tuple[int, Columns]:
     global _timed
     _timed += n
-    if _timed > COMPILE_ABOVE:
-        return call(kernel.execute, *columns), *columns[FOUND]
-    lists = [column.tolist() if isinstance(column, np.ndarray) else column for column in columns]
-    ran = kernel.execute(*lists)
-    start, end, bound, head = lists[FOUND]
-    return ran, np.array(start, np.float64), np.array(end, np.float64), np.array(bound, np.int32), head
+    if _timed > COMPILE_SIMULATION_ABOVE and can_compile():
+        return call(kernel.execute, columns, parts=waiting.PARTS), columns
+    return run_in_lists(columns)
 
 
-def explain_deadlock(schedule: Schedule, head: Any) -> tuple[str, str]:
+def explain_deadlock(schedule: Schedule, head: NDArray[Any]) -> tuple[str, str]:
     """The message and the hint for queues that stand still at ``head``."""
     done = np.arange(len(schedule)) < np.take(head, schedule.device)
     waits: dict[int, tuple[int, int]] = {}

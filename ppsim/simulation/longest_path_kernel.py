@@ -1,113 +1,149 @@
-"""The execution model's inner loop: exact longest path over device queues, driven by events.
+"""The inner loop of the simple model: the exact longest path over device queues.
 
-The function is plain Python over indexable sequences. CPython runs it over lists where that is quickest;
-numba compiles the same source for large inputs (see ``ppsim.simulation.longest_path``).
+The function is plain Python over indexable sequences. CPython runs it over lists, which are fastest there;
+numba compiles the same source for large inputs (see :mod:`ppsim.simulation.longest_path`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
-from ppsim.core.ops import Kind
+from ppsim.base.columns import Codes, Floats, Ids, Ints
+from ppsim.base.waiting import UNKNOWN, wait_code, waiting_device
+from ppsim.core.ops import COMPUTE, Kind
 
-FULL = int(Kind.B)
+FULL_BACKWARD = int(Kind.B)
+KINDS = len(COMPUTE)
 
 
-def execute(
-    offsets: Any,
-    kind: Any,
-    stage: Any,
-    microbatch: Any,
-    pair: Any,
-    device: Any,
-    gives: Any,
-    needs: Any,
-    nothing: int,
-    runs: Any,
-    time: Any,
-    halves: Any,
-    comm: Any,
-    links: bool,
-    start: Any,
-    end: Any,
-    bound: Any,
-    head: Any,
-    next_waiter: Any,
-    ready: Any,
-) -> int:
-    """Run every queue as far as it goes; returns how many ops ran.
+class Columns(NamedTuple):
+    """All that the kernel reads and writes.
 
-    ``gives`` and ``needs`` lead from a kind and stage to where results are kept (see :meth:`Schedule.results`), at
-    ``nothing`` for none. ``runs``, -1 everywhere, receives the op that left each result; until then -2 - d where
-    device d waits for it, and ``next_waiter`` chains those that wait for the same. ``time`` is by kind and stage,
-    ``halves`` half a pair's time by stage, or empty: the sum of its ops. ``comm`` is by sender and receiver where
-    ``links`` differ, else one number. ``bound`` receives the op whose end (and message) set the start: the op before
-    in the queue, or the one that gave the input; -1 for neither. ``head`` receives where each queue stands, ``ready``
-    is a stack of the devices to try next.
+    Attributes:
+        offsets: shape (devices + 1,), where each device's queue begins and ends.
+        kind: shape (ops,), code of the op's kind.
+        stage: shape (ops,).
+        microbatch: shape (ops,).
+        pair: shape (ops,), index of the partner op, -1 for none.
+        device: shape (ops,), the op's device; empty where all links have one latency.
+        gives: shape (kinds x stages,), the place in ``maker`` of a kind's and stage's result for microbatch 0; the
+            length of ``maker`` for none.
+        needs: likewise the place of its input.
+        maker: a place per stage, microbatch and direction, the op that left that result; ``UNKNOWN`` everywhere at
+            first, and until the op has run perhaps the code of a device that waits (see :mod:`ppsim.base.waiting`).
+        time: shape (kinds x stages,), duration of an op.
+        halves: shape (stages,), half the duration of a pair with a full backward; empty where a pair takes the sum of
+            its ops.
+        latency: shape (devices x devices,), latency of a message by source and target; one number where all links are
+            alike.
+        start: shape (ops,), receives the start of each op.
+        end: shape (ops,), its end.
+        bound: shape (ops,), the op whose end (and message) set the start: the one before in the queue, or the one
+            that gave the input; the former where both come at one time, -1 for neither.
+        head: shape (devices,), the first op of each device that has not run.
+        waiter: shape (devices,), the chain of devices that wait for the same result.
+        ready: shape (devices,), a stack of the devices to try next.
     """
+
+    offsets: Ints
+    kind: Codes
+    stage: Ids
+    microbatch: Ids
+    pair: Ids
+    device: Ids
+    gives: Ints
+    needs: Ints
+    maker: Ids
+    time: Floats
+    halves: Floats
+    latency: Floats
+    start: Floats
+    end: Floats
+    bound: Ids
+    head: Ints
+    waiter: Ints
+    ready: Ints
+
+
+def execute(columns: Columns) -> int:
+    """Run every queue as far as it goes; return how many ops ran.
+
+    Each turn takes one device and runs its queue until it ends or needs a result that no op has left yet. There the
+    device leaves its code, and the op that leaves the result puts it back on the stack.
+    """
+    offsets, kind, stage, microbatch, pair = (
+        columns.offsets, columns.kind, columns.stage, columns.microbatch, columns.pair
+    )  # fmt: skip
+    gives, needs, maker, time, halves = columns.gives, columns.needs, columns.maker, columns.time, columns.halves
+    start, end, bound = columns.start, columns.end, columns.bound
+    head, waiter, ready = columns.head, columns.waiter, columns.ready
     devices = len(offsets) - 1
-    stages = len(needs) // 4
-    for d in range(devices):
-        head[d] = offsets[d]
-        ready[d] = devices - 1 - d
+    stages = len(needs) // KINDS
+    for device in range(devices):
+        head[device] = offsets[device]
+        ready[device] = devices - 1 - device
     depth = devices
     ran = 0
-    latency = comm[0]
+    nothing = len(maker)
+    pairs_cost = len(halves) > 0
+    latency = columns.latency[0]
+    links_differ = len(columns.latency) > 1
     while depth > 0:
         depth -= 1
-        d = ready[depth]
-        first = offsets[d]
-        stop = offsets[d + 1]
-        i = head[d]
-        begin = end[i - 1] if i > first else 0
-        cause = i - 1 if i > first else -1
+        device = ready[depth]
+        first = offsets[device]
+        stop = offsets[device + 1]
+        op = head[device]  # the next to run: an op, or the first of a pair
+        begin = end[op - 1] if op > first else 0
+        cause = op - 1 if op > first else UNKNOWN
         duration = 0
         awaited = -1
-        op = i
-        while op < stop:
-            row = kind[op] * stages + stage[op]
-            result = needs[row]
-            if result < nothing:
-                result += microbatch[op]
-                need = runs[result]
+        after = op  # the op, or the pair's second one, whose input is looked for
+        while after < stop:
+            row = kind[after] * stages + stage[after]
+            place = needs[row]
+            if place < nothing:
+                place += microbatch[after]
+                need = maker[place]
                 if need < 0:
-                    awaited = result
+                    awaited = place
                     break
                 arrival = end[need]
                 if need < first or need >= stop:
-                    if links:
-                        latency = comm[device[need] * devices + d]
+                    if links_differ:
+                        latency = columns.latency[columns.device[need] * devices + device]
                     arrival += latency
                 if arrival > begin:
                     begin = arrival
                     cause = need
             duration += time[row]
-            op += 1
-            if pair[op - 1] >= op:
+            after += 1
+            if pair[after - 1] >= after:
                 continue
-            if op - i == 2 and len(halves) > 0 and (kind[i] == FULL or kind[op - 1] == FULL):
-                duration = halves[stage[i]] + halves[stage[op - 1]]
+            if pairs_cost and after - op == 2 and (kind[op] == FULL_BACKWARD or kind[op + 1] == FULL_BACKWARD):
+                duration = halves[stage[op]] + halves[stage[op + 1]]
             now = begin + duration
-            while i < op:
-                start[i] = begin
-                end[i] = now
-                bound[i] = cause
-                result = gives[kind[i] * stages + stage[i]]
-                if result < nothing:
-                    result += microbatch[i]
-                    waiter = -2 - runs[result]
-                    runs[result] = i
-                    while waiter >= 0:
-                        ready[depth] = waiter
+            while op < after:
+                start[op] = begin
+                end[op] = now
+                bound[op] = cause
+                place = gives[kind[op] * stages + stage[op]]
+                if place < nothing:
+                    place += microbatch[op]
+                    entry = maker[place]
+                    maker[place] = op
+                    while entry < UNKNOWN:
+                        woken = waiting_device(entry)
+                        ready[depth] = woken
                         depth += 1
-                        waiter = next_waiter[waiter]
-                i += 1
+                        entry = waiter[woken]
+                op += 1
             begin = now
-            cause = i - 1
+            cause = op - 1
             duration = 0
-        ran += i - head[d]
-        head[d] = i
+        ran += op - head[device]
+        head[device] = op
         if awaited >= 0:
-            next_waiter[d] = -2 - runs[awaited]
-            runs[awaited] = -2 - d
+            waiter[device] = maker[awaited]
+            maker[awaited] = wait_code(device)
     return ran

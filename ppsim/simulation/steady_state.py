@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Packed, activation_changes
 from ppsim.core.schedule import Placement, Schedule
-from ppsim.simulation import longest_path_kernel as kernel
-from ppsim.simulation.longest_path import FOUND, columns_of, simulate
+from ppsim.simulation.longest_path import build_columns, run_in_lists, simulate
 from ppsim.simulation.metrics import Metrics, metrics_of, peak_activations
 from ppsim.simulation.periodic import Body, Ints, body_of, folded, grown, period_of
 
@@ -173,10 +172,8 @@ def exact_times(schedule: Schedule, costs: Costs) -> tuple[Times, Times, int] | 
         return None
     whole = {value: value.as_integer_ratio()[0] * scale // value.as_integer_ratio()[1] for value in values}
     exact = [np.array([whole[value] for value in table.tolist()], object) for table in tables]
-    columns = [c.tolist() if isinstance(c, np.ndarray) else c for c in columns_of(schedule, *exact)]
-    kernel.execute(*columns)
-    start, end = columns[FOUND][:2]
-    return np.array(start, object), np.array(end, object), scale
+    _, columns = run_in_lists(build_columns(schedule, *exact))
+    return np.array(columns.start, object), np.array(columns.end, object), scale
 
 
 def _body(runs: list[list[Packed]], whole: Packed, size: int, shift: int, replicas: int) -> Body | None:

@@ -1,11 +1,19 @@
 """Compiled kernels run whatever state the folder for compiled code is in."""
 
+import importlib
+
 import numba
 import numpy as np
 import pytest
 
 from ppsim.base import compiled
 from ppsim.base.compiled import call
+from ppsim.core.costs import costs_for
+from ppsim.lowering.lower import lower
+from ppsim.network.execute import execute
+from ppsim.network.spec import Network
+from ppsim.schedules import generate
+from ppsim.simulation.longest_path import simulate
 
 pytestmark = pytest.mark.slow
 
@@ -62,3 +70,23 @@ def test_arguments_may_change_type(folder):
     values = np.arange(3, dtype=np.float32)
     call(double, values)
     assert values.tolist() == [0, 2, 4]
+
+
+def test_kernels_give_the_same_where_numba_is_told_not_to_compile(monkeypatch):
+    """``NUMBA_DISABLE_JIT=1`` and more ops than CPython would take by itself."""
+    schedule = generate("interleaved", devices=4, microbatches=8)
+    costs, network = costs_for(schedule, comm=0.25), Network("overlap", alpha=0.25, beta=8.0, message=1.0)
+
+    def run():
+        return simulate(schedule, costs).end.tolist(), execute(lower(schedule), costs, network).timeline.end.tolist()
+
+    expected = run()
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    monkeypatch.setattr(compiled, "_loaded", {})
+    monkeypatch.setattr(compiled, "COMPILE_NETWORK_ABOVE", 0)
+    monkeypatch.setattr(importlib.import_module("ppsim.simulation.longest_path"), "COMPILE_SIMULATION_ABOVE", 0)
+    compiled.can_compile.cache_clear()
+    try:
+        assert run() == expected
+    finally:
+        compiled.can_compile.cache_clear()

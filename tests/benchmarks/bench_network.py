@@ -2,7 +2,7 @@
 
 Prints cpu nanoseconds: lowering, and execution in each mode per lowered op, with the ratio to the simple model per op
 of the same run; who needs what is worked out anew in each call, in both models. Then CPython against compiled code,
-for the crossing that ``ppsim.base.compiled.COMPILE_ABOVE`` stands for. Nothing is asserted.
+for the crossing that ``ppsim.base.compiled.COMPILE_NETWORK_ABOVE`` stands for. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ def crossing() -> None:
         schedule = generate("1f1b", devices=16, microbatches=microbatches)
         costs, lowered, network = costs_for(schedule), lower(schedule), Network("overlap", alpha=0.1)
         took = []
-        for compiled.COMPILE_ABOVE in (10**9, 0):
+        for compiled.COMPILE_NETWORK_ABOVE in (10**9, 0):
             took.append(best(partial(execute, lowered, costs, network), 1))
         print(f"{len(lowered.schedule):>8,} lowered ops: CPython {took[0]:.3f} s, compiled {took[1]:.3f} s")
 
 
 if __name__ == "__main__":
     crossing()
-    compiled.COMPILE_ABOVE = simple_model.COMPILE_ABOVE = 0
+    compiled.COMPILE_NETWORK_ABOVE = simple_model.COMPILE_SIMULATION_ABOVE = 0
     modes()

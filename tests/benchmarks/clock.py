@@ -40,4 +40,4 @@ def duration(value: float) -> str:
 def compile_always(above: int = 0) -> None:
     """Have the compiled kernel run at every size, or only once ``above`` ops have been timed."""
     engine: Any = importlib.import_module("ppsim.simulation.longest_path")
-    engine.COMPILE_ABOVE = above
+    engine.COMPILE_SIMULATION_ABOVE = above

@@ -187,7 +187,7 @@ def test_rates_are_max_min_fair(data):
         for name, of in zip("frs", ((FLOW, count), (RESOURCE, resources), (SLOT, count * width)), strict=True)
     }
     rows["r"]["capacity"] = capacity
-    of_flows, of_resources, slots = (compiled.viewed(rows[name]) for name in "frs")
+    of_flows, of_resources, slots = (compiled.view(rows[name]) for name in "frs")
     flows = Flows(of_flows, of_resources, slots, table.ravel().tolist(), [0] * resources, [0] * count, [0], width)
     for flow in range(count):
         kernel.join(flows, flow, flow, 1e6, 0.0)
@@ -222,7 +222,7 @@ def test_compiled_and_interpreted_kernels_agree_bit_for_bit(mode, channel, monke
     )  # fmt: skip
     runs = []
     for above in (10**9, 0):
-        monkeypatch.setattr(compiled, "COMPILE_ABOVE", above)
+        monkeypatch.setattr(compiled, "COMPILE_NETWORK_ABOVE", above)
         runs.append(execute(lowered, costs, network))
     for part in ("timeline", "compute", "messages"):
         for name, column in vars(getattr(runs[0], part)).items():

@@ -181,5 +181,5 @@ def test_compiled_and_interpreted_kernels_are_one(seed, data):
 def simulate_above(ops: int, schedule: Schedule, model: Costs) -> Timeline:
     """The timeline, compiled once a process has timed more than this many ops."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importlib.import_module("ppsim.simulation.longest_path"), "COMPILE_ABOVE", ops)
+        patch.setattr(importlib.import_module("ppsim.simulation.longest_path"), "COMPILE_SIMULATION_ABOVE", ops)
         return simulate(schedule, model)
