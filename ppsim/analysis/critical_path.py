@@ -1,0 +1,176 @@
+"""The critical path: what decides the makespan, how much slack the other ops have, and what a change gains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.core.timeline import Timeline
+from ppsim.simulation.batch import levels_of, makespans
+
+# By how much an op or a link is made faster to see what that gains.
+STEP = 0.01
+
+
+def critical_path(timeline: Timeline) -> NDArray[np.int64]:
+    """The ops of one critical path in order of time, a pair as its first op.
+
+    Each starts when the one before it ends, or when the message from there arrives, from time 0 to the makespan.
+    """
+    pair = timeline.schedule.pair
+    path = list[int]()
+    op = int(np.argmax(timeline.end)) if len(timeline.end) else NONE
+    while op != NONE:
+        op = op if pair[op] == NONE or pair[op] > op else op - 1
+        path.append(op)
+        op = int(timeline.bound[op])
+    return np.array(path[::-1], np.int64)
+
+
+@dataclass(frozen=True)
+class Slack:
+    """How much later ops may start, and how many ways the makespan is decided in.
+
+    Attributes:
+        slack: shape (ops,): by how much each op's start can slip without a longer iteration, everything else in time.
+        paths: number of critical paths; a float, as there may be very many.
+    """
+
+    slack: NDArray[np.float64]
+    paths: float
+
+
+def slack_of(timeline: Timeline, latencies: NDArray[np.float64]) -> Slack:
+    """The slack of every op, by going through the ops from the last level to the first.
+
+    Args:
+        timeline: of the simple model, where messages only have a latency.
+        latencies: shape (ops,), as :meth:`ppsim.core.costs.Costs.latencies` gives them.
+    """
+    schedule, levels = timeline.schedule, levels_of(timeline.schedule)
+    rows = len(levels.op) + 1
+    start, end = np.zeros(rows), np.zeros(rows)
+    start[1:], end[1:] = timeline.start[levels.op], timeline.end[levels.op]
+    duration = end - start
+    latest_end = np.full(rows, timeline.makespan)
+    paths = np.zeros(rows)
+    steps = list(zip(levels.bounds[:-1].tolist(), levels.bounds[1:].tolist(), strict=True))
+    for first, stop in steps:
+        here = np.arange(first, stop)
+        before = levels.before[here - 1]
+        paths[here] = np.where((before > 0) & (end[before] == start[here]), paths[before], 0.0)
+        seen = [before]
+        for op, need in zip(levels.inputs[:, here - 1], levels.needs[:, here - 1], strict=True):
+            tight = (need > 0) & (end[need] + latencies[op] == start[here])
+            for other in seen:
+                tight &= need != other
+            paths[here] += np.where(tight, paths[need], 0.0)
+            seen.append(need)
+        paths[here] = np.where((start[here] == 0) & (paths[here] == 0), 1.0, paths[here])
+    for first, stop in reversed(steps):
+        here = np.arange(first, stop)
+        latest = latest_end[here] - duration[here]
+        np.minimum.at(latest_end, levels.before[here - 1], latest)
+        for op, need in zip(levels.inputs[:, here - 1], levels.needs[:, here - 1], strict=True):
+            np.minimum.at(latest_end, need, latest - latencies[op])
+    slack = np.empty(len(schedule))
+    slack[levels.op] = (latest_end - end)[1:]
+    second = schedule.second_of_pairs
+    slack[second] = slack[second - 1]
+    return Slack(slack, float(paths[1:][end[1:] == timeline.makespan].sum()))
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What the iteration gains where one thing is faster by ``STEP``.
+
+    Attributes:
+        what: such as ``F of stage 2`` or ``messages 0 to 1``.
+        gain: by how much the makespan falls, in the timeline's unit.
+    """
+
+    what: str
+    gain: float
+
+
+def sensitivity(schedule: Schedule, costs: Costs) -> list[Gain]:
+    """The gain of every op kind on every stage, and of every link, each simulated; the largest first."""
+    cases: list[tuple[str, Costs]] = []
+    held = np.zeros(costs.time.shape, bool)
+    held[schedule.kind, schedule.stage] = True
+    for kind, stage in np.argwhere(held & (costs.time > 0)).tolist():
+        time = costs.time.copy()
+        time[kind, stage] *= 1 - STEP
+        cases.append((f"{Kind(kind).name} of stage {stage}", replace(costs, time=time)))
+    links = np.broadcast_to(np.asarray(costs.comm, np.float64), (schedule.n_devices,) * 2)
+    crossing = np.flatnonzero(schedule.crosses)
+    routes = np.stack([schedule.device[schedule.dependency[crossing]], schedule.device[crossing]], 1)
+    for source, target in np.unique(routes, axis=0).tolist():
+        if links[source, target] > 0:
+            comm = links.copy()
+            comm[source, target] *= 1 - STEP
+            cases.append((f"messages from device {source} to {target}", replace(costs, comm=comm)))
+    ends = makespans(schedule, [costs, *(case for _, case in cases)])
+    gains = [Gain(what, float(ends[0] - end)) for (what, _), end in zip(cases, ends[1:], strict=True)]
+    return sorted(gains, key=lambda gain: -gain.gain)
+
+
+def path_text(schedule: Schedule, path: NDArray[np.int64]) -> list[str]:
+    """A path as short pieces: ops on one device with their repetitions counted, and runs from device to device."""
+    cells = [(int(schedule.device[op]), _kinds(schedule, op), int(schedule.microbatch[op])) for op in path.tolist()]
+    pieces: list[str] = []
+    at = 0
+    while at < len(cells):
+        hop = _hop(cells, at)
+        if hop > 1:
+            (first, kind, m), last = cells[at], cells[at + hop - 1][0]
+            pieces.append(f"{kind}{m} on devices {first} to {last}")
+            at += hop
+            continue
+        stay = at
+        while stay < len(cells) and cells[stay][0] == cells[at][0] and (stay == at or _hop(cells, stay) < 2):
+            stay += 1
+        pieces.append(f"device {cells[at][0]}: {_repeats([kind for _, kind, _ in cells[at:stay]])}")
+        at = stay
+    return pieces
+
+
+def _kinds(schedule: Schedule, op: int) -> str:
+    letter = Kind(schedule.kind[op]).name
+    return letter if schedule.pair[op] == NONE else f"{letter}&{Kind(schedule.kind[op + 1]).name}"
+
+
+def _hop(cells: Sequence[tuple[int, str, int]], at: int) -> int:
+    """How many cells from here on are one kind and microbatch going from device to device in one direction."""
+    count = 1
+    while at + count < len(cells):
+        (device, kind, m), (other, *same) = cells[at + count - 1], cells[at + count]
+        step = other - device
+        if abs(step) != 1 or same != [kind, m] or (count > 1 and step != device - cells[at + count - 2][0]):
+            break
+        count += 1
+    return count
+
+
+def _repeats(kinds: Sequence[str]) -> str:
+    """Kinds in a row, repetitions of up to four kinds counted: ``B (F B)x7``."""
+    parts, at = list[str](), 0
+    while at < len(kinds):
+        best = (1, 1)
+        for size in range(1, 5):
+            times = 1
+            while kinds[at : at + size] == kinds[at + times * size : at + (times + 1) * size]:
+                times += 1
+            if times > 1 and times * size > best[0] * best[1]:
+                best = (size, times)
+        size, times = best
+        pattern = " ".join(kinds[at : at + size])
+        parts.append(pattern if times == 1 else f"{pattern if size == 1 else f'({pattern})'}x{times}")
+        at += size * times
+    return " ".join(parts)

@@ -1,0 +1,188 @@
+"""Idle time by cause: every instant at which a device runs nothing has exactly one.
+
+Between two ops of a device the cause is found by walking back in time along the inputs that the waiting op depends on.
+At each instant one of them is not done: it travels (``message``), it is being computed (``compute``), or it could run
+while its device runs something else (``order``). Where the input is there and the device does not start, it is the
+``host``. Of the time spent waiting for a computation, the part by which that op takes longer than the mean op of its
+kind is ``imbalance``. Waits for ``compute`` and ``order`` ahead of a device's first op are ``fill``, and those ahead of
+its first backward ``turnaround``; after its last op a device has nothing left to do (``drain``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.analysis import idle_kernel as kernel
+from ppsim.base.compiled import call
+from ppsim.core.execution import Execution
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.core.timeline import Timeline
+
+CAUSES = {
+    "host": "the input is there, and the device does not start",
+    "message": "the input is on its way",
+    "compute": "another device computes the input",
+    "order": "another device could compute the input, and runs something else first",
+    "imbalance": "the op that computes the input takes longer than others of its kind",
+    "fill": "the first microbatch has not come yet",
+    "turnaround": "the first backward has not come back yet",
+    "drain": "nothing is left to do",
+}
+NAMES = tuple(CAUSES)
+HOST, MESSAGE, COMPUTE, ORDER, IMBALANCE, FILL, TURNAROUND, DRAIN = range(len(NAMES))
+# From this many ops on, loading the compiled kernel costs less than CPython takes.
+COMPILE_ABOVE = 100_000
+# Shares of the makespan below this are rounding.
+NEGLIGIBLE = 1e-9
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Idle time in segments, in order of device and time.
+
+    Attributes:
+        timeline: what was explained.
+        op: shape (segments,), the op that waits, -1 after a device's last.
+        device: shape (segments,), the device that is idle.
+        cause: shape (segments,), index into ``NAMES``.
+        blamed: shape (segments,), the op that runs, travels or could run; -1 after a device's last op.
+        start: shape (segments,), in the timeline's unit.
+        end: shape (segments,).
+    """
+
+    timeline: Timeline
+    op: NDArray[np.int64]
+    device: NDArray[np.int64]
+    cause: NDArray[np.int64]
+    blamed: NDArray[np.int64]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+
+    @property
+    def by_device(self) -> NDArray[np.float64]:
+        """Shape (devices, causes): idle time of each device by cause."""
+        devices = self.timeline.schedule.n_devices
+        place = self.device * len(NAMES) + self.cause
+        total = np.bincount(place, self.end - self.start, devices * len(NAMES))
+        return np.asarray(total, np.float64).reshape(devices, len(NAMES))
+
+    @property
+    def by_cause(self) -> dict[str, float]:
+        """Idle time of all devices by cause, the causes that occur."""
+        total = self.by_device.sum(axis=0)
+        return {name: float(total[cause]) for cause, name in enumerate(NAMES) if total[cause] > 0}
+
+
+class _Segments(NamedTuple):
+    """Columns of equal length, as the kernel fills them in; see :class:`Idle`."""
+
+    op: NDArray[np.int64]
+    cause: NDArray[np.int64]
+    blamed: NDArray[np.int64]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, size: int) -> _Segments:
+        """Room for so many segments."""
+        op, cause, blamed = np.empty((3, size), np.int64)
+        return cls(op, cause, blamed, np.empty(size), np.empty(size))
+
+    def take(self, order: NDArray[np.int64]) -> _Segments:
+        """The segments at these places."""
+        return _Segments._make(column[order] for column in self)
+
+    def followed_by(self, other: _Segments) -> _Segments:
+        """These segments, then the others."""
+        return _Segments._make(np.concatenate(pair) for pair in zip(self, other, strict=True))
+
+
+def explain_idle(timeline: Timeline, arrival: NDArray[np.float64]) -> Idle:
+    """Every idle instant of a timeline with its cause.
+
+    Args:
+        timeline: of the compute ops.
+        arrival: shape (ops,), when each op's input was on its device; see :func:`arrivals`.
+    """
+    schedule = timeline.schedule
+    waits = _split_imbalance(timeline, _attribute(timeline, arrival))
+    behind_compute = np.isin(waits.cause, (COMPUTE, ORDER))
+    waits.cause[behind_compute & np.isin(waits.op, first_backwards(schedule))] = TURNAROUND
+    waits.cause[behind_compute & np.isin(waits.op, schedule.offsets[:-1])] = FILL
+    last = _last_ends(timeline)
+    idle = np.flatnonzero(last < timeline.makespan)
+    none = np.full(len(idle), NONE)
+    drain = _Segments(none, none + 1 + DRAIN, none, last[idle], np.full(len(idle), timeline.makespan))
+    both = waits.followed_by(drain)
+    device = np.concatenate([schedule.device[waits.op], idle])
+    order = np.lexsort((both.start, device))
+    segments = both.take(order)
+    return Idle(timeline, device=device[order], **segments._asdict())
+
+
+def arrivals(timeline: Timeline, latencies: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shape (ops,): when each op's input was on its device, where messages only have a latency; 0 without an input."""
+    dependency = timeline.schedule.dependency
+    return np.where(dependency == NONE, 0.0, timeline.end[dependency] + latencies)
+
+
+def arrivals_of(execution: Execution) -> NDArray[np.float64]:
+    """Shape (compute ops,): when each op's input was on its device in an execution with sends and receives."""
+    timeline = execution.compute
+    schedule, messages = timeline.schedule, execution.messages
+    place = np.cumsum(execution.lowered.schedule.computes) - 1
+    carried = np.zeros(len(schedule))
+    carried[place[messages.producer]] = messages.arrive
+    dependency = schedule.dependency
+    arrival = np.where(schedule.crosses, carried[dependency], timeline.end[dependency])
+    return np.where(dependency == NONE, 0.0, arrival)
+
+
+def first_backwards(schedule: Schedule) -> NDArray[np.int64]:
+    """The first op of every device that is a backward, or a pair with one."""
+    backward = np.flatnonzero(np.isin(schedule.kind, (Kind.B, Kind.I)))
+    op = backward[np.unique(schedule.device[backward], return_index=True)[1]]
+    return np.where((schedule.pair[op] != NONE) & (schedule.pair[op] < op), op - 1, op)
+
+
+def _attribute(timeline: Timeline, arrival: NDArray[np.float64]) -> _Segments:
+    """The segments between ops, in order of device and time."""
+    schedule = timeline.schedule
+    queues = (schedule.offsets, schedule.pair, schedule.dependency, timeline.start, timeline.end, arrival)
+
+    def run(room: _Segments) -> int:
+        if len(schedule) > COMPILE_ABOVE:
+            return int(call(kernel.attribute_gaps, *queues, *room))
+        return kernel.attribute_gaps(*queues, *room)
+
+    found = _Segments.empty(run(_Segments.empty(0)))
+    run(found)
+    return found.take(np.lexsort((found.start, schedule.device[found.op])))
+
+
+def _split_imbalance(timeline: Timeline, waits: _Segments) -> _Segments:
+    """Take from every wait for a computation the share by which that op is longer than the mean of its kind."""
+    schedule, duration = timeline.schedule, timeline.end - timeline.start
+    group = schedule.kind + len(Kind) * (schedule.pair != NONE)
+    mean = np.bincount(group, duration) / np.maximum(np.bincount(group), 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.nan_to_num(np.clip(1 - mean[group] / duration, 0.0, 1.0))
+    excess = np.where(waits.cause == COMPUTE, (waits.end - waits.start) * share[waits.blamed], 0.0)
+    longer = np.flatnonzero(excess > NEGLIGIBLE * timeline.makespan)
+    cut = waits.end.copy()
+    cut[longer] -= excess[longer]
+    imbalance = waits.take(longer)._replace(cause=np.full(len(longer), IMBALANCE), start=cut[longer])
+    both = waits._replace(end=cut).followed_by(imbalance)
+    return both.take(np.lexsort((both.start, schedule.device[both.op])))
+
+
+def _last_ends(timeline: Timeline) -> NDArray[np.float64]:
+    """Shape (devices,): end of each device's last op, 0 for a device without one."""
+    last = np.zeros(timeline.schedule.n_devices)
+    np.maximum.at(last, timeline.schedule.device, timeline.end)
+    return last

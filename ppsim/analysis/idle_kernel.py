@@ -1,0 +1,95 @@
+"""Why devices are idle: plain Python over indexable sequences, so that numba can compile the same source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Why a device is idle at one instant: its own host, its input on a link, its input being computed, or its input
+# ready to be computed on a device that runs something else first.
+HOST, MESSAGE, COMPUTE, ORDER = range(4)
+
+
+def attribute_gaps(
+    offsets: Any,
+    pair: Any,
+    dependency: Any,
+    start: Any,
+    end: Any,
+    arrival: Any,
+    seg_op: Any,
+    seg_cause: Any,
+    seg_blamed: Any,
+    seg_start: Any,
+    seg_end: Any,
+) -> int:
+    """Split the idle time before every op into segments of one cause each; returns how many there are.
+
+    A gap is walked backwards in time. At each instant the chain of inputs that the waiting op depends on has exactly
+    one link that is not done: it is on its way, it is running, or it could run. With no room in the ``seg`` columns
+    (length zero) the segments are only counted.
+
+    Args:
+        offsets: where each device's queue begins.
+        pair: partner of each op, -1 for none.
+        dependency: op whose result each op needs, -1 for none.
+        start: start of each op.
+        end: end of each op.
+        arrival: when the input of each op is on its device; anything for an op without one.
+        seg_op: receives the op that waits.
+        seg_cause: receives the cause.
+        seg_blamed: receives the op that runs, is carried, or is ready; the waiting op itself for ``HOST``.
+        seg_start: receives the start of the segment.
+        seg_end: receives its end.
+    """
+    count = 0
+    room = len(seg_op)
+    for d in range(len(offsets) - 1):
+        free = 0.0
+        for i in range(offsets[d], offsets[d + 1]):
+            if start[i] <= free:
+                free = max(free, end[i])
+                continue
+            time = start[i]
+            op = i
+            while time > free:
+                other = pair[op]
+                if other >= 0 and (dependency[op] < 0 or (dependency[other] >= 0 and arrival[other] > arrival[op])):
+                    op = other
+                need = dependency[op]
+                own = op == i or op == pair[i]
+                ready = arrival[op] if need >= 0 else 0.0
+                ready = min(max(ready, free), time)
+                if ready < time:  # the input was there: the device's own host, or another device's queue
+                    if count < room:
+                        seg_op[count] = i
+                        seg_cause[count] = HOST if own else ORDER
+                        seg_blamed[count] = op
+                        seg_start[count] = ready
+                        seg_end[count] = time
+                    count += 1
+                    time = ready
+                if need < 0 or time <= free:
+                    break
+                sent = min(max(end[need], free), time)
+                if sent < time:
+                    if count < room:
+                        seg_op[count] = i
+                        seg_cause[count] = MESSAGE
+                        seg_blamed[count] = op
+                        seg_start[count] = sent
+                        seg_end[count] = time
+                    count += 1
+                    time = sent
+                began = min(max(start[need], free), time)
+                if began < time:
+                    if count < room:
+                        seg_op[count] = i
+                        seg_cause[count] = COMPUTE
+                        seg_blamed[count] = need
+                        seg_start[count] = began
+                        seg_end[count] = time
+                    count += 1
+                    time = began
+                op = need
+            free = end[i]
+    return count

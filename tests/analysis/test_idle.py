@@ -1,0 +1,119 @@
+"""Idle time by cause: nothing is lost, nothing is counted twice, and each cause is what its name says."""
+
+import importlib
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ppsim.analysis.idle import CAUSES, NAMES, ORDER, arrivals, arrivals_of, explain_idle
+from ppsim.core.costs import Costs, costs_for
+from ppsim.core.schedule import Schedule
+from ppsim.lowering.lower import lower
+from ppsim.network.execute import execute
+from ppsim.network.spec import Host, Network
+from ppsim.schedules import families, generate
+from ppsim.simulation.longest_path import simulate
+from ppsim.simulation.metrics import measure
+from tests.cases import EIGHTHS, costs, schedules
+
+
+def explained(schedule: Schedule, times: Costs):
+    timeline = simulate(schedule, times)
+    return explain_idle(timeline, arrivals(timeline, times.latencies(schedule)))
+
+
+@pytest.mark.parametrize("name", [family.name for family in families()])
+@given(st.data())
+def test_causes_sum_to_the_idle_time_of_every_device(name, data):
+    """Whatever the schedule and its costs, each device's idle time is the sum of its causes."""
+    schedule = data.draw(schedules(name))
+    times = data.draw(costs(schedule, EIGHTHS))
+    idle = explained(schedule, times)
+    np.testing.assert_allclose(idle.by_device.sum(axis=1), measure(idle.timeline).idle, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", [family.name for family in families()])
+@given(st.data())
+def test_segments_fill_the_gaps_between_ops(name, data):
+    """Segments of a device neither overlap each other nor an op, and are in order of time."""
+    schedule = data.draw(schedules(name))
+    idle = explained(schedule, data.draw(costs(schedule, EIGHTHS)))
+    timeline = idle.timeline
+    for device in range(schedule.n_devices):
+        mine, ops = idle.device == device, schedule.queue(device)
+        spans = [*zip(idle.start[mine], idle.end[mine], strict=True)]
+        busy = {*zip(timeline.start[ops].tolist(), timeline.end[ops].tolist(), strict=True)}
+        every = sorted([*spans, *busy])
+        assert all(left[1] <= right[0] for left, right in pairwise(every))
+        assert (idle.end[mine] > idle.start[mine]).all()
+
+
+def test_1f1b_waits_as_its_closed_forms_say():
+    """4 devices, F = 1, B = 2: device d waits d for its first F, 2 (3 - d) for its first B, and 2 d at its end."""
+    idle = explained(*(lambda s: (s, costs_for(s)))(generate("1f1b", devices=4, microbatches=8)))
+    assert idle.by_cause == {"compute": 6.0, "fill": 6.0, "turnaround": 12.0, "drain": 12.0}
+    by_device = {name: idle.by_device[:, NAMES.index(name)].tolist() for name in ("fill", "turnaround", "drain")}
+    assert by_device == {"fill": [0, 1, 2, 3], "turnaround": [6, 4, 2, 0], "drain": [0, 2, 4, 6]}
+
+
+def test_messages_are_told_from_computation():
+    """Without messages no time is theirs; with them, all that is added to the fill of device d is d messages."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    assert "message" not in explained(schedule, costs_for(schedule)).by_cause
+    idle = explained(schedule, costs_for(schedule, comm=0.25))
+    first = idle.op == schedule.offsets[3]
+    seconds = np.bincount(idle.cause[first], (idle.end - idle.start)[first], len(NAMES))
+    assert seconds[NAMES.index("fill")] == 3.0
+    assert seconds[NAMES.index("message")] == 0.75
+
+
+def test_a_slow_stage_is_imbalance():
+    """What a stage takes beyond the mean of its kind is imbalance; with equal stages there is none."""
+    schedule = generate("gpipe", devices=2, microbatches=4)
+    slow = explained(schedule, costs_for(schedule, tf=[1.0, 1.0], tb=[2.0, 4.0])).by_cause
+    # Device 0 waits 4 for the first B, which takes a quarter more than the mean of 3 says, and 2 for three others.
+    assert slow["imbalance"] == pytest.approx((4 + 3 * 2) * (1 - 3 / 4))
+    assert "imbalance" not in explained(schedule, costs_for(schedule)).by_cause
+
+
+def test_an_op_that_could_have_run_is_the_order():
+    """Device 1 runs its W first, although device 0 waits for its I: that wait is the order of the schedule."""
+    from ppsim.files.readers.csv import parse
+
+    text = "0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1I0,1F1,1W0,1I1,1W1\n"
+    schedule = parse(text, "text").schedule()
+    idle = explained(schedule, costs_for(schedule, tw=3.0))
+    ordered = idle.cause == ORDER
+    assert {schedule.label(op) for op in idle.op[ordered].tolist()} == {"0I1"}
+    assert (idle.end - idle.start)[ordered].sum() == 3.0
+    assert {schedule.label(op) for op in idle.blamed[ordered].tolist()} == {"1I1"}
+
+
+@pytest.mark.parametrize("mode", ["latency", "overlap", "blocking", "batched"])
+def test_an_execution_with_messages_is_explained_too(mode):
+    """With sends and receives as ops, causes sum to the idle time, host gaps and the end of the iteration included."""
+    schedule = generate("zb-1p", devices=4, microbatches=8)
+    host = Host(send=0.125, receive=0.0625, gap=0.0625, preamble=0.5, epilogue=0.25)
+    run = execute(lower(schedule, batch=mode == "batched"), costs_for(schedule), Network(mode, alpha=0.5, host=host))
+    idle = explain_idle(run.compute, arrivals_of(run))
+    np.testing.assert_allclose(idle.by_device.sum(axis=1), measure(run.compute).idle, rtol=0, atol=1e-9)
+    assert idle.by_cause["host"] > 0
+    assert idle.by_cause["message"] > 0
+
+
+def test_compiled_code_finds_the_same(monkeypatch):
+    """Large schedules are explained by machine code, with equal segments."""
+    schedule = generate("dualpipe-v", devices=4, microbatches=16)
+    times = costs_for(schedule, comm=0.3)
+    plain = explained(schedule, times)
+    monkeypatch.setattr(importlib.import_module("ppsim.analysis.idle"), "COMPILE_ABOVE", 0)
+    compiled = explained(schedule, times)
+    for column in ("op", "device", "cause", "blamed", "start", "end"):
+        np.testing.assert_array_equal(getattr(plain, column), getattr(compiled, column))
+
+
+def test_every_cause_is_described():
+    assert all(text and not text.endswith(".") for text in CAUSES.values())
