@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import traceback
+import warnings
 
 import click
 
+from ppsim.base.signals import orderly_end, received
+from ppsim.cli._streams import STANDARD_OUTPUT, ReaderGone, repair_streams, silence
 from ppsim.errors import PpsimError
 from ppsim.version import VERSION
 
-EPILOG = "Exit codes: 0 done, 1 the answer is no, 2 bad usage or unreadable input, 3 something is not installed."
+EPILOG = (
+    "Exit codes: 0 done, 1 the answer is no, 2 bad usage or unreadable input, 3 something is not installed, "
+    "70 internal error."
+)
+INTERNAL = 70
+WIDEST = 300
 
 
 class Commands(click.Group):
@@ -32,6 +42,7 @@ class Commands(click.Group):
             return None
         command: click.Command = importlib.import_module(f"{__name__}.{name}").command
         command.short_help = _summary(name)
+        _take_debug(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -40,13 +51,11 @@ class Commands(click.Group):
             formatter.write_dl([(name, _summary(name)) for name in self.list_commands(ctx)])
 
     def invoke(self, ctx: click.Context) -> object:
-        """As click does, but a closed pipe reaches :func:`main`: click and rich each make an exit with 1 of it."""
+        """As click does, but the end of a file reaches :func:`main`: click makes an interrupt of it."""
         try:
             return super().invoke(ctx)
-        except (BrokenPipeError, SystemExit) as error:
-            if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
-                raise _Closed from error
-            raise
+        except EOFError as error:
+            raise _Ended from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -61,8 +70,8 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class _Closed(Exception):
-    """Whoever read standard output has gone."""
+class _Ended(Exception):
+    """The end of a file where nobody expected it."""
 
 
 def _summary(name: str) -> str:
@@ -71,8 +80,17 @@ def _summary(name: str) -> str:
         return source.readline().strip().strip('"')
 
 
+def _take_debug(command: click.Command) -> None:
+    """Let a command, and those below it, take --debug as the group does."""
+    if all(param.name != "debug" for param in command.params):
+        command.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, hidden=True))
+    for below in command.commands.values() if isinstance(command, click.Group) else ():
+        _take_debug(below)
+
+
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, prog_name="ppsim")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show where an internal error comes from.")
 def group() -> None:
     """Simulate, measure and draw pipeline-parallel training schedules.
 
@@ -83,35 +101,83 @@ def group() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit: errors are one message on stderr, never a traceback."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):
-        stream.reconfigure(errors="replace")
-    try:
-        code = group.main(prog_name="ppsim", standalone_mode=False) or 0
-        if sys.stdout:
-            sys.stdout.flush()
-    except PpsimError as error:
-        _complain(str(error), error.hint)
-        code = error.exit_code
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted.", err=True)
-        code = 130
-    except (BrokenPipeError, _Closed):
-        # The reader has what it wanted; keep the interpreter's own flush from failing again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    except MemoryError:
-        _complain("not enough memory for a run of this size", "fewer microbatches or stages")
-        code = 1
-    except OSError as error:
-        where = f" '{error.filename}'" if error.filename else ""
-        _complain(f"{error.strerror or error}{where}", "check the path, its permissions and the room on its disk")
-        code = 2
+    """Run the command line and exit: an error is one message on stderr, never a traceback."""
+    repair_streams()
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
+    with orderly_end():
+        code = _run()
+        silence()
     sys.exit(code)
 
 
-def _complain(message: str, hint: str) -> None:
-    click.echo(f"Error: {message}" + (f"\n  try: {hint}" if hint else ""), err=True)
+def _run() -> int:
+    """Run the command line; its exit code."""
+    try:
+        code = group.main(prog_name="ppsim", standalone_mode=False) or 0
+        sys.stdout.flush()
+        return 128 + received() if received() else code
+    except BaseException as error:
+        if received():
+            number = signal.Signals(received())
+            return _complain("Interrupted." if number == signal.SIGINT else f"Ended by {number.name}.", 128 + number)
+        return _explain(error)
+
+
+def _explain(error: BaseException) -> int:
+    """Say what went wrong in one message; the exit code."""
+    if isinstance(error, _Ended) and error.__cause__:
+        error = error.__cause__
+    if isinstance(error, PpsimError):
+        return _complain(_hinted(f"Error: {error}", error.hint), error.exit_code)
+    if isinstance(error, click.ClickException):
+        error.show()
+        return error.exit_code
+    if isinstance(error, ReaderGone):  # with what it wanted
+        return 0
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    if _debugging():
+        traceback.print_exception(error)
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        return _complain("Interrupted.", 130)
+    if isinstance(error, MemoryError):
+        return _complain(_hinted("Error: not enough memory for a run of this size", "fewer microbatches or stages"), 2)
+    if isinstance(error, OSError):
+        return _complain(_describe(error), 2)
+    *_, innermost = traceback.walk_tb(error.__traceback__)
+    if innermost[0].f_code.co_name == "_compile_bytecode":  # a full disk cuts what Python keeps of a module
+        damaged = f"Error: a file of this installation is damaged ({error})"
+        return _complain(_hinted(damaged, "remove its __pycache__ folders, or install it again"), 3)
+    what = _one_line(f"{type(error).__name__}: {error}")
+    return _complain(f"Error: internal error: {what} (a fault of ppsim; please report what --debug prints)", INTERNAL)
+
+
+def _describe(error: OSError) -> str:
+    if error.filename == STANDARD_OUTPUT:
+        return _hinted(f"Error: cannot write {STANDARD_OUTPUT}: {error.strerror}", "leave it open, on a disk with room")
+    where = f" '{error.filename}'" if error.filename else ""
+    hint = "check the path, its permissions and the room on its disk"
+    return _hinted(f"Error: {_one_line(str(error.strerror or error))}{where}", hint)
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    """Print a library's warning as one line, without its place in the library."""
+    _complain(f"Warning: {_one_line(str(message))}", 0)
+
+
+def _debugging() -> bool:
+    return "--debug" in sys.argv or os.environ.get("PPSIM_DEBUG", "0") not in ("", "0")
+
+
+def _hinted(message: str, hint: str) -> str:
+    return message + (f"\n  try: {hint}" if hint else "")
+
+
+def _one_line(text: str) -> str:
+    line = "".join(c if c.isprintable() else " " for c in text[: 2 * WIDEST])
+    return line if len(line) <= WIDEST else f"{line[:WIDEST]} ..."
+
+
+def _complain(message: str, code: int) -> int:
+    click.echo(message, err=True)
+    return code

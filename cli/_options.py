@@ -257,6 +257,7 @@ def command_line(ctx: click.Context) -> str:
         if (
             param.name in OUTPUT
             or param.name is None
+            or not param.expose_value
             or ctx.get_parameter_source(param.name) != ParameterSource.COMMANDLINE
         ):
             continue

@@ -112,11 +112,11 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _measured(ctx: click.Context, options: Mapping[str, Any]) -> Profile | None:
+    from ppsim.base.signals import orderly_end
     from ppsim.calibration import device_for
     from ppsim.calibration.calibrate import Plan, calibrate
     from ppsim.calibration.links import launched
     from ppsim.calibration.p2p import sizes_up_to
-    from ppsim.calibration.processes import orderly_end
     from ppsim.cli._progress import progress_bar
     from ppsim.profiles.profile import Model
 

@@ -1,5 +1,16 @@
-"""``python -m ppsim`` is the command line."""
+"""Start the command line, as ``python -m ppsim`` and as the installed script."""
 
-from ppsim.cli import main
+import signal
 
-main()
+
+def main() -> None:
+    """Run the command line; Ctrl-C while its modules load ends the process and nothing else: there is nothing yet."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from ppsim.cli import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

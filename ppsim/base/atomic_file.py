@@ -1,53 +1,111 @@
-"""Atomic files: a file takes its place only when it is whole."""
+"""Atomic files: a file takes its place only when it is whole.
+
+On Linux it has no name before, so that even a killed process leaves nothing; elsewhere it has a short hidden one. A
+file that exists keeps its mode and owner; a symbolic link is followed; other hard links keep the old contents.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from ppsim.errors import InputError
+
+HINT = "give a path in a folder that exists and has room"
+
+
+@dataclass
+class _Staged:
+    """A file on its way.
+
+    Attributes:
+        target: the path as the user gave it.
+        path: the path that it takes.
+        out: the open file.
+        before: the file that is at ``path``, if any.
+        name: the name that the new one has; empty for none yet.
+    """
+
+    target: str
+    path: Path
+    out: IO[bytes]
+    before: os.stat_result | None
+    name: str
+
+
+_waiting: ContextVar[list[_Staged] | None] = ContextVar("waiting", default=None)
 
 
 @contextmanager
 def opened(target: str) -> Iterator[IO[bytes]]:
     """A binary file that takes its place at ``target`` only when the block ends well; standard output for ``-``.
 
+    A device is written as it is, and so is a pipe that somebody reads.
+
     Raises:
-        InputError: the path cannot be written.
+        InputError: the path cannot be written, or its file is read-only.
     """
     if target == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    path = Path(target)
     try:
-        if path.is_dir():
-            raise IsADirectoryError(21, "Is a directory")
-        if path.exists() and not path.is_file():  # a device or a pipe is written as it is
-            with path.open("wb") as out:
+        path = _follow(Path(target))
+        before = path.stat() if path.exists() else None
+        if before and (path.is_symlink() or not stat.S_ISREG(before.st_mode)):
+            with _open_special(path, before) as out:
                 yield out
             return
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        staged = _stage(target, path, before)
     except OSError as error:
         raise unwritable(target, error) from error
+    waiting = _waiting.get()
     try:
-        with os.fdopen(handle, "wb") as out:
-            yield out
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
+        yield staged.out
+        if waiting is None:
+            _place(staged)
+        else:
+            staged.out.flush()
+            waiting.append(staged)
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
+        _drop(staged)
         raise unwritable(target, error) from error
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        _drop(staged)
         raise
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Let all files that are opened in the block take their places when it ends well, and none of them otherwise.
+
+    Raises:
+        InputError: a file cannot take its place; those before it have.
+    """
+    if _waiting.get() is not None:
+        yield
+        return
+    files: list[_Staged] = []
+    token = _waiting.set(files)
+    try:
+        yield
+        for staged in files:
+            try:
+                _place(staged)
+            except OSError as error:
+                raise unwritable(staged.target, error) from error
+    finally:
+        _waiting.reset(token)
+        for staged in files:
+            _drop(staged)
 
 
 def rehearse(target: str) -> None:
@@ -71,6 +129,74 @@ class _Rehearsed(Exception):
 
 def unwritable(target: str, error: OSError) -> InputError:
     """The error for a path that cannot be written."""
-    return InputError(
-        f"cannot write '{target}': {error.strerror or error}", "give a path in a folder that exists and has room"
-    )
+    return InputError(f"cannot write '{target}': {error.strerror or error}", HINT)
+
+
+def _follow(path: Path) -> Path:
+    """Follow symbolic links to the file they name, there or not; links to a process's open files stay links."""
+    with suppress(FileNotFoundError):
+        path.stat()  # raises where a link leads to itself
+    while path.is_symlink():
+        folder = Path(os.path.realpath(path.parent))
+        named = folder / os.readlink(path)
+        if "proc" in (*folder.parts[1:2], *named.parts[1:2]):
+            return path
+        path = named
+    return path
+
+
+def _open_special(path: Path, found: os.stat_result) -> IO[bytes]:
+    """Open a device or a pipe for writing; a pipe that nobody reads would be waited for without end."""
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISFIFO(found.st_mode):
+        return path.open("wb")
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise InputError(f"cannot write '{path}': nobody reads this pipe", "start its reader first") from error
+        raise
+    os.set_blocking(handle, True)
+    return os.fdopen(handle, "wb")
+
+
+def _stage(target: str, path: Path, before: os.stat_result | None) -> _Staged:
+    if before and not (before.st_mode & 0o222 and os.access(path, os.W_OK)):
+        raise InputError(f"cannot write '{target}': the file is read-only", "chmod u+w allows it; or another name")
+    mode = stat.S_IMODE(before.st_mode) & 0o777 if before else 0o666  # less the umask, which the system applies
+    flags = os.O_RDWR | getattr(os, "O_BINARY", 0)
+    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
+        with suppress(OSError):  # not every file system has files without a name
+            handle = os.open(path.parent, flags | os.O_TMPFILE, mode)
+            return _Staged(target, path, os.fdopen(handle, "wb"), before, "")
+    name = _hidden(path)
+    handle = os.open(name, flags | os.O_CREAT | os.O_EXCL, mode)
+    return _Staged(target, path, os.fdopen(handle, "wb"), before, name)
+
+
+def _place(staged: _Staged) -> None:
+    staged.out.flush()
+    if not staged.name:
+        name = _hidden(staged.path)
+        # With a folder's descriptor Python follows the link, which is what gives the open file a name.
+        os.link(f"/proc/self/fd/{staged.out.fileno()}", name, src_dir_fd=staged.out.fileno(), follow_symlinks=True)
+        staged.name = name
+    staged.out.close()
+    if staged.before:
+        with suppress(AttributeError, PermissionError):  # a file of somebody else becomes the writer's
+            os.chown(staged.name, staged.before.st_uid, staged.before.st_gid)
+        os.chmod(staged.name, stat.S_IMODE(staged.before.st_mode))
+    os.replace(staged.name, staged.path)
+
+
+def _drop(staged: _Staged) -> None:
+    """Take away what has not taken its place; nothing where it has."""
+    with suppress(OSError):  # what could not be written is written once more by closing
+        staged.out.close()
+    if staged.name:
+        Path(staged.name).unlink(missing_ok=True)
+
+
+def _hidden(path: Path) -> str:
+    return str(path.parent / f".ppsim-{os.urandom(6).hex()}")

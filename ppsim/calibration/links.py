@@ -199,8 +199,8 @@ def _leave() -> None:
 
 
 def use_loopback() -> None:
-    """Keep gloo on the loopback interface, whatever the machine's name resolves to."""
+    """Keep gloo on the loopback interface, whatever the machine's name resolves to and the environment asks for."""
     names = {name for _, name in socket.if_nameindex()}
     for name in ("lo", "lo0"):
         if name in names:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+            os.environ["GLOO_SOCKET_IFNAME"] = name

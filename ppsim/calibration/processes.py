@@ -12,10 +12,10 @@ import pickle
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ START_S = 60.0
 GRACE_S = 0.2
 # What a process that has loaded torch shares with no other.
 PROCESS_BYTES = 100 << 20
+TMPDIR_HINT = "TMPDIR=FOLDER names another with room"
 MEMORY_HINT = "free memory, or a smaller --hidden, --seq, --mbs, --layers or --message"
 
 
@@ -56,7 +57,7 @@ def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> I
     """
     check_room(count)
     context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory(prefix="ppsim-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         meeting = f"file://{folder}/rendezvous"
         # Through a file: a pipe that a dying child never empties would hold its parent up for ever.
         baggage = Path(folder, "arguments")
@@ -67,8 +68,9 @@ def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> I
             for rank, pipe in enumerate(pipes)
         ]
         try:
-            for process in workers:
-                process.start()
+            with _without_interrupts():
+                for process in workers:
+                    process.start()
             for _, sending in pipes:
                 sending.close()
             yield _listen([receiving for receiving, _ in pipes], workers, limit_s)
@@ -79,6 +81,35 @@ def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> I
                     process.join()
             for receiving, _ in pipes:
                 receiving.close()
+
+
+@contextmanager
+def temporary_folder() -> Iterator[str]:
+    """Make a folder that is gone after the block.
+
+    Raises:
+        PpsimError: there is no place for one.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="ppsim-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise PpsimError(f"no temporary folder: {error.strerror or error}", TMPDIR_HINT) from error
+    with folder as name:
+        yield name
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Keep Ctrl-C waiting in this process, and from the ones that it starts until they can ignore it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # it lets interrupts through when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def check_room(count: int) -> None:
@@ -100,9 +131,7 @@ def _write(path: Path, data: bytes) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
-        raise PpsimError(
-            f"cannot write '{path.parent.parent}': {error.strerror or error}", "TMPDIR=FOLDER names another with room"
-        ) from error
+        raise PpsimError(f"cannot write '{path.parent.parent}': {error.strerror or error}", TMPDIR_HINT) from error
 
 
 def _listen(pipes: list[Connection], workers: list[Any], limit_s: float) -> Iterator[tuple[int, Any]]:
@@ -170,6 +199,8 @@ def _ended(rank: int, code: int) -> PpsimError:
 
 def _enter(worker: Worker, rank: int, pipe: Connection, parent: int, meeting: str, baggage: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _die_with_parent(parent)
     try:
         worker(rank, pipe.send, meeting, *pickle.loads(baggage.read_bytes()))
@@ -197,21 +228,3 @@ def _die_with_parent(parent: int) -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-
-
-@contextmanager
-def orderly_end() -> Iterator[None]:
-    """Let a closed terminal or a request to end do what Ctrl-C does, so that all is cleared away."""
-
-    def interrupt(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():  # only that one may set what signals do
-        yield
-        return
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGHUP, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

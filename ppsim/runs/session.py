@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from ppsim.base.signals import orderly_end
 from ppsim.calibration import device_for
 from ppsim.calibration.calibrate import check_heads
-from ppsim.calibration.processes import check_room, orderly_end
+from ppsim.calibration.processes import check_room
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, MissingDependency

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.calibration.processes import temporary_folder
 from ppsim.core.costs import costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.lowered import Lowered
@@ -77,7 +77,7 @@ def run_all(plans: Sequence[Plan], settings: Settings, tick: Tick = lambda _: No
         PpsimError: a rank died, hung or failed before one repetition was complete.
     """
     check([plan.lowered.compute for plan in plans], settings.message_bytes)
-    with tempfile.TemporaryDirectory(prefix="ppsim-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         jobs = [_job(plan, Path(folder, f"{number}.csv")) for number, plan in enumerate(plans)]
         return collect(plans, settings, tick, _worker, jobs)
 

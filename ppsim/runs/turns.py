@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.signals import resume
 from ppsim.calibration.links import BACKEND, use_loopback
 from ppsim.calibration.processes import START_S, ranks
 from ppsim.core.costs import Costs
@@ -104,6 +105,7 @@ def collect(
                     tick(f"{plans[number].name} {repetition + 1}")
     except (PpsimError, KeyboardInterrupt) as error:
         failure = error
+        resume()
     wanted = range(settings.warm_up, settings.warm_up + settings.repeats)
     kept = [r for r in wanted if _complete(got, r, plans, devices)]
     if not kept:

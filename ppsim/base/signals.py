@@ -1,0 +1,82 @@
+"""Signals that ask a program to end: an exception, so that all is cleared away before it does.
+
+The first one raises KeyboardInterrupt, whichever it is; a second one is ignored, as it would cut the clearing away
+short; a third one ends the process at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
+MOST = 3
+AGAIN_S = 0.05
+
+_received: list[int] = []
+_dealt_with = 0
+
+
+@contextmanager
+def orderly_end() -> Iterator[None]:
+    """Let a request to end, or a closed terminal, do what Ctrl-C does within the block.
+
+    Signals that are ignored, or that the program has a handler of its own for, stay as they are.
+    """
+    if threading.current_thread() is not threading.main_thread():  # only that one may set what signals do
+        yield
+        return
+    plain = (signal.SIG_DFL, signal.default_int_handler)
+    before = {number: found for number in ENDING if (found := signal.getsignal(number)) in plain}
+    hook = sys.unraisablehook
+    if before:
+        _received.clear()
+        resume()
+        sys.unraisablehook = lambda lost: _raise_again(hook, lost)
+    for number in before:
+        signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = hook
+
+
+def received() -> int:
+    """Number the first signal that asked the program to end; 0 for none."""
+    return _received[0] if _received else 0
+
+
+def resume() -> None:
+    """Go on after a signal: the next one counts as the first again."""
+    global _dealt_with
+    _dealt_with = len(_received)
+
+
+def _end(number: int, frame: Any) -> None:
+    _received.append(number)
+    waiting = len(_received) - _dealt_with
+    if waiting == 1:
+        raise KeyboardInterrupt
+    if waiting >= MOST:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+def _raise_again(hook: Any, lost: Any) -> None:
+    """Raise an interrupt once more that fell into a finalizer or a callback, from which Python lets none out."""
+    if not isinstance(lost.exc_value, KeyboardInterrupt) or not hasattr(signal, "setitimer"):
+        hook(lost)
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, AGAIN_S)

@@ -1,0 +1,246 @@
+"""Atomic files: whole or not there, in the place, mode and name that the user asked for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from ppsim.base.atomic_file import opened, rehearse, together
+from ppsim.errors import InputError
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="modes, links and pipes as Linux has them")
+
+
+@pytest.fixture(params=["nameless", "named"])
+def way(request, monkeypatch):
+    """Both ways to write: a file without a name, and the one for systems that have none such."""
+    if request.param == "named":
+        monkeypatch.delattr(os, "O_TMPFILE")
+    return request.param
+
+
+def write(path: Path | str, text: str = "new") -> None:
+    with opened(str(path)) as out:
+        out.write(text.encode())
+
+
+def write_half(path: Path, fault: type[BaseException] | None) -> None:
+    """Begin to write and raise a fault, or fill the disk."""
+    with opened(str(path)) as out:
+        if fault is None:
+            os.dup2(os.open("/dev/full", os.O_WRONLY), out.fileno())
+        out.write(b"half")
+        if fault is not None:
+            out.flush()
+            raise fault
+
+
+def write_both(path: Path, refused: Path) -> None:
+    write(path)
+    assert path.read_text() == "old"
+    write(refused)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_new_file_is_there_whole_and_alone(tmp_path, way):
+    write(tmp_path / "a.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    assert (tmp_path / "a.json").read_text() == "new"
+
+
+@pytest.mark.parametrize(("mask", "expected"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600), (0, 0o666)])
+def test_a_new_file_has_the_mode_of_the_umask(tmp_path, way, mask, expected):
+    before = os.umask(mask)
+    try:
+        write(tmp_path / "a")
+    finally:
+        assert os.umask(before) == mask
+    assert mode(tmp_path / "a") == expected
+
+
+@pytest.mark.parametrize("kept", [0o600, 0o640, 0o666, 0o755, 0o4755])
+def test_a_file_that_exists_keeps_its_mode(tmp_path, way, kept):
+    target = tmp_path / "a"
+    target.write_text("old")
+    target.chmod(kept)
+    write(target)
+    assert (target.read_text(), mode(target)) == ("new", kept)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_that_exists_keeps_its_owner(tmp_path, way):
+    target = tmp_path / "a"
+    target.write_text("old")
+    os.chown(target, 12345, 54321)
+    write(target)
+    assert (target.stat().st_uid, target.stat().st_gid, target.read_text()) == (12345, 54321, "new")
+
+
+def test_a_read_only_file_is_refused_and_kept(tmp_path, way):
+    target = tmp_path / "a"
+    target.write_text("old")
+    target.chmod(0o444)
+    with pytest.raises(InputError, match=r"cannot write '.*a': the file is read-only") as refused:
+        write(target)
+    assert "chmod u+w" in refused.value.hint
+    with pytest.raises(InputError, match="read-only"):
+        rehearse(str(target))
+    assert (target.read_text(), os.listdir(tmp_path)) == ("old", ["a"])
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_symbolic_link_stays_and_what_it_names_is_written(tmp_path, way, there):
+    (tmp_path / "folder").mkdir()
+    real = tmp_path / "folder" / "real"
+    if there:
+        real.write_text("old")
+    (tmp_path / "middle").symlink_to("folder/real")
+    (tmp_path / "link").symlink_to(tmp_path / "middle")
+    write(tmp_path / "link")
+    assert real.read_text() == "new"
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "middle").is_symlink()
+    assert os.listdir(tmp_path / "folder") == ["real"]
+
+
+def test_a_link_to_itself_is_refused(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(InputError, match=r"cannot write '.*loop': Too many levels of symbolic links"):
+        write(tmp_path / "loop")
+
+
+def test_another_hard_link_keeps_the_old_contents(tmp_path, way):
+    """As the module says: the file is replaced, never written in place."""
+    (tmp_path / "a").write_text("old")
+    os.link(tmp_path / "a", tmp_path / "b")
+    write(tmp_path / "a")
+    assert ((tmp_path / "a").read_text(), (tmp_path / "b").read_text()) == ("new", "old")
+
+
+@pytest.mark.parametrize("length", [242, 250, 255])
+def test_the_longest_names_can_be_written(tmp_path, way, length):
+    name = "n" * (length - 5) + ".json"
+    write(tmp_path / name)
+    write(tmp_path / name, "again")
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_name_that_is_too_long_is_refused(tmp_path):
+    with pytest.raises(InputError, match="File name too long"):
+        write(tmp_path / ("n" * 256))
+
+
+def test_a_block_that_fails_leaves_the_old_file_alone(tmp_path, way):
+    target = tmp_path / "a"
+    target.write_text("old")
+    for fault in (ValueError, KeyboardInterrupt):
+        with pytest.raises(fault):
+            write_half(target, fault)
+    assert (target.read_text(), os.listdir(tmp_path)) == ("old", ["a"])
+
+
+def test_a_full_disk_leaves_the_old_file_alone(tmp_path, way):
+    """The system refuses the bytes when the file is flushed; it is closed all the same, and nothing is left."""
+    target = tmp_path / "a"
+    target.write_text("old")
+    with pytest.raises(InputError, match=r"cannot write '.*a': No space left on device"):
+        write_half(target, None)
+    assert (target.read_text(), os.listdir(tmp_path)) == ("old", ["a"])
+
+
+def test_files_written_together_take_their_places_together_or_not_at_all(tmp_path, way):
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(InputError, match="Is a directory"), together():
+        write_both(tmp_path / "a", tmp_path)
+    assert ((tmp_path / "a").read_text(), os.listdir(tmp_path)) == ("old", ["a"])
+    with together():
+        write(tmp_path / "a")
+        with together():
+            write(tmp_path / "b")
+        assert not (tmp_path / "b").exists()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "new", "b": "new"}
+    write(tmp_path / "a", "newer")
+    assert (tmp_path / "a").read_text() == "newer"
+
+
+def test_two_writers_of_one_file_leave_one_whole_file(tmp_path, way):
+    target, texts = tmp_path / "a", [letter * 100_000 for letter in "xyz"]
+
+    def often(text: str) -> None:
+        for _ in range(50):
+            write(target, text)
+
+    writers = [threading.Thread(target=often, args=(text,)) for text in texts]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        assert not target.exists() or target.read_text() in texts
+    assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.slow
+def test_a_killed_writer_leaves_nothing(tmp_path):
+    """Even SIGKILL: what is written has no name before it is whole."""
+    code = (
+        "import sys\nfrom ppsim.base.atomic_file import opened\n"
+        f"with opened({str(tmp_path / 'a')!r}) as out:\n"
+        "    out.write(bytes(1 << 20)); out.flush(); print('half', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert process.stdin
+    assert process.stdout.readline() == "half\n"
+    process.kill()
+    process.stdin.close()
+    process.stdout.close()
+    assert process.wait() == -signal.SIGKILL
+    assert not os.listdir(tmp_path)
+
+
+def test_a_pipe_is_written_where_somebody_reads_and_refused_where_nobody_does(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with pytest.raises(InputError, match="nobody reads this pipe"):
+        write(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    write(fifo)
+    assert os.read(reader, 10) == b"new"
+    os.close(reader)
+    assert stat.S_ISFIFO(fifo.stat().st_mode)
+
+
+@pytest.mark.slow
+def test_devices_and_open_files_are_written_as_they_are(tmp_path):
+    write("/dev/null")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    code = "from ppsim.base.atomic_file import opened\nwith opened('/dev/stdout') as out: out.write(b'new')"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout == b"new"
+    with (tmp_path / "a").open("w") as file:
+        subprocess.run([sys.executable, "-c", code], check=True, stdout=file)
+    assert (tmp_path / "a").read_text() == "new"
+    assert os.path.islink("/dev/stdout")
+
+
+def test_a_folder_is_refused(tmp_path):
+    with pytest.raises(InputError, match="Is a directory"):
+        write(tmp_path)
+    with pytest.raises(InputError, match="No such file or directory"):
+        write(tmp_path / "none" / "a")
+    with pytest.raises(InputError, match="not a plain file"):
+        rehearse(str(tmp_path))
+
+
+def test_a_rehearsal_leaves_nothing(tmp_path, way):
+    rehearse(str(tmp_path / "a"))
+    rehearse("-")
+    assert not os.listdir(tmp_path)
