@@ -197,7 +197,8 @@ def costs_of(schedule: Schedule, options: Mapping[str, Any]) -> Costs:
         if given:
             names = ", ".join("--cost-per" if key == "per" else f"--{key}" for key in given)
             raise InputError(f"--profile brings all costs, so {names} cannot be given too", "leave one of them out")
-        from ppsim.profiles.profile import costs_from, read
+        from ppsim.profiles.costs import costs_from
+        from ppsim.profiles.profile import read
 
         return costs_from(read(profile), schedule)
     return costs_for(schedule, **given)

@@ -118,13 +118,13 @@ def _measured(ctx: click.Context, options: Mapping[str, Any]) -> Profile | None:
     from ppsim.calibration.links import launched
     from ppsim.calibration.p2p import sizes_up_to
     from ppsim.cli._progress import progress_bar
-    from ppsim.profiles.profile import Model
+    from ppsim.profiles.profile import Workload
 
     device = device_for(options["device"])
     dtype = options["dtype"] or ("bfloat16" if device == "cuda" else "float32")
     shape = {k: options[k] for k in ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")}
     plan = Plan(
-        Model(dtype=dtype, **shape),
+        Workload(dtype=dtype, **shape),
         device,
         options["repeats"],
         options["warm_up"],

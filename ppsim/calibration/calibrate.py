@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from ppsim.calibration import device_for, links, machine, ops, p2p, torch_module
 from ppsim.errors import InputError
-from ppsim.profiles.message_fits import fits
-from ppsim.profiles.profile import ITEM_BYTES, Model, Profile
+from ppsim.profiles.message_fits import fit_messages
+from ppsim.profiles.profile import ITEM_BYTES, Profile, Workload
 
 Report = Callable[[float, str], None]
 
@@ -29,7 +29,7 @@ class Plan:
         real_time: whether messages are measured at real-time priority.
     """
 
-    model: Model
+    model: Workload
     device: str = "auto"
     repeats: int = 10
     warm_up: int = 2
@@ -56,7 +56,7 @@ def check(plan: Plan) -> None:
     check_heads(plan.model)
 
 
-def check_heads(model: Model) -> None:
+def check_heads(model: Workload) -> None:
     """Refuse a width that its heads cannot share evenly.
 
     Raises:
@@ -102,7 +102,7 @@ def calibrate(plan: Plan, report: Report = lambda done, what: None) -> Profile |
     )
     if links.launched()[0] > 0:
         return None
-    return Profile(found, plan.model, tuple(times), tuple(rows), tuple(fits(rows)), tuple(held))
+    return Profile(found, plan.model, tuple(times), tuple(rows), tuple(fit_messages(rows)), tuple(held))
 
 
 class _Ticks:

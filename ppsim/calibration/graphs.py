@@ -18,7 +18,7 @@ from torch import nn
 
 from ppsim.calibration.clock import Timed, spread, stopwatch
 from ppsim.calibration.ops import Part, backward_functions, parts_of
-from ppsim.profiles.profile import Model, OpTime
+from ppsim.profiles.profile import OpTime, Workload
 
 KINDS = ("F", "B")
 Watch = Callable[[Callable[[], Any], bool], Timed]
@@ -37,7 +37,7 @@ class _Whole(nn.Module):  # type: ignore[misc]
         return self.loss(out) if self.loss else out
 
 
-def measure_graphs(model: Model, rows: Sequence[OpTime], *, repeats: int, warm_up: int) -> list[OpTime]:
+def measure_graphs(model: Workload, rows: Sequence[OpTime], *, repeats: int, warm_up: int) -> list[OpTime]:
     """A further row, of a graph, for every forward and backward among ``rows`` that is launch-bound.
 
     What torch cannot capture gets none.

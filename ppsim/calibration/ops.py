@@ -9,7 +9,7 @@ from typing import Any
 
 from ppsim.calibration.clock import spread, stopwatch
 from ppsim.errors import InputError, MissingDependency, PpsimError
-from ppsim.profiles.profile import Activation, Model, OpTime
+from ppsim.profiles.profile import Activation, OpTime, Workload
 from ppsim.version import INSTALL_TORCH
 
 Tick = Callable[[str], None]
@@ -38,12 +38,12 @@ def layer_counts(layers: int) -> list[int]:
     return sorted({n for n in (0, 1, 2, 4) if n <= 2 * layers} | {layers})
 
 
-def rounds(model: Model, repeats: int, warm_up: int) -> int:
+def rounds(model: Workload, repeats: int, warm_up: int) -> int:
     """How often ``measure_ops`` ticks."""
     return (repeats + warm_up) * (len(layer_counts(model.layers)) + 1 + 2 * (model.vocab > 0))
 
 
-def measure_ops(model: Model, device: str, *, repeats: int, warm_up: int, tick: Tick) -> list[OpTime]:
+def measure_ops(model: Workload, device: str, *, repeats: int, warm_up: int, tick: Tick) -> list[OpTime]:
     """Times of every op of the model's layers at several counts, of its embedding and of its head.
 
     Every repetition visits all parts in turn, so that a drift of the machine reaches all of them alike.
@@ -81,7 +81,7 @@ def measure_ops(model: Model, device: str, *, repeats: int, warm_up: int, tick: 
     ]
 
 
-def measure_activations(model: Model, device: str) -> list[Activation]:
+def measure_activations(model: Workload, device: str) -> list[Activation]:
     """Bytes that one microbatch holds in layers, at several counts, and in the head."""
     from ppsim.calibration.memory import activation_bytes
 
@@ -94,7 +94,7 @@ def measure_activations(model: Model, device: str) -> list[Activation]:
     return result
 
 
-def parts_of(model: Model, device: str) -> list[Part]:
+def parts_of(model: Workload, device: str) -> list[Part]:
     """Everything of the model that is measured by itself, with what to put in."""
     from ppsim.calibration import stage
 
@@ -182,7 +182,7 @@ def backward_functions() -> tuple[Any, Any, Any]:
     return _backward.stage_backward, _backward.stage_backward_input, _backward.stage_backward_weight
 
 
-def _explained(error: Exception, model: Model, device: str) -> PpsimError:
+def _explained(error: Exception, model: Workload, device: str) -> PpsimError:
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     if "not implemented for" in text:
         return InputError(f"{device} cannot compute in {model.dtype}: {text}", "--dtype float32")

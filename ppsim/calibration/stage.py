@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ppsim.profiles.profile import Model
+from ppsim.profiles.profile import Workload
 
 
 class Layer(nn.Module):  # type: ignore[misc]
@@ -32,17 +32,17 @@ class Layer(nn.Module):  # type: ignore[misc]
         return x + self.down(functional.gelu(self.up(self.feed_norm(x))))
 
 
-def layers(model: Model, count: int, device: str) -> nn.Module:
+def layers(model: Workload, count: int, device: str) -> nn.Module:
     """``count`` layers in sequence."""
     return _placed(nn.Sequential(*(Layer(model.hidden, model.heads) for _ in range(count))), model, device)
 
 
-def embedding(model: Model, device: str) -> nn.Module:
+def embedding(model: Workload, device: str) -> nn.Module:
     """Token numbers to vectors."""
     return _placed(nn.Embedding(model.vocab, model.hidden), model, device)
 
 
-def head(model: Model, device: str) -> nn.Module:
+def head(model: Workload, device: str) -> nn.Module:
     """Vectors to scores over the vocabulary; the loss follows."""
     parts = (nn.LayerNorm(model.hidden), nn.Linear(model.hidden, model.vocab, bias=False))
     return _placed(nn.Sequential(*parts), model, device)
@@ -53,16 +53,16 @@ def loss(scores: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(scores.flatten(0, -2).float(), targets.flatten())
 
 
-def activations(model: Model, device: str) -> Tensor:
+def activations(model: Workload, device: str) -> Tensor:
     """Random input of a stage; random, because zeros let processors draw less power and run faster."""
     shape = (model.microbatch_size, model.sequence, model.hidden)
     return torch.randn(shape, device=device, dtype=getattr(torch, model.dtype)).requires_grad_()
 
 
-def tokens(model: Model, device: str) -> Tensor:
+def tokens(model: Workload, device: str) -> Tensor:
     """Random token numbers of one microbatch."""
     return torch.randint(0, model.vocab, (model.microbatch_size, model.sequence), device=device)
 
 
-def _placed(module: nn.Module, model: Model, device: str) -> nn.Module:
+def _placed(module: nn.Module, model: Workload, device: str) -> nn.Module:
     return module.to(device=device, dtype=getattr(torch, model.dtype))

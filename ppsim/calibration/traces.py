@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ppsim.calibration.clock import spread
 from ppsim.errors import InputError
-from ppsim.profiles.message_fits import fits
+from ppsim.profiles.message_fits import fit_messages
 from ppsim.profiles.profile import Message, OpTime, Profile, Provenance
 from ppsim.version import VERSION
 
@@ -104,7 +104,7 @@ def profile_from(paths: Sequence[str], command: str) -> Profile:
     times = [
         OpTime("stage", kind, 0, stage=stage, cache="run", **spread(ms)) for (stage, kind), ms in sorted(ops.items())
     ]
-    return Profile(made, None, tuple(times), messages, tuple(fits(messages)))
+    return Profile(made, None, tuple(times), messages, tuple(fit_messages(messages)))
 
 
 def read_trace(path: str, rank: int) -> Trace:

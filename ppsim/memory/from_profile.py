@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ppsim.base.toml import Refused
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
 from ppsim.memory.transformer import BYTES_OF, Model, add_ends, layer_parameters, states
@@ -19,7 +20,7 @@ def profile_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
     :func:`ppsim.profiles.profile.costs_from`, the first stage's I does nothing and its W is the whole backward.
 
     Raises:
-        InputError: the profile has no measured activations or no model.
+        InputError: the profile has no measured activations, no model, or a model that cannot be.
     """
     measured = profile.model
     rows = {row.layers: row for row in profile.activation if row.part == "layers"}
@@ -38,16 +39,19 @@ def profile_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
                 held_by_stage[stage] += _bytes_held(row)
     activations, kept, stash = held_by_stage.T.copy()
     kept[0], stash[0] = activations[0], 0
-    model = Model(
-        hidden=measured.hidden,
-        heads=measured.heads,
-        layers=measured.layers * schedule.n_devices,
-        seq=measured.sequence,
-        vocab=measured.vocab,
-        mbs=measured.microbatch_size,
-        dtype=measured.dtype,
-        gradient_bytes=BYTES_OF[measured.dtype],
-    )
+    try:
+        model = Model(
+            hidden=measured.hidden,
+            heads=measured.heads,
+            layers=measured.layers * schedule.n_devices,
+            seq=measured.sequence,
+            vocab=measured.vocab,
+            mbs=measured.microbatch_size,
+            dtype=measured.dtype,
+            gradient_bytes=BYTES_OF[measured.dtype],
+        )
+    except Refused as error:
+        raise InputError(f"the profile's model: {error}", "measure again with ppsim calibrate") from error
     count = np.full(n, round(share * layer_parameters(model)))
     add_ends(count, model)
     message = np.full(n, measured.message_bytes)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Points of a range; the share of the squared error that a second line may leave, which for ten points is what the
-# Bayesian information criterion asks of three more numbers; and a relative error that is none.
+# LEAST points per line. EARNED: a second line must leave at most this share of the squared error, as the Bayesian
+# information criterion asks of three more numbers for ten points. NEGLIGIBLE: a relative error that counts as none.
 LEAST, EARNED, NEGLIGIBLE = 3, 0.5, 0.01
 
 
@@ -33,14 +33,14 @@ class Line:
     max_residual: float
 
     def at(self, x: float) -> float:
-        """The line's time at ``x``."""
+        """Compute the line's time at ``x``."""
         return self.alpha + self.slope * x
 
 
-def line(x: Sequence[float], y: Sequence[float]) -> Line:
-    """The line with the least squared relative error through the points; ``y`` above zero.
+def fit_line(x: Sequence[float], y: Sequence[float]) -> Line:
+    """Fit the line with the least squared relative error through the points; ``y`` above zero.
 
-    One point gives a line through the origin.
+    One point gives a line through the origin, or a constant where it is at ``x`` = 0.
     """
     at, time = np.asarray(x, np.float64), np.asarray(y, np.float64)
     rows = np.stack([1 / time, at / time], axis=1)
@@ -49,18 +49,19 @@ def line(x: Sequence[float], y: Sequence[float]) -> Line:
     alpha, slope = min(allowed, key=lambda c: float(np.sum((rows @ c - 1) ** 2)))
     residual = np.abs(rows @ np.array([alpha, slope]) - 1)
     if len(at) < 2:
-        alpha, slope, residual = 0.0, float(time[0] / at[0]), np.zeros(1)
+        alpha, slope = (0.0, float(time[0] / at[0])) if at[0] else (float(time[0]), 0.0)
+        residual = np.zeros(1)
     return Line(float(alpha), float(slope), float(np.median(residual)), float(residual.max()))
 
 
-def ranges(x: Sequence[float], y: Sequence[float]) -> list[slice]:
-    """The points as one line's, or as two lines' where a second one at least halves the squared relative error.
+def split_ranges(x: Sequence[float], y: Sequence[float]) -> list[slice]:
+    """Split the points in two ranges where a second line at least halves the squared relative error, else in one.
 
-    The two are not joined; each has three points or more, and the break is where the error is least.
+    The two lines are not joined. Each has three points or more, and the break is where the error is least.
     """
 
     def error(parts: Sequence[slice]) -> float:
-        return sum(_error(line(x[part], y[part]), x[part], y[part]) for part in parts)
+        return sum(_error(fit_line(x[part], y[part]), x[part], y[part]) for part in parts)
 
     whole = [slice(0, len(x))]
     broken = [[slice(0, cut), slice(cut, len(x))] for cut in range(LEAST, len(x) - LEAST + 1)]
@@ -69,7 +70,7 @@ def ranges(x: Sequence[float], y: Sequence[float]) -> list[slice]:
 
 
 def _error(found: Line, x: Sequence[float], y: Sequence[float]) -> float:
-    """Sum of squared relative errors."""
+    """Sum the squared relative errors."""
     return sum((found.at(at) / time - 1) ** 2 for at, time in zip(x, y, strict=True))
 
 

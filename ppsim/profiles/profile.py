@@ -9,16 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ppsim.base import toml
 from ppsim.base.toml import Refused
-from ppsim.core.costs import Costs
-from ppsim.core.ops import COMPUTE, Kind
-from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
-from ppsim.profiles import line_fit
 
 SCHEMA = "ppsim.profile/1"
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
@@ -27,7 +20,6 @@ KINDS = ("F", "B", "I", "W", "FB")
 PATTERNS = ("early", "late", "ping-pong", "bidirectional", "batched", "all-reduce", "all-gather")
 LINKS = ("same-host", "between-hosts", "host-staged")
 NOT_A_LINK = "same-device"
-INSTANT_MS = 1e-9
 
 
 @dataclass(frozen=True)
@@ -64,9 +56,12 @@ class Provenance:
     command: str
     note: str = ""
 
+    def __post_init__(self) -> None:
+        _not_negative(self, "cores", "threads", "load")
+
 
 @dataclass(frozen=True)
-class Model:
+class Workload:
     """The transformer that was measured.
 
     Attributes:
@@ -91,8 +86,7 @@ class Model:
         for key in ("hidden", "heads", "sequence", "microbatch_size", "layers"):
             if getattr(self, key) < 1:
                 raise Refused(key, f"must be 1 or more, got {getattr(self, key)}")
-        if self.vocab < 0:
-            raise Refused("vocab", f"must be 0 or more, got {self.vocab}")
+        _not_negative(self, "vocab")
         _one_of("dtype", self.dtype, ITEM_BYTES)
 
     @property
@@ -139,7 +133,10 @@ class OpTime:
         _one_of("part", self.part, PARTS)
         _one_of("kind", self.kind, KINDS)
         _one_of("cache", self.cache, ("cold", "warm", "run"))
-        _spread(self)
+        _not_negative(self, "layers", "host_ms")
+        if self.part == "stage" and self.stage < 0:
+            raise Refused("stage", f"must be 0 or more in an op of part 'stage', got {self.stage}")
+        _check_spread(self)
 
 
 @dataclass(frozen=True)
@@ -171,7 +168,8 @@ class Message:
         _one_of("pattern", self.pattern, PATTERNS)
         if self.bytes < 1:
             raise Refused("bytes", f"must be 1 or more, got {self.bytes}")
-        _spread(self)
+        _not_negative(self, "send_ms", "receive_ms")
+        _check_spread(self)
 
 
 @dataclass(frozen=True)
@@ -201,6 +199,13 @@ class Fit:
     median_residual: float
     max_residual: float
 
+    def __post_init__(self) -> None:
+        _one_of("link", self.link, (*LINKS, NOT_A_LINK))
+        _one_of("pattern", self.pattern, PATTERNS)
+        _one_of("range", self.range, ("all", "eager", "rendezvous"))
+        _one_of("through", self.through, ("median", "p10"))
+        _not_negative(self, "low_bytes", "high_bytes", "alpha_ms", "ms_per_byte", "median_residual", "max_residual")
+
     def at(self, size: float) -> float:
         """The line's time for a message of ``size`` bytes, in ms."""
         return self.alpha_ms + self.ms_per_byte * size
@@ -228,13 +233,17 @@ class Activation:
     after_i_bytes: int
     after_w_bytes: int
 
+    def __post_init__(self) -> None:
+        _one_of("part", self.part, PARTS)
+        _not_negative(self, "layers", "after_f_bytes", "after_i_bytes", "after_w_bytes")
+
 
 @dataclass(frozen=True)
 class Profile:
     """Measured costs; see the module's docstring."""
 
     provenance: Provenance
-    model: Model | None = None
+    model: Workload | None = None
     op: tuple[OpTime, ...] = ()
     message: tuple[Message, ...] = ()
     fit: tuple[Fit, ...] = ()
@@ -265,105 +274,20 @@ def write(profile: Profile, target: str) -> None:
         out.write(toml.dump(profile, SCHEMA).encode())
 
 
-def costs_from(profile: Profile, schedule: Schedule, *, first_stage_splits: bool = False) -> Costs:
-    """Costs of a schedule on the profile's machine, in ms.
-
-    The profile's layers are a device's 1/P share of the model, so a stage holds layers x P / S of them. The
-    first stage adds the embedding, the last one the head and the loss. As in torch's pipelining runtime, the
-    first stage's I does nothing and its W is the whole backward, unless ``first_stage_splits``; the stages of a
-    trace cost what the trace shows. A message
-    costs what the profile's activations cost on its first link, with the receive already posted.
-
-    Raises:
-        InputError: the profile lacks a kind of op that the schedule has.
-    """
-    per_stage = {kind: _stage_times(profile, kind, schedule) for kind in KINDS}
-    times = {kind: per_stage[kind.name] for kind in COMPUTE}
-    full, half, weight = times[Kind.B], times[Kind.I], times[Kind.W]
-    if full is None and half is not None and weight is not None:
-        times[Kind.B] = full = half + weight
-    for kind in np.unique(schedule.kind):
-        if times.get(Kind(kind)) is None:
-            raise InputError(f"the profile has no times of {Kind(kind).name}, which {schedule.name} needs")
-    time = np.stack([np.zeros(schedule.n_stages) if row is None else row for row in times.values()])
-    by_stage = any(op.part == "stage" for op in profile.op)
-    if not first_stage_splits and full is not None and not by_stage:
-        time[Kind.I, 0], time[Kind.W, 0] = 0.0, time[Kind.B, 0]
-    pair = per_stage["FB"]
-    return Costs(time=time, comm=message_ms(profile), pair=pair, unit="ms")
-
-
-def message_ms(profile: Profile, size: int | None = None, pattern: str = "early") -> float:
-    """Latency of a message of ``size`` bytes, by default the profile's activations; 0 without any measured.
-
-    Between measured sizes it is interpolated in the logarithm of both; beyond them the fitted line continues, that
-    of the nearest range where there are two.
-    """
-    found = [m for m in profile.message if m.pattern == pattern and m.link in LINKS]
-    found = found or [m for m in profile.message if m.pattern == "ping-pong" and m.link in LINKS]
-    if not found:
-        return 0.0
-    link = min((m.link for m in found), key=LINKS.index)
-    rows = sorted((m.bytes, max(m.median_ms, INSTANT_MS)) for m in found if m.link == link)
-    sizes, times = zip(*rows, strict=True)
-    if size is None:
-        size = profile.model.message_bytes if profile.model else int(np.median(sizes))
-    if sizes[0] <= size <= sizes[-1] or len(rows) == 1:
-        return float(np.exp(np.interp(np.log(size), np.log(sizes), np.log(times))))
-    lines = [f for f in profile.fit if (f.link, f.pattern) == (link, found[0].pattern) and f.range != "all"]
-    if lines:
-        return (lines[0] if size < sizes[0] else lines[-1]).at(size)
-    return line_fit.line(sizes, times).at(size)
-
-
-def layer_line(ops: Iterable[OpTime], kind: str) -> line_fit.Line | None:
-    """Time of ``kind`` over the number of layers: fixed cost per action and cost per layer; None unmeasured."""
-    rows = sorted({op.layers: op.median_ms for op in _coldest(ops, "layers", kind)}.items())
-    return line_fit.line(*zip(*rows, strict=True)) if rows and all(ms > 0 for _, ms in rows) else None
-
-
-def _stage_times(profile: Profile, kind: str, schedule: Schedule) -> NDArray[np.float64] | None:
-    """Shape (stages,): time of ``kind`` on each stage, None where the profile has none."""
-    n = schedule.n_stages
-    whole = {op.stage: op.median_ms for op in _coldest(profile.op, "stage", kind)}
-    if whole:
-        traced = 1 + max(op.stage for op in profile.op)
-        given = np.array([whole.get(s, 0.0) for s in range(traced)])
-        return given if traced == n else np.full(n, given.sum() / n)
-    line = layer_line(profile.op, kind)
-    if line is None or profile.model is None:
-        return None
-    layers = profile.model.layers
-    measured = {op.layers: op.median_ms for op in _coldest(profile.op, "layers", kind)}
-    # The line gives the shape; the measured point at the profile's own layers gives the height.
-    height = measured.get(layers, line.at(layers)) / line.at(layers)
-    times = np.full(n, height * line.at(layers * schedule.n_devices / n))
-    for part, stage in (("embedding", 0), ("head", n - 1)):
-        times[stage] += sum(_end_ms(profile, part, letter) for letter in ("FB" if kind == "FB" else kind))
-    return times
-
-
-def _end_ms(profile: Profile, part: str, kind: str) -> float:
-    return next((op.median_ms for op in _coldest(profile.op, part, kind)), 0.0)
-
-
-def _coldest(ops: Iterable[OpTime], part: str, kind: str) -> list[OpTime]:
-    """Ops of one part and kind; those with cold caches where both were measured.
-
-    In a pipeline, ops of other microbatches run in between, so cold is closer.
-    """
-    found = [op for op in ops if op.part == part and op.kind == kind and op.launch == "eager"]
-    return [op for op in found if op.cache != "warm"] or found
-
-
 def _one_of(key: str, value: str, allowed: Iterable[str]) -> None:
     if value not in allowed:
         raise Refused(key, f"must be one of {', '.join(allowed)}, got {value!r}")
 
 
-def _spread(row: OpTime | Message) -> None:
-    if row.median_ms < 0 or row.n < 1:
-        key = "n" if row.n < 1 else "median_ms"
-        raise Refused(key, f"must be {'1' if key == 'n' else '0'} or more, got {getattr(row, key)}")
+def _not_negative(row: object, *keys: str) -> None:
+    for key in keys:
+        if getattr(row, key) < 0:
+            raise Refused(key, f"must be 0 or more, got {getattr(row, key):g}")
+
+
+def _check_spread(row: OpTime | Message) -> None:
+    if row.n < 1:
+        raise Refused("n", f"must be 1 or more, got {row.n}")
+    _not_negative(row, "p10_ms", "median_ms")
     if not row.p10_ms <= row.median_ms <= row.p90_ms:
         raise Refused("median_ms", f"must lie between p10_ms and p90_ms, got {row.median_ms:g}")

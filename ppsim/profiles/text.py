@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ppsim.profiles.message_fits import residuals
-from ppsim.profiles.profile import KINDS, PATTERNS, Fit, Message, OpTime, Profile, layer_line, message_ms
+from ppsim.profiles.costs import layer_line, message_ms
+from ppsim.profiles.message_fits import relative_errors
+from ppsim.profiles.profile import KINDS, PATTERNS, Fit, Message, OpTime, Profile
 
 NAMES = {"F": "forward", "B": "backward", "I": "backward for input", "W": "backward for weights", "FB": "pair F&B"}
 
@@ -45,7 +47,7 @@ def summary(profile: Profile) -> dict[str, Any]:
     """The few numbers that matter, in ms: ops of the profile's own stage, their spread, the message."""
     own = {op.kind: op for op in _own_stage(profile)}
     result: dict[str, Any] = {f"{kind}_ms": own[kind].median_ms for kind in KINDS if kind in own}
-    if {"B", "I", "W"} <= own.keys():
+    if {"B", "I", "W"} <= own.keys() and own["B"].median_ms > 0:
         result["split_over_full"] = (own["I"].median_ms + own["W"].median_ms) / own["B"].median_ms
     result["message_bytes"] = profile.model.message_bytes if profile.model else None
     result["message_ms"] = message_ms(profile)
@@ -91,7 +93,7 @@ def lines(profile: Profile) -> Iterator[str]:
     for link in dict.fromkeys(m.link for m in profile.message):
         yield ""
         yield from _message_table(link, [m for m in profile.message if m.link == link])
-    together = residuals(profile.message, profile.fit)
+    together = relative_errors(profile.message, profile.fit)
     for fit in profile.fit:
         speed = f" + bytes / {1e-6 / fit.ms_per_byte:.3g} GB/s" if fit.ms_per_byte else ""
         yield (
@@ -113,7 +115,7 @@ def differences(before: Profile, after: Profile) -> Differences:
             name,
             a.median_ms,
             b.median_ms,
-            b.median_ms / a.median_ms if a.median_ms else 1.0,
+            _ratio(a.median_ms, b.median_ms),
             a.p10_ms <= b.p90_ms and b.p10_ms <= a.p90_ms,
         )
         for name, a in first.items()
@@ -134,6 +136,11 @@ def diff_lines(found: Differences, before: str, after: str) -> Iterator[str]:
     for title, names in (("only before", found.only_before), ("only after", found.only_after)):
         if names:
             yield f"{title}: {', '.join(sorted(names))}"
+
+
+def _ratio(before: float, after: float) -> float:
+    """Divide, where nothing after nothing is no change and something after nothing has no limit."""
+    return after / before if before else 1.0 if after == 0 else math.inf
 
 
 def _own_stage(profile: Profile) -> list[OpTime]:

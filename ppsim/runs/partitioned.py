@@ -16,7 +16,7 @@ from typing import Any
 from ppsim.core.ops import RECEIVES, SENDS, Kind
 from ppsim.network.execute import execute
 from ppsim.network.spec import Network
-from ppsim.profiles.profile import Message, Model, OpTime
+from ppsim.profiles.profile import Message, OpTime, Workload
 from ppsim.runs.own_runner import Entry, entries_of, read
 from ppsim.runs.record import Measured
 from ppsim.runs.streams import Partitions, Serial
@@ -160,7 +160,7 @@ def _turn(order: Order, tasks: Sequence[Any], lanes: Lanes, begin: int) -> Turns
 
 
 def measure_alone(
-    model: Model, devices: int, device: str, sizes: Sequence[int], tick: Tick, *, repeats: int = 5, warm_up: int = 1
+    model: Workload, devices: int, device: str, sizes: Sequence[int], tick: Tick, *, repeats: int = 5, warm_up: int = 1
 ) -> Alone:
     """Measure ops inside one part, copies, and what parts that are busy cost each other, in a process of its own.
 
@@ -183,7 +183,7 @@ def _measure(
     rank: int,
     say: Callable[[Any], None],
     meeting: str,
-    model: Model,
+    model: Workload,
     devices: int,
     device: str,
     sizes: tuple[int, ...],
@@ -200,7 +200,7 @@ def _measure(
     say(Alone(tuple(ops), tuple(messages), interference(model, lanes, device), lanes.sms))
 
 
-def interference(model: Model, lanes: Lanes, device: str) -> float:
+def interference(model: Workload, lanes: Lanes, device: str) -> float:
     """Time of a device's layers, forward and backward, with all devices at it, over that of the first one alone."""
     from ppsim.calibration import stage
 

@@ -15,7 +15,8 @@ from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, MissingDependency
 from ppsim.lowering.lower import lower
 from ppsim.profiles import line_fit
-from ppsim.profiles.profile import Message, Model, Profile, costs_from
+from ppsim.profiles.costs import costs_from
+from ppsim.profiles.profile import Message, Profile, Workload
 from ppsim.runs import own_runner, partitioned, torch_runner
 from ppsim.runs.pace import issued_share, paced_by_the_gpu
 from ppsim.runs.record import Link, Record
@@ -55,12 +56,12 @@ class Request:
     profile: Profile | None = None
 
     @property
-    def model(self) -> Model:
+    def model(self) -> Workload:
         """The transformer whose stages compute; a profile's own where there is one."""
         if self.profile and self.profile.model:
             return self.profile.model
         dtype = "bfloat16" if self.device == "cuda" else "float32"
-        return Model(self.hidden, self.heads, self.sequence, self.microbatch_size, self.layers, dtype, self.vocab)
+        return Workload(self.hidden, self.heads, self.sequence, self.microbatch_size, self.layers, dtype, self.vocab)
 
 
 def measure_session(schedules: Sequence[Schedule], request: Request, report: Report) -> tuple[Record, str]:
@@ -250,7 +251,7 @@ def link_of(messages: Sequence[Message], size: int) -> Link:
     rows = [(row.bytes, row.p10_ms) for row in messages if row.pattern == pattern and row.p10_ms > 0]
     if not rows:
         return Link()
-    line = line_fit.line(*zip(*rows, strict=True))
+    line = line_fit.fit_line(*zip(*rows, strict=True))
     return Link(line.alpha, line.slope, max(best.get(("late", size), 0.0) - best.get(("early", size), 0.0), 0.0))
 
 

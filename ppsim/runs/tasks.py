@@ -12,7 +12,7 @@ from ppsim.calibration.ops import backward_functions
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import RECEIVES, Kind
 from ppsim.core.schedule import Schedule
-from ppsim.profiles.profile import Model
+from ppsim.profiles.profile import Workload
 
 Cell = tuple[int, int]
 
@@ -48,7 +48,7 @@ def timed(message_bytes: int) -> Timed:
     return Timed(message_bytes)
 
 
-def module_of(model: Model, schedule: Schedule, stage: int, device: str = "cpu") -> Any:
+def module_of(model: Workload, schedule: Schedule, stage: int, device: str = "cpu") -> Any:
     """One stage: its share of the layers, the embedding on the first and the head on the last; always the same."""
     torch.manual_seed(stage)
     parts = [stages.layers(model, model.layers * schedule.n_devices // schedule.n_stages, "cpu")]
@@ -59,7 +59,7 @@ def module_of(model: Model, schedule: Schedule, stage: int, device: str = "cpu")
     return torch.nn.Sequential(*parts).to(device)
 
 
-def batch(model: Model, microbatch: int, device: str = "cpu") -> tuple[Any, Any]:
+def batch(model: Workload, microbatch: int, device: str = "cpu") -> tuple[Any, Any]:
     """Input and target of a microbatch: tokens, or activations where the model has no vocabulary."""
     torch.manual_seed(1000 + microbatch)
     if model.vocab:
@@ -68,7 +68,7 @@ def batch(model: Model, microbatch: int, device: str = "cpu") -> tuple[Any, Any]
     return x, x
 
 
-def whole_batch(model: Model, microbatches: int, device: str = "cpu") -> tuple[Any, Any]:
+def whole_batch(model: Workload, microbatches: int, device: str = "cpu") -> tuple[Any, Any]:
     """Inputs and targets of all microbatches, one behind the other."""
     inputs, targets = zip(*(batch(model, m, device) for m in range(microbatches)), strict=True)
     return torch.cat(inputs), torch.cat(targets)
@@ -82,7 +82,7 @@ def loss(out: Any, target: Any) -> Any:
 class Computing:
     """Ops that run the stages of a transformer this device holds, forward and backward."""
 
-    def __init__(self, lowered: Lowered, rank: int, model: Model, device: str = "cpu") -> None:
+    def __init__(self, lowered: Lowered, rank: int, model: Workload, device: str = "cpu") -> None:
         schedule = lowered.compute
         self._model, self._device = model, device
         self._last = schedule.n_stages - 1
@@ -167,6 +167,6 @@ class Computing:
             self._weight(self.module[cell[0]].parameters(), self._groups.pop(cell))
 
 
-def computing(lowered: Lowered, rank: int, model: Model, device: str = "cpu") -> Computing:
+def computing(lowered: Lowered, rank: int, model: Workload, device: str = "cpu") -> Computing:
     """Ops that compute; weights are random and the same in every run."""
     return Computing(lowered, rank, model, device)

@@ -26,7 +26,7 @@ from ppsim.calibration.processes import START_S, ranks
 from ppsim.core.costs import Costs
 from ppsim.core.lowered import Lowered
 from ppsim.errors import MissingDependency, PpsimError
-from ppsim.profiles.profile import Model
+from ppsim.profiles.profile import Workload
 from ppsim.runs.record import Measured
 from ppsim.runs.streams import Clock, clock
 from ppsim.version import INSTALL_TORCH
@@ -66,7 +66,7 @@ class Settings:
     warm_up: int = 1
     message_bytes: int = 65536
     real_time: bool = False
-    model: Model | None = None
+    model: Workload | None = None
     limit_s: float = 60.0
     device: str = "cpu"
 

@@ -21,7 +21,8 @@ from ppsim.core.lowered import Lowered
 from ppsim.core.ops import COMPUTE, RECEIVES, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.errors import InputError
-from ppsim.profiles.profile import Profile, costs_from
+from ppsim.profiles.costs import costs_from
+from ppsim.profiles.profile import Profile
 from ppsim.runs.record import Measured, Record
 from ppsim.runs.session import link_of
 from ppsim.runs.torch_runner import lowered_by_torch

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ppsim.profiles.profile import Model, Profile, Provenance, costs_from, read, write
+from ppsim.profiles.costs import costs_from
+from ppsim.profiles.profile import Profile, Provenance, Workload, read, write
 from ppsim.profiles.text import lines, summary
 from ppsim.schedules import generate
 
@@ -16,7 +17,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 from ppsim.calibration import calibrate, clock, graphs, ops  # noqa: E402
 from tests.fake_cuda import FakeCuda  # noqa: E402
 
-SMALL = Model(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=1, dtype="float32", vocab=32)
+SMALL = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=1, dtype="float32", vocab=32)
 
 
 def measured(monkeypatch, slower: float, capture=None):

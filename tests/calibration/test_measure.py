@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ppsim.errors import InputError, PpsimError
-from ppsim.profiles.profile import ITEM_BYTES, PATTERNS, Model, read, write
+from ppsim.profiles.profile import ITEM_BYTES, PATTERNS, Workload, read, write
 
 torch = pytest.importorskip("torch", reason="measuring needs torch")
 pytestmark = pytest.mark.torch
@@ -16,7 +16,7 @@ from ppsim.calibration import links, memory, ops, p2p, stage  # noqa: E402
 from ppsim.calibration.calibrate import Plan, calibrate  # noqa: E402
 from ppsim.calibration.processes import ranks  # noqa: E402
 
-SMALL = Model(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=1, dtype="float32", vocab=32)
+SMALL = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=1, dtype="float32", vocab=32)
 
 
 def test_a_calibration_has_every_part_kind_and_pattern_and_survives_a_file(tmp_path):
@@ -43,7 +43,7 @@ def test_a_calibration_has_every_part_kind_and_pattern_and_survives_a_file(tmp_p
 @pytest.mark.parametrize("part", ["layers", "head"])
 def test_the_gradients_of_i_and_w_equal_those_of_a_full_backward(part):
     full, half, weight = ops.backward_functions()
-    model = Model(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=2, dtype="float64", vocab=32)
+    model = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=2, dtype="float64", vocab=32)
     module = stage.layers(model, 2, "cpu") if part == "layers" else stage.head(model, "cpu")
     targets = stage.tokens(model, "cpu")
     x = stage.activations(model, "cpu")
@@ -76,7 +76,7 @@ def test_a_stage_is_causal_and_keeps_its_shape():
 
 def test_the_message_size_is_that_of_the_activations():
     for dtype in ITEM_BYTES:
-        model = Model(16, 2, 8, 2, 1, dtype, 32)
+        model = Workload(16, 2, 8, 2, 1, dtype, 32)
         x = stage.activations(model, "cpu")
         assert model.message_bytes == x.numel() * x.element_size()
 
@@ -91,13 +91,13 @@ def test_message_sizes_begin_at_a_kibibyte_and_stop_at_the_largest():
 )
 def test_heads_that_do_not_divide_are_refused_with_the_nearest_that_do(hidden, heads, hint):
     with pytest.raises(InputError, match="does not divide") as caught:
-        calibrate(Plan(Model(hidden, heads, 8, 1, 1, "float32", 0), "cpu"))
+        calibrate(Plan(Workload(hidden, heads, 8, 1, 1, "float32", 0), "cpu"))
     assert caught.value.hint == hint
 
 
 def test_a_stage_that_cannot_fit_is_refused_before_it_is_built():
     with pytest.raises(InputError, match="GiB are free"):
-        calibrate(Plan(Model(1 << 20, 8, 1 << 16, 64, 100, "float32", 0), "cpu"))
+        calibrate(Plan(Workload(1 << 20, 8, 1 << 16, 64, 100, "float32", 0), "cpu"))
 
 
 def test_activations_are_held_from_f_to_w_and_grow_with_the_layers():

@@ -14,7 +14,8 @@ from ppsim.calibration.traces import profile_from
 from ppsim.cli import group
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError
-from ppsim.profiles.profile import costs_from, read
+from ppsim.profiles.costs import costs_from
+from ppsim.profiles.profile import read
 from ppsim.schedules import generate
 
 DATA = Path(__file__).parents[1] / "data" / "traces"

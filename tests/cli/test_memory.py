@@ -15,7 +15,7 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.memory.from_profile import profile_memory
 from ppsim.memory.report import ASCII_LEVELS, LEVELS, bars, passing, report
 from ppsim.memory.usage import units
-from ppsim.profiles.profile import Activation, Model, Profile, Provenance
+from ppsim.profiles.profile import Activation, Profile, Provenance, Workload
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import peak_activations
@@ -194,7 +194,7 @@ def test_passing_is_the_first_moment_over_the_cap():
 
 PROFILE = Profile(
     Provenance("m", "c", 1, 1, 0.0, "d", "", "t", "p", "v", "2026", "ppsim calibrate"),
-    Model(hidden=64, heads=4, sequence=32, microbatch_size=2, layers=2, dtype="float32", vocab=100),
+    Workload(hidden=64, heads=4, sequence=32, microbatch_size=2, layers=2, dtype="float32", vocab=100),
     activation=(
         Activation("layers", 1, 1_100, 600, 100),
         Activation("layers", 2, 2_100, 1_100, 100),

@@ -14,26 +14,15 @@ from ppsim.base import toml
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError
 from ppsim.profiles import line_fit
-from ppsim.profiles.message_fits import fits, residuals
-from ppsim.profiles.profile import (
-    SCHEMA,
-    Fit,
-    Message,
-    Model,
-    OpTime,
-    Profile,
-    Provenance,
-    costs_from,
-    message_ms,
-    read,
-    write,
-)
+from ppsim.profiles.costs import costs_from, message_ms
+from ppsim.profiles.message_fits import fit_messages, relative_errors
+from ppsim.profiles.profile import SCHEMA, Fit, Message, OpTime, Profile, Provenance, Workload, read, write
 from ppsim.profiles.text import differences, lines
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
 
 MADE = Provenance("Linux", "some cpu", 2, 1, 0.5, "cpu", "3000 MHz", "2.13", "3.11", "0.1", "2026-01-01", "ppsim")
-MODEL = Model(hidden=64, heads=4, sequence=16, microbatch_size=2, layers=2, dtype="float32", vocab=100)
+MODEL = Workload(hidden=64, heads=4, sequence=16, microbatch_size=2, layers=2, dtype="float32", vocab=100)
 
 
 def op(kind: str, ms: float, part: str = "layers", layers: int = 2, **more: object) -> OpTime:
@@ -215,23 +204,23 @@ def test_a_profile_times_a_schedule_in_ms():
 @given(alpha=st.floats(1e-3, 10), slope=st.floats(1e-8, 1e-3))
 def test_a_fit_finds_the_line_it_was_given(alpha, slope):
     sizes = [1 << k for k in range(10, 25, 2)]
-    found = line_fit.line(sizes, [alpha + slope * s for s in sizes])
+    found = line_fit.fit_line(sizes, [alpha + slope * s for s in sizes])
     assert found.max_residual < 1e-6
     assert found.at(sizes[0]) == pytest.approx(alpha + slope * sizes[0], rel=1e-6)
 
 
 def test_a_fit_weighs_small_and_large_messages_alike():
     """The large size is a hundred times off in milliseconds and no more than the small one in share."""
-    found = line_fit.line([1, 10_000], [1.0, 100.0])
+    found = line_fit.fit_line([1, 10_000], [1.0, 100.0])
     assert found.max_residual < 0.02
-    rough = line_fit.line([1, 2, 10_000, 20_000], [1.0, 1.3, 100.0, 260.0])
+    rough = line_fit.fit_line([1, 2, 10_000, 20_000], [1.0, 1.3, 100.0, 260.0])
     assert rough.max_residual < 0.3
 
 
 def test_neither_part_of_a_fit_goes_below_zero():
-    found = line_fit.line([1, 2, 3], [1.0, 3.0, 6.0])
+    found = line_fit.fit_line([1, 2, 3], [1.0, 3.0, 6.0])
     assert found.alpha == 0
-    assert line_fit.line([1, 2], [2.0, 1.0]).slope == 0
+    assert line_fit.fit_line([1, 2], [2.0, 1.0]).slope == 0
 
 
 SIZES = [1 << k for k in range(10, 30, 2)]
@@ -241,25 +230,25 @@ SIZES = [1 << k for k in range(10, 30, 2)]
 def test_what_one_line_describes_has_one_range(alpha, slope, errors):
     """Up to half a percent beside it."""
     times = [(alpha + slope * s) * (1 + e) for s, e in zip(SIZES, errors, strict=True)]
-    assert line_fit.ranges(SIZES, times) == [slice(0, 10)]
+    assert line_fit.split_ranges(SIZES, times) == [slice(0, 10)]
 
 
 @pytest.mark.parametrize("cut", range(3, 8))
 def test_two_lines_are_told_apart_where_they_meet(cut):
     """Flat to a size, and eight times as long from there on."""
     times = [1 + 1e-7 * s if k < cut else 8 * (1 + 1e-5 * s) for k, s in enumerate(SIZES)]
-    assert line_fit.ranges(SIZES, times) == [slice(0, cut), slice(cut, 10)]
+    assert line_fit.split_ranges(SIZES, times) == [slice(0, cut), slice(cut, 10)]
     rows = [message(size, ms) for size, ms in zip(SIZES, times, strict=True)]
-    found = {f.range: f for f in fits(rows)}
+    found = {f.range: f for f in fit_messages(rows)}
     assert (found["eager"].high_bytes, found["rendezvous"].low_bytes) == (SIZES[cut - 1], SIZES[cut])
-    assert residuals(rows, list(found.values()))["same-host", "early"][1] < 1e-6
+    assert relative_errors(rows, list(found.values()))["same-host", "early"][1] < 1e-6
     assert found["all"].max_residual > 0.1
 
 
 def test_beyond_the_sizes_measured_the_nearest_range_continues():
     times = [1.0 if k < 5 else 1e-5 * s for k, s in enumerate(SIZES)]
     rows = tuple(message(size, ms) for size, ms in zip(SIZES, times, strict=True))
-    profile = replace(PROFILE, message=rows, fit=tuple(fits(rows)))
+    profile = replace(PROFILE, message=rows, fit=tuple(fit_messages(rows)))
     assert message_ms(profile, 1) == pytest.approx(1.0)
     assert message_ms(profile, 1 << 30) == pytest.approx(1e-5 * (1 << 30))
 
@@ -268,7 +257,7 @@ def test_lines_describe_the_messages_of_a_recorded_sweep():
     """Of gloo, 1 KiB to 256 MiB: the median relative error of every way to send is at most 15 %."""
     profile = read(str(RECORDED))
     assert (min(m.bytes for m in profile.message), max(m.bytes for m in profile.message)) == (1 << 10, 256 << 20)
-    found = residuals(profile.message, fits(profile.message))
+    found = relative_errors(profile.message, fit_messages(profile.message))
     for pattern in ("early", "late", "ping-pong", "bidirectional", "batched"):
         assert found["same-host", pattern][0] <= 0.15, pattern
 

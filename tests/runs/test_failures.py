@@ -17,7 +17,7 @@ from ppsim.calibration.processes import START_S, ranks
 from ppsim.core.costs import costs_for
 from ppsim.errors import PpsimError
 from ppsim.lowering.lower import lower
-from ppsim.profiles.profile import Model
+from ppsim.profiles.profile import Workload
 from ppsim.runs import own_runner
 from ppsim.runs.turns import Plan, Settings, collect
 from ppsim.schedules import generate
@@ -115,7 +115,7 @@ def test_a_model_too_big_for_the_ranks_is_told_in_one_line_and_leaves_nothing(tm
     pytest.importorskip("torch")
     folder = tmp_path / "temporary"
     folder.mkdir()
-    huge = Model(hidden=1 << 16, heads=1, sequence=1, microbatch_size=1, layers=1, dtype="float32", vocab=0)
+    huge = Workload(hidden=1 << 16, heads=1, sequence=1, microbatch_size=1, layers=1, dtype="float32", vocab=0)
     words = ["-s", "1f1b", "--devices", "2", "--mb", "2", "--profile", _profile(tmp_path / "p.toml", huge)]
     done = subprocess.run(
         [sys.executable, "-m", "ppsim", "validate", *words, "--record", str(tmp_path / "r.json"), "-q"],

@@ -17,7 +17,7 @@ from ppsim.core.costs import costs_for
 from ppsim.core.ops import SENDS, Kind
 from ppsim.errors import PpsimError
 from ppsim.lowering.lower import lower
-from ppsim.profiles.profile import Model
+from ppsim.profiles.profile import Workload
 from ppsim.runs.record import Measured, Record, dump, load
 from ppsim.runs.turns import Plan
 from ppsim.schedules import families, generate
@@ -31,7 +31,7 @@ from ppsim.validation.analyse import validate  # noqa: E402
 from ppsim.validation.overlay import overlay_document  # noqa: E402
 from tests.fake_cuda import FakeCuda  # noqa: E402
 
-MODEL = Model(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=2, dtype="float64", vocab=32)
+MODEL = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=2, dtype="float64", vocab=32)
 SHAPE: dict[str, Any] = {"hidden": 16, "heads": 2, "sequence": 8, "microbatch_size": 2, "layers": 2, "vocab": 32}
 
 

@@ -28,7 +28,7 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.files.readers.csv import parse
 from ppsim.lowering.lower import lower
 from ppsim.lowering.matching import wire
-from ppsim.profiles.profile import Message, Model, OpTime, Profile, Provenance, write
+from ppsim.profiles.profile import Message, OpTime, Profile, Provenance, Workload, write
 from ppsim.runs import own_runner, torch_runner
 from ppsim.runs.record import Measured, Record, dump, load
 from ppsim.runs.torch_runner import lowered_by_torch
@@ -40,7 +40,7 @@ from ppsim.validation.predict import Site, replay
 from tests.refresh_records import FOLDER, SESSIONS
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
-MODEL = Model(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=2, dtype="float64", vocab=32)
+MODEL = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=2, dtype="float64", vocab=32)
 
 # Held-out and replay, median and worst.
 TARGETS = {
@@ -399,7 +399,7 @@ def test_an_interrupted_run_keeps_what_was_measured():
     assert not active_children()
 
 
-def _profile(path: Path, model: Model = MODEL) -> str:
+def _profile(path: Path, model: Workload = MODEL) -> str:
     made = Provenance("m", "c", 2, 1, 0.0, "cpu", "unknown", "2.13", "3.11", "1", "2026-01-01T00:00:00+00:00", "x")
     ops = tuple(OpTime("layers", kind, 1, 1.0, 1.0, 1.0, 3) for kind in "FBIW")
     message = Message("same-host", "early", 65536, 0.2, 0.1, 0.3, 5)
