@@ -15,6 +15,7 @@ their queues (rendezvous). How many queues a device has decides whether an order
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +101,8 @@ def _waits(draft: Draft, messages: Messages, per: str, batched: bool) -> tuple[I
     step[receive] = send
     moves = draft.communicates & np.isin(everything, np.concatenate([send, receive]))
     # Ops that compute, and waits, run one after another on their device.
-    rows = [_chain(np.flatnonzero(~moves & draft.leads), draft.device[~moves & draft.leads])]
+    alone = np.flatnonzero(~moves & draft.leads)
+    rows = [_chain(alone, draft.device[alone].astype(np.int64))]
     rows.append((send, messages.consumer[received]))
     rows.append((messages.producer[sent], send))
     awaited = messages.awaited(draft, sent)
@@ -108,9 +110,8 @@ def _waits(draft: Draft, messages: Messages, per: str, batched: bool) -> tuple[I
     source, target = draft.device[send].astype(np.int64), draft.device[receive].astype(np.int64)
     op, own, peer = np.concatenate([send, receive]), np.concatenate([source, target]), np.concatenate([target, source])
     outgoing = np.repeat([1, 0], len(send))
-    key = {"edge": (own * draft.n_devices + peer) * 2 + outgoing, "pair": own * draft.n_devices + peer, "rank": own}[
-        per
-    ]
+    pair = own * draft.n_devices + peer
+    key = {"edge": pair * 2 + outgoing, "pair": pair, "rank": own}[per]
     if batched:
         rows += _between_batches(draft, op, key)
     else:
@@ -143,6 +144,6 @@ def _between_batches(draft: Draft, op: Ints, key: Ints) -> list[tuple[Ints, Ints
         else:
             queue.append([at_])
     for queue in groups.values():
-        for first, then in zip(queue, queue[1:], strict=False):
+        for first, then in pairwise(queue):
             rows.append((np.repeat(first, len(then)), np.tile(then, len(first))))
     return rows

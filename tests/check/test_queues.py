@@ -33,7 +33,9 @@ def hangs(draft: Draft, per: str) -> bool:
     """Run the queues one event at a time, from their definition: is anything left when nothing more can happen?"""
     compute: list[list[int]] = []
     posted: dict[tuple[int, ...], list[int]] = {}
-    peers = draft.lowered().peer()
+    lowered = draft.lowered()
+    assert lowered is not None
+    peers = lowered.peer()
     for device in range(draft.n_devices):
         mine = range(draft.offsets[device], draft.offsets[device + 1])
         compute.append([op for op in mine if draft.kind[op] not in (*SENDS, *RECEIVES)])
@@ -99,7 +101,8 @@ def shuffled(draft: Draft, source: random.Random) -> Draft | None:
     return None if kinds else draft
 
 
-@pytest.mark.parametrize("name,devices,microbatches", SHAPES)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "devices", "microbatches"), SHAPES)
 def test_verdicts_are_those_of_a_step_by_step_run(name, devices, microbatches):
     """170 and more random orders of sends and receives of each schedule, against the definition run by events."""
     source = random.Random(f"{name} {devices}")
@@ -138,7 +141,9 @@ def test_deferred_receives_hang_where_both_directions_share_a_queue():
 
 def test_two_sends_that_face_each_other_hang_unless_batched():
     """Both devices post a send, then a receive: stuck in a queue per pair, and right as one group."""
-    text = "0F0,0F1,0SEND_F0,0RECV_B0,0SEND_F1,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n"
+    text = (
+        "0F0,0F1,0SEND_F0,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\\n"
+    )
     draft = parse(text, "x.csv")
     assert not circle_of(draft, "edge")
     assert circle_of(draft, "pair")
