@@ -1,103 +1,109 @@
-"""The options that commands share, as decorators, and what they turn into.
+"""The options that commands share: a frozen dataclass for each group, and the decorator that makes it.
 
-A command that takes ``shape_options`` and ``cost_options`` hands its keyword arguments on to ``build``.
+A command under ``@shape_options`` gets one argument ``shape``, a :class:`ShapeOptions`, in place of six options.
 """
 
 from __future__ import annotations
 
-import re
-import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
-from ppsim.version import VERSION
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
-    from ppsim.analysis.tradeoff import Point
-    from ppsim.core.costs import Costs
-    from ppsim.core.schedule import Schedule
-    from ppsim.core.timeline import Timeline
-    from ppsim.files.document import Document
-    from ppsim.memory.usage import MemoryModel
+from ppsim.cli._rules import check_given
+from ppsim.cli._types import Counts, Numbers, ScheduleName
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule")
-COSTS = ("tf", "tb", "ti", "tw", "tfb", "comm", "per", "unit", "profile")
-MOST_COUNTS = 10_000
-RANGE = re.compile(r"(N)(?::(N)(?::(x?)(N))?)?".replace("N", "0*[1-9][0-9]{0,8}"))
-OUTPUT = ("output", "force", "format", "as_json", "quiet", "gantt", "style", "width")
+Value = float | Sequence[float]
 
 
-class Numbers(click.ParamType[Any]):
-    """One number, or one per stage with commas between."""
+class Checked(click.Command):
+    """A command whose options are held to the table of what needs what before it runs."""
 
-    name = "number[,number...]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | list[float]:
-        """The number, or the list of numbers."""
-        if not isinstance(value, str):
-            return value
-        try:
-            numbers = [float(part) for part in value.split(",")]
-        except ValueError:
-            self.fail(f"'{value}' is not a number, nor numbers with commas between (one per stage).", param, ctx)
-        return numbers if len(numbers) > 1 else numbers[0]
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does, then refuse options that would have no effect."""
+        rest = super().parse_args(ctx, args)
+        if not ctx.resilient_parsing:
+            check_given(ctx)
+        return rest
 
 
-class Counts(click.ParamType[Any]):
-    """Counts with commas between: single ones, 8:64:8 in steps, 8:128:x2 by a factor."""
-
-    name = "counts"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        """All counts, in the order given."""
-        if isinstance(value, list):
-            return value
-        counts: list[int] = []
-        for part in str(value).split(","):
-            match = RANGE.fullmatch(part)
-            if not match:
-                self.fail(f"'{part}' is no count; write 8, 8:64:8 (in steps) or 8:128:x2 (by a factor).", param, ctx)
-            first, last, step = int(match[1]), int(match[2] or match[1]), int(match[4] or 1)
-            by_factor = match[3] == "x"
-            if by_factor and step < 2:
-                self.fail(f"'{part}' never ends: a factor must be 2 or more.", param, ctx)
-            while first <= last:
-                if len(counts) == MOST_COUNTS:
-                    self.fail(f"'{value}' is more than {MOST_COUNTS:,} counts.", param, ctx)
-                counts.append(first)
-                first = first * step if by_factor else first + step
-        if not counts:
-            self.fail(f"'{value}' is empty: the last count is below the first.", param, ctx)
-        return counts
+def make_command(name: str) -> Callable[[Callable[..., Any]], Checked]:
+    """Make a function a command of that name."""
+    return click.command(name, cls=Checked)
 
 
-class ScheduleName(click.ParamType[Any]):
-    """The name of a schedule; the registry resolves aliases and suggests near names."""
+@dataclass(frozen=True)
+class ShapeOptions:
+    """The size of the pipeline: any two of stages, devices and chunks set the third."""
 
-    name = "name"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name as given."""
-        return str(value)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """All schedule names that begin like this."""
-        from click.shell_completion import CompletionItem
-
-        from ppsim.schedules import families
-
-        return [CompletionItem(f.name, help=f.title) for f in families() if f.name.startswith(incomplete.lower())]
+    stages: int | None = None
+    devices: int | None = None
+    chunks: int | None = None
+    microbatches: int | None = None
+    group_size: int | None = None
+    rule: str | None = None
 
 
-def chained(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
-    """Several options as one decorator, in this order in the help."""
+@dataclass(frozen=True)
+class GridOptions:
+    """The sizes that a sweep visits: lists of numbers where :class:`ShapeOptions` has one."""
+
+    stages: list[int] | None
+    devices: list[int] | None
+    chunks: list[int] | None
+    microbatches: list[int] | None
+    group_size: int | None
+    rule: str | None
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """What ops cost: numbers, or a measured profile; None where the default holds."""
+
+    tf: Value | None = None
+    tb: Value | None = None
+    ti: Value | None = None
+    tw: Value | None = None
+    tfb: Value | None = None
+    comm: float | None = None
+    per: str | None = None
+    unit: str | None = None
+    profile: str | None = None
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """How messages are ordered and carried, and the collectives beside them."""
+
+    p2p: str | None
+    order: str | None
+    channel: str | None
+    cluster: str | None
+    message: str | None
+    unshard: int | None
+    reduce_grad: bool
+
+    @property
+    def detailed(self) -> bool:
+        """Whether an option asks for sends and receives as ops."""
+        return any(getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Which files to write, and how figures look."""
+
+    output: tuple[str, ...]
+    format: str | None
+    style: str | None
+    width: float
+
+
+def join_options(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
+    """Make several options one decorator, in this order in the help."""
 
     def decorate(function: Decorated) -> Decorated:
         for decorator in reversed(decorators):
@@ -107,29 +113,93 @@ def chained(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorate
     return decorate
 
 
-schedule_option = click.option(
-    "--schedule",
-    "-s",
-    type=ScheduleName(),
-    metavar="NAME|FILE",
-    required=True,
-    help="Name or alias (ppsim list), or a file: csv, json, mmd, py.",
-)
+def group_options(name: str, group: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make options one decorator; the command gets their values as one ``group``, in the argument ``name``."""
+    keys = [field.name for field in fields(group)]
 
-shape_options = chained(
-    click.option("--stages", type=int, help="Stages of the model, S."),
-    click.option("--devices", "--pp", type=int, help="Pipeline devices, P."),
-    click.option("--chunks", "--vpp", type=int, help="Stages per device, V; any two of the three set the third."),
-    click.option("--mb", "-m", "--microbatches", "microbatches", type=int, help="Microbatches, M."),
-    click.option("--group-size", type=int, help="Microbatches per group of interleaved schedules, N."),
-    click.option(
-        "--rule",
-        type=click.Choice(["torch", "megatron"]),
-        help="Hold interleaved schedules to torch's or Megatron's own rule for M and N.",
-    ),
-)
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def with_group(*args: Any, **values: Any) -> Any:
+            return function(*args, **{name: group(**{key: values.pop(key) for key in keys})}, **values)
 
-cost_options = chained(
+        return join_options(*options)(with_group)
+
+    return decorate
+
+
+SPELLINGS = "Name or alias (ppsim list), NAME:V, or a file: csv, json, mmd, py."
+
+
+def one_schedule(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Take one schedule, by ``-s`` or without it; the command gets its spelling in ``spec``."""
+
+    @functools.wraps(function)
+    def with_spec(*args: Any, names: tuple[str, ...], schedule: str | None, **values: Any) -> Any:
+        from ppsim.errors import InputError
+
+        specs = [*names, *([schedule] if schedule is not None else [])]
+        if not specs:
+            raise InputError("the schedule is missing", "a name such as 1f1b (ppsim list), or a file")
+        if len(specs) > 1:
+            raise InputError(f"one schedule is taken, and these are {len(specs)}: {', '.join(specs)}", "ppsim compare")
+        return function(*args, spec=specs[0], **values)
+
+    return join_options(
+        click.argument("names", metavar="[SCHEDULE]", nargs=-1, type=ScheduleName()),
+        click.option("--schedule", "-s", "schedule", type=ScheduleName(), metavar="NAME|FILE", help=SPELLINGS),
+    )(with_spec)
+
+
+def several_schedules(required: bool = True) -> Callable[[Any], Any]:
+    """Take schedules, by ``-s`` or without it; the command gets their spellings in ``specs``."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def with_specs(*args: Any, names: tuple[str, ...], schedule: tuple[str, ...], **values: Any) -> Any:
+            from ppsim.errors import InputError
+
+            if required and not (names or schedule):
+                raise InputError("no schedule is named", "names such as gpipe 1f1b (ppsim list), or files")
+            return function(*args, specs=(*names, *schedule), **values)
+
+        return join_options(
+            click.argument("names", metavar="[SCHEDULE]...", nargs=-1, type=ScheduleName()),
+            click.option(
+                "--schedule",
+                "-s",
+                "schedule",
+                type=ScheduleName(),
+                metavar="NAME|FILE",
+                multiple=True,
+                help=f"{SPELLINGS} Repeatable; comes after schedules given without -s.",
+            ),
+        )(with_specs)
+
+    return decorate
+
+
+def _shape_options(of: Any) -> tuple[Callable[[Any], Any], ...]:
+    """The options of the shape, each a number or, for a sweep, a list of them."""
+    return (
+        click.option("--stages", type=of, help="Stages of the model, S."),
+        click.option("--devices", "--pp", type=of, help="Pipeline devices, P."),
+        click.option("--chunks", "--vpp", type=of, help="Stages per device, V; any two of the three set the third."),
+        click.option("--mb", "-m", "--microbatches", "microbatches", type=of, help="Microbatches, M."),
+        click.option("--group-size", type=int, help="Microbatches per group of interleaved schedules, N."),
+        click.option(
+            "--rule",
+            type=click.Choice(["torch", "megatron"]),
+            help="Hold interleaved schedules to torch's or Megatron's own rule for M and N.",
+        ),
+    )
+
+
+shape_options = group_options("shape", ShapeOptions, *_shape_options(int))
+grid_options = group_options("grid", GridOptions, *_shape_options(Counts()))
+
+cost_options = group_options(
+    "costs",
+    CostOptions,
     click.option("--tf", type=Numbers(), help="Time of a forward (1), or one per stage: 1,1,1.3,1."),
     click.option("--tb", type=Numbers(), help="Time of a full backward (ti + tw)."),
     click.option("--ti", type=Numbers(), help="Time of a backward for the input (1)."),
@@ -146,7 +216,39 @@ cost_options = chained(
     click.option("--profile", type=click.Path(), help="Measured costs instead (ppsim calibrate), in ms."),
 )
 
-output_options = chained(
+network_options = group_options(
+    "network",
+    NetworkOptions,
+    click.option(
+        "--p2p",
+        type=click.Choice(["latency", "overlap", "blocking", "batched"]),
+        help="Run sends and receives as ops of their own: beside compute, or blocking, or in batches.",
+    ),
+    click.option(
+        "--order",
+        metavar="ORDER",
+        help="Order of sends and receives: early (default), even-first, torch (default of --lowered), torch-2.15, "
+        "deferred, prefetch:K.",
+    ),
+    click.option(
+        "--channel",
+        type=click.Choice(["message", "direction", "pair", "group"]),
+        help="With --p2p overlap, what carries one message at a time: each direction of two devices (default), "
+        "both directions, or a device; message: no limit.",
+    ),
+    click.option("--cluster", type=click.Path(), help="Links, bandwidths and host costs from a TOML file."),
+    click.option("--message", metavar="SIZE", help="Size of a message on the cluster, such as 4MiB."),
+    click.option(
+        "--unshard",
+        type=click.IntRange(min=0),
+        help="FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's [fsdp].",
+    ),
+    click.option("--reduce-grad", is_flag=True, help="FSDP: reduce each stage's gradients after its last backward."),
+)
+
+output_options = group_options(
+    "output",
+    OutputOptions,
     click.option(
         "--output", "-o", multiple=True, metavar="FILE", help="Write a file by its suffix; repeatable, - is stdout."
     ),
@@ -158,193 +260,3 @@ output_options = chained(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print the result line only.")
-
-
-def build(name: str, options: Mapping[str, Any]) -> tuple[Schedule, Costs]:
-    """The schedule and its costs that a command's options ask for."""
-    schedule = schedule_named(name, options)
-    return schedule, costs_of(schedule, options)
-
-
-def schedule_named(name: str, options: Mapping[str, Any]) -> Schedule:
-    """The schedule of that name, or in that file, in the shape the options give.
-
-    Raises:
-        InputError: no such schedule, or a shape it refuses.
-    """
-    from ppsim.errors import InputError, UnknownSchedule
-    from ppsim.schedules import find, generate
-
-    shape = {key: options[key] for key in SHAPE if key in options}
-    try:
-        find(name)
-    except UnknownSchedule:
-        from ppsim.schedules._load import schedule_from
-
-        return schedule_from(name, partial(click.echo, err=True), **shape)
-    if shape["microbatches"] is None:
-        raise InputError("the number of microbatches is missing", "give --mb")
-    return generate(name, **shape)
-
-
-def costs_of(schedule: Schedule, options: Mapping[str, Any]) -> Costs:
-    """Costs from a profile, or from the numbers given."""
-    from ppsim.core.costs import costs_for
-    from ppsim.errors import InputError
-
-    given = {key: options[key] for key in COSTS if options.get(key) is not None}
-    if profile := given.pop("profile", None):
-        if given:
-            names = ", ".join("--cost-per" if key == "per" else f"--{key}" for key in given)
-            raise InputError(f"--profile brings all costs, so {names} cannot be given too", "leave one of them out")
-        from ppsim.profiles.costs import costs_from
-        from ppsim.profiles.profile import read
-
-        return costs_from(read(profile), schedule)
-    return costs_for(schedule, **given)
-
-
-def memory_of(schedule: Schedule, costs: Costs, options: Mapping[str, Any]) -> tuple[MemoryModel, Costs]:
-    """What the stages hold, and the costs with the time that recomputation takes.
-
-    Bytes from ``--model`` or a ``--profile`` that has them, else activations of one stage and microbatch.
-    """
-    from ppsim.memory.usage import units
-
-    if options.get("model"):
-        from ppsim.memory.transformer import memory_model, read_model, recompute_share, with_recompute
-
-        model = read_model(options["model"])
-        return memory_model(model, schedule), with_recompute(costs, recompute_share(model))
-    if options["profile"]:
-        from ppsim.memory.from_profile import profile_memory
-        from ppsim.profiles.profile import read
-
-        return profile_memory(read(options["profile"]), schedule), costs
-    return units(schedule), costs
-
-
-def with_memory(document: Document, costs: Sequence[Costs], options: Mapping[str, Any]) -> Document:
-    """The document with what the devices of each timeline hold over time."""
-    from dataclasses import replace
-
-    from ppsim.memory.usage import curves
-
-    pairs = zip(document.timelines, costs, strict=True)
-    return replace(document, memory=tuple(curves(t, memory_of(t.schedule, c, options)[0]) for t, c in pairs))
-
-
-def inputs_of(ctx: click.Context, costs: Costs) -> dict[str, Any]:
-    """What a file embeds to say how to make it again: version, command, resolved costs. No date, no output paths."""
-    import numpy as np
-
-    from ppsim.core.ops import COMPUTE
-
-    rows = {
-        kind.name: row[:1].tolist() if np.ptp(row) == 0 else row.tolist()
-        for kind, row in zip(COMPUTE, costs.time, strict=True)
-    }
-    return {
-        "ppsim": VERSION,
-        "command": command_line(ctx),
-        "costs": {**rows, "comm": np.asarray(costs.comm).tolist(), "unit": costs.unit},
-    }
-
-
-def command_line(ctx: click.Context) -> str:
-    """The command as the user gave it, without where its output goes."""
-    words = ["ppsim", ctx.info_name or ""]
-    for param in ctx.command.params:
-        if (
-            param.name in OUTPUT
-            or param.name is None
-            or not param.expose_value
-            or ctx.get_parameter_source(param.name) != ParameterSource.COMMANDLINE
-        ):
-            continue
-        value = ctx.params[param.name]
-        if isinstance(param, click.Argument):
-            words += [
-                str(v) for v in (value if isinstance(value, Sequence) and not isinstance(value, str) else [value])
-            ]
-        elif isinstance(value, bool):
-            words.append(param.opts[0] if value else param.secondary_opts[0])
-        elif isinstance(value, tuple):
-            words += [word for each in value for word in (param.opts[0], str(each))]
-        else:
-            words += [param.opts[0], ",".join(f"{v:.15g}" for v in value) if isinstance(value, list) else str(value)]
-    return shlex.join(words)
-
-
-def given(ctx: click.Context, names: Collection[str]) -> list[str]:
-    """Those of the named options that were typed, by their first spelling."""
-    typed = (p for p in ctx.command.params if p.name and p.name in names)
-    return [p.opts[0] for p in typed if ctx.get_parameter_source(p.name or "") == ParameterSource.COMMANDLINE]
-
-
-def documents(
-    timelines: Sequence[Timeline], titles: Sequence[str], inputs: Mapping[str, Any], options: Mapping[str, Any]
-) -> list[tuple[Document, str, str]]:
-    """For every -o: the document, where it goes and its format; unknown formats fail here, before any work."""
-    wanted = targets(options)
-    if not wanted:
-        return []
-    from ppsim.files.document import Document
-
-    result = []
-    for target, suffix in wanted:
-        style = options["style"] or ("paper" if suffix == ".pdf" else "screen")
-        result.append((Document(tuple(timelines), tuple(titles), inputs, style, options["width"]), target, suffix))
-    return result
-
-
-def targets(options: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Every -o with its format's suffix; fails on an unknown one and on a folder that is not there."""
-    from ppsim.errors import InputError
-
-    given = options["format"]
-    if not options["output"] and not given:
-        return []
-    from pathlib import Path
-
-    from ppsim.files.document import suffix_of
-
-    result = []
-    for target in options["output"]:
-        named = f"x.{given.removeprefix('.')}" if given else "x.json" if target == "-" else target
-        suffix = suffix_of(named)
-        if target != "-" and not Path(target).parent.is_dir():
-            raise InputError(f"cannot write '{target}': no folder '{Path(target).parent}'", "make the folder first")
-        result.append((target, suffix))
-    if options["output"].count("-") > 1:
-        raise InputError("-o - is given twice, and there is one standard output", "leave one of them out")
-    if options["as_json"] and "-" in options["output"]:
-        raise InputError("--json and -o - both write to stdout", "leave one of them out")
-    if given and not result:
-        raise InputError("--format says how to write -o, and there is no -o", "add -o FILE, or -o - for stdout")
-    return result
-
-
-def write_tradeoff(points: Iterable[Point], time: str, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Write every -o as the trade-off of time against memory, saying so on stderr."""
-    from ppsim.analysis.tradeoff import tradeoff
-    from ppsim.files.tradeoff import save_tradeoff
-
-    found = tradeoff(list(points))
-    memory = "peak activations (of a device's 1/P share)"
-    for target, suffix in targets(options):
-        save_tradeoff(found, target, suffix, time=time, memory=memory, width=options["width"], inputs=inputs)
-        if target != "-":
-            click.echo(f"wrote {target}", err=True)
-
-
-def write_all(written: Sequence[tuple[Document, str, str]]) -> None:
-    """Write every document, saying so on stderr."""
-    if not written:
-        return
-    from ppsim.files.document import save
-
-    for document, target, suffix in written:
-        save(document, target, suffix)
-        if target != "-":
-            click.echo(f"wrote {target}", err=True)

@@ -1,57 +1,97 @@
-"""What the commands over several schedules share: their options, and one row per schedule."""
+"""What the commands for several schedules share: one row per schedule, on the same devices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import click
-
-from ppsim.cli._network import timed
-from ppsim.cli._options import ScheduleName, build, chained
+from ppsim.cli._build import build_costs, build_schedule, check_used
+from ppsim.cli._network import time_ops
+from ppsim.cli._options import CostOptions, NetworkOptions, ShapeOptions
+from ppsim.errors import InputError
 
 if TYPE_CHECKING:
     from ppsim.analysis.compare import Row
 
-names_argument = click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True, type=ScheduleName())
-
-group_options = chained(
-    click.option("--group-size", type=int, help="Microbatches per group of interleaved schedules, N."),
-    click.option("--rule", type=click.Choice(["torch", "megatron"]), help="Rule for M and N of interleaved schedules."),
-)
-
-shape_options = chained(
-    click.option(
-        "--devices",
-        "--pp",
-        "--stages",
-        type=int,
-        required=True,
-        help="Pipeline devices, P, the same for all; --stages counts them too.",
-    ),
-    click.option("--mb", "-m", "--microbatches", "microbatches", type=int, required=True, help="Microbatches, M."),
-    group_options,
-)
+SIMPLE = NetworkOptions(None, None, None, None, None, None, False)
 
 
-def row_of(name: str, options: Mapping[str, Any]) -> Row:
-    """The schedule given as NAME or NAME:V, timed by the model the options ask for; or why it does not apply."""
+def time_schedule(spec: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions = SIMPLE) -> Row:
+    """Time one schedule by the model the options ask for, or find why it does not apply."""
     from ppsim.analysis.compare import row
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
 
-    return row(
-        name,
-        lambda base, chunks: build(base, {**_taken(base, options), "chunks": chunks}),
-        lambda schedule, costs: timed(schedule, costs, options),
-    )
+    own = _options_taken(spec, shape)
+
+    def build(spec: str) -> tuple[Schedule, Costs]:
+        schedule = build_schedule(spec, own)
+        return schedule, build_costs(schedule, costs)
+
+    return row(spec, build, lambda schedule, costs: time_ops(schedule, costs, network))
 
 
-def _taken(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def time_schedules(
+    specs: Sequence[str], shape: ShapeOptions, costs: CostOptions, network: NetworkOptions = SIMPLE
+) -> list[Row]:
+    """Time schedules on the same devices; one that does not take the shape has a row with the reason.
+
+    Raises:
+        InputError: none takes the shape, their numbers of devices differ, or an option has an effect on none.
+    """
+    check_shape(specs, shape.stages or shape.devices, shape.microbatches)
+    check_taken(specs, shape.group_size, shape.rule)
+    rows = [time_schedule(spec, shape, costs, network) for spec in specs]
+    schedules = {r.name: r.timeline.schedule for r in rows if r.timeline}
+    if not schedules:
+        reasons = "\n".join(f"  {r.name}: {r.reason}" for r in rows)
+        raise InputError(f"none of these schedules takes this shape:\n{reasons}", "another --mb or --devices")
+    check_used(schedules.values(), costs)
+    devices = {name: schedule.n_devices for name, schedule in schedules.items()}
+    if len(set(devices.values())) > 1:
+        given = f"--stages {shape.stages}" if shape.stages else "what they state"
+        counts = ", ".join(f"{n} for {name}" for name, n in devices.items())
+        raise InputError(
+            f"schedules are compared on the same devices, and {given} is {counts}",
+            f"--devices {shape.stages or max(devices.values())}",
+        )
+    return rows
+
+
+def check_shape(specs: Sequence[str], size: object, microbatches: object) -> None:
+    """Refuse a shape that is not given, unless every schedule is a file that states its own."""
+    from ppsim.schedules import reads_ops
+
+    if all(map(reads_ops, specs)):
+        return
+    if not size:
+        raise InputError("the number of devices is missing", "give --devices")
+    if not microbatches:
+        raise InputError("the number of microbatches is missing", "give --mb")
+
+
+def check_taken(specs: Sequence[str], group_size: int | None, rule: str | None) -> None:
+    """Refuse options that belong to some schedules where none of these takes them."""
+    from ppsim.schedules import family_of
+
+    given = {"group_size": group_size, "rule": rule}
+    taken = {option for spec in specs if (family := family_of(spec)) for option in family.options}
+    for name, value in given.items():
+        if value is not None and name not in taken:
+            raise InputError(f"none of {', '.join(specs)} takes a {name.replace('_', ' ')}", "leave it out")
+    if group_size is not None and group_size < 1:
+        raise InputError(f"group size must be at least 1, got {group_size}")
+
+
+def _options_taken(spec: str, shape: ShapeOptions) -> ShapeOptions:
     """The options without those that only other schedules take."""
-    from ppsim.errors import UnknownSchedule
-    from ppsim.schedules import find
+    from ppsim.schedules import family_of
 
-    try:
-        takes = find(name).options
-    except UnknownSchedule:
-        takes = ()
-    return {key: value for key, value in options.items() if key not in ("group_size", "rule") or key in takes}
+    family = family_of(spec)
+    takes = family.options if family else ()
+    return replace(
+        shape,
+        group_size=shape.group_size if "group_size" in takes else None,
+        rule=shape.rule if "rule" in takes else None,
+    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.cli._options import json_option, quiet_option
+from ppsim.cli._options import json_option, make_command, quiet_option
 
 if TYPE_CHECKING:
     from ppsim.check import Report
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MODES = ("overlap", "batched", "blocking")
 
 
-@click.command("check")
+@make_command("check")
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.option(
     "--mode",

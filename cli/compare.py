@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from ppsim.cli._network import network_options
+from ppsim.cli._build import add_memory, build_costs
 from ppsim.cli._options import (
+    CostOptions,
+    NetworkOptions,
+    OutputOptions,
+    ShapeOptions,
     cost_options,
-    costs_of,
-    documents,
-    inputs_of,
     json_option,
+    make_command,
+    network_options,
     output_options,
     quiet_option,
-    targets,
-    with_memory,
-    write_all,
-    write_tradeoff,
+    several_schedules,
+    shape_options,
 )
-from ppsim.cli._several import names_argument, row_of, shape_options
+from ppsim.cli._several import time_schedules
+from ppsim.cli._write import find_targets, inputs_of, make_documents, write_all, write_tradeoff
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
 ONE_SCHEDULE = (".csv", ".mmd")
 
 
-@click.command("compare")
-@names_argument
+@make_command("compare")
+@several_schedules()
 @shape_options
 @cost_options
 @network_options
@@ -43,7 +45,19 @@ ONE_SCHEDULE = (".csv", ".mmd")
 @json_option
 @quiet_option
 @click.pass_context
-def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> None:
+def command(
+    ctx: click.Context,
+    /,
+    specs: tuple[str, ...],
+    shape: ShapeOptions,
+    costs: CostOptions,
+    network: NetworkOptions,
+    output: OutputOptions,
+    memory: bool,
+    tradeoff: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Compare schedules on the same devices; NAME:V sets the stages per device. The first is the baseline.
 
     \b
@@ -53,45 +67,39 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
     from ppsim.analysis.compare import closing, compare_object
     from ppsim.cli import _print as show
 
-    targets(options)
-    _check(options)
-    rows = [row_of(name, options) for name in names]
-    fitting = [r for r in rows if r.timeline]
-    if not fitting:
-        reasons = "\n".join(f"  {r.name}: {r.reason}" for r in rows)
-        raise InputError(f"none of these schedules takes this shape:\n{reasons}", "another --mb or --devices")
-    inputs = inputs_of(ctx, _costs_of(fitting[0], options))
-    if options["as_json"]:
+    _check_suffixes(output, tradeoff)
+    rows = time_schedules(specs, shape, costs, network)
+    timelines = [r.timeline for r in rows if r.timeline]
+    prices = [build_costs(timeline.schedule, costs) for timeline in timelines]
+    inputs = inputs_of(ctx, prices[0])
+    if as_json:
         show.echo_json(compare_object(rows, inputs))
-    elif "-" not in options["output"]:
-        if not options["quiet"]:
+    elif "-" not in output.output:
+        if not quiet:
             _table(rows)
             click.echo()
         click.echo(closing(rows))
-    if options["tradeoff"]:
+    if tradeoff:
         from ppsim.analysis.tradeoff import Point
 
-        unit = fitting[0].timeline.unit if fitting[0].timeline else ""
-        points = (Point(r.name, r.makespan, r.peak) for r in fitting)
-        write_tradeoff(points, f"makespan ({unit})", inputs, options)
+        points = (Point(r.name, r.makespan, r.peak) for r in rows if r.timeline)
+        write_tradeoff(points, f"makespan ({timelines[0].unit})", inputs, output)
         return
-    timelines = [r.timeline for r in fitting if r.timeline]
-    written = documents(timelines, [_title(t) for t in timelines], inputs, options)
-    if options["memory"]:
-        costs = [costs_of(timeline.schedule, options) for timeline in timelines]
-        written = [(with_memory(document, costs, options), target, suffix) for document, target, suffix in written]
+    written = make_documents(timelines, [_title(t) for t in timelines], inputs, output)
+    if memory:
+        written = [
+            (add_memory(document, prices, costs.profile, asked=True), target, suffix)
+            for document, target, suffix in written
+        ]
     write_all(written)
 
 
-def _check(options: dict[str, Any]) -> None:
-    """Refuse what cannot be written before anything is timed."""
+def _check_suffixes(output: OutputOptions, tradeoff: bool) -> None:
+    """Refuse a format that cannot show several schedules before anything is timed."""
     from ppsim.files.tradeoff import check_suffix
 
-    wanted = [suffix for _, suffix in targets(options)]
-    if options["tradeoff"] and not wanted:
-        raise InputError("--tradeoff says what -o draws, and there is no -o", "add -o FILE.svg")
-    for suffix in wanted:
-        if options["tradeoff"]:
+    for _, suffix in find_targets(output):
+        if tradeoff:
             check_suffix(suffix)
         elif suffix in ONE_SCHEDULE:
             raise InputError(f"{suffix} holds one schedule, and a comparison has several", "write each with ppsim run")
@@ -102,11 +110,6 @@ def _title(timeline: Timeline) -> str:
 
     chunks = timeline.schedule.n_chunks
     return title_of(timeline.schedule) + (f" (V={chunks})" if chunks > 1 else "")
-
-
-def _costs_of(first: Row, options: dict[str, Any]) -> Any:
-    assert first.timeline is not None
-    return costs_of(first.timeline.schedule, options)
 
 
 def _table(rows: list[Row]) -> None:

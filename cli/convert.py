@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from ppsim.cli._options import COSTS, cost_options, costs_of, inputs_of, output_options, targets
+from ppsim.cli._build import build_costs, check_used
+from ppsim.cli._options import CostOptions, OutputOptions, cost_options, make_command, output_options
+from ppsim.cli._rules import COSTS, Given
+from ppsim.cli._write import default_style, find_targets, inputs_of, say_written
 
 
-@click.command("convert")
+@make_command("convert")
 @click.argument("file", type=click.Path(allow_dash=True))
 @output_options
 @cost_options
 @click.option("--lossy", is_flag=True, help="Write even what a format cannot carry whole.")
 @click.pass_context
-def command(ctx: click.Context, /, file: str, lossy: bool, **options: Any) -> None:
+def command(ctx: click.Context, /, file: str, output: OutputOptions, costs: CostOptions, lossy: bool) -> None:
     """Convert a schedule: torch's CSV, JSON, traces and Mermaid text are read, all formats are written.
 
     A file without times is timed by the costs given. A format that cannot carry all that the file states is refused.
@@ -29,30 +30,29 @@ def command(ctx: click.Context, /, file: str, lossy: bool, **options: Any) -> No
     from ppsim.files.convert import convert
     from ppsim.files.read import read, sound
 
-    written = targets({**options, "as_json": False})
+    written = find_targets(output)
     if not written:
         raise InputError("nothing to write", "-o FILE, with a suffix such as .csv, .json, .svg or .mmd")
     _keep_input(file, [target for target, _ in written])
     draft = sound(read(file))
     schedule = draft.schedule()
-    given = ["--cost-per" if key == "per" else f"--{key}" for key in COSTS if options[key] is not None]
-    if draft.start is not None and given:
+    if draft.start is not None and (given := Given(ctx).spellings((*COSTS, "profile"))):
         raise InputError(f"{draft.source} holds its own times, so it takes no {', '.join(given)}", "leave it out")
-    costs = None if draft.start is not None else costs_of(schedule, options)
+    check_used([schedule], costs)
+    prices = None if draft.start is not None else build_costs(schedule, costs)
     for target, suffix in written:
         convert(
             draft,
             target,
             suffix,
             title=title_of(schedule),
-            costs=costs,
+            costs=prices,
             lossy=lossy,
-            inputs=inputs_of(ctx, costs) if costs else {"converted from": file},
-            style=options["style"] or ("paper" if suffix == ".pdf" else "screen"),
-            width=options["width"],
+            inputs=inputs_of(ctx, prices) if prices else {"converted from": file},
+            style=output.style or default_style(suffix),
+            width=output.width,
         )
-        if target != "-":
-            click.echo(f"wrote {target}", err=True)
+        say_written(target)
 
 
 def _keep_input(file: str, targets: list[str]) -> None:

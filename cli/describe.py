@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import click
 
-from ppsim.cli._options import ScheduleName, json_option
+from ppsim.cli._options import json_option, make_command, one_schedule
 
 
-@click.command("describe")
-@click.argument("name", type=ScheduleName())
+@make_command("describe")
+@one_schedule
 @click.option("--devices", "--pp", type=int, default=4, show_default=True, help="Devices of the example.")
-@click.option("--mb", "-m", "microbatches", type=int, default=8, show_default=True, help="Microbatches of the example.")
+@click.option(
+    "--mb",
+    "-m",
+    "--microbatches",
+    "microbatches",
+    type=int,
+    default=8,
+    show_default=True,
+    help="Microbatches of the example.",
+)
 @json_option
-def command(name: str, devices: int, microbatches: int, as_json: bool) -> None:
+def command(spec: str, devices: int, microbatches: int, as_json: bool) -> None:
     """Explain one schedule: idea, needs, closed forms, paper, a small chart.
 
     \b
@@ -20,19 +29,21 @@ def command(name: str, devices: int, microbatches: int, as_json: bool) -> None:
       ppsim describe dualpipe --devices 8 --mb 20
     """
     from ppsim.cli import _print as show
-    from ppsim.schedules import find
+    from ppsim.errors import InputError
+    from ppsim.schedules import family_of, schedule_from
 
-    family = find(name)
+    family = family_of(spec)
+    if family is None:
+        raise InputError(f"{spec} is a file of ops, which has no idea to explain", f"ppsim run {spec}")
     if as_json:
         show.echo_json({"schema": "ppsim.describe/1", **show.family_object(family)})
         return
     from ppsim.core.costs import costs_for
-    from ppsim.schedules import generate
     from ppsim.simulation.columns import shape_of
     from ppsim.simulation.longest_path import simulate
     from ppsim.simulation.metrics import measure
 
-    schedule = generate(family.name, devices=devices, microbatches=microbatches)
+    schedule = schedule_from(spec, devices=devices, microbatches=microbatches)
     timeline = simulate(schedule, costs_for(schedule))
     metrics = measure(timeline)
     facts = {

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from ppsim.cli._options import command_line, cost_options, costs_of, inputs_of
+from ppsim.cli._build import build_costs
+from ppsim.cli._options import CostOptions, cost_options, make_command
+from ppsim.cli._write import command_line, inputs_of
 
 HEADING = "# Gallery"
 
 
-@click.command("gallery")
+@make_command("gallery")
 @click.option("--output", "-o", type=click.Path(file_okay=False), required=True, help="Folder for figures and index.")
 @click.option("--devices", "--pp", type=int, default=4, show_default=True, help="Pipeline devices, P.")
 @click.option("--mb", "-m", "--microbatches", "microbatches", type=int, default=8, show_default=True, help="M.")
 @cost_options
 @click.pass_context
-def command(ctx: click.Context, /, output: str, devices: int, microbatches: int, **options: Any) -> None:
+def command(ctx: click.Context, /, output: str, devices: int, microbatches: int, costs: CostOptions) -> None:
     """Draw every schedule on the same devices, from one set of costs, with an index page.
 
     \b
@@ -41,9 +41,9 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
         except InputError as error:
             refused.append(str(error))
             continue
-        costs = costs_of(schedule, options)
-        timeline = simulate(schedule, costs)
-        drawn.append((family, Document((timeline,), (title_of(schedule),), inputs_of(ctx, costs), style="paper")))
+        prices = build_costs(schedule, costs)
+        timeline = simulate(schedule, prices)
+        drawn.append((family, Document((timeline,), (title_of(schedule),), inputs_of(ctx, prices), style="paper")))
     if not drawn:
         raise InputError(f"no schedule takes {devices} devices and {microbatches} microbatches", "--devices 4 --mb 8")
     index = folder / "README.md"

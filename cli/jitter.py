@@ -3,65 +3,112 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import click
 
-from ppsim.cli._options import cost_options, costs_of, inputs_of, json_option, quiet_option
-from ppsim.cli._several import names_argument, row_of, shape_options
+from ppsim.cli._build import build_costs
+from ppsim.cli._options import (
+    CostOptions,
+    ShapeOptions,
+    cost_options,
+    group_options,
+    json_option,
+    make_command,
+    quiet_option,
+    several_schedules,
+    shape_options,
+)
+from ppsim.cli._several import time_schedules
+from ppsim.cli._write import inputs_of
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
     from ppsim.analysis.jitter import Sampled
 
 
-@click.command("jitter")
-@names_argument
+@dataclass(frozen=True)
+class NoiseOptions:
+    """How uneven the hardware is."""
+
+    cv: float
+    slow_devices: int
+    slowdown: float
+    slow_links: int
+    link_slowdown: float
+
+
+noise_options = group_options(
+    "uneven",
+    NoiseOptions,
+    click.option(
+        "--cv", type=float, default=0.05, show_default=True, help="Noise of each op and message: deviation over mean."
+    ),
+    click.option(
+        "--slow-devices", type=int, default=0, show_default=True, help="Devices, picked at random, that are slow."
+    ),
+    click.option("--slowdown", type=float, default=1.5, show_default=True, help="How many times slower they compute."),
+    click.option(
+        "--slow-links", type=int, default=0, show_default=True, help="Links, picked at random, that are slow."
+    ),
+    click.option(
+        "--link-slowdown", type=float, default=4.0, show_default=True, help="How many times longer they take."
+    ),
+)
+
+
+@make_command("jitter")
+@several_schedules()
 @shape_options
 @cost_options
-@click.option(
-    "--cv", type=float, default=0.05, show_default=True, help="Noise of each op and message: deviation over mean."
-)
-@click.option(
-    "--slow-devices", type=int, default=0, show_default=True, help="Devices, picked at random, that are slow."
-)
-@click.option("--slowdown", type=float, default=1.5, show_default=True, help="How many times slower they compute.")
-@click.option("--slow-links", type=int, default=0, show_default=True, help="Links, picked at random, that are slow.")
-@click.option("--link-slowdown", type=float, default=4.0, show_default=True, help="How many times longer they take.")
+@noise_options
 @click.option("--samples", type=int, default=10_000, show_default=True, help="Iterations to draw.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random numbers.")
 @json_option
 @quiet_option
 @click.pass_context
-def command(ctx: click.Context, /, names: tuple[str, ...], samples: int, seed: int, **options: Any) -> None:
+def command(
+    ctx: click.Context,
+    /,
+    specs: tuple[str, ...],
+    shape: ShapeOptions,
+    costs: CostOptions,
+    uneven: NoiseOptions,
+    samples: int,
+    seed: int,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Time schedules many times on uneven hardware; NAME:V sets the stages per device.
 
-    All schedules meet the same slow devices and links. The last line says how far the ranking can be trusted.
+    All schedules get the same slow devices and links. The last line says how far the ranking can be trusted.
 
     \b
       ppsim jitter 1f1b zb-1p interleaved:2 --devices 8 --mb 32
       ppsim jitter 1f1b eager-1f1b --devices 8 --mb 32 --comm 0.2 --cv 0.1 --slow-links 1
     """
+    import numpy as np
+
     from ppsim.analysis.jitter import Noise, jitter, jitter_object
     from ppsim.cli import _print as show
     from ppsim.cli._progress import progress_bar
 
-    rows = [row_of(name, options) for name in names]
-    runs = {r.name: (r.timeline.schedule, costs_of(r.timeline.schedule, options)) for r in rows if r.timeline}
+    rows = time_schedules(specs, shape, costs)
+    runs = {r.name: (r.timeline.schedule, build_costs(r.timeline.schedule, costs)) for r in rows if r.timeline}
     refused = [r for r in rows if not r.timeline]
-    if not runs:
-        reasons = "\n".join(f"  {r.name}: {r.reason}" for r in refused)
-        raise InputError(f"none of these schedules takes this shape:\n{reasons}", "another --mb or --devices")
-    noise = Noise(**{k: options[k] for k in ("cv", "slow_devices", "slowdown", "slow_links", "link_slowdown")})
+    if uneven.slow_links and not any(np.any(prices.comm) for _, prices in runs.values()):
+        raise InputError("--slow-links needs messages that take time", "add --comm 0.1, or --profile FILE")
+    noise = Noise(**asdict(uneven))
     with progress_bar() as report:
         sampled = jitter(runs, noise, samples, seed, report)
-    if options["as_json"]:
+    if as_json:
         inputs = inputs_of(ctx, next(iter(runs.values()))[1])
         answer = jitter_object(sampled, noise, seed, inputs)
         answer["refused"] = [{"name": r.name, "reason": r.reason} for r in refused]
         show.echo_json(answer)
         return
-    if not options["quiet"]:
+    if not quiet:
         _table(sampled)
         for r in refused:
             click.echo(f"{r.name} does not apply: {r.reason}")

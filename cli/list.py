@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from ppsim.cli._options import json_option
+from ppsim.cli._options import json_option, make_command
 
 
-@click.command("list")
+@make_command("list")
 @json_option
 def command(as_json: bool) -> None:
     """List all schedules: needs, bubble, peak activations, torch's name.

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ppsim.cli._build import build, build_memory
 from ppsim.cli._options import (
-    build,
+    CostOptions,
+    OutputOptions,
+    ShapeOptions,
     cost_options,
-    costs_of,
-    documents,
-    inputs_of,
     json_option,
-    memory_of,
+    make_command,
+    one_schedule,
     output_options,
     quiet_option,
-    schedule_option,
     shape_options,
-    targets,
-    write_all,
 )
+from ppsim.cli._write import find_targets, inputs_of, make_documents, write_all
 
 if TYPE_CHECKING:
-    from ppsim.core.schedule import Schedule
+    from ppsim.core.costs import Costs
+    from ppsim.core.timeline import Timeline
     from ppsim.errors import PpsimError
     from ppsim.memory.report import Report
-    from ppsim.schedules._fitting import Alternative
+    from ppsim.memory.usage import MemoryModel
+    from ppsim.schedules import Alternative
 
 MARGIN, MOST_ROWS = 40, 32
 
 
-@click.command("memory")
-@schedule_option
+@make_command("memory")
+@one_schedule
 @shape_options
 @cost_options
 @click.option("--model", type=click.Path(), help="Bytes from a model description (TOML): hidden, heads, layers, seq...")
@@ -42,7 +44,19 @@ MARGIN, MOST_ROWS = 40, 32
 @json_option
 @quiet_option
 @click.pass_context
-def command(ctx: click.Context, /, **options: Any) -> None:
+def command(
+    ctx: click.Context,
+    /,
+    spec: str,
+    shape: ShapeOptions,
+    costs: CostOptions,
+    model: str | None,
+    cap: str | None,
+    breakdown: bool,
+    output: OutputOptions,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Memory of every device over time: its peak, when, and what holds it.
 
     Counts activations of one stage and microbatch, or bytes with --model or a --profile that has them. Exits with 1
@@ -56,24 +70,33 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
     from ppsim.cli import _print as show
     from ppsim.memory.report import memory_object, report
-    from ppsim.simulation.longest_path import simulate
 
-    targets(options)
-    schedule, costs = build(options["schedule"], options)
-    model, costs = memory_of(schedule, costs, options)
-    cap = _cap(options["cap"], model.unit)
-    found = report(simulate(schedule, costs), model, cap)
-    inputs = inputs_of(ctx, costs)
-    near = _alternatives(found, options) if found.over else []
-    if options["as_json"]:
+    find_targets(output)
+    timeline, held, prices = _simulate(spec, shape, costs, model)
+    most = _cap(cap, held.unit)
+    found = report(timeline, held, most)
+    inputs = inputs_of(ctx, prices)
+    near = _alternatives(found, spec, shape, costs, model) if found.over else []
+    if as_json:
         rows = [{"options": a.options, "peak": a.peak, "makespan": a.makespan} for a in near]
         show.echo_json(memory_object(found, inputs, rows))
-    elif "-" not in options["output"]:
-        _print_report(found, options)
-    written = documents([found.timeline], [show.title_of(schedule)], inputs, options)
-    write_all([(replace(document, memory=(found.curve,), cap=cap), name, form) for document, name, form in written])
+    elif "-" not in output.output:
+        _print_report(found, quiet, breakdown)
+    written = make_documents([timeline], [show.title_of(timeline.schedule)], inputs, output)
+    write_all([(replace(document, memory=(found.curve,), cap=most), name, form) for document, name, form in written])
     if found.over:
         raise _does_not_fit(found, near)
+
+
+def _simulate(
+    spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None
+) -> tuple[Timeline, MemoryModel, Costs]:
+    """Time the schedule, with what its stages hold and the costs that recomputation leads to."""
+    from ppsim.simulation.longest_path import simulate
+
+    schedule, prices = build(spec, shape, costs)
+    held, prices = build_memory(schedule, prices, costs.profile, model)
+    return simulate(schedule, prices), held, prices
 
 
 def _cap(text: str | None, unit: str) -> int | None:
@@ -94,26 +117,23 @@ def _cap(text: str | None, unit: str) -> int | None:
     return cap
 
 
-def _alternatives(found: Report, options: dict[str, Any]) -> list[Alternative]:
-    from ppsim.memory.usage import curves
-    from ppsim.schedules._fitting import fitting
-    from ppsim.simulation.longest_path import simulate
+def _alternatives(
+    found: Report, spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None
+) -> list[Alternative]:
+    """What fits instead, each found by running this command with the options it names."""
+    from ppsim.memory.usage import BYTES, curves
+    from ppsim.schedules import Request, Trial, find_fitting
 
-    asked = found.timeline.schedule
+    def attempt(request: Request) -> Trial:
+        timeline, held, _ = _simulate(request.spec, ShapeOptions(**request.numbers), costs, model)
+        return Trial(timeline.schedule.n_stages, int(curves(timeline, held).peak.max()), timeline.makespan)
 
-    def attempt(schedule: Schedule) -> tuple[int, float]:
-        model, costs = memory_of(schedule, costs_of(schedule, options), options)
-        timeline = simulate(schedule, costs)
-        peak = int(curves(timeline, model).peak.max())
-        if model.unit != "B":  # a stage of a model cut into more stages holds less
-            peak = -(-peak * asked.n_stages // schedule.n_stages)
-        return peak, timeline.makespan
-
-    own = {key: options[key] for key in ("group_size", "rule") if options[key] is not None}
-    return fitting(asked, own, found.cap or 0, attempt)
+    per_stage = found.curve.unit != BYTES
+    request = Request(spec, asdict(shape))
+    return find_fitting(request, found.timeline.schedule, found.cap or 0, attempt, per_stage=per_stage)
 
 
-def _print_report(found: Report, options: dict[str, Any]) -> None:
+def _print_report(found: Report, quiet: bool, breakdown: bool) -> None:
     from ppsim.base.units import format_size
     from ppsim.cli import _print as show
 
@@ -121,7 +141,7 @@ def _print_report(found: Report, options: dict[str, Any]) -> None:
     schedule, fullest = timeline.schedule, found.fullest
     size = _amount(fullest.value, unit)
     where = f"on device {fullest.device} from {fullest.time:g} {timeline.unit}, {found.label(fullest.op)}"
-    if options["quiet"]:
+    if quiet:
         click.echo(f"{schedule.name} {schedule.n_devices}x{schedule.n_microbatches}  peak {size} {where}")
         return
     click.echo(f"{show.title_of(schedule)}  {show.shape_line(schedule)}")
@@ -129,7 +149,7 @@ def _print_report(found: Report, options: dict[str, Any]) -> None:
     held = sorted(((amount, name) for name, amount in fullest.parts.items() if amount), reverse=True)
     click.echo(f"\npeak {size} {where}")
     click.echo("held by " + ", ".join(f"{name} {format_size(a, unit)} ({a / fullest.value:.0%})" for a, name in held))
-    if options["breakdown"]:
+    if breakdown:
         _print_breakdown(found)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ppsim.cli._options import json_option
+from ppsim.cli._options import Checked, json_option
 
 if TYPE_CHECKING:
     from ppsim.profiles.profile import Profile
@@ -22,7 +22,7 @@ def command() -> None:
     """
 
 
-@command.command("show")
+@command.command("show", cls=Checked)
 @click.argument("file", type=click.Path())
 @json_option
 def show_command(file: str, as_json: bool) -> None:
@@ -32,7 +32,7 @@ def show_command(file: str, as_json: bool) -> None:
     show(read(file), file, as_json)
 
 
-@command.command("diff")
+@command.command("diff", cls=Checked)
 @click.argument("before", type=click.Path())
 @click.argument("after", type=click.Path())
 @json_option

@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 import click
 
-from ppsim.cli._network import DETAILED, executed, network_options
+from ppsim.cli._build import add_memory, build, build_costs, check_used
+from ppsim.cli._network import execute_messages
 from ppsim.cli._options import (
-    SHAPE,
-    build,
+    CostOptions,
+    NetworkOptions,
+    OutputOptions,
+    ShapeOptions,
     cost_options,
-    costs_of,
-    documents,
-    inputs_of,
     json_option,
+    make_command,
+    network_options,
+    one_schedule,
     output_options,
     quiet_option,
-    schedule_option,
     shape_options,
-    targets,
-    with_memory,
-    write_all,
 )
-from ppsim.errors import InputError, UnknownSchedule
+from ppsim.cli._rules import SHOW_MEMORY
+from ppsim.cli._write import find_targets, inputs_of, make_documents, write_all
+from ppsim.errors import UnknownSchedule
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
-    from ppsim.core.execution import Execution
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
     from ppsim.files.document import Document
 
 
-@click.command("run")
-@schedule_option
+@make_command("run")
+@one_schedule
 @shape_options
 @cost_options
 @output_options
@@ -46,92 +49,115 @@ if TYPE_CHECKING:
 )
 @click.option("--steady", is_flag=True, help="Numbers only, for any --mb: extend a proved steady state, run no more.")
 @click.pass_context
-def command(ctx: click.Context, /, **options: Any) -> None:
+def command(
+    ctx: click.Context,
+    /,
+    spec: str,
+    shape: ShapeOptions,
+    costs: CostOptions,
+    network: NetworkOptions,
+    output: OutputOptions,
+    as_json: bool,
+    quiet: bool,
+    lowered: bool,
+    gantt: bool,
+    memory: bool | None,
+    steady: bool,
+) -> None:
     """Time one schedule and show it.
 
     \b
-      ppsim run --schedule 1f1b --stages 4 --mb 8
+      ppsim run 1f1b --stages 4 --mb 8
       ppsim run -s dualpipe --devices 8 --mb 20 -o fig.pdf -o report.html
     """
-    from ppsim.cli import _print as show
-    from ppsim.simulation.columns import shape_of
     from ppsim.simulation.longest_path import simulate
-    from ppsim.simulation.metrics import measure
 
-    targets(options)
-    if options["lowered"] and not any(suffix == ".csv" for _, suffix in targets(options)):
-        raise InputError("--lowered says how to write csv, and none is written", "add -o FILE.csv")
-    if options["steady"] and any(options[name] for name in DETAILED):
-        raise InputError("--steady knows the simple model only", "leave out --steady, or the options of messages")
-    if options["steady"] and _steady(ctx, options):
+    find_targets(output)
+    if steady and _print_steady(ctx, spec, shape, costs, as_json, quiet):
         return
-    schedule, costs = build(options["schedule"], options)
-    if options["steady"]:
+    schedule, prices = build(spec, shape, costs)
+    if steady:
         click.echo("no steady state that repeats exactly was proved: timing every op", err=True)
-    execution = executed(schedule, costs, options)
-    timeline = execution.compute if execution else simulate(schedule, costs)
-    inputs = inputs_of(ctx, costs)
-    if options["as_json"]:
+    execution = execute_messages(schedule, prices, network, to_torch=lowered)
+    timeline = execution.compute if execution else simulate(schedule, prices)
+    inputs = inputs_of(ctx, prices)
+    if as_json:
+        from ppsim.cli._print import echo_json
         from ppsim.files.writers.json import run_object
 
-        show.echo_json(run_object(timeline, inputs, execution))
-    elif "-" not in options["output"]:
-        metrics = measure(timeline)
-        if options["quiet"]:
-            name = f"{schedule.name} {schedule.n_devices}x{schedule.n_microbatches}"
-            click.echo(show.result_line(name, metrics, shape_of(schedule), costs.unit))
-        else:
-            click.echo(f"{show.title_of(schedule)}  {show.shape_line(schedule)}")
-            if options["gantt"]:
-                show.print_gantt(timeline, metrics)
-            click.echo()
-            click.echo(show.summary(timeline, metrics))
-    written = documents([timeline], [show.title_of(schedule)], inputs, options)
-    write_all([(_complete(doc, suffix, costs, execution, options), target, suffix) for doc, target, suffix in written])
+        echo_json(run_object(timeline, inputs, execution))
+    elif "-" not in output.output:
+        _print_run(timeline, quiet, gantt)
+
+    def complete(document: Document, suffix: str) -> Document:
+        if execution and suffix == ".csv" and lowered:
+            return replace(document, timelines=(execution.timeline,))
+        if execution:
+            document = replace(document, executions=(execution,))
+        wanted = document.style != "paper" if memory is None else memory
+        if not wanted or suffix not in SHOW_MEMORY:
+            return document
+        return add_memory(document, [prices], costs.profile, asked=bool(memory))
+
+    written = make_documents([timeline], [_title(timeline)], inputs, output)
+    write_all([(complete(document, suffix), target, suffix) for document, target, suffix in written])
 
 
-def _complete(
-    document: Document, suffix: str, costs: Costs, execution: Execution | None, options: dict[str, Any]
-) -> Document:
-    """The document with what its format can show besides: comm ops, messages, memory."""
-    from dataclasses import replace
+def _title(timeline: Timeline) -> str:
+    from ppsim.cli._print import title_of
 
-    if execution and suffix == ".csv" and options["lowered"]:
-        return replace(document, timelines=(execution.timeline,))
-    if execution:
-        document = replace(document, executions=(execution,))
-    wanted = document.style != "paper" if options["memory"] is None else options["memory"]
-    if not wanted or suffix not in (".png", ".svg", ".pdf", ".html", ".trace.json"):
-        return document
-    return with_memory(document, [costs], options)
+    return title_of(timeline.schedule)
 
 
-def _steady(ctx: click.Context, options: dict[str, Any]) -> bool:
+def _print_run(timeline: Timeline, quiet: bool, gantt: bool) -> None:
+    from ppsim.cli import _print as show
+    from ppsim.simulation.columns import shape_of
+    from ppsim.simulation.metrics import measure
+
+    schedule, metrics = timeline.schedule, measure(timeline)
+    if quiet:
+        name = f"{schedule.name} {schedule.n_devices}x{schedule.n_microbatches}"
+        click.echo(show.result_line(name, metrics, shape_of(schedule), timeline.unit))
+        return
+    click.echo(f"{show.title_of(schedule)}  {show.shape_line(schedule)}")
+    if gantt:
+        show.print_gantt(timeline, metrics)
+    click.echo()
+    click.echo(show.summary(timeline, metrics))
+
+
+def _print_steady(
+    ctx: click.Context, spec: str, shape: ShapeOptions, costs: CostOptions, as_json: bool, quiet: bool
+) -> bool:
     """Print the numbers of the steady-state shortcut; False where it proves nothing and every op must be timed."""
     from ppsim.cli import _print as show
-    from ppsim.schedules._steady import steady_state
+    from ppsim.schedules import split_chunks, steady_state
     from ppsim.simulation.columns import shape_of
 
-    if options["output"]:
-        raise InputError("--steady has numbers only, no timeline", "leave out --output or --steady")
-    if options["microbatches"] is None:
+    if shape.microbatches is None:
         return False
-    name, numbers = options["schedule"], {key: options[key] for key in SHAPE}
+    name, chunks = split_chunks(spec)
+    numbers = asdict(shape) | ({"chunks": chunks} if chunks and shape.chunks in (None, chunks) else {})
+
+    def price(schedule: Schedule) -> Costs:
+        check_used([schedule], costs)
+        return build_costs(schedule, costs)
+
     try:
-        found = steady_state(name, lambda schedule: costs_of(schedule, options), **numbers)
+        found = steady_state(name, price, **numbers)
     except UnknownSchedule:  # a file holds one length only
         found = None
     if found is None:
         return False
-    small, microbatches, unit = found.simulated, options["microbatches"], found.costs.unit
-    if options["as_json"]:
+    small, microbatches, unit = found.simulated, shape.microbatches, found.costs.unit
+    if as_json:
         from ppsim.files.writers.json import steady_object
 
         show.echo_json(steady_object(found, microbatches, inputs_of(ctx, found.costs)))
         return True
-    shape = shape_of(small)._replace(microbatches=microbatches)
-    click.echo(show.result_line(f"{small.name} {small.n_devices}x{microbatches}", found.metrics, shape, unit))
-    if not options["quiet"]:
+    whole = shape_of(small)._replace(microbatches=microbatches)
+    click.echo(show.result_line(f"{small.name} {small.n_devices}x{microbatches}", found.metrics, whole, unit))
+    if not quiet:
         every = f"{found.period:g} {unit} for {found.microbatches} more microbatches"
         click.echo(f"makespan {found.metrics.makespan:.15g}: {every}, proved on a run of {small.n_microbatches}")
     return True

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice, product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ppsim.cli._network import network_options
+from ppsim.cli._build import build_costs, check_used
 from ppsim.cli._options import (
-    Counts,
+    CostOptions,
+    GridOptions,
+    NetworkOptions,
+    OutputOptions,
+    ShapeOptions,
     cost_options,
-    costs_of,
-    inputs_of,
+    grid_options,
     json_option,
+    make_command,
+    network_options,
     output_options,
     quiet_option,
-    targets,
-    write_tradeoff,
+    several_schedules,
 )
-from ppsim.cli._several import group_options, names_argument, row_of
+from ppsim.cli._several import check_shape, check_taken, time_schedule
+from ppsim.cli._write import find_targets, inputs_of, write_tradeoff
 from ppsim.errors import InputError
 from ppsim.simulation.columns import columns_of
 
@@ -33,14 +38,17 @@ if TYPE_CHECKING:
 MOST = 10_000
 
 
-@click.command("sweep")
-@names_argument
-@click.option(
-    "--devices", "--pp", "--stages", type=Counts(), required=True, help="Pipeline devices, P: 4,8 or 4:16:x2."
-)
-@click.option("--mb", "-m", "--microbatches", "microbatches", type=Counts(), required=True, help="Microbatches, M.")
-@click.option("--chunks", "--vpp", type=Counts(), help="Stages per device, V, of schedules that take several.")
-@group_options
+class Cell(NamedTuple):
+    """One shape of the grid: the schedule's spelling, its devices (a fraction where it fits none), its microbatches."""
+
+    spec: str
+    devices: float
+    microbatches: int
+
+
+@make_command("sweep")
+@several_schedules()
+@grid_options
 @click.option(
     "--metric",
     type=click.Choice([column.name for column in columns_of("sweep")]),
@@ -54,7 +62,18 @@ MOST = 10_000
 @json_option
 @quiet_option
 @click.pass_context
-def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> None:
+def command(
+    ctx: click.Context,
+    /,
+    specs: tuple[str, ...],
+    grid: GridOptions,
+    costs: CostOptions,
+    network: NetworkOptions,
+    output: OutputOptions,
+    metric: str,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Time schedules over devices, microbatches and chunks; -o draws time against memory with the Pareto front.
 
     \b
@@ -66,53 +85,82 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> No
     from ppsim.cli._progress import progress_bar
     from ppsim.files.tradeoff import check_suffix
 
-    for _, suffix in targets(options):
+    for _, suffix in find_targets(output):
         check_suffix(suffix)
-    grid = list(islice(_grid(names, options), MOST + 1))
-    if len(grid) > MOST:
+    check_shape(specs, grid.stages or grid.devices, grid.microbatches)
+    check_taken(specs, grid.group_size, grid.rule)
+    shapes = list(islice(_shapes(specs, grid), MOST + 1))
+    if len(shapes) > MOST:
         raise InputError(f"a sweep takes {MOST:,} shapes, and these are more", "fewer --devices, --mb or --chunks")
+    cells = [cell for cell, _ in shapes]
     rows: list[Row] = []
-    with progress_bar(not options["as_json"] and not options["quiet"]) as report:
-        for name, devices, microbatches in grid:
-            report(len(rows) / len(grid), f"{name} {devices}x{microbatches}")
-            rows.append(row_of(name, {**options, "devices": devices, "microbatches": microbatches}))
-    timed = [row for row in rows if row.timeline]
-    if not timed:
+    with progress_bar(not as_json and not quiet) as report:
+        for cell, shape in shapes:
+            report(len(rows) / len(shapes), f"{cell.spec} {cell.devices}x{cell.microbatches}")
+            rows.append(time_schedule(cell.spec, shape, costs, network))
+    timelines = [row.timeline for row in rows if row.timeline]
+    if not timelines:
         raise InputError(
             f"no shape of the grid works; the last: {rows[-1].reason}", "other --devices, --mb or --chunks"
         )
+    check_used([timeline.schedule for timeline in timelines], costs)
+    inputs = inputs_of(ctx, build_costs(timelines[0].schedule, costs))
     best = on_front(rows, per_microbatch=True)
-    if options["as_json"]:
-        show.echo_json(sweep_object(rows, best, command_inputs(ctx, timed[0], options)))
-    elif "-" not in options["output"]:
-        if not options["quiet"]:
-            _table(grid, rows, options["metric"])
-        click.echo(_closing(grid, rows, options["metric"]))
-    _write(timed, command_inputs(ctx, timed[0], options), options)
+    if as_json:
+        show.echo_json(sweep_object(rows, best, inputs))
+    elif "-" not in output.output:
+        if not quiet:
+            _table(cells, rows, metric)
+        click.echo(_closing(cells, rows, metric))
+    _write([row for row in rows if row.timeline], inputs, output)
 
 
-def command_inputs(ctx: click.Context, row: Row, options: dict[str, Any]) -> dict[str, Any]:
-    """What a file embeds of the sweep: its command, and the costs of its first shape."""
-    assert row.timeline is not None
-    return inputs_of(ctx, costs_of(row.timeline.schedule, options))
+def _shapes(specs: tuple[str, ...], grid: GridOptions) -> Iterator[tuple[Cell, ShapeOptions]]:
+    """Each cell of the grid with its shape: devices as given, or the stages over those of a device.
+
+    Raises:
+        InputError: --chunks with schedules that all state theirs.
+    """
+    from ppsim.schedules import family_of, split_chunks
+
+    families = {spec: family_of(spec) for spec in specs}
+    varied = {spec for spec, family in families.items() if family and family.chunks > 1 and not split_chunks(spec)[1]}
+    if grid.chunks and not varied:
+        raise InputError(f"--chunks has no effect: none of {', '.join(specs)} takes several", "NAME:V, or leave it out")
+    for spec in specs:
+        family = families[spec]
+        if family is None:
+            cell, shape = _stated(spec, grid)
+            yield cell, shape
+            continue
+        spelled = [f"{spec}:{chunks}" for chunks in grid.chunks] if grid.chunks and spec in varied else [spec]
+        for each, size, m in product(spelled, grid.stages or grid.devices or (), grid.microbatches or ()):
+            stages, devices = (size, None) if grid.stages else (None, size)
+            share = size / (split_chunks(each)[1] or family.chunks) if grid.stages else size
+            yield (
+                Cell(each, int(share) if share == int(share) else share, m),
+                ShapeOptions(stages, devices, None, m, **_own(grid)),
+            )
 
 
-def _grid(names: tuple[str, ...], options: dict[str, Any]) -> Any:
-    from ppsim.schedules import find
+def _stated(spec: str, grid: GridOptions) -> tuple[Cell, ShapeOptions]:
+    """The one cell of a file of ops, which states its own shape."""
+    from ppsim.schedules import schedule_from
 
-    for name in names:
-        several = options["chunks"] if ":" not in name and find(name).chunks > 1 else None
-        for spelled in [f"{name}:{chunks}" for chunks in several] if several else [name]:
-            for devices, microbatches in product(options["devices"], options["microbatches"]):
-                yield spelled, devices, microbatches
+    made = schedule_from(spec)
+    return Cell(spec, made.n_devices, made.n_microbatches), ShapeOptions(**_own(grid))
 
 
-def _table(grid: list[tuple[str, int, int]], rows: list[Row], metric: str) -> None:
+def _own(grid: GridOptions) -> dict[str, Any]:
+    return {"group_size": grid.group_size, "rule": grid.rule}
+
+
+def _table(grid: list[Cell], rows: list[Row], metric: str) -> None:
     """Schedules and devices down, microbatches across in as many tables as fit; the best of each column marked."""
     from ppsim.cli._print import console
 
     values = {key: _value(row, metric) for key, row in zip(grid, rows, strict=True)}
-    best: dict[tuple[int, int], float] = {}
+    best: dict[tuple[float, int], float] = {}
     for (_, devices, m), value in values.items():
         if value is not None:
             best[devices, m] = min(value, best.get((devices, m), value))
@@ -122,7 +170,7 @@ def _table(grid: list[tuple[str, int, int]], rows: list[Row], metric: str) -> No
     }
     across = sorted({m for _, _, m in grid})
     wide = console(at_least=100)
-    left = max(len(f"{name}  {devices}  ") for name, devices, _ in [("schedule", 0, 0), *grid])
+    left = max(len(f"{name}  {devices}  ") for name, devices, _ in [Cell("schedule", 0, 0), *grid])
     each = max(len(f"M={across[-1]}"), *map(len, cells.values())) + 2
     fits = max(1, (wide.width - left) // each)
     for first in range(0, len(across), fits):
@@ -130,7 +178,7 @@ def _table(grid: list[tuple[str, int, int]], rows: list[Row], metric: str) -> No
     click.echo(f"* least {metric} of that M on as many devices; - the schedule does not take the shape")
 
 
-def _block(cells: Mapping[tuple[str, int, int], str], across: list[int], metric: str) -> Table:
+def _block(cells: Mapping[Cell, str], across: list[int], metric: str) -> Table:
     from rich.table import Table
 
     table = Table(
@@ -141,16 +189,16 @@ def _block(cells: Mapping[tuple[str, int, int], str], across: list[int], metric:
     for m in across:
         table.add_column(f"M={m}", justify="right", no_wrap=True)
     for name, devices in dict.fromkeys((name, devices) for name, devices, _ in cells):
-        table.add_row(name, str(devices), *(cells[name, devices, m] for m in across))
+        table.add_row(name, str(devices), *(cells.get(Cell(name, devices, m), "") for m in across))
     return table
 
 
-def _closing(grid: list[tuple[str, int, int]], rows: list[Row], metric: str) -> str:
+def _closing(grid: list[Cell], rows: list[Row], metric: str) -> str:
     from ppsim.cli._print import counted
 
     found = [(value, key) for key, row in zip(grid, rows, strict=True) if (value := _value(row, metric)) is not None]
     least, (name, devices, microbatches) = min(found, key=lambda pair: pair[0])
-    shape = f"{counted(devices, 'device')} with {counted(microbatches, 'microbatch')}"
+    shape = f"{counted(int(devices), 'device')} with {counted(microbatches, 'microbatch')}"
     return f"{name} on {shape} has the least {metric}, {_text(least, metric)}"
 
 
@@ -166,7 +214,7 @@ def _column(metric: str) -> Column:
     return next(column for column in columns_of("sweep") if column.name == metric)
 
 
-def _write(timed: list[Row], inputs: dict[str, Any], options: dict[str, Any]) -> None:
+def _write(timed: list[Row], inputs: dict[str, Any], output: OutputOptions) -> None:
     from ppsim.analysis.tradeoff import Point
 
     points = []
@@ -175,4 +223,4 @@ def _write(timed: list[Row], inputs: dict[str, Any], options: dict[str, Any]) ->
         schedule = r.timeline.schedule
         points.append(Point(f"{r.name} {schedule.n_devices}x{schedule.n_microbatches}", r.makespan_per_mb, r.peak))
     unit = timed[0].timeline.unit if timed[0].timeline else ""
-    write_tradeoff(points, f"makespan per microbatch ({unit})", inputs, options)
+    write_tradeoff(points, f"makespan per microbatch ({unit})", inputs, output)

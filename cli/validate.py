@@ -2,88 +2,138 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import click
 
+from ppsim.cli._build import build_schedule
 from ppsim.cli._options import (
-    SHAPE,
-    ScheduleName,
-    command_line,
-    given,
+    OutputOptions,
+    ShapeOptions,
+    group_options,
     json_option,
+    make_command,
     output_options,
     quiet_option,
+    several_schedules,
     shape_options,
-    targets,
 )
+from ppsim.cli._types import COUNT, Share
+from ppsim.cli._write import command_line, default_style, find_targets, say_written
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
+    from ppsim.core.schedule import Schedule
     from ppsim.runs.record import Record
     from ppsim.runs.session import Request
 
-MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
-RUN = ("ops", "runner", "device", "tf", "ti", "tw", "message", "repeats", "warm_up", "real_time")
-REQUEST = (*RUN, *MODEL)
-COUNT = click.IntRange(min=1)
 TIMES = click.FloatRange(min=0)
 
 
-class Share(click.ParamType[Any]):
-    """A share, as 0.05 or 5%."""
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run for real computes, and how often; see :class:`ppsim.runs.session.Request`."""
 
-    name = "share"
+    ops: str
+    runner: str
+    device: str
+    tf: float
+    ti: float
+    tw: float
+    message: int
+    hidden: int
+    heads: int
+    sequence: int
+    microbatch_size: int
+    layers: int
+    vocab: int
+    repeats: int
+    warm_up: int
+    real_time: bool
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The share as a fraction."""
-        text = str(value)
-        try:
-            share = float(text.rstrip("% ")) / (100 if text.endswith("%") else 1)
-        except ValueError:
-            self.fail(f"'{value}' is not a share such as 5% or 0.05.", param, ctx)
-        if not 0 <= share < float("inf"):
-            self.fail(f"'{value}' is not a share such as 5% or 0.05.", param, ctx)
-        return share
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Where measurements come from where nothing is run, and where they are kept."""
+
+    record: str | None
+    from_record: str | None
+    trace: str | None
+    iteration: str
+    profile: str | None
 
 
-@click.command("validate")
-@click.option("--schedule", "-s", "names", type=ScheduleName(), multiple=True, help="Schedule to run; repeatable.")
+run_options = group_options(
+    "run",
+    RunOptions,
+    click.option(
+        "--ops",
+        type=click.Choice(["compute", "timed"]),
+        default="compute",
+        show_default=True,
+        help="Real transformer stages, or ops that only take their time (more devices than cores).",
+    ),
+    click.option(
+        "--runner",
+        type=click.Choice(["own", "torch", "partitioned"]),
+        default="own",
+        show_default=True,
+        help="Our runner; torch.distributed.pipelining fed with our CSV; or all devices on parts of one GPU.",
+    ),
+    click.option(
+        "--device",
+        type=click.Choice(["auto", "cpu", "cuda"]),
+        default="auto",
+        show_default=True,
+        help="What computes; auto: GPUs where there is one for each device.",
+    ),
+    click.option("--tf", type=TIMES, default=5.0, show_default=True, help="Timed ops: ms of a forward per device."),
+    click.option("--ti", type=TIMES, default=5.0, show_default=True, help="Timed ops: ms of a backward for the input."),
+    click.option(
+        "--tw", type=TIMES, default=5.0, show_default=True, help="Timed ops: ms of a backward for the weights."
+    ),
+    click.option("--message", type=COUNT, default=65536, show_default=True, help="Timed ops: bytes of a message."),
+    click.option("--hidden", type=COUNT, default=256, show_default=True, help="Width of the model."),
+    click.option("--heads", type=COUNT, default=4, show_default=True, help="Attention heads."),
+    click.option("--seq", "sequence", type=COUNT, default=64, show_default=True, help="Tokens of one sample."),
+    click.option(
+        "--mbs",
+        "--microbatch-size",
+        "microbatch_size",
+        type=COUNT,
+        default=4,
+        show_default=True,
+        help="Samples of a microbatch.",
+    ),
+    click.option("--layers", type=COUNT, default=2, show_default=True, help="Layers that one device holds."),
+    click.option("--vocab", type=click.IntRange(min=0), default=1000, show_default=True, help="Vocabulary."),
+    click.option("--repeats", type=COUNT, default=7, show_default=True, help="Measured repetitions."),
+    click.option(
+        "--warm-up", type=click.IntRange(min=0), default=2, show_default=True, help="Repetitions thrown away."
+    ),
+    click.option("--real-time", is_flag=True, help="Ask the system for real-time priority while a schedule runs."),
+)
+
+source_options = group_options(
+    "source",
+    SourceOptions,
+    click.option("--record", metavar="FILE", help="Keep the raw measurements, as JSON; .gz makes it small."),
+    click.option("--from-record", type=click.Path(), metavar="FILE", help="Analyse a record instead of running."),
+    click.option(
+        "--trace", type=click.Path(), metavar="DIR", help="Compare with Kineto traces of a run, one per rank."
+    ),
+    click.option(
+        "--iteration", default="median", show_default=True, help="Traces: which step; a number, median or all."
+    ),
+    click.option("--profile", type=click.Path(), help="What ops and messages cost alone (ppsim calibrate)."),
+)
+
+
+@make_command("validate")
+@several_schedules(required=False)
 @shape_options
-@click.option(
-    "--ops",
-    type=click.Choice(["compute", "timed"]),
-    default="compute",
-    show_default=True,
-    help="Real transformer stages, or ops that only take their time (more devices than cores).",
-)
-@click.option(
-    "--runner",
-    type=click.Choice(["own", "torch", "partitioned"]),
-    default="own",
-    show_default=True,
-    help="Our runner; torch.distributed.pipelining fed with our CSV; or all devices on parts of one GPU.",
-)
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
-    default="auto",
-    show_default=True,
-    help="What computes; auto: GPUs where there is one for each device.",
-)
-@click.option("--tf", type=TIMES, default=5.0, show_default=True, help="Timed ops: ms of a forward per device.")
-@click.option("--ti", type=TIMES, default=5.0, show_default=True, help="Timed ops: ms of a backward for the input.")
-@click.option("--tw", type=TIMES, default=5.0, show_default=True, help="Timed ops: ms of a backward for the weights.")
-@click.option("--message", type=COUNT, default=65536, show_default=True, help="Timed ops: bytes of a message.")
-@click.option("--hidden", type=COUNT, default=256, show_default=True, help="Width of the model.")
-@click.option("--heads", type=COUNT, default=4, show_default=True, help="Attention heads.")
-@click.option("--seq", "sequence", type=COUNT, default=64, show_default=True, help="Tokens of one sample.")
-@click.option("--mbs", "microbatch_size", type=COUNT, default=4, show_default=True, help="Samples of a microbatch.")
-@click.option("--layers", type=COUNT, default=2, show_default=True, help="Layers that one device holds.")
-@click.option("--vocab", type=click.IntRange(min=0), default=1000, show_default=True, help="Vocabulary.")
-@click.option("--repeats", type=COUNT, default=7, show_default=True, help="Measured repetitions.")
-@click.option("--warm-up", type=click.IntRange(min=0), default=2, show_default=True, help="Repetitions thrown away.")
-@click.option("--real-time", is_flag=True, help="Ask the system for real-time priority while a schedule runs.")
+@run_options
 @click.option(
     "--calibrate-on",
     multiple=True,
@@ -91,53 +141,67 @@ class Share(click.ParamType[Any]):
     help="Take costs from these runs only (timed ops: the first; else all others).",
 )
 @click.option("--tolerance", type=Share(), default="10%", show_default=True, help="Largest error that passes.")
-@click.option("--record", metavar="FILE", help="Keep the raw measurements, as JSON; .gz makes it small.")
-@click.option("--from-record", type=click.Path(), metavar="FILE", help="Analyse a record instead of running.")
-@click.option("--trace", type=click.Path(), metavar="DIR", help="Compare with Kineto traces of a run, one per rank.")
-@click.option("--iteration", default="median", show_default=True, help="Traces: which step; a number, median or all.")
-@click.option("--profile", type=click.Path(), help="What ops and messages cost alone (ppsim calibrate).")
+@source_options
 @output_options
 @json_option
 @quiet_option
 @click.pass_context
-def command(ctx: click.Context, /, **options: Any) -> None:
+def command(
+    ctx: click.Context,
+    /,
+    specs: tuple[str, ...],
+    shape: ShapeOptions,
+    run: RunOptions,
+    calibrate_on: tuple[str, ...],
+    tolerance: float,
+    source: SourceOptions,
+    output: OutputOptions,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Run schedules for real, one process per device, and compare with the prediction.
 
     \b
-      ppsim validate -s gpipe -s 1f1b -s zb-1p --devices 2 --mb 8
-      ppsim validate -s gpipe -s 1f1b --devices 4 --mb 8 --ops timed --real-time -o overlay.png
-      ppsim validate -s zb-1p --devices 4 --mb 8 --runner partitioned --hidden 4096 --heads 32 --seq 2048
-      ppsim validate -s 1f1b --devices 4 --mb 8 --trace traces/
+      ppsim validate gpipe 1f1b zb-1p --devices 2 --mb 8
+      ppsim validate gpipe 1f1b --devices 4 --mb 8 --ops timed --real-time -o overlay.png
+      ppsim validate zb-1p --devices 4 --mb 8 --runner partitioned --hidden 4096 --heads 32 --seq 2048
+      ppsim validate 1f1b --devices 4 --mb 8 --trace traces/
     """
     from ppsim.cli import _print
     from ppsim.cli._validation import show
     from ppsim.validation.analyse import only, validate, validation_object
 
-    wanted = _overlays(options)
-    record, failure = _record(ctx, options)
-    validation = validate(record, _known(options["calibrate_on"], record))
+    wanted = _find_overlays(output)
+    if source.from_record:
+        from ppsim.runs.record import load
+
+        record, failure = load(source.from_record), ""
+    elif source.trace:
+        record, failure = _read_traces(ctx, specs, shape, source), ""
+    else:
+        record, failure = _measure(ctx, specs, shape, run, source, show_progress=not (quiet or as_json))
+    validation = validate(record, _known(calibrate_on, record))
     if record.settings["ops"] == "trace":
-        validation = only(validation, options["iteration"])
-    value = validation_object(validation, record, options["tolerance"])
-    if options["as_json"]:
+        validation = only(validation, source.iteration)
+    value = validation_object(validation, record, tolerance)
+    if as_json:
         _print.echo_json(value)
-    elif "-" not in options["output"]:
-        show(validation, record, value, options["quiet"])
+    elif "-" not in output.output:
+        show(validation, record, value, quiet)
     for target, suffix in wanted:
         from ppsim.validation.overlay import save_overlay
 
         titles = [_print.title_of(verdict.run.lowered.compute) for verdict in validation.verdicts]
-        save_overlay(validation, record, target, suffix, options["style"] or "screen", options["width"], titles)
-        if target != "-":
-            click.echo(f"wrote {target}", err=True)
+        save_overlay(validation, record, target, suffix, output.style or default_style(suffix), output.width, titles)
+        say_written(target)
     if failure:
         click.echo(f"Error: {failure}", err=True)
     ctx.exit(0 if value["passed"] and not failure else 1)
 
 
-def _overlays(options: dict[str, Any]) -> list[tuple[str, str]]:
-    """Every -o with its format, which is refused now rather than after the run."""
-    wanted = targets(options)
+def _find_overlays(output: OutputOptions) -> list[tuple[str, str]]:
+    """Find every -o with its format, which is refused now rather than after the run."""
+    wanted = find_targets(output)
     if wanted:
         from ppsim.validation.overlay import check_suffix
 
@@ -146,33 +210,15 @@ def _overlays(options: dict[str, Any]) -> list[tuple[str, str]]:
     return wanted
 
 
-def _record(ctx: click.Context, options: dict[str, Any]) -> tuple[Record, str]:
-    """The measurements, and what went wrong on the way, if they are usable all the same."""
-    ways = [way for way in ("from_record", "trace") if options[way]]
-    if len(ways) == 2 or (ways and options["record"]):
-        named = " and ".join(f"--{way.replace('_', '-')}" for way in [*ways, "record"] if options[way])
-        raise InputError(f"{named} cannot be given together", "leave one of them out")
-    if not options["trace"] and given(ctx, ["iteration"]):
-        raise InputError("--iteration chooses a step of --trace, and there is none", "leave it out")
-    if options["from_record"]:
-        from ppsim.runs.record import load
-
-        if ignored := given(ctx, ("names", *SHAPE, *REQUEST, "profile")):
-            raise InputError(f"--from-record runs nothing, so {', '.join(ignored)} cannot be given too", "leave it out")
-        return load(options["from_record"]), ""
-    return (_traced(ctx, options), "") if options["trace"] else _measured(ctx, options)
-
-
-def _traced(ctx: click.Context, options: dict[str, Any]) -> Record:
-    from ppsim.cli._options import schedule_named
+def _read_traces(ctx: click.Context, specs: tuple[str, ...], shape: ShapeOptions, source: SourceOptions) -> Record:
     from ppsim.profiles.profile import read
     from ppsim.validation.traced import record_of
 
-    if len(options["names"]) != 1:
-        raise InputError(f"traces show one schedule, and {len(options['names'])} are named", "-s 1f1b")
-    schedule = schedule_named(options["names"][0], options)
-    profile = read(options["profile"]) if options["profile"] else None
-    return record_of(options["trace"], schedule, profile, command_line(ctx))
+    if len(specs) != 1:
+        raise InputError(f"traces show one schedule, and {len(specs)} are named", "-s 1f1b")
+    schedule = build_schedule(specs[0], shape)
+    profile = read(source.profile) if source.profile else None
+    return record_of(source.trace or "", schedule, profile, command_line(ctx))
 
 
 def _known(names: tuple[str, ...], record: Record) -> tuple[str, ...]:
@@ -183,37 +229,42 @@ def _known(names: tuple[str, ...], record: Record) -> tuple[str, ...]:
     return names
 
 
-def _measured(ctx: click.Context, options: dict[str, Any]) -> tuple[Record, str]:
+def _measure(
+    ctx: click.Context,
+    specs: tuple[str, ...],
+    shape: ShapeOptions,
+    run: RunOptions,
+    source: SourceOptions,
+    show_progress: bool,
+) -> tuple[Record, str]:
+    """Run the schedules; returns the measurements, and what went wrong if they are usable all the same."""
     from ppsim.base.atomic_file import rehearse
     from ppsim.cli._progress import progress_bar
     from ppsim.runs.session import measure_session
 
-    if not options["names"]:
+    if not specs:
         raise InputError("no schedule to run", "-s 1f1b, as often as you like; --from-record or --trace runs none")
-    schedules, request = _schedules(options["names"], options), _request(ctx, options)
-    if options["record"] == "-":
+    schedules, request = _build_schedules(specs, shape), _make_request(ctx, run, source.profile)
+    if source.record == "-":
         raise InputError("--record wants a file, not standard output", "--record run.json.gz")
-    if options["record"]:
-        rehearse(options["record"])
-    with progress_bar(not options["quiet"] and not options["as_json"]) as report:
+    if source.record:
+        rehearse(source.record)
+    with progress_bar(show_progress) as report:
         record, failure = measure_session(schedules, request, report)
     failure += "; the repetitions before it were kept" if failure else ""
-    lost = _keep(record, options["record"]) if options["record"] else ""
+    lost = _keep(record, source.record) if source.record else ""
     return record, "; ".join(filter(None, (failure, lost)))
 
 
-def _request(ctx: click.Context, options: dict[str, Any]) -> Request:
+def _make_request(ctx: click.Context, run: RunOptions, profile: str | None) -> Request:
     from ppsim.profiles.profile import read
     from ppsim.runs.session import Request
 
-    if options["profile"] and (model := given(ctx, MODEL)):
-        raise InputError(f"--profile brings the model, so {', '.join(model)} cannot be given too", "leave one out")
-    profile = read(options["profile"]) if options["profile"] else None
-    return Request(**{key: options[key] for key in REQUEST}, command=command_line(ctx), profile=profile)
+    return Request(**asdict(run), command=command_line(ctx), profile=read(profile) if profile else None)
 
 
 def _keep(record: Record, target: str) -> str:
-    """Write the record; why it could not be written, as what it says can still be printed."""
+    """Write the record; returns why it could not be written, as its numbers can still be printed."""
     from ppsim.base.atomic_file import opened
     from ppsim.runs.record import dump
 
@@ -226,10 +277,8 @@ def _keep(record: Record, target: str) -> str:
     return ""
 
 
-def _schedules(names: tuple[str, ...], options: dict[str, Any]) -> list[Any]:
-    from ppsim.cli._options import schedule_named
-
-    schedules = [schedule_named(name, options) for name in names]
+def _build_schedules(specs: tuple[str, ...], shape: ShapeOptions) -> list[Schedule]:
+    schedules = [build_schedule(spec, shape) for spec in specs]
     if len({schedule.n_devices for schedule in schedules}) > 1:
         sizes = ", ".join(f"{s.name} {s.n_devices}" for s in schedules)
         raise InputError(f"schedules that run together need the same number of devices, not {sizes}", "give --devices")

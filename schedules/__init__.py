@@ -1,15 +1,80 @@
 """Every schedule, one file per family; a file put here is registered when it is found.
 
-Use :func:`generate` by name, or :func:`families` to walk all of them.
+Use :func:`generate` by name, :func:`schedule_from` by name or file, or :func:`families` to walk all of them. A file
+that declares a schedule, here or anywhere, needs no more than this module exports: the decorator ``schedule``,
+``Shape``, rules, and the builder ``Queue`` with its steps.
 """
 
 import importlib
 import pkgutil
+from typing import TYPE_CHECKING, Any
 
-from ppsim.schedules._registry import Family, Rule, Shape, families, find, generate, schedule, shape_for
+from ppsim.core.builder import B, F, I, Pair, Queue, Step, W, stream
+from ppsim.core.ops import Kind, Packed
+from ppsim.schedules.registry import (
+    ONE_CHUNK,
+    TWO_CHUNKS,
+    Family,
+    Rule,
+    Shape,
+    families,
+    find,
+    generate,
+    schedule,
+    shape_for,
+)
+
+if TYPE_CHECKING:
+    from ppsim.schedules._fitting import Alternative, Request, Trial, find_fitting
+    from ppsim.schedules._load import family_of, reads_ops, schedule_from, split_chunks
+    from ppsim.schedules._steady import steady_state
+
+# Imported when first used: these load what names alone do not need.
+_LAZY = {
+    "_fitting": ("Alternative", "Request", "Trial", "find_fitting"),
+    "_load": ("family_of", "reads_ops", "schedule_from", "split_chunks"),
+    "_steady": ("steady_state",),
+}
 
 for _module in pkgutil.iter_modules(__path__):
     if not _module.name.startswith("_"):
         importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["Family", "Rule", "Shape", "families", "find", "generate", "schedule", "shape_for"]
+__all__ = [
+    "ONE_CHUNK",
+    "TWO_CHUNKS",
+    "Alternative",
+    "B",
+    "F",
+    "Family",
+    "I",
+    "Kind",
+    "Packed",
+    "Pair",
+    "Queue",
+    "Request",
+    "Rule",
+    "Shape",
+    "Step",
+    "Trial",
+    "W",
+    "families",
+    "family_of",
+    "find",
+    "find_fitting",
+    "generate",
+    "reads_ops",
+    "schedule",
+    "schedule_from",
+    "shape_for",
+    "split_chunks",
+    "steady_state",
+    "stream",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _LAZY.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -1,19 +1,43 @@
 """What fits under a memory cap next to a schedule that does not."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ppsim.core.schedule import Schedule
 from ppsim.errors import PpsimError
-from ppsim.schedules._registry import Shape, families, find, generate
+from ppsim.schedules._load import family_of, split_chunks
+from ppsim.schedules._nearest import flag
+from ppsim.schedules.registry import Family, Shape, families
 
 MOST_CHUNKS = 8
-# Trying a shape means to run it: those with more ops than this are left out.
+# Trying a shape runs it: shapes with more ops than this are left out.
 MOST_TRIED = 2_000_000
+# A peak can fall as M grows (interleaved's default N depends on M), so the nearest M are tried one by one.
+NEAREST_TRIED = 16
 
-Trial = tuple[int, float]
-Try = Callable[[Schedule], Trial]
+
+@dataclass(frozen=True)
+class Request:
+    """A schedule as a command was asked for it.
+
+    Attributes:
+        spec: its spelling.
+        numbers: the options of its shape as given, None where absent: stages, devices, chunks, microbatches and the
+            schedule's own.
+    """
+
+    spec: str
+    numbers: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a request led to when it was run: the number of stages, the peak and the makespan."""
+
+    stages: int
+    peak: int
+    makespan: float
 
 
 @dataclass(frozen=True)
@@ -25,45 +49,84 @@ class Alternative:
     makespan: float
 
 
-def fitting(schedule: Schedule, given: Mapping[str, Any], cap: int, attempt: Try) -> list[Alternative]:
-    """What fits next to a schedule that does not: fewer microbatches, another V, the fastest other schedule.
+Attempt = Callable[[Request], Trial]
+
+
+def find_fitting(
+    request: Request, schedule: Schedule, cap: int, attempt: Attempt, *, per_stage: bool
+) -> list[Alternative]:
+    """Find what fits next to a schedule that does not: fewer microbatches, another V, the fastest other schedule.
+
+    Every alternative was run through ``attempt``, with the options it names in place of those given.
 
     Args:
-        schedule: what does not fit.
-        given: the schedule's own options, such as ``group_size``.
+        request: what was asked for.
+        schedule: what it made, which does not fit.
         cap: the most a device may hold.
-        attempt: peak and makespan of a schedule; raises PpsimError where it cannot run.
+        attempt: runs a request; raises PpsimError where the command would refuse it.
+        per_stage: whether ``cap`` counts activations of one stage. With S stages instead of ``schedule``'s they are
+            smaller or larger, so the alternative names the cap that is as much memory.
     """
     P, V, M = schedule.n_devices, schedule.n_chunks, schedule.n_microbatches
+    source, spelled = split_chunks(request.spec)
+    family = family_of(request.spec)
 
-    def fits(
-        name: str, options: str, chunks: int | None, microbatches: int, own: Mapping[str, Any]
-    ) -> Alternative | None:
+    def tried(spec: str, v: int, m: int, changes: Mapping[str, int]) -> Alternative | None:
+        if v * P * m * 3 > MOST_TRIED:
+            return None
         try:
-            if (chunks or 1) * P * microbatches * 3 > MOST_TRIED:
-                return None
-            peak, makespan = attempt(generate(name, devices=P, chunks=chunks, microbatches=microbatches, **own))
+            trial = attempt(Request(spec, {**request.numbers, **changes}))
         except PpsimError:
             return None
-        return Alternative(options, peak, makespan) if peak <= cap else None
+        words = [f"--schedule {spec}"] if spec != request.spec else []
+        words += [f"{flag(name)} {value}" for name, value in changes.items() if request.numbers.get(name) != value]
+        limit = cap * trial.stages // schedule.n_stages if per_stage else cap
+        words += [f"--cap {limit}"] if limit != cap else []
+        return Alternative(" ".join(words), trial.peak, trial.makespan) if trial.peak <= limit else None
 
-    def fewer() -> Alternative | None:
-        family, low, best = find(schedule.name), 0, None
-        allowed = [m for m in range(1, M) if not family.broken_rules(Shape(P, V, m, given))]
-        high = len(allowed)
-        while low < high:  # a peak never falls as M grows
-            middle = (low + high) // 2
-            found = fits(schedule.name, f"--mb {allowed[middle]}", V, allowed[middle], given)
-            low, high, best = (middle + 1, high, found) if found else (low, middle, best)
-        return best
+    def on_as_many_devices(chunks: int) -> dict[str, int]:
+        return {"stages": P * chunks} if request.numbers.get("stages") is not None else {}
+
+    def fewer(family: Family) -> Alternative | None:
+        own = {name: value for name, value in request.numbers.items() if name in family.options and value is not None}
+        allowed = [m for m in range(1, M) if not family.broken_rules(Shape(P, V, m, own))]
+
+        def with_microbatches(m: int) -> Alternative | None:
+            return tried(request.spec, V, m, {"microbatches": m})
+
+        near = next(filter(None, map(with_microbatches, allowed[: -NEAREST_TRIED - 1 : -1])), None)
+        return near or _last_fitting(allowed[:-NEAREST_TRIED], with_microbatches)
 
     def other_chunks() -> Alternative | None:
         others = sorted((v for v in range(1, MOST_CHUNKS + 1) if v != V), key=lambda v: (abs(v - V), v))
-        return next((a for v in others if (a := fits(schedule.name, f"--chunks {v}", v, M, given))), None)
+        changed = (
+            tried(f"{source}:{v}", v, M, on_as_many_devices(v))
+            if spelled
+            else tried(request.spec, v, M, {"chunks": v, **on_as_many_devices(v)})
+            for v in others
+        )
+        return next(filter(None, changed), None)
 
-    def other_schedule() -> Alternative | None:
-        names = [family.name for family in families() if family.name != schedule.name]
-        found = [a for name in names if (a := fits(name, f"--schedule {name}", None, M, {}))]
-        return min(found, key=lambda a: a.makespan, default=None)
+    def other_schedules() -> Iterator[Alternative | None]:
+        for other in families():
+            changes = on_as_many_devices(other.chunks)
+            if family is None:
+                changes |= {"devices": P, "microbatches": M}
+            if request.numbers.get("chunks") is not None:
+                changes["chunks"] = other.chunks
+            if other is not family and other.name != schedule.name:
+                yield tried(other.name, other.chunks, M, changes)
 
-    return [found for found in (fewer(), other_chunks(), other_schedule()) if found]
+    own = [fewer(family), other_chunks()] if family else []
+    fastest = min(filter(None, other_schedules()), key=lambda a: a.makespan, default=None)
+    return [found for found in (*own, fastest) if found]
+
+
+def _last_fitting(numbers: list[int], attempt: Callable[[int], Alternative | None]) -> Alternative | None:
+    """Bisect for the largest number that fits, as if peaks never fell as the number grows."""
+    low, high, best = 0, len(numbers), None
+    while low < high:
+        middle = (low + high) // 2
+        found = attempt(numbers[middle])
+        low, high, best = (middle + 1, high, found) if found else (low, middle, best)
+    return best

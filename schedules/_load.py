@@ -1,6 +1,6 @@
 """Schedules from outside: a file of ops, a Python file with a generator, an entry point of an installed package.
 
-Nothing outside is run unless its name was given. A Python file either declares its schedule as the files here do,
+Nothing outside is run unless it was named. A Python file either declares its schedule as the files here do,
 or holds one function that takes a Shape and yields a row per device, packed or as text::
 
     def mine(shape):
@@ -15,9 +15,13 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import inspect
+import re
+import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,56 +31,102 @@ import numpy as np
 from ppsim.core.ops import PAIRED, Packed, pack
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, PpsimError, UnknownSchedule
-from ppsim.schedules._registry import Family, Generator, Shape, families, find, generate, schedule
+from ppsim.schedules.registry import Family, Generator, Shape, families, find, generate, schedule
 
 GROUP = "ppsim.schedules"
 CONTRACT = 'def mine(shape): yield one row per device, such as ["0F0", "0B0"]'
+CHUNKS = re.compile(r"(.+):([0-9]{1,9})")
+# Ops per stage and microbatch in a device's row: F, R, I, W, for two replicas; a longer row never ends.
+MOST_OPS = 8
 
 
 def schedule_from(spec: str, note: Callable[[str], None] | None = None, **shape: Any) -> Schedule:
-    """A schedule by name, from a file, or from someone else's code.
+    """Make the schedule that a user spells: by name, from a file, or from someone else's code.
 
     Args:
         spec: a registered name; a file that :mod:`ppsim.files.read` reads, ``-`` for standard input; ``file.py`` or
-            ``file.py:function``; or the name of an entry point of the group ``ppsim.schedules``.
-        note: is told, a sentence each, what a file of ops holds and its schedule leaves out.
-        shape: what :func:`ppsim.schedules.generate` takes. A file of ops states its own shape; what is given for it
+            ``file.py:function``; or the name of an entry point of the group ``ppsim.schedules``. ``:V`` after any of
+            them sets the stages per device.
+        note: called with a sentence for each thing in a file of ops that its schedule leaves out.
+        shape: as :func:`ppsim.schedules.generate` takes it. A file of ops states its own shape; what is given for it
             must agree.
 
     Raises:
         InputError: no such schedule or file, a shape that does not fit, or code that fails.
         InvalidSchedule: ops that cannot run.
     """
-    if spec.partition(":")[0].endswith(".py"):
-        return _generated(_load_file(spec), shape)
-    if spec == "-" or (Path(spec).suffix and Path(spec).is_file()):
-        return _stated(spec, shape, note)
+    source, chunks = split_chunks(spec)
+    if chunks is None:
+        return _schedule_from(source, note, shape)
+    if shape.get("chunks") not in (None, chunks):
+        raise InputError(
+            f"'{spec}' asks for {chunks} stages per device, and --chunks for {shape['chunks']}",
+            "leave one of them out",
+        )
     try:
-        name = find(spec).name
-    except UnknownSchedule as error:
-        points = importlib.metadata.entry_points(group=GROUP, name=spec)
+        return _schedule_from(source, note, {**shape, "chunks": chunks})
+    except InputError as error:
+        error.hint = re.sub(r"--chunks (\d+)", rf"{source}:\1", error.hint)
+        raise
+
+
+def split_chunks(spec: str) -> tuple[str, int | None]:
+    """Split ``SOURCE:V`` into the source and V, which is None where it is not spelled.
+
+    Raises:
+        InputError: V is zero.
+    """
+    match = None if reads_ops(spec) else CHUNKS.fullmatch(spec)
+    if not match:
+        return spec, None
+    if int(match[2]) == 0:
+        raise InputError(f"'{spec}' asks for no stages per device", f"{match[1]}:2")
+    return match[1], int(match[2])
+
+
+def reads_ops(spec: str) -> bool:
+    """Whether a spelling is a file of ops, which states its own shape."""
+    return spec == "-" or (not spec.endswith(".py") and bool(Path(spec).suffix) and Path(spec).is_file())
+
+
+def family_of(spec: str) -> Family | None:
+    """Find the family that a spelling names, loading code of the user's; None for a file of ops.
+
+    Raises:
+        InputError: no such schedule or file, or code that fails.
+    """
+    source, _ = split_chunks(spec)
+    return None if reads_ops(source) else _family(source)[0]
+
+
+def _family(source: str) -> tuple[Family, bool]:
+    """The family of a name, a Python file or an entry point, and whether its code is someone else's."""
+    if source.partition(":")[0].endswith(".py"):
+        return _load_file(source), True
+    try:
+        return find(source), False
+    except UnknownSchedule:
+        points = importlib.metadata.entry_points(group=GROUP, name=source)
         if points:
-            return _generated(_load_entry_point(next(iter(points))), shape)
-        raise _near(spec) or error from None
-    return generate(name, **_needed(shape))
+            return _load_entry_point(next(iter(points))), True
+        _refuse_missing_file(source)
+        raise
 
 
-def _near(spec: str) -> InputError | None:
-    """What is wrong with a name that is no schedule's, but a file's, or a schedule's with its chunks."""
+def _refuse_missing_file(source: str) -> None:
     from ppsim.files.read import readable
 
-    if Path(spec).suffix and ("/" in spec or spec.lower().endswith(tuple(readable()))):
-        return InputError(f"cannot read '{spec}': No such file or directory", "check the path")
-    name, _, chunks = spec.partition(":")
-    if not chunks.isdecimal():
-        return None
-    return InputError(f"'{spec}' is no schedule's name", f"--schedule {find(name).name} --chunks {chunks}")
+    if Path(source).suffix and ("/" in source or source.lower().endswith(tuple(readable()))):
+        raise InputError(f"cannot read '{source}': No such file or directory", "check the path")
 
 
-def _needed(shape: dict[str, Any]) -> dict[str, Any]:
+def _schedule_from(source: str, note: Callable[[str], None] | None, shape: dict[str, Any]) -> Schedule:
+    if reads_ops(source):
+        return _stated(source, shape, note)
+    family, outside = _family(source)
     if shape.get("microbatches") is None:
         raise InputError("the number of microbatches is missing", "give --mb")
-    return shape
+    return _generated(family, shape) if outside else generate(family.name, **shape)
 
 
 def _generated(family: Family, shape: dict[str, Any]) -> Schedule:
@@ -84,13 +134,9 @@ def _generated(family: Family, shape: dict[str, Any]) -> Schedule:
     from ppsim.core.draft import Draft
     from ppsim.files.read import sound
 
-    try:
-        made = generate(family.name, **_needed(shape))
-    except PpsimError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise _broken(family.name, error) from error
-    draft = sound(Draft.from_schedule(made))
+    with _outside_code(family.name):
+        made = generate(family.name, **shape)
+        draft = sound(Draft.from_schedule(made))
     if (draft.n_stages, draft.n_microbatches) != (made.n_stages, made.n_microbatches):
         raise InputError(
             f"{family.name} yields {draft.n_stages} stages and {draft.n_microbatches} microbatches, where "
@@ -103,6 +149,18 @@ def _generated(family: Family, shape: dict[str, Any]) -> Schedule:
             "declare it with @ppsim.schedules.schedule(..., placement=...)",
         )
     return made
+
+
+@contextmanager
+def _outside_code(what: str) -> Iterator[None]:
+    """Run someone else's code: what it prints goes to standard error, and what it raises becomes an InputError."""
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except (PpsimError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise _broken(what, error) from error
 
 
 def _stated(path: str, shape: dict[str, Any], note: Callable[[str], None] | None) -> Schedule:
@@ -155,10 +213,8 @@ def _run(path: str) -> tuple[ModuleType, list[Family]]:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    try:
+    with _outside_code(path):
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise _broken(path, error) from error
     return module, [family for family in families() if family.name not in before]
 
 
@@ -173,10 +229,8 @@ def _functions(module: ModuleType) -> list[str]:
 
 def _load_entry_point(point: importlib.metadata.EntryPoint) -> Family:
     """The schedule of an installed package's entry point."""
-    try:
+    with _outside_code(f"entry point '{point.name}'"):
         function = point.load()
-    except (Exception, SystemExit) as error:
-        raise _broken(f"entry point '{point.name}'", error) from error
     declared = next((family for family in families() if family.generate is function), None)
     return declared or _adopt(function, point.name)
 
@@ -188,7 +242,7 @@ def _adopt(function: Callable[..., Any], name: str = "") -> Family:
 
     def rows(shape: Shape) -> Iterator[Packed]:
         for row in function(shape):
-            yield row if isinstance(row, np.ndarray) else _packed(row)
+            yield row if isinstance(row, np.ndarray) else _packed(row, MOST_OPS * shape.stages * shape.microbatches)
 
     generator: Generator = rows
     text = (inspect.getdoc(function) or name).partition("\n")[0]
@@ -199,24 +253,29 @@ def _adopt(function: Callable[..., Any], name: str = "") -> Family:
     return find(name)
 
 
-def _packed(row: Any) -> Packed:
-    """A row given as text, ``"0F0,0B0"`` or ``["0F0", "0B0"]``, as packed ops."""
+def _packed(row: str | Iterable[Any], most: int) -> Packed:
+    """Pack a row given as text, ``"0F0,0B0"`` or ``["0F0", "0B0"]``.
+
+    Raises:
+        InputError: more than ``most`` cells, or a cell that is no op.
+    """
     from ppsim.files.readers.csv import parse
 
-    draft = parse(row if isinstance(row, str) else ",".join(str(cell) for cell in row), "the row yielded")
+    cells = [row] if isinstance(row, str) else [str(cell) for cell in islice(row, most + 1)]
+    if len(cells) > most:
+        raise InputError(f"the row yielded has more than {most} ops", "yield each op of a device once")
+    draft = parse(",".join(cells), "the row yielded")
     ops = pack(draft.stage, draft.microbatch) | draft.kind
     ops[draft.first_of_pairs] |= PAIRED
     return ops
 
 
 def _broken(what: str, error: BaseException) -> InputError:
-    """The error of someone else's code, with the line it was raised on."""
+    """Make the error for someone else's code that failed, with the line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     line = next((f" (line {f.lineno})" for f in reversed(frames) if f.filename.endswith(what)), "")
     if not line and frames:
         line = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
     if isinstance(error, SystemExit):
         return InputError(f"{what} ends the program: sys.exit({error.code}){line}", "leave the exit out of it")
-    return InputError(
-        f"{what} fails: {type(error).__name__}: {error}{line}", "mend it, or run it by itself to see more"
-    )
+    return InputError(f"{what} fails: {type(error).__name__}: {error}{line}", "fix it, or run it alone to see more")

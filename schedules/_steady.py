@@ -10,7 +10,7 @@ from ppsim.core.costs import Costs
 from ppsim.core.ops import Packed
 from ppsim.core.schedule import Schedule, place
 from ppsim.errors import PpsimError
-from ppsim.schedules._registry import find, shape_for
+from ppsim.schedules.registry import find, shape_for
 from ppsim.simulation.steady_state import Steady, steady
 
 

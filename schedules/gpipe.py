@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ppsim.core.builder import B, F, Queue, stream
 from ppsim.core.ops import Packed
-from ppsim.schedules._registry import ONE_CHUNK, Shape, schedule
+from ppsim.schedules.registry import ONE_CHUNK, Shape, schedule
 
 
 @schedule(

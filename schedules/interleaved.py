@@ -11,7 +11,7 @@ import numpy as np
 from ppsim.core.builder import B, F, Pair, Queue
 from ppsim.core.ops import Packed, pack
 from ppsim.errors import InputError
-from ppsim.schedules._registry import ONE_CHUNK, Rule, Shape, schedule
+from ppsim.schedules.registry import ONE_CHUNK, Rule, Shape, schedule
 
 
 def group_size(shape: Shape, fused: int = 0) -> int:

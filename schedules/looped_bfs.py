@@ -6,7 +6,7 @@ import numpy as np
 
 from ppsim.core.builder import B, F, Queue
 from ppsim.core.ops import Packed, pack
-from ppsim.schedules._registry import Shape, schedule
+from ppsim.schedules.registry import Shape, schedule
 
 
 @schedule(

@@ -12,12 +12,12 @@ from ppsim.analysis.pareto import front
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
-from ppsim.errors import InputError, PpsimError, UnknownSchedule
+from ppsim.errors import PpsimError, UnknownSchedule
 from ppsim.simulation.columns import Column, columns_of, peak_share, shape_of
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import Metrics, measure
 
-Build = Callable[[str, int | None], tuple[Schedule, Costs]]
+Build = Callable[[str], tuple[Schedule, Costs]]
 Run = Callable[[Schedule, Costs], Timeline]
 
 
@@ -61,19 +61,20 @@ class Row:
         return column.of(self.metrics, shape_of(self.timeline.schedule))
 
 
-def row(name: str, build: Build, run: Run = simulate) -> Row:
-    """Time one schedule given as ``name`` or ``name:V`` by ``run``; where it does not apply, the row says why."""
-    base, _, chunks = name.rpartition(":")
-    if base and chunks == "0":
-        raise InputError(f"'{name}' asks for no stages per device", f"{base}:2")
+def row(spec: str, build: Build, run: Run = simulate) -> Row:
+    """Time by ``run`` what ``build`` makes of a schedule's spelling; where it does not apply, the row says why.
+
+    Raises:
+        UnknownSchedule: the spelling names no schedule.
+    """
     try:
-        schedule, costs = build(base, int(chunks)) if base and chunks.isdecimal() else build(name, None)
+        schedule, costs = build(spec)
         timeline = run(schedule, costs)
+    except UnknownSchedule:
+        raise
     except PpsimError as error:
-        if isinstance(error, UnknownSchedule):
-            raise
-        return Row(name, reason=f"{error} ({error.hint})" if error.hint else str(error))
-    return Row(name, timeline, measure(timeline))
+        return Row(spec, reason=f"{error} ({error.hint})" if error.hint else str(error))
+    return Row(spec, timeline, measure(timeline))
 
 
 def on_front(rows: Sequence[Row], per_microbatch: bool = False) -> list[bool]:

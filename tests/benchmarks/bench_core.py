@@ -8,8 +8,7 @@ import pytest
 
 from ppsim.analysis.jitter import Noise, jitter
 from ppsim.core.costs import Costs, costs_for
-from ppsim.schedules import generate
-from ppsim.schedules._steady import steady_state
+from ppsim.schedules import generate, steady_state
 from ppsim.simulation.batch import makespans
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ppsim.core.costs import costs_for
-from ppsim.schedules._steady import steady_state
+from ppsim.schedules import steady_state
 from tests.benchmarks.clock import compile_always, machine, seconds
 from tests.benchmarks.peers import models, ppsim
 

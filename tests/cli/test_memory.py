@@ -18,7 +18,6 @@ from ppsim.memory.usage import units
 from ppsim.profiles.profile import Activation, Profile, Provenance, Workload
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
-from ppsim.simulation.metrics import peak_activations
 
 MODEL = """schema = "ppsim.model/1"
 hidden = 1024
@@ -106,13 +105,54 @@ def test_over_the_cap_exits_1_and_says_who_when_how_much_and_what_fits():
 
 
 def test_alternatives_with_other_stages_are_held_to_the_same_memory():
-    """An activation of a stage half as large is half as much: 8 of interleaved's are 4 of a whole device's share."""
-    error = refused("-s", "interleaved", "--devices", "4", "--mb", "8", "--cap", "8")
-    schedule = re.search(r"--schedule (\S+) \((\d+),", error.hint)
-    assert schedule
-    peak = peak_activations(generate(schedule[1], devices=4, microbatches=8)).max()
-    stages = generate(schedule[1], devices=4, microbatches=8).n_stages
-    assert int(schedule[2]) == -(-peak * 8 // stages) <= 8
+    """8 activations of interleaved's stages are 4 of stages twice as large: the hint names that cap too."""
+    words = ("-s", "interleaved", "--devices", "4", "--mb", "8", "--cap", "8")
+    found = re.search(r"(--schedule \S+ --cap 4) \((\d+),", refused(*words).hint)
+    assert found
+    assert int(found[2]) <= 4
+    assert invoke(*words, *found[1].split()).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-s 1f1b-overlap --devices 4 --mb 15 --cap 5",
+        "-s dualpipe-v --devices 4 --mb 15 --cap 5",
+        "-s interleaved --devices 4 --mb 9 --cap 11",
+        "-s interleaved:3 --devices 4 --mb 8 --cap 9",
+        "-s interleaved --stages 8 --mb 8 --cap 8",
+        "-s interleaved --devices 4 --chunks 2 --mb 8 --group-size 4 --cap 8",
+        "-s looped-bfs --devices 4 --mb 8 --tf 1,1,1,1,1,1,1,2 --cap 8",
+        "-s dualpipe --devices 4 --mb 8 --tfb 2.5 --cap 3",
+    ],
+)
+def test_every_alternative_works_as_it_is_written(words):
+    """Each suggestion, put after the command that failed, fits its cap."""
+    answer = json.loads(invoke(*words.split(), "--json").stdout)
+    for row in answer["nearest"]:
+        again = [*words.split(), *row["options"].split(), "--json"]
+        if "--schedule" in row["options"]:
+            again[:2] = []
+        value = json.loads(invoke(*again).stdout)
+        assert (value["fits"], max(value["peak"]), value["makespan"]) == (True, row["peak"], row["makespan"])
+
+
+def test_more_microbatches_can_need_less():
+    """Interleaved's default N depends on M: 8 microbatches hold no more than 11, where 7 and 9 hold 12 and 13."""
+    error = refused("-s", "interleaved", "--devices", "4", "--mb", "9", "--cap", "11")
+    assert error.hint.startswith("--mb 8 (11, ")
+
+
+def test_a_file_over_its_cap_is_answered_as_any_schedule(tmp_path):
+    """The file states its own shape, so what fits instead is another schedule in that shape."""
+    path = tmp_path / "1f1b.csv"
+    path.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    error = refused("-s", str(path), "--cap", "1", "-q")
+    assert error.exit_code == 1
+    assert str(error).startswith("1f1b does not fit 1 activations")
+    (first, *_) = error.hint.split(" (")
+    if first.startswith("--schedule"):
+        assert invoke(*first.split(), "--cap", "1").exit_code == 0
 
 
 def test_a_cap_below_static_memory_has_no_schedule_that_fits(model):

@@ -10,8 +10,7 @@ from click.testing import CliRunner
 
 from ppsim.cli import group
 from ppsim.errors import InputError, InvalidSchedule, UnknownSchedule
-from ppsim.schedules import _registry, generate
-from ppsim.schedules._load import schedule_from
+from ppsim.schedules import generate, registry, schedule_from
 
 names = (f"mine{number}" for number in count())
 BODY = """
@@ -23,8 +22,8 @@ BODY = """
 @pytest.fixture(autouse=True)
 def registry_as_before(monkeypatch):
     """What a test loads is not there for other tests."""
-    monkeypatch.setattr(_registry, "_families", dict(_registry._families))
-    monkeypatch.setattr(_registry, "_spellings", dict(_registry._spellings))
+    monkeypatch.setattr(registry, "_families", dict(registry._families))
+    monkeypatch.setattr(registry, "_spellings", dict(registry._spellings))
 
 
 @pytest.fixture
@@ -142,10 +141,15 @@ def test_what_is_missing_is_said(tmp_path):
         schedule_from("nope.csv")
 
 
-def test_chunks_behind_a_name_are_pointed_to_their_option():
+def test_chunks_after_a_name_set_the_stages_per_device():
+    schedule = schedule_from("interleaved:4", devices=2, microbatches=4)
+    assert (schedule.n_chunks, schedule.n_stages) == (4, 8)
+    assert schedule_from("interleaved:4", devices=2, microbatches=4, chunks=4).n_chunks == 4
+    with pytest.raises(InputError, match="asks for 4 stages per device, and --chunks for 2"):
+        schedule_from("interleaved:4", devices=2, microbatches=4, chunks=2)
     with pytest.raises(InputError) as caught:
-        schedule_from("interleaved:4", devices=2, microbatches=4)
-    assert caught.value.hint == "--schedule interleaved --chunks 4"
+        schedule_from("interleaved:1", devices=2, microbatches=4)
+    assert caught.value.hint == "interleaved:2"
 
 
 def test_a_file_without_a_fitting_function_is_answered_with_what_fits(python):

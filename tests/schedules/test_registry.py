@@ -7,7 +7,7 @@ import pytest
 
 from ppsim.errors import InputError, UnknownSchedule
 from ppsim.schedules import families, find, generate
-from ppsim.schedules._registry import MOST_CELLS, MOST_STAGES, schedule
+from ppsim.schedules.registry import MOST_CELLS, MOST_STAGES, schedule
 from tests.cases import accepted
 
 FLAGS = {"--mb": "microbatches", "--group-size": "group_size"}

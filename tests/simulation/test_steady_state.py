@@ -15,8 +15,7 @@ from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import Kind, pack
 from ppsim.core.schedule import place
 from ppsim.errors import InputError
-from ppsim.schedules import families, generate
-from ppsim.schedules._steady import steady_state
+from ppsim.schedules import families, generate, steady_state
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import Metrics, measure
 from ppsim.simulation.periodic import body_of, period_of

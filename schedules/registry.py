@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from ppsim.core.ops import Packed
@@ -185,7 +186,12 @@ def generate(
     shape = shape_for(family, microbatches=microbatches, stages=stages, devices=devices, chunks=chunks, **options)
     if _too_large(shape):
         raise _over(shape)
-    queues = family.generate(shape, **shape.options)
+    queues = list(islice(family.generate(shape, **shape.options), shape.devices + 1))
+    if len(queues) != shape.devices:
+        many = f"more than {shape.devices}" if len(queues) > shape.devices else len(queues)
+        raise InputError(
+            f"{family.name} yields {many} rows for {shape.devices} devices", "yield one row per device, empty or not"
+        )
     return Schedule.from_queues(family.name, place(family.placement, shape.devices, shape.stages), microbatches, queues)
 
 

@@ -1,0 +1,135 @@
+"""From options to what they ask for: the one door to a schedule, to its costs, and to what its stages hold."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.cli._options import CostOptions, ShapeOptions
+
+if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.files.document import Document
+    from ppsim.memory.usage import MemoryModel
+
+
+def build_schedule(spec: str, shape: ShapeOptions) -> Schedule:
+    """Make the schedule of that spelling, in the shape the options give.
+
+    Raises:
+        InputError: no such schedule, or a shape it refuses.
+    """
+    from ppsim.schedules import schedule_from
+
+    return schedule_from(spec, partial(click.echo, err=True), **asdict(shape))
+
+
+def build_costs(schedule: Schedule, costs: CostOptions) -> Costs:
+    """Make the costs of a schedule from a profile, or from the numbers given."""
+    from ppsim.core.costs import costs_for
+
+    if costs.profile:
+        from ppsim.profiles.costs import costs_from
+        from ppsim.profiles.profile import read
+
+        return costs_from(read(costs.profile), schedule)
+    given: dict[str, Any] = {name: value for name, value in asdict(costs).items() if value is not None}
+    return costs_for(schedule, **given)
+
+
+def check_used(schedules: Collection[Schedule], costs: CostOptions) -> None:
+    """Refuse a time that none of the schedules uses.
+
+    Raises:
+        InputError: the time of a kind of op, or of pairs, that no schedule has.
+    """
+    import numpy as np
+
+    from ppsim.core.ops import Kind
+    from ppsim.errors import InputError
+
+    times = ("tb", "ti", "tw", "tfb")
+    if not schedules or all(getattr(costs, name) is None for name in times):
+        return
+    kinds = {kind for schedule in schedules for kind in np.flatnonzero(np.bincount(schedule.kind)).tolist()}
+    backward, halves = Kind.B in kinds, Kind.I in kinds or Kind.W in kinds
+    summed = backward and costs.tb is None
+    used = {
+        "tb": backward or (halves and (costs.ti is None or costs.tw is None)),
+        "ti": Kind.I in kinds or summed or (Kind.W in kinds and costs.tw is None and costs.tb is not None),
+        "tw": Kind.W in kinds or summed or (Kind.I in kinds and costs.ti is None and costs.tb is not None),
+        "tfb": costs.tfb is None or any(map(_fuses_full_backward, schedules)),
+    }
+    what = {
+        "tb": "no full backward",
+        "ti": "no I, and --tb gives its full backward",
+        "tw": "no W, and --tb gives its full backward",
+        "tfb": "no pairs of F and B",
+    }
+    for name in times:
+        if getattr(costs, name) is not None and not used[name]:
+            names = ", ".join(dict.fromkeys(schedule.name for schedule in schedules))
+            raise InputError(
+                f"--{name} has no effect: {names} {'has' if ',' not in names else 'have'} {what[name]}", "leave it out"
+            )
+
+
+def _fuses_full_backward(schedule: Schedule) -> bool:
+    from ppsim.core.ops import Kind
+
+    second, first = schedule.second_of_pairs, schedule.first_of_pairs
+    return bool(((schedule.kind[second] == Kind.B) | (schedule.kind[first] == Kind.B)).any())
+
+
+def build(spec: str, shape: ShapeOptions, costs: CostOptions) -> tuple[Schedule, Costs]:
+    """Make the schedule and its costs, refusing times that it does not use."""
+    schedule = build_schedule(spec, shape)
+    check_used([schedule], costs)
+    return schedule, build_costs(schedule, costs)
+
+
+def build_memory(
+    schedule: Schedule, costs: Costs, profile: str | None, model: str | None = None
+) -> tuple[MemoryModel, Costs]:
+    """Make the model of what stages hold, and the costs with the time that recomputation takes.
+
+    Bytes come from a model or from a profile that has them, else memory counts activations of one stage and microbatch.
+    """
+    from ppsim.memory.usage import units
+
+    if model:
+        from ppsim.memory.transformer import memory_model, read_model, recompute_share, with_recompute
+
+        transformer = read_model(model)
+        return memory_model(transformer, schedule), with_recompute(costs, recompute_share(transformer))
+    if profile:
+        from ppsim.memory.from_profile import profile_memory
+        from ppsim.profiles.profile import read
+
+        return profile_memory(read(profile), schedule), costs
+    return units(schedule), costs
+
+
+def add_memory(document: Document, costs: Sequence[Costs], profile: str | None, *, asked: bool) -> Document:
+    """Add to a document what the devices of each timeline hold over time.
+
+    A profile without the bytes of activations counts activations, unless memory was ``asked`` for.
+    """
+    from ppsim.memory.usage import curves
+
+    if profile and not asked and not _has_bytes(profile):
+        profile = None
+    pairs = zip(document.timelines, costs, strict=True)
+    return replace(document, memory=tuple(curves(t, build_memory(t.schedule, c, profile)[0]) for t, c in pairs))
+
+
+def _has_bytes(profile: str) -> bool:
+    from ppsim.profiles.profile import read
+
+    found = read(profile)
+    return found.model is not None and any(row.part == "layers" for row in found.activation)

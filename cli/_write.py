@@ -1,0 +1,144 @@
+"""Files that commands write: their targets, what they embed, and documents."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from ppsim.cli._options import OutputOptions
+from ppsim.cli._rules import suffixes_of
+from ppsim.version import VERSION
+
+if TYPE_CHECKING:
+    from ppsim.analysis.tradeoff import Point
+    from ppsim.core.costs import Costs
+    from ppsim.core.timeline import Timeline
+    from ppsim.files.document import Document
+
+# Where output goes and how it looks: no part of how to make the numbers again.
+OUTPUT = ("output", "force", "format", "as_json", "quiet", "gantt", "style", "width")
+Written = list[tuple["Document", str, str]]
+
+
+def inputs_of(ctx: click.Context, costs: Costs) -> dict[str, Any]:
+    """Tell how to make a file again: version, command, resolved costs. No date, no output paths."""
+    import numpy as np
+
+    from ppsim.core.ops import COMPUTE
+
+    rows = {
+        kind.name: row[:1].tolist() if np.ptp(row) == 0 else row.tolist()
+        for kind, row in zip(COMPUTE, costs.time, strict=True)
+    }
+    return {
+        "ppsim": VERSION,
+        "command": command_line(ctx),
+        "costs": {**rows, "comm": np.asarray(costs.comm).tolist(), "unit": costs.unit},
+    }
+
+
+def command_line(ctx: click.Context) -> str:
+    """Write the command as the user gave it, without where its output goes; it repeats the run exactly."""
+    words = ["ppsim", ctx.info_name or ""]
+    for param in ctx.command.params:
+        name = param.name or ""
+        if name in OUTPUT or not param.expose_value or ctx.get_parameter_source(name) != ParameterSource.COMMANDLINE:
+            continue
+        value = ctx.params[name]
+        if isinstance(param, click.Argument):
+            words += [str(v) for v in (value if isinstance(value, list | tuple) else [value])]
+        elif isinstance(value, bool):
+            words.append(param.opts[0] if value else param.secondary_opts[0])
+        elif isinstance(value, tuple):
+            words += [word for each in value for word in (param.opts[0], str(each))]
+        else:
+            words += [param.opts[0], _text(value, param)]
+    return shlex.join(words)
+
+
+def _text(value: Any, param: click.Parameter) -> str:
+    """Write a value so that it is read back as the same, to the last bit."""
+    from ppsim.cli._types import Share
+
+    if isinstance(value, list):
+        return ",".join(str(v).removesuffix(".0") for v in value)
+    if isinstance(param.type, Share) and value > 1:
+        return f"{value * 100!r}%"
+    return str(value)
+
+
+def find_targets(output: OutputOptions) -> list[tuple[str, str]]:
+    """Find every -o with its format's suffix.
+
+    Raises:
+        InputError: an unknown format, a folder that does not exist, or standard output twice.
+    """
+    from pathlib import Path
+
+    from ppsim.errors import InputError
+
+    for target in output.output:
+        if target != "-" and not Path(target).parent.is_dir():
+            raise InputError(f"cannot write '{target}': no folder '{Path(target).parent}'", "make the folder first")
+    if output.output.count("-") > 1:
+        raise InputError("-o - is given twice, and there is one standard output", "leave one of them out")
+    return list(zip(output.output, suffixes_of(output.output, output.format), strict=True))
+
+
+def default_style(suffix: str) -> str:
+    """The look of a figure in that format where none is given."""
+    return "paper" if suffix == ".pdf" else "screen"
+
+
+def make_documents(
+    timelines: Sequence[Timeline], titles: Sequence[str], inputs: Mapping[str, Any], output: OutputOptions
+) -> Written:
+    """Make the document of every -o, with where it goes and its format."""
+    wanted = find_targets(output)
+    if not wanted:
+        return []
+    from ppsim.files.document import Document
+
+    result = []
+    for target, suffix in wanted:
+        style = output.style or default_style(suffix)
+        result.append((Document(tuple(timelines), tuple(titles), inputs, style, output.width), target, suffix))
+    return result
+
+
+def write_all(written: Written) -> None:
+    """Write every document, saying so on stderr; where one cannot be written, none takes its place."""
+    if not written:
+        return
+    from ppsim.base.atomic_file import opened
+    from ppsim.files.document import formats
+
+    with ExitStack() as files:
+        # Standard output comes last, as it cannot be taken back.
+        for document, target, suffix in sorted(written, key=lambda entry: entry[1] == "-"):
+            formats()[suffix].write(document, files.enter_context(opened(target)), suffix)
+    for _, target, _ in written:
+        say_written(target)
+
+
+def say_written(target: str) -> None:
+    """Say on stderr that a file was written."""
+    if target != "-":
+        click.echo(f"wrote {target}", err=True)
+
+
+def write_tradeoff(points: Iterable[Point], time: str, inputs: Mapping[str, Any], output: OutputOptions) -> None:
+    """Write every -o as the trade-off of time against memory, saying so on stderr."""
+    from ppsim.analysis.tradeoff import tradeoff
+    from ppsim.files.tradeoff import save_tradeoff
+
+    found = tradeoff(list(points))
+    memory = "peak activations (of a device's 1/P share)"
+    for target, suffix in find_targets(output):
+        save_tradeoff(found, target, suffix, time=time, memory=memory, width=output.width, inputs=inputs)
+        say_written(target)
