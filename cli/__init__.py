@@ -22,7 +22,7 @@ from ppsim.version import VERSION
 
 EPILOG = (
     "Exit codes: 0 done, 1 the answer is no, 2 bad usage or unreadable input, 3 something is not installed, "
-    "70 internal error."
+    "70 internal error. The environment's PPSIM_MAX_SIZE, such as 1GiB, is the largest file that is read."
 )
 INTERNAL = 70
 WIDEST = 300
@@ -179,5 +179,7 @@ def _one_line(text: str) -> str:
 
 
 def _complain(message: str, code: int) -> int:
-    click.echo(message, err=True)
+    from ppsim.base.text import shorten_lines
+
+    click.echo(shorten_lines(message), err=True)
     return code

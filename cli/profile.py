@@ -40,6 +40,7 @@ def diff_command(before: str, after: str, as_json: bool) -> None:
     """Print how two profiles differ: settings, and each time as a ratio with whether the spreads overlap."""
     from dataclasses import asdict
 
+    from ppsim.base.text import one_line
     from ppsim.cli._print import echo_json
     from ppsim.profiles.profile import read
     from ppsim.profiles.text import diff_lines, differences
@@ -49,13 +50,14 @@ def diff_command(before: str, after: str, as_json: bool) -> None:
         echo_json({"schema": "ppsim.profile-diff/1", "before": before, "after": after, **asdict(found)})
         return
     for line in diff_lines(found, before, after):
-        click.echo(line)
+        click.echo(one_line(line))
 
 
 def show(profile: Profile, file: str, as_json: bool = False, quiet: bool = False) -> None:
     """Print a profile as text, as one line, or as one JSON object."""
     from dataclasses import asdict
 
+    from ppsim.base.text import one_line
     from ppsim.cli._print import echo_json
     from ppsim.profiles.text import lines, result_line, summary
 
@@ -65,4 +67,4 @@ def show(profile: Profile, file: str, as_json: bool = False, quiet: bool = False
         click.echo(result_line(profile))
     else:
         for line in lines(profile):
-            click.echo(line)
+            click.echo(one_line(line))

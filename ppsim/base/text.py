@@ -1,14 +1,33 @@
-"""Text from outside made safe to write: one line, without control characters."""
+"""Text from files and command lines made fit to be shown: one line, no control characters, not too long."""
 
 from __future__ import annotations
 
 import re
 
+MOST = 200  # characters of a name in a message
+MOST_OF_LINE = 4000
 _BREAKS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
-# Besides control characters what XML and UTF-8 cannot carry.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+# Control characters, those that change the direction of what follows, and what XML and UTF-8 cannot carry.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 def one_line(text: str) -> str:
-    """The text on one line: line breaks and tabs as blanks, what no file can carry as U+FFFD."""
+    """Replace line breaks and tabs by blanks, and what no terminal or file should get by U+FFFD, sign by sign."""
     return _UNPRINTABLE.sub("\ufffd", _BREAKS.sub(" ", text))
+
+
+def shorten(text: str, most: int = MOST) -> str:
+    """Make one line of a text and cut it to ``most`` characters."""
+    return one_line(text if len(text) <= most else text[: most - 3] + "...")
+
+
+def shorten_lines(text: str) -> str:
+    """Make every line of a message fit to be shown, and keep its line ends."""
+    return "\n".join(shorten(line, MOST_OF_LINE) for line in text.split("\n"))
+
+
+def quote(value: object, most: int = 80) -> str:
+    """Write a value from a file as Python would, shortened, for messages."""
+    if isinstance(value, int) and value.bit_length() > 4 * most:
+        return f"a whole number of {value.bit_length()} bits"
+    return shorten(repr(value[:most] if isinstance(value, list | str) else value), most)

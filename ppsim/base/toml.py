@@ -1,4 +1,4 @@
-"""Frozen dataclasses as TOML files and back; every fault of a file is named with its line.
+"""Frozen dataclasses as TOML files and back; a fault of a file is named with its line.
 
 A field of type str, bool, int or float is a key, a tuple of them an array; a dataclass is a ``[table]``; a tuple of
 dataclasses is a ``[[table]]`` repeated; a field with a default may be left out. Arrays and bool are read only. A
@@ -15,20 +15,26 @@ import re
 import tomllib
 import types
 import typing
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
+from ppsim.base.source import name_of, read_text
+from ppsim.base.text import quote, shorten
 from ppsim.errors import InputError
 
 T = TypeVar("T")
 Place = tuple[str | int, ...]
-LARGEST_BYTES = 16 << 20
+LARGEST_BYTES = 4 << 20
+LARGEST = {bool: 1, int: (1 << 63) - 1, float: 10**300}
+MOST_PARTS = 16  # of a dotted key, which tomllib reads in time and memory of their square
 WORDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
+_STRING = re.compile(r"""'[^'\n]*+'|"(?:[^"\\\n]|\\.)*+"|#.*""")
+_SEPARATOR = re.compile(r"[,=\[\]{}]")
 
 
 class Refused(ValueError):
-    """A value a dataclass does not take.
+    """A value that a dataclass refuses.
 
     Attributes:
         key: the field.
@@ -41,39 +47,45 @@ class Refused(ValueError):
 
 
 def read(path: str, cls: type[T], schema: str, example: str = "as ppsim calibrate writes it") -> T:
-    """The dataclass that a TOML file with this ``schema`` holds.
+    """Read a dataclass from a TOML file with this ``schema``.
 
     Raises:
         InputError: the file is missing, empty, not text, not TOML, of another schema, or has a key that is
             unknown, missing or of a wrong type; the message names the line.
     """
     hint = f'a file with schema = "{schema}", {example}'
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(LARGEST_BYTES + 1)
-        if len(content) > LARGEST_BYTES:
-            raise InputError(f"'{path}' is larger than any such file can be", hint)
-        text = content.decode()
-    except OSError as error:
-        raise InputError(f"cannot read '{path}': {error.strerror or error}", "check the path") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"'{path}' is not a text file", hint) from error
+    text, path = read_text(path, hint, largest=LARGEST_BYTES), name_of(path)
     if not text.strip():
         raise InputError(f"'{path}' is empty", hint)
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"'{path}' is not whole or not TOML: {error}", "mend that line, or measure again") from error
+    data = _loads(text, path, hint)
     lines = _lines(text)
     found = data.pop("schema", None)
     if found != schema:
-        what = "no schema" if found is None else f"schema {found!r}"
+        what = "no schema" if found is None else f"schema {quote(found)}"
         raise InputError(f"'{path}', line {lines.get(('schema',), 1)}: {what}, expected {schema!r}", hint)
     return typing.cast(T, _build(cls, data, (), _Source(path, lines)))
 
 
+def _loads(text: str, path: str, hint: str) -> dict[str, Any]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.count(".") > MOST_PARTS and _longest_key(line) > MOST_PARTS:
+            raise InputError(f"'{path}', line {number}: a key of more than {MOST_PARTS} parts", hint)
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise InputError(f"'{path}' is TOML nested too deeply", hint) from None
+    except ValueError as error:  # tomllib's own, and Python's of a number with thousands of digits
+        why = shorten(str(error))
+        raise InputError(f"'{path}' is not whole or not TOML: {why}", "fix that line, or measure again") from error
+
+
+def _longest_key(line: str) -> int:
+    """Count the dots of the longest dotted key that a line may hold; strings and comments are left out."""
+    return max(part.count(".") for part in _SEPARATOR.split(_STRING.sub("s", line)))
+
+
 def dump(value: Any, schema: str) -> str:
-    """The dataclass as TOML; numbers to six digits."""
+    """Write a dataclass as TOML; numbers to six digits."""
     return "\n".join([f'schema = "{schema}"', *_dump(value, "")]) + "\n"
 
 
@@ -94,9 +106,9 @@ def _build(cls: Any, data: Mapping[str, Any], place: Place, source: _Source) -> 
     where = f" in {_title(place)}" if place else ""
     for key in data:
         if key not in fields:
-            close = difflib.get_close_matches(key, fields, n=1)
+            close = difflib.get_close_matches(key[:99], fields, n=1)
             guess = f"did you mean '{close[0]}'?" if close else f"keys here: {', '.join(fields)}"
-            raise source.fault((*place, key), f"unknown key '{key}'{where}", guess)
+            raise source.fault((*place, key), f"unknown key '{shorten(key)}'{where}", guess)
     for name, field in fields.items():
         optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         if name not in data and not optional:
@@ -116,7 +128,7 @@ def _value(hint: Any, value: Any, place: Place, source: _Source) -> Any:
         item = typing.get_args(hint)[0]
         if not dataclasses.is_dataclass(item):
             if not isinstance(value, list):
-                raise source.fault(place, f"'{place[-1]}' must be an array, got {value!r}")
+                raise source.fault(place, f"'{place[-1]}' must be an array, got {quote(value)}")
             return tuple(_value(item, v, place, source) for v in value)
         if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
             raise source.fault(place, f"'{place[-1]}' must be tables, [[{place[-1]}]]")
@@ -127,21 +139,24 @@ def _value(hint: Any, value: Any, place: Place, source: _Source) -> Any:
         return _build(hint, value, place, source)
     accepted = (int, float) if hint is float else (hint,)
     if not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool):
-        raise source.fault(place, f"'{place[-1]}' must be {WORDS[hint]}, got {value!r}")
-    if hint is float and not math.isfinite(value):
+        raise source.fault(place, f"'{place[-1]}' must be {WORDS[hint]}, got {quote(value)}")
+    if hint is float and isinstance(value, float) and not math.isfinite(value):
         raise source.fault(place, f"'{place[-1]}' must be finite, got {value!r}")
+    if isinstance(value, int) and abs(value) > LARGEST[hint]:
+        raise source.fault(place, f"'{place[-1]}' must be {LARGEST[hint]:g} at most, got {quote(value)}")
     return hint(value)
 
 
 def _lines(text: str) -> dict[Place, int]:
-    """The line of every table and key, such as ``("op", 1, "kind")``."""
+    """Find the line of every table and key, such as ``("op", 1, "kind")``."""
     lines: dict[Place, int] = {}
     table: Place = ()
+    repeats = Counter[Place]()
     for number, line in enumerate(text.splitlines(), 1):
         if head := re.match(r"\s*(\[\[?)\s*([\w.-]+)\s*\]", line):
             names: Place = tuple(head[2].split("."))
-            repeat = sum(1 for known in lines if known[:-1] == names and isinstance(known[-1], int))
-            table = (*names, repeat) if head[1] == "[[" else names
+            table = (*names, repeats[names]) if head[1] == "[[" else names
+            repeats[names] += head[1] == "[["
             lines[table] = number
             lines.setdefault(names, number)
         elif key := re.match(r"\s*\"?([\w-]+)\"?\s*=", line):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
+from fractions import Fraction
 
+from ppsim.base.text import shorten
 from ppsim.errors import InputError
 
 _FACTORS = {
@@ -12,29 +15,33 @@ _FACTORS = {
     **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgtp", 1)},
     **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgtp", 1)},
 }
+LARGEST = 1 << 63
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def parse_size(text: str) -> tuple[int, bool]:
-    """The whole number a size stands for, and whether it names bytes (``80GiB``) or is bare (``6``).
+    """Parse a size: a whole number, and whether it is in bytes (``80GiB``) or bare (``6``). Fractions are cut off.
 
     Raises:
-        InputError: not a size.
+        InputError: not a size, or one of 2^63 or more.
     """
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]+)?)\s*([a-z]*)\s*", text, re.IGNORECASE)
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]{1,9})?)\s*([a-z]*)\s*", text, re.IGNORECASE | re.ASCII)
     if not match or match[2].lower() not in _FACTORS:
-        raise InputError(f"'{text}' is not a size", "a number and a unit, such as 80GiB, 512MiB or 40GB")
-    return round(float(match[1]) * _FACTORS[match[2].lower()]), match[2] != ""
+        raise InputError(f"'{shorten(text)}' is not a size", "a number and a unit, such as 80GiB, 512MiB or 40GB")
+    number, factor = Decimal(match[1]), _FACTORS[match[2].lower()]
+    if number >= LARGEST or (size := int(Fraction(number) * factor)) >= LARGEST:
+        raise InputError(f"'{shorten(text)}' is larger than any size can be", f"less than {LARGEST:,}")
+    return size, match[2] != ""
 
 
 def binary_unit(value: float) -> tuple[str, int]:
-    """The largest binary unit of bytes that is no larger than ``value``: its name and its bytes."""
+    """Choose the largest binary unit that is no larger than ``value``: its name and its bytes."""
     power = min(max(0, int(value).bit_length() - 1) // 10, len(_BINARY) - 1)
     return _BINARY[power], 1024**power
 
 
 def format_size(value: float, unit: str = "B") -> str:
-    """``value`` with its unit: bytes in the binary unit that fits, anything else as it is."""
+    """Write ``value`` with its unit: bytes in the binary unit that fits, anything else as it is."""
     if unit != "B":
         return f"{value:g}"
     name, size = binary_unit(value)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.text import one_line
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import Columns, Kind
 from ppsim.core.schedule import NONE, Placement, Schedule, place
@@ -23,6 +24,7 @@ from ppsim.errors import InputError
 # What a row of a table of ops holds. ``row`` is the line of the file and ``cell`` the place in it, counted from 1;
 # ``part`` is 1 for the first op of a pair, 2 for the second, else 0.
 COLUMNS = ("device", "kind", "stage", "microbatch", "row", "cell", "part")
+LARGEST_TIME = 1e100  # far from where sums and products of times overflow
 _NAMES = np.array([kind.name for kind in Kind], object)
 
 
@@ -40,7 +42,9 @@ class Draft(Columns):
         name: the schedule's name, if the file tells.
         unit: the unit of the times.
         older: whether it was written in torch's older letters.
-        idle: row and cell of each empty cell.
+        idle: shape (cells, 2): row and cell of each empty cell.
+        finish: the end of the iteration, where the input states it.
+        messages: shape (messages, 2): when each message left and arrived, or None where the input has none.
     """
 
     source: str
@@ -57,7 +61,9 @@ class Draft(Columns):
     name: str = ""
     unit: str = "t_F"
     older: bool = False
-    idle: tuple[tuple[int, int], ...] = ()
+    idle: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 2), np.int32))
+    finish: float | None = None
+    messages: NDArray[np.float64] | None = None
 
     @classmethod
     def from_table(
@@ -156,16 +162,16 @@ class Draft(Columns):
         Two replicas are taken for what they are only when stage s is on devices s and P - 1 - s.
         """
         P, S = self.n_devices, self.n_stages
-        count = np.zeros((S, P), np.int64)
-        np.add.at(count, (self.stage[self.computes], self.device[self.computes]), 1)
-        stages = np.arange(S)
+        runs_on, count = np.unique(
+            self.stage[self.computes].astype(np.int64) * P + self.device[self.computes], return_counts=True
+        )
+        stage, device = np.divmod(runs_on, P)
         both = place("bidirectional", P, S) if S == P else None
-        if both is not None and ((count > 0).sum(axis=1) > 1).any():
-            expected = np.zeros((S, P), bool)
-            expected[stages, both.devices[0]] = expected[stages, both.devices[1]] = True
-            if not (count[~expected] > 0).any():
-                return both
-        devices = count.argmax(axis=1).astype(np.int32)
+        if both is not None and len(runs_on) > S and ((device == stage) | (device == P - 1 - stage)).all():
+            return both
+        devices = np.zeros(S, np.int32)
+        order = np.lexsort((-device, count))  # the most ops, and of equals the first device, last
+        devices[stage[order]] = device[order]
         names = ("linear",) if S == P else ("loop", "v")
         for name in names:
             if np.array_equal(place(name, P, S).devices[0], devices):
@@ -202,22 +208,29 @@ class Draft(Columns):
             return "", ""
         line = self.lines[row - 1]
         first, last = self.span(row, cell)
+        last = min(last, first + 4 * around)
         begin, stop = max(0, first - around), min(len(line), last + around)
         dots = "..." if begin else ""
-        return dots + line[begin:stop] + ("..." if stop < len(line) else ""), " " * (
-            len(dots) + first - begin
-        ) + "^" * max(1, last - first)
+        text = dots + one_line(line[begin:stop]) + ("..." if stop < len(line) else "")
+        return text, " " * (len(dots) + first - begin) + "^" * max(1, last - first)
 
     def span(self, row: int, cell: int) -> tuple[int, int]:
         """Where a cell begins and ends in its line, counted from 0; the whole line where it has no cells."""
         line = self.lines[row - 1] if 0 < row <= len(self.lines) else ""
-        if self.start is not None or not line:
-            return len(line) - len(line.lstrip()), len(line.rstrip())
-        cells = line.split(",")
-        begin = sum(len(c) + 1 for c in cells[: cell - 1])
-        text = cells[cell - 1]
-        inset = len(text) - len(text.lstrip())
-        return begin + inset, begin + inset + len(text.strip())
+        begin, stop = 0, len(line)
+        if self.start is None and line:
+            commas = self._commas(row)
+            begin = int(commas[cell - 2]) + 1 if cell > 1 else 0
+            stop = int(commas[cell - 1]) if cell <= len(commas) else len(line)
+        text = line[begin:stop]
+        return begin + len(text) - len(text.lstrip()), begin + len(text.rstrip())
+
+    def _commas(self, row: int) -> NDArray[np.int64]:
+        """Where the commas of a line are; kept, as faults come in their hundreds from one line."""
+        kept: dict[int, NDArray[np.int64]] = self.__dict__.setdefault("_kept_commas", {})
+        if row not in kept:
+            kept[row] = np.flatnonzero(np.frombuffer(self.lines[row - 1].encode("utf-32-le"), np.uint32) == ord(","))
+        return kept[row]
 
     def schedule(self) -> Schedule:
         """The compute ops as a schedule; of a draft without faults."""
@@ -238,9 +251,8 @@ class Draft(Columns):
         if self.start is None or self.end is None:
             return None
         keep = self.computes
-        return Timeline(
-            self.schedule(), self.start[keep], self.end[keep], np.full(int(keep.sum()), NONE, np.int32), self.unit
-        )
+        bound = np.full(int(keep.sum()), NONE, np.int32)
+        return Timeline(self.schedule(), self.start[keep], self.end[keep], bound, self.unit, self.finish or 0.0)
 
     def _only(self, keep: NDArray[np.bool_]) -> Schedule:
         place = np.cumsum(keep, dtype=np.int32) - 1

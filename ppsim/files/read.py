@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Protocol, cast
 
+from ppsim.base.source import STANDARD_INPUT, name_of, read_text
+from ppsim.base.text import shorten
 from ppsim.check import check
 from ppsim.core.draft import Draft
 from ppsim.core.lowered import Lowered
@@ -40,31 +41,31 @@ def readable() -> dict[str, Reader]:
 
 
 def read(path: str) -> Draft:
-    """A schedule as a file states it, faults and all; ``-`` is standard input.
+    """Read a schedule as a file states it, faults and all; ``-`` is standard input.
 
     Raises:
         InputError: the file cannot be read, or is of no format that is known.
     """
-    source = "standard input" if path == "-" else path
+    known = " ".join(sorted(readable()))
+    source = "standard input" if path == STANDARD_INPUT else name_of(path)
     try:
-        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        text = raw.decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot read '{source}': {error.strerror or error}", "check the path") from error
-    except UnicodeDecodeError:
-        raise InputError(f"'{source}' is not text", f"one of {' '.join(sorted(readable()))}") from None
-    draft = parse(text, source)
-    return draft if draft.name or path == "-" else replace(draft, name=Path(path).name.split(".")[0])
+        draft = parse(read_text(path, f"one of {known}", stdin=True), source)
+    except MemoryError:
+        raise InputError(f"not enough memory to read '{source}'", "a smaller file, or a larger machine") from None
+    if draft.name or path == STANDARD_INPUT:
+        return draft
+    return replace(draft, name=shorten(Path(path).name.split(".")[0]))
 
 
 def parse(text: str, source: str) -> Draft:
-    """A schedule in a text, whose source's suffix tells the format, or else its looks.
+    """Parse a schedule in the format that the source's suffix names, or else that the text looks like.
 
     Raises:
         InputError: the text is of no format that is known, or not of the one its name says.
     """
     known = readable()
-    suffixes = [suffix for suffix in known if source.lower().endswith(suffix)]
+    name = source.lower().removesuffix(".gz")
+    suffixes = [suffix for suffix in known if name.endswith(suffix)]
     if suffixes:
         return known[max(suffixes, key=len)].parse(text, source)
     for suffix in sorted(known, key=len, reverse=True):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ppsim.base import toml
 from ppsim.base.toml import Refused
+from ppsim.base.units import format_size
 from ppsim.core.costs import Costs
 from ppsim.core.ops import BACKWARDS, Kind
 from ppsim.core.schedule import Schedule
@@ -27,6 +28,8 @@ SCHEMA = "ppsim.model/1"
 EXAMPLE = "hidden = 4096, heads = 32, layers = 32, seq = 4096 and vocab = 32000"
 BYTES_OF = {"bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2, "fp32": 4, "float32": 4, "fp64": 8, "float64": 8}
 ATTENTION = ("standard", "flash")
+LARGEST = (1 << 31) - 1  # of each number of a model
+MOST_BYTES = 1 << 50  # that one device may hold of a model, so that sums stay within 64 bits
 RECOMPUTE = ("none", "selective", "full")
 
 
@@ -83,15 +86,21 @@ class Model:
                     raise Refused(name, f"must be 0 or more on each stage, got {list(value)}")
             elif value < 1:
                 raise Refused(name, f"must be 1 or more, got {value}")
+            if (max(value) if isinstance(value, tuple) else value) > LARGEST:
+                raise Refused(name, f"must be {LARGEST} at most, got {value}")
         for name in ("vocab", "zero", "gradient_bytes", "optimizer_bytes"):
             if (getattr(self, name) or 0) < 0:
                 raise Refused(name, f"must be 0 or more, got {getattr(self, name)}")
+            if (getattr(self, name) or 0) > LARGEST:
+                raise Refused(name, f"must be {LARGEST} at most, got {getattr(self, name)}")
         if self.hidden % self.heads:
             small = [n for n in range(1, math.isqrt(self.hidden) + 1) if self.hidden % n == 0]
             nearest = min((d for n in small for d in (n, self.hidden // n)), key=lambda d: abs(d - self.heads))
             raise Refused("heads", f"must divide hidden = {self.hidden}, got {self.heads}; the nearest is {nearest}")
         if self.zero > 3:
             raise Refused("zero", f"must be 0, 1, 2 or 3, got {self.zero}")
+        if _most_bytes(self) > MOST_BYTES:
+            raise Refused("hidden", f"makes, with the other sizes, a model of more than {format_size(MOST_BYTES)}")
 
     @property
     def item(self) -> int:
@@ -267,6 +276,16 @@ class _Ends:
     activations: Amounts
     kept: Amounts
     stash: Amounts
+
+
+def _most_bytes(model: Model) -> int:
+    """More than any device holds for the whole model and one microbatch."""
+    layers = sum(model.layers) if isinstance(model.layers, tuple) else model.layers
+    layer, width = layer_bytes(model), model.vocab + model.seq + 2
+    parameters = layers * layer_parameters(model) + 2 * width * model.hidden
+    states = parameters * (model.item + model.gradient_bytes + _optimizer_bytes(model))
+    kept = layers * (layer.activations + layer.gradients) + 4 * model.tokens * (model.hidden + model.vocab) * model.item
+    return max(states, kept)
 
 
 def _ends(model: Model, stages: int) -> _Ends:

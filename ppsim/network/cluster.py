@@ -35,6 +35,8 @@ from ppsim.network.spec import CHANNELS, Collectives, Host, Network, Shared, Val
 
 SCHEMA = "ppsim.cluster/1"
 MIB = 2**20
+MOST = (1 << 31) - 1  # devices or network cards of a node
+MOST_BYTES = 1 << 50
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Link:
     def __post_init__(self) -> None:
         _not_negative(self, "alpha_us")
         _positive(self, "gb_per_s")
+        if not -1 <= self.eager_bytes <= MOST_BYTES:
+            raise Refused("eager_bytes", f"must be -1 or more and {MOST_BYTES} at most, got {self.eager_bytes}")
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,7 @@ class Divided:
 
     def __post_init__(self) -> None:
         _positive(self, "device_gb_per_s", "node_gb_per_s", "nic_gb_per_s")
-        if self.nics_per_node < 1:
-            raise Refused("nics_per_node", f"must be 1 or more, got {self.nics_per_node}")
+        _count(self, "nics_per_node")
 
 
 @dataclass(frozen=True)
@@ -133,10 +136,9 @@ class Cluster:
     fsdp: Fsdp = field(default_factory=Fsdp)
 
     def __post_init__(self) -> None:
-        if self.devices_per_node < 1:
-            raise Refused("devices_per_node", f"must be 1 or more, got {self.devices_per_node}")
-        if self.message_bytes < 0:
-            raise Refused("message_bytes", f"must be 0 or more, got {self.message_bytes}")
+        _count(self, "devices_per_node")
+        if not 0 <= self.message_bytes <= MOST_BYTES:
+            raise Refused("message_bytes", f"must be 0 or more and {MOST_BYTES} at most, got {self.message_bytes}")
         if self.channel not in CHANNELS:
             raise Refused("channel", f"must be one of {', '.join(CHANNELS)}, got {self.channel!r}")
 
@@ -205,6 +207,13 @@ def _shared(cluster: Cluster, devices: int, us: float) -> list[Shared]:
 def _bandwidth(gb_per_s: float | None, us: float) -> float:
     """Bytes per unit of time; a GB/s is 1000 bytes a microsecond."""
     return gb_per_s * 1e3 / us if gb_per_s is not None else np.inf
+
+
+def _count(row: object, key: str) -> None:
+    if (count := getattr(row, key)) < 1:
+        raise Refused(key, f"must be 1 or more, got {count}")
+    if count > MOST:
+        raise Refused(key, f"must be {MOST} at most, got {count}")
 
 
 def _not_negative(row: object, *keys: str) -> None:

@@ -7,29 +7,29 @@ end of the entry before, the time waited and the time worked, in whole steps of 
 from __future__ import annotations
 
 import gzip
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.source import name_of
+from ppsim.base.text import one_line
 from ppsim.core.costs import Costs
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Placement, Schedule
 from ppsim.errors import InputError
+from ppsim.runs import record_file
+from ppsim.runs.record_file import HINT, SCHEMA
 
-SCHEMA = "ppsim.record/1"
-HINT = "a file that --record wrote"
+MOST_STEPS = 1 << 40
 # Records made before kinds were written by name hold these codes.
 CODES = (
     *("F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "UNSHARD", "RESHARD", "REDUCE_GRAD"),
     *("WAIT_SEND_F", "WAIT_SEND_B", "WAIT_REDUCE_GRAD"),
 )
-GZIP = b"\x1f\x8b"
 Times = NDArray[np.float64]
 
 
@@ -110,29 +110,15 @@ def dump(record: Record, target: str, resolution_us: int = 1) -> bytes:
 
 
 def load(path: str) -> Record:
-    """The record in a file.
+    """Read the record in a file.
 
     Raises:
         InputError: it cannot be read, or is no record.
     """
-    import orjson
-
-    try:
-        data = Path(path).read_bytes()
-        value = orjson.loads(gzip.decompress(data) if data.startswith(GZIP) else data)
-        if value["schema"] != SCHEMA:
-            raise InputError(f"'{path}' has schema {value['schema']!r}, not {SCHEMA!r}", HINT)
-        step = value["resolution_us"] / 1e3
-        runs = tuple(_run_from(run, step) for run in value["runs"])
-        if not runs:
-            raise InputError(f"'{path}' holds no run", HINT)
-        return Record(runs, value["settings"], value["provenance"])
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"'{path}' is not whole: {error}", HINT) from error
-    except OSError as error:
-        raise InputError(f"cannot read '{path}': {error.strerror}", HINT) from error
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise InputError(f"'{path}' is no record of a run: {error}", HINT) from error
+    file, settings = record_file.read_file(path)
+    source = f"'{name_of(path)}'"
+    runs = tuple(_run_from(run, file.resolution_us / 1e3, f"{source}: runs[{n}]") for n, run in enumerate(file.runs))
+    return Record(runs, settings, {k: one_line(v) if isinstance(v, str) else v for k, v in file.provenance.items()})
 
 
 def _run_object(run: Measured, step: float) -> dict[str, Any]:
@@ -157,23 +143,35 @@ def _before(schedule: Schedule, ended: NDArray[np.int64]) -> NDArray[np.int64]:
     return before
 
 
-def _run_from(value: dict[str, Any], step: float) -> Measured:
-    pair = value["costs"]["pair"]
-    costs = Costs(np.array(value["costs"]["time"]), pair=None if pair is None else np.array(pair), unit="ms")
-    queues = _schedule_from(value["queues"])
-    lowered = Lowered(queues, _schedule_from(value["compute"]), np.array(value["batch"], np.int32))
-    gap, waited, worked = (np.array(value[key], np.int64) for key in ("gap", "waited", "worked"))
-    shape = gap.shape
-    if len(shape) != 2 or shape[1] != len(queues) or waited.shape != shape or worked.shape != shape:
-        raise ValueError(f"{value['name']} has times of another number of ops")
+def _run_from(run: record_file.Run, step: float, where: str) -> Measured:
+    pair = None if run.costs.pair is None else np.array(run.costs.pair)
+    queues = _schedule_from(run.queues, f"{where}.queues")
+    try:
+        costs = Costs(np.array(run.costs.time), pair=pair, unit="ms")
+        batch = np.array(run.batch, np.int32)
+    except (ValueError, OverflowError):
+        raise InputError(f"{where}: costs or batch hold rows of unequal length, or too large a number", HINT) from None
+    lowered = Lowered(queues, _schedule_from(run.compute, f"{where}.compute"), batch)
+    shape = len(run.gap), len(queues)
+    gap, waited, worked = (_steps(getattr(run, key), shape, f"{where}.{key}") for key in ("gap", "waited", "worked"))
     ended = np.cumsum(gap + waited + worked, axis=1)
-    for first in queues.offsets[1:-1]:
+    for first in queues.offsets[1:-1][np.diff(queues.offsets)[:-1] > 0]:
         ended[:, first:] -= ended[:, first - 1 : first]
     began = ended - worked
-    columns = [began - waited, began, ended, np.array(value["finished"], np.int64)]
-    if "issued" in value:
-        columns.append(np.array(value["issued"], np.int64).reshape(shape))
-    return Measured(value["name"], lowered, costs, *(np.multiply(c, step, dtype=np.float64) for c in columns))
+    finished = _steps(run.finished, (len(run.gap), queues.n_devices), f"{where}.finished")
+    columns = [began - waited, began, ended, finished]
+    if run.issued is not None:
+        columns.append(_steps(run.issued, shape, f"{where}.issued"))
+    return Measured(one_line(run.name), lowered, costs, *(np.multiply(c, step, dtype=np.float64) for c in columns))
+
+
+def _steps(rows: list[list[int]], shape: tuple[int, int], where: str) -> NDArray[np.int64]:
+    """Times of one column in steps, if they are of this shape."""
+    if not rows or not all(len(row) == shape[1] for row in rows) or len(rows) != shape[0]:
+        raise InputError(f"{where} has times of another number of ops, devices or repetitions", HINT)
+    if not all(abs(step) <= MOST_STEPS for row in rows for step in row):
+        raise InputError(f"{where} has a time of more than {MOST_STEPS} steps", HINT)
+    return np.array(rows, np.int64).reshape(shape)
 
 
 def _schedule_object(schedule: Schedule) -> dict[str, Any]:
@@ -183,14 +181,21 @@ def _schedule_object(schedule: Schedule) -> dict[str, Any]:
     return {"name": schedule.name, "placement": placement, "microbatches": schedule.n_microbatches, **columns}
 
 
-def _schedule_from(value: dict[str, Any]) -> Schedule:
-    offsets = np.array(value["offsets"], np.int64)
-    devices = np.array(value["placement"]["devices"], np.int32)
+def _schedule_from(queues: record_file.Queues, where: str) -> Schedule:
+    try:
+        offsets = np.array(queues.offsets, np.int64)
+        devices = np.array(queues.placement.devices, np.int32)
+        kind = [Kind[kind if isinstance(kind, str) else CODES[kind]] for kind in queues.kind]
+        columns = [np.array(getattr(queues, key), np.int32) for key in ("stage", "microbatch", "pair")]
+    except (KeyError, IndexError):
+        raise InputError(f"{where}.kind holds something that is no kind", f"{', '.join(CODES)}") from None
+    except (ValueError, OverflowError):
+        raise InputError(f"{where} has rows of unequal length, or too large a number", HINT) from None
     return Schedule(
-        value["name"],
-        Placement(value["placement"]["name"], len(offsets) - 1, devices),
-        value["microbatches"],
+        one_line(queues.name),
+        Placement(one_line(queues.placement.name), len(offsets) - 1, devices),
+        queues.microbatches,
         offsets,
-        np.array([Kind[kind if isinstance(kind, str) else CODES[kind]] for kind in value["kind"]], np.uint8),
-        *(np.array(value[key], np.int32) for key in ("stage", "microbatch", "pair")),
+        np.array(kind, np.uint8),
+        *columns,
     )

@@ -81,7 +81,7 @@ def test_a_lowered_csv_is_read_with_its_sends_and_receives(tmp_path):
 def test_spaces_quotes_empty_cells_and_line_ends_of_any_kind_do_not_matter():
     draft = parse('\ufeff 0F0 ,, "0B0" ,\r\n1F0,1B0\r\n'.removeprefix("\ufeff"), "x.csv")
     assert list(draft.cells()) == [["0F0", "0B0"], ["1F0", "1B0"]]
-    assert draft.idle == ((1, 2), (1, 4))
+    assert draft.idle.tolist() == [[1, 2], [1, 4]]
     assert draft.cell.tolist() == [1, 3, 1, 2]
 
 
@@ -167,7 +167,7 @@ def test_files_that_cannot_be_read_are_told_apart(tmp_path):
     with pytest.raises(InputError, match="Is a directory"):
         read(str(tmp_path))
     (tmp_path / "x.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="not text"):
+    with pytest.raises(InputError, match="not a text file"):
         read(str(tmp_path / "x.csv"))
 
 

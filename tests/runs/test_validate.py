@@ -203,7 +203,7 @@ def test_costs_come_from_the_schedules_that_are_named():
         (("-s", "1f1b", "--devices", "2", "--mb", "4", "--ops", "timed", "--tf", "nan"), "tf must be"),
         (("--from-record", "nowhere.json"), "cannot read"),
         (("--from-record", "a", "--devices", "8", "--device", "cuda"), "--devices, --device cannot be given too"),
-        (("--from-record", __file__), "is no record"),
+        (("--from-record", __file__), "expected an object"),
         (("--from-record", str(FOLDER / "timed-p2.json.gz"), "--calibrate-on", "zb-2"), "was not run"),
         (("--from-record", "a", "--trace", "b"), "cannot be given together"),
         (("-s", "1f1b", "--devices", "2", "--mb", "4", "--trace", "nowhere"), "is no folder"),

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.text import shorten
 from ppsim.core.draft import Draft
 from ppsim.core.ops import COMPUTE, OF_STAGE, Kind
 from ppsim.errors import InputError
@@ -22,8 +23,11 @@ _FULL = len(Kind)  # the older BW, until the dialect is known
 _CODES = {**{kind.name: int(kind) for kind in Kind}, "BW": _FULL}
 _ACTION = rf"(\d{{1,9}})({'|'.join(sorted(_CODES, key=len, reverse=True))})(\d{{0,9}})"
 _OP = re.compile(_ACTION, re.ASCII)
-_PLAIN = re.compile(rf"(?:{_ACTION}(?:,|$))+", re.ASCII)
+_PLAIN = re.compile(rf"(?:{_ACTION}(?:,|$))++", re.ASCII)
+_CELL = re.compile(r'[^\s,"][^,]*')
+_QUOTES = ' \t"'
 _PAIR = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
+MOST_EMPTY = 10_000_000
 _SYNTAX = "a cell is <stage><kind><microbatch>, such as 2F0, 1SEND_F3, 0REDUCE_GRAD or (0F4;7B0)OVERLAP_F_B"
 
 
@@ -32,8 +36,8 @@ class _Wrong(Exception):
 
 
 def matches(text: str) -> bool:
-    """Whether the text begins with a row of actions."""
-    return bool(re.match(r"[\s,\"]*\(?\d+[A-Z]", text))
+    """Tell whether the text begins with a row of actions."""
+    return bool(re.match(r"[\s,\"]*+\(?\d{1,9}[A-Z]", text))
 
 
 def parse(text: str, source: str) -> Draft:
@@ -44,15 +48,15 @@ def parse(text: str, source: str) -> Draft:
             that mixes both dialects.
     """
     lines = tuple(text.splitlines())
-    idle: list[tuple[int, int]] = []
+    idle = [np.empty((0, 2), np.int32)]
     rows = [_row(line, number, source, idle) for number, line in enumerate(lines, start=1)]
     table = np.concatenate(rows) if rows else np.empty((0, 7), np.int64)
     older = _modernise(table, source)
-    return Draft.from_table(source, table, devices=len(lines), lines=lines, older=older, idle=tuple(idle))
+    return Draft.from_table(source, table, devices=len(lines), lines=lines, older=older, idle=np.concatenate(idle))
 
 
-def _row(line: str, row: int, source: str, idle: list[tuple[int, int]]) -> NDArray[np.int64]:
-    """One line as rows of a draft's table; empty cells go to ``idle``."""
+def _row(line: str, row: int, source: str, idle: list[NDArray[np.int32]]) -> NDArray[np.int64]:
+    """Read one line as rows of a draft's table; append its empty cells to ``idle``."""
     if not line.strip():
         raise InputError(f"{source}, line {row}: empty", "torch takes an empty line for a rank: remove it")
     if _PLAIN.fullmatch(line) and not line.endswith(","):
@@ -65,23 +69,33 @@ def _row(line: str, row: int, source: str, idle: list[tuple[int, int]]) -> NDArr
         ops[:, 5] = np.arange(1, len(ops) + 1)
         if np.array_equal(ops[:, 3] < 0, np.isin(ops[:, 1], OF_STAGE)):
             return ops
-    found = []
-    for cell, word in enumerate(line.split(","), start=1):
+    found, cell, at = list[tuple[int, ...]](), 1, 0
+    for match in _CELL.finditer(line):
+        cell, at = cell + line.count(",", at, match.start()), match.start()
         try:
-            members = list(_cell(word.strip().strip('"').strip()))
+            members = list(_cell(match[0].rstrip(_QUOTES)))
         except _Wrong as wrong:
-            raise _unreadable(wrong, source, line, row, cell) from None
-        if not members:
-            idle.append((row, cell))
+            raise _unreadable(wrong, source, line, row, cell, match.span()) from None
         first = 1 if len(members) == 2 else 0
         found += [(row - 1, *member, row, cell, first + n) for n, member in enumerate(members)]
-    return np.array(found, np.int64).reshape(-1, 7)
+    ops = np.array(found, np.int64).reshape(-1, 7)
+    idle.append(_empty_cells(ops[:, 5], line, row, source))
+    return ops
+
+
+def _empty_cells(taken: NDArray[np.int64], line: str, row: int, source: str) -> NDArray[np.int32]:
+    """Shape (cells, 2): row and cell of each empty cell of a line."""
+    cells = line.count(",") + 1
+    if cells - len(taken) > MOST_EMPTY:
+        raise InputError(f"{source}, line {row}: {cells:,} cells, most of them empty", "leave empty cells out")
+    empty = np.ones(cells + 1, bool)
+    empty[0] = empty[taken] = False
+    numbers = np.flatnonzero(empty).astype(np.int32)
+    return np.stack([np.full_like(numbers, row), numbers], axis=1)
 
 
 def _cell(word: str) -> Iterator[tuple[int, int, int]]:
-    """Kind, stage and microbatch of the op in a cell, or of both of a pair."""
-    if not word:
-        return
+    """Read kind, stage and microbatch of the op in a cell, or of both of a pair."""
     pair = _PAIR.fullmatch(word)
     members = pair[1].split(";") if pair else [word]
     if len(members) > 2 or (pair and len(members) == 1):
@@ -89,7 +103,7 @@ def _cell(word: str) -> Iterator[tuple[int, int, int]]:
     for member in members:
         op = _OP.fullmatch(member.strip())
         if op is None:
-            raise _Wrong(f"'{member.strip()}' is not an action", _SYNTAX)
+            raise _Wrong(f"'{shorten(member.strip(), 60)}' is not an action", _SYNTAX)
         kind = _CODES[op[2]]
         if (kind in OF_STAGE) == bool(op[3]):
             raise _Wrong(f"'{op[0]}' {'has a' if op[3] else 'lacks its'} microbatch", _SYNTAX)
@@ -118,11 +132,12 @@ def _modernise(table: NDArray[np.int64], source: str) -> bool:
     return True
 
 
-def _unreadable(wrong: _Wrong, source: str, line: str, row: int, cell: int) -> InputError:
+def _unreadable(wrong: _Wrong, source: str, line: str, row: int, cell: int, span: tuple[int, int]) -> InputError:
+    """The error of one cell, with the part of the line around it and carets below the cell."""
     message, hint = wrong.args
-    words = line.split(",")
-    word = words[cell - 1]
-    first = sum(len(w) + 1 for w in words[: cell - 1]) + len(word) - len(word.lstrip())
-    left, size = max(0, first - 30), max(1, len(word.strip()))
-    excerpt = f"{line[left : first + size + 30]}\n  {' ' * (first - left)}{'^' * size}"
+    first, last = span
+    while first and line[first - 1] in _QUOTES and not line[first - 1].isspace():
+        first -= 1
+    left, size = max(0, first - 30), min(len(line[first:last].rstrip()), 60)
+    excerpt = f"{shorten(line[left : first + size + 30])}\n  {' ' * (first - left)}{'^' * size}"
     return InputError(f"{source}, line {row}, cell {cell}: {message}\n  {excerpt}", hint)

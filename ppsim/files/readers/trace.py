@@ -5,85 +5,147 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from ppsim.base.text import quote, shorten
 from ppsim.base.times import UNKNOWN
-from ppsim.core.draft import Draft
-from ppsim.core.ops import COMPUTE, LETTERS, Kind
+from ppsim.base.typed_json import decode
+from ppsim.core.draft import LARGEST_TIME, Draft
+from ppsim.core.ops import LETTERS, Kind
 from ppsim.errors import InputError
-from ppsim.files.readers.json import load
 
 SUFFIXES = (".trace.json",)
 _OP = re.compile(rf"(\d{{1,9}})([{LETTERS}])(\d{{1,9}})", re.ASCII)
-_PAIR = re.compile(r"\(([^();]*);([^();]*)\)OVERLAP_F_B")
-_DEVICE = re.compile(r"(?:.* )?device (\d{1,9})")
+_PAIR = re.compile(r"\(([^();]{1,40});([^();]{1,40})\)OVERLAP_F_B")
+_DEVICE = re.compile(r"(?:.* )?device (\d{1,9})", re.ASCII)
+_HINT = "ppsim run -o x.trace.json writes a trace"
+_MESSAGE = "p2p"
+Process = int | str | float | None
+
+
+class Name(msgspec.Struct, frozen=True):
+    """What the arguments of a process's name hold."""
+
+    name: str = ""
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One event of a trace, times in microseconds."""
+
+    ph: str = ""
+    name: str = ""
+    cat: str = ""
+    pid: Process = None
+    ts: float | str | None = None
+    dur: float | str | None = None
+    args: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Costs(msgspec.Struct, frozen=True):
+    """The costs of a run, as far as they are read."""
+
+    unit: str = "t_F"
+
+
+class Details(msgspec.Struct, frozen=True):
+    """What made the trace; older traces draw any unit as 1 ms."""
+
+    unit: str | None = None
+    microseconds_per_unit: object = UNKNOWN
+    costs: Costs = Costs()
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """A trace; keys that it does not name are skipped."""
+
+    traceEvents: list[Event]  # noqa: N815
+    otherData: Details = Details()  # noqa: N815
+
+
+KEYS = frozenset((*Trace.__struct_fields__, *Details.__struct_fields__, *Event.__struct_fields__))
 
 
 def matches(text: str) -> bool:
-    """Whether the text is a JSON object with trace events."""
+    """Tell whether the text is a JSON object with trace events."""
     return text.lstrip().startswith("{") and '"traceEvents"' in text
 
 
 def parse(text: str, source: str) -> Draft:
-    """The slices of compute ops with their times; other events are passed over.
+    """Read the slices of compute ops with their times; other events are skipped.
 
     Raises:
         InputError: no trace, no op in it, or several runs.
     """
-    value = load(text, source)
-    events = value.get("traceEvents")
-    if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
-        raise InputError(f"{source} has no traceEvents", "ppsim run -o x.trace.json writes a trace")
-    devices = _devices(events, source)
-    unit, per_unit = _unit(value.get("otherData"), source)
-    rows, times = list[tuple[int, ...]](), list[tuple[float, float]]()
-    for event in events:
-        name = str(event.get("name", ""))
-        pair = _PAIR.fullmatch(name)
-        ops = [_OP.fullmatch(member) for member in (pair.groups() if pair else (name,))]
-        if event.get("ph") != "X" or None in ops:
-            continue
-        if event.get("pid") not in devices:
-            raise InputError(f"{source}: {name} runs in process {event.get('pid')!r}, which has no name 'device N'")
-        device = devices[event["pid"]]
-        begin = _number(event, "ts", source)
-        span = begin / per_unit, (begin + _number(event, "dur", source)) / per_unit
-        for part, op in enumerate(ops, start=1 if pair else 0):
-            assert op is not None
-            rows.append((device, Kind[op[2]], int(op[1]), int(op[3]), device + 1, len(rows) + 1, part))
-            times.append(span)
-    table = np.array(rows, np.int64).reshape(-1, 7)
-    if not np.isin(table[:, 1], COMPUTE).any():
-        raise InputError(f"{source} has no slices named like 2F0", "ppsim run -o x.trace.json writes such a trace")
-    return Draft.from_table(source, table, np.array(times).reshape(-1, 2), unit=unit)
-
-
-def _unit(details: object, source: str) -> tuple[str, float]:
-    """The unit of times and its microseconds, as the trace states them; older traces draw any unit as 1 ms."""
-    stated = details if isinstance(details, dict) else {}
-    costs = stated.get("costs")
-    unit = str(stated.get("unit", costs.get("unit", "t_F") if isinstance(costs, dict) else "t_F"))
-    per_unit = stated.get("microseconds_per_unit", UNKNOWN)
-    if type(per_unit) not in (int, float) or not 0 < per_unit < np.inf:
+    trace = decode(text, Trace, source, _HINT, KEYS)
+    scale: Any = trace.otherData.microseconds_per_unit
+    if type(scale) not in (int, float) or not 0 < scale < np.inf:
         raise InputError(f"{source}: microseconds_per_unit is no number above 0", "leave it out for 1000")
-    return unit, float(per_unit)
+    devices = _devices(trace.traceEvents, source)
+    rows, times, messages = list[tuple[int, ...]](), list[tuple[float, float]](), list[tuple[float, float]]()
+    finish = 0.0
+    for event in trace.traceEvents:
+        if event.ph != "X":
+            continue
+        if members := _members(event.name):
+            if event.pid not in devices:
+                raise InputError(
+                    f"{source}: {event.name} runs in process {quote(event.pid)}, which has no name 'device N'", _HINT
+                )
+            device, span = devices[event.pid], _span(event, source, scale)
+            for part, (stage, kind, microbatch) in enumerate(members, start=1 if len(members) == 2 else 0):
+                rows.append((device, kind, stage, microbatch, device + 1, len(rows) + 1, part))
+                times.append(span)
+            finish = max(finish, span[1])
+        elif event.pid in devices:
+            span = _span(event, source, scale)
+            finish = max(finish, span[1])
+            if event.cat == _MESSAGE:
+                messages.append(span)
+    if not rows:
+        raise InputError(f"{source} has no slices named like 2F0", "ppsim run -o x.trace.json writes such a trace")
+    return Draft.from_table(
+        source,
+        np.array(rows, np.int64),
+        np.array(times),
+        unit=shorten(trace.otherData.costs.unit if trace.otherData.unit is None else trace.otherData.unit),
+        finish=finish,
+        messages=np.array(messages) if messages else None,
+    )
 
 
-def _devices(events: list[dict[str, Any]], source: str) -> dict[Any, int]:
-    """The device of each process, by the process's name."""
-    devices: dict[Any, int] = {}
+def _members(name: str) -> list[tuple[int, int, int]]:
+    """Read stage, kind and microbatch of the op that a slice is named for, of both of a pair, or of none."""
+    pair = _PAIR.fullmatch(name)
+    found = [_OP.fullmatch(member) for member in (pair.groups() if pair else (name,))]
+    return [] if None in found else [(int(op[1]), int(Kind[op[2]]), int(op[3])) for op in found if op]
+
+
+def _devices(events: list[Event], source: str) -> dict[Process, int]:
+    """Find the device of each process, by the process's name."""
+    devices: dict[Process, int] = {}
     for event in events:
-        name = str(event.get("args", {}).get("name", "")) if isinstance(event.get("args"), dict) else ""
-        found = _DEVICE.fullmatch(name)
-        if event.get("ph") == "M" and event.get("name") == "process_name" and found:
+        if event.ph != "M" or event.name != "process_name":
+            continue
+        try:
+            named = msgspec.json.decode(event.args, type=Name)
+        except msgspec.DecodeError:
+            continue
+        if found := _DEVICE.fullmatch(named.name[:200]):
             if int(found[1]) in devices.values():
                 raise InputError(f"{source} holds several runs: device {found[1]} is there twice", "write one per file")
-            devices[event.get("pid")] = int(found[1])
+            devices[event.pid] = int(found[1])
     return devices
 
 
-def _number(event: dict[str, Any], field: str, source: str) -> float:
-    value = event.get(field)
-    if type(value) not in (int, float) or not np.isfinite(value):  # type: ignore[arg-type]
-        raise InputError(f"{source}: {event.get('name')} has no {field}", "slices need ts and dur")
-    return float(value)  # type: ignore[arg-type]
+def _span(event: Event, source: str, scale: float) -> tuple[float, float]:
+    """Read start and end of a slice, in units of ``scale`` microseconds."""
+    for field in ("ts", "dur"):
+        if not isinstance(getattr(event, field), float | int):
+            raise InputError(f"{source}: {shorten(event.name, 40)} has no {field}", "slices need ts and dur")
+    assert not isinstance(event.ts, str | None)
+    assert not isinstance(event.dur, str | None)
+    start, end = event.ts / scale, (event.ts + event.dur) / scale
+    if not max(abs(start), abs(end)) <= LARGEST_TIME or end < start:
+        raise InputError(f"{source}: {shorten(event.name, 40)} has an impossible ts or dur", "microseconds, from 0")
+    return start, end

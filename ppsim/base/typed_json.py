@@ -1,0 +1,87 @@
+"""JSON decoded into declared types; a fault is named with the place where it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TypeVar
+
+import msgspec
+
+from ppsim.base.text import shorten
+from ppsim.errors import InputError
+
+T = TypeVar("T")
+_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*+)"\s*+(:)?|[{}]', re.DOTALL)
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "array": "a list",
+    "object": "an object",
+    "null": "nothing",
+    "bool": "true or false",
+}
+
+
+def decode(text: str | msgspec.Raw, kind: type[T], source: str, hint: str, keys: frozenset[str] = frozenset()) -> T:
+    """Decode JSON into a value of a type.
+
+    Args:
+        text: the JSON.
+        kind: the type, such as a :class:`msgspec.Struct`; keys it does not declare are skipped.
+        source: the file, for messages.
+        hint: what to give instead.
+        keys: keys that no object may hold twice.
+
+    Raises:
+        InputError: not whole or not JSON, nested too deeply, of another type, or with a key twice.
+    """
+    try:
+        value = msgspec.json.decode(text, type=kind)
+        if twice := isinstance(text, str) and keys and _repeated_key(text, keys):
+            raise InputError(f"{source}: an object holds '{shorten(twice)}' twice", "leave one of them out")
+    except RecursionError:
+        raise InputError(f"{source} is JSON nested too deeply", hint) from None
+    except msgspec.ValidationError as error:
+        raise InputError(f"{source}{_explain(str(error))}", hint) from None
+    except msgspec.DecodeError as error:
+        why = str(error).removeprefix("JSON is malformed: ")
+        raise InputError(f"{source} is not whole or not JSON: {why}", hint) from None
+    return value
+
+
+def _explain(message: str) -> str:
+    """Turn msgspec's words, ``Expected `int`, got `str` - at `$.ops.stage[3]```, into ours."""
+    what, _, path = message.partition(" - at `")
+    place = path.rstrip("`").removeprefix("$").removeprefix(".").removeprefix("[...]").removeprefix(".")
+
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
+        return f": {'.'.join(filter(None, (place, missing[1])))} is missing"
+
+    def say(found: re.Match[str]) -> str:
+        return " or ".join(_WORDS.get(word, f"'{word}'") for word in found[1].split(" | "))
+
+    words = re.sub(r"`([^`]*)`", say, what)
+    words = words[:1].lower() + words[1:]
+    return f": {place}: {words}" if place else f": {words}"
+
+
+def _repeated_key(text: str, keys: frozenset[str]) -> str:
+    """Find a key of ``keys`` that one object holds twice; empty where there is none. The text is valid JSON."""
+    outer, held = list[set[str]](), set[str]()
+    for token in _TOKEN.finditer(text):
+        string, colon = token.groups()
+        if string is None:
+            if token[0] == "{":
+                outer.append(held)
+                held = set()
+            else:
+                held = outer.pop()
+        elif colon:
+            key = json.loads(f'"{string}"') if "\\" in string else string
+            if key in held:
+                return str(key)
+            if key in keys:
+                held.add(key)
+    return ""
