@@ -141,10 +141,9 @@ def test_deferred_receives_hang_where_both_directions_share_a_queue():
 
 def test_two_sends_that_face_each_other_hang_unless_batched():
     """Both devices post a send, then a receive: stuck in a queue per pair, and right as one group."""
-    text = (
-        "0F0,0F1,0SEND_F0,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\\n"
-    )
-    draft = parse(text, "x.csv")
+    first = "0F0,0F1,0SEND_F0,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1"
+    second = "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1"
+    draft = parse(f"{first}\n{second}\n", "x.csv")
     assert not circle_of(draft, "edge")
     assert circle_of(draft, "pair")
     assert not circle_of(draft, "pair", batched=True)
