@@ -20,8 +20,6 @@ TIMED = ("tf", "ti", "tw", "message")
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
 REQUEST = ("ops", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)
 MEASURING = (*MODEL, "dtype", "device", "repeats", "warm_up", "max_bytes", "sizes", "note", "real_time")
-FIGURES = (".png", ".svg", ".pdf")
-SHOW_MEMORY = (*FIGURES, ".html", ".trace.json")
 # Texts that may be empty; any other empty value is a variable of the shell that was not set.
 MAY_BE_EMPTY = ("unit", "note")
 
@@ -49,9 +47,14 @@ class Given:
         """Which of the options were typed with a value that asks for something, by their first spelling."""
         return [spelling(p) for p in self.typed if p.name in names and self.values[p.name] is not False]
 
-    def writes(self, *suffixes: str) -> bool:
-        """Whether a file of one of these formats is to be written, or of any."""
-        return any(not suffixes or suffix in suffixes for suffix in suffixes_of(self["output"] or (), self["format"]))
+    def writes(self, ability: str = "") -> bool:
+        """Whether a file is to be written, in a format with this one of :class:`~ppsim.files.document.Abilities`."""
+        suffixes = suffixes_of(self["output"] or (), self["format"])
+        if not ability or not suffixes:
+            return bool(suffixes)
+        from ppsim.files.document import abilities_of
+
+        return any(getattr(abilities_of(suffix), ability) for suffix in suffixes)
 
     @property
     def draws(self) -> bool:
@@ -89,25 +92,25 @@ NEEDS = (
     Need(("tradeoff",), lambda g: g.writes(), "{options} says what -o draws, and there is no -o", "add -o FILE.svg"),
     Need(
         ("lowered",),
-        lambda g: g.writes(".csv"),
+        lambda g: g.writes("lowered"),
         "{options} says how to write csv, and none is written",
         "add -o FILE.csv",
     ),
     Need(
         ("style",),
-        lambda g: g.draws and g.writes(*FIGURES),
+        lambda g: g.draws and g.writes("figure"),
         "{options} sets the look of charts in figures, and none is written",
         "add -o FILE.svg, or leave it out",
     ),
     Need(
         ("width",),
-        lambda g: g.writes(*FIGURES),
+        lambda g: g.writes("figure"),
         "{options} sets the width of figures, and none is written",
         "add -o FILE.svg, or leave it out",
     ),
     Need(
         ("memory",),
-        lambda g: g.draws and g.writes(*SHOW_MEMORY),
+        lambda g: g.draws and g.writes("memory"),
         "{options} is drawn below charts in files, and none is written",
         "add -o FILE.svg, or ppsim memory",
         ("run", "compare"),

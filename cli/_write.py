@@ -90,11 +90,6 @@ def find_targets(output: OutputOptions) -> list[tuple[str, str]]:
     return list(zip(output.output, suffixes_of(output.output, output.format), strict=True))
 
 
-def default_style(suffix: str) -> str:
-    """The look of a figure in that format where none is given."""
-    return "paper" if suffix == ".pdf" else "screen"
-
-
 def make_documents(
     timelines: Sequence[Timeline], titles: Sequence[str], inputs: Mapping[str, Any], output: OutputOptions
 ) -> Written:
@@ -102,11 +97,11 @@ def make_documents(
     wanted = find_targets(output)
     if not wanted:
         return []
-    from ppsim.files.document import Document
+    from ppsim.files.document import Document, style_of
 
     result = []
     for target, suffix in wanted:
-        style = output.style or default_style(suffix)
+        style = style_of(suffix, output.style)
         result.append((Document(tuple(timelines), tuple(titles), inputs, style, output.width), target, suffix))
     return result
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ppsim.analysis.compare import Row
     from ppsim.core.timeline import Timeline
 
-ONE_SCHEDULE = (".csv", ".mmd")
-
 
 @make_command("compare")
 @several_schedules()
@@ -96,12 +94,13 @@ def command(
 
 def _check_suffixes(output: OutputOptions, tradeoff: bool) -> None:
     """Refuse a format that cannot show several schedules before anything is timed."""
+    from ppsim.files.document import abilities_of
     from ppsim.files.tradeoff import check_suffix
 
     for _, suffix in find_targets(output):
         if tradeoff:
             check_suffix(suffix)
-        elif suffix in ONE_SCHEDULE:
+        elif abilities_of(suffix).one_schedule:
             raise InputError(f"{suffix} holds one schedule, and a comparison has several", "write each with ppsim run")
 
 

@@ -7,7 +7,7 @@ import click
 from ppsim.cli._build import build_costs, check_used
 from ppsim.cli._options import CostOptions, OutputOptions, cost_options, make_command, output_options
 from ppsim.cli._rules import COSTS, Given
-from ppsim.cli._write import default_style, find_targets, inputs_of, say_written
+from ppsim.cli._write import find_targets, inputs_of, say_written
 
 
 @make_command("convert")
@@ -28,6 +28,7 @@ def command(ctx: click.Context, /, file: str, output: OutputOptions, costs: Cost
     from ppsim.cli._print import title_of
     from ppsim.errors import InputError
     from ppsim.files.convert import convert
+    from ppsim.files.document import style_of
     from ppsim.files.read import read, sound
 
     written = find_targets(output)
@@ -49,7 +50,7 @@ def command(ctx: click.Context, /, file: str, output: OutputOptions, costs: Cost
             costs=prices,
             lossy=lossy,
             inputs=inputs_of(ctx, prices) if prices else {"converted from": file},
-            style=output.style or default_style(suffix),
+            style=style_of(suffix, output.style),
             width=output.width,
         )
         say_written(target)

@@ -23,7 +23,6 @@ from ppsim.cli._options import (
     quiet_option,
     shape_options,
 )
-from ppsim.cli._rules import SHOW_MEMORY
 from ppsim.cli._write import find_targets, inputs_of, make_documents, write_all
 from ppsim.errors import UnknownSchedule
 
@@ -90,12 +89,14 @@ def command(
         _print_run(timeline, quiet, gantt)
 
     def complete(document: Document, suffix: str) -> Document:
-        if execution and suffix == ".csv" and lowered:
+        from ppsim.files.document import abilities_of
+
+        if execution and lowered and abilities_of(suffix).lowered:
             return replace(document, timelines=(execution.timeline,))
         if execution:
             document = replace(document, executions=(execution,))
         wanted = document.style != "paper" if memory is None else memory
-        if not wanted or suffix not in SHOW_MEMORY:
+        if not wanted or not abilities_of(suffix).memory:
             return document
         return add_memory(document, [prices], costs.profile, asked=bool(memory))
 

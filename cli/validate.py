@@ -20,7 +20,7 @@ from ppsim.cli._options import (
     shape_options,
 )
 from ppsim.cli._types import COUNT, Share
-from ppsim.cli._write import command_line, default_style, find_targets, say_written
+from ppsim.cli._write import command_line, find_targets, say_written
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -189,10 +189,11 @@ def command(
     elif "-" not in output.output:
         show(validation, record, value, quiet)
     for target, suffix in wanted:
+        from ppsim.files.document import style_of
         from ppsim.validation.overlay import save_overlay
 
         titles = [_print.title_of(verdict.run.lowered.compute) for verdict in validation.verdicts]
-        save_overlay(validation, record, target, suffix, output.style or default_style(suffix), output.width, titles)
+        save_overlay(validation, record, target, suffix, style_of(suffix, output.style), output.width, titles)
         say_written(target)
     if failure:
         click.echo(f"Error: {failure}", err=True)

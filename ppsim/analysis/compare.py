@@ -97,6 +97,8 @@ def closing(rows: Sequence[Row]) -> str:
     held = "the same peak activations" if abs(memory - 1) < 1e-9 else f"{memory:.2g} times the peak activations"
     if best.makespan == other.makespan:
         return f"{best.name} takes as long as {other.name}, with {held}"
+    if not best.makespan:
+        return f"{best.name} takes no time and {other.name} takes {other.makespan:g}, with {held}"
     return f"{best.name} is {other.makespan / best.makespan:.2f} times faster than {other.name}, with {held}"
 
 

@@ -13,7 +13,7 @@ from ppsim.core.costs import Costs, costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
-from ppsim.files.document import Document, formats
+from ppsim.files.document import Document, abilities_of, formats
 from ppsim.files.read import parse, readable
 from ppsim.simulation.longest_path import simulate
 
@@ -58,8 +58,8 @@ def convert(
 
 
 def _timeline(draft: Draft, suffix: str, costs: Costs | None) -> Timeline:
-    """The times stated, or simulated ones; for a CSV, which has none, all ops as stated."""
-    if suffix == ".csv":
+    """The times stated, or simulated ones; for a format that has none, all ops as stated."""
+    if not abilities_of(suffix).times:
         zeros = np.zeros(len(draft))
         return Timeline(draft.stated(), zeros, zeros, np.full(len(draft), -1, np.int32), draft.unit)
     schedule = draft.schedule()
@@ -69,7 +69,7 @@ def _timeline(draft: Draft, suffix: str, costs: Costs | None) -> Timeline:
 def _lost(draft: Draft, written: bytes, suffix: str) -> Iterator[str]:
     """What is not there any more when the file is read back; pictures keep all but comm ops."""
     if suffix not in readable():
-        if not draft.computes.all():
+        if not draft.computes.all() and not abilities_of(suffix).lowered:
             yield "the sends, receives and FSDP ops"
         return
     back = parse(written.decode(), f"result{suffix}")

@@ -53,10 +53,32 @@ class Document:
     title: str = ""
 
 
+@dataclass(frozen=True)
+class Abilities:
+    """What a format can do.
+
+    Attributes:
+        one_schedule: it holds a single schedule.
+        figure: it is a drawing, with a style and a width.
+        memory: it shows what devices hold.
+        times: it states when ops run.
+        lowered: it can hold sends, receives and FSDP ops in the queues.
+        paper: its suffixes that are drawn in style ``paper`` unless the user says otherwise.
+    """
+
+    one_schedule: bool = False
+    figure: bool = False
+    memory: bool = False
+    times: bool = True
+    lowered: bool = False
+    paper: tuple[str, ...] = ()
+
+
 class Format(Protocol):
-    """A module of this package."""
+    """A module of :mod:`ppsim.files.writers`; one that draws time against memory has ``write_tradeoff`` as well."""
 
     SUFFIXES: tuple[str, ...]
+    ABILITIES: Abilities
 
     def write(self, document: Document, out: IO[bytes], suffix: str) -> None:
         """Write the document to a binary file; raises InputError where the format cannot carry it."""
@@ -64,9 +86,19 @@ class Format(Protocol):
 
 @cache
 def formats() -> dict[str, Format]:
-    """Every format by suffix."""
+    """Find every format, by suffix."""
     modules = [importlib.import_module(f"{writers.__name__}.{m.name}") for m in pkgutil.iter_modules(writers.__path__)]
     return {suffix: cast(Format, module) for module in modules for suffix in module.SUFFIXES}
+
+
+def abilities_of(suffix: str) -> Abilities:
+    """What the format of a suffix can do."""
+    return formats()[suffix].ABILITIES
+
+
+def style_of(suffix: str, asked: str | None = None) -> str:
+    """The style of figures of a suffix: the one asked for, or the format's own."""
+    return asked or ("paper" if suffix in abilities_of(suffix).paper else "screen")
 
 
 def suffix_of(target: str) -> str:

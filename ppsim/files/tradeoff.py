@@ -8,18 +8,18 @@ from typing import Any
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.atomic_file import opened
 from ppsim.errors import InputError
-
-SUFFIXES = (".png", ".svg", ".pdf", ".html")
+from ppsim.files.document import formats
 
 
 def check_suffix(suffix: str) -> None:
-    """Refuse a format that is neither a picture nor a page.
+    """Refuse a format that does not draw time against memory.
 
     Raises:
         InputError: the suffix is neither a picture's nor a page's.
     """
-    if suffix not in SUFFIXES:
-        raise InputError(f"time against memory cannot be written as {suffix}", f"one of {' '.join(SUFFIXES)}")
+    able = [name for name, module in formats().items() if hasattr(module, "write_tradeoff")]
+    if suffix not in able:
+        raise InputError(f"time against memory cannot be written as {suffix}", f"one of {' '.join(able)}")
 
 
 def save_tradeoff(
@@ -31,16 +31,6 @@ def save_tradeoff(
         InputError: the suffix is neither a picture's nor a page's, or the file cannot be written.
     """
     check_suffix(suffix)
-    if suffix == ".html":
-        from ppsim.drawing.tradeoff_page import write_page
-
-        with opened(target) as out:
-            write_page(found, out, time=time, memory=memory, inputs=inputs)
-        return
-    from ppsim.drawing.canvas import write_figure
-    from ppsim.drawing.tradeoff import figure_of
-
     with opened(target) as out:
-        write_figure(
-            lambda: figure_of(found, time, memory, width), out, suffix, title=f"{time} against {memory}", inputs=inputs
-        )
+        write: Any = formats()[suffix]
+        write.write_tradeoff(found, out, suffix, time=time, memory=memory, width=width, inputs=inputs)

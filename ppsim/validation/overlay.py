@@ -9,12 +9,12 @@ from ppsim.base.atomic_file import opened
 from ppsim.core.curve import Curve
 from ppsim.errors import InputError
 from ppsim.files.document import Document
+from ppsim.files.writers import figure, html
 from ppsim.runs.record import Record
 from ppsim.validation.analyse import Validation, Verdict
 from ppsim.version import VERSION
 
-FIGURES = (".png", ".svg", ".pdf")
-SUFFIXES = (*FIGURES, ".html")
+SUFFIXES = (*figure.SUFFIXES, *html.SUFFIXES)
 MOST_NAMED = 4
 
 
@@ -52,9 +52,7 @@ def save_overlay(
         InputError: another format, an unknown style or width, or a path that cannot be written.
     """
     check_suffix(suffix)
-    if suffix == ".html":
-        from ppsim.files.writers import html
-
+    if suffix in html.SUFFIXES:
         page = overlay_document(validation, record, titles)
         with opened(target) as out:
             html.write(page, out, suffix)

@@ -25,7 +25,7 @@ from ppsim.network.spec import Network
 from ppsim.runs.record import Measured, Record
 from ppsim.schedules import find, generate
 from ppsim.validation.analyse import validate
-from ppsim.validation.overlay import FIGURES, overlay_document, save_overlay
+from ppsim.validation.overlay import SUFFIXES, overlay_document, save_overlay
 from ppsim.validation.overlay_draw import plot_overlay
 
 pytestmark = pytest.mark.slow  # matplotlib draws dozens of figures
@@ -162,7 +162,7 @@ def test_more_schedules_than_a_figure_can_hold_are_refused(two):
         figure(many)
 
 
-@pytest.mark.parametrize("suffix", [*FIGURES, ".html"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_equal_sessions_give_equal_bytes(two, suffix, tmp_path):
     assert saved(two, tmp_path, suffix) == saved(session("1f1b", "dualpipe-v"), tmp_path, suffix)
 

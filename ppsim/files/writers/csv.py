@@ -15,10 +15,11 @@ from ppsim.check.runtime import loss_order
 from ppsim.core.draft import Draft
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, InvalidSchedule
-from ppsim.files.document import Document, single
+from ppsim.files.document import Abilities, Document, single
 from ppsim.files.readers.csv import parse
 
 SUFFIXES = (".csv",)
+ABILITIES = Abilities(one_schedule=True, times=False, lowered=True)
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:

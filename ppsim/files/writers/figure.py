@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING
+from collections.abc import Mapping
+from typing import IO, TYPE_CHECKING, Any
 
+from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.drawing.canvas import write_figure
 from ppsim.drawing.gantt import plot
-from ppsim.files.document import Document
+from ppsim.files.document import Abilities, Document
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
+ABILITIES = Abilities(figure=True, memory=True, paper=(".pdf",))
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
@@ -22,6 +25,16 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """
     title = ", ".join(document.titles)
     write_figure(lambda: _of_document(document), out, suffix, title=title, inputs=document.inputs)
+
+
+def write_tradeoff(
+    found: Tradeoff, out: IO[bytes], suffix: str, *, time: str, memory: str, width: float, inputs: Mapping[str, Any]
+) -> None:
+    """Draw time against memory; ``time`` and ``memory`` are the axes' labels."""
+    from ppsim.drawing.tradeoff import figure_of
+
+    title = f"{time} against {memory}"
+    write_figure(lambda: figure_of(found, time, memory, width), out, suffix, title=title, inputs=inputs)
 
 
 def _of_document(document: Document) -> Figure:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import gzip
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from string import Template
@@ -20,13 +20,14 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.core.curve import Curve
 from ppsim.core.ops import COMPUTE
 from ppsim.core.timeline import Timeline
 from ppsim.drawing import palette
 from ppsim.drawing.lanes import lane_of
 from ppsim.errors import InputError
-from ppsim.files.document import Document
+from ppsim.files.document import Abilities, Document
 from ppsim.memory.usage import activations, readable
 from ppsim.simulation import columns
 from ppsim.simulation.metrics import Metrics, measure
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
 
 SUFFIXES = (".html",)
+ABILITIES = Abilities(memory=True)
 PLAIN = 2048
 SCRIPTS = (
     "report_ops.js",
@@ -62,6 +64,15 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         script="\n".join((here / name).read_text("utf-8") for name in SCRIPTS),
     )
     out.write(page.encode())
+
+
+def write_tradeoff(
+    found: Tradeoff, out: IO[bytes], suffix: str, *, time: str, memory: str, width: float, inputs: Mapping[str, Any]
+) -> None:
+    """Write a page of time against memory; ``time`` and ``memory`` are the axes' labels."""
+    from ppsim.drawing.tradeoff_page import write_page
+
+    write_page(found, out, time=time, memory=memory, inputs=inputs)
 
 
 def contents(document: Document) -> dict[str, Any]:

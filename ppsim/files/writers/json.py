@@ -12,7 +12,7 @@ from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.lanes import producers
-from ppsim.files.document import Document
+from ppsim.files.document import Abilities, Document
 from ppsim.simulation.columns import Shape, columns_of, shape_of
 from ppsim.simulation.metrics import Metrics, measure
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ppsim.simulation.steady_state import Steady
 
 SUFFIXES = (".json",)
+ABILITIES = Abilities()
 
 
 def run_object(timeline: Timeline, inputs: Mapping[str, Any], execution: Execution | None = None) -> dict[str, Any]:

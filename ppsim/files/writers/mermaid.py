@@ -12,9 +12,10 @@ from ppsim.base.times import scaled_unit
 from ppsim.core.ops import Kind
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
-from ppsim.files.document import Document, single
+from ppsim.files.document import Abilities, Document, single
 
 SUFFIXES = (".mmd",)
+ABILITIES = Abilities(one_schedule=True)
 MOST_OPS = 400
 LARGEST = 10**12  # scale of times
 # Mermaid has four looks for a bar, here by colour key.

@@ -22,13 +22,14 @@ from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.lanes import carriers, collectives, tracks
-from ppsim.files.document import Document
+from ppsim.files.document import Abilities, Document
 from ppsim.memory.usage import activations, in_flight, readable, steps
 
 if TYPE_CHECKING:
     from ppsim.core.execution import Execution
 
 SUFFIXES = (".trace.json",)
+ABILITIES = Abilities(memory=True)
 SLICE = 20_000
 COMPUTE_THREAD = 0
 # Beyond every process: Perfetto takes a thread numbered as its process for the main one and shows it first.
