@@ -6,38 +6,29 @@ them ``Forward 0`` and ``Backward 0``. Where a GPU's own spans are there they ar
 
 from __future__ import annotations
 
-import gzip
-import json
-import math
 import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import NamedTuple
 
+from ppsim.base.source import name_of
+from ppsim.base.text import one_line
+from ppsim.calibration import kineto
 from ppsim.calibration.clock import spread
+from ppsim.calibration.kineto import HINT
 from ppsim.errors import InputError
 from ppsim.profiles.message_fits import fit_messages
 from ppsim.profiles.profile import Message, OpTime, Profile, Provenance
 from ppsim.version import VERSION
 
-ACTION = re.compile(r"PP:(\d+)(F|B|I|W|SEND_F|SEND_B|RECV_F|RECV_B)(\d+)")
-PAIR = re.compile(r"PP:\((\d+)F(\d+);(\d+)[BI](\d+)\)OVERLAP_F_B")
-PLAIN = re.compile(r"(Forward|Backward) (\d+)")
+ACTION = re.compile(r"PP:(\d{1,9})(F|B|I|W|SEND_F|SEND_B|RECV_F|RECV_B)(\d{1,9})", re.ASCII)
+PAIR = re.compile(r"PP:\((\d{1,9})F(\d{1,9});(\d{1,9})[BI](\d{1,9})\)OVERLAP_F_B", re.ASCII)
+PLAIN = re.compile(r"(Forward|Backward) (\d{1,9})", re.ASCII)
 RECEIVED = re.compile(r"(gloo|nccl):recv")
-HINT = "a trace that torch.profiler exported, one per rank, with the pipeline's own spans (PP:0F0, or Forward 0)"
-BYTES = {
-    "double": 8,
-    "long": 8,
-    "float": 4,
-    "int": 4,
-    "half": 2,
-    "c10::half": 2,
-    "c10::bfloat16": 2,
-    "unsigned char": 1,
-}
 
 
 class Action(NamedTuple):
@@ -80,12 +71,15 @@ def profile_from(paths: Sequence[str], command: str) -> Profile:
     for trace in traces:
         for (kind, stage, _), samples in _steps(_compute(trace)).items():
             ops[stage, kind] += samples
-    missing = set(range(max(stage for stage, _ in ops))) - {stage for stage, _ in ops}
-    if missing:
-        named = ", ".join(map(str, sorted(missing)))
+    stages = {stage for stage, _ in ops}
+    if not stages:
+        raise InputError("the traces hold messages and no op", HINT)
+    if len(stages) <= max(stages):
+        missing = islice((stage for stage in range(max(stages)) if stage not in stages), 8)
+        named = ", ".join(map(str, missing))
         raise InputError(f"the traces show nothing of stage {named}", "give the trace of every rank")
     messages = tuple(_messages(traces))
-    first = min(trace.base_s + trace.actions[0].start * 1e-3 for trace in traces)
+    first = max(0.0, min(trace.base_s + trace.actions[0].start * 1e-3 for trace in traces))
     made = Provenance(
         machine=", ".join(sorted({t.host for t in traces})) or "unknown",
         cpu="unknown",
@@ -108,57 +102,43 @@ def profile_from(paths: Sequence[str], command: str) -> Profile:
 
 
 def read_trace(path: str, rank: int) -> Trace:
-    """One rank's trace, plain or gzipped."""
-    try:
-        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
-            data = json.load(file)
-    except (OSError, EOFError) as error:
-        raise InputError(
-            f"cannot read '{path}': {getattr(error, 'strerror', None) or error}", "check the path"
-        ) from error
-    except ValueError as error:
-        raise InputError(f"'{path}' is not whole or not JSON: {error}", HINT) from error
-    if not isinstance(data, dict) or not isinstance(data.get("traceEvents"), list):
-        raise InputError(f"'{path}' has no traceEvents", HINT)
-    base = data.get("baseTimeNanoseconds", 0) * 1e-9
-    try:
-        rank = int(data.get("distributedInfo", {}).get("rank", rank))
-        events = [e for e in data["traceEvents"] if e.get("ph") == "X" and isinstance(e.get("name"), str)]
-        on_gpu = [e for e in events if e.get("cat") == "gpu_user_annotation"]
-        events = on_gpu if any(_actions(on_gpu, rank)) else events
-        actions = sorted(_actions(events, rank), key=lambda a: a.start)
-        receives = sorted(
-            Receive(e["ts"] * 1e-3, (e["ts"] + e["dur"]) * 1e-3, _size(e)) for e in events if RECEIVED.match(e["name"])
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"'{path}' has an event that is not one of a trace: {error!r}", HINT) from error
+    """Read one rank's trace, plain or gzipped; ``rank`` where the file does not tell.
+
+    Raises:
+        InputError: the file cannot be read, is no trace, or has no span of a pipeline.
+    """
+    file = kineto.read_file(path)
+    rank = rank if file.distributed.rank is None else file.distributed.rank
+    events = [event for event in file.events if event.ph == "X"]
+    on_gpu = [event for event in events if event.cat == "gpu_user_annotation"]
+    actions = list(_actions(on_gpu, rank, path))
+    if actions:
+        events = on_gpu
+    else:
+        actions = list(_actions(events, rank, path))
     if not actions:
-        raise InputError(f"'{path}' has no span of a pipeline", HINT)
-    gpus = [d.get("name", "GPU") for d in data.get("deviceProperties", [])]
+        raise InputError(f"'{name_of(path)}' has no span of a pipeline", HINT)
+    received = [event for event in events if RECEIVED.match(event.name)]
     return Trace(
-        str(data.get("host_name", "")),
-        gpus[0] if gpus else "cpu",
-        base,
-        tuple(actions),
-        tuple(receives),
+        one_line(file.host),
+        one_line(file.devices[0].name) if file.devices else "cpu",
+        file.epoch_ns * 1e-9,
+        tuple(sorted(actions, key=lambda action: action.start)),
+        tuple(sorted(Receive(*kineto.span_of(event, path), kineto.bytes_of(event)) for event in received)),
     )
 
 
-def _actions(events: Sequence[Any], rank: int) -> Iterator[Action]:
+def _actions(events: Sequence[kineto.Event], rank: int, path: str) -> Iterator[Action]:
     for event in events:
-        name, span = event["name"], (event["ts"] * 1e-3, (event["ts"] + event["dur"]) * 1e-3)
-        if found := ACTION.fullmatch(name):
-            yield Action(found[2], int(found[1]), int(found[3]), *span)
-        elif found := PAIR.fullmatch(name):
-            yield Action("FB", int(found[1]), int(found[2]), *span)
-        elif found := PLAIN.fullmatch(name):
-            yield Action(found[1][0], rank, int(found[2]), *span)
-
-
-def _size(event: Any) -> int:
-    args = event.get("args", {})
-    dims, types = args.get("Input Dims") or [], args.get("Input type") or []
-    return sum(math.prod(d) * BYTES.get(str(t).lower(), 0) for d, t in zip(dims, types, strict=False) if d)
+        if found := ACTION.fullmatch(event.name):
+            kind, stage, microbatch = found[2], int(found[1]), int(found[3])
+        elif found := PAIR.fullmatch(event.name):
+            kind, stage, microbatch = "FB", int(found[1]), int(found[2])
+        elif found := PLAIN.fullmatch(event.name):
+            kind, stage, microbatch = found[1][0], rank, int(found[2])
+        else:
+            continue
+        yield Action(kind, stage, microbatch, *kineto.span_of(event, path))
 
 
 def _compute(trace: Trace) -> Iterator[tuple[Action, float]]:

@@ -107,16 +107,31 @@ def test_the_first_step_is_left_out_and_a_pair_is_a_pair(tmp_path):
     assert (op.kind, op.stage, op.median_ms, op.n) == ("FB", 0, 21, 2)
 
 
+ONE = b'{"traceEvents": [{"ph": "X", "name": "PP:0F0", "dur": 1, "ts": %b}]'
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
         (b"", "not whole or not JSON"),
         (b'{"traceEvents": [', "not whole or not JSON"),
-        (b"[]", "has no traceEvents"),
+        (b"[]", "expected an object, got a list"),
+        (b"{}", "traceEvents is missing"),
         (b'{"traceEvents": []}', "no span of a pipeline"),
-        (b'{"traceEvents": [{"ph": "X", "name": "PP:0F0"}]}', "an event that is not one of a trace"),
-        (b'{"traceEvents": [7]}', "an event that is not one of a trace"),
-        (b"\xff\xfe", "not whole or not JSON"),
+        (b'{"traceEvents": [{"ph": "X", "name": "PP:0F0"}]}', "PP:0F0 has no ts and dur"),
+        (b'{"traceEvents": [7]}', r"traceEvents\[0\]: expected an object, got a whole number"),
+        (b"\xff\xfe", "not a text file"),
+        ((ONE % b"0" + b"}").replace(b'"dur": 1', b'"dur": -1'), "has no ts and dur"),
+        (ONE % b"NaN" + b"}", "not JSON"),
+        (ONE % (b"9" * 400) + b"}", "out of range"),
+        (ONE % b"1" + b', "baseTimeNanoseconds": "x"}', "baseTimeNanoseconds: expected a number, got text"),
+        (ONE % b"1" + b', "baseTimeNanoseconds": 1e30}', "no time since 1970"),
+        (ONE % b"1" + b', "deviceProperties": 1}', "deviceProperties: expected a list"),
+        (ONE % b"1" + b', "host_name": "\\ud800"}', "not JSON"),
+        (ONE % b"1" + b', "traceEvents": []}', "holds 'traceEvents' twice"),
+        (b'{"a":' * 5000 + b"1" + b"}" * 5000, "nested too deeply"),
+        ((ONE % b"0" + b"}").replace(b"0F0", b"99999999F0"), "nothing of stage 0, 1, 2, 3, 4, 5, 6, 7$"),
+        ((ONE % b"0" + b"}").replace(b"0F0", b"0SEND_F0"), "messages and no op"),
     ],
 )
 def test_a_file_that_is_no_trace_says_why(content, says, tmp_path):
@@ -134,8 +149,8 @@ def test_a_rank_left_out_is_noticed():
 def test_a_cut_gz_and_a_missing_file_are_input_errors(tmp_path):
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": []}')[:20])
-    for name in (str(path), str(tmp_path / "absent.json")):
-        with pytest.raises(InputError, match="cannot read"):
+    for name, why in ((str(path), "not whole"), (str(tmp_path / "absent.json"), "cannot read")):
+        with pytest.raises(InputError, match=why):
             profile_from([name], "ppsim")
 
 

@@ -1,0 +1,110 @@
+"""What torch.profiler's JSON holds, as types; a fault is named with its place before anything is used."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from ppsim.base.source import name_of, read_text
+from ppsim.base.text import shorten
+from ppsim.base.typed_json import decode
+from ppsim.errors import InputError
+
+HINT = "a trace that torch.profiler exported, one per rank, with the pipeline's own spans (PP:0F0, or Forward 0)"
+LATEST_US = 1e17  # microseconds since 1970, which some traces count from: year 5138
+MOST_BYTES = 1 << 50
+BYTES = {
+    "double": 8,
+    "long": 8,
+    "float": 4,
+    "int": 4,
+    "half": 2,
+    "c10::half": 2,
+    "c10::bfloat16": 2,
+    "unsigned char": 1,
+}
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One event, times in microseconds."""
+
+    ph: str = ""
+    name: str = ""
+    cat: str = ""
+    ts: float | str | None = None
+    dur: float | str | None = None
+    args: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """Shapes and types of an operator's inputs; a list of tensors has a list of shapes."""
+
+    dims: list[object] | None = msgspec.field(name="Input Dims", default=None)
+    types: list[object] | None = msgspec.field(name="Input type", default=None)
+
+
+class Device(msgspec.Struct, frozen=True):
+    """A GPU."""
+
+    name: str = "GPU"
+
+
+class Distributed(msgspec.Struct, frozen=True):
+    """What torch.distributed says of the process."""
+
+    rank: int | None = None
+
+
+class File(msgspec.Struct, frozen=True):
+    """The whole file; keys that it does not name are skipped."""
+
+    events: list[Event] = msgspec.field(name="traceEvents")
+    epoch_ns: float = msgspec.field(name="baseTimeNanoseconds", default=0.0)
+    distributed: Distributed = msgspec.field(name="distributedInfo", default=Distributed())
+    host: str = msgspec.field(name="host_name", default="")
+    devices: list[Device] = msgspec.field(name="deviceProperties", default_factory=list)
+
+
+KEYS = frozenset(field.encode_name for field in (*msgspec.structs.fields(File), *msgspec.structs.fields(Event)))
+
+
+def read_file(path: str) -> File:
+    """Read a trace's file.
+
+    Raises:
+        InputError: it cannot be read, or is no trace.
+    """
+    source = f"'{name_of(path)}'"
+    file = decode(read_text(path, HINT), File, source, HINT, KEYS)
+    if not 0 <= file.epoch_ns <= LATEST_US * 1e3:
+        raise InputError(f"{source}: baseTimeNanoseconds is no time since 1970", HINT)
+    return file
+
+
+def span_of(event: Event, path: str) -> tuple[float, float]:
+    """Read start and end of an event, in ms.
+
+    Raises:
+        InputError: it has no such times.
+    """
+    ts, dur = event.ts, event.dur
+    if isinstance(ts, float | int) and isinstance(dur, float | int) and abs(ts) <= LATEST_US and 0 <= dur <= LATEST_US:
+        return ts * 1e-3, (ts + dur) * 1e-3
+    what = f"'{name_of(path)}': {shorten(event.name, 60)} has no ts and dur in microseconds"
+    raise InputError(what, HINT)
+
+
+def bytes_of(event: Event) -> int:
+    """Count the bytes of an operator's inputs; 0 where the trace does not tell."""
+    try:
+        found = msgspec.json.decode(event.args, type=Arguments | None)
+    except msgspec.DecodeError:
+        return 0
+    if found is None:
+        return 0
+    total = 0
+    for shape, kind in zip(found.dims or [], found.types or [], strict=False):
+        if isinstance(shape, list) and shape and all(isinstance(n, int) and 0 <= n <= MOST_BYTES for n in shape):
+            total += math.prod(shape) * BYTES.get(str(kind).lower(), 0)
+    return total if total <= MOST_BYTES else 0
