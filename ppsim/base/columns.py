@@ -9,4 +9,5 @@ Codes = NDArray[np.uint8]  # of op kinds
 Ids = NDArray[np.int32]  # of ops, stages, microbatches, devices, messages; -1 for none
 Ints = NDArray[np.int64]  # offsets and counts
 Floats = NDArray[np.float64]  # times, sizes, rates
+Flags = NDArray[np.bool_]
 Rows = NDArray[np.void]  # of a table whose rows have named fields

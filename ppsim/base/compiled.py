@@ -6,8 +6,11 @@ atomically and tells versions, processors and changed sources apart.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
+from hashlib import sha256
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -28,8 +31,7 @@ def call(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> 
     ``parts`` are the functions that the kernel calls.
     """
     if kernel not in _loaded:
-        _make_inlinable(parts)
-        _loaded[kernel] = _load(kernel, arguments)
+        _loaded[kernel] = _load(_stamp(kernel, parts), arguments)
     return _loaded[kernel](*arguments)
 
 
@@ -82,6 +84,21 @@ def _rows(table: NDArray[np.void]) -> list[Any]:
         for row, value in zip(rows, table[name].tolist(), strict=True):
             setattr(row, name, value)
     return rows
+
+
+def _stamp(kernel: Callable[..., Any], parts: Functions) -> Callable[..., Any]:
+    """Return the kernel under a name that changes with the files of its parts, which are made inlinable.
+
+    numba keeps compiled code under the kernel's name until the kernel's own file changes.
+    """
+    if not parts:
+        return kernel
+    _make_inlinable(parts)
+    files = sorted({part.__code__.co_filename for part in parts})
+    stamps = [(stat.st_mtime_ns, stat.st_size) for stat in map(os.stat, files)]
+    stamped = FunctionType(kernel.__code__, kernel.__globals__, kernel.__name__)
+    stamped.__qualname__ = f"{kernel.__name__}_{sha256(repr(stamps).encode()).hexdigest()[:16]}"
+    return stamped
 
 
 @cache

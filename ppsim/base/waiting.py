@@ -5,8 +5,7 @@ it is ``UNKNOWN``, or below: the code of the device that waits for it. Where sev
 column with one place per device chains them: the entry holds the code of the last one, and that device's place the
 code of the one before it, ``UNKNOWN`` at the end.
 
-Kernels of several rooms inline these functions. numba keeps a compiled kernel until the kernel's own file changes, so
-whoever changes this file has to remove the ``__pycache__`` folders too.
+Kernels of several rooms inline these functions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What running lowered queues leaves behind: when each op and each message took place."""
+"""The times of every op and message of one run of lowered queues."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ppsim.core.timeline import Timeline
 
 
 @dataclass(frozen=True)
-class Messages:
-    """What travelled between devices; one entry per message, in the order of the sends in the lowered queues.
+class Transfers:
+    """The messages between devices; one entry per message, in the order of the sends in the lowered queues.
 
     Attributes:
         send: shape (messages,), index of the send in the lowered queues.
-        receive: of the receive.
+        receive: shape (messages,), index of the receive.
         source: device it leaves.
         target: device it reaches.
         producer: index, in the lowered queues, of the op whose result it carries.
-        posted: when the send was posted.
-        awaited: when the receive was posted; in ``latency`` mode at once, at ``posted``.
-        leave: when it set out: both sides had met and the channel was free.
-        arrive: when the receive was over.
+        posted: time at which the send was posted.
+        awaited: time at which the receive was posted; in ``latency`` mode the same as ``posted``.
+        leave: time at which it left: both sides were posted and the channel was free.
+        arrive: end of the receive.
         size: its bytes; 0 where a message has latency only.
     """
 
@@ -54,13 +54,13 @@ class Execution:
             waited is the receive, or UNSHARD, it waited for.
         compute: of ``lowered.compute``: the same times of the compute ops alone; ``bound`` of one that waited is
             the op that sent its input. It is what metrics and figures take.
-        messages: what travelled.
+        messages: the messages.
     """
 
     lowered: Lowered
     timeline: Timeline
     compute: Timeline
-    messages: Messages
+    messages: Transfers
 
     @property
     def makespan(self) -> float:

@@ -1,91 +1,128 @@
-"""What the detailed model's kernel runs: lowered queues, costs and network as flat columns."""
+"""Build the event kernel's tables from lowered queues, costs and a network."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
+import numpy as np
+
+from ppsim.base.columns import Floats, Ints, Rows
 from ppsim.core.costs import Costs
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import Kind
-from ppsim.core.schedule import NONE
-from ppsim.lowering.matching import Legs, Wiring, legs_of
-from ppsim.network.event_kernel import COMPUTE, NOTHING, POST, STREAM
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.lowering.matching import find_routes
+from ppsim.lowering.matching_kernel import Matching, Routes
+from ppsim.network.event_kernel import COMPUTE, DEPARTED, NOTHING, POST, READY, STREAM
 from ppsim.network.spec import Network, links
-from ppsim.network.tables import FLOW, RESOURCE, SLOT, Devices, Flows, Lanes, Ops, Sides, Stacks, Tables, Ways
+from ppsim.network.tables import (
+    FLOW,
+    RESOURCE,
+    SLOT,
+    Bandwidth,
+    ChannelTable,
+    DeviceTable,
+    MessageTable,
+    OpTable,
+    RouteTable,
+    Tables,
+    WorkLists,
+)
 
-Ints = NDArray[np.int64]
-Times = NDArray[np.float64]
+
+class Paths(NamedTuple):
+    """The paths of bytes where bandwidth is shared; a path is the resources of one link.
+
+    Attributes:
+        resources: shape (paths, width), the resources of each path, -1 for none; no paths where nothing is shared.
+        capacity: shape (resources,), bytes per unit of time.
+        of_route: shape (routes,), the path of each route, -1 for none.
+    """
+
+    resources: Ints
+    capacity: Floats
+    of_route: Ints
 
 
-def tables_of(lowered: Lowered, wiring: Wiring, costs: Costs, network: Network) -> tuple[Tables, Flows]:
-    """The kernel's tables before anything has run."""
+class Channels(NamedTuple):
+    """The channels of the sends and of the receives of each route, -1 for none, and their number."""
+
+    send: Ints
+    receive: Ints
+    number: int
+
+
+def build_tables(lowered: Lowered, matching: Matching, costs: Costs, network: Network) -> tuple[Tables, Bandwidth]:
+    """Build the kernel's tables before anything has run."""
     schedule, mode, host = lowered.schedule, network.mode, network.host
-    n, devices = len(schedule), schedule.n_devices
-    legs = legs_of(schedule.placement)
-    size = _sizes(network, legs)
-    routes, capacity, route = _routes(lowered, network, legs, size)
-    out, into, channels = _channels(network, legs, devices)
-    gathered = wiring.gathered[:0] if network.collectives.blocking else wiring.gathered
+    n, messages = len(schedule), len(matching.send)
+    routes = find_routes(schedule.placement)
+    size = _find_sizes(network, routes)
+    paths = _find_paths(lowered, network, routes, size)
+    channels = _find_channels(network, routes, schedule.n_devices)
     tables = Tables(
-        Ops(
-            schedule.kind,
-            schedule.pair,
-            lowered.batch,
-            wiring.message,
-            gathered,
-            _durations(lowered, wiring, costs, network, size),
-            _unknown(n),
-            np.empty(n, np.int32),
+        ops=OpTable(
+            kind=schedule.kind,
+            pair=schedule.pair,
+            batch=lowered.batch,
+            message=matching.message,
+            gathered=matching.gathered[:0] if network.collectives.blocking else matching.gathered,
+            start=_find_durations(lowered, matching, costs, network, size),
+            end=_make_unknown(n),
+            bound=np.empty(n, np.int32),
         ),
-        Sides(wiring.leg, wiring.send, wiring.receive, wiring.producer, *(_unknown(len(wiring.leg)) for _ in range(5))),
-        Ways(
-            _delays(network, legs, size, route),
-            size,
-            size <= links(network.eager_bytes, legs.source, legs.target),
-            legs.source,
-            legs.target,
-            route,
-            out,
-            into,
+        messages=MessageTable(
+            route=matching.route,
+            send=matching.send,
+            receive=matching.receive,
+            producer=matching.producer,
+            send_ready=_make_unknown(messages),
+            receive_ready=_make_unknown(messages),
+            leave=_make_unknown(messages),
+            send_end=_make_unknown(messages),
+            arrive=_make_unknown(messages),
         ),
-        Devices(
-            schedule.offsets,
-            schedule.offsets[:-1].copy(),
-            np.full(devices, NONE),
-            np.full(devices, float(host.preamble)),
-            np.full(devices, -1.0),
-        ),
-        _lanes(channels, n),
-        _actions(network),
-        mode == "latency",
-        mode in ("overlap", "batched"),
-        mode in ("blocking", "batched"),
-        _stacks(devices, 2 * len(wiring.leg)),
-        float(host.gap),
-        float(network.late),
+        routes=_build_routes(network, routes, size, paths.of_route, channels),
+        devices=_build_devices(schedule, float(host.preamble)),
+        channels=_build_channels(channels.number, n),
+        work=_build_work(schedule.n_devices, 2 * messages),
+        actions=_find_actions(network),
+        latency=mode == "latency",
+        grouped=mode in ("overlap", "batched"),
+        waits=mode in ("blocking", "batched"),
+        gap=float(host.gap),
+        late=float(network.late),
     )
-    return tables, _flows(len(wiring.leg), routes, capacity)
+    return tables, _build_bandwidth(messages, paths)
 
 
-def _unknown(n: int) -> Times:
-    """Times that are not known yet."""
+def _make_unknown(n: int) -> Floats:
+    """Return times that are not known yet."""
     return np.full(n, -1.0)
 
 
-def _sizes(network: Network, legs: Legs) -> Times:
-    """Bytes of a message on each leg."""
-    of_boundary = np.broadcast_to(np.asarray(network.message, np.float64), max(legs.boundaries, 0))
-    return np.resize(of_boundary, len(legs.source))
+def _find_sizes(network: Network, routes: Routes) -> Floats:
+    """Return the bytes of a message on each route."""
+    of_boundary = np.broadcast_to(np.asarray(network.message, np.float64), max(routes.boundaries, 0))
+    return np.resize(of_boundary, len(routes.source))
 
 
-def _delays(network: Network, legs: Legs, size: Times, route: Ints) -> Times:
-    """How long a message travels; to its first byte, where bandwidth is divided."""
-    beta = links(network.beta, legs.source, legs.target)
-    return links(network.alpha, legs.source, legs.target) + np.where(route < 0, size / beta, 0.0)
+def _build_routes(network: Network, routes: Routes, size: Floats, path: Ints, channels: Channels) -> RouteTable:
+    beta = links(network.beta, routes.source, routes.target)
+    return RouteTable(
+        delay=links(network.alpha, routes.source, routes.target) + np.where(path < 0, size / beta, 0.0),
+        size=size,
+        eager=size <= links(network.eager_bytes, routes.source, routes.target),
+        source=routes.source,
+        target=routes.target,
+        path=path,
+        send_channel=channels.send,
+        receive_channel=channels.receive,
+    )
 
 
-def _actions(network: Network) -> Ints:
+def _find_actions(network: Network) -> Ints:
+    """Return what a device does with an op of each kind."""
     action = np.full(len(Kind), COMPUTE)
     action[Kind.SEND_F : Kind.RECV_B + 1] = NOTHING if network.mode == "latency" else POST
     if not network.collectives.blocking:
@@ -93,17 +130,18 @@ def _actions(network: Network) -> Ints:
     return action
 
 
-def _durations(lowered: Lowered, wiring: Wiring, costs: Costs, network: Network, size: Times) -> Times:
+def _find_durations(lowered: Lowered, matching: Matching, costs: Costs, network: Network, size: Floats) -> Floats:
+    """Return how long each op occupies its device, or its stream; of a pair, its total on both ops."""
     schedule, host, collectives = lowered.schedule, network.host, network.collectives
     duration = np.zeros(len(schedule))
     duration[lowered.compute_ops] = costs.durations(lowered.compute)
     if network.mode != "latency":
         for ops, once, per_byte in (
-            (wiring.send, host.send, host.send_per_byte),
-            (wiring.receive, host.receive, host.receive_per_byte),
+            (matching.send, host.send, host.send_per_byte),
+            (matching.receive, host.receive, host.receive_per_byte),
         ):
             if per_byte or np.any(once):
-                duration[ops] = once + per_byte * size[wiring.leg]
+                duration[ops] = once + per_byte * size[matching.route]
     for kind in (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD):
         ops = np.flatnonzero(schedule.kind == kind)
         of_stage = np.broadcast_to(getattr(collectives, kind.name.lower()), schedule.n_stages)
@@ -111,71 +149,96 @@ def _durations(lowered: Lowered, wiring: Wiring, costs: Costs, network: Network,
     return duration
 
 
-def _channels(network: Network, legs: Legs, devices: int) -> tuple[Ints, Ints, int]:
-    """The channel of each leg's sends, of its receives, and how many there are; 0 where messages do not queue."""
-    none = np.full(len(legs.source), NONE, np.int64)
+def _find_channels(network: Network, routes: Routes, devices: int) -> Channels:
+    """Return the channels of each route; none where messages do not queue."""
+    none = np.full(len(routes.source), NONE, np.int64)
     if network.mode != "overlap" or network.channel == "message":
-        return none, none, 0
-    out, into = legs.source.astype(np.int64), legs.target.astype(np.int64)
+        return Channels(none, none, 0)
+    send, receive = routes.source.astype(np.int64), routes.target.astype(np.int64)
     if network.channel != "group":
-        out, into = out * devices + into, into * devices + out
+        send, receive = send * devices + receive, receive * devices + send
     if network.channel == "direction":
-        out, into = 2 * out, 2 * into + 1
-    named, number = np.unique(np.concatenate([out, into]), return_inverse=True)
-    return number[: len(out)], number[len(out) :], len(named)
+        send, receive = 2 * send, 2 * receive + 1
+    named, number = np.unique(np.concatenate([send, receive]), return_inverse=True)
+    return Channels(number[: len(send)], number[len(send) :], len(named))
 
 
-def _routes(lowered: Lowered, network: Network, legs: Legs, size: Times) -> tuple[Ints, Times, Ints]:
-    """What each route flows through (routes, width), the capacity of each resource, and the route of each leg.
+def _find_paths(lowered: Lowered, network: Network, routes: Routes, size: Floats) -> Paths:
+    """Return the path of each route.
 
-    A link on its own divides nothing where its messages go one by one.
+    A link that shares nothing with others has no path where its messages go one by one.
     """
     one_by_one = network.mode == "blocking" or (network.channel != "message" and (lowered.batch == NONE).all())
+    unshared = Paths(np.empty((0, 0), np.int64), np.empty(0), np.full(len(routes.source), NONE, np.int64))
     if network.mode == "latency" or (one_by_one and not network.shared):
-        return _undivided(legs)
-    _, first = np.unique(legs.link, return_index=True)
-    out, into = legs.source[first], legs.target[first]
-    capacity = [links(network.beta, out, into)]
+        return unshared
+    _, first = np.unique(routes.link, return_index=True)
+    source, target = routes.source[first], routes.target[first]
+    capacity = [links(network.beta, source, target)]
     columns = [np.arange(len(first))]
     for shared in network.shared:
-        apart = np.ones(len(first), np.bool_) if shared.node is None else shared.node[out] != shared.node[into]
-        for side in (out, into):
-            columns.append(np.where(apart, sum(map(len, capacity)) + shared.group[side], NONE))
-            capacity.append(np.full(int(shared.group.max()) + 1, shared.capacity))
+        apart = np.ones(len(first), np.bool_) if shared.node is None else shared.node[source] != shared.node[target]
+        groups, group = np.unique(shared.group, return_inverse=True)
+        for end in (source, target):
+            columns.append(np.where(apart, sum(map(len, capacity)) + group[end], NONE))
+            capacity.append(np.full(len(groups), shared.capacity))
     resources, limits = np.stack(columns, axis=1), np.concatenate(capacity)
     resources[np.isinf(limits)[resources] & (resources != NONE)] = NONE
-    free = (resources == NONE).all(axis=1)[legs.link] | (size == 0)
-    return _undivided(legs) if free.all() else (resources, limits, np.where(free, NONE, legs.link))
+    free = (resources == NONE).all(axis=1)[routes.link] | (size == 0)
+    return unshared if free.all() else Paths(resources, limits, np.where(free, NONE, routes.link))
 
 
-def _undivided(legs: Legs) -> tuple[Ints, Times, Ints]:
-    return np.empty((0, 0), np.int64), np.empty(0), np.full(len(legs.source), NONE, np.int64)
-
-
-def _lanes(channels: int, ops: int) -> Lanes:
-    """Nothing has run, and nothing waits."""
-    before, free = np.zeros((2, channels))
-    batch, first, last = np.full((3, channels), NONE)
-    return Lanes(
-        before, free, batch, np.zeros(channels, np.int64), first, last, np.empty(ops if channels else 0, np.int32)
+def _build_devices(schedule: Schedule, preamble: float) -> DeviceTable:
+    devices = schedule.n_devices
+    return DeviceTable(
+        offsets=schedule.offsets,
+        head=schedule.offsets[:-1].copy(),
+        pending=np.full(devices, NONE),
+        free=np.full(devices, preamble),
+        stream=_make_unknown(devices),
     )
 
 
-def _stacks(devices: int, sides: int) -> Stacks:
-    """All devices are ready."""
-    posted, opened, over, set_out = np.empty((4, sides), np.int64)
-    return Stacks(np.arange(devices)[::-1].copy(), posted, opened, over, set_out, np.array([devices, 0, 0, 0, 0]))
+def _build_channels(channels: int, ops: int) -> ChannelTable:
+    """Return channels that have carried nothing, with nothing enqueued."""
+    previous_end, last_end = np.zeros((2, channels))
+    batch, first, last = np.full((3, channels), NONE)
+    return ChannelTable(
+        previous_end=previous_end,
+        last_end=last_end,
+        batch=batch,
+        unfinished=np.zeros(channels, np.int64),
+        first=first,
+        last=last,
+        next=np.empty(ops if channels else 0, np.int32),
+    )
 
 
-def _flows(messages: int, routes: Ints, capacity: Times) -> Flows:
-    n, width = messages if len(routes) else 0, routes.shape[1]
-    resources = _rows(RESOURCE, len(capacity))
-    resources["capacity"] = capacity
-    reached, changed, count = np.empty(len(capacity), np.int64), np.empty(n, np.int64), np.zeros(1, np.int64)
-    return Flows(_rows(FLOW, n), resources, _rows(SLOT, n * width), routes.ravel(), reached, changed, count, width)
+def _build_work(devices: int, sides: int) -> WorkLists:
+    """Return work lists with all devices ready."""
+    posted, opened, ended, departed = np.empty((4, sides), np.int64)
+    depth = np.zeros(DEPARTED + 1, np.int64)
+    depth[READY] = devices
+    return WorkLists(np.arange(devices)[::-1].copy(), posted, opened, ended, departed, depth)
 
 
-def _rows(fields: list[tuple[str, str]], n: int) -> NDArray[np.void]:
-    """A table of ``n`` rows, -1 everywhere."""
+def _build_bandwidth(messages: int, paths: Paths) -> Bandwidth:
+    flows, width = messages if len(paths.resources) else 0, paths.resources.shape[1]
+    resources = build_rows(RESOURCE, len(paths.capacity))
+    resources["capacity"] = paths.capacity
+    return Bandwidth(
+        flows=build_rows(FLOW, flows),
+        resources=resources,
+        slots=build_rows(SLOT, flows * width),
+        paths=paths.resources.ravel(),
+        reached=np.empty(len(paths.capacity), np.int64),
+        changed=np.empty(flows, np.int64),
+        changes=np.zeros(1, np.int64),
+        width=width,
+    )
+
+
+def build_rows(fields: list[tuple[str, str]], n: int) -> Rows:
+    """Return a table of ``n`` rows with these fields, -1 everywhere."""
     layout = np.dtype(fields, align=True)
     return np.full(n, np.array((NONE,) * len(fields), layout), layout)

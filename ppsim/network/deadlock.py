@@ -1,22 +1,23 @@
-"""Why lowered queues stand still: the cycle of ops, messages and channels that wait for each other."""
+"""Explain a deadlock: the cycle of ops, messages and channels that wait for each other."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from ppsim.base.waiting import wait_code
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import RECEIVES, Kind
 from ppsim.network.tables import Tables
 
-MARK = -2  # less the device, see ppsim.network.tables
 Hop = tuple[int, str, int]  # an op, how it waits, and the op it waits for
 
 
-def cycle(tables: Tables) -> list[Hop]:
-    """The hops of a cycle of waits in tables that have come to rest before their end.
+def find_cycle(tables: Tables) -> list[Hop]:
+    """Return the hops of a cycle of waits, in tables of a run that stopped before its end.
 
-    A hop is one of ``input`` (a device at the first op waits for the second, a message of its own), ``meets``
-    (the other side of a message), ``channel`` (what holds up its channel) and ``queue`` (where its device stands).
+    A hop is one of ``input`` (a device at the first op waits for the second, its own send or receive), ``meets`` (a
+    send or receive waits for the other side), ``channel`` (it waits for an op that its channel carries) and ``queue``
+    (it has not been posted: its device is at the second op).
     """
     devices = tables.devices
     op = int(devices.head[devices.head < devices.offsets[1:]][0])
@@ -24,15 +25,15 @@ def cycle(tables: Tables) -> list[Hop]:
     met: dict[int, int] = {}
     while op not in met:
         met[op] = len(hops)
-        hops.append(_hop(tables, op))
+        hops.append(_find_hop(tables, op))
         op = hops[-1][2]
     return hops[met[op] :]
 
 
-def explain(lowered: Lowered, tables: Tables) -> tuple[str, str]:
-    """The message and the hint for queues that stand still."""
+def explain_deadlock(lowered: Lowered, tables: Tables) -> tuple[str, str]:
+    """Return the message and the hint for queues that deadlock."""
     schedule = lowered.schedule
-    hops = cycle(tables)
+    hops = find_cycle(tables)
     turns = [at for at, (_, how, _) in enumerate(hops) if how == "queue"]
     if turns:
         hops = hops[turns[-1] + 1 :] + hops[: turns[-1] + 1]
@@ -58,47 +59,54 @@ def _named(lowered: Lowered, op: int) -> str:
     return f"{lowered.schedule.label(op)} on device {lowered.schedule.device[op]}"
 
 
-def _hop(tables: Tables, at: int) -> Hop:
-    ops, sides = tables.ops, tables.sides
-    device = int(np.searchsorted(tables.devices.offsets, at, side="right")) - 1
+def _find_hop(tables: Tables, op: int) -> Hop:
+    ops, messages, routes = tables.ops, tables.messages, tables.routes
+    device = int(np.searchsorted(tables.devices.offsets, op, side="right")) - 1
     head = int(tables.devices.head[device])
-    message, receive = int(ops.message[at]), ops.kind[at] in RECEIVES
-    ways, leg = tables.ways, sides.leg[message]
-    free = tables.latency and receive  # it is posted at once
-    if ops.end[at] < 0 and at != head and not free:
-        return at, "queue", head
-    other, opened, over = sides.receive, sides.sent, sides.over
-    if receive:
-        other, opened, over = sides.send, sides.ready, sides.arrive
-    if ops.kind[at] < Kind.SEND_F or ops.kind[at] > Kind.RECV_B or over[message] >= 0:
-        return at, "input", _awaited(tables, device)
-    if free or opened[message] >= 0:
-        return at, "meets", int(other[message])
-    return at, "channel", _runs(tables, ways.into[leg] if receive else ways.out[leg])
+    message, receives = int(ops.message[op]), ops.kind[op] in RECEIVES
+    route = messages.route[message]
+    free = tables.latency and receives  # posted at once
+    if ops.end[op] < 0 and op != head and not free:
+        return op, "queue", head
+    ready, end = messages.send_ready, messages.send_end
+    if receives:
+        ready, end = messages.receive_ready, messages.arrive
+    if ops.kind[op] < Kind.SEND_F or ops.kind[op] > Kind.RECV_B or end[message] >= 0:
+        return op, "input", _find_awaited(tables, device)
+    if free or ready[message] >= 0:
+        return op, "meets", int(messages.send[message] if receives else messages.receive[message])
+    return (
+        op,
+        "channel",
+        _find_carried(tables, routes.receive_channel[route] if receives else routes.send_channel[route]),
+    )
 
 
-def _awaited(tables: Tables, device: int) -> int:
-    """The side of a message that a device waits for: of those it has posted, or what it has left its mark on."""
-    sides, head = tables.sides, int(tables.devices.head[device])
+def _find_awaited(tables: Tables, device: int) -> int:
+    """Return the send or receive that blocks a device: the first unfinished one it posted, or the one it waits for."""
+    messages, head = tables.messages, int(tables.devices.head[device])
     if tables.devices.pending[device] > 0:
-        while _over(tables, head):
+        while _has_ended(tables, head):
             head += 1
         return head
-    waited = sides.arrive == MARK - device
-    if not waited.any():
-        waited = tables.ops.end[sides.producer] == MARK - device
-    return int(sides.receive[waited.argmax()])
+    awaited = messages.arrive == wait_code(device)
+    if not awaited.any():
+        awaited = tables.ops.end[messages.producer] == wait_code(device)
+    return int(messages.receive[awaited.argmax()])
 
 
-def _over(tables: Tables, op: int) -> bool:
-    """Whether a send or receive is over."""
-    sides = tables.sides
-    return bool((sides.arrive if tables.ops.kind[op] in RECEIVES else sides.over)[tables.ops.message[op]] >= 0)
+def _has_ended(tables: Tables, op: int) -> bool:
+    """Whether a send or receive has ended."""
+    messages = tables.messages
+    end = messages.arrive if tables.ops.kind[op] in RECEIVES else messages.send_end
+    return bool(end[tables.ops.message[op]] >= 0)
 
 
-def _runs(tables: Tables, lane: int) -> int:
-    """The first op of a channel whose turn it is."""
-    sides, ways = tables.sides, tables.ways
-    sends = (ways.out[sides.leg] == lane) & (sides.sent >= 0) & (sides.over < 0)
-    receives = (ways.into[sides.leg] == lane) & (sides.ready >= 0) & (sides.arrive < 0)
-    return int(np.concatenate([sides.send[sends], sides.receive[receives]]).min())
+def _find_carried(tables: Tables, channel: int) -> int:
+    """Return the first op, in queue order, that a channel carries."""
+    messages, routes = tables.messages, tables.routes
+    sends = (messages.send_ready >= 0) & (messages.send_end < 0)
+    receives = (messages.receive_ready >= 0) & (messages.arrive < 0)
+    sends &= routes.send_channel[messages.route] == channel
+    receives &= routes.receive_channel[messages.route] == channel
+    return int(np.concatenate([messages.send[sends], messages.receive[receives]]).min())

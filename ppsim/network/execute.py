@@ -1,21 +1,21 @@
-"""The detailed execution model: lowered queues, costs and a network in, a timeline and its messages out."""
+"""The detailed model: execute lowered queues over a network."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ppsim.base import compiled
+from ppsim.base.columns import Floats
 from ppsim.core.costs import Costs
-from ppsim.core.execution import Execution, Messages
+from ppsim.core.execution import Execution, Transfers
 from ppsim.core.lowered import Lowered
 from ppsim.core.timeline import Timeline
 from ppsim.errors import Deadlock
-from ppsim.lowering.matching import legs_of, wire
+from ppsim.lowering.matching import match_messages
 from ppsim.network import event_kernel as kernel
-from ppsim.network.build_tables import tables_of
-from ppsim.network.deadlock import explain
-from ppsim.network.results_kernel import narrow
+from ppsim.network.build_tables import build_tables
+from ppsim.network.deadlock import explain_deadlock
+from ppsim.network.results_kernel import ComputeTable, project_onto_compute
 from ppsim.network.spec import Network
 from ppsim.network.tables import Tables
 
@@ -29,47 +29,49 @@ def execute(lowered: Lowered, costs: Costs, network: Network) -> Execution:
 
     Raises:
         Deadlock: devices wait for each other in a cycle; the message holds it.
-        InvalidSchedule: sends and receives do not belong together (see :func:`ppsim.lowering.matching.wire`).
+        InvalidSchedule: sends and receives do not belong together (see :func:`ppsim.lowering.matching.match_messages`).
     """
-    wiring = wire(lowered)
-    tables, flows = tables_of(lowered, wiring, costs, network)
-    if flows.width:
-        compiled.run_in_place(kernel.run_divided, len(lowered.schedule), tables, flows, parts=kernel.PARTS)
+    matching = match_messages(lowered)
+    tables, bandwidth = build_tables(lowered, matching, costs, network)
+    if bandwidth.width:
+        compiled.run_in_place(kernel.run_shared, len(lowered.schedule), tables, bandwidth, parts=kernel.PARTS)
     else:
         compiled.run_in_place(kernel.run, len(lowered.schedule), tables, parts=kernel.PARTS)
     if (tables.devices.head < tables.devices.offsets[1:]).any():
-        raise Deadlock(*explain(lowered, tables))
-    messages = _messages(lowered, tables, network)
+        raise Deadlock(*explain_deadlock(lowered, tables))
+    transfers = _build_transfers(tables, network)
     ops = tables.ops
-    finish = max(ops.end.max(initial=0.0), messages.arrive.max(initial=0.0)) + network.host.epilogue
+    finish = max(ops.end.max(initial=0.0), transfers.arrive.max(initial=0.0)) + network.host.epilogue
     timeline = Timeline(lowered.schedule, ops.start, ops.end, ops.bound, costs.unit, finish)
-    return Execution(lowered, timeline, _of_compute(lowered, tables, timeline, messages.arrive), messages)
+    compute = _project_onto_compute(lowered, tables, transfers.arrive)
+    return Execution(lowered, timeline, Timeline(lowered.compute, *compute, costs.unit, timeline.makespan), transfers)
 
 
-def _messages(lowered: Lowered, tables: Tables, network: Network) -> Messages:
-    sides, start, legs = tables.sides, tables.ops.start, legs_of(lowered.schedule.placement)
-    leave, arrive = sides.leave, sides.arrive
-    if network.mode == "latency":
-        leave = tables.ops.end[sides.producer]
-        arrive = leave + tables.ways.delay[sides.leg]
-    return Messages(
-        sides.send,
-        sides.receive,
-        legs.source[sides.leg],
-        legs.target[sides.leg],
-        sides.producer,
-        leave if network.mode == "latency" else start[sides.send],
-        leave if network.mode == "latency" else start[sides.receive],
-        leave,
-        arrive,
-        tables.ways.size[sides.leg],
+def _build_transfers(tables: Tables, network: Network) -> Transfers:
+    messages, routes, start = tables.messages, tables.routes, tables.ops.start
+    route, latency = messages.route, network.mode == "latency"
+    leave, arrive = messages.leave, messages.arrive
+    if latency:
+        leave = tables.ops.end[messages.producer]
+        arrive = leave + routes.delay[route]
+    return Transfers(
+        send=messages.send,
+        receive=messages.receive,
+        source=routes.source[route],
+        target=routes.target[route],
+        producer=messages.producer,
+        posted=leave if latency else start[messages.send],
+        awaited=leave if latency else start[messages.receive],
+        leave=leave,
+        arrive=arrive,
+        size=routes.size[route],
     )
 
 
-def _of_compute(lowered: Lowered, tables: Tables, timeline: Timeline, arrive: NDArray[np.float64]) -> Timeline:
-    """The compute ops' own timeline."""
+def _project_onto_compute(lowered: Lowered, tables: Tables, arrive: Floats) -> ComputeTable:
+    """Return the compute ops' own times."""
     n, schedule = len(lowered.compute), lowered.schedule
-    start, end, bound, place = np.empty(n), np.empty(n), np.empty(n, np.int32), np.empty(len(schedule), np.int32)
-    columns = (schedule.offsets, tables.ops, arrive, tables.sides.producer, place, start, end, bound)
-    compiled.run_in_place(narrow, len(schedule), *columns)
-    return Timeline(lowered.compute, start, end, bound, timeline.unit, timeline.makespan)
+    compute, place = ComputeTable(np.empty(n), np.empty(n), np.empty(n, np.int32)), np.empty(len(schedule), np.int32)
+    columns = (schedule.offsets, tables.ops, arrive, tables.messages.producer, place, compute)
+    compiled.run_in_place(project_onto_compute, len(schedule), *columns)
+    return compute

@@ -1,51 +1,69 @@
-"""What the detailed model found out, for the compute ops alone.
+"""Project the detailed model's results onto the compute ops alone.
 
 Plain Python over indexable sequences, so that numba can compile the same source.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
-from ppsim.core.ops import Kind
+from ppsim.base.columns import Floats, Ids, Ints
+from ppsim.core.ops import COMPUTE, Kind
+from ppsim.network.tables import OpTable
 
-SEND_F, RECV_F, RECV_B = map(int, (Kind.SEND_F, Kind.RECV_F, Kind.RECV_B))
+COMPUTES = len(COMPUTE)  # the codes below it compute
+RECV_F, RECV_B = int(Kind.RECV_F), int(Kind.RECV_B)
 
 
-def narrow(offsets: Any, ops: Any, arrive: Any, producer: Any, place: Any, start: Any, end: Any, bound: Any) -> None:
-    """Times of the compute ops; what bound each is the compute op before it, or the one that sent its input.
+class ComputeTable(NamedTuple):
+    """Columns that receive one entry per compute op.
 
-    A receive bound the start if its message came by then, and when the compute op before was over already.
+    Attributes:
+        start: its start.
+        end: its end.
+        bound: the compute op that set its start, -1 for none.
+    """
+
+    start: Floats
+    end: Floats
+    bound: Ids
+
+
+def project_onto_compute(
+    offsets: Ints, ops: OpTable, arrive: Floats, producer: Ids, place: Ids, compute: ComputeTable
+) -> None:
+    """Fill in the times of the compute ops; each is bound by the compute op before it, or by its input's producer.
+
+    A receive bounds a start if its message arrived after the previous compute op ended, and no later than the start.
 
     Args:
         offsets: of the lowered queues.
-        ops: their :class:`ppsim.network.tables.Ops` once all have run.
-        arrive: when each message did.
-        producer: the op whose result each carries.
-        place: room for a number for each op.
-        start: receives the start of each compute op.
-        end: its end.
-        bound: the compute op that set the start, -1 for none.
+        ops: their columns after the run.
+        arrive: shape (messages,), the end of each receive.
+        producer: shape (messages,), the op whose result each message carries.
+        place: shape (ops,), room for each op's index among the compute ops.
+        compute: receives the results.
     """
-    kind, pair, message_of, begin, over, by = ops.kind, ops.pair, ops.message, ops.start, ops.end, ops.bound
+    kind, pair, message_of, start, end, bound = ops.kind, ops.pair, ops.message, ops.start, ops.end, ops.bound
     count = 0
-    for i in range(len(kind)):
-        place[i] = count
-        count += kind[i] < SEND_F
-    for d in range(len(offsets) - 1):
+    for op in range(len(kind)):
+        place[op] = count
+        count += kind[op] < COMPUTES
+    for device in range(len(offsets) - 1):
         before = -1
-        for i in range(offsets[d], offsets[d + 1]):
-            if kind[i] >= SEND_F:
+        for op in range(offsets[device], offsets[device + 1]):
+            if kind[op] >= COMPUTES:
                 continue
-            at = place[i]
-            start[at] = begin[i]
-            end[at] = over[i]
+            own = place[op]
+            compute.start[own] = start[op]
+            compute.end[own] = end[op]
             cause = before
-            if by[i] >= 0 and (kind[by[i]] == RECV_F or kind[by[i]] == RECV_B):
-                message = message_of[by[i]]
-                idle = end[before] if before >= 0 else 0.0
-                if idle < arrive[message] <= begin[i]:
+            by = bound[op]
+            if by >= 0 and (kind[by] == RECV_F or kind[by] == RECV_B):
+                message = message_of[by]
+                previous_end = compute.end[before] if before >= 0 else 0.0
+                if previous_end < arrive[message] <= start[op]:
                     cause = place[producer[message]]
-            bound[at] = cause
-            if pair[i] <= i:  # the second op of a pair is bound as its first
-                before = at
+            compute.bound[own] = cause
+            if pair[op] <= op:  # the second op of a pair has the bound of the first
+                before = own

@@ -1,215 +1,218 @@
-"""The tables of the detailed model's kernel: columns per op, message, leg, device, channel and divided bandwidth.
+"""The tables of the event kernel: columns per op, message, route, device, channel, and of shared bandwidth.
 
-Indices are -1 for none. Times are -1 until they are known; where a device waits for one, it is -2 - device.
+Indices are -1 for none. Times are -1 until they are known; where a device waits for one, they hold its code (see
+:mod:`ppsim.base.waiting`).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-# Of what divides bandwidth: field and type of each table's rows.
+from ppsim.base.columns import Codes, Flags, Floats, Ids, Ints, Rows
+
+# Field and type of each row of the tables of shared bandwidth.
 FLOW = [
-    ("left", "f8"),  # bytes still to go at time ``since``
+    ("left", "f8"),  # bytes not yet transferred at time ``since``
     ("since", "f8"),
     ("rate", "f8"),  # bytes per unit of time
-    ("share", "f8"),  # the rate being worked out, -1 while open
-    ("due", "f8"),  # time of the arrival, -1 once it is there
-    ("route", "i8"),
+    ("share", "f8"),  # the new rate while rates are computed, -1 until it is fixed
+    ("due", "f8"),  # time of the arrival, -1 after it
+    ("path", "i8"),
 ]
 RESOURCE = [
     ("capacity", "f8"),  # bytes per unit of time
-    ("room", "f8"),  # of which not given away, while rates are worked out
-    ("users", "i8"),  # flows without a rate yet, likewise; -1 when not touched
+    ("room", "f8"),  # capacity not yet shared out, while rates are computed
+    ("users", "i8"),  # flows without a rate, while rates are computed; -1 for a resource not involved
     ("first", "i8"),  # first slot of the list of its flows
 ]
 SLOT = [("next", "i8"), ("prev", "i8")]  # place ``p`` of flow ``f`` in a resource's list is slot f x width + p
 
 
-class Ops(NamedTuple):
-    """Of each op in the lowered queues.
+class OpTable(NamedTuple):
+    """Columns with one entry per op of the lowered queues.
 
     Attributes:
         kind: code of its kind.
         pair: its partner.
-        batch: number of those posted together.
-        message: the message it sends, receives or works on.
-        gathered: the UNSHARD that must be over before; empty where none is waited for.
-        start: comes in as the op's duration (of a pair, its total on both), receives the start.
-        end: when it leaves its device, or its stream.
+        batch: number of the batch it is posted in.
+        message: the message it sends, receives or consumes.
+        gathered: the UNSHARD that has to end before it starts; empty where no op waits for one.
+        start: the op's duration at first (of a pair, its total on both), receives the start.
+        end: time at which it leaves its device, or its stream.
         bound: the op whose end, or message, set the start.
     """
 
-    kind: Any
-    pair: Any
-    batch: Any
-    message: Any
-    gathered: Any
-    start: Any
-    end: Any
-    bound: Any
+    kind: Codes
+    pair: Ids
+    batch: Ids
+    message: Ids
+    gathered: Ids
+    start: Floats
+    end: Floats
+    bound: Ids
 
 
-class Sides(NamedTuple):
-    """Of each message.
+class MessageTable(NamedTuple):
+    """Columns with one entry per message.
 
     Attributes:
-        leg: where it goes.
-        send: the op on one side.
-        receive: the op on the other.
+        route: its route.
+        send: its send.
+        receive: its receive.
         producer: the op whose result it carries.
-        sent: when its send stood first in its channel.
-        ready: when its receive did.
-        leave: when it set out.
-        over: when its send was over.
-        arrive: when its receive was.
+        send_ready: time at which its send was at the head of its channel.
+        receive_ready: time at which its receive was.
+        leave: time at which it left.
+        send_end: end of its send.
+        arrive: end of its receive.
     """
 
-    leg: Any
-    send: Any
-    receive: Any
-    producer: Any
-    sent: Any
-    ready: Any
-    leave: Any
-    over: Any
-    arrive: Any
+    route: Ids
+    send: Ints
+    receive: Ids
+    producer: Ids
+    send_ready: Floats
+    receive_ready: Floats
+    leave: Floats
+    send_end: Floats
+    arrive: Floats
 
 
-class Ways(NamedTuple):
-    """Of each leg.
+class RouteTable(NamedTuple):
+    """Columns with one entry per route.
 
     Attributes:
-        delay: time from the meeting of both sides to arrival, or to the first byte on a route.
+        delay: time from leaving to arrival; to the first byte, where bandwidth is shared.
         size: bytes of a message.
-        eager: whether a send goes ahead without its receive.
+        eager: whether a send starts without its receive.
         source: the device that messages leave.
-        target: the device they reach.
-        route: what bytes flow through, where bandwidth is divided.
-        out: the channel of sends.
-        into: the channel of receives.
+        target: the device that they reach.
+        path: the path of their bytes, where bandwidth is shared.
+        send_channel: the channel of sends.
+        receive_channel: the channel of receives.
     """
 
-    delay: Any
-    size: Any
-    eager: Any
-    source: Any
-    target: Any
-    route: Any
-    out: Any
-    into: Any
+    delay: Floats
+    size: Floats
+    eager: Flags
+    source: Ids
+    target: Ids
+    path: Ints
+    send_channel: Ints
+    receive_channel: Ints
 
 
-class Devices(NamedTuple):
-    """Of each device.
+class DeviceTable(NamedTuple):
+    """Columns with one entry per device.
 
     Attributes:
         offsets: where its queue begins, and the next one's.
-        head: where the queue stands.
-        pending: how many of the ops posted at ``head`` it waits for; -1 when they are not posted.
-        free: from when it can take the op at ``head``.
-        stream: when the collectives issued so far are over.
+        head: the first op that has not run.
+        pending: number of unfinished ops that it posted at ``head`` and waits for; -1 before they are posted.
+        free: earliest time the device can start the op at ``head``.
+        stream: end of the collectives issued so far.
     """
 
-    offsets: Any
-    head: Any
-    pending: Any
-    free: Any
-    stream: Any
+    offsets: Ints
+    head: Ints
+    pending: Ints
+    free: Floats
+    stream: Floats
 
 
-class Lanes(NamedTuple):
-    """Of each device's channels; the ops of a batch have one turn together.
+class ChannelTable(NamedTuple):
+    """Columns with one entry per channel, which carries one op, or one batch, at a time.
 
     Attributes:
-        before: when all turns before the one that runs were over.
-        free: when all that has run so far was.
-        batch: the batch that runs.
-        open: unfinished ops of the turn that runs.
-        first: first op that waits for its turn.
-        last: last one.
-        follower: per op, the one that waits behind it.
+        previous_end: end of the ops before the one, or the batch, that it carries now.
+        last_end: latest end of all ops so far.
+        batch: the batch that it carries, or carried last; -1 for an op posted alone.
+        unfinished: number of unfinished ops among those that it carries.
+        first: first op that waits for the channel.
+        last: last op that waits for the channel.
+        next: per op, the one that waits after it.
     """
 
-    before: Any
-    free: Any
-    batch: Any
-    open: Any
-    first: Any
-    last: Any
-    follower: Any
+    previous_end: Floats
+    last_end: Floats
+    batch: Ints
+    unfinished: Ints
+    first: Ints
+    last: Ints
+    next: Ids
 
 
-class Stacks(NamedTuple):
-    """What there is to do.
+class WorkLists(NamedTuple):
+    """The work lists of the event loop; see :mod:`ppsim.network.event_kernel`.
 
     Attributes:
-        ready: devices that may go on.
+        ready: devices that can continue.
         posted: sends and receives just posted, in order.
-        open: those that stand first in their channels.
-        over: sides of messages that are over: 2 x message, plus one for a receive.
-        set_out: messages on their way to where bandwidth is divided.
-        depth: of each.
+        opened: sends and receives at the head of their channels.
+        ended: sends and receives that have ended.
+        departed: messages on their way to where bandwidth is shared.
+        depth: the length of each list.
     """
 
-    ready: Any
-    posted: Any
-    open: Any
-    over: Any
-    set_out: Any
-    depth: Any
+    ready: Ints
+    posted: Ints
+    opened: Ints
+    ended: Ints
+    departed: Ints
+    depth: Ints
 
 
 class Tables(NamedTuple):
-    """All there is to run, and how far it has come.
+    """All that the kernel reads and writes, except shared bandwidth.
 
     Attributes:
         ops: per op.
-        sides: per message.
-        ways: per leg.
+        messages: per message.
+        routes: per route.
         devices: per device.
-        lanes: per channel; empty where messages do not queue.
+        channels: per channel; empty where messages do not queue.
+        work: the work lists.
         actions: what a device does with an op of each kind.
-        latency: whether messages leave by themselves when their op ends.
+        latency: whether a message leaves when the op that makes it ends, posted or not.
         grouped: whether the ops of a batch are issued together.
-        waits: whether a device waits for the messages it has posted.
-        stacks: what there is to do.
+        waits: whether a device waits for the sends and receives it has posted.
         gap: time of a device between two actions.
         late: added where the receive is posted after the send.
     """
 
-    ops: Ops
-    sides: Sides
-    ways: Ways
-    devices: Devices
-    lanes: Lanes
-    actions: Any
+    ops: OpTable
+    messages: MessageTable
+    routes: RouteTable
+    devices: DeviceTable
+    channels: ChannelTable
+    work: WorkLists
+    actions: Ints
     latency: bool
     grouped: bool
     waits: bool
-    stacks: Stacks
     gap: float
     late: float
 
 
-class Flows(NamedTuple):
-    """The messages that divide bandwidth.
+class Bandwidth(NamedTuple):
+    """The messages that share bandwidth; each is a flow of bytes along a path of resources.
 
     Attributes:
         flows: a row per message, see ``FLOW``.
         resources: a row per resource, see ``RESOURCE``.
         slots: flows x width rows, see ``SLOT``.
-        routes: routes x width numbers, the resources of each route, -1 for none.
+        paths: paths x width numbers, the resources of each path, -1 for none.
         reached: per resource, a list of those whose flows get new rates.
         changed: per message, a list of flows with a new rate.
-        count: one number, the length of ``changed``.
-        width: places of a route.
+        changes: one number, the length of ``changed``.
+        width: places of a path.
     """
 
-    flows: Any
-    resources: Any
-    slots: Any
-    routes: Any
-    reached: Any
-    changed: Any
-    count: Any
+    flows: Rows
+    resources: Rows
+    slots: Rows
+    paths: Ints
+    reached: Ints
+    changed: Ints
+    changes: Ints
     width: int

@@ -14,7 +14,7 @@ from ppsim.core.execution import Execution
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import SENDS
 from ppsim.core.schedule import Schedule
-from ppsim.lowering.matching import wire
+from ppsim.lowering.matching import match_messages
 from ppsim.network.execute import execute
 from ppsim.network.spec import Host, Network, Shared
 from ppsim.runs.record import Link, Measured
@@ -188,8 +188,8 @@ def posted(execution: Execution) -> NDArray[np.float64]:
 
 def sides_of(lowered: Lowered) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
     """Per message: its send, its receive and the op that needs it."""
-    wiring = wire(lowered)
-    return wiring.send, wiring.receive, wiring.consumer
+    matching = match_messages(lowered)
+    return matching.send, matching.receive, matching.consumer
 
 
 def site_of(settings: Mapping[str, Any]) -> Site:

@@ -14,7 +14,7 @@ from ppsim.core.lowered import Lowered
 from ppsim.core.ops import Kind
 from ppsim.errors import Deadlock, InvalidSchedule
 from ppsim.lowering.lower import lower
-from ppsim.lowering.matching import wire
+from ppsim.lowering.matching import match_messages
 from ppsim.network.execute import execute
 from ppsim.network.spec import CHANNELS, MODES, Host, Network
 from ppsim.schedules import families, generate
@@ -40,7 +40,7 @@ def runs(draw: st.DrawFn) -> tuple[Lowered, Costs]:
 def in_order(lowered: Lowered) -> bool:
     """Whether the messages of each link are received as they are sent, which ``deferred`` does not promise."""
     try:
-        wire(lowered)
+        match_messages(lowered)
     except InvalidSchedule:
         return False
     return True

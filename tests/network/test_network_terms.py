@@ -1,5 +1,7 @@
 """Each term of the detailed model on queues small enough to time by hand."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,11 +16,11 @@ from ppsim.core.schedule import NONE
 from ppsim.errors import Deadlock, InputError, InvalidSchedule
 from ppsim.files.readers.csv import parse
 from ppsim.lowering.lower import lower
-from ppsim.network import event_kernel as kernel
-from ppsim.network.build_tables import _rows
+from ppsim.network.bandwidth_kernel import add_flow, remove_flow
+from ppsim.network.build_tables import build_rows
 from ppsim.network.execute import execute
 from ppsim.network.spec import CHANNELS, MODES, Collectives, Host, Network, Shared
-from ppsim.network.tables import FLOW, RESOURCE, SLOT, Flows
+from ppsim.network.tables import FLOW, RESOURCE, SLOT, Bandwidth
 from ppsim.schedules import generate
 
 ONE = ("0F0,0SEND_F0,0RECV_B0,0B0", "1RECV_F0,1F0,1B0,1SEND_B0")
@@ -183,19 +185,20 @@ def test_rates_are_max_min_fair(data):
     table = np.array([route[:width] for route in routes], np.int64)
     capacity = np.array(data.draw(st.lists(st.integers(1, 20), min_size=resources, max_size=resources)), float)
     rows = {
-        name: _rows(*of)
+        name: build_rows(*of)
         for name, of in zip("frs", ((FLOW, count), (RESOURCE, resources), (SLOT, count * width)), strict=True)
     }
     rows["r"]["capacity"] = capacity
     of_flows, of_resources, slots = (compiled.view(rows[name]) for name in "frs")
-    flows = Flows(of_flows, of_resources, slots, table.ravel().tolist(), [0] * resources, [0] * count, [0], width)
+    lists: Any = (table.ravel().tolist(), [0] * resources, [0] * count, [0])
+    bandwidth = Bandwidth._make((of_flows, of_resources, slots, *lists, width))
     for flow in range(count):
-        kernel.join(flows, flow, flow, 1e6, 0.0)
+        add_flow(bandwidth, flow, flow, 1e6, 0.0)
     gone = data.draw(st.sets(st.integers(0, count - 1), max_size=count - 1))
     for flow in gone:
-        kernel.part(flows, flow, 0.0)
+        remove_flow(bandwidth, flow, 0.0)
     live = [flow for flow in range(count) if flow not in gone]
-    rate = np.array([row.rate for row in flows.flows])
+    rate = np.array([row.rate for row in bandwidth.flows])
     uses = np.array(
         [[resource in table[flow] and flow in live for resource in range(resources)] for flow in range(count)]
     )
@@ -228,6 +231,17 @@ def test_compiled_and_interpreted_kernels_agree_bit_for_bit(mode, channel, monke
         for name, column in vars(getattr(runs[0], part)).items():
             if isinstance(column, np.ndarray):
                 np.testing.assert_array_equal(column, getattr(getattr(runs[1], part), name), f"{part}.{name}")
+
+
+def test_no_gap_follows_the_last_action_of_a_device():
+    """In latency mode sends are no actions: one at the end of a queue adds no gap to the makespan."""
+    run = timed(ONE, Network("latency", host=Host(gap=0.5)))
+    assert starts(run) == {
+        "0F0": 0, "0SEND_F0": 1, "0RECV_B0": 1, "0B0": 4.5, "1RECV_F0": 0, "1F0": 1, "1B0": 2.5, "1SEND_B0": 4.5,
+    }  # fmt: skip
+    assert run.makespan == 6.5
+    last = queues("0F0,0SEND_F0", "1RECV_F0,1F0")
+    assert execute(last, Costs(np.array([[3.0, 1.0]] * 4)), Network("latency", host=Host(gap=5.0))).makespan == 4
 
 
 @pytest.mark.parametrize("mode", MODES)

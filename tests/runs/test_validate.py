@@ -27,7 +27,7 @@ from ppsim.core.schedule import NONE
 from ppsim.errors import InputError, PpsimError
 from ppsim.files.readers.csv import parse
 from ppsim.lowering.lower import lower
-from ppsim.lowering.matching import wire
+from ppsim.lowering.matching import match_messages
 from ppsim.profiles.profile import Message, OpTime, Profile, Provenance, Workload, write
 from ppsim.runs import own_runner, torch_runner
 from ppsim.runs.record import Measured, Record, dump, load
@@ -106,7 +106,7 @@ def test_each_step_of_the_model_explains_more_of_what_was_recorded():
 
 def assert_causal(run: Measured, slack: float = 0.0) -> None:
     """Every device follows its queue, and no op begins before its input was made and sent."""
-    schedule, wiring = run.lowered.schedule, wire(run.lowered)
+    schedule, matching = run.lowered.schedule, match_messages(run.lowered)
     assert (run.began >= run.posted).all()
     assert (run.ended >= run.began).all()
     for device in range(schedule.n_devices):
@@ -114,9 +114,9 @@ def assert_causal(run: Measured, slack: float = 0.0) -> None:
         firsts = queue[(schedule.pair[queue] == NONE) | (schedule.pair[queue] > queue)]
         for before, after in pairwise(firsts):
             assert (run.posted[:, after] >= run.ended[:, before] - slack).all()
-    assert (wiring.consumer != NONE).all()
-    assert (run.began[:, wiring.consumer] >= run.posted[:, wiring.send] - slack).all()
-    assert (run.posted[:, wiring.send] >= run.ended[:, wiring.producer] - slack).all()
+    assert (matching.consumer != NONE).all()
+    assert (run.began[:, matching.consumer] >= run.posted[:, matching.send] - slack).all()
+    assert (run.posted[:, matching.send] >= run.ended[:, matching.producer] - slack).all()
 
 
 def test_a_record_is_the_same_after_writing_and_reading_it(tmp_path):
