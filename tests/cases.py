@@ -9,8 +9,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from ppsim.core.costs import Costs, costs_for
-from ppsim.core.schedule import Schedule
+from ppsim.core.ops import PAIRED, Kind, Packed, pack
+from ppsim.core.schedule import Placement, Schedule, place
+from ppsim.core.timeline import Timeline
 from ppsim.schedules import Family, Shape, find, generate
+from ppsim.simulation.longest_path import simulate
 
 MICROBATCHES = (*range(1, 10), 12, 13, 16)
 OPTIONS: dict[str, tuple[Any, ...]] = {"group_size": (None, 1, 2, 3, 4, 6, 7), "rule": (None, "torch", "megatron")}
@@ -63,3 +66,30 @@ FLOATS = st.floats(0, 1e3, allow_subnormal=False)
 def unit(schedule: Schedule) -> Costs:
     """F = I = W = 1 for a device's share of the model, no latency."""
     return costs_for(schedule)
+
+
+def timed(
+    name: str, devices: int, microbatches: int, *, chunks: int | None = None, unit: str = "t_F", **times: Any
+) -> Timeline:
+    """The timeline of a schedule by name; times as :func:`costs_for` takes them."""
+    schedule = generate(name, devices=devices, microbatches=microbatches, chunks=chunks)
+    return simulate(schedule, costs_for(schedule, unit=unit, **times))
+
+
+def drawn_queue(text: str) -> Packed:
+    """Ops such as ``F0.1 (F0.2+B0.1)``: kind, stage, microbatch, a pair in brackets."""
+    ops = []
+    for atom in text.split():
+        members = atom.strip("()").split("+")
+        for place_in_atom, member in enumerate(members):
+            stage, microbatch = map(int, member[1:].split("."))
+            ops.append(int(pack(stage, microbatch)) | Kind[member[0]] | PAIRED * (place_in_atom + 1 < len(members)))
+    return np.array(ops, np.int64)
+
+
+def drawn(*texts: str, stages: int | None = None, home: list[int] | None = None, microbatches: int = 2) -> Schedule:
+    """The schedule whose queues are these texts, on devices in order or where ``home`` puts each stage."""
+    placement = place("linear", len(texts), stages or len(texts))
+    if home:
+        placement = Placement("custom", len(texts), np.array([home], np.int32))
+    return Schedule.from_queues("drawn", placement, microbatches, [drawn_queue(text) for text in texts])

@@ -4,19 +4,12 @@ import io
 import re
 import shutil
 import subprocess
+from xml.etree import ElementTree
 
-from ppsim.core.costs import costs_for
 from ppsim.files.document import Document
 from ppsim.files.writers.html import write
-from ppsim.schedules import generate
-from ppsim.simulation.longest_path import simulate
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-
-
-def timed(name, stages, microbatches, unit="t_F", devices=None, **costs):
-    schedule = generate(name, stages=stages, devices=devices, microbatches=microbatches)
-    return simulate(schedule, costs_for(schedule, unit=unit, **costs))
 
 
 def page(*timelines, titles=None, memory=(), **inputs):
@@ -37,3 +30,12 @@ def opened(text, folder):
     assert fault
     assert fault[1] == ""
     return dom
+
+
+def texts(svg):
+    """Every text of an SVG, as a reader sees it."""
+    return [
+        "".join(element.itertext()).replace("\xa0", " ")
+        for element in ElementTree.fromstring(svg).iter()
+        if "text" in element.tag
+    ]

@@ -1,5 +1,6 @@
 """The suite's own rules: what is an error, what is fast, and where helpers live."""
 
+import ast
 import subprocess
 import sys
 import warnings
@@ -43,3 +44,17 @@ def test_settings_ask_for_no_plugin_that_only_the_check_uses(pytestconfig):
     """``pytest`` runs without pytest-xdist; ``.ci/run`` asks for two processes itself."""
     assert not [word for word in pytestconfig.getini("addopts") if word.startswith(("-n", "--dist", "--cov"))]
     assert "PYTEST_ADDOPTS" in (ROOT / ".ci" / "run").read_text()
+
+
+MODULES = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "data" not in path.parts]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT / "tests")))
+def test_a_helper_that_two_modules_use_lives_in_neither(path):
+    """Test modules import what they share from tests/cases.py and the like, never from each other."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    imported = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    imported += [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]
+    assert not [name for name in imported if name.startswith("tests.") and name.rpartition(".")[2].startswith("test_")]
+    defined = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    assert not defined & {"invoke", "refused", "process", "timed", "plan_of", "drawn"}

@@ -7,7 +7,7 @@ import pytest
 
 from ppsim.analysis.compare import Row, closing
 from ppsim.simulation.metrics import measure
-from tests.pages import timed
+from tests.cases import timed
 
 
 def rows(*numbers):

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from ppsim.calibration.traces import profile_from
-from ppsim.cli import group
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError
 from ppsim.profiles.costs import costs_from
 from ppsim.profiles.profile import read
 from ppsim.schedules import generate
+from tests.commands import invoke
 
 DATA = Path(__file__).parents[1] / "data" / "traces"
 DIMS = {"Input Dims": [[4, 8]], "Input type": ["float"]}
@@ -157,9 +156,9 @@ def test_a_cut_gz_and_a_missing_file_are_input_errors(tmp_path):
 def test_the_command_line_takes_many_traces_and_no_measuring_option(tmp_path):
     files = [str(DATA / f"izb-rank{r}.json.gz") for r in (0, 1)]
     target = str(tmp_path / "p.toml")
-    result = CliRunner().invoke(group, ["calibrate", "--from-trace", *files, "-o", target])
+    result = invoke("calibrate", "--from-trace", *files, "-o", target)
     assert result.exit_code == 0, result.output
     assert len(read(target).op) == 12
-    result = CliRunner().invoke(group, ["calibrate", "--from-trace", *files, "-o", target, "-F", "--hidden", "8"])
+    result = invoke("calibrate", "--from-trace", *files, "-o", target, "-F", "--hidden", "8")
     assert "--hidden" in str(result.exception)
-    assert CliRunner().invoke(group, ["calibrate", "stray.json", "-o", target]).exit_code == 2
+    assert invoke("calibrate", "stray.json", "-o", target).exit_code == 2

@@ -13,33 +13,20 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from ppsim.cli import group
-from ppsim.errors import PpsimError
 from ppsim.profiles.profile import read
+from tests.commands import SOURCE, invoke, refused
 
 SIZES = {"hidden": 16, "heads": 2, "seq": 8, "mbs": 1, "layers": 1, "vocab": 32}
 COUNTS = {"repeats": 2, "warm-up": 1, "max-bytes": 4096}
 TINY = [word for name, value in (SIZES | COUNTS).items() for word in (f"--{name}", str(value))]
-SOURCE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "COLUMNS": "100"}
-
-
-def ppsim(*words: str) -> Result:
-    return CliRunner().invoke(group, words)
-
-
-def refused(*words: str) -> PpsimError:
-    error = ppsim(*words).exception
-    assert isinstance(error, PpsimError)
-    return error
 
 
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory) -> str:
     pytest.importorskip("torch", reason="measuring needs torch")
     path = tmp_path_factory.mktemp("measured") / "profile.toml"
-    result = ppsim("calibrate", "-o", str(path), "--device", "cpu", "--note", "a test", *TINY)
+    result = invoke("calibrate", "-o", str(path), "--device", "cpu", "--note", "a test", *TINY)
     assert result.exit_code == 0, result.output
     assert f"wrote {path}" in result.stderr
     return str(path)
@@ -47,17 +34,17 @@ def profile(tmp_path_factory) -> str:
 
 @pytest.mark.torch
 def test_calibrate_then_run_with_the_profile(profile):
-    result = ppsim("run", "--schedule", "1f1b", "--stages", "4", "--mb", "8", "--profile", profile, "--json")
+    result = invoke("run", "--schedule", "1f1b", "--stages", "4", "--mb", "8", "--profile", profile, "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["unit"] == "ms"
 
 
 @pytest.mark.torch
 def test_show_prints_the_profile_as_text_and_as_json(profile):
-    text = ppsim("profile", "show", profile)
+    text = invoke("profile", "show", profile)
     assert "note: a test" in text.stdout
     assert "1 layer F, cold" in text.stdout
-    shown = json.loads(ppsim("profile", "show", profile, "--json").stdout)
+    shown = json.loads(invoke("profile", "show", profile, "--json").stdout)
     assert shown["schema"] == "ppsim.profile-summary/1"
     assert shown["model"]["hidden"] == 16
     assert shown["summary"]["F_ms"] > 0
@@ -65,11 +52,11 @@ def test_show_prints_the_profile_as_text_and_as_json(profile):
 
 @pytest.mark.torch
 def test_a_profile_does_not_differ_from_itself(profile):
-    found = json.loads(ppsim("profile", "diff", profile, profile, "--json").stdout)
+    found = json.loads(invoke("profile", "diff", profile, profile, "--json").stdout)
     assert found["schema"] == "ppsim.profile-diff/1"
     assert found["settings"] == {}
     assert {t["ratio"] for t in found["times"]} == {1.0}
-    assert "spreads apart" not in ppsim("profile", "diff", profile, profile).stdout
+    assert "spreads apart" not in invoke("profile", "diff", profile, profile).stdout
 
 
 @pytest.mark.torch
@@ -116,7 +103,7 @@ def test_cuda_without_a_gpu_is_exit_3(tmp_path):
     ],
 )
 def test_impossible_numbers_are_usage_errors(flags, tmp_path):
-    assert ppsim("calibrate", "-o", str(tmp_path / "p.toml"), *flags).exit_code == 2
+    assert invoke("calibrate", "-o", str(tmp_path / "p.toml"), *flags).exit_code == 2
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from ppsim.simulation.columns import PLACES, Column, columns_of
 ADDED = Column("busiest", "busiest device", "busiest\ndevice", "the work of one", "share", lambda metrics, _: 0.125)
 
 
-def invoke(command, *args):
+def shown(command, *args):
     result = CliRunner().invoke(command, args, env={"COLUMNS": "140", "NO_COLOR": "1"}, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
@@ -34,23 +34,23 @@ def more(monkeypatch):
 def test_a_number_added_to_the_table_shows_everywhere(more, tmp_path):
     """Line, summary and JSON of a run, tables and JSON of compare and sweep, and the page."""
     shape = ["--devices", "2", "--mb", "4"]
-    assert "busiest device       " in invoke(run.command, "-s", "1f1b", *shape)
-    assert "the work of one" in invoke(run.command, "-s", "1f1b", *shape)
-    assert "busiest device 12.5%" in invoke(run.command, "-s", "1f1b", *shape, "-q")
-    assert "busiest device 12.5%" in invoke(gallery.command, *shape, "-o", str(tmp_path))
-    assert json.loads(invoke(run.command, "-s", "1f1b", *shape, "--json"))["busiest"] == 0.125
+    assert "busiest device       " in shown(run.command, "-s", "1f1b", *shape)
+    assert "the work of one" in shown(run.command, "-s", "1f1b", *shape)
+    assert "busiest device 12.5%" in shown(run.command, "-s", "1f1b", *shape, "-q")
+    assert "busiest device 12.5%" in shown(gallery.command, *shape, "-o", str(tmp_path))
+    assert json.loads(shown(run.command, "-s", "1f1b", *shape, "--json"))["busiest"] == 0.125
     assert (
-        json.loads(invoke(run.command, "-s", "1f1b", "--devices", "2", "--mb", "400", "--steady", "--json"))["busiest"]
+        json.loads(shown(run.command, "-s", "1f1b", "--devices", "2", "--mb", "400", "--steady", "--json"))["busiest"]
         == 0.125
     )
-    table = invoke(compare.command, "gpipe", "1f1b", *shape)
+    table = shown(compare.command, "gpipe", "1f1b", *shape)
     assert re.search(r"busiest *\n.*device *\n(.* 12\.5% *\n){2}", table)
-    for row in json.loads(invoke(compare.command, "gpipe", "1f1b", *shape, "--json"))["schedules"]:
+    for row in json.loads(shown(compare.command, "gpipe", "1f1b", *shape, "--json"))["schedules"]:
         assert row["busiest"] == 0.125
-    assert "has the least busiest, 12.5%" in invoke(sweep.command, "1f1b", *shape, "--metric", "busiest")
-    assert json.loads(invoke(sweep.command, "1f1b", *shape, "--json"))["shapes"][0]["busiest"] == 0.125
+    assert "has the least busiest, 12.5%" in shown(sweep.command, "1f1b", *shape, "--metric", "busiest")
+    assert json.loads(shown(sweep.command, "1f1b", *shape, "--json"))["shapes"][0]["busiest"] == 0.125
     page = tmp_path / "x.html"
-    invoke(run.command, "-s", "1f1b", *shape, "-o", str(page))
+    shown(run.command, "-s", "1f1b", *shape, "-o", str(page))
     data = json.loads(re.findall(r'id="ppsim-data">(.*?)</script>', page.read_text(), re.DOTALL)[0])
     assert data["timelines"][0]["numbers"]["busiest"] == {"text": "12.5 %", "note": "the work of one"}
     assert {"cards", "page"} <= set(data["columns"][-1]["places"])
@@ -75,5 +75,5 @@ def test_the_readme_explains_what_the_summary_shows():
 def test_no_work_at_all_is_infinitely_over_ideal():
     """Where no op takes time but messages do, the bubble over ideal has no number; it was said to be 0 before."""
     args = ["-s", "gpipe", "--stages", "2", "--mb", "2", "--tf", "0", "--tb", "0", "--comm", "1"]
-    assert re.search("bubble_over_ideal +infinite", invoke(run.command, *args))
-    assert json.loads(invoke(run.command, *args, "--json"))["bubble_over_ideal"] is None
+    assert re.search("bubble_over_ideal +infinite", shown(run.command, *args))
+    assert json.loads(shown(run.command, *args, "--json"))["bubble_over_ideal"] is None

@@ -10,26 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from ppsim.cli import group
 from ppsim.errors import PpsimError
+from tests.commands import invoke, process
 
 README = Path(__file__).parents[2] / "README.md"
 RUN = ["run", "--schedule", "1f1b", "--stages", "4", "--mb", "8"]
-
-
-def invoke(*args: str, env: dict[str, str] | None = None) -> Result:
-    return CliRunner().invoke(
-        group, list(args), env={"COLUMNS": "100", "NO_COLOR": "1", **(env or {})}, standalone_mode=True
-    )
-
-
-def process(*args: str, **options) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "100", **options.pop("env", {})}
-    return subprocess.run(
-        [sys.executable, "-m", "ppsim", *args], capture_output=True, text=True, env=environment, timeout=120, **options
-    )
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from ppsim.errors import InputError
 SHAPE = ("--devices", "4", "--mb", "6")
 
 
-def run(*arguments: str) -> str:
+def jitter(*arguments: str) -> str:
     result = CliRunner().invoke(command, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
@@ -19,7 +19,7 @@ def run(*arguments: str) -> str:
 
 def test_table_has_each_schedule_and_ends_with_the_ranking():
     """One row per schedule and one closing sentence."""
-    lines = run("1f1b", "zb-1p", *SHAPE, "--samples", "200").splitlines()
+    lines = jitter("1f1b", "zb-1p", *SHAPE, "--samples", "200").splitlines()
     assert lines[2].split()[0] == "1f1b"
     assert lines[3].split()[0] == "zb-1p"
     assert "zb-1p is fastest in" in lines[-1]
@@ -28,7 +28,7 @@ def test_table_has_each_schedule_and_ends_with_the_ranking():
 
 def test_quiet_prints_one_line():
     """The sentence alone."""
-    assert run("1f1b", *SHAPE, "-q", "--samples", "50").count("\n") == 1
+    assert jitter("1f1b", *SHAPE, "-q", "--samples", "50").count("\n") == 1
 
 
 def test_json_holds_every_number_and_repeats_with_the_seed():
@@ -46,7 +46,7 @@ def test_json_holds_every_number_and_repeats_with_the_seed():
         "7",
         "--json",
     )
-    text = run(*arguments)
+    text = jitter(*arguments)
     answer = json.loads(text)
     assert answer["schema"] == "ppsim.jitter/1"
     assert (answer["samples"], answer["seed"], answer["noise"]["cv"]) == (300, 7, 0.1)
@@ -54,12 +54,12 @@ def test_json_holds_every_number_and_repeats_with_the_seed():
     assert all(row["p50"] <= row["p95"] <= row["p99"] for row in answer["schedules"])
     assert sum(row["wins"] for row in answer["schedules"]) == pytest.approx(1)
     assert [row["name"] for row in answer["refused"]] == ["dualpipe"]
-    assert run(*arguments) == text
+    assert jitter(*arguments) == text
 
 
 def test_schedules_that_do_not_apply_are_named_with_the_reason():
     """They stay in the answer."""
-    assert "dualpipe does not apply: dualpipe needs at least 2P microbatches" in run(
+    assert "dualpipe does not apply: dualpipe needs at least 2P microbatches" in jitter(
         "1f1b", "dualpipe", *SHAPE, "--samples", "50"
     )
 
@@ -67,4 +67,4 @@ def test_schedules_that_do_not_apply_are_named_with_the_reason():
 def test_nothing_that_applies_is_bad_usage():
     """Without a single schedule there is no answer."""
     with pytest.raises(InputError, match="none of these schedules takes this shape"):
-        run("dualpipe", *SHAPE)
+        jitter("dualpipe", *SHAPE)

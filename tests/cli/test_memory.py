@@ -3,21 +3,22 @@
 import json
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
-from ppsim.cli import group
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
-from ppsim.errors import InputError, PpsimError
+from ppsim.errors import InputError
 from ppsim.memory.from_profile import profile_memory
 from ppsim.memory.report import ASCII_LEVELS, LEVELS, bars, passing, report
 from ppsim.memory.usage import units
 from ppsim.profiles.profile import Activation, Profile, Provenance, Workload
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
+from tests import commands
+from tests.commands import invoke
 
 MODEL = """schema = "ppsim.model/1"
 hidden = 1024
@@ -28,14 +29,7 @@ vocab = 32000
 """
 
 
-def invoke(*args: str) -> Result:
-    return CliRunner().invoke(group, ["memory", *args], env={"COLUMNS": "100", "NO_COLOR": "1"})
-
-
-def refused(*args: str) -> PpsimError:
-    error = invoke(*args).exception
-    assert isinstance(error, PpsimError)
-    return error
+memory, refused = partial(invoke, "memory"), partial(commands.refused, "memory")
 
 
 @pytest.fixture
@@ -47,7 +41,7 @@ def model(tmp_path) -> str:
 
 def test_the_page_shows_a_bar_per_device_and_the_peak():
     """Bars rise with each forward and fall with each backward; the peak has its device, time and op."""
-    result = invoke("--schedule", "1f1b", "--stages", "4", "--mb", "8")
+    result = memory("--schedule", "1f1b", "--stages", "4", "--mb", "8")
     lines = result.output.splitlines()
     assert result.exit_code == 0
     assert lines[0] == "1F1B  4 devices x 1 chunk = 4 stages, 8 microbatches"
@@ -58,7 +52,7 @@ def test_the_page_shows_a_bar_per_device_and_the_peak():
 
 def test_quiet_is_one_line():
     """The result and nothing else."""
-    result = invoke("-s", "zb-1p", "--stages", "4", "--mb", "8", "-q")
+    result = memory("-s", "zb-1p", "--stages", "4", "--mb", "8", "-q")
     assert (
         result.output == "zb-1p 4x8  peak 4 activations on device 0 from 5 t_F, 0F3\n" or result.output.count("\n") == 1
     )
@@ -67,14 +61,14 @@ def test_quiet_is_one_line():
 
 def test_many_devices_are_folded():
     """At most 32 rows, and how many are left out."""
-    lines = invoke("-s", "1f1b", "--devices", "40", "--mb", "4").output.splitlines()
+    lines = memory("-s", "1f1b", "--devices", "40", "--mb", "4").output.splitlines()
     assert sum(line.startswith("dev ") for line in lines) == 32
     assert "⋮ 8 more devices" in lines
 
 
 def test_json_is_one_object_that_fits_together(model):
     """Parts sum to the peak, the curve's largest value is the peak, and all devices are there."""
-    result = invoke("-s", "zb-1p", "--stages", "4", "--mb", "8", "--model", model, "--cap", "80GiB", "--json")
+    result = memory("-s", "zb-1p", "--stages", "4", "--mb", "8", "--model", model, "--cap", "80GiB", "--json")
     value = json.loads(result.output)
     assert (value["schema"], value["unit"], value["fits"], value["cap"]) == ("ppsim.memory/1", "B", True, 80 << 30)
     assert np.sum(list(value["parts"].values()), axis=0).tolist() == value["peak"]
@@ -96,12 +90,12 @@ def test_over_the_cap_exits_1_and_says_who_when_how_much_and_what_fits():
     )
     assert "--mb 5 (5, makespan 24, another number of microbatches) or" in error.hint
     assert "--schedule" in error.hint
-    value = json.loads(invoke(*args, "--json").stdout)
+    value = json.loads(memory(*args, "--json").stdout)
     assert value["fits"] is False
     assert value["over"][0] == {"device": 0, "time": 5.0, "op": "0F5", "excess": 3}
     for row in value["nearest"]:
         shape = [word for word in args if word not in ("--cap", "5")] + row["options"].split()
-        assert invoke(*shape, "--cap", "5").exit_code == 0 or row["options"].startswith("--schedule")
+        assert memory(*shape, "--cap", "5").exit_code == 0 or row["options"].startswith("--schedule")
 
 
 def test_alternatives_with_other_stages_are_held_to_the_same_memory():
@@ -110,7 +104,7 @@ def test_alternatives_with_other_stages_are_held_to_the_same_memory():
     found = re.search(r"(--schedule \S+ --cap 4) \((\d+),", refused(*words).hint)
     assert found
     assert int(found[2]) <= 4
-    assert invoke(*words, *found[1].split()).exit_code == 0
+    assert memory(*words, *found[1].split()).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -128,12 +122,12 @@ def test_alternatives_with_other_stages_are_held_to_the_same_memory():
 )
 def test_every_alternative_works_as_it_is_written(words):
     """Each suggestion, put after the command that failed, fits its cap."""
-    answer = json.loads(invoke(*words.split(), "--json").stdout)
+    answer = json.loads(memory(*words.split(), "--json").stdout)
     for row in answer["nearest"]:
         again = [*words.split(), *row["options"].split(), "--json"]
         if "--schedule" in row["options"]:
             again[:2] = []
-        value = json.loads(invoke(*again).stdout)
+        value = json.loads(memory(*again).stdout)
         assert (value["fits"], max(value["peak"]), value["makespan"]) == (True, row["peak"], row["makespan"])
 
 
@@ -152,7 +146,7 @@ def test_a_file_over_its_cap_is_answered_as_any_schedule(tmp_path):
     assert str(error).startswith("1f1b does not fit 1 activations")
     (first, *_) = error.hint.split(" (")
     if first.startswith("--schedule"):
-        assert invoke(*first.split(), "--cap", "1").exit_code == 0
+        assert memory(*first.split(), "--cap", "1").exit_code == 0
 
 
 def test_a_cap_below_static_memory_has_no_schedule_that_fits(model):
@@ -169,7 +163,7 @@ def test_a_cap_in_activations_has_no_hint_about_bytes():
 
 def test_breakdown_has_a_row_per_device(model):
     """Every part with bytes is a column."""
-    lines = invoke("-s", "zb-1p", "--stages", "4", "--mb", "8", "--model", model, "--breakdown").output.splitlines()
+    lines = memory("-s", "zb-1p", "--stages", "4", "--mb", "8", "--model", model, "--breakdown").output.splitlines()
     table = lines[lines.index("at each device's peak") + 1 :]
     assert table[0].split("  ")[-1] == "receive buffers"
     assert "weight-gradient stash" in table[0]
@@ -197,7 +191,7 @@ def test_recomputation_takes_time_in_the_curve(tmp_path, model):
     args = ("-s", "1f1b", "--stages", "4", "--mb", "8", "--json", "--model")
     path = tmp_path / "full.toml"
     path.write_text(MODEL + 'recompute = "full"\n')
-    plain, full = (json.loads(invoke(*args, name).output) for name in (model, str(path)))
+    plain, full = (json.loads(memory(*args, name).output) for name in (model, str(path)))
     assert (plain["makespan"], full["makespan"]) == (33, 44)
     assert max(full["peak"]) < max(plain["peak"])
 

@@ -28,6 +28,7 @@ from ppsim.files.document import Document, save
 from ppsim.files.writers.figure import SUFFIXES, write
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
+from tests.pages import texts
 
 
 def timeline(name="1f1b", devices=4, microbatches=8, **costs):
@@ -40,14 +41,6 @@ def rendered(*timelines, suffix=".svg", titles=None, inputs=None, **look):
     titles = titles or tuple(t.schedule.name for t in timelines)
     write(Document(tuple(timelines), titles, inputs or {}, **look), out, suffix)
     return out.getvalue()
-
-
-def texts(svg):
-    return [
-        "".join(element.itertext()).replace("\xa0", " ")
-        for element in ET.fromstring(svg).iter()
-        if "text" in element.tag
-    ]
 
 
 def rgb(colour):

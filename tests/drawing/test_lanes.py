@@ -9,13 +9,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from matplotlib.patches import FancyArrowPatch, PathPatch
 
-from ppsim.cli import group
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
 from ppsim.drawing.gantt import STYLES, plot
@@ -30,13 +28,13 @@ from ppsim.lowering.lower import lower
 from ppsim.network.execute import execute
 from ppsim.network.spec import MODES, Collectives, Host, Network
 from ppsim.schedules import generate
-from tests.drawing.test_figure import texts
-from tests.pages import BROWSER
+from tests.commands import invoke
+from tests.pages import BROWSER, texts
 
 NAMES = ("1f1b", "zb-1p", "interleaved", "dualpipe")
 
 
-def run(name="1f1b", devices=4, microbatches=8, mode="overlap", alpha=0.4, order="early", fsdp=False, **network):
+def executed(name="1f1b", devices=4, microbatches=8, mode="overlap", alpha=0.4, order="early", fsdp=False, **network):
     schedule = generate(name, devices=devices, microbatches=microbatches)
     lowered = lower(schedule, order, batch=mode == "batched", unshard=3 * fsdp, reduce_grad=fsdp)
     collectives = Collectives(unshard=0.5, reduce_grad=1.5)
@@ -83,7 +81,7 @@ def test_tracks_keep_what_overlaps_apart_and_are_as_few_as_can_be(entries):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_message_carries_the_result_of_its_producer(name, mode):
-    execution = run(name, mode=mode)
+    execution = executed(name, mode=mode)
     messages, lowered, compute = execution.messages, execution.lowered.schedule, execution.compute.schedule
     op = producers(execution)
     np.testing.assert_array_equal(compute.stage[op], lowered.stage[messages.send])
@@ -97,13 +95,13 @@ def test_a_message_carries_the_result_of_its_producer(name, mode):
 @pytest.mark.parametrize("name", NAMES)
 def test_what_bound_an_op_is_over_when_it_starts(name, mode, order):
     """A receive that was only posted ahead of an op, and comes later than the op starts, did not bind it."""
-    timeline = run(name, mode=mode, order=order, host=Host(gap=0.1)).compute
+    timeline = executed(name, mode=mode, order=order, host=Host(gap=0.1)).compute
     some = timeline.bound >= 0
     assert (timeline.end[timeline.bound[some]] <= timeline.start[some] + 1e-9).all()
 
 
 def test_a_lane_has_every_message_by_its_direction_and_every_collective():
-    execution = run("zb-1p", fsdp=True)
+    execution = executed("zb-1p", fsdp=True)
     lane, kind = lane_of(execution), execution.lowered.schedule.kind
     for band, kinds in ((ACTIVATION, [Kind.SEND_F]), (GRADIENT, [Kind.SEND_B])):
         assert (lane.band == band).sum() == np.isin(kind, kinds).sum() == 24
@@ -113,7 +111,7 @@ def test_a_lane_has_every_message_by_its_direction_and_every_collective():
 
 
 def test_what_takes_no_time_is_not_in_a_lane():
-    assert len(lane_of(run(alpha=0.0))) == 0
+    assert len(lane_of(executed(alpha=0.0))) == 0
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -121,7 +119,7 @@ def test_what_takes_no_time_is_not_in_a_lane():
 def test_slices_of_a_thread_never_overlap(name, mode):
     """Even where a message travels for longer than it takes to make the next one."""
     threads = defaultdict(list)
-    for event in events(document(run(name, mode=mode, alpha=3.0, fsdp=True))):
+    for event in events(document(executed(name, mode=mode, alpha=3.0, fsdp=True))):
         if event["ph"] == "X":
             threads[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
     for held in threads.values():
@@ -130,7 +128,7 @@ def test_slices_of_a_thread_never_overlap(name, mode):
 
 
 def test_threads_are_named_after_where_messages_go_and_more_than_one_where_they_overlap():
-    made = events(document(run(mode="latency", alpha=3.0, fsdp=True)))
+    made = events(document(executed(mode="latency", alpha=3.0, fsdp=True)))
     names = defaultdict(set)
     for event in made:
         if event["name"] == "thread_name":
@@ -142,7 +140,7 @@ def test_threads_are_named_after_where_messages_go_and_more_than_one_where_they_
 
 
 def test_a_message_is_a_slice_with_torchs_name_from_leave_to_arrive():
-    execution = run("interleaved", message=2**20, beta=2**22)
+    execution = executed("interleaved", message=2**20, beta=2**22)
     messages, found = execution.messages, slices(document(execution))
     assert [s["name"] for s in found] == [execution.lowered.schedule.label(int(send)) for send in messages.send]
     assert [s["pid"] for s in found] == messages.source.tolist()
@@ -151,24 +149,24 @@ def test_a_message_is_a_slice_with_torchs_name_from_leave_to_arrive():
     for key, column in (("send_posted", messages.posted), ("receive_posted", messages.awaited)):
         assert [s["args"][key] for s in found] == column.tolist()
     assert {s["args"]["bytes"] for s in found} == {2**20}
-    assert not [s for s in slices(document(run())) if "bytes" in s["args"]]
+    assert not [s for s in slices(document(executed())) if "bytes" in s["args"]]
 
 
 def test_each_boundary_has_messages_of_its_own_size():
-    execution = run(message=np.array([1.0, 2.0, 3.0]))
+    execution = executed(message=np.array([1.0, 2.0, 3.0]))
     sides = zip(execution.messages.source, execution.messages.target, execution.messages.size, strict=True)
     assert {(min(s, t), size) for s, t, size in sides} == {(0, 1.0), (1, 2.0), (2, 3.0)}
 
 
 def test_collectives_have_a_thread():
-    found = slices(document(run("interleaved", fsdp=True)), "reduce_gradients")
+    found = slices(document(executed("interleaved", fsdp=True)), "reduce_gradients")
     assert sorted(s["name"] for s in found) == sorted(f"{stage}REDUCE_GRAD" for stage in range(8))
     np.testing.assert_allclose([s["dur"] for s in found], 1500)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_arrows_go_from_op_to_message_to_op(name):
-    execution = run(name)
+    execution = executed(name)
     schedule, made = execution.compute.schedule, events(document(execution))
     inside = defaultdict(list)
     for event in made:
@@ -197,7 +195,7 @@ def test_arrows_go_from_op_to_message_to_op(name):
 
 
 def test_an_execution_adds_events_to_a_trace_and_changes_none():
-    execution = run("dualpipe")
+    execution = executed("dualpipe")
     plain = events(Document((execution.compute,), ("DualPipe",)))
     whole = events(document(execution))
     assert [event for event in whole if event in plain] == plain
@@ -206,7 +204,7 @@ def test_an_execution_adds_events_to_a_trace_and_changes_none():
 
 
 def test_a_trace_with_messages_is_read_back_as_its_ops(tmp_path):
-    execution = run("zb-1p", fsdp=True)
+    execution = executed("zb-1p", fsdp=True)
     save(document(execution, inputs={"costs": {"unit": "t_F"}}), str(tmp_path / "x.trace.json"))
     back = read_timeline(str(tmp_path / "x.trace.json"))
     assert back is not None
@@ -231,7 +229,7 @@ def boxes(patch):
 
 @pytest.mark.parametrize("style", STYLES)
 def test_a_figure_shows_each_message_below_the_device_it_leaves(style):
-    execution = run()
+    execution = executed()
     messages = execution.messages
     figure = plot(execution.compute, executions=(execution,), style=style)
     drawn = np.concatenate([boxes(patch) for patch in patches(figure, COMM_LANE)])
@@ -244,7 +242,7 @@ def test_a_figure_shows_each_message_below_the_device_it_leaves(style):
 
 
 def test_activations_stand_above_gradients_above_collectives():
-    execution = run("interleaved", fsdp=True)
+    execution = executed("interleaved", fsdp=True)
     figure = plot(execution.compute, executions=(execution,))
     activations, gradients = (boxes(patch)[:, 1] % 1 for patch in patches(figure, COMM_LANE))
     (collectives,) = (boxes(patch)[:, 1] % 1 for patch in patches(figure, COLLECTIVE_FILL))
@@ -254,7 +252,7 @@ def test_activations_stand_above_gradients_above_collectives():
 
 
 def test_a_lane_makes_the_figure_higher_and_replaces_arrows():
-    execution = run()
+    execution = executed()
     without, with_lane = plot(execution.compute), plot(execution.compute, executions=(execution,))
 
     def arrows(figure):
@@ -262,7 +260,7 @@ def test_a_lane_makes_the_figure_higher_and_replaces_arrows():
 
     assert arrows(without)
     assert not arrows(with_lane)
-    idle = run(alpha=0.0)
+    idle = executed(alpha=0.0)
     plain, empty = plot(idle.compute), plot(idle.compute, executions=(idle,))
     assert with_lane.get_figheight() > plain.get_figheight() == empty.get_figheight()
 
@@ -270,7 +268,7 @@ def test_a_lane_makes_the_figure_higher_and_replaces_arrows():
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])
 def test_the_legend_and_every_kind_of_figure_have_the_lane(suffix, tmp_path):
-    execution = run(fsdp=True)
+    execution = executed(fsdp=True)
     save(document(execution), str(tmp_path / f"x{suffix}"))
     save(Document((execution.compute,), ("1f1b",)), str(tmp_path / f"y{suffix}"))
     data = (tmp_path / f"x{suffix}").read_bytes()
@@ -281,7 +279,7 @@ def test_the_legend_and_every_kind_of_figure_have_the_lane(suffix, tmp_path):
 
 
 def test_ops_too_many_for_cells_have_no_lane():
-    execution = run(devices=16, microbatches=512)
+    execution = executed(devices=16, microbatches=512)
     figure = plot(execution.compute, executions=(execution,))
     assert figure.axes[0].images
     assert not patches(figure, COMM_LANE)
@@ -289,14 +287,14 @@ def test_ops_too_many_for_cells_have_no_lane():
 
 @pytest.mark.slow
 def test_many_devices_with_lanes_stay_on_a_page():
-    execution = run(devices=64, microbatches=8, fsdp=True)
+    execution = executed(devices=64, microbatches=8, fsdp=True)
     figure = plot(execution.compute, executions=(execution,))
     assert patches(figure, COMM_LANE)
     assert figure.get_figheight() < 9
 
 
 def test_json_lists_what_travelled_only_where_messages_are_known():
-    execution = run("dualpipe")
+    execution = executed("dualpipe")
     result = json.loads(written(json_format, document(execution), ".json"))
     plain = json.loads(written(json_format, Document((execution.compute,), ("DualPipe",)), ".json"))
     transfers = result.pop("transfers")
@@ -313,12 +311,12 @@ def test_the_command_line_brings_messages_into_its_files(tmp_path, monkeypatch):
     words = ["run", "-s", "1f1b", "--stages", "4", "--mb", "8", "--comm", "0.4"]
     outputs = [word for suffix in ("trace.json", "json", "svg", "html") for word in ("-o", f"x.{suffix}")]
     for extra, there in (([], False), (["--p2p", "overlap"], True)):
-        assert CliRunner().invoke(group, [*words, *outputs, *extra]).exit_code == 0
+        assert invoke(*words, *outputs, *extra).exit_code == 0
         assert ('"to device 1"' in (tmp_path / "x.trace.json").read_text()) is there
         assert ("transfers" in json.loads((tmp_path / "x.json").read_text())) is there
         assert ("Message" in (tmp_path / "x.svg").read_text()) is there
         assert ('"lane":{"device":' in (tmp_path / "x.html").read_text()) is there
-        printed = CliRunner().invoke(group, [*words, "--json", *extra])
+        printed = invoke(*words, "--json", *extra)
         assert ("transfers" in json.loads(printed.stdout)) is there
 
 
@@ -327,7 +325,7 @@ def test_the_command_line_brings_messages_into_its_files(tmp_path, monkeypatch):
 def test_a_browser_draws_the_lane_and_its_legend(tmp_path):
     """With a number for each op still, and messages and collectives in their colours."""
     target = tmp_path / "page.html"
-    target.write_bytes(written(html, document(run(fsdp=True)), ".html"))
+    target.write_bytes(written(html, document(executed(fsdp=True)), ".html"))
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1440,900", "--virtual-time-budget=5000"]
     command = [str(BROWSER), *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", target.as_uri()]
     dom = subprocess.run(command, capture_output=True, timeout=120, check=True, text=True, encoding="utf-8").stdout

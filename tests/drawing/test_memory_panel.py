@@ -33,7 +33,7 @@ def memory(name: str, devices: int, microbatches: int):
     return timeline, curves(timeline, units(schedule))
 
 
-def texts(axes) -> list[str]:
+def texts_in(axes) -> list[str]:
     return [text.get_text() for text in axes.texts if text.get_text()]
 
 
@@ -55,7 +55,7 @@ def test_lines_are_named_apart_and_close_ones_together():
     for name, wanted in (("1f1b", [f"device {d}" for d in range(4)]), ("zb-1p", ["devices 0-3"])):
         axes = axes_of()
         draw_memory(axes, memory(name, 4, 8)[1], span=33.0, font=6)
-        assert texts(axes) == wanted
+        assert texts_in(axes) == wanted
 
 
 def test_a_cap_is_a_line_with_its_size():
@@ -64,14 +64,14 @@ def test_a_cap_is_a_line_with_its_size():
     draw_memory(axes, memory("1f1b", 4, 8)[1], span=33.0, font=6, cap=9)
     assert axes.lines[-1].get_ydata() == [9, 9]
     assert axes.get_ylim()[1] > 9
-    assert "cap 9" in texts(axes)
+    assert "cap 9" in texts_in(axes)
 
 
 def test_a_cap_names_the_devices_over_it():
     """1F1B's device d holds 4 - d at its peak: two pass a cap of 2."""
     axes = axes_of()
     draw_memory(axes, memory("1f1b", 4, 8)[1], span=33.0, font=6, cap=2)
-    assert "cap 2, passed by devices 0-1" in texts(axes)
+    assert "cap 2, passed by devices 0-1" in texts_in(axes)
 
 
 def test_more_than_eight_devices_are_a_strip():
@@ -82,7 +82,7 @@ def test_more_than_eight_devices_are_a_strip():
     image = axes.images[0].get_array()
     assert image.shape[0] == 12
     assert image.max() == image[0].max() == 4
-    assert texts(axes) == ["memory: white 0, darkest 4 activations"]
+    assert texts_in(axes) == ["memory: white 0, darkest 4 activations"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 33, 400])
@@ -156,7 +156,7 @@ def test_bytes_are_shown_in_the_unit_that_fits():
     draw_memory(axes, in_bytes, span=timeline.makespan, font=6, cap=3 << 20)
     assert axes.get_ylabel() == "memory\n(MiB)"
     assert axes.lines[-1].get_ydata() == [3, 3]
-    assert "cap 3 MiB, passed by device 0" in texts(axes)
+    assert "cap 3 MiB, passed by device 0" in texts_in(axes)
 
 
 def test_files_carry_the_curves(tmp_path):

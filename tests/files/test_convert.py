@@ -5,26 +5,21 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from ppsim.cli import group
 from ppsim.errors import InputError, InvalidSchedule, PpsimError
 from ppsim.files.writers import csv
 from ppsim.lowering.lower import lower
 from ppsim.schedules import generate
+from tests.commands import invoke
 
 DATA = Path(__file__).parents[1] / "data"
 SEVEN = str(DATA / "schedules" / "fill_drain_drawn_by_hand.mmd")
 STUCK = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n"
 
 
-def invoke(*args: str, text: str = "") -> Result:
-    return CliRunner().invoke(group, list(args), input=text, env={"COLUMNS": "100", "NO_COLOR": "1"})
-
-
 def convert(*args: str) -> None:
     """Run convert, and raise what it complains of."""
-    result = CliRunner().invoke(group, ["convert", *args])
+    result = invoke("convert", *args)
     if isinstance(result.exception, PpsimError):
         raise result.exception
     assert result.exit_code == 0, result.output

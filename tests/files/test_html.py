@@ -14,7 +14,8 @@ from ppsim.errors import InputError
 from ppsim.files.writers.html import PLAIN
 from ppsim.memory.usage import activations
 from ppsim.simulation.metrics import measure
-from tests.pages import BROWSER, opened, page, timed
+from tests.cases import timed
+from tests.pages import BROWSER, opened, page
 
 LOADING = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "object": "data"}
 
@@ -95,7 +96,7 @@ def test_the_numbers_are_those_of_measure(single):
 
 def test_a_comparison_is_against_the_first():
     """Each later timeline carries its change of makespan; peaks are also given for equal shares of the model."""
-    timelines = [timed("1f1b", 4, 8), timed("zb-h1", 4, 8), timed("interleaved", 8, 8, devices=4)]
+    timelines = [timed("1f1b", 4, 8), timed("zb-h1", 4, 8), timed("interleaved", 4, 8)]
     first, second, third = data_of(page(*timelines))["timelines"]
     assert first["versus_baseline"] == 0
     assert second["versus_baseline"] == pytest.approx(27 / 33 - 1)
@@ -155,7 +156,7 @@ PAGES = {
     "comparison": ([timed(name, 4, 8) for name in ("gpipe", "1f1b", "zb-h1")], 64 + 64 + 96),
     "pairs": ([timed("dualpipe", 8, 20)], 364),
     "20,480 ops": ([timed("1f1b", 32, 320)], 0),
-    "chunks": ([timed("interleaved", 8, 8, devices=4)], 128),
+    "chunks": ([timed("interleaved", 4, 8)], 128),
 }
 LEGENDS = {
     "pairs": ["Overlapped F&amp;B", "lighter: 2nd replica"],

@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from ppsim.memory.usage import curves, units
-from tests.pages import BROWSER, opened, page, timed
+from tests.cases import timed
+from tests.pages import BROWSER, opened, page
 
 pytestmark = pytest.mark.slow
 READER = """

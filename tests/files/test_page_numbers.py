@@ -10,13 +10,15 @@ from importlib.resources import files
 import pytest
 
 from ppsim.base.numbers import format_number, format_share
-from tests.pages import BROWSER, opened, page, timed
+from tests.cases import timed
+from tests.pages import BROWSER, opened, page
 
 NODE = shutil.which("node")
 NUMBERS = [0.0, 1.0, -2.5, 33.0, 1 / 3, 2 / 3e4, 1e-4, 9.99e-5, 1.5e-7, 1e-12, 123456.7, 999999.4, 999999.6, 1e6]
 NUMBERS += [1234567.0, 12345678.9, -98765432.1, 1e14, 123456789012345.0, 1e15, 3e20, 1e300, 0.1 + 0.2, 1e5, 100000.1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(NODE is None, reason="no JavaScript outside a browser")
 def test_the_page_writes_numbers_as_python_does():
     """``number`` and ``percent`` of the page against the formatter of terminal and figures, the minus sign apart."""
@@ -48,6 +50,7 @@ def test_shares_have_one_digit_after_the_point():
     assert format_share(1e300) == "1e+302%"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no browser")
 def test_no_unit_becomes_markup(tmp_path):
     """A unit that is an image with a script stays text, everywhere on a page of several timelines."""

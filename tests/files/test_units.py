@@ -10,7 +10,7 @@ from ppsim.base.times import parse_scaled_unit, scaled_unit
 from ppsim.errors import InputError
 from ppsim.files.document import Document, save
 from ppsim.files.read import read
-from tests.pages import timed
+from tests.cases import timed
 
 
 def written(tmp_path, suffix, unit, factor=1.0, title="1F1B"):

@@ -16,17 +16,11 @@ from ppsim.memory.usage import MemoryModel, curves, in_flight, op_at, peaks, sta
 from ppsim.schedules import families, generate
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import peak_activations
-from tests.cases import EIGHTHS, FEW, costs, schedules
-from tests.schedules.test_golden import each_record, ours
+from tests.cases import EIGHTHS, FEW, costs, schedules, timed
+from tests.golden import each_record, ours
 
 NAMES = [family.name for family in families()]
 RELEASES = (Kind.W, Kind.I)
-
-
-def timed(name: str, devices: int, microbatches: int, **more) -> Timeline:
-    chunks = more.pop("chunks", None)
-    schedule = generate(name, devices=devices, microbatches=microbatches, chunks=chunks)
-    return simulate(schedule, costs_for(schedule, **more))
 
 
 def model_of(stages: int, **amounts) -> MemoryModel:

@@ -15,7 +15,7 @@ from ppsim.core.ops import RECEIVES, SENDS, Kind
 from ppsim.network.spec import Network
 
 
-def run(lowered: Lowered, costs: Costs, network: Network) -> tuple[list[float], float]:
+def execute_slowly(lowered: Lowered, costs: Costs, network: Network) -> tuple[list[float], float]:
     """The start of every op of the lowered queues, and the makespan."""
     return Oracle(lowered, costs, network).times()
 

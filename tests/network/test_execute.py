@@ -20,7 +20,7 @@ from ppsim.network.spec import CHANNELS, MODES, Host, Network
 from ppsim.schedules import families, generate
 from ppsim.simulation.longest_path import simulate
 from tests.cases import costs, schedules
-from tests.network.network_oracle import run as oracle
+from tests.network.network_oracle import execute_slowly
 
 # Eighths add and compare without rounding; times above zero give every op a place.
 TIMES = st.integers(1, 40).map(lambda n: n / 8)
@@ -135,7 +135,7 @@ def test_agrees_with_a_second_model(case, host, mode, channel, alpha, beta, eage
     assume(channel != "message" or isinf(beta))
     network = Network(mode, channel, alpha, beta, eager, message=8.0, late=late, host=host)
     assume(not (mode in ("overlap", "batched") and (lowered.batch >= 0).any() and not isinf(beta)))
-    starts, makespan = oracle(lowered, given_costs, network)
+    starts, makespan = execute_slowly(lowered, given_costs, network)
     if isinf(makespan):
         with pytest.raises(Deadlock, match="deadlocks: "):
             execute(lowered, given_costs, network)

@@ -32,15 +32,15 @@ TWO_LATE = (
 TWO_EARLY = (TWO_LATE[0], "1RECV_F0,1RECV_F1,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_B1")
 
 
-def queues(*rows: str) -> Lowered:
+def lowered_of(*rows: str) -> Lowered:
     lowered = parse("\n".join(rows), "queues").lowered()
     assert lowered is not None
     return lowered
 
 
-def timed(rows: tuple[str, ...], network: Network) -> Execution:
+def executed(rows: tuple[str, ...], network: Network) -> Execution:
     """Forwards take 1, backwards 2."""
-    lowered = queues(*rows)
+    lowered = lowered_of(*rows)
     return execute(lowered, costs_for(lowered.compute, tf=1, tb=2, per="stage"), network)
 
 
@@ -51,7 +51,7 @@ def starts(run: Execution) -> dict[str, float]:
 
 def test_a_message_takes_alpha_and_its_bytes():
     """Posted when its op ends, received alpha + bytes / beta later; the messages say when and where."""
-    run = timed(ONE, Network("overlap", alpha=0.5, beta=8.0, message=4.0))
+    run = executed(ONE, Network("overlap", alpha=0.5, beta=8.0, message=4.0))
     assert starts(run) == {
         "0F0": 0, "0SEND_F0": 1, "0RECV_B0": 1, "0B0": 6, "1RECV_F0": 0, "1F0": 2, "1B0": 3, "1SEND_B0": 5,
     }  # fmt: skip
@@ -68,7 +68,7 @@ def test_a_message_takes_alpha_and_its_bytes():
 
 def test_blocking_occupies_both_sides():
     """Each send and receive ends when its message is over; a device does nothing meanwhile."""
-    run = timed(TWO_LATE, Network("blocking", alpha=0.5))
+    run = executed(TWO_LATE, Network("blocking", alpha=0.5))
     own = starts(run)
     assert (own["0F1"], own["0SEND_F1"], own["1F0"], own["1RECV_F1"], own["1F1"]) == (1.5, 2.5, 1.5, 2.5, 3.0)
     ends = dict(zip(own, run.timeline.end.tolist(), strict=True))
@@ -78,18 +78,18 @@ def test_blocking_occupies_both_sides():
 def test_a_rendezvous_waits_for_its_receive_and_pays_for_lateness():
     """A receive posted after its send starts the message then, plus the penalty; an eager message is there already."""
     network = Network("overlap", alpha=0.5, message=4.0, late=0.25)
-    assert starts(timed(TWO_LATE, network))["1F1"] == 2.5 + 0.25 + 0.5
-    assert starts(timed(TWO_EARLY, network))["1F1"] == 2.5
+    assert starts(executed(TWO_LATE, network))["1F1"] == 2.5 + 0.25 + 0.5
+    assert starts(executed(TWO_EARLY, network))["1F1"] == 2.5
     eager = Network("overlap", alpha=0.5, message=4.0, late=0.25, eager_bytes=4.0)
-    assert starts(timed(TWO_LATE, eager))["1F1"] == 2.5
+    assert starts(executed(TWO_LATE, eager))["1F1"] == 2.5
     blocking = Network("blocking", alpha=0.5, message=4.0, eager_bytes=3.0)
-    assert timed(TWO_LATE, blocking).messages.leave[1] == 2.5
+    assert executed(TWO_LATE, blocking).messages.leave[1] == 2.5
 
 
 def test_a_channel_has_one_message_at_a_time():
     """In one direction the second waits for the first; messages without a channel share the link's bandwidth."""
     kinds = {
-        channel: timed(TWO_EARLY, Network("overlap", channel, beta=2.0, message=4.0)).messages.arrive[:2].tolist()
+        channel: executed(TWO_EARLY, Network("overlap", channel, beta=2.0, message=4.0)).messages.arrive[:2].tolist()
         for channel in ("direction", "message")
     }
     assert kinds == {"direction": [3, 5], "message": [4, 5]}
@@ -101,11 +101,11 @@ def test_a_receive_posted_ahead_holds_up_the_sends_of_its_pair():
         "0F0,0SEND_F0,0RECV_B0,0F1,0SEND_F1,0B0,0RECV_B1,0B1",
         "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1",
     )
-    leaves = {c: timed(ahead, Network("overlap", c, alpha=0.5)).messages.leave[1] for c in CHANNELS}
+    leaves = {c: executed(ahead, Network("overlap", c, alpha=0.5)).messages.leave[1] for c in CHANNELS}
     assert leaves == {"message": 4.5, "direction": 4.5, "pair": 5.0, "group": 5.0}
     swapped = (ahead[0], "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1")
     with pytest.raises(Deadlock) as error:
-        timed(swapped, Network("overlap", "pair", alpha=0.5))
+        executed(swapped, Network("overlap", "pair", alpha=0.5))
     assert str(error.value).endswith(
         "deadlocks: 0RECV_B0 on device 0 waits for 1SEND_B0 on device 1, held up in its channel by 1RECV_F1, "
         "which waits for 0SEND_F1 on device 0, held up in its channel by 0RECV_B0"
@@ -115,7 +115,7 @@ def test_a_receive_posted_ahead_holds_up_the_sends_of_its_pair():
 def test_host_costs_occupy_the_device():
     """Sends and receives by size, the gap between actions, what comes before and after an iteration."""
     host = Host(0.5, 0.125, 0.25, 0.0625, gap=0.125, preamble=2.0, epilogue=3.0)
-    run = timed(ONE, Network("overlap", message=4.0, host=host))
+    run = executed(ONE, Network("overlap", message=4.0, host=host))
     own = starts(run)
     assert own["0F0"] == own["1RECV_F0"] == 2
     assert own["0SEND_F0"] == 3.125
@@ -235,12 +235,12 @@ def test_compiled_and_interpreted_kernels_agree_bit_for_bit(mode, channel, monke
 
 def test_no_gap_follows_the_last_action_of_a_device():
     """In latency mode sends are no actions: one at the end of a queue adds no gap to the makespan."""
-    run = timed(ONE, Network("latency", host=Host(gap=0.5)))
+    run = executed(ONE, Network("latency", host=Host(gap=0.5)))
     assert starts(run) == {
         "0F0": 0, "0SEND_F0": 1, "0RECV_B0": 1, "0B0": 4.5, "1RECV_F0": 0, "1F0": 1, "1B0": 2.5, "1SEND_B0": 4.5,
     }  # fmt: skip
     assert run.makespan == 6.5
-    last = queues("0F0,0SEND_F0", "1RECV_F0,1F0")
+    last = lowered_of("0F0,0SEND_F0", "1RECV_F0,1F0")
     assert execute(last, Costs(np.array([[3.0, 1.0]] * 4)), Network("latency", host=Host(gap=5.0))).makespan == 4
 
 
@@ -261,7 +261,7 @@ def test_blocking_deadlock_is_told_as_a_cycle():
         "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1",
     )
     with pytest.raises(Deadlock) as error:
-        timed(rows, Network("blocking"))
+        executed(rows, Network("blocking"))
     assert str(error.value).endswith(
         "deadlocks: device 0 at 0SEND_F1 waits for 1RECV_F1 on device 1, behind 1SEND_B0; "
         "device 1 at 1SEND_B0 waits for 0RECV_B0 on device 0, behind 0SEND_F1"
@@ -276,7 +276,7 @@ def test_a_deadlock_in_latency_mode_is_told_as_a_cycle():
         "1RECV_F0,1RECV_F1,1F1,1F0,1B0,1SEND_B0,1B1,1SEND_B1",
     )
     with pytest.raises(Deadlock) as error:
-        timed(rows, Network("latency"))
+        executed(rows, Network("latency"))
     assert str(error.value).endswith(
         "deadlocks: device 0 at 0B0 waits for 0RECV_B0, which waits for 1SEND_B0 on device 1, behind 1F1; "
         "device 1 at 1F1 waits for 1RECV_F1, which waits for 0SEND_F1 on device 0, behind 0B0"
@@ -285,7 +285,7 @@ def test_a_deadlock_in_latency_mode_is_told_as_a_cycle():
 
 def test_a_receive_behind_the_op_that_needs_it_is_a_deadlock():
     with pytest.raises(Deadlock, match="device 1 at 1F0 waits for 1RECV_F0, behind 1F0"):
-        timed((ONE[0], "1F0,1RECV_F0,1B0,1SEND_B0"), Network("overlap"))
+        executed((ONE[0], "1F0,1RECV_F0,1B0,1SEND_B0"), Network("overlap"))
 
 
 @pytest.mark.parametrize(
@@ -305,13 +305,13 @@ def test_a_receive_behind_the_op_that_needs_it_is_a_deadlock():
 def test_queues_that_do_not_fit_together_are_refused(rows, message):
     """Before anything runs, with the op and the device."""
     with pytest.raises(InvalidSchedule, match=message):
-        timed(rows, Network("overlap"))
+        executed(rows, Network("overlap"))
 
 
 def test_a_message_of_a_microbatch_that_nobody_computes_is_refused():
     """Before there are lowered queues at all."""
     with pytest.raises(InputError, match="microbatch 7 of entry 4 is outside 0 to 0"):
-        timed((ONE[0] + ",0SEND_F7", "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F7"), Network("overlap"))
+        executed((ONE[0] + ",0SEND_F7", "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F7"), Network("overlap"))
 
 
 @pytest.mark.parametrize(

@@ -16,32 +16,13 @@ from ppsim.errors import InputError
 from ppsim.profiles import line_fit
 from ppsim.profiles.costs import costs_from, message_ms
 from ppsim.profiles.message_fits import fit_messages, relative_errors
-from ppsim.profiles.profile import SCHEMA, Fit, Message, OpTime, Profile, Provenance, Workload, read, write
+from ppsim.profiles.profile import SCHEMA, read, write
 from ppsim.profiles.text import differences, lines
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
-
-MADE = Provenance("Linux", "some cpu", 2, 1, 0.5, "cpu", "3000 MHz", "2.13", "3.11", "0.1", "2026-01-01", "ppsim")
-MODEL = Workload(hidden=64, heads=4, sequence=16, microbatch_size=2, layers=2, dtype="float32", vocab=100)
-
-
-def op(kind: str, ms: float, part: str = "layers", layers: int = 2, **more: object) -> OpTime:
-    return OpTime(part, kind, layers, ms, ms, ms, 5, **more)  # type: ignore[arg-type]
-
-
-def message(size: int, ms: float, link: str = "same-host", pattern: str = "early") -> Message:
-    return Message(link, pattern, size, ms, ms, ms, 5)
-
+from tests.profiles.cases import MADE, PROFILE, message, op
 
 RECORDED = Path(__file__).parents[1] / "data" / "p2p-gloo.toml"
-
-PROFILE = Profile(
-    MADE,
-    MODEL,
-    (op("F", 10), op("B", 20), op("I", 11), op("W", 12), op("F", 3, "head", 0), op("B", 5, "head", 0)),
-    (message(1024, 0.1), message(1 << 20, 1.0)),
-    (Fit("same-host", "early", "all", "median", 1024, 1 << 20, 0.1, 1e-6, 0.0, 0.0),),
-)
 
 
 def test_a_profile_survives_a_file(tmp_path):

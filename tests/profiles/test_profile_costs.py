@@ -17,7 +17,7 @@ from ppsim.profiles.profile import Activation, Fit, Message, OpTime, Profile
 from ppsim.profiles.text import differences, lines, summary
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
-from tests.profiles.test_profile import MADE, MODEL, PROFILE, message, op
+from tests.profiles.cases import MADE, MODEL, PROFILE, message, op
 
 
 def traced(*times: tuple[str, int, float]) -> Profile:

@@ -9,20 +9,25 @@ import subprocess
 import sys
 import time
 from multiprocessing import active_children
-from pathlib import Path
 
 import pytest
 
 from ppsim.calibration.processes import START_S, ranks
-from ppsim.core.costs import costs_for
 from ppsim.errors import PpsimError
-from ppsim.lowering.lower import lower
 from ppsim.profiles.profile import Workload
 from ppsim.runs import own_runner
 from ppsim.runs.turns import Plan, Settings, collect
-from ppsim.schedules import generate
+from tests.commands import SOURCE
 from tests.refresh_records import FOLDER
-from tests.runs.test_validate import _children, _profile, assert_causal
+from tests.runs.cases import (
+    assert_causal,
+    children_of,
+    ended_within,
+    plan_of,
+    wait_for_children,
+    wait_for_end,
+    write_profile,
+)
 
 resource = pytest.importorskip("resource", reason="limits of a process")
 pytestmark = [
@@ -30,14 +35,7 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits and /proc of Linux"),
 ]
 
-ROOT = Path(__file__).parents[2]
-SOURCE = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
 GIB = 1 << 30
-
-
-def plan_of(name: str) -> Plan:
-    schedule = generate(name, devices=2, microbatches=4)
-    return Plan(name, lower(schedule), costs_for(schedule, tf=6, ti=6, tw=6, unit="ms"))
 
 
 def work_of(plan: Plan) -> list[list[list[own_runner.Entry]]]:
@@ -49,15 +47,13 @@ def work_of(plan: Plan) -> list[list[list[own_runner.Entry]]]:
 
 def test_a_rank_that_is_stopped_ends_the_run_within_the_limit_and_keeps_what_was_measured():
     pytest.importorskip("torch")
-    stopped: list[float] = []
 
     def stop(what: str) -> None:
         if what == "1f1b 4":
-            stopped.append(time.monotonic())
             os.kill(active_children()[-1].pid or 0, signal.SIGSTOP)
 
-    runs, failure = own_runner.run_all([plan_of("1f1b")], Settings(repeats=200, limit_s=3), stop)
-    assert time.monotonic() - stopped[0] < 20
+    with ended_within(120, "the end of a run whose process was stopped"):
+        runs, failure = own_runner.run_all([plan_of("1f1b")], Settings(repeats=200, limit_s=3), stop)
     assert re.match(r"rank [01] was stopped by a signal, and all were ended after 3 s", failure)
     assert 2 <= len(runs[0].makespans) < 200
     assert_causal(runs[0])
@@ -116,7 +112,7 @@ def test_a_model_too_big_for_the_ranks_is_told_in_one_line_and_leaves_nothing(tm
     folder = tmp_path / "temporary"
     folder.mkdir()
     huge = Workload(hidden=1 << 16, heads=1, sequence=1, microbatch_size=1, layers=1, dtype="float32", vocab=0)
-    words = ["-s", "1f1b", "--devices", "2", "--mb", "2", "--profile", _profile(tmp_path / "p.toml", huge)]
+    words = ["-s", "1f1b", "--devices", "2", "--mb", "2", "--profile", write_profile(tmp_path / "p.toml", huge)]
     done = subprocess.run(
         [sys.executable, "-m", "ppsim", "validate", *words, "--record", str(tmp_path / "r.json"), "-q"],
         env={**SOURCE, "TMPDIR": str(folder)},
@@ -150,10 +146,13 @@ if __name__ == "__main__":
 
 
 def limited(size: int, *command: str, **options) -> subprocess.CompletedProcess[str]:
-    """A command whose files can hold no more than so many bytes: the system refuses to write on."""
+    """A command whose files can hold no more than so many bytes: the system refuses to write on.
+
+    Python must keep no bytecode there: a file cut short would be what the next process imports.
+    """
     return subprocess.run(
         [sys.executable, *command],
-        env=SOURCE | options.pop("env", {}),
+        env=SOURCE | {"PYTHONDONTWRITEBYTECODE": "1"} | options.pop("env", {}),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
         capture_output=True,
         text=True,
@@ -161,6 +160,14 @@ def limited(size: int, *command: str, **options) -> subprocess.CompletedProcess[
         check=False,
         **options,
     )
+
+
+def test_a_process_that_may_not_write_leaves_no_module_cut_short(tmp_path, monkeypatch):
+    """The checkout stays as it was: what such a process imports for the first time is not kept half."""
+    monkeypatch.delitem(SOURCE, "PYTHONDONTWRITEBYTECODE", raising=False)
+    done = limited(256, "-c", "import ppsim.core.schedule", env={"PYTHONPYCACHEPREFIX": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.rglob("*.pyc"))
 
 
 def test_a_record_that_fills_the_disk_is_said_after_the_result_and_leaves_no_half(tmp_path):
@@ -194,7 +201,7 @@ def test_a_profile_that_fills_the_disk_is_said_and_leaves_no_half(tmp_path):
 from ppsim.errors import InputError
 from ppsim.profiles.profile import read, write
 try:
-    write(read({_profile(tmp_path / "p.toml")!r}), {str(target)!r})
+    write(read({write_profile(tmp_path / "p.toml")!r}), {str(target)!r})
 except InputError as error:
     print(error)
 """
@@ -207,9 +214,8 @@ def test_a_temporary_folder_that_is_full_is_named(tmp_path):
     """Ranks meet through files: where there is no room for those, one line says so."""
     pytest.importorskip("torch")
     shape = ["-s", "1f1b", "--devices", "2", "--mb", "4", "--ops", "timed", "-q"]
-    done = limited(
-        64, "-m", "ppsim", "validate", *shape, "--profile", _profile(tmp_path / "p.toml"), env={"TMPDIR": str(tmp_path)}
-    )
+    words = [*shape, "--profile", write_profile(tmp_path / "p.toml")]
+    done = limited(64, "-m", "ppsim", "validate", *words, env={"TMPDIR": str(tmp_path)})
     assert done.returncode == 1
     assert f"Error: cannot write '{tmp_path}': File too large" in done.stderr
     assert "TMPDIR=" in done.stderr
@@ -226,7 +232,7 @@ def test_a_closed_terminal_ends_a_run_keeps_its_record_and_leaves_no_process(tmp
     shape = ["-s", "1f1b", "--devices", "2", "--mb", "4", "--ops", "timed", "--repeats", "100000", "--warm-up", "0"]
     record, folder = tmp_path / "r.json", tmp_path / "temporary"
     folder.mkdir()
-    words = ["--profile", _profile(tmp_path / "p.toml"), "--record", str(record)]
+    words = ["--profile", write_profile(tmp_path / "p.toml"), "--record", str(record)]
     script = tmp_path / "script.py"
     script.write_text(TOLD)
     process = subprocess.Popen(
@@ -240,16 +246,13 @@ def test_a_closed_terminal_ends_a_run_keeps_its_record_and_leaves_no_process(tmp
     assert process.stdout is not None
     while process.stdout.readline() != "repetition 1f1b 3\n":
         assert process.poll() is None
-    started = _children(process.pid)
+    started = children_of(process.pid)
     assert len(started) == 2
     os.killpg(process.pid, signal.SIGHUP)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "Traceback" not in errors
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in started):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for_end(started)
     from ppsim.runs.record import load
 
     assert len(load(str(record)).runs[0].makespans) >= 2
@@ -284,11 +287,7 @@ def test_a_closed_terminal_ends_a_calibration_without_a_trace(tmp_path):
         text=True,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 60
-    while len(_children(process.pid)) < 2:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for_children(process, 2)
     os.killpg(process.pid, signal.SIGHUP)
     _, errors = process.communicate(timeout=60)
     assert process.returncode != 0

@@ -9,17 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from ppsim.cli import group
 from ppsim.core.ops import RECEIVES, SENDS
 from ppsim.errors import InputError, MissingDependency, PpsimError
 from ppsim.lowering.lower import lower
 from ppsim.runs.record import Link, load
 from ppsim.runs.turns import Plan, Settings
 from ppsim.schedules import generate
-from tests.runs.test_partitioned import MODEL, SHAPE, plan_of, quiet, run_with
-from tests.runs.test_validate import assert_causal, reference
+from tests.commands import invoke
+from tests.runs.cases import MODEL, SHAPE, assert_causal, plan_of, quiet, reference, run_with
 
 torch = pytest.importorskip("torch", reason="runs stages")
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -131,7 +129,7 @@ def test_a_session_on_parts_of_a_gpu_runs_every_line_and_refuses_what_the_host_p
     words += [w for k, v in SHAPE.items() for w in (_option(k), str(v))]
     shape = ["validate", "-s", "1f1b", "-s", "zb-1p", "--devices", "2", "--mb", "4", "--tolerance", "10000%"]
     with mode:
-        result = CliRunner().invoke(group, [*shape, *words])
+        result = invoke(*shape, *words)
     if slower == 1.0:
         assert "launch-bound" in str(result.exception)
         return
@@ -259,7 +257,7 @@ def test_on_a_gpu_the_partitioned_runner_leaves_a_labelled_record(tmp_path: Path
     size = ["--hidden", "4096", "--heads", "32", "--seq", "2048", "--layers", "1", "--repeats", "2"]
     words = ["-s", "1f1b", "-s", "gpipe", "--devices", "4", "--mb", "8", "--runner", "partitioned", *size]
     path = tmp_path / "run.json.gz"
-    result = CliRunner().invoke(group, ["validate", *words, "--tolerance", "1000%", "--record", str(path)])
+    result = invoke("validate", *words, "--tolerance", "1000%", "--record", str(path))
     assert result.exit_code == 0, result.output
     assert load(str(path)).settings["emulation"] == partitioned.LABEL
 
@@ -272,7 +270,7 @@ def test_with_a_real_gpu_each_a_run_ends_and_is_causal(tmp_path: Path, which):
     size = ["--hidden", "2048", "--heads", "16", "--seq", "1024", "--repeats", "2"]
     words = ["-s", "gpipe", "-s", "zb-1p", "--devices", "2", "--mb", "4", "--device", "cuda", "--runner", which, *size]
     path = tmp_path / "run.json.gz"
-    result = CliRunner().invoke(group, ["validate", *words, "--tolerance", "1000%", "--record", str(path)])
+    result = invoke("validate", *words, "--tolerance", "1000%", "--record", str(path))
     assert result.exit_code == 0, result.output
     for run in load(str(path)).runs:
         assert_causal(run, slack=0.1)  # two clocks, each placed on the host's

@@ -5,23 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from ppsim.calibration.processes import ranks
-from ppsim.cli import group
-from ppsim.core.costs import costs_for
-from ppsim.core.ops import SENDS, Kind
+from ppsim.core.ops import SENDS
 from ppsim.errors import PpsimError
-from ppsim.lowering.lower import lower
-from ppsim.profiles.profile import Workload
 from ppsim.runs.record import Measured, Record, dump, load
-from ppsim.runs.turns import Plan
 from ppsim.schedules import families, generate
-from tests.runs.test_validate import assert_causal, reference
+from tests.commands import refused
+from tests.runs.cases import MODEL, SHAPE, assert_causal, plan_of, quiet, reference, run_with
 
 torch = pytest.importorskip("torch", reason="runs stages")
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -30,19 +24,6 @@ from ppsim.runs import own_runner, pace, partitioned, session, streams, tasks  #
 from ppsim.validation.analyse import validate  # noqa: E402
 from ppsim.validation.overlay import overlay_document  # noqa: E402
 from tests.fake_cuda import FakeCuda  # noqa: E402
-
-MODEL = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=2, dtype="float64", vocab=32)
-SHAPE: dict[str, Any] = {"hidden": 16, "heads": 2, "sequence": 8, "microbatch_size": 2, "layers": 2, "vocab": 32}
-
-
-def plan_of(name: str, devices: int = 2, microbatches: int = 4) -> Plan:
-    schedule = generate(name, devices=devices, microbatches=microbatches)
-    return Plan(name, lower(schedule), costs_for(schedule, unit="ms"))
-
-
-def quiet(done: float, what: str) -> None:
-    """No progress."""
-
 
 # On a processor.
 
@@ -109,15 +90,6 @@ def test_a_gpu_that_runs_out_of_memory_is_said_so():
 # Who sets the pace.
 
 
-def run_with(ended_after_issue: float) -> Measured:
-    """1F1B with ops of 10 ms one behind the other, each of whose ends is issued so many ms before it."""
-    plan = plan_of("1f1b")
-    n = len(plan.lowered.schedule)
-    began = np.arange(n, dtype=float)[None, :] * 10
-    ended = began + np.where(plan.lowered.schedule.kind <= Kind.W, 10.0, 0.0)
-    return Measured("1f1b", plan.lowered, plan.costs, began, began, ended, ended.max(1), ended - ended_after_issue)
-
-
 @pytest.mark.parametrize(("ahead", "bound"), [(50.0, False), (5.0, False), (0.5, True), (-0.1, True)])
 def test_a_repetition_is_launch_bound_when_ops_end_as_soon_as_they_are_issued(ahead, bound):
     assert pace.launch_bound(run_with(ahead)).tolist() == [bound]
@@ -150,11 +122,7 @@ def test_when_the_host_issued_survives_a_file(tmp_path):
 # What the command line says.
 
 
-def refused(*words: str) -> PpsimError:
-    shape = ("validate", "-s", "1f1b", "--devices", "2", "--mb", "4")
-    error = CliRunner().invoke(group, [*shape, *words]).exception
-    assert isinstance(error, PpsimError), error
-    return error
+SMALL = ("validate", "-s", "1f1b", "--devices", "2", "--mb", "4")
 
 
 @pytest.mark.parametrize(
@@ -167,19 +135,19 @@ def refused(*words: str) -> PpsimError:
 )
 def test_what_does_not_go_together_is_refused_before_torch_is_looked_for(words, says, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert says in str(refused(*words))
+    assert says in str(refused(*SMALL, *words))
 
 
 def test_without_a_gpu_asking_for_one_is_exit_3():
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     for words in (("--runner", "partitioned"), ("--device", "cuda")):
-        assert refused(*words).exit_code == 3
+        assert refused(*SMALL, *words).exit_code == 3
 
 
 def test_fewer_gpus_than_devices_point_to_the_partitioned_runner(monkeypatch):
     FakeCuda(gpus=1).install(monkeypatch)
-    error = refused("--device", "cuda")
+    error = refused(*SMALL, "--device", "cuda")
     assert "2 devices need a GPU each, and there are 1" in str(error)
     assert "--runner partitioned" in error.hint
     request = session.Request()

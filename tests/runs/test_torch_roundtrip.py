@@ -42,7 +42,8 @@ def spawn(function: str, world: int, limit: float, folder: Path, *args: Any) -> 
     deadline = time.monotonic() + limit
     try:
         while not context.join(timeout=1):  # true once all have ended
-            assert time.monotonic() < deadline, "processes hang"
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{function} hangs: not over within {limit} s")
     finally:
         for process in context.processes:
             process.kill()

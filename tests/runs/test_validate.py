@@ -9,38 +9,40 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from functools import cache
-from itertools import pairwise
 from multiprocessing import active_children
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 from ppsim.calibration.processes import ranks
-from ppsim.cli import group
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
-from ppsim.core.schedule import NONE
-from ppsim.errors import InputError, PpsimError
+from ppsim.errors import InputError
 from ppsim.files.readers.csv import parse
 from ppsim.lowering.lower import lower
-from ppsim.lowering.matching import match_messages
-from ppsim.profiles.profile import Message, OpTime, Profile, Provenance, Workload, write
 from ppsim.runs import own_runner, torch_runner
 from ppsim.runs.record import Measured, Record, dump, load
 from ppsim.runs.torch_runner import lowered_by_torch
 from ppsim.runs.turns import Plan, Settings
-from ppsim.schedules import generate
 from ppsim.validation.analyse import Validation, validate
 from ppsim.validation.insitu import insitu
 from ppsim.validation.predict import Site, replay
+from tests.commands import invoke, refused
 from tests.refresh_records import FOLDER, SESSIONS
+from tests.runs.cases import (
+    MODEL,
+    assert_causal,
+    ended_within,
+    plan_of,
+    reference,
+    wait_for_children,
+    wait_for_end,
+    write_profile,
+)
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
-MODEL = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=2, dtype="float64", vocab=32)
 
 # Held-out and replay, median and worst.
 TARGETS = {
@@ -104,21 +106,6 @@ def test_each_step_of_the_model_explains_more_of_what_was_recorded():
         assert np.median(result.errors("nominal")) > 3 * np.median(result.errors("held-out"))
 
 
-def assert_causal(run: Measured, slack: float = 0.0) -> None:
-    """Every device follows its queue, and no op begins before its input was made and sent."""
-    schedule, matching = run.lowered.schedule, match_messages(run.lowered)
-    assert (run.began >= run.posted).all()
-    assert (run.ended >= run.began).all()
-    for device in range(schedule.n_devices):
-        queue = np.arange(len(schedule))[schedule.queue(device)]
-        firsts = queue[(schedule.pair[queue] == NONE) | (schedule.pair[queue] > queue)]
-        for before, after in pairwise(firsts):
-            assert (run.posted[:, after] >= run.ended[:, before] - slack).all()
-    assert (matching.consumer != NONE).all()
-    assert (run.began[:, matching.consumer] >= run.posted[:, matching.send] - slack).all()
-    assert (run.posted[:, matching.send] >= run.ended[:, matching.producer] - slack).all()
-
-
 def test_a_record_is_the_same_after_writing_and_reading_it(tmp_path):
     record = recorded("timed-p2")
     for target in ("again.json", "again.json.gz"):
@@ -136,21 +123,11 @@ def test_a_record_is_the_same_after_writing_and_reading_it(tmp_path):
 # What the command line says.
 
 
-def ppsim(*words: str) -> Result:
-    return CliRunner().invoke(group, words, env={"COLUMNS": "110", "NO_COLOR": "1"})
-
-
-def refused(*words: str) -> PpsimError:
-    error = ppsim("validate", *words).exception
-    assert isinstance(error, PpsimError), error
-    return error
-
-
 RECORDED = ("validate", "--from-record", str(FOLDER / "timed-p2.json.gz"))
 
 
 def test_table_has_every_schedule_and_every_level():
-    result = ppsim(*RECORDED)
+    result = invoke(*RECORDED)
     assert result.exit_code == 0
     for name in (*SESSIONS["timed-p2"].names, "nominal", "+ link", "+ host", "held-out", "replay", "ranking"):
         assert name in result.output
@@ -159,7 +136,7 @@ def test_table_has_every_schedule_and_every_level():
 
 
 def test_json_says_what_it_is_and_where_it_was_measured():
-    value = json.loads(ppsim(*RECORDED, "--json").output)
+    value = json.loads(invoke(*RECORDED, "--json").output)
     assert value["schema"] == "ppsim.validate/1"
     assert set(value["errors"]) == {"nominal", "link", "host", "held-out", "replay"}
     assert {"date", "cpu", "cores", "load"} <= set(value["provenance"])
@@ -172,17 +149,17 @@ def test_json_says_what_it_is_and_where_it_was_measured():
 @pytest.mark.slow
 def test_the_verdict_follows_the_tolerance():
     worst = validated("timed-p2").errors("held-out").max()
-    assert ppsim(*RECORDED, "-q", "--tolerance", f"{worst * 1.01:.6f}").exit_code == 0
-    below = ppsim(*RECORDED, "-q", "--tolerance", f"{worst * 99:.6f}%")
+    assert invoke(*RECORDED, "-q", "--tolerance", f"{worst * 1.01:.6f}").exit_code == 0
+    below = invoke(*RECORDED, "-q", "--tolerance", f"{worst * 99:.6f}%")
     assert below.exit_code == 1
     assert "NOT within" in below.output
 
 
 @pytest.mark.slow
 def test_costs_come_from_the_schedules_that_are_named():
-    value = json.loads(ppsim(*RECORDED, "--calibrate-on", "1f1b", "--calibrate-on", "zb-1p", "--json").output)
+    value = json.loads(invoke(*RECORDED, "--calibrate-on", "1f1b", "--calibrate-on", "zb-1p", "--json").output)
     assert {s["name"] for s in value["schedules"] if not s["held_out"]} == set()
-    value = json.loads(ppsim(*RECORDED, "--calibrate-on", "1f1b", "--json").output)
+    value = json.loads(invoke(*RECORDED, "--calibrate-on", "1f1b", "--json").output)
     assert {s["name"] for s in value["schedules"] if not s["held_out"]} == {"1f1b"}
 
 
@@ -212,11 +189,11 @@ def test_costs_come_from_the_schedules_that_are_named():
     ],
 )
 def test_bad_input_is_refused_before_anything_runs(words, says):
-    assert says in str(refused(*words))
+    assert says in str(refused("validate", *words))
 
 
 def test_heads_that_do_not_divide_the_width_get_a_number_that_does():
-    error = refused("-s", "1f1b", "--devices", "2", "--mb", "4", "--hidden", "4096", "--heads", "30")
+    error = refused("validate", "-s", "1f1b", "--devices", "2", "--mb", "4", "--hidden", "4096", "--heads", "30")
     assert error.hint == "--heads 32, or --hidden 4110"
 
 
@@ -224,8 +201,8 @@ def test_a_record_that_is_cut_short_is_refused(tmp_path):
     whole = (FOLDER / "timed-p2.json.gz").read_bytes()
     (tmp_path / "half.json.gz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "other.json").write_bytes(gzip.decompress(whole).replace(b"ppsim.record/1", b"ppsim.record/9", 1))
-    assert "not whole" in str(refused("--from-record", str(tmp_path / "half.json.gz")))
-    assert "ppsim.record/9" in str(refused("--from-record", str(tmp_path / "other.json")))
+    assert "not whole" in str(refused("validate", "--from-record", str(tmp_path / "half.json.gz")))
+    assert "ppsim.record/9" in str(refused("validate", "--from-record", str(tmp_path / "other.json")))
 
 
 # Traces of a run made elsewhere.
@@ -240,29 +217,25 @@ def folder_of(tmp_path: Path, *names: str) -> str:
 def test_traces_of_a_run_are_compared_with_the_prediction(tmp_path):
     folder = folder_of(tmp_path, "gpipe-rank0", "gpipe-rank1")
     words = ("validate", "-s", "gpipe", "--devices", "2", "--mb", "4", "--trace", folder)
-    value = json.loads(ppsim(*words, "--tolerance", "100%", "--json").output)
+    value = json.loads(invoke(*words, "--tolerance", "100%", "--json").output)
     (step,) = value["schedules"]
     assert value["settings"]["costs"] == "the step itself"
     assert not step["held_out"]
     assert abs(step["errors"]["replay"]) < 0.2
-    assert "predictions with own costs" in ppsim(*words).output
+    assert "predictions with own costs" in invoke(*words).output
 
 
 def test_traces_of_another_schedule_or_with_a_rank_missing_are_refused(tmp_path):
     folder = folder_of(tmp_path, "gpipe-rank0", "gpipe-rank1")
     shape = ("--devices", "2", "--mb", "4", "--trace", folder)
-    assert "is no trace of 1f1b: it shows 0F2 where the schedule has 0B0" in str(refused("-s", "1f1b", *shape))
+    assert "is no trace of 1f1b: it shows 0F2 where the schedule has 0B0" in str(
+        refused("validate", "-s", "1f1b", *shape)
+    )
     (tmp_path / "gpipe-rank1.json.gz").unlink()
-    assert "no trace of device 1" in str(refused("-s", "gpipe", *shape))
+    assert "no trace of device 1" in str(refused("validate", "-s", "gpipe", *shape))
 
 
 # Runs for real.
-
-
-def plan_of(name: str, queues=lower) -> Plan:
-    schedule = generate(name, devices=2, microbatches=4)
-    costs = costs_for(schedule, tf=6, ti=6, tw=6, unit="ms")
-    return Plan(name, queues(schedule), costs)
 
 
 def replayed_within(share: float, attempt) -> list[Measured]:
@@ -291,7 +264,7 @@ def test_our_runner_follows_queues_of_every_placement():
 def test_torchs_runtime_follows_our_csv(model):
     """Nothing hangs, nothing begins before its input; replay finds the makespan of timed ops, others are too short."""
     pytest.importorskip("torch")
-    plans = [plan_of(name, lowered_by_torch) for name in ("zb-1p", "dualpipe-v")]
+    plans = [plan_of(name, queues=lowered_by_torch) for name in ("zb-1p", "dualpipe-v")]
     attempt = replayed_within(1.0 if model else 0.2, lambda: torch_runner.run_all(plans, Settings(3, model=model)))
     for run in attempt:
         assert_causal(run)
@@ -311,19 +284,6 @@ def _gradients(rank, say, meeting, entries, lowered):
         say({s: [p.grad.numpy() for p in module.parameters()] for s, module in task.module.items()})
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
-
-
-def reference(schedule) -> dict[int, list[np.ndarray]]:
-    """Gradients of the whole model in one process, by plain autograd."""
-    import torch
-
-    from ppsim.runs import tasks
-
-    modules = [tasks.module_of(MODEL, schedule, s) for s in range(schedule.n_stages)]
-    for m in range(schedule.n_microbatches):
-        x, target = tasks.batch(MODEL, m)
-        tasks.loss(torch.nn.Sequential(*modules)(x), target).backward()
-    return {s: [p.grad.numpy() for p in module.parameters()] for s, module in enumerate(modules)}
 
 
 @pytest.mark.torch
@@ -368,17 +328,15 @@ def test_gradients_of_a_split_backward_are_those_of_a_full_one():
 @pytest.mark.parametrize("which", ["own", "torch"])
 def test_a_rank_killed_in_the_middle_ends_the_run_and_leaves_what_was_measured(which):
     pytest.importorskip("torch")
-    plan = plan_of("1f1b", lowered_by_torch if which == "torch" else lower)
-    seen: list[float] = []
+    plan = plan_of("1f1b", queues=lowered_by_torch if which == "torch" else lower)
 
     def kill(what: str) -> None:
         if what == "1f1b 4":
-            seen.append(time.monotonic())
             os.kill(active_children()[-1].pid or 0, signal.SIGKILL)
 
     run_all = torch_runner.run_all if which == "torch" else own_runner.run_all
-    runs, failure = run_all([plan], Settings(repeats=200), kill)
-    assert time.monotonic() - seen[0] < 20
+    with ended_within(120, "the end of a run whose process was killed"):
+        runs, failure = run_all([plan], Settings(repeats=200), kill)
     assert "was ended by SIGKILL" in failure
     assert 2 <= len(runs[0].makespans) < 200
     assert_causal(runs[0])
@@ -399,28 +357,6 @@ def test_an_interrupted_run_keeps_what_was_measured():
     assert not active_children()
 
 
-def _profile(path: Path, model: Workload = MODEL) -> str:
-    made = Provenance("m", "c", 2, 1, 0.0, "cpu", "unknown", "2.13", "3.11", "1", "2026-01-01T00:00:00+00:00", "x")
-    ops = tuple(OpTime("layers", kind, 1, 1.0, 1.0, 1.0, 3) for kind in "FBIW")
-    message = Message("same-host", "early", 65536, 0.2, 0.1, 0.3, 5)
-    write(Profile(made, model, ops, (message,)), str(path))
-    return str(path)
-
-
-def _children(pid: int) -> list[int]:
-    """Ranks that a process has started."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-                if parent == pid and "resource_tracker" not in (entry / "cmdline").read_text():
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
-
-
 @pytest.mark.torch
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_no_process_outlives_a_parent_that_is_killed_hung_up_or_interrupted(tmp_path):
@@ -430,23 +366,15 @@ def test_no_process_outlives_a_parent_that_is_killed_hung_up_or_interrupted(tmp_
     for number in (signal.SIGKILL, signal.SIGHUP, signal.SIGINT):
         folder = tmp_path / number.name
         folder.mkdir()
-        words = ["--profile", _profile(tmp_path / "p.toml"), "--record", str(tmp_path / f"{number.name}.json")]
+        words = ["--profile", write_profile(tmp_path / "p.toml"), "--record", str(tmp_path / f"{number.name}.json")]
         source = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TMPDIR": str(folder)}
         command = [sys.executable, "-m", "ppsim", "validate", *shape, *words]
         runs[number] = subprocess.Popen(command, env=source, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     for number, run in runs.items():
-        deadline = time.monotonic() + 60
-        while len(_children(run.pid)) < 2:
-            assert run.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        started = _children(run.pid)
+        started = wait_for_children(run, 2)
         run.send_signal(number)
         assert run.wait(30) != 0
-        deadline = time.monotonic() + 10
-        while any(Path(f"/proc/{pid}").exists() for pid in started):
-            assert time.monotonic() < deadline, number
-            time.sleep(0.05)
+        wait_for_end(started)
         left = {path.name for path in tmp_path.iterdir()} - {n.name for n in runs} - {"p.toml"}
         assert left <= {f"{n.name}.json" for n in runs}  # no half-written file beside
         if number != signal.SIGKILL:
@@ -462,7 +390,7 @@ def test_a_record_that_cannot_be_written_is_said_after_the_result(tmp_path, monk
         raise InputError(f"cannot write '{target}': No space left on device")
 
     monkeypatch.setattr("ppsim.runs.record.dump", full)
-    result = ppsim("validate", "-s", "1f1b", "--devices", "2", "--mb", "4", "--record", str(tmp_path / "r.json"))
+    result = invoke("validate", "-s", "1f1b", "--devices", "2", "--mb", "4", "--record", str(tmp_path / "r.json"))
     assert result.exit_code == 1
     assert "held-out predictions are off by" in result.output
     assert "No space left on device" in result.output

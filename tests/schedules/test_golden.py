@@ -1,13 +1,6 @@
-"""Queues and numbers equal those of the original implementations, record by record.
+"""Queues and numbers equal those of the original implementations, record by record; see tests/golden.py."""
 
-The records under ``data/golden`` were emitted by the programs named in their ``source``. Tokens: ``F3.1`` is the
-forward of microbatch 1 on stage 3, ``(F3.1+B2.0)`` a pair. A plain cost key times a pair as F, then B;
-``|pair_atomic`` as one op, which is this project's rule.
-"""
-
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,24 +10,10 @@ from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
-from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure, peak_activations
+from tests.golden import NAMES, RECORDS, each_record, ours
 
-FOLDER = Path(__file__).parents[1] / "data" / "golden"
-NAMES = {
-    "1F1B": "1f1b",
-    "GPipe": "gpipe",
-    "Interleaved1F1B": "interleaved",
-    "interleaved": "interleaved",
-    "LoopedBFS": "looped-bfs",
-    "ZB-H1": "zb-1p",
-    "ZB-H2": "zb-h2",
-    "DualPipe": "dualpipe",
-    "DualPipeV": "dualpipe-v",
-    "1f1b_overlap": "1f1b-overlap",
-    "1f1b_interleave_overlap": "interleaved-overlap",
-}
 COSTS: dict[str, dict[str, Any]] = {
     "unit": {"tf": 1, "ti": 1, "tw": 1},
     "unit_comm1_x10": {"tf": 10, "ti": 10, "tw": 10, "comm": 1},
@@ -42,22 +21,6 @@ COSTS: dict[str, dict[str, Any]] = {
     "F18522I18086W9337C601": {"tf": 18522, "ti": 18086, "tw": 9337, "comm": 601},
     "F10I9W8|pair20": {"tf": 10, "ti": 9, "tw": 8, "tfb": 20},
 }
-RECORDS = {
-    f"{path.stem}-P{record['P']}-M{record['M']}-V{record['V']}-{number}": record
-    for path in sorted(FOLDER.glob("*.json"))
-    for number, record in enumerate(json.loads(path.read_text()))
-}
-each_record = pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
-
-
-def ours(record) -> Schedule:
-    name = NAMES[record["schedule"]]
-    if record.get("overlap_moe_expert_parallel_comm"):
-        name = "interleaved-overlap"
-    group = record.get("microbatch_group_size_per_vp_stage")
-    options = {"group_size": group} if group and name == "interleaved" else {}
-    chunks = 1 if record["placement"] == "bidirectional" else record["V"]
-    return generate(name, devices=record["P"], chunks=chunks, microbatches=record["M"], **options)
 
 
 def orders(schedule: Schedule) -> list[str]:
@@ -75,7 +38,7 @@ def orders(schedule: Schedule) -> list[str]:
     return [" ".join(tokens(device)) for device in range(schedule.n_devices)]
 
 
-def timed(schedule: Schedule, key: str) -> Timeline:
+def time_as(schedule: Schedule, key: str) -> Timeline:
     return simulate(schedule, costs_for(schedule, per="stage", **COSTS[key.removesuffix("|pair_atomic")]))
 
 
@@ -103,14 +66,14 @@ def test_times_are_the_originals(record):
     """Makespan equals the original's under every cost model, whether a pair is one op or two."""
     schedule, wanted = ours(record), record["makespan"]
     alone = unpaired(schedule)
-    assert {key: timed(schedule if "|" in key else alone, key).makespan for key in wanted} == wanted
+    assert {key: time_as(schedule if "|" in key else alone, key).makespan for key in wanted} == wanted
 
 
 @each_record
 def test_span_and_idle_are_the_originals(record):
     """The longest span of a device and the idle time of all devices equal the original's."""
     schedule = unpaired(ours(record))
-    numbers = {key: measure(timed(schedule, key)) for key in record["rank_span_max"]}
+    numbers = {key: measure(time_as(schedule, key)) for key in record["rank_span_max"]}
     assert {key: m.span for key, m in numbers.items()} == record["rank_span_max"]
     assert {key: m.idle.sum() for key, m in numbers.items()} == record["idle_total"]
 
@@ -128,5 +91,5 @@ def test_peak_activations_are_the_originals(record):
 )
 def test_busy_time_of_measured_pairs_is_the_originals(record):
     """A device is busy for a pair's own time once, not for the times of both its ops."""
-    metrics = measure(timed(ours(record), "F10I9W8|pair20"))
+    metrics = measure(time_as(ours(record), "F10I9W8|pair20"))
     assert metrics.busy.tolist() == record["busy_F10I9W8|pair20"]

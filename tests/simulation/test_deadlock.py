@@ -4,28 +4,10 @@ import numpy as np
 import pytest
 
 from ppsim.core.costs import costs_for
-from ppsim.core.ops import PAIRED, Kind, Packed, pack
 from ppsim.core.schedule import Placement, Schedule, place
 from ppsim.errors import Deadlock
 from ppsim.simulation.longest_path import simulate
-
-
-def packed(text: str) -> Packed:
-    """Ops such as ``F0.1 (F0.2+B0.1)``: kind, stage, microbatch, a pair in brackets."""
-    ops = []
-    for atom in text.split():
-        members = atom.strip("()").split("+")
-        for place_in_atom, member in enumerate(members):
-            stage, microbatch = map(int, member[1:].split("."))
-            ops.append(int(pack(stage, microbatch)) | Kind[member[0]] | PAIRED * (place_in_atom + 1 < len(members)))
-    return np.array(ops, np.int64)
-
-
-def queues(*texts: str, stages: int | None = None, home: list[int] | None = None, microbatches: int = 2) -> Schedule:
-    placement = place("linear", len(texts), stages or len(texts))
-    if home:
-        placement = Placement("custom", len(texts), np.array([home], np.int32))
-    return Schedule.from_queues("drawn", placement, microbatches, [packed(text) for text in texts])
+from tests.cases import drawn, drawn_queue
 
 
 def deadlock(schedule: Schedule) -> str:
@@ -37,7 +19,7 @@ def deadlock(schedule: Schedule) -> str:
 
 def test_cycle_of_two_devices():
     """Both devices, what each stands at, what it waits for and what that stands behind."""
-    schedule = queues("F0.0 B0.0 F0.1 B0.1", "F1.0 F1.1 B1.0 B1.1")
+    schedule = drawn("F0.0 B0.0 F0.1 B0.1", "F1.0 F1.1 B1.0 B1.1")
     assert deadlock(schedule) == (
         "drawn deadlocks: device 0 at 0B0 waits for 1B0 on device 1, behind 1F1; "
         "device 1 at 1F1 waits for 0F1 on device 0, behind 0B0"
@@ -46,7 +28,7 @@ def test_cycle_of_two_devices():
 
 def test_cycle_of_three_devices():
     """Every device of a longer cycle is named, in the order of the waits."""
-    schedule = queues(
+    schedule = drawn(
         "F0.0 F3.1 F0.1 F3.0 B3.0 B0.0 B3.1 B0.1",
         "F1.0 F1.1 B1.0 B1.1",
         "F2.0 F2.1 B2.0 B2.1",
@@ -60,15 +42,15 @@ def test_cycle_of_three_devices():
 
 def test_cycle_on_one_device():
     """A device that runs a backward before its forward waits for itself."""
-    schedule = queues("B0.0 F0.0 F0.1 B0.1")
+    schedule = drawn("B0.0 F0.0 F0.1 B0.1")
     assert deadlock(schedule) == "drawn deadlocks: device 0 at 0B0 waits for 0F0 on device 0, behind 0B0"
-    split = queues("F0.0 W0.0 I0.0", microbatches=1)
+    split = drawn("F0.0 W0.0 I0.0", microbatches=1)
     assert deadlock(split) == "drawn deadlocks: device 0 at 0W0 waits for 0I0 on device 0, behind 0W0"
 
 
 def test_cycle_through_a_pair():
     """A pair waits for both its inputs; its second op's wait is part of the cycle."""
-    schedule = queues("F0.0 (F0.1+B0.0) B0.1", "F1.0 F1.1 B1.0 B1.1")
+    schedule = drawn("F0.0 (F0.1+B0.0) B0.1", "F1.0 F1.1 B1.0 B1.1")
     assert deadlock(schedule) == (
         "drawn deadlocks: device 0 at 0B0 waits for 1B0 on device 1, behind 1F1; "
         "device 1 at 1F1 waits for 0F1 on device 0"
@@ -77,22 +59,24 @@ def test_cycle_through_a_pair():
 
 def test_a_pair_cannot_wait_for_itself():
     """A forward and a backward of one microbatch on the last stage are no pair."""
-    assert deadlock(queues("(F0.0+B0.0)", microbatches=1)).startswith(
+    assert deadlock(drawn("(F0.0+B0.0)", microbatches=1)).startswith(
         "drawn deadlocks: device 0 at 0B0 waits for 0F0 on device 0"
     )
 
 
 def test_a_missing_op():
     """An input that no device produces is named, with who waits for it."""
-    schedule = queues("F0.0 B0.0", "F1.0 F1.1 B1.0 B1.1")
+    schedule = drawn("F0.0 B0.0", "F1.0 F1.1 B1.0 B1.1")
     assert deadlock(schedule) == ("drawn cannot finish: device 1 waits for the input of 1F1, which no device produces")
-    assert "waits for the input of 0W0" in deadlock(queues("F0.0 W0.0", microbatches=1))
+    assert "waits for the input of 0W0" in deadlock(drawn("F0.0 W0.0", microbatches=1))
 
 
 def test_two_thousand_devices_finish():
     """A wait may be as long as the pipeline: nothing recurses."""
     n = 2000
-    schedule = Schedule.from_queues("chain", place("linear", n, n), 1, [packed(f"F{stage}.0") for stage in range(n)])
+    schedule = Schedule.from_queues(
+        "chain", place("linear", n, n), 1, [drawn_queue(f"F{stage}.0") for stage in range(n)]
+    )
     assert simulate(schedule, costs_for(schedule)).makespan == n
 
 
@@ -100,7 +84,7 @@ def test_cycle_of_two_thousand_devices():
     """A cycle through 2,000 devices is found and told whole."""
     n = 2000
     home = [*range(n), 0]
-    stages = [packed(f"F{n}.0 F0.0"), *(packed(f"F{stage}.0") for stage in range(1, n))]
+    stages = [drawn_queue(f"F{n}.0 F0.0"), *(drawn_queue(f"F{stage}.0") for stage in range(1, n))]
     schedule = Schedule.from_queues("ring", Placement("custom", n, np.array([home], np.int32)), 1, stages)
     message = deadlock(schedule)
     assert message.count("waits for") == n
@@ -109,5 +93,5 @@ def test_cycle_of_two_thousand_devices():
 
 def test_idle_devices_are_no_deadlock():
     """A device without ops has nothing to wait for."""
-    schedule = queues("F0.0 B0.0", "", home=[0], microbatches=1)
+    schedule = drawn("F0.0 B0.0", "", home=[0], microbatches=1)
     assert simulate(schedule, costs_for(schedule, per="stage")).makespan == 3

@@ -8,7 +8,7 @@ from ppsim.core.ops import Kind
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure, peak_activations
-from tests.simulation.test_deadlock import queues
+from tests.cases import drawn
 
 
 def numbers(name, costs=None, **shape):
@@ -89,17 +89,17 @@ def test_peaks_by_what_frees_them():
 
 def test_a_pair_holds_both_activations():
     """In a pair the forward takes its activation before the backward gives one back, whichever is named first."""
-    first = queues("F0.0 (F0.1+B0.0) B0.1")
+    first = drawn("F0.0 (F0.1+B0.0) B0.1")
     assert peak_activations(first).tolist() == [2]
-    second = queues("F0.0 (B0.0+F0.1) B0.1")
+    second = drawn("F0.0 (B0.0+F0.1) B0.1")
     assert peak_activations(second).tolist() == [2]
-    apart = queues("F0.0 B0.0 F0.1 B0.1")
+    apart = drawn("F0.0 B0.0 F0.1 B0.1")
     assert peak_activations(apart).tolist() == [1]
 
 
 def test_empty_devices():
     """Devices without ops are idle throughout, first, last or between."""
-    schedule = queues("", "F0.0 B0.0", "", "F1.0 B1.0", "", home=[1, 3], microbatches=1)
+    schedule = drawn("", "F0.0 B0.0", "", "F1.0 B1.0", "", home=[1, 3], microbatches=1)
     metrics = measure(simulate(schedule, Costs(np.ones((4, 2)))))
     assert metrics.makespan == 4
     assert metrics.busy.tolist() == [0, 2, 0, 2, 0]
@@ -110,7 +110,7 @@ def test_empty_devices():
 
 def test_nothing_at_all():
     """A schedule without ops takes no time."""
-    schedule = queues("", "", home=[0], microbatches=1)
+    schedule = drawn("", "", home=[0], microbatches=1)
     metrics = measure(simulate(schedule, Costs(np.ones((4, 1)))))
     assert (metrics.makespan, metrics.ideal, metrics.messages) == (0, 0, 0)
     assert metrics.peak_activations.tolist() == [0, 0]

@@ -124,7 +124,7 @@ def test_queues_that_change_with_their_length_are_not_extended():
 def test_a_step_out_of_line_is_no_steady_state():
     """One op of the window that ends at another time than its counterpart refutes the proof."""
     small, longer = (generate("1f1b", devices=3, microbatches=m) for m in (20, 21))
-    split = [[packed(schedule)[schedule.queue(d)] for d in range(3)] for schedule in (small, longer)]
+    split = [[packed_ops(schedule)[schedule.queue(d)] for d in range(3)] for schedule in (small, longer)]
     body = body_of(split[0], split[1], shift=1)
     assert body is not None
     times = exact_times(small, costs_for(small))
@@ -138,7 +138,7 @@ def test_a_step_out_of_line_is_no_steady_state():
     assert prove(small, body, late) is None
 
 
-def packed(schedule):
+def packed_ops(schedule):
     return pack(schedule.stage, schedule.microbatch) | schedule.kind
 
 

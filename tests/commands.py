@@ -1,0 +1,38 @@
+"""ppsim's command line as tests call it: inside this process, or as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from ppsim.cli import group
+from ppsim.errors import PpsimError
+
+ROOT = Path(__file__).parents[1]
+PLAIN = {"COLUMNS": "100", "NO_COLOR": "1"}
+# What processes of tests run with: this source tree, in lines of a fixed width.
+SOURCE = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+
+
+def invoke(*words: str, text: str = "", env: dict[str, str] | None = None) -> Result:
+    """Run a command in this process: its output, its exit code and the exception it ended with."""
+    return CliRunner().invoke(group, words, input=text, env=PLAIN | (env or {}))
+
+
+def refused(*words: str) -> PpsimError:
+    """Return the error that a command ends with; fail if it ends without one."""
+    result = invoke(*words)
+    assert isinstance(result.exception, PpsimError), (result.exception, result.output)
+    return result.exception
+
+
+def process(*words: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user does, in a process of its own."""
+    command = [sys.executable, "-m", "ppsim", *words]
+    environment = SOURCE | (env or {})
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False, **options)

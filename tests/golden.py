@@ -1,0 +1,47 @@
+"""What the original implementations emit: queues and numbers, record by record, and our schedules of the same shape.
+
+The records under ``data/golden`` were emitted by the programs named in their ``source``. Tokens: ``F3.1`` is the
+forward of microbatch 1 on stage 3, ``(F3.1+B2.0)`` a pair. A plain cost key times a pair as F, then B;
+``|pair_atomic`` as one op, which is this project's rule.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ppsim.core.schedule import Schedule
+from ppsim.schedules import generate
+
+FOLDER = Path(__file__).parent / "data" / "golden"
+NAMES = {
+    "1F1B": "1f1b",
+    "GPipe": "gpipe",
+    "Interleaved1F1B": "interleaved",
+    "interleaved": "interleaved",
+    "LoopedBFS": "looped-bfs",
+    "ZB-H1": "zb-1p",
+    "ZB-H2": "zb-h2",
+    "DualPipe": "dualpipe",
+    "DualPipeV": "dualpipe-v",
+    "1f1b_overlap": "1f1b-overlap",
+    "1f1b_interleave_overlap": "interleaved-overlap",
+}
+RECORDS = {
+    f"{path.stem}-P{record['P']}-M{record['M']}-V{record['V']}-{number}": record
+    for path in sorted(FOLDER.glob("*.json"))
+    for number, record in enumerate(json.loads(path.read_text()))
+}
+each_record = pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
+
+
+def ours(record: dict[str, Any]) -> Schedule:
+    """Our schedule of a record's name, shape and options."""
+    name = NAMES[record["schedule"]]
+    if record.get("overlap_moe_expert_parallel_comm"):
+        name = "interleaved-overlap"
+    group = record.get("microbatch_group_size_per_vp_stage")
+    options = {"group_size": group} if group and name == "interleaved" else {}
+    chunks = 1 if record["placement"] == "bidirectional" else record["V"]
+    return generate(name, devices=record["P"], chunks=chunks, microbatches=record["M"], **options)
