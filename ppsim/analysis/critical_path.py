@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -99,15 +99,19 @@ class Gain:
     gain: float
 
 
-def sensitivity(schedule: Schedule, costs: Costs) -> list[Gain]:
-    """The gain of every op kind on every stage, and of every link, each simulated; the largest first."""
+def sensitivity(schedule: Schedule, costs: Costs, time: Callable[[Costs], float] | None = None) -> list[Gain]:
+    """The gain of every op kind on every stage, and of every link, each simulated; the largest first.
+
+    Args:
+        schedule: what runs.
+        costs: what it costs.
+        time: the makespan under other costs, where another model than the simple one gives it.
+    """
     cases: list[tuple[str, Costs]] = []
-    held = np.zeros(costs.time.shape, bool)
-    held[schedule.kind, schedule.stage] = True
-    for kind, stage in np.argwhere(held & (costs.time > 0)).tolist():
-        time = costs.time.copy()
-        time[kind, stage] *= 1 - STEP
-        cases.append((f"{Kind(kind).name} of stage {stage}", replace(costs, time=time)))
+    used = np.zeros(costs.time.shape, bool)
+    used[schedule.kind, schedule.stage] = True
+    for kind, stage in np.argwhere(used & (costs.time > 0)).tolist():
+        cases.append((f"{Kind(kind).name} of stage {stage}", scale_time(costs, kind, stage, 1 - STEP)))
     links = np.broadcast_to(np.asarray(costs.comm, np.float64), (schedule.n_devices,) * 2)
     crossing = np.flatnonzero(schedule.crosses)
     routes = np.stack([schedule.device[schedule.dependency[crossing]], schedule.device[crossing]], 1)
@@ -116,9 +120,24 @@ def sensitivity(schedule: Schedule, costs: Costs) -> list[Gain]:
             comm = links.copy()
             comm[source, target] *= 1 - STEP
             cases.append((f"messages from device {source} to {target}", replace(costs, comm=comm)))
-    ends = makespans(schedule, [costs, *(case for _, case in cases)])
-    gains = [Gain(what, float(ends[0] - end)) for (what, _), end in zip(cases, ends[1:], strict=True)]
+    every = [costs, *(case for _, case in cases)]
+    ends = [*map(time, every)] if time else makespans(schedule, every).tolist()
+    gains = [Gain(what, ends[0] - end) for (what, _), end in zip(cases, ends[1:], strict=True)]
     return sorted(gains, key=lambda gain: -gain.gain)
+
+
+def scale_time(costs: Costs, kind: int, stage: int, factor: float) -> Costs:
+    """The costs with one kind of op on one stage so many times as long, alone or in a pair."""
+    time = costs.time.copy()
+    before = time[kind, stage]
+    time[kind, stage] = before * factor
+    if costs.pair is None or kind not in (Kind.F, Kind.B):
+        return replace(costs, time=time)
+    pair = costs.pair.copy()
+    whole = costs.time[Kind.F, stage] + costs.time[Kind.B, stage]
+    if whole > 0:
+        pair[stage] *= 1 + (time[kind, stage] - before) / whole
+    return replace(costs, time=time, pair=pair)
 
 
 def path_text(schedule: Schedule, path: NDArray[np.int64]) -> list[str]:

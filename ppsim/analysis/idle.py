@@ -3,14 +3,15 @@
 Between two ops of a device the cause is found by walking back in time along the inputs that the waiting op depends on.
 At each instant one of them is not done: it travels (``message``), it is being computed (``compute``), or it could run
 while its device runs something else (``order``). Where the input is there and the device does not start, it is the
-``host``. Of the time spent waiting for a computation, the part by which that op takes longer than the mean op of its
-kind is ``imbalance``. Waits for ``compute`` and ``order`` ahead of a device's first op are ``fill``, and those ahead of
-its first backward ``turnaround``; after its last op a device has nothing left to do (``drain``).
+``host``, or with sends and receives as ops the ``message`` or ``collective`` that occupies it. Of the time waiting
+for a computation, the part by which that op takes longer than the mean op of its kind is ``imbalance``. Waits for
+``compute`` and ``order`` before a device's first op are ``fill``, and those before its first backward ``turnaround``;
+after its last op a device has nothing left to do (``drain``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,17 +25,18 @@ from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 
 CAUSES = {
-    "host": "the input is there, and the device does not start",
+    "host": "the input is there, the device waits",
     "message": "the input is on its way",
     "compute": "another device computes the input",
-    "order": "another device could compute the input, and runs something else first",
-    "imbalance": "the op that computes the input takes longer than others of its kind",
-    "fill": "the first microbatch has not come yet",
-    "turnaround": "the first backward has not come back yet",
+    "order": "another device runs something else first",
+    "imbalance": "the input's op is slower than its kind's",
+    "collective": "parameters are being gathered",
+    "fill": "the first forward has not come yet",
+    "turnaround": "the first backward has not come yet",
     "drain": "nothing is left to do",
 }
 NAMES = tuple(CAUSES)
-HOST, MESSAGE, COMPUTE, ORDER, IMBALANCE, FILL, TURNAROUND, DRAIN = range(len(NAMES))
+HOST, MESSAGE, COMPUTE, ORDER, IMBALANCE, COLLECTIVE, FILL, TURNAROUND, DRAIN = range(len(NAMES))
 # From this many ops on, loading the compiled kernel costs less than CPython takes.
 COMPILE_ABOVE = 100_000
 # Shares of the makespan below this are rounding.
@@ -141,6 +143,53 @@ def arrivals_of(execution: Execution) -> NDArray[np.float64]:
     dependency = schedule.dependency
     arrival = np.where(schedule.crosses, carried[dependency], timeline.end[dependency])
     return np.where(dependency == NONE, 0.0, arrival)
+
+
+def explain_execution(execution: Execution) -> Idle:
+    """Every idle instant of the compute ops of an execution, with its cause.
+
+    A device that has its input, and is in a send, a receive or a wait, is idle for a message; one whose parameters are
+    being gathered, for a collective.
+    """
+    idle = explain_idle(execution.compute, arrivals_of(execution))
+    kind = execution.lowered.schedule.kind
+    gathers = np.isin(kind, (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD))
+    idle = _split_host(idle, execution, ~gathers & ~execution.lowered.schedule.computes, MESSAGE)
+    return _split_host(idle, execution, gathers, COLLECTIVE)
+
+
+def _split_host(idle: Idle, execution: Execution, occupying: NDArray[np.bool_], cause: int) -> Idle:
+    """Give the parts of ``host`` segments in which one of these lowered ops runs on the device to another cause."""
+    timeline, device = execution.timeline, execution.lowered.schedule.device
+    ops = np.flatnonzero(occupying & (timeline.end > timeline.start))
+    ops = ops[np.lexsort((timeline.start[ops], device[ops]))]
+    spans = [ops[device[ops] == d] for d in range(execution.compute.schedule.n_devices)]
+    pieces: list[tuple[int, int, float, float]] = []  # segment, cause, start, end
+    host = idle.cause == HOST
+    for segment in np.flatnonzero(host).tolist():
+        at, stop = float(idle.start[segment]), float(idle.end[segment])
+        mine = spans[idle.device[segment]]
+        first = int(np.searchsorted(timeline.end[mine], at, side="right"))
+        for op in mine[first:].tolist():
+            left, right = max(at, float(timeline.start[op])), min(stop, float(timeline.end[op]))
+            if left >= stop:
+                break
+            pieces += [(segment, HOST, at, left)] * (left > at) + [(segment, cause, left, right)] * (right > left)
+            at = max(at, right)
+        pieces += [(segment, HOST, at, stop)] * (stop > at)
+    whole = np.flatnonzero(~host)
+    source = np.concatenate([whole, np.array([piece[0] for piece in pieces], np.int64)])
+    start = np.concatenate([idle.start[whole], [piece[2] for piece in pieces]])
+    order = np.lexsort((start, idle.device[source]))
+    return replace(
+        idle,
+        op=idle.op[source][order],
+        device=idle.device[source][order],
+        cause=np.concatenate([idle.cause[whole], np.array([piece[1] for piece in pieces], np.int64)])[order],
+        blamed=idle.blamed[source][order],
+        start=start[order],
+        end=np.concatenate([idle.end[whole], [piece[3] for piece in pieces]])[order],
+    )
 
 
 def first_backwards(schedule: Schedule) -> NDArray[np.int64]:

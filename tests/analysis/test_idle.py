@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim.analysis.idle import CAUSES, NAMES, ORDER, arrivals, arrivals_of, explain_idle
+from ppsim.analysis.idle import CAUSES, NAMES, ORDER, arrivals, explain_execution, explain_idle
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.schedule import Schedule
 from ppsim.lowering.lower import lower
 from ppsim.network.execute import execute
-from ppsim.network.spec import Host, Network
+from ppsim.network.spec import Collectives, Host, Network
 from ppsim.schedules import families, generate
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure
@@ -98,10 +98,26 @@ def test_an_execution_with_messages_is_explained_too(mode):
     schedule = generate("zb-1p", devices=4, microbatches=8)
     host = Host(send=0.125, receive=0.0625, gap=0.0625, preamble=0.5, epilogue=0.25)
     run = execute(lower(schedule, batch=mode == "batched"), costs_for(schedule), Network(mode, alpha=0.5, host=host))
-    idle = explain_idle(run.compute, arrivals_of(run))
+    idle = explain_execution(run)
     np.testing.assert_allclose(idle.by_device.sum(axis=1), measure(run.compute).idle, rtol=0, atol=1e-9)
     assert idle.by_cause["host"] > 0
     assert idle.by_cause["message"] > 0
+
+
+def test_a_device_in_a_blocking_send_waits_for_the_message():
+    """Without host costs no idle time is the host's, in whatever mode sends and receives run."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    run = execute(lower(schedule), costs_for(schedule), Network("blocking", alpha=0.5))
+    assert "host" not in explain_execution(run).by_cause
+
+
+def test_gathering_parameters_is_a_collective():
+    """What FSDP's first gather takes is idle time of that cause, on every device."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    network = Network("overlap", collectives=Collectives(unshard=2.0))
+    run = execute(lower(schedule, unshard=1), costs_for(schedule), network)
+    assert explain_execution(run).by_cause["collective"] >= 2.0
+    assert "host" not in explain_execution(run).by_cause
 
 
 def test_compiled_code_finds_the_same(monkeypatch):

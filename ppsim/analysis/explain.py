@@ -1,0 +1,157 @@
+"""Why an iteration takes as long as it does: idle time by cause, what decides it, and what a change would give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ppsim.analysis.critical_path import Gain, Slack, critical_path, path_text, sensitivity, slack_of
+from ppsim.analysis.idle import CAUSES, NAMES, Idle, arrivals, explain_execution, explain_idle
+from ppsim.core.costs import Costs
+from ppsim.core.execution import Execution
+from ppsim.core.timeline import Timeline
+from ppsim.simulation.longest_path import simulate
+from ppsim.simulation.metrics import Metrics, measure
+
+SCHEMA = "ppsim.explain/1"
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """One change, simulated.
+
+    Attributes:
+        text: what is changed, in words.
+        metrics: of the run with the change.
+        per_microbatch: its time per microbatch.
+        advice: the change as an instruction.
+    """
+
+    text: str
+    metrics: Metrics
+    per_microbatch: float
+    advice: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything ``ppsim explain`` says of one run.
+
+    Attributes:
+        timeline: of the compute ops.
+        metrics: its numbers.
+        idle: its idle time by cause.
+        path: the ops of a critical path.
+        slack: None for the detailed model, where an op's delay also moves messages in their channels.
+        gains: what a hundredth less of each time gives, the largest first.
+    """
+
+    timeline: Timeline
+    metrics: Metrics
+    idle: Idle
+    path: np.ndarray[Any, np.dtype[np.int64]]
+    slack: Slack | None
+    gains: list[Gain]
+
+
+def explain(
+    timeline: Timeline, costs: Costs, execution: Execution | None = None, time: Callable[[Costs], float] | None = None
+) -> Explanation:
+    """Explain one run.
+
+    Args:
+        timeline: of the compute ops.
+        costs: what they cost.
+        execution: the run with sends and receives as ops that the timeline is of, if it is of one.
+        time: the makespan of that model under other costs.
+    """
+    latencies = costs.latencies(timeline.schedule)
+    return Explanation(
+        timeline,
+        measure(timeline),
+        explain_execution(execution) if execution else explain_idle(timeline, arrivals(timeline, latencies)),
+        critical_path(timeline),
+        None if execution else slack_of(timeline, latencies),
+        sensitivity(timeline.schedule, costs, time),
+    )
+
+
+def what_if(text: str, advice: str, timeline: Timeline) -> WhatIf:
+    """A change whose run has this timeline."""
+    return WhatIf(text, measure(timeline), timeline.makespan / timeline.schedule.n_microbatches, advice)
+
+
+def level_stages(costs: Costs) -> Costs:
+    """The costs with the same work on every stage: layers moved until none is slower than the rest."""
+    mean = np.broadcast_to(costs.time.mean(axis=1, keepdims=True), costs.time.shape)
+    pair = None if costs.pair is None else np.full_like(costs.pair, costs.pair.mean())
+    return Costs(mean.copy(), costs.comm, pair, costs.unit)
+
+
+def own_changes(timeline: Timeline, costs: Costs, time: Callable[[Costs], Timeline] | None = None) -> list[WhatIf]:
+    """Changes of the costs alone that bear on a cause of idle time: stages levelled, messages for nothing."""
+    schedule = timeline.schedule
+    run = time or (lambda other: simulate(schedule, other))
+    found = []
+    if np.ptp(costs.time, axis=1).any():
+        found.append(what_if("equal stages", "move layers so that stages are equal", run(level_stages(costs))))
+    if time is None and np.any(costs.comm):
+        free = Costs(costs.time, 0.0, costs.pair, costs.unit)
+        found.append(what_if("messages take no time", "hide or shorten messages", run(free)))
+    return found
+
+
+def advise(explanation: Explanation, changes: Sequence[WhatIf]) -> str:
+    """One sentence: what to do first, the change with the least time per microbatch."""
+    timeline, metrics = explanation.timeline, explanation.metrics
+    if not explanation.idle.by_cause:
+        return "no device is ever idle: only faster ops make it faster"
+    now = timeline.makespan / timeline.schedule.n_microbatches
+    best = min(changes, key=lambda change: change.per_microbatch, default=None)
+    if best is None or best.per_microbatch >= now * (1 - 1e-3):
+        cause = max(explanation.idle.by_cause, key=explanation.idle.by_cause.__getitem__)
+        return f"none of these changes helps; most of the idle time is {cause}: {CAUSES[cause]}"
+    return (
+        f"first: {best.advice}, {1 - best.per_microbatch / now:.1%} less time per microbatch "
+        f"(bubble_rate {metrics.bubble_rate:.1%} to {best.metrics.bubble_rate:.1%})"
+    )
+
+
+def explain_object(explanation: Explanation, changes: Sequence[WhatIf], inputs: dict[str, Any]) -> dict[str, Any]:
+    """The object of ``--json``, schema ``ppsim.explain/1``; times in the timeline's unit, ``slack`` in queue order."""
+    timeline, schedule, slack = explanation.timeline, explanation.timeline.schedule, explanation.slack
+    return {
+        "schema": SCHEMA,
+        "inputs": inputs,
+        "schedule": schedule.name,
+        "devices": schedule.n_devices,
+        "stages": schedule.n_stages,
+        "microbatches": schedule.n_microbatches,
+        "unit": timeline.unit,
+        "makespan": timeline.makespan,
+        "idle": float(explanation.idle.by_device.sum()),
+        "idle_by_cause": explanation.idle.by_cause,
+        "causes_by_device": {name: explanation.idle.by_device[:, cause].tolist() for cause, name in enumerate(NAMES)},
+        "critical_path": [
+            {"op": schedule.label(op), "device": int(schedule.device[op]), "start": float(timeline.start[op])}
+            for op in explanation.path.tolist()
+        ],
+        "critical_path_text": path_text(schedule, explanation.path),
+        "critical_path_length": float(timeline.end[explanation.path].max(initial=0.0)),
+        "critical_paths": slack.paths if slack else None,
+        "slack": slack.slack if slack else None,
+        "sensitivity": [{"what": gain.what, "gain": gain.gain} for gain in explanation.gains],
+        "what_if": [
+            {
+                "change": change.text,
+                "makespan": change.metrics.makespan,
+                "makespan_per_mb": change.per_microbatch,
+                "bubble_rate": change.metrics.bubble_rate,
+            }
+            for change in changes
+        ],
+        "advice": advise(explanation, changes),
+    }
