@@ -23,7 +23,7 @@ def show(validation: Validation, record: Record, value: dict[str, Any], quiet: b
         for level, error in errors.items():
             click.echo(f"{level:<10} median {error['median']:6.2%}   worst {error['worst']:6.2%}")
         if validation.pairs:
-            click.echo(f"ranking    {validation.ranked_right} of {validation.pairs} pairs more than 2 % apart")
+            click.echo(f"ranking    {validation.ranked_right} of {validation.pairs} held-out pairs more than 2 % apart")
         click.echo(f"measured   {_where(record)}")
         for line in _on_a_gpu(record):
             click.echo(line)
@@ -74,13 +74,13 @@ def _table(validation: Validation) -> None:
 
 
 def _residuals(v: Verdict) -> None:
-    from ppsim.validation.analyse import CLASSES, worst_ops
+    from ppsim.validation.analyse import CLASSES, find_worst_ops
 
     click.echo(f"{v.run.name}: predicted - measured, ms per device")
     click.echo("          " + "".join(f"{name:>10}" for name in CLASSES))
     for device, row in enumerate(v.residual):
         click.echo(f"device {device:<3}" + "".join(f"{ms:>+10.2f}" for ms in row))
-    off = ", ".join(f"{op} on device {device} {shift:+.2f} ms" for op, device, _, shift in worst_ops(v, 3))
+    off = ", ".join(f"{op} on device {device} {shift:+.2f} ms" for op, device, _, shift in find_worst_ops(v, 3))
     click.echo(f"furthest off: {off}\n")
 
 

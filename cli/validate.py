@@ -169,7 +169,7 @@ def command(
     """
     from ppsim.cli import _print
     from ppsim.cli._validation import show
-    from ppsim.validation.analyse import only, validate, validation_object
+    from ppsim.validation.analyse import select_step, validate, validation_object
 
     wanted = _find_overlays(output)
     if source.from_record:
@@ -182,7 +182,7 @@ def command(
         record, failure = _measure(ctx, specs, shape, run, source, show_progress=not (quiet or as_json))
     validation = validate(record, _known(calibrate_on, record))
     if record.settings["ops"] == "trace":
-        validation = only(validation, source.iteration)
+        validation = select_step(validation, source.iteration)
     value = validation_object(validation, record, tolerance)
     if as_json:
         _print.echo_json(value)

@@ -178,15 +178,15 @@ def follow(
                     sending.append(work)
                 else:
                     receiving[e.kind, e.stage, e.microbatch] = work
-            ended, issued = mark(), now()
-            marks += [(e.op, posted, posted, ended, issued) for e in group]
+            end, issued = mark(), now()
+            marks += [(e.op, posted, posted, end, issued) for e in group]
             at += len(group)
             continue
         for key in entry.needs:
             receiving.pop(key).wait()
-        began = mark()
+        start = mark()
         task.run(entry)
-        marks.append((entry.op, posted, began, mark(), now()))
+        marks.append((entry.op, posted, start, mark(), now()))
         at += 1
     for work in sending:
         work.wait()
@@ -198,8 +198,8 @@ def follow(
 def read(marks: Sequence[tuple[int, Any, Any, Any, int]], watch: Clock, origin: int) -> Times:
     """Marks as times in ns from ``origin``."""
     return [
-        (op, watch.ns(posted) - origin, watch.ns(began) - origin, watch.ns(ended) - origin, issued - origin)
-        for op, posted, began, ended, issued in marks
+        (op, watch.ns(posted) - origin, watch.ns(start) - origin, watch.ns(end) - origin, issued - origin)
+        for op, posted, start, end, issued in marks
     ]
 
 

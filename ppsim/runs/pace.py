@@ -23,8 +23,8 @@ def launch_bound(run: Measured) -> NDArray[np.bool_]:
     if run.issued is None:
         return np.zeros(len(run.makespans), bool)
     compute = run.lowered.compute_ops
-    worked = (run.ended - run.began)[:, compute]
-    hurried = (run.ended - run.issued)[:, compute] < LEFT * worked
+    worked = (run.end - run.start)[:, compute]
+    hurried = (run.end - run.issued)[:, compute] < LEFT * worked
     share = np.where(hurried, worked, 0.0).sum(axis=1) / np.maximum(worked.sum(axis=1), 1e-9)
     bound: NDArray[np.bool_] = (share > LEFT) | (run.issued.max(axis=1) >= run.makespans)
     return bound
@@ -58,5 +58,5 @@ def paced_by_the_gpu(runs: Sequence[Measured]) -> tuple[list[Measured], dict[str
 
 
 def _only(run: Measured, rows: NDArray[np.bool_]) -> Measured:
-    columns = {key: getattr(run, key)[rows] for key in ("posted", "began", "ended", "finished", "issued")}
+    columns = {key: getattr(run, key)[rows] for key in ("posted", "start", "end", "device_end", "issued")}
     return replace(run, **columns)

@@ -104,17 +104,17 @@ def follow(order: Order, tasks: Sequence[Any], lanes: Lanes, origin: int) -> Tur
     marks: list[list[Any]] = [[] for _ in tasks]
     for device, entry in order:
         with lanes.on(device):
-            posted = began = ended = lanes.mark()
+            posted = start = end = lanes.mark()
             if entry.kind in SENDS:
                 arriving[_received(entry)] = lanes.carry(tasks[device].outgoing(entry), device, entry.peer)
             elif entry.kind not in RECEIVES:
                 for kind, stage, microbatch in entry.needs:
                     message = arriving.pop((kind, stage, microbatch))
                     tasks[device].accept(kind, (stage, microbatch), lanes.accept(message, device))
-                began = lanes.mark()
+                start = lanes.mark()
                 tasks[device].run(entry)
-                ended = lanes.mark()
-        marks[device].append((entry.op, posted, began, ended, time.monotonic_ns()))
+                end = lanes.mark()
+        marks[device].append((entry.op, posted, start, end, time.monotonic_ns()))
     lanes.settle()
     found = {device: read(noted, lanes, origin) for device, noted in enumerate(marks)}
     return {device: (times, times[-1][3] if times else 0) for device, times in found.items()}

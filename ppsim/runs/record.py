@@ -57,9 +57,9 @@ class Measured:
         lowered: the queues that the devices followed.
         costs: what the ops were meant to cost: sleeping times, or op times measured alone, in ms.
         posted: shape (repetitions, entries), ms: when the device reached the entry.
-        began: likewise: when its inputs were there and it began.
-        ended: likewise. Both ops of a pair share all three.
-        finished: shape (repetitions, devices), ms: when the device had also completed its sends.
+        start: likewise: when its inputs were there.
+        end: likewise. Both ops of a pair share all three.
+        device_end: shape (repetitions, devices), ms: when the device had also completed its sends.
         issued: like ``posted``: when the host had issued the entry to a GPU; None where host and device are one.
     """
 
@@ -67,15 +67,15 @@ class Measured:
     lowered: Lowered
     costs: Costs
     posted: Times
-    began: Times
-    ended: Times
-    finished: Times
+    start: Times
+    end: Times
+    device_end: Times
     issued: Times | None = None
 
     @property
     def makespans(self) -> Times:
         """Shape (repetitions,), ms: end of the last entry of any device."""
-        makespans: Times = self.ended.max(axis=1)
+        makespans: Times = self.end.max(axis=1)
         return makespans
 
 
@@ -122,23 +122,23 @@ def load(path: str) -> Record:
 
 
 def _run_object(run: Measured, step: float) -> dict[str, Any]:
-    posted, began, ended = (np.round(times / step).astype(np.int64) for times in (run.posted, run.began, run.ended))
-    times = {"gap": posted - _before(run.lowered.schedule, ended), "waited": began - posted, "worked": ended - began}
+    posted, start, end = (np.round(times / step).astype(np.int64) for times in (run.posted, run.start, run.end))
+    times = {"gap": posted - _before(run.lowered.schedule, end), "waited": start - posted, "worked": end - start}
     return {
         "name": run.name,
         "compute": _schedule_object(run.lowered.compute),
         "queues": _schedule_object(run.lowered.schedule),
         "batch": run.lowered.batch,
         "costs": {"time": run.costs.time, "pair": run.costs.pair},
-        "finished": np.round(run.finished / step).astype(np.int64),
+        "finished": np.round(run.device_end / step).astype(np.int64),
         **times,
     } | ({} if run.issued is None else {"issued": np.round(run.issued / step).astype(np.int64)})
 
 
-def _before(schedule: Schedule, ended: NDArray[np.int64]) -> NDArray[np.int64]:
+def _before(schedule: Schedule, end: NDArray[np.int64]) -> NDArray[np.int64]:
     """Per entry the end of the one before it on its device, 0 for a device's first."""
-    before = np.zeros_like(ended)
-    before[:, 1:] = ended[:, :-1]
+    before = np.zeros_like(end)
+    before[:, 1:] = end[:, :-1]
     before[:, schedule.offsets[:-1]] = 0
     return before
 
@@ -154,12 +154,12 @@ def _run_from(run: record_file.Run, step: float, where: str) -> Measured:
     lowered = Lowered(queues, _schedule_from(run.compute, f"{where}.compute"), batch)
     shape = len(run.gap), len(queues)
     gap, waited, worked = (_steps(getattr(run, key), shape, f"{where}.{key}") for key in ("gap", "waited", "worked"))
-    ended = np.cumsum(gap + waited + worked, axis=1)
+    end = np.cumsum(gap + waited + worked, axis=1)
     for first in queues.offsets[1:-1][np.diff(queues.offsets)[:-1] > 0]:
-        ended[:, first:] -= ended[:, first - 1 : first]
-    began = ended - worked
-    finished = _steps(run.finished, (len(run.gap), queues.n_devices), f"{where}.finished")
-    columns = [began - waited, began, ended, finished]
+        end[:, first:] -= end[:, first - 1 : first]
+    start = end - worked
+    device_end = _steps(run.finished, (len(run.gap), queues.n_devices), f"{where}.finished")
+    columns = [start - waited, start, end, device_end]
     if run.issued is not None:
         columns.append(_steps(run.issued, shape, f"{where}.issued"))
     return Measured(one_line(run.name), lowered, costs, *(np.multiply(c, step, dtype=np.float64) for c in columns))

@@ -263,9 +263,9 @@ def _recorded(runtime: Any, steps: Mapping[str, Step], watch: Clock, noted: Mark
             return
         posted = watch.mark()
         _wait(runtime, step)
-        began = watch.mark()
+        start = watch.mark()
         yield
-        noted.append((step.op, posted, began, watch.mark(), time.monotonic_ns()))
+        noted.append((step.op, posted, start, watch.mark(), time.monotonic_ns()))
 
     original = schedules.record_function
     schedules.record_function = span

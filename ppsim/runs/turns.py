@@ -34,7 +34,7 @@ from ppsim.version import INSTALL_TORCH
 LEAD_S, REST = 0.02, 0.5
 MALLOC_TRIM, MALLOC_MMAP, KEEP_BYTES = -1, -3, 1 << 30
 Tick = Callable[[str], None]
-Times = list[tuple[int, int, int, int, int]]  # op, posted, began, ended, issued, in ns from the common start
+Times = list[tuple[int, int, int, int, int]]  # op, posted, start, end, issued, in ns from the common start
 Turns = dict[int, tuple[Times, int]]  # of a device: its times, and when its sends were over
 Turn = Callable[[int], Turns]  # runs the queues of this process's devices from a common start
 
@@ -136,8 +136,8 @@ def _gather(
             times[:, row, ops] = values[:, 1:].T
             finished[row, device] = end / 1e6
     times[:, :, schedule.second_of_pairs] = times[:, :, schedule.first_of_pairs]
-    posted, began, ended, issued = times
-    return Measured(plan.name, plan.lowered, plan.costs, posted, began, ended, finished, issued if apart else None)
+    posted, start, end, issued = times
+    return Measured(plan.name, plan.lowered, plan.costs, posted, start, end, finished, issued if apart else None)
 
 
 def take_turns(

@@ -1,4 +1,4 @@
-"""How far predictions are from a measured run, and where the difference comes from."""
+"""Compare predictions with a measured run, and split the difference by cause."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ppsim.errors import InputError
 from ppsim.runs.record import Measured, Record
 from ppsim.simulation.metrics import Metrics, measure
 from ppsim.validation import predict
-from ppsim.validation.insitu import insitu, undisturbed
-from ppsim.validation.levels import LEVELS, predictions
-from ppsim.validation.predict import Insitu, Site
+from ppsim.validation.insitu import average_overheads, measure_overheads, remove_contention
+from ppsim.validation.levels import LEVELS, predict_levels
+from ppsim.validation.predict import Overheads, Site
 
 CLASSES = ("compute", "P2P", "wait", "host")
 CLEARLY_APART = 0.02
@@ -27,10 +27,10 @@ CLEARLY_APART = 0.02
 
 @dataclass(frozen=True)
 class Verdict:
-    """One schedule, measured against predicted; times in ms, errors as shares of the measured makespan.
+    """One schedule, measured and predicted; times in ms, errors as shares of the measured makespan.
 
     Attributes:
-        run: what was measured.
+        run: the measurements.
         makespan: median over the repetitions; ``spread`` is its 10th and 90th percentile.
         spread: see above.
         errors: level to (predicted - measured) / measured; the replay's is the median over repetitions.
@@ -68,8 +68,8 @@ class Validation:
 
     Attributes:
         verdicts: one per schedule.
-        ranked_right: pairs of schedules more than 2 % apart that the held-out prediction puts in the right order.
-        pairs: how many such pairs there are.
+        ranked_right: of these pairs, those whose predictions are in the right order.
+        pairs: number of pairs of schedules more than 2 % apart, both predicted from the costs of other schedules.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -77,7 +77,7 @@ class Validation:
     pairs: int
 
     def errors(self, level: str) -> NDArray[np.float64]:
-        """Absolute errors of a level, over the schedules whose costs came from others; of all for a replay."""
+        """Select the absolute errors of a level: of schedules whose costs came from others, of all for a replay."""
         held = [v for v in self.verdicts if v.held_out or level == "replay"] or list(self.verdicts)
         return np.abs([v.errors[level] for v in held])
 
@@ -86,27 +86,27 @@ def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
     """Predict every run of a record from the others and compare.
 
     Args:
-        record: what was measured.
-        calibrate_on: names of the runs that costs are taken from; by default the first for ops that only take
-            their time, and for ops that compute, all others.
+        record: the measured runs.
+        calibrate_on: names of the runs that costs are taken from; by default the first for ops that sleep, and for
+            ops that compute, all others.
     """
     timed = record.settings["ops"] == "timed"
     names = tuple(calibrate_on) or ((record.runs[0].name,) if timed else tuple(r.name for r in record.runs))
     site = predict.site_of(record.settings)
-    terms = {run.name: insitu(run, site) for run in record.runs}
-    alone = {run.name: undisturbed(run, terms[run.name], site) for run in record.runs if run.name in names}
+    terms = {run.name: measure_overheads(run, site) for run in record.runs}
+    alone = {run.name: remove_contention(run, terms[run.name], site) for run in record.runs if run.name in names}
     verdicts = tuple(_verdict(run, record.runs, terms, alone, site) for run in record.runs)
     right = total = 0
     steps_of_one = record.settings["ops"] == "trace"
-    for one, other in combinations(() if steps_of_one else verdicts, 2):
+    for one, other in combinations((v for v in verdicts if v.held_out and not steps_of_one), 2):
         if abs(one.makespan - other.makespan) > CLEARLY_APART * min(one.makespan, other.makespan):
             total += 1
             right += (one.makespan < other.makespan) == (one.best.makespan < other.best.makespan)
     return Validation(verdicts, right, total)
 
 
-def only(validation: Validation, step: str) -> Validation:
-    """One step of a traced run: ``median``, the one whose makespan is in the middle, or its number; ``all`` for all.
+def select_step(validation: Validation, step: str) -> Validation:
+    """Select one step of a traced run: ``median`` by makespan, or its number; ``all`` keeps all.
 
     Raises:
         InputError: no step has that number.
@@ -122,11 +122,12 @@ def only(validation: Validation, step: str) -> Validation:
 
 
 def _verdict(
-    run: Measured, runs: Sequence[Measured], terms: Mapping[str, Insitu], alone: Mapping[str, Insitu], site: Site
+    run: Measured, runs: Sequence[Measured], terms: Mapping[str, Overheads], alone: Mapping[str, Overheads], site: Site
 ) -> Verdict:
     others = [r for r in runs if r.name in alone and r.name != run.name]
     used = others or [run]
-    executions = predictions(run, used, [terms[r.name] for r in used], [alone[r.name] for r in used], site)
+    held = average_overheads([alone[r.name] for r in used])
+    executions = predict_levels(run, used, average_overheads([terms[r.name] for r in used]), held, site)
     makespans = run.makespans
     middle = float(np.median(makespans))
     replayed = (predict.replay(run, terms[run.name], site) - makespans) / makespans
@@ -142,47 +143,48 @@ def _verdict(
         errors={level: errors[level] for level in LEVELS},
         best=best,
         measured=timeline,
-        residual=_by_class(*_predicted_entries(best)) - _by_class(*_measured_entries(run, row)),
+        residual=time_by_class(*_predicted_entries(best, held)) - time_by_class(*_measured_entries(run, row)),
         shift=best.compute.start - timeline.start,
         held_out=bool(others),
     )
 
 
 def _timeline(run: Measured, row: int) -> Timeline:
-    """The compute ops of one repetition; what bound each start is not measured."""
+    """Select the compute ops of one repetition; the cause of each start is not measured."""
     ops = run.lowered.compute_ops
     unbound = np.full(len(ops), NONE, np.int32)
-    return Timeline(run.lowered.compute, run.began[row, ops], run.ended[row, ops], unbound, "ms")
+    return Timeline(run.lowered.compute, run.start[row, ops], run.end[row, ops], unbound, "ms")
 
 
 Entries = tuple[Any, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], float]
 
 
 def _measured_entries(run: Measured, row: int) -> Entries:
-    return run.lowered.schedule, run.posted[row], run.began[row], run.ended[row], float(run.ended[row].max())
+    return run.lowered.schedule, run.posted[row], run.start[row], run.end[row], float(run.end[row].max())
 
 
-def _predicted_entries(execution: Execution) -> Entries:
+def _predicted_entries(execution: Execution, terms: Overheads) -> Entries:
     timeline = execution.timeline
-    return timeline.schedule, predict.posted(execution), timeline.start, timeline.end, execution.makespan
+    posted = predict.posted_times(execution, terms.gap, terms.preamble)
+    return timeline.schedule, posted, timeline.start, timeline.end, execution.makespan
 
 
-def _by_class(
-    schedule: Any, posted: NDArray[np.float64], began: NDArray[np.float64], ended: NDArray[np.float64], total: float
+def time_by_class(
+    schedule: Any, posted: NDArray[np.float64], start: NDArray[np.float64], end: NDArray[np.float64], total: float
 ) -> NDArray[np.float64]:
-    """Shape (devices, classes): a device's time in ops, in calls of sends and receives, waiting, and the rest."""
+    """Sum a device's time in ops, in calls of sends and receives, waiting, and the rest; shape (devices, classes)."""
     first, compute = schedule.leads, schedule.computes
     kinds = (
-        np.where(compute, ended - began, 0.0),
-        np.where(compute, 0.0, ended - posted),
-        np.where(compute, began - posted, 0.0),
+        np.where(compute, end - start, 0.0),
+        np.where(compute, 0.0, end - posted),
+        np.where(compute, start - posted, 0.0),
     )
     sums = [np.bincount(schedule.device[first], values[first], schedule.n_devices) for values in kinds]
     return np.stack([*sums, total - np.sum(sums, axis=0)], axis=1)
 
 
-def worst_ops(verdict: Verdict, count: int = 5) -> list[tuple[str, int, float, float]]:
-    """The compute ops whose start is furthest off: label, device, measured start, predicted - measured, in ms."""
+def find_worst_ops(verdict: Verdict, count: int = 5) -> list[tuple[str, int, float, float]]:
+    """Find the compute ops whose start is furthest off: label, device, measured start, predicted - measured, in ms."""
     schedule = verdict.measured.schedule
     order = np.argsort(-np.abs(verdict.shift), kind="stable")[:count]
     return [
@@ -192,7 +194,7 @@ def worst_ops(verdict: Verdict, count: int = 5) -> list[tuple[str, int, float, f
 
 
 def validation_object(validation: Validation, record: Record, tolerance: float) -> dict[str, Any]:
-    """The object ``ppsim validate --json`` prints, schema ``ppsim.validate/1``."""
+    """Build the object that ``ppsim validate --json`` prints, schema ``ppsim.validate/1``."""
     rows = [_verdict_object(v) for v in validation.verdicts]
     worst = float(validation.errors("held-out").max())
     value = {
@@ -228,7 +230,7 @@ def _verdict_object(verdict: Verdict) -> dict[str, Any]:
             "per_device": verdict.residual,
             "worst_ops": [
                 {"op": op, "device": device, "measured_start": start, "shift": shift}
-                for op, device, start, shift in worst_ops(verdict)
+                for op, device, start, shift in find_worst_ops(verdict)
             ],
         },
     }

@@ -1,8 +1,8 @@
-"""Devices that share a machine's cores: who waits for one, and how long.
+"""Devices that share a machine's cores: which waits for one, and how long.
 
-A device that only lets its op's time pass needs no core until that time is over. It then needs one to end the op and
-to make its calls, up to where it sleeps or waits again. A message needs one where it arrives. All take turns, first
-come first served, and nobody is interrupted.
+A device whose op sleeps needs no core until the op's time has passed. It then needs one to end the op and to make its
+calls, until it sleeps or waits again. A message needs a core where it arrives. Cores are given first come first
+served, and nobody is interrupted.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ Times = NDArray[np.float64]
 
 
 class Core(Enum):
-    """What a process does with a core."""
+    """A request of a process: take or give back a core."""
 
     TAKE = 0
     GIVE = 1
 
 
 @dataclass(eq=False)
-class Message:
-    """One that travels.
+class Transfer:
+    """One message and the processes that wait for it.
 
     Attributes:
         travel: as in :class:`Work`.
         arriving: likewise.
-        sides: how many have come to it, its send and its receive.
-        arrived: when it was there; below zero before.
-        waiting: who waits for that.
+        sides: how many of its send and its receive are posted.
+        arrived: the time of its arrival; below zero until then.
+        waiting: processes to wake then.
     """
 
     travel: float
@@ -48,23 +48,23 @@ class Message:
     waiting: list[Process] = field(default_factory=list)
 
 
-# Told the time, a process says what it does next: let time pass, take or give back a core, wait for a message, or let
-# other processes go on.
-Step = float | Core | Message | list["Process"]
-Process = Generator[Step, float, None]
+# A process is a generator that receives the time and yields its next step: a delay, a core taken or given back, a
+# message to wait for, or processes to wake.
+Yielded = float | Core | Transfer | list["Process"]
+Process = Generator[Yielded, float, None]
 
 
 @dataclass(frozen=True)
 class Work:
-    """How long everything takes when no one is in the way.
+    """Durations without contention.
 
     Attributes:
         entries: shape (entries,), each entry of the queues; of a pair, both ops together.
-        late: the end of a compute op, which needs a core.
+        late: the part of a compute op, at its end, that needs a core.
         gap: between two actions of a device.
         preamble: before the first.
-        travel: shape (messages,), from the meeting of both sides until a core is needed.
-        arriving: shape (messages,), with that core, until the message is there.
+        travel: shape (messages,), from the later post of both sides until a core is needed.
+        arriving: shape (messages,), on that core, until the message has arrived.
     """
 
     entries: Times
@@ -76,13 +76,13 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Played:
-    """When what happened.
+class CoreTimes:
+    """Start, end, waiting and arrival times of one simulated run.
 
     Attributes:
         start: shape (entries,).
-        end: shape (entries,); a compute op's includes ``waited``.
-        waited: shape (entries,), of compute ops for a core, once their time had passed.
+        end: shape (entries,); of a compute op it includes ``waited``.
+        waited: shape (entries,), how long compute ops waited for a core once their time had passed.
         arrive: shape (messages,).
     """
 
@@ -92,30 +92,30 @@ class Played:
     arrive: Times
 
 
-def play(schedule: Schedule, sides: Sequence[NDArray[np.integer]], work: Work, cores: int) -> Played:
-    """Let devices follow their queues and share the cores.
+def share_cores(schedule: Schedule, sides: Sequence[NDArray[np.integer]], work: Work, cores: int) -> CoreTimes:
+    """Simulate devices that follow their queues and share cores.
 
     Args:
         schedule: lowered queues.
         sides: per message its send, its receive, and the op that needs it, -1 for none.
-        work: how long everything takes.
-        cores: how many there are.
+        work: durations without contention.
+        cores: number of cores.
     """
     n = len(schedule)
-    played = Played(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(len(sides[0])))
-    messages = [Message(float(t), float(a)) for t, a in zip(work.travel, work.arriving, strict=True)]
-    of: list[Message | None] = [None] * n  # the message that an entry sends, receives or needs
+    times = CoreTimes(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(len(sides[0])))
+    messages = [Transfer(float(t), float(a)) for t, a in zip(work.travel, work.arriving, strict=True)]
+    of: list[Transfer | None] = [None] * n  # the message that an entry sends, receives or works on
     for column in sides:
         for message, entry in zip(messages, column.tolist(), strict=True):
             if entry != NONE:
                 of[entry] = message
-    _run([_device(schedule, d, of, work, played) for d in range(schedule.n_devices)], cores)
-    played.arrive[:] = [message.arrived for message in messages]
-    return played
+    _run([_device(schedule, d, of, work, times) for d in range(schedule.n_devices)], cores)
+    times.arrive[:] = [message.arrived for message in messages]
+    return times
 
 
-def _device(schedule: Schedule, device: int, of: Sequence[Message | None], work: Work, played: Played) -> Process:
-    """Follow one queue, with a core while there is something to do."""
+def _device(schedule: Schedule, device: int, of: Sequence[Transfer | None], work: Work, times: CoreTimes) -> Process:
+    """Follow one queue, on a core except while an op sleeps or waits."""
     leads, computes, took = (column.tolist() for column in (schedule.leads, schedule.computes, work.entries))
     yield 0.0
     yield work.preamble
@@ -130,24 +130,24 @@ def _device(schedule: Schedule, device: int, of: Sequence[Message | None], work:
             for message in (of[op] for op in both):
                 if message:
                     now = yield message
-            played.start[both] = now
+            times.start[both] = now
             asked = yield took[i] - work.late
-            played.waited[both] = (yield Core.TAKE) - asked
+            times.waited[both] = (yield Core.TAKE) - asked
             now = yield work.late
         else:
-            played.start[i] = now
+            times.start[i] = now
             if message := of[i]:
                 message.sides += 1
                 if message.sides == 2:
-                    yield [_begun(_travel(message))]
+                    yield [_advance_to_first_yield(_travel(message))]
             now = yield took[i]
-        played.end[both] = now
+        times.end[both] = now
         now = yield work.gap
     yield Core.GIVE
 
 
-def _travel(message: Message) -> Process:
-    """One message, from the meeting of its sides."""
+def _travel(message: Transfer) -> Process:
+    """Move one message, from the later post of its sides."""
     yield 0.0
     yield message.travel
     yield Core.TAKE
@@ -156,23 +156,23 @@ def _travel(message: Message) -> Process:
     yield message.waiting
 
 
-def _begun(process: Process) -> Process:
-    """A process that can be told the time."""
+def _advance_to_first_yield(process: Process) -> Process:
+    """Advance a new process to its first yield."""
     next(process)
     return process
 
 
 def _run(processes: Sequence[Process], cores: int) -> None:
-    """Run processes in order of time, those of one time in the order in which it was said."""
+    """Run the event loop: in order of time, ties in the order they were scheduled."""
     serial, free, turn = count(), cores, deque[Process]()
-    events = [(0.0, next(serial), _begun(process)) for process in processes]
+    events = [(0.0, next(serial), _advance_to_first_yield(process)) for process in processes]
     while events:
         now, _, process = heappop(events)
         while (step := _next(process, now)) is not None:
             if isinstance(step, float):
                 heappush(events, (now + step, next(serial), process))
                 break
-            if isinstance(step, Message):
+            if isinstance(step, Transfer):
                 if step.arrived < 0:
                     step.waiting.append(process)
                     break
@@ -191,8 +191,8 @@ def _run(processes: Sequence[Process], cores: int) -> None:
                     heappush(events, (now, next(serial), other))
 
 
-def _next(process: Process, now: float) -> Step | None:
-    """What a process does next; None when it is over."""
+def _next(process: Process, now: float) -> Yielded | None:
+    """Resume a process and return its next step; None when it has ended."""
     try:
         return process.send(now)
     except StopIteration:

@@ -1,12 +1,12 @@
-"""Predictions of a measured run, from the simplest model to the full one, so that each step's error can be told apart.
+"""Predict a measured run with five models, from the simplest to the full one; each adds one cause of error.
 
 ==========  =======================================================================================
 nominal     the ops' own costs, messages free
 link        + latency and bandwidth of a message, measured alone before the run
 host        + what ops and the send and receive calls really cost, taken from other schedules' runs
-held-out    + latency of a message and gap between actions, as those runs had them; devices whose ops
-            only take their time wait for one of the machine's cores while all are taken
-replay      the run's own op times in each repetition: what is still wrong is the model, not the costs
+held-out    + latency of a message and gap between actions from those runs; devices whose ops sleep
+            wait for one of the machine's cores while all are taken
+replay      the run's own op times in each repetition: the error left is the model's, not the costs'
 ==========  =======================================================================================
 """
 
@@ -19,25 +19,24 @@ from ppsim.core.execution import Execution
 from ppsim.network.execute import execute
 from ppsim.network.spec import Network
 from ppsim.runs.record import Measured
-from ppsim.validation.insitu import insitu_costs, pooled
-from ppsim.validation.predict import Insitu, Site, network, settled, taking_turns, with_calls
+from ppsim.validation.insitu import observed_costs
+from ppsim.validation.predict import Overheads, Site, build_network, execute_on_cores, execute_with_calls, scale_link
 
 LEVELS = ("nominal", "link", "host", "held-out", "replay")
 
 
-def predictions(
-    run: Measured, others: Sequence[Measured], terms: Sequence[Insitu], alone: Sequence[Insitu], site: Site
+def predict_levels(
+    run: Measured, others: Sequence[Measured], seen: Overheads, found: Overheads, site: Site
 ) -> dict[str, Execution]:
-    """One execution per level but the replay, with costs from ``others``.
+    """Execute a run at every level but the replay, with costs from ``others``.
 
-    ``terms`` are those of the same runs, ``alone`` what they are with nobody to wait for.
+    ``seen`` are the overheads of those runs as measured, ``found`` the same without contention.
     """
-    seen, found = pooled(terms), pooled(alone)
     late, end = (seen.late, found.late) if site.asleep else (None, None)
     calls = replace(seen, gap=0.0, preamble=0.0)
     return {
         "nominal": execute(run.lowered, run.costs, Network()),
-        "link": execute(run.lowered, run.costs, network(run, site)),
-        "host": with_calls(run, insitu_costs(run, others, late), site, calls),
-        "held-out": taking_turns(run, insitu_costs(run, others, end), settled(site, found), found),
+        "link": execute(run.lowered, run.costs, build_network(run, site)),
+        "host": execute_with_calls(run, observed_costs(run, others, late), site, calls),
+        "held-out": execute_on_cores(run, observed_costs(run, others, end), scale_link(site, found), found),
     }

@@ -1,4 +1,4 @@
-"""An execution as a run on real processes would have it, given what ops, calls and messages cost there."""
+"""Execute lowered queues as real processes would, given the costs of ops, calls and messages on them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,21 @@ from ppsim.network.spec import Host, Network, Shared
 from ppsim.runs.record import Link, Measured
 from ppsim.validation import cores
 
+# Iterations of each fixed point below. Of 599 executions of the recorded sessions 515 have converged after three and
+# all after nine, which moves a makespan by 0.1 %, and by up to 2.3 % with messages of 4 MiB. Three rounds are part of
+# the method that README's errors were measured with.
 ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where messages travel.
+    """The machine that messages travel on.
 
     Attributes:
-        link: one message alone.
+        link: time of one message without contention.
         message_bytes: size of every message.
-        cores: processors that all devices share; 0 where the devices compute and send by themselves.
-        asleep: ops only let their time pass, and need no core meanwhile.
+        cores: processors that all devices share; 0 where each device computes and sends without them.
+        asleep: whether ops sleep for their time, and need no core meanwhile.
     """
 
     link: Link = field(default_factory=Link)
@@ -42,7 +45,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Replayed(Costs):
-    """Costs with a duration of its own for every op.
+    """Costs with one duration per op.
 
     Attributes:
         each: shape (ops,), of the compute schedule.
@@ -51,14 +54,14 @@ class Replayed(Costs):
     each: NDArray[np.float64] | None = None
 
     def durations(self, schedule: Schedule) -> NDArray[np.float64]:
-        """Shape (ops,): the measured durations."""
+        """Return the measured durations, shape (ops,)."""
         assert self.each is not None
         return self.each
 
 
 @dataclass(frozen=True)
-class Insitu:
-    """What runs say about everything but the ops, in ms.
+class Overheads:
+    """Measured costs of everything but the ops, in ms.
 
     A send whose receive is already posted copies its message at once, in the call; any other only announces it.
 
@@ -68,9 +71,9 @@ class Insitu:
         receive: a receive call.
         gap: between two actions of a device.
         preamble: from the common start to the first action.
-        latency: of a message by itself, from the post of its send to the start of an op that was waiting for it;
+        latency: of a message without contention, from the post of its send to the start of an op that waited for it;
             NaN where none waited.
-        late: end of an op whose time has passed; 0 for ops that compute.
+        late: overshoot of an op that sleeps; 0 for ops that compute.
     """
 
     announce: float
@@ -82,79 +85,79 @@ class Insitu:
     late: float = 0.0
 
 
-def replay(run: Measured, terms: Insitu, site: Site) -> NDArray[np.float64]:
-    """Shape (repetitions,): makespans predicted from each repetition's own op times, ms."""
-    each = (run.ended - run.began)[:, run.lowered.compute_ops]
+def replay(run: Measured, terms: Overheads, site: Site) -> NDArray[np.float64]:
+    """Predict the makespan of each repetition from its own op times; shape (repetitions,), ms."""
+    each = (run.end - run.start)[:, run.lowered.compute_ops]
     costs = [Replayed(run.costs.time, unit="ms", each=row) for row in each]
-    return np.array([with_calls(run, c, settled(site, terms), terms).makespan for c in costs])
+    return np.array([execute_with_calls(run, c, scale_link(site, terms), terms).makespan for c in costs])
 
 
-def with_calls(run: Measured, costs: Costs, site: Site, terms: Insitu) -> Execution:
-    """An execution in which every send costs what it costs before or after its receive, whichever it turns out to be.
+def execute_with_calls(run: Measured, costs: Costs, site: Site, terms: Overheads) -> Execution:
+    """Execute with send costs that depend on which side was posted first.
 
-    Which of the two comes first depends on the costs in turn: begun half and half, it settles within a few rounds.
+    The order of posts depends on the costs in turn, so iterate, from the mean of both costs.
     """
     after = np.full(int(np.isin(run.lowered.schedule.kind, SENDS).sum()), 0.5)
     for _ in range(ROUNDS):
-        execution = _with_calls(run, costs, site, terms, after)
-        found = _after(execution, terms)
+        execution = _execute_once(run, costs, site, terms, after)
+        found = _posted_after_receive(execution, terms)
         if (found == after).all():
             break
         after = found
     return execution
 
 
-def taking_turns(run: Measured, costs: Costs, site: Site, terms: Insitu) -> Execution:
-    """As :func:`with_calls`, with devices that wait for a core while all are taken, where their ops need none."""
-    execution = with_calls(run, costs, site, terms)
+def execute_on_cores(run: Measured, costs: Costs, site: Site, terms: Overheads) -> Execution:
+    """Execute as :func:`execute_with_calls`; devices whose ops sleep also queue for the machine's cores."""
+    execution = execute_with_calls(run, costs, site, terms)
     if not (site.asleep and site.cores):
         return execution
     ops, own = run.lowered.compute_ops, costs.durations(run.lowered.compute)
     waited = np.zeros(len(own))
     for _ in range(ROUNDS):
-        after = _after(execution, terms)
-        alone = _with_calls(run, Replayed(costs.time, unit="ms", each=own + waited), site, terms, after)
+        after = _posted_after_receive(execution, terms)
+        alone = _execute_once(run, Replayed(costs.time, unit="ms", each=own + waited), site, terms, after)
         took = alone.timeline.end - alone.timeline.start
         took[ops] = own
-        way = alone.messages.arrive - alone.messages.leave
-        arriving = np.clip(site.link.alpha - np.where(after > 0, terms.copy, terms.receive), 0.0, way)
-        work = cores.Work(took, terms.late, terms.gap, terms.preamble, way - arriving, arriving)
-        played = cores.play(run.lowered.schedule, sides_of(run.lowered), work, site.cores)
-        execution, waited = _as_played(alone, played, ops), played.waited[ops]
+        travel = alone.messages.arrive - alone.messages.leave
+        arriving = np.clip(site.link.alpha - np.where(after > 0, terms.copy, terms.receive), 0.0, travel)
+        work = cores.Work(took, terms.late, terms.gap, terms.preamble, travel - arriving, arriving)
+        shared = cores.share_cores(run.lowered.schedule, match_sides(run.lowered), work, site.cores)
+        execution, waited = _with_times(alone, shared, ops), shared.waited[ops]
     return execution
 
 
-def _as_played(execution: Execution, played: cores.Played, ops: NDArray[np.int64]) -> Execution:
-    """An execution with the times that sharing cores gives it."""
-    start, end, messages = played.start, played.end, execution.messages
-    total = max(float(end.max()), float(played.arrive.max(initial=0.0)))
+def _with_times(execution: Execution, shared: cores.CoreTimes, ops: NDArray[np.int64]) -> Execution:
+    """Replace the times of an execution by those of sharing cores."""
+    start, end, messages = shared.start, shared.end, execution.messages
+    total = max(float(end.max()), float(shared.arrive.max(initial=0.0)))
     posted, awaited = start[messages.send], start[messages.receive]
     return replace(
         execution,
         timeline=replace(execution.timeline, start=start, end=end, finish=total),
         compute=replace(execution.compute, start=start[ops], end=end[ops], finish=total),
         messages=replace(
-            messages, posted=posted, awaited=awaited, leave=np.maximum(posted, awaited), arrive=played.arrive
+            messages, posted=posted, awaited=awaited, leave=np.maximum(posted, awaited), arrive=shared.arrive
         ),
     )
 
 
-def _with_calls(run: Measured, costs: Costs, site: Site, terms: Insitu, after: NDArray[np.float64]) -> Execution:
+def _execute_once(run: Measured, costs: Costs, site: Site, terms: Overheads, after: NDArray[np.float64]) -> Execution:
     calls = terms.announce + (terms.copy - terms.announce) * after
     host = Host(send=calls, receive=terms.receive, gap=terms.gap, preamble=terms.preamble)
-    return execute(run.lowered, costs, network(run, site, host))
+    return execute(run.lowered, costs, build_network(run, site, host))
 
 
-def _after(execution: Execution, terms: Insitu) -> NDArray[np.float64]:
-    """Shape (messages,): 1 where the receive is posted when the send is, else 0."""
+def _posted_after_receive(execution: Execution, terms: Overheads) -> NDArray[np.float64]:
+    """Mark the messages whose receive is posted before their send: 1, else 0; shape (messages,)."""
     messages = execution.messages
     return (messages.awaited + terms.receive <= messages.posted).astype(np.float64)
 
 
-def network(run: Measured, site: Site, host: Host | None = None) -> Network:
-    """Messages between processes of one host.
+def build_network(run: Measured, site: Site, host: Host | None = None) -> Network:
+    """Build the network between processes of one host.
 
-    They share what a process can send and receive, and what all cores together can copy: one link's worth each.
+    Messages share the bandwidth of a process, one link's in each direction, and that of all cores, one link's each.
     """
     host, devices, link = host or Host(), run.lowered.schedule.n_devices, site.link
     if link.ms_per_byte <= 0:
@@ -165,8 +168,8 @@ def network(run: Measured, site: Site, host: Host | None = None) -> Network:
     return Network("overlap", "message", link.alpha, beta, message=size, late=link.late, host=host, shared=shared)
 
 
-def settled(site: Site, terms: Insitu) -> Site:
-    """The site with the message time that runs had: latency and copying slower than alone by one factor."""
+def scale_link(site: Site, terms: Overheads) -> Site:
+    """Scale the link so that one message takes the latency seen in the runs."""
     link = site.link
     alone = link.alpha + link.ms_per_byte * site.message_bytes
     if np.isnan(terms.latency):
@@ -177,22 +180,25 @@ def settled(site: Site, terms: Insitu) -> Site:
     return replace(site, link=Link(link.alpha * slower, link.ms_per_byte * slower))
 
 
-def posted(execution: Execution) -> NDArray[np.float64]:
-    """Shape (entries,): when each device reached each entry, the end of the one before; both ops of a pair alike."""
+def posted_times(execution: Execution, gap: float = 0.0, preamble: float = 0.0) -> NDArray[np.float64]:
+    """Compute when each device reached each entry, shape (entries,); both ops of a pair alike.
+
+    As in a record, a device has reached an entry once the ``gap`` after the one before, or the ``preamble``, is over.
+    """
     schedule, timeline = execution.lowered.schedule, execution.timeline
-    before = np.concatenate([[0.0], timeline.end[:-1]])
-    before[schedule.second_of_pairs] = before[schedule.first_of_pairs]
-    before[schedule.offsets[:-1]] = 0.0
-    return np.minimum(before, timeline.start)
+    reached = np.concatenate([[0.0], timeline.end[:-1]]) + gap
+    reached[schedule.offsets[:-1]] = preamble
+    reached[schedule.second_of_pairs] = reached[schedule.first_of_pairs]
+    return np.minimum(reached, timeline.start)
 
 
-def sides_of(lowered: Lowered) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """Per message: its send, its receive and the op that needs it."""
+def match_sides(lowered: Lowered) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+    """Match the messages of lowered queues: per message its send, its receive and the op that needs it."""
     matching = match_messages(lowered)
     return matching.send, matching.receive, matching.consumer
 
 
 def site_of(settings: Mapping[str, Any]) -> Site:
-    """Where a record's messages travelled."""
+    """Read the machine from a record's settings."""
     link, asleep = Link(**settings["link"]), settings.get("ops") == "timed"
     return Site(link, int(settings["message_bytes"]), int(settings.get("cores", 0)), asleep)

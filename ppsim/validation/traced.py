@@ -26,18 +26,18 @@ from ppsim.profiles.profile import Profile
 from ppsim.runs.record import Measured, Record
 from ppsim.runs.session import link_of
 from ppsim.runs.torch_runner import lowered_by_torch
-from ppsim.validation.insitu import insitu_costs
+from ppsim.validation.insitu import observed_costs
 
 FILES = ("*.json", "*.json.gz")
 Key = tuple[str, int, int]
 
 
 class Span(NamedTuple):
-    """When a device reached, began and ended an entry, in ms."""
+    """When a device reached, started and ended an entry, in ms."""
 
     posted: float
-    began: float
-    ended: float
+    start: float
+    end: float
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def record_of(folder: str, schedule: Schedule, profile: Profile | None, command:
         runs = [replace(run, costs=replace(costs_from(profile, schedule), comm=0.0)) for run in runs]
     else:
         alone = [[other for other in runs if other is not run] or [run] for run in runs]
-        runs = [replace(run, costs=insitu_costs(run, others)) for run, others in zip(runs, alone, strict=True)]
+        runs = [replace(run, costs=observed_costs(run, others)) for run, others in zip(runs, alone, strict=True)]
     traced = profile_from(paths, command)
     sizes = [row.bytes for row in traced.message]
     size = int(np.median(sizes)) if sizes else 0
@@ -149,10 +149,10 @@ def _difference(keys: Sequence[Key], queue: Sequence[Key]) -> str:
 
 
 def _span(action: Action, arrivals: dict[Action, Receive], epoch: float) -> Span:
-    began = action.start
+    start = action.start
     if action in arrivals:
-        began = max(began, min(arrivals[action].end, action.end))
-    return Span(epoch + action.start, epoch + began, epoch + action.end)
+        start = max(start, min(arrivals[action].end, action.end))
+    return Span(epoch + action.start, epoch + start, epoch + action.end)
 
 
 def _entries(schedule: Schedule, device: int) -> Iterator[int]:
@@ -171,10 +171,10 @@ def _key(schedule: Schedule, op: int) -> Key:
 
 
 def _common_steps(ranks: Sequence[Rank]) -> Iterator[list[int]]:
-    """Per step that all devices show whole: its number on each, by the time it began."""
+    """Per step that all devices show whole: its number on each, by the time of its start."""
     begins = [np.array([step[0].posted for step in rank.steps]) for rank in ranks]
     for number, step in enumerate(ranks[0].steps):
-        length = step[-1].ended - step[0].posted
+        length = step[-1].end - step[0].posted
         nearest = [int(np.argmin(np.abs(begin - begins[0][number]))) for begin in begins]
         apart = [abs(begin[k] - begins[0][number]) for begin, k in zip(begins, nearest, strict=True)]
         if max(apart) <= length:
@@ -182,7 +182,7 @@ def _common_steps(ranks: Sequence[Rank]) -> Iterator[list[int]]:
 
 
 def _measured(lowered: Lowered, ranks: Sequence[Rank], numbers: Sequence[int], step: int) -> Measured:
-    """One step, from the moment that its first device began it."""
+    """One step, counted from the moment its first device starts."""
     schedule = lowered.schedule
     times = np.zeros((3, len(schedule)))
     for device, (rank, number) in enumerate(zip(ranks, numbers, strict=True)):
@@ -190,16 +190,16 @@ def _measured(lowered: Lowered, ranks: Sequence[Rank], numbers: Sequence[int], s
     times -= times[0].min()
     finished = np.array([times[2, schedule.queue(d)].max() for d in range(schedule.n_devices)])
     costs = Costs(np.zeros((len(COMPUTE), schedule.n_stages)), unit="ms")
-    posted, began, ended = times[:, None]
-    return Measured(f"{schedule.name} step {step}", lowered, costs, posted, began, ended, finished[None])
+    posted, start, end = times[:, None]
+    return Measured(f"{schedule.name} step {step}", lowered, costs, posted, start, end, finished[None])
 
 
 def _fill(times: NDArray[np.float64], schedule: Schedule, device: int, rank: Rank, number: int) -> None:
     """A device's columns; a send or receive that the trace does not name takes no time where it stands."""
     compute, at = iter(rank.steps[number]), rank.steps[number][0].posted
-    before = rank.steps[number - 1][-1].ended if number else -np.inf
+    before = rank.steps[number - 1][-1].end if number else -np.inf
     after = rank.steps[number + 1][0].posted if number + 1 < len(rank.steps) else np.inf
-    until = rank.steps[number][-1].ended
+    until = rank.steps[number][-1].end
     for op in _entries(schedule, device):
         if schedule.computes[op]:
             span = next(compute)
@@ -209,4 +209,4 @@ def _fill(times: NDArray[np.float64], schedule: Schedule, device: int, rank: Ran
             found = [span for span in rank.messages.get(_key(schedule, op), ()) if low <= span.posted < high]
             span = found[-1 if receives else 0] if found else Span(at, at, at)
         times[:, list(schedule.members(op))] = np.array(span)[:, None]
-        at = span.ended
+        at = span.end

@@ -49,16 +49,16 @@ def run_with(ended_after_issue: float) -> Measured:
 def assert_causal(run: Measured, slack: float = 0.0) -> None:
     """Every device follows its queue, and no op begins before its input was made and sent."""
     schedule, matching = run.lowered.schedule, match_messages(run.lowered)
-    assert (run.began >= run.posted).all()
-    assert (run.ended >= run.began).all()
+    assert (run.start >= run.posted).all()
+    assert (run.end >= run.start).all()
     for device in range(schedule.n_devices):
         queue = np.arange(len(schedule))[schedule.queue(device)]
         firsts = queue[(schedule.pair[queue] == NONE) | (schedule.pair[queue] > queue)]
         for before, after in pairwise(firsts):
-            assert (run.posted[:, after] >= run.ended[:, before] - slack).all()
+            assert (run.posted[:, after] >= run.end[:, before] - slack).all()
     assert (matching.consumer != NONE).all()
-    assert (run.began[:, matching.consumer] >= run.posted[:, matching.send] - slack).all()
-    assert (run.posted[:, matching.send] >= run.ended[:, matching.producer] - slack).all()
+    assert (run.start[:, matching.consumer] >= run.posted[:, matching.send] - slack).all()
+    assert (run.posted[:, matching.send] >= run.end[:, matching.producer] - slack).all()
 
 
 def reference(schedule) -> dict[int, list[np.ndarray]]:

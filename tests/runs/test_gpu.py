@@ -225,10 +225,10 @@ def test_with_a_gpu_each_times_are_those_of_events(monkeypatch, which):
     assert [run.name for run in runs] == [plan.name for plan in plans]
     for run in runs:
         assert run.issued is not None
-        assert (run.issued < run.ended.max(axis=1, keepdims=True)).all()
-        assert run.began.shape[0] == 2
-        assert (run.ended >= run.began).all()
-        assert (run.began >= run.posted).all()
+        assert (run.issued < run.end.max(axis=1, keepdims=True)).all()
+        assert run.start.shape[0] == 2
+        assert (run.end >= run.start).all()
+        assert (run.start >= run.posted).all()
 
 
 @pytest.mark.gpu

@@ -67,7 +67,7 @@ def test_a_session_is_one_record_that_is_causal_and_survives_a_file(tmp_path):
     path.write_bytes(dump(record, str(path)))
     again = load(str(path))
     for run in again.runs:
-        assert run.began.shape[0] == 2
+        assert run.start.shape[0] == 2
         assert run.issued is None
         assert_causal(run, slack=0.002)
     result = validate(again)
@@ -97,12 +97,12 @@ def test_a_repetition_is_launch_bound_when_ops_end_as_soon_as_they_are_issued(ah
 
 def test_launch_bound_repetitions_are_left_out_and_a_run_of_nothing_else_is_refused():
     good, bad = run_with(50.0), run_with(0.1)
-    columns = {k: np.concatenate([getattr(good, k), getattr(bad, k)]) for k in ("posted", "began", "ended", "issued")}
-    both = Measured("1f1b", good.lowered, good.costs, finished=np.zeros((2, 2)), **columns)
+    columns = {k: np.concatenate([getattr(good, k), getattr(bad, k)]) for k in ("posted", "start", "end", "issued")}
+    both = Measured("1f1b", good.lowered, good.costs, device_end=np.zeros((2, 2)), **columns)
     (kept,), left_out = pace.paced_by_the_gpu([both])
     assert left_out == {"1f1b": 1}
     assert kept.issued is not None
-    assert (kept.ended == good.ended).all()
+    assert (kept.end == good.end).all()
     with pytest.raises(PpsimError, match="1f1b is launch-bound") as caught:
         pace.paced_by_the_gpu([bad])
     assert "--hidden" in caught.value.hint

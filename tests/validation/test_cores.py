@@ -11,8 +11,8 @@ from ppsim.lowering.lower import lower
 from ppsim.network.execute import execute
 from ppsim.network.spec import Host, Network
 from ppsim.schedules import generate
-from ppsim.validation.cores import Played, Work, play
-from ppsim.validation.predict import sides_of
+from ppsim.validation.cores import CoreTimes, Work, share_cores
+from ppsim.validation.predict import match_sides
 
 NAMES = ("gpipe", "1f1b", "zb-1p", "interleaved", "dualpipe-v", "dualpipe")
 
@@ -25,7 +25,7 @@ def test_with_a_core_for_everyone_it_is_the_execution_model(name):
     ran = execute(lowered, costs_for(lowered.compute, tf=4.0), Network("overlap", "message", alpha=1.0, host=host))
     timeline, travel = ran.timeline, np.full(len(ran.messages), 0.25)
     work = Work(timeline.end - timeline.start, 0.25, host.gap, host.preamble, travel, 1.0 - travel)
-    found = play(lowered.schedule, sides_of(lowered), work, cores=1000)
+    found = share_cores(lowered.schedule, match_sides(lowered), work, cores=1000)
     assert np.allclose(found.start, timeline.start, rtol=0, atol=1e-12)
     assert np.allclose(found.end, timeline.end, rtol=0, atol=1e-12)
     assert np.allclose(found.arrive, ran.messages.arrive, rtol=0, atol=1e-12)
@@ -38,18 +38,18 @@ def test_ops_that_are_over_together_take_turns(cores, waits):
     schedule = generate("gpipe", devices=4, microbatches=1)
     nobody = np.empty(0, np.int64)
     work = Work(np.full(len(schedule), 5.0), 1.0, 0.0, 0.0, np.empty(0), np.empty(0))
-    found = play(schedule, (nobody, nobody, nobody), work, cores)
+    found = share_cores(schedule, (nobody, nobody, nobody), work, cores)
     assert found.waited[schedule.kind == Kind.F].tolist() == waits
     assert found.end[schedule.kind == Kind.F].tolist() == [5.0 + wait for wait in waits]
 
 
-def two_devices(cores: int) -> tuple[Played, np.ndarray]:
+def two_devices(cores: int) -> tuple[CoreTimes, np.ndarray]:
     """One microbatch on two devices: ops 4, their ends 1, sends 2, receives 1, messages 1 and then 1 on a core."""
     lowered = lower(generate("gpipe", devices=2, microbatches=1))
     kind = lowered.schedule.kind
     took = np.select([kind <= Kind.W, np.isin(kind, (Kind.SEND_F, Kind.SEND_B))], [4.0, 2.0], 1.0)
     work = Work(took, 1.0, 0.0, 0.0, np.ones(2), np.ones(2))
-    return play(lowered.schedule, sides_of(lowered), work, cores), kind
+    return share_cores(lowered.schedule, match_sides(lowered), work, cores), kind
 
 
 @pytest.mark.parametrize(("cores", "arrives"), [(1, 8.0), (2, 6.0)])

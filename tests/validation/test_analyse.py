@@ -1,0 +1,52 @@
+"""Classes of time that agree on both sides, and a ranking of held-out predictions only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ppsim.core.costs import costs_for
+from ppsim.lowering.lower import lower
+from ppsim.runs.record import Measured, Record, load
+from ppsim.schedules import generate
+from ppsim.validation.analyse import CLASSES, validate
+from tests.refresh_records import FOLDER
+
+GAP, PREAMBLE = 1.0, 2.0
+
+
+def run_alone(name: str = "gpipe", chunks: int | None = None) -> Measured:
+    """One device whose ops take just their time, a gap apart, after a preamble."""
+    options = {} if chunks is None else {"chunks": chunks}
+    lowered = lower(generate(name, devices=1, microbatches=4, **options))
+    costs = costs_for(lowered.compute, tf=5.0, tb=10.0, unit="ms")
+    took, leads = costs.durations(lowered.compute), lowered.compute.leads
+    start = PREAMBLE + np.cumsum(np.where(leads, took + GAP, 0.0)) - took - GAP
+    start, end = start[None], (start + took)[None]
+    return Measured(name, lowered, costs, start, start, end, end[:, -1:])
+
+
+@pytest.mark.parametrize(("name", "chunks"), [("gpipe", None), ("dualpipe-v", 2)])
+def test_a_perfect_prediction_leaves_no_residual(name, chunks):
+    """Gaps and the preamble are the host's on both sides; they were waiting on one and the host's on the other."""
+    run = run_alone(name, chunks)
+    settings = {"ops": "timed", "message_bytes": 0, "link": {}, "cores": 0}
+    (verdict,) = validate(Record((run,), settings, {})).verdicts
+    assert verdict.best.makespan == pytest.approx(verdict.makespan)
+    np.testing.assert_allclose(verdict.residual, np.zeros((1, len(CLASSES))), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["timed-p2", "compute-p2"])
+def test_only_schedules_predicted_from_others_are_ranked(name):
+    """Every pair more than 2 % apart, without the one whose costs are its own."""
+    record = load(str(FOLDER / f"{name}.json.gz"))
+    result = validate(record)
+    ranked = [v for v in result.verdicts if v.held_out]
+    assert len(ranked) == len(record.runs) - (name == "timed-p2")
+    spans = [v.makespan for v in ranked]
+    pairs = [(a, b) for i, a in enumerate(spans) for b in spans[:i] if abs(a - b) > 0.02 * min(a, b)]
+    assert result.pairs == len(pairs)
+    alone = validate(replace(record, runs=record.runs[:2]))
+    assert alone.pairs <= (name == "compute-p2")
