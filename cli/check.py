@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from ppsim.check.faults import Fault
     from ppsim.core.draft import Draft
 
+MOST_SHOWN = 50  # faults, and as many warnings
+MOST_CELLS = 8  # of one fault
 MODES = ("overlap", "batched", "blocking")
 
 
@@ -114,16 +116,20 @@ def verdict(report: Report) -> str:
 
 def prose(draft: Draft, report: Report, modes: tuple[str, ...]) -> str:
     """Each fault with the cells it concerns, and the verdict."""
+    from ppsim.base.text import shorten
+
     blocks = []
     for title, faults in (("", report.faults), ("warning: ", report.warnings)):
-        for fault in faults:
+        for fault in faults[:MOST_SHOWN]:
             said = fault.message.removeprefix(f"{fault.kind} ")  # messages that stand alone begin with their kind
-            lines = [f"{title}{fault.kind}{_place(draft, fault)}: {said}"]
+            lines = [f"{title}{fault.kind}{_place(draft, fault)}: {shorten(said, 1000)}"]
             cells = [(fault.row, fault.cell or 1), *fault.also] if fault.row else []
-            for row, cell in dict.fromkeys(cells):
+            for row, cell in list(dict.fromkeys(cells))[:MOST_CELLS]:
                 text, carets = draft.excerpt(row, cell)
                 lines += [f"  line {row}: {text}", f"  {' ' * len(f'line {row}: ')}{carets}"] if text else []
             blocks.append("\n".join([*lines, *([f"  try: {fault.hint}"] if fault.hint else [])]))
+        if (more := len(faults) - MOST_SHOWN) > 0:
+            blocks.append(f"{title}{more} more; --json prints all")
     summary = verdict(report)
     if report.valid:
         checked = "every op once, in an order that can run"

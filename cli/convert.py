@@ -58,10 +58,10 @@ def command(ctx: click.Context, /, file: str, output: OutputOptions, costs: Cost
 
 def _keep_input(file: str, targets: list[str]) -> None:
     """Refuse to write over the file that is read, by whatever name."""
-    from pathlib import Path
+    from os.path import realpath
 
     from ppsim.errors import InputError
 
     for target in targets:
-        if "-" not in (file, target) and Path(target).resolve() == Path(file).resolve():
+        if "-" not in (file, target) and realpath(target) == realpath(file):
             raise InputError(f"'{target}' is the file that is read", "write to another file")

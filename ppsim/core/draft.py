@@ -44,7 +44,8 @@ class Draft(Columns):
         older: whether it was written in torch's older letters.
         idle: shape (cells, 2): row and cell of each empty cell.
         finish: the end of the iteration, where the input states it.
-        messages: shape (messages, 2): when each message left and arrived, or None where the input has none.
+        messages: shape (messages, 2): start and end of each message or collective that the input shows beside its
+            ops, or None where it shows none.
     """
 
     source: str

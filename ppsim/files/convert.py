@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ppsim.base.atomic_file import opened
 from ppsim.core.costs import Costs, costs_for
@@ -18,6 +19,8 @@ from ppsim.files.read import parse, readable
 from ppsim.simulation.longest_path import simulate
 
 ROUNDING = 1e-9
+COMMS = "the sends, receives and FSDP ops"
+MESSAGES = "the messages"
 
 
 def convert(
@@ -67,26 +70,50 @@ def _timeline(draft: Draft, suffix: str, costs: Costs | None) -> Timeline:
 
 
 def _lost(draft: Draft, written: bytes, suffix: str) -> Iterator[str]:
-    """What is not there any more when the file is read back; pictures keep all but comm ops."""
-    if suffix not in readable():
-        if not draft.computes.all() and not abilities_of(suffix).lowered:
-            yield "the sends, receives and FSDP ops"
+    """Name what the written file does not hold; pictures hold all but sends, receives and messages."""
+    if suffix in readable():
+        yield from find_losses(draft, parse(written.decode(), f"result{suffix}"))
         return
-    back = parse(written.decode(), f"result{suffix}")
-    whole = len(back) == len(draft)
+    if not draft.computes.all():
+        yield COMMS
+    if draft.messages is not None:
+        yield MESSAGES
+
+
+def find_losses(meant: Draft, back: Draft) -> Iterator[str]:
+    """Compare a draft with what was read back, field by field, and name what is lost."""
+    whole = len(back) == len(meant)
     if not whole:
-        yield "the sends, receives and FSDP ops"
+        yield COMMS
     elif any(
-        not np.array_equal(getattr(back, name), getattr(draft, name))
+        not np.array_equal(getattr(back, name), getattr(meant, name))
         for name in ("offsets", "kind", "stage", "microbatch", "pair")
     ):
         yield "the order of ops"
-    if draft.start is not None and draft.end is not None:
-        slack = ROUNDING * float(np.abs(draft.end).max(initial=0.0))
-        if back.start is None or back.end is None:
-            yield "the times"
-        elif whole and not (
-            np.allclose(back.start, draft.start, rtol=0, atol=slack)
-            and np.allclose(back.end, draft.end, rtol=0, atol=slack)
-        ):
-            yield "the times to the last digit"
+    if len(meant.idle) and not np.array_equal(back.idle, meant.idle):
+        yield "the empty cells"
+    if meant.messages is not None and not _close(back.messages, np.sort(meant.messages, axis=0)):
+        yield MESSAGES
+    if meant.start is None or meant.end is None:
+        return
+    if back.start is None or back.end is None:
+        yield "the times"
+        return
+    if whole and not (_close(back.start, meant.start) and _close(back.end, meant.end)):
+        yield "the times to the last digit"
+    if back.unit != meant.unit:
+        yield f"the unit '{meant.unit}'"
+    if not _close(np.array([_finish(back)]), np.array([_finish(meant)])):
+        yield "the end of the iteration"
+
+
+def _finish(draft: Draft) -> float:
+    ends = np.empty(0) if draft.end is None else draft.end
+    return max(draft.finish or 0.0, float(ends.max(initial=0.0)))
+
+
+def _close(back: NDArray[np.float64] | None, meant: NDArray[np.float64]) -> bool:
+    if back is None or back.shape != meant.shape:
+        return False
+    slack = ROUNDING * float(np.abs(meant).max(initial=0.0))
+    return bool(np.allclose(np.sort(back, axis=0) if back.ndim > 1 else back, meant, rtol=0, atol=slack))

@@ -125,7 +125,7 @@ def test_sends_and_receives_stay_in_a_csv_and_are_refused_elsewhere(folder):
 
 
 def test_the_older_letters_become_todays(folder):
-    convert(str(DATA / "torch" / "zb1p_2rank_2stagep_compute.csv"), "-o", "y.csv")
+    convert(str(DATA / "torch" / "zb1p_2rank_2stagep_compute.csv"), "-o", "y.csv", "--lossy")
     written = (folder / "y.csv").read_text()
     assert written.startswith("0F0,0F1,2F0,2F1,2I0,2W0,0F2,2I1")
     assert "B" not in written
@@ -170,6 +170,15 @@ def test_the_modes_asked_for_decide():
     assert invoke("check", "-", "--mode", "blocking", text=STUCK).exit_code == 1
 
 
+def test_of_many_faults_the_first_are_shown():
+    """Every op of 32 x 500 twice would be 224,000 lines."""
+    rows = "".join(",".join(f"{d}F{m}" for m in range(50)) + "\n" for d in range(8)) * 2
+    result = invoke("check", "-", text=rows)
+    assert result.stdout.count("\n\n") == 51
+    assert re.search(r"\n\n\d+ more; --json prints all\n\ninvalid: \d+ faults\n$", result.stdout)
+    assert len(json.loads(invoke("check", "-", "--json", text=rows).stdout)["faults"]) > 400
+
+
 def test_check_prints_one_json_object():
     result = invoke("check", SEVEN, "--json")
     assert result.exit_code == 1
@@ -195,3 +204,64 @@ def test_what_cannot_be_read_is_the_users_error_not_a_verdict(text):
     result = invoke("check", "-", text=text)
     assert isinstance(result.exception, InputError)
     assert result.exception.exit_code == 2
+
+
+@pytest.fixture
+def cluster_run(folder) -> list[str]:
+    """Arguments of a run with messages and a gradient reduction after its last op."""
+    (folder / "c.toml").write_text(
+        'schema = "ppsim.cluster/1"\ndevices_per_node = 2\nmessage_bytes = 1000\n[intra]\nalpha_us = 4\n'
+        "gb_per_s = 300\n[fsdp]\nreduce_grad_us = 8000\n"
+    )
+    return ["run", "-s", "1f1b", "--stages", "2", "--mb", "3", "--unit", "ms", "--cluster", "c.toml", "--reduce-grad"]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".trace.json"])
+@pytest.mark.parametrize("target", ["y.json", "y.trace.json", "y.mmd", "y.svg"])
+def test_messages_are_refused_unless_lossy(folder, cluster_run, suffix, target):
+    """Neither a file nor a picture made by convert shows messages."""
+    assert invoke(*cluster_run, "-q", "-o", f"r{suffix}").exit_code == 0
+    with pytest.raises(InputError, match="cannot carry the messages"):
+        convert(f"r{suffix}", "-o", target)
+    assert not (folder / target).exists()
+    convert(f"r{suffix}", "-o", target, "--lossy")
+
+
+def test_the_end_of_the_iteration_is_kept_or_refused(folder, cluster_run):
+    """A reduction of gradients ends after the last op, and the makespan is the same in every file made of it."""
+    assert invoke(*cluster_run, "-q", "-o", "r.json").exit_code == 0
+    value = json.loads((folder / "r.json").read_text())
+    assert value["makespan"] > max(value["ops"]["end"])
+    (folder / "r.json").write_text(json.dumps({k: v for k, v in value.items() if k != "transfers"}))
+    convert("r.json", "-o", "r2.json")
+    again = json.loads((folder / "r2.json").read_text())
+    assert [again[key] for key in ("makespan", "bubble_rate", "unit")] == [
+        value[key] for key in ("makespan", "bubble_rate", "unit")
+    ]
+    for target in ("r.trace.json", "r.mmd"):
+        with pytest.raises(InputError, match=r"cannot carry .*the end of the iteration of r\.json"):
+            convert("r.json", "-o", target)
+
+
+@pytest.mark.parametrize("unit", ["ms", "k cycles", "us", ""])
+@pytest.mark.parametrize("suffix", [".trace.json", ".mmd"])
+def test_the_unit_comes_through_every_format(folder, unit, suffix):
+    convert("x.csv", "--unit", unit, "--tf", "0.5", "-o", "u.json")
+    convert("u.json", "-o", f"v{suffix}")
+    convert(f"v{suffix}", "-o", "w.json")
+    first, last = (json.loads((folder / name).read_text()) for name in ("u.json", "w.json"))
+    assert (last["unit"], last["makespan"]) == (unit, first["makespan"])
+
+
+def test_empty_cells_are_refused_unless_lossy(folder):
+    (folder / "gaps.csv").write_text("0F0,,0B0\n,1F0,1B0\n")
+    for target in ("y.csv", "y.json"):
+        with pytest.raises(InputError, match=r"cannot carry the empty cells of gaps\.csv"):
+            convert("gaps.csv", "-o", target)
+        convert("gaps.csv", "-o", target, "--lossy")
+
+
+def test_a_link_to_itself_is_a_file_that_cannot_be_read(folder):
+    (folder / "loop.csv").symlink_to("loop.csv")
+    with pytest.raises(InputError, match="symbolic links"):
+        convert("loop.csv", "-o", "y.svg")

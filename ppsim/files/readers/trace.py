@@ -20,7 +20,6 @@ _OP = re.compile(rf"(\d{{1,9}})([{LETTERS}])(\d{{1,9}})", re.ASCII)
 _PAIR = re.compile(r"\(([^();]{1,40});([^();]{1,40})\)OVERLAP_F_B")
 _DEVICE = re.compile(r"(?:.* )?device (\d{1,9})", re.ASCII)
 _HINT = "ppsim run -o x.trace.json writes a trace"
-_MESSAGE = "p2p"
 Process = int | str | float | None
 
 
@@ -35,7 +34,6 @@ class Event(msgspec.Struct, frozen=True):
 
     ph: str = ""
     name: str = ""
-    cat: str = ""
     pid: Process = None
     ts: float | str | None = None
     dur: float | str | None = None
@@ -100,8 +98,7 @@ def parse(text: str, source: str) -> Draft:
         elif event.pid in devices:
             span = _span(event, source, scale)
             finish = max(finish, span[1])
-            if event.cat == _MESSAGE:
-                messages.append(span)
+            messages.append(span)
     if not rows:
         raise InputError(f"{source} has no slices named like 2F0", "ppsim run -o x.trace.json writes such a trace")
     return Draft.from_table(
