@@ -1,20 +1,23 @@
-"""The closed forms that ``ppsim describe`` prints and docstrings state, exact under their own conditions.
+"""The closed forms that ``ppsim describe`` prints and docstrings state are exact under their own conditions.
 
 Times are whole numbers per stage, V times that per device, so that every comparison is exact.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
 from ppsim.core.costs import costs_for
-from ppsim.schedules import find
+from ppsim.core.schedule import Schedule
+from ppsim.schedules import Family, families, find
 from ppsim.schedules.interleaved import group_size
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import Metrics, measure, peak_activations
 from tests.cases import accepted, build
+from tests.schedules.closed_forms import read_form
 
 NUMBERS: dict[str, Callable[[Metrics], float]] = {
     "makespan": lambda m: m.makespan,
@@ -51,63 +54,6 @@ def forward_is_input_backward(c: Any) -> bool:
     return c.tw <= c.tf == c.ti and c.tb <= c.tfb <= c.tf + c.tb
 
 
-PRINTED = {
-    "gpipe": "(P-1)(t_F + t_B)",
-    "1f1b": "(P-1)(t_F + t_B)",
-    "eager-1f1b": "(P-1)(t_F + t_B)",
-    "1f1b-overlap": "(P-1)(2 t_F&B - t_F - t_B)  for M >= 2P-1 and max(t_F, t_B) <= t_F&B <= t_F + t_B",
-    "interleaved": "(P-1)(t_F + t_B)/V  for N | M, N >= P (the default N is P where P | M)",
-    "interleaved-overlap": "(P-1)(2 t_F&B - t_F - t_B)/V  for N | M, N >= P, M >= 2N and "
-    "max(t_F, t_B) <= t_F&B <= t_F + t_B",
-    "looped-bfs": "(P-1)(t_F + t_B)/V  for M >= P",
-    "zb-1p": "(P-1)(t_F + t_I - t_W)  for M >= P and t_W <= min(t_F, t_I)",
-    "zb-h2": "span bubble (P-1)(t_F + t_I - 2 t_W)  for M >= 2P-1 and t_W <= min(t_F, t_I)",
-    "dualpipe": "longest idle (P/2 - 1)(t_F&B + t_B - 3 t_W)  for t_W <= t_F = t_I, t_B <= t_F&B <= t_F + t_B",
-    "dualpipe-v": "longest idle (P - 1)(t_F&B + t_B - 3 t_W)/2  for t_W <= t_F = t_I, t_B <= t_F&B <= t_F + t_B",
-}
-PRINTED_FORMS = [
-    Form("gpipe", "bubble", lambda c: (c.P - 1) * (c.tf + c.tb)),
-    Form("1f1b", "bubble", lambda c: (c.P - 1) * (c.tf + c.tb)),
-    Form("eager-1f1b", "bubble", lambda c: (c.P - 1) * (c.tf + c.tb)),
-    Form(
-        "1f1b-overlap",
-        "bubble",
-        lambda c: (c.P - 1) * (2 * c.tfb - c.tf - c.tb),
-        lambda c: c.M >= 2 * c.P - 1 and pair_is_no_longer(c),
-    ),
-    Form("interleaved", "bubble", lambda c: (c.P - 1) * (c.tf + c.tb) / c.V, groups_fit),
-    Form(
-        "interleaved-overlap",
-        "bubble",
-        lambda c: (c.P - 1) * (2 * c.tfb - c.tf - c.tb) / c.V,
-        lambda c: groups_fit(c) and c.M >= 2 * c.N and pair_is_no_longer(c),
-    ),
-    Form("looped-bfs", "bubble", lambda c: (c.P - 1) * (c.tf + c.tb) / c.V, lambda c: c.M >= c.P),
-    Form(
-        "zb-1p",
-        "bubble",
-        lambda c: (c.P - 1) * (c.tf + c.ti - c.tw),
-        lambda c: c.M >= c.P and weights_are_short(c),
-    ),
-    Form(
-        "zb-h2",
-        "span bubble",
-        lambda c: (c.P - 1) * (c.tf + c.ti - 2 * c.tw),
-        lambda c: c.M >= 2 * c.P - 1 and weights_are_short(c),
-    ),
-    Form(
-        "dualpipe",
-        "longest idle",
-        lambda c: (c.P // 2 - 1) * (c.tfb + c.tb - 3 * c.tw),
-        forward_is_input_backward,
-    ),
-    Form(
-        "dualpipe-v",
-        "longest idle",
-        lambda c: (c.P - 1) * (c.tfb + c.tb - 3 * c.tw) / 2,
-        forward_is_input_backward,
-    ),
-]
 STATED_FORMS = [
     Form("gpipe", "makespan", lambda c: (c.M + c.P - 1) * (c.tf + c.tb) + 2 * (c.P - 1) * c.comm, comm=(0, 1, 5, 60)),
     Form(
@@ -162,25 +108,6 @@ STATED_FORMS = [
         lambda c: forward_is_input_backward(c) and c.tfb == c.tf + c.tb,
     ),
 ]
-PEAKS: dict[str, tuple[str, Callable[[Any], int]]] = {
-    "gpipe": ("M on every device", lambda c: c.M),
-    "1f1b": ("min(M, P - rank)", lambda c: min(c.M, c.P - c.rank)),
-    "eager-1f1b": ("min(M, 2(P - rank) - 1)", lambda c: min(c.M, 2 * (c.P - c.rank) - 1)),
-    "1f1b-overlap": ("min(M, 2(P - rank))", lambda c: min(c.M, 2 * (c.P - c.rank))),
-    "interleaved": (
-        "min(VM, (V-1)N + 2(P-1-rank) + 1) stage activations",
-        lambda c: min(c.V * c.M, (c.V - 1) * c.N + 2 * (c.P - 1 - c.rank) + 1),
-    ),
-    "interleaved-overlap": (
-        "min(VM, (V-1)N + 2(P-1-rank) + 2) stage activations",
-        lambda c: min(c.V * c.M, (c.V - 1) * c.N + 2 * (c.P - 1 - c.rank) + 2),
-    ),
-    "looped-bfs": ("VM stage activations", lambda c: c.V * c.M),
-    "zb-1p": ("min(M, P)", lambda c: min(c.M, c.P)),
-    "zb-h2": ("min(M, 2P - 1)", lambda c: min(c.M, 2 * c.P - 1)),
-    "dualpipe": ("P + 1", lambda c: c.P + 1),
-    "dualpipe-v": ("2P + 1 stage activations", lambda c: 2 * c.P + 1),
-}
 
 
 def sizes(name: str) -> Iterator[tuple[Any, SimpleNamespace]]:
@@ -191,48 +118,95 @@ def sizes(name: str) -> Iterator[tuple[Any, SimpleNamespace]]:
             yield shape, SimpleNamespace(P=shape.devices, V=shape.chunks, M=shape.microbatches, N=N)
 
 
-def times(form: Form, size: SimpleNamespace) -> Iterator[SimpleNamespace]:
-    """Times per device for which the form holds; a pair takes from its longer part's to both parts' time."""
+def times(fused: bool, size: SimpleNamespace, latencies: tuple[int, ...] = (0,)) -> Iterator[SimpleNamespace]:
+    """Times per device; with ``fused``, a pair takes from its longer part's to both parts' time, else both parts'."""
     for tf, ti, tw in TIMES:
-        for pair in sorted({max(tf, ti + tw), (2 * tf + ti + tw) // 2 + 1, tf + ti + tw}):
-            for comm in form.comm:
-                each = {"tf": tf, "ti": ti, "tw": tw, "tb": ti + tw, "tfb": pair}
-                c = SimpleNamespace(**vars(size), comm=comm, **{key: value * size.V for key, value in each.items()})
-                if form.holds(c) and (pair == tf + ti + tw or "tfb" in form.value.__code__.co_names):
-                    yield c
+        both = tf + ti + tw
+        for pair in sorted({max(tf, ti + tw), (tf + both) // 2 + 1, both}) if fused else (both,):
+            each = {"tf": tf, "ti": ti, "tw": tw, "tb": ti + tw, "tfb": pair}
+            for comm in latencies:
+                yield SimpleNamespace(**vars(size), comm=comm, **{key: value * size.V for key, value in each.items()})
 
 
-def assert_holds(form: Form) -> None:
-    checked = 0
-    for shape, size in sizes(form.name):
-        schedule = build(form.name, shape)
-        for c in times(form, size):
-            given = {key: getattr(c, key) / c.V for key in ("tf", "ti", "tw", "tfb")}
-            timeline = simulate(schedule, costs_for(schedule, per="stage", comm=c.comm, **given))
-            assert NUMBERS[form.number](measure(timeline)) == form.value(c), (shape, given, c.comm)
+def measured(schedule: Schedule, c: SimpleNamespace) -> Metrics:
+    """The numbers of a simulation with these times."""
+    given = {key: getattr(c, key) / c.V for key in ("tf", "ti", "tw", "tfb")}
+    return measure(simulate(schedule, costs_for(schedule, per="stage", comm=c.comm, **given)))
+
+
+def check_bubble(family: Family) -> None:
+    """Compare the printed bubble with simulations of every accepted shape, wherever its condition holds."""
+    form, checked = read_form(family.bubble), 0
+    for shape, size in sizes(family.name):
+        schedule = build(family.name, shape)
+        for c in filter(form.applies, times(form.fused, size)):
+            assert NUMBERS[form.number or "bubble"](measured(schedule, c)) == form.at(c), c
             checked += 1
     assert checked >= 20
 
 
-@pytest.mark.parametrize("form", PRINTED_FORMS, ids=lambda form: form.name)
-def test_printed_bubbles_are_exact(form):
-    """The bubble that ``ppsim list`` prints is what the simulation gives, wherever its condition holds."""
-    assert find(form.name).bubble == PRINTED[form.name]
-    assert_holds(form)
+def check_peak(family: Family) -> None:
+    """Compare the printed peak with every device of every accepted shape."""
+    form = read_form(family.peak)
+    for shape, size in sizes(family.name):
+        expected = [form.at(SimpleNamespace(**vars(size), rank=rank)) for rank in range(size.P)]
+        assert peak_activations(build(family.name, shape)).tolist() == expected, shape
+
+
+@pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
+def test_printed_bubbles_are_exact(family):
+    """The bubble that ``ppsim list`` prints, whatever a schedule claims, is what the simulation gives."""
+    check_bubble(family)
+
+
+@pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
+def test_printed_peaks_are_exact(family):
+    """The peak activations that ``ppsim list`` prints are right on every device of every accepted shape."""
+    check_peak(family)
+
+
+@pytest.mark.parametrize(
+    "bubble",
+    ["42 bananas", "42", "", "(P-1)(t_F + t_B", "(P-1)(t_F + t_I)", "(P-1)(t_F + t_B)  for M < P", "P(t_F + t_B)"],
+)
+def test_a_schedule_that_claims_a_wrong_bubble_is_found_out(bubble):
+    """No list to add a schedule to: what it prints is read and compared."""
+    with pytest.raises((AssertionError, ValueError)):
+        check_bubble(replace(find("gpipe"), bubble=bubble))
+
+
+@pytest.mark.parametrize("peak", ["7", "a lot", "min(M, P - rank) + 1", "min(M, P)"])
+def test_a_schedule_that_claims_a_wrong_peak_is_found_out(peak):
+    with pytest.raises((AssertionError, ValueError)):
+        check_peak(replace(find("1f1b"), peak=peak))
+
+
+def test_forms_are_read_as_written():
+    """Products, divisions, the pair's time, the number named and every clause of the condition."""
+    form = read_form("span bubble (P/2 - 1)(2 t_F&B + 3 t_W)/V  for N | M, N >= P and max(t_F, t_B) <= t_F&B")
+    size = SimpleNamespace(P=6, V=4, M=12, N=6, tf=1, tb=2, tw=5, tfb=2)
+    assert (form.number, form.at(size), form.fused) == ("span bubble", 2 * (4 + 15) / 4, True)
+    assert form.applies(size)
+    for change in ({"M": 13}, {"N": 4}, {"tb": 3}):
+        assert not form.applies(SimpleNamespace(**{**vars(size), **change})), change
+
+
+@pytest.mark.parametrize("name", ["interleaved", "interleaved-overlap"])
+def test_the_default_group_is_the_devices_where_it_can_be(name):
+    """N is P where P | M, as the note beside the printed bubble says."""
+    found = [size for shape, size in sizes(name) if not shape.options and size.M % size.P == 0]
+    assert len(found) >= 20
+    assert all(size.N == size.P for size in found)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", STATED_FORMS, ids=lambda form: form.name)
 def test_stated_forms_are_exact(form):
     """The forms that the generators' docstrings state, messages included, are what the simulation gives."""
-    assert_holds(form)
-
-
-@pytest.mark.parametrize("name", PEAKS)
-def test_printed_peaks_are_exact(name):
-    """The peak activations that ``ppsim list`` prints are right on every device of every accepted shape."""
-    text, form = PEAKS[name]
-    assert find(name).peak == text
-    for shape, size in sizes(name):
-        expected = [form(SimpleNamespace(**vars(size), rank=rank)) for rank in range(size.P)]
-        assert peak_activations(build(name, shape)).tolist() == expected, shape
+    checked, fused = 0, "tfb" in form.value.__code__.co_names
+    for shape, size in sizes(form.name):
+        schedule = build(form.name, shape)
+        for c in filter(form.holds, times(fused, size, form.comm)):
+            assert NUMBERS[form.number](measured(schedule, c)) == form.value(c), c
+            checked += 1
+    assert checked >= 20

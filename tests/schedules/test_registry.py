@@ -1,12 +1,13 @@
 """Names and shapes: every spelling is found, and what is refused is told with numbers that work."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ppsim.errors import InputError, UnknownSchedule
-from ppsim.schedules import families, find, generate
+from ppsim.schedules import Rule, families, find, generate, shape_for
 from ppsim.schedules.registry import MOST_CELLS, MOST_STAGES, schedule
 from tests.cases import accepted
 
@@ -117,6 +118,17 @@ def test_a_refusal_names_the_rule_and_numbers_that_work(name, numbers, rule):
         tried = numbers | changes
         if tried["microbatches"] * tried.get("devices", tried.get("stages")) < 1e5:  # as large as a test should build
             assert len(generate(name, **tried)) > 0
+
+
+@pytest.mark.parametrize(
+    ("works", "hint"), [((36, 164), "--mb 36 or --mb 164"), ((37, 163), "--mb 37 or --mb 163"), ((35, 165), "")]
+)
+def test_a_hint_reaches_64_numbers_either_way(works, hint):
+    """Beyond multiples of the user's own numbers, numbers up to 64 away are tried, and no further ones."""
+    choosy = replace(find("1f1b"), rules=(Rule("other microbatches", lambda shape: shape.microbatches in works),))
+    with pytest.raises(InputError, match="needs other microbatches") as error:
+        shape_for(choosy, devices=4, microbatches=100)
+    assert error.value.hint == hint
 
 
 def test_the_hint_is_the_nearest():
