@@ -18,15 +18,20 @@ if TYPE_CHECKING:
     from ppsim.memory.usage import MemoryModel
 
 
-def build_schedule(spec: str, shape: ShapeOptions) -> Schedule:
-    """Make the schedule of that spelling, in the shape the options give.
+def build_schedule(spec: str, shape: ShapeOptions, recompute: bool = False) -> Schedule:
+    """Make the schedule of that spelling, in the shape the options give, with full recompute where asked for.
 
     Raises:
         InputError: no such schedule, or a shape it refuses.
     """
     from ppsim.schedules import schedule_from
 
-    return schedule_from(spec, partial(click.echo, err=True), **asdict(shape))
+    schedule = schedule_from(spec, partial(click.echo, err=True), **asdict(shape))
+    if not recompute:
+        return schedule
+    from ppsim.core.recompute import add_recompute
+
+    return add_recompute(schedule)
 
 
 def build_costs(schedule: Schedule, costs: CostOptions) -> Costs:
@@ -39,6 +44,7 @@ def build_costs(schedule: Schedule, costs: CostOptions) -> Costs:
 
         return costs_from(read(costs.profile), schedule)
     given: dict[str, Any] = {name: value for name, value in asdict(costs).items() if value is not None}
+    del given["recompute"]
     return costs_for(schedule, **given)
 
 
@@ -53,7 +59,7 @@ def check_used(schedules: Collection[Schedule], costs: CostOptions) -> None:
     from ppsim.core.ops import Kind
     from ppsim.errors import InputError
 
-    times = ("tb", "ti", "tw", "tfb")
+    times = ("tb", "ti", "tw", "tfb", "tr")
     if not schedules or all(getattr(costs, name) is None for name in times):
         return
     kinds = {kind for schedule in schedules for kind in np.flatnonzero(np.bincount(schedule.kind)).tolist()}
@@ -64,12 +70,14 @@ def check_used(schedules: Collection[Schedule], costs: CostOptions) -> None:
         "ti": Kind.I in kinds or summed or (Kind.W in kinds and costs.tw is None and costs.tb is not None),
         "tw": Kind.W in kinds or summed or (Kind.I in kinds and costs.ti is None and costs.tb is not None),
         "tfb": costs.tfb is None or any(map(_fuses_full_backward, schedules)),
+        "tr": Kind.R in kinds,
     }
     what = {
         "tb": "no full backward",
         "ti": "no I, and --tb gives its full backward",
         "tw": "no W, and --tb gives its full backward",
         "tfb": "no pairs of F and B",
+        "tr": "no R; --recompute adds them",
     }
     for name in times:
         if getattr(costs, name) is not None and not used[name]:
@@ -88,7 +96,7 @@ def _fuses_full_backward(schedule: Schedule) -> bool:
 
 def build(spec: str, shape: ShapeOptions, costs: CostOptions) -> tuple[Schedule, Costs]:
     """Make the schedule and its costs, refusing times that it does not use."""
-    schedule = build_schedule(spec, shape)
+    schedule = build_schedule(spec, shape, costs.recompute)
     check_used([schedule], costs)
     return schedule, build_costs(schedule, costs)
 
@@ -100,7 +108,7 @@ def build_memory(
 
     Bytes come from a model or from a profile that has them, else memory counts activations of one stage and microbatch.
     """
-    from ppsim.memory.usage import units
+    from ppsim.memory.usage import activation_model
 
     if model:
         from ppsim.memory.transformer import memory_model, read_model, recompute_share, with_recompute
@@ -112,7 +120,7 @@ def build_memory(
         from ppsim.profiles.profile import read
 
         return profile_memory(read(profile), schedule), costs
-    return units(schedule), costs
+    return activation_model(schedule), costs
 
 
 def add_memory(document: Document, costs: Sequence[Costs], profile: str | None, *, asked: bool) -> Document:

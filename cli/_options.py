@@ -61,17 +61,19 @@ class GridOptions:
 
 @dataclass(frozen=True)
 class CostOptions:
-    """What ops cost: numbers, or a measured profile; None where the default holds."""
+    """What ops cost: numbers, or a measured profile; None where the default holds. And whether backwards recompute."""
 
     tf: Value | None = None
     tb: Value | None = None
     ti: Value | None = None
     tw: Value | None = None
     tfb: Value | None = None
+    tr: Value | None = None
     comm: float | None = None
     per: str | None = None
     unit: str | None = None
     profile: str | None = None
+    recompute: bool = False
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,7 @@ cost_options = group_options(
     click.option("--ti", type=Numbers(), help="Time of a backward for the input (1)."),
     click.option("--tw", type=Numbers(), help="Time of a backward for the weights (1)."),
     click.option("--tfb", type=Numbers(), help="Time of a fused pair of F and B (tf + tb)."),
+    click.option("--tr", type=Numbers(), help="Time of a recompute (tf)."),
     click.option("--comm", type=float, help="Latency of a message between two devices (0)."),
     click.option(
         "--cost-per",
@@ -214,6 +217,12 @@ cost_options = group_options(
     ),
     click.option("--unit", help="Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times."),
     click.option("--profile", type=click.Path(), help="Measured costs instead (ppsim calibrate), in ms."),
+    click.option(
+        "--recompute",
+        is_flag=True,
+        help="Run each forward again (R) before its backward, as soon as its device is free. For recompute inside the "
+        "backward, which waits for the gradient first, give a longer --tb instead.",
+    ),
 )
 
 network_options = group_options(

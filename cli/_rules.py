@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule")
-COSTS = ("tf", "tb", "ti", "tw", "tfb", "comm", "per", "unit")
+COSTS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
 DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad")
 TIMED = ("tf", "ti", "tw", "message")
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
@@ -140,6 +140,13 @@ NEEDS = (
     # Costs.
     Need(COSTS, lambda g: not g["profile"], "--profile brings all costs, so {options} cannot be given too"),
     Need(("comm",), lambda g: not g["cluster"], "--cluster gives the latency of every link, and so does {options}"),
+    Need(
+        ("recompute",),
+        lambda g: False,
+        "{options} adds ops, and convert writes those that the file holds",
+        "ppsim run FILE --recompute -o FILE",
+        ("convert",),
+    ),
     # Messages as ops.
     Need(
         ("message",),

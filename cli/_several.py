@@ -26,7 +26,7 @@ def time_schedule(spec: str, shape: ShapeOptions, costs: CostOptions, network: N
     own = _options_taken(spec, shape)
 
     def build(spec: str) -> tuple[Schedule, Costs]:
-        schedule = build_schedule(spec, own)
+        schedule = build_schedule(spec, own, costs.recompute)
         return schedule, build_costs(schedule, costs)
 
     return row(spec, build, lambda schedule, costs: time_ops(schedule, costs, network))

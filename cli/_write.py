@@ -29,11 +29,12 @@ def inputs_of(ctx: click.Context, costs: Costs) -> dict[str, Any]:
     """Tell how to make a file again: version, command, resolved costs. No date, no output paths."""
     import numpy as np
 
-    from ppsim.core.ops import COMPUTE
+    from ppsim.core.ops import COMPUTE, Kind
 
     rows = {
         kind.name: row[:1].tolist() if np.ptp(row) == 0 else row.tolist()
         for kind, row in zip(COMPUTE, costs.time, strict=True)
+        if kind != Kind.R or not np.array_equal(row, costs.time[Kind.F])  # by default R costs what F costs
     }
     return {
         "ppsim": VERSION,

@@ -27,6 +27,7 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
 
     from ppsim.base.atomic_file import opened
     from ppsim.cli._print import result_line, title_of
+    from ppsim.core.recompute import add_recompute
     from ppsim.errors import InputError
     from ppsim.files.document import Document, save
     from ppsim.schedules import families, generate
@@ -41,6 +42,7 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
         except InputError as error:
             refused.append(str(error))
             continue
+        schedule = add_recompute(schedule) if costs.recompute else schedule
         prices = build_costs(schedule, costs)
         timeline = simulate(schedule, prices)
         drawn.append((family, Document((timeline,), (title_of(schedule),), inputs_of(ctx, prices), style="paper")))

@@ -145,7 +145,7 @@ def _print_steady(
         return build_costs(schedule, costs)
 
     try:
-        found = steady_state(name, price, **numbers)
+        found = steady_state(name, price, recompute=costs.recompute, **numbers)
     except UnknownSchedule:  # a file holds one length only
         found = None
     if found is None:

@@ -8,18 +8,22 @@ from typing import Any
 
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Packed
+from ppsim.core.recompute import recompute_queue
 from ppsim.core.schedule import Schedule, place
 from ppsim.errors import PpsimError
 from ppsim.schedules.registry import find, shape_for
 from ppsim.simulation.steady_state import Steady, steady
 
 
-def steady_state(name: str, costs_of: Callable[[Schedule], Costs], **numbers: Any) -> Steady | None:
+def steady_state(
+    name: str, costs_of: Callable[[Schedule], Costs], *, recompute: bool = False, **numbers: Any
+) -> Steady | None:
     """The metrics of a schedule of very many microbatches, or None where no steady state is proved.
 
     Args:
         name: the schedule's name or an alias.
         costs_of: the costs of a schedule, which must not depend on its number of microbatches.
+        recompute: whether every backward recomputes first.
         numbers: as :func:`ppsim.schedules.generate` takes them.
 
     Raises:
@@ -33,7 +37,8 @@ def steady_state(name: str, costs_of: Callable[[Schedule], Costs], **numbers: An
         if block and "group_size" in family.options:
             options.setdefault("group_size", block)  # what the whole run's own rule came to
         smaller = replace(shape, microbatches=microbatches, options=options)
-        return family.generate(smaller, **options)
+        plain = family.generate(smaller, **options)
+        return map(recompute_queue, plain) if recompute else plain
 
     placement = place(family.placement, shape.devices, shape.stages)
     try:

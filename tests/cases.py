@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import PAIRED, Kind, Packed, pack
+from ppsim.core.recompute import add_recompute
 from ppsim.core.schedule import Placement, Schedule, place
 from ppsim.core.timeline import Timeline
 from ppsim.schedules import Family, Shape, find, generate
@@ -39,8 +40,9 @@ def build(name: str, shape: Shape) -> Schedule:
 
 
 def schedules(name: str) -> st.SearchStrategy[Schedule]:
-    """Any accepted schedule of that name."""
-    return st.sampled_from(accepted(name)).map(lambda shape: build(name, shape))
+    """Any accepted schedule of that name, some of them with full recompute."""
+    plain = st.sampled_from(accepted(name)).map(lambda shape: build(name, shape))
+    return st.tuples(plain, st.integers(0, 3)).map(lambda drawn: drawn[0] if drawn[1] else add_recompute(drawn[0]))
 
 
 @st.composite
@@ -55,7 +57,7 @@ def costs(draw: st.DrawFn, schedule: Schedule, times: st.SearchStrategy[float]) 
     if draw(st.booleans()):
         comm = np.array(row(devices * devices)).reshape(devices, devices)
     pair = np.array(row(stages)) if draw(st.booleans()) else None
-    return Costs(np.array(row(4 * stages)).reshape(4, stages), comm, pair)
+    return Costs(np.array(row(5 * stages)).reshape(5, stages), comm, pair)
 
 
 # Eighths add and compare without rounding, so that laws hold exactly.

@@ -15,6 +15,7 @@ from ppsim.core.ops import Kind
 from ppsim.lowering.lower import lower
 
 RUNTIMES = ("torch-2.13", "torch-2.15")
+NO_R = "leave R out and checkpoint the stage's module, which recomputes in its backward"
 
 
 def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
@@ -37,6 +38,11 @@ def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
             None,
             "torch reads B as the full backward; this file has the older letters (BW, and B for I)",
             "ppsim convert writes the letters of today",
+        )
+    again = np.flatnonzero(draft.kind == Kind.R)
+    if len(again):
+        yield at(
+            draft, int(again[0]), "runtime", f"{draft.label(int(again[0]))}: torch has no action to recompute", NO_R
         )
     written_out = not draft.computes.all()
     for row, cell in draft.idle if written_out else ():

@@ -37,7 +37,8 @@ class Tables:
     def needs(self, draft: Draft) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Every two ops of which the first needs the second: by position in the draft.
 
-        F(s, m) needs F(s-1, m); B or I(s, m) needs F(s, m) and B or I(s+1, m); W(s, m) needs I(s, m).
+        F(s, m) needs F(s-1, m); B or I(s, m) needs F(s, m), R(s, m) if there is one, and B or I(s+1, m); W(s, m)
+        needs I(s, m), R(s, m) needs F(s, m).
         """
         forward, full, split = self.first[Kind.F], self.first[Kind.B], self.first[Kind.I]
         back = np.where(full >= 0, full, split)
@@ -46,6 +47,8 @@ class Tables:
             (back, forward),
             (back[:-1], back[1:]),
             (self.first[Kind.W], split),
+            (self.first[Kind.R], forward),
+            (back, self.first[Kind.R]),
         ]
         op = np.concatenate([a.ravel() for a, _ in pairs])
         need = np.concatenate([b.ravel() for _, b in pairs])

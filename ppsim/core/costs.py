@@ -21,7 +21,7 @@ class Costs:
     """Durations for one schedule, in ``unit``.
 
     Attributes:
-        time: shape (kinds that compute, stages), rows F, B, I, W.
+        time: shape (5, stages), rows F, B, I, W and R. Four rows are taken too: then R costs what F costs.
         comm: latency of a message between two devices, a number or shape (devices, devices).
         pair: shape (stages,), duration of a pair of F and B on that stage, or None: the sum of its ops.
         unit: name of the time unit, such as ``t_F`` or ``ms``.
@@ -33,6 +33,8 @@ class Costs:
     unit: str = "t_F"
 
     def __post_init__(self) -> None:
+        if len(self.time) == Kind.R:
+            object.__setattr__(self, "time", np.concatenate([self.time, self.time[Kind.F : Kind.F + 1]]))
         prove_costs(self.time, self.comm, self.pair)
 
     def durations(self, schedule: Schedule) -> NDArray[np.float64]:
@@ -76,15 +78,16 @@ def costs_for(
     ti: Value | None = None,
     tw: Value | None = None,
     tfb: Value | None = None,
+    tr: Value | None = None,
     comm: float = 0.0,
     per: str = "device",
     unit: str = "t_F",
 ) -> Costs:
     """Costs from a few numbers, each one value or one per stage.
 
-    Without ``tb``, a full backward costs ``ti + tw`` (1 each by default); with ``tb`` alone the two halves
-    share it. ``per="device"`` takes each time for a device's 1/P share of the model, so that a stage costs
-    time x P / S and schedules compare fairly on the same devices; ``per="stage"`` takes it as given.
+    Without ``tb``, a full backward costs ``ti + tw`` (1 each by default); with ``tb`` alone the two halves share it.
+    Without ``tr``, a recompute costs ``tf``. ``per="device"`` takes each time for a device's 1/P share of the model, so
+    that a stage costs time x P / S and schedules compare fairly on the same devices; ``per="stage"`` takes it as given.
 
     Raises:
         InputError: a negative or non-finite value, a list of the wrong length, ti above tb, or another ``per``.
@@ -104,9 +107,10 @@ def costs_for(
                     f"{other} is larger than tb, of which it is a part", f"give {half} as well, or a larger tb"
                 )
     full = given.get("tb", given["ti"] + given["tw"])
+    again = forward if tr is None else _per_stage("tr", tr, n)
     share = schedule.n_devices / n if per == "device" else 1.0
     return Costs(
-        time=np.stack([forward, full, given["ti"], given["tw"]]) * share,
+        time=np.stack([forward, full, given["ti"], given["tw"], again]) * share,
         comm=float(_per_stage("comm", comm, 1)[0]),
         pair=None if tfb is None else _per_stage("tfb", tfb, n) * share,
         unit=unit,

@@ -1,7 +1,8 @@
 """What an op is: its kind, its text form and its packed form.
 
 Kinds are PyTorch's letters: F forward, B full backward, I backward for the input, W backward for the
-weights. The text form is PyTorch's too: ``2F0`` is the forward of microbatch 0 on stage 2.
+weights; and R, the forward run again before a backward (recompute), which torch has no letter for. The text form is
+PyTorch's too: ``2F0`` is the forward of microbatch 0 on stage 2.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ class Kind(IntEnum):
     B = 1
     I = 2  # noqa: E741 - the field's letter for the backward of the input
     W = 3
-    SEND_F = 4
-    RECV_F = 5
-    SEND_B = 6
-    RECV_B = 7
-    UNSHARD = 8
-    RESHARD = 9
-    REDUCE_GRAD = 10
-    WAIT_SEND_F = 11
-    WAIT_SEND_B = 12
-    WAIT_REDUCE_GRAD = 13
+    R = 4
+    SEND_F = 5
+    RECV_F = 6
+    SEND_B = 7
+    RECV_B = 8
+    UNSHARD = 9
+    RESHARD = 10
+    REDUCE_GRAD = 11
+    WAIT_SEND_F = 12
+    WAIT_SEND_B = 13
+    WAIT_REDUCE_GRAD = 14
 
     @property
     def info(self) -> KindInfo:
@@ -62,9 +64,10 @@ class KindInfo:
         works_on: the direction of the result that it works on: its neighbour's where it makes one itself, else its
             own stage's.
         per_microbatch: whether there is one for each microbatch, or one for a whole stage.
-        allocates: whether it allocates its microbatch's activation.
+        allocates: whether it allocates its microbatch's activation. Where R does, F keeps its stage's input only.
         frees: ALL of the activation, PART of it (what W does not need), or the REST; empty for none.
         colour: key of its colours in :mod:`ppsim.drawing.palette`.
+        hatched: whether it is drawn in that colour with hatching.
         legend: its name in the legend of a picture.
     """
 
@@ -77,6 +80,7 @@ class KindInfo:
     allocates: bool = False
     frees: str = ""
     colour: str = ""
+    hatched: bool = False
     legend: str = ""
 
     @property
@@ -104,6 +108,7 @@ KINDS: dict[Kind, KindInfo] = {
         "backward for input", "Backward for input", "input", direction=BACKWARD, works_on=BACKWARD, frees=PART
     ),
     Kind.W: _compute("backward for weights", "Backward for weights", "weights", works_on=BACKWARD, frees=REST),
+    Kind.R: _compute("recompute", "Recompute", "forward", works_on=FORWARD, allocates=True, hatched=True),
     Kind.SEND_F: _message("send activation", "send", FORWARD),
     Kind.RECV_F: _message("receive activation", "receive", FORWARD),
     Kind.SEND_B: _message("send gradient", "send", BACKWARD),
@@ -126,6 +131,7 @@ BACKWARDS = tuple(kind for kind in COMPUTE if kind.info.direction == BACKWARD)
 # By code, for compiled code as well.
 COMPUTES = tuple(kind.info.computes for kind in Kind)
 COMMUNICATES = tuple(kind.info.communicates for kind in Kind)
+RECEIVING = tuple(int(kind in RECEIVES) for kind in Kind)
 
 
 def mask(kinds: Iterable[Kind]) -> NDArray[np.bool_]:
@@ -133,11 +139,6 @@ def mask(kinds: Iterable[Kind]) -> NDArray[np.bool_]:
     table = np.zeros(len(Kind), np.bool_)
     table[list(kinds)] = True
     return table
-
-
-def activation_changes(release: Kind = Kind.W) -> NDArray[np.int8]:
-    """Shape (kinds,): activations that an op of each kind adds; of a split backward, ``release`` frees the one."""
-    return np.array([kind.info.allocates - (kind.info.frees == ALL or kind == release) for kind in Kind], np.int8)
 
 
 class Columns:

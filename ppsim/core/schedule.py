@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.ops import (
+    ALL,
     BACKWARD,
+    BACKWARDS,
     COMPUTE,
     FORWARD,
     KIND_MASK,
@@ -22,10 +24,13 @@ from ppsim.core.ops import (
     STAGE_MASK,
     STAGE_SHIFT,
     Columns,
+    Kind,
     Packed,
     label,
+    mask,
 )
 from ppsim.core.soundness import prove_placement, prove_queues
+from ppsim.errors import InvalidSchedule
 
 NONE, MISSING = -1, -2
 BLOCK = 1 << 15
@@ -114,6 +119,8 @@ class Schedule(Columns):
 
     def __post_init__(self) -> None:
         prove_queues(self)
+        if (self.kind == Kind.R).any():
+            self._prove_recomputes()
 
     @classmethod
     def from_queues(cls, name: str, placement: Placement, n_microbatches: int, queues: Iterable[Packed]) -> Schedule:
@@ -131,6 +138,46 @@ class Schedule(Columns):
         pair[first], pair[first + 1] = first + 1, first
         kind &= KIND_MASK
         return cls(name, placement, n_microbatches, offsets, kind, stage, microbatch, pair)
+
+    def _prove_recomputes(self) -> None:
+        """Prove that each R runs before its backward, which no dependency asks for: the order of its queue does.
+
+        Raises:
+            InvalidSchedule: one does not.
+        """
+        op = np.flatnonzero(self.kind == Kind.R)
+        back = np.flatnonzero(mask(BACKWARDS)[self.kind])
+        before = np.full(self.n_stages * self.n_microbatches, -1, np.int64)
+        before[self._cells[back]] = back - ~self.leads[back]  # the first op of a pair opens it
+        late = op[(op >= before[self._cells[op]]) | (self.device[op] != self.device[before[self._cells[op]]])]
+        if len(late):
+            name = self.label(int(late[0]))
+            raise InvalidSchedule(
+                f"{self.name}: {name} does not run before the backward of its stage and microbatch",
+                f"move {name} before it, on the same device",
+            )
+
+    @cached_property
+    def _cells(self) -> NDArray[np.int64]:
+        """Shape (ops,): a number for each stage and microbatch."""
+        return self.stage * np.int64(self.n_microbatches) + self.microbatch
+
+    @cached_property
+    def recomputed(self) -> NDArray[np.bool_]:
+        """Shape (ops,): whether an R runs for the stage and microbatch of a compute op."""
+        again = np.zeros(self.n_stages * self.n_microbatches, np.bool_)
+        again[self._cells[self.kind == Kind.R]] = True
+        return self.computes & again[np.where(self.computes, self._cells, 0)]
+
+    def activation_changes(self, release: Kind = Kind.W) -> NDArray[np.int8]:
+        """Shape (ops,): activations that each op adds; of a split backward, ``release`` frees the activation.
+
+        Where the backward recomputes, R adds the activation and F none: the input that F keeps does not count.
+        """
+        of_kind = [kind.info.allocates - (kind.info.frees == ALL or kind == release) for kind in Kind]
+        change = np.array(of_kind, np.int8).take(self.kind)
+        change[self.recomputed & (self.kind == Kind.F)] = 0
+        return change
 
     @property
     def n_devices(self) -> int:
@@ -189,7 +236,8 @@ class Schedule(Columns):
         """Shape (ops,): the one op whose result each op waits for, -1 for none, -2 for one nobody runs.
 
         F(s, m) needs F(s-1, m); B or I(s, m) needs B or I(s+1, m), on the last stage F(s, m); W(s, m) needs
-        I(s, m). A backward's own forward is implied: its gradient has passed through it.
+        I(s, m); R(s, m) needs F(s, m). A backward's own forward is implied: its gradient has passed through it. So is
+        its R, by the order of its queue.
         """
         gives, needs, nothing = self.results
         M = self.n_microbatches

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ppsim.core.ops import COMPUTE
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
-from ppsim.drawing.palette import BUBBLE, FILL
+from ppsim.drawing.palette import BUBBLE, FILL, HATCH, HATCHED_SHARE, blend
 
 DOTS = 300
 POINT = DOTS / 72
@@ -25,6 +25,7 @@ LEAST_BORDERED = 2.5
 BAND = 0.2  # height of a band of the lane below a device's row, in rows
 LEAST_BAND = 3  # dots, below which there is no lane
 PALETTE = tuple(fill for kind in COMPUTE for fill in FILL[kind])
+HATCHES = tuple(line for kind in COMPUTE for line in HATCH.get(kind, ("", "")))  # of each colour, empty for none
 
 Floats = NDArray[np.float64]
 
@@ -188,7 +189,8 @@ def raster(cells: Cells, devices: int, makespan: float, span: float, rows: int, 
         rows: height of the image.
         columns: width of the image.
     """
-    colours = np.array([_rgb(fill) for fill in PALETTE]) - _rgb(BUBBLE)
+    flat = [blend(line, fill, HATCHED_SHARE) if line else fill for fill, line in zip(PALETTE, HATCHES, strict=True)]
+    colours = np.array([_rgb(fill) for fill in flat]) - _rgb(BUBBLE)
     track = np.arange(devices)
     device = np.concatenate([track, cells.device])
     row = device.astype(np.int64) * rows // devices

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ppsim.core.ops import COMPUTE, Kind
 from ppsim.drawing.gantt_layout import POINT
-from ppsim.drawing.gantt_strokes import Design, Panel, text_width
+from ppsim.drawing.gantt_strokes import HATCHING, Design, Panel, text_width
 from ppsim.drawing.lanes import ACTIVATION, COLLECTIVE, GRADIENT
-from ppsim.drawing.palette import BUBBLE, COMM_ARROW, COMM_LANE, FILL
+from ppsim.drawing.palette import BUBBLE, COMM_ARROW, COMM_LANE, FILL, HATCH
 from ppsim.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
 
 if TYPE_CHECKING:
@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry: a box in one colour or two, or none, and its name; a low box for what stands in a lane."""
+    """One entry: a box in one colour or two, or none, and its name; a low box for what a lane shows.
+
+    ``hatch`` is the colour of the lines in a hatched box.
+    """
 
     name: str
     colours: tuple[str, ...] = ()
     low: bool = False
+    hatch: str = ""
 
 
 def legend_entries(panels: Sequence[Panel], design: Design) -> list[Entry]:
@@ -33,7 +37,7 @@ def legend_entries(panels: Sequence[Panel], design: Design) -> list[Entry]:
     kinds = [kind for kind in COMPUTE if any((panel.cells.kind == kind).any() for panel in panels)]
     split = Kind.I in kinds or Kind.W in kinds
     names = {kind: kind.info.legend for kind in kinds} | ({} if split else {Kind.B: "Backward"})
-    entries = [Entry(names[kind], (FILL[kind][0],)) for kind in kinds]
+    entries = [Entry(names[kind], (FILL[kind][0],), hatch=HATCH.get(kind, ("",))[0]) for kind in kinds]
     schedules = [panel.timeline.schedule for panel in panels]
     if any(len(schedule.second_of_pairs) for schedule in schedules):
         entries.append(Entry("Overlapped F&B", (FILL[Kind.F][0], FILL[Kind.B if Kind.B in kinds else Kind.I][0])))
@@ -82,6 +86,10 @@ def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y
         for number, colour in enumerate(entry.colours):
             part = box / len(entry.colours)
             patch = Rectangle((x + number * part, y - tall / 2), part, tall, facecolor=colour, linewidth=0)
+            figure.add_artist(patch).set_transform(points)
+        if entry.hatch:
+            lines: dict[str, Any] = {"hatch": HATCHING, "hatch_linewidth": 0.5, "edgecolor": entry.hatch}
+            patch = Rectangle((x, y - tall / 2), box, tall, fill=False, linewidth=0, **lines)
             figure.add_artist(patch).set_transform(points)
         if entry.colours:
             frame = Rectangle((x, y - tall / 2), box, tall, fill=False, edgecolor=ink, linewidth=0.4)

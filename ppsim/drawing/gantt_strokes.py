@@ -18,6 +18,7 @@ from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.gantt_layout import (
     DOTS,
+    HATCHES,
     LEAST_BORDERED,
     PALETTE,
     POINT,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ppsim.core.execution import Execution
 
 LANE_EDGE = 0.25  # points
+HATCHING = "////////"  # the more signs, the closer the lines
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,9 @@ def fill_cells(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any]
         own = cells.colour == colour
         path = _rectangles(cells.left[own], cells.right[own], top[own], bottom[own])
         axes.add_patch(PathPatch(path, facecolor=PALETTE[colour], linewidth=0, snap=True, zorder=3))
+        if HATCHES[colour]:
+            lines = {"hatch": HATCHING, "hatch_linewidth": 0.5, "edgecolor": HATCHES[colour]}
+            axes.add_patch(PathPatch(path, fill=False, linewidth=0, snap=True, zorder=3, **lines))
     if design.border:
         whole = cells.bordered & ((cells.end - cells.left) * design.scale >= LEAST_BORDERED)
         path = _rectangles(cells.left[whole], cells.end[whole], top[whole], bottom[whole])

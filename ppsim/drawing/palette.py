@@ -14,6 +14,9 @@ COLOURS = {
     "weights": ("#F0D06A", "#FCF6DC", "#DDB94A"),
 }
 FILL = {kind: COLOURS[kind.info.colour][:2] for kind in COMPUTE}
+# Kinds drawn hatched have lines of their other tint; where those would be too fine, both tints blend.
+HATCH = {kind: FILL[kind][::-1] for kind in COMPUTE if kind.info.hatched}
+HATCHED_SHARE = 0.35
 SHADE = {kind: COLOURS[kind.info.colour][2] for kind in COMPUTE}
 BUBBLE = "#ECEFF3"
 BUBBLE_DARK = "#222A34"  # the same on a dark page
@@ -23,6 +26,12 @@ COMM_ARROW = "#B4540A"
 COMM_LANE = "#FFD35B"
 COLLECTIVE = "#D9822B"  # gathered parameters and reduced gradients, in the same lane
 MUTED = "#8A94A3"
+
+
+def blend(above: str, below: str, share: float) -> str:
+    """The colour of ``share`` of ``above`` over ``below``, both ``#rrggbb``."""
+    pairs = [(int(above[i : i + 2], 16), int(below[i : i + 2], 16)) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(share * a + (1 - share) * b):02X}" for a, b in pairs)
 
 
 def luminance(colour: str) -> float:

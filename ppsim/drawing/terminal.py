@@ -35,18 +35,21 @@ class Signs:
 
     bubble: str = "·"
     rest: str = "─"
+    hatch: str = "╱"
     fold: str = "  ⋯  "
     more: str = "⋮"
 
 
 COLOURED = Signs(bubble="╌")
-ASCII = Signs(".", "-", " ... ", ":")
+ASCII = Signs(".", "-", "/", " ... ", ":")
 
 
 def signs_for(encoding: str, colour: bool) -> Signs:
     """The signs that a console's encoding can carry."""
     signs = COLOURED if colour else Signs()
-    return signs if carries(encoding, "".join((signs.bubble, signs.rest, signs.fold, signs.more))) else ASCII
+    return (
+        signs if carries(encoding, "".join((signs.bubble, signs.rest, signs.hatch, signs.fold, signs.more))) else ASCII
+    )
 
 
 def carries(encoding: str, text: str) -> bool:
@@ -128,11 +131,12 @@ def gantt(timeline: Timeline, metrics: Metrics, columns: int, colour: bool, enco
 def _labelled_kinds(timeline: Timeline, grid: Grid, colour: bool) -> set[int]:
     """Kinds whose every cell has room for its number: all cells of a kind get one, or none does."""
     schedule = timeline.schedule
-    need = len(str(schedule.n_microbatches - 1)) + (0 if colour else 1)
+    digits = len(str(schedule.n_microbatches - 1))
     length = _lengths(timeline)
     kinds = set()
     for kind in COMPUTE:
         cells = length[(schedule.kind == kind) & (length > 0)]
+        need = digits + (kind.info.hatched or not colour)  # these show the kind's letter too
         if len(cells) and np.floor(cells.min() / grid.column + 1e-9) >= need:
             kinds.add(int(kind))
     return kinds
@@ -157,26 +161,27 @@ def _row(
         if b <= a:
             continue
         row.append(signs.bubble * (a - at), MUTED)
-        row.append(*_cell(timeline, queue.start + int(i), b - a, labelled, colour, signs.rest))
+        row.append(*_cell(timeline, queue.start + int(i), b - a, labelled, colour, signs))
         at = b
     row.append(signs.bubble * (width - at), MUTED)
     return row
 
 
 def _cell(
-    timeline: Timeline, op: int, width: int, labelled: set[int], colour: bool, rest: str
+    timeline: Timeline, op: int, width: int, labelled: set[int], colour: bool, signs: Signs
 ) -> tuple[str, Style | str]:
     schedule = timeline.schedule
     kind, microbatch, chunk = Kind(schedule.kind[op]), int(schedule.microbatch[op]), int(schedule.chunk[op])
     number = str(microbatch) if int(kind) in labelled else ""
     if not colour:
         letter = kind.name.lower() if chunk % 2 else kind.name
-        return (letter + number)[:width].ljust(width, rest), ""
+        return (letter + number)[:width].ljust(width, signs.rest), ""
     fill = FILL[kind][chunk % 2]
     if microbatch % 2:
         fill = _darker(fill) if chunk % 2 else SHADE[kind]
-    text = number if len(number) <= width else ""
-    return text.center(width), Style(color=text_colour(fill), bgcolor=fill)
+    text = kind.name + number if number and kind.info.hatched else number
+    text = (text if len(text) <= width else "").center(width, signs.hatch if kind.info.hatched else " ")
+    return text, Style(color=text_colour(fill), bgcolor=fill)
 
 
 def _darker(colour: str) -> str:
@@ -214,7 +219,8 @@ def _legend(timeline: Timeline, indent: int, columns: int, colour: bool, signs: 
     entries = []
     for kind in (kind for kind in COMPUTE if (schedule.kind == kind).any()):
         style = Style(color=text_colour(FILL[kind][0]), bgcolor=FILL[kind][0]) if colour else Style()
-        entries.append(Text.assemble((f" {kind.name} " if colour else kind.name, style), (f" {kind.info.name}", MUTED)))
+        sign = kind.name.center(3, signs.hatch if kind.info.hatched else " ") if colour else kind.name
+        entries.append(Text.assemble((sign, style), (f" {kind.info.name}", MUTED)))
     entries.append(Text(f"{signs.bubble * 2} bubble", MUTED))
     if schedule.n_chunks > 1 or schedule.placement.n_replicas > 1:
         other = "2nd replica" if schedule.placement.n_replicas > 1 else "2nd chunk"

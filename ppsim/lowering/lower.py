@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ppsim.base.compiled import run_in_place
 from ppsim.core.costs import costs_for
 from ppsim.core.lowered import Lowered
-from ppsim.core.ops import RECEIVES, SENDS, Kind
+from ppsim.core.ops import BACKWARDS, FORWARDS, RECEIVES, SENDS, Kind, mask
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.errors import Deadlock, InputError
 from ppsim.lowering import fsdp
@@ -199,7 +199,7 @@ def _defer(lowered: Lowered) -> Lowered:
             due = []
             if kind[op] in SENDS and device < peer[op]:
                 due = [key for key, receive in waiting.items() if peer[receive] == peer[op]]
-            elif kind[op] in (Kind.F, Kind.B, Kind.I) and not NONE < pair[op] < op:
+            elif kind[op] in (*FORWARDS, *BACKWARDS) and not NONE < pair[op] < op:
                 members = (op,) if pair[op] == NONE else (op, pair[op])
                 due = [(RECEIVES[kind[m] != Kind.F], stage[m], microbatch[m]) for m in members]
             order += [waiting.pop(key) for key in due if key in waiting]
@@ -220,7 +220,7 @@ def _wait_for_sends(lowered: Lowered) -> Lowered:
     schedule = lowered.schedule
     kind = schedule.kind
     forward, gradient = np.flatnonzero(kind == Kind.SEND_F), np.flatnonzero(kind == Kind.SEND_B)
-    back = np.flatnonzero((kind == Kind.B) | (kind == Kind.I))
+    back = np.flatnonzero(mask(BACKWARDS)[kind])
     cell = schedule.stage.astype(np.int64) * schedule.n_microbatches + schedule.microbatch
     comes_back = np.zeros(schedule.n_stages * schedule.n_microbatches, np.int64)
     comes_back[cell[back]] = np.maximum(back, schedule.pair[back]) + 1
@@ -251,7 +251,7 @@ def _partners(pair: NDArray[np.int32], entry: Ints) -> NDArray[np.int32]:
 
 def _runs(schedule: Schedule) -> NDArray[np.int32]:
     """A number for each run of two or more comm ops that stand together in a queue, -1 elsewhere."""
-    comm = (schedule.kind >= Kind.SEND_F) & (schedule.kind <= Kind.RECV_B)
+    comm = schedule.communicates
     joined = comm[1:] & comm[:-1] & (schedule.device[1:] == schedule.device[:-1])  # with the op before
     run = np.cumsum(np.concatenate([[True], ~joined])) - 1
     long = np.bincount(run) > 1

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ppsim.core.costs import costs_for
 from ppsim.core.lowered import Lowered
-from ppsim.core.ops import RECEIVES, SENDS, Kind
+from ppsim.core.ops import BACKWARDS, FORWARDS, RECEIVES, SENDS, Kind, mask
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.errors import InvalidSchedule
 from ppsim.simulation.longest_path import simulate
@@ -98,7 +98,7 @@ def _refuse_missing_inputs(lowered: Lowered, compute: Ints, receives: Ints) -> N
 
 
 def _refuse_early_sends(schedule: Schedule, compute: Ints, sends: Ints) -> None:
-    makes = compute[schedule.kind[compute] != Kind.W]
+    makes = compute[mask(FORWARDS + BACKWARDS)[schedule.kind[compute]]]
     made = _table(schedule, makes, schedule.kind[makes] == Kind.F)
     unknown = schedule.microbatch[sends] >= schedule.n_microbatches
     slots = _slots(schedule, sends, schedule.kind[sends] == Kind.SEND_F)

@@ -7,7 +7,7 @@ import numpy as np
 from ppsim.base.toml import Refused
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
-from ppsim.memory.transformer import BYTES_OF, Model, add_ends, layer_parameters, states
+from ppsim.memory.transformer import BYTES_OF, Transformer, add_ends, layer_parameters, states
 from ppsim.memory.usage import MemoryModel
 from ppsim.profiles.profile import Activation, Profile
 
@@ -40,7 +40,7 @@ def profile_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
     activations, kept, stash = held_by_stage.T.copy()
     kept[0], stash[0] = activations[0], 0
     try:
-        model = Model(
+        model = Transformer(
             hidden=measured.hidden,
             heads=measured.heads,
             layers=measured.layers * schedule.n_devices,
@@ -57,9 +57,18 @@ def profile_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
     message = np.full(n, measured.message_bytes)
     message[-1] = 0
     none = np.zeros(n, np.int64)
+    stored = np.minimum(activations, measured.message_bytes)
     # The measured activation includes the output, which torch's runtime keeps until the backward.
     return MemoryModel(
-        activations, kept, stash, work_b=none, work_i=none, message=message, output=none, **states(model, count)
+        activations,
+        kept,
+        stash,
+        work_b=none,
+        work_i=none,
+        message=message,
+        output=none,
+        stored=stored,
+        **states(model, count),
     )
 
 

@@ -34,7 +34,7 @@ RECOMPUTE = ("none", "selective", "full")
 
 
 @dataclass(frozen=True)
-class Model:
+class Transformer:
     """A transformer language model and how one pipeline rank's part of it is trained.
 
     Attributes:
@@ -113,13 +113,13 @@ class Model:
         return self.seq * self.mbs
 
 
-def read_model(path: str) -> Model:
+def read_model(path: str) -> Transformer:
     """The model that a TOML file describes: ``schema = "ppsim.model/1"`` and a key for each field.
 
     Raises:
         InputError: the file cannot be read, or an entry is unknown, missing or impossible; the message has the line.
     """
-    return toml.read(path, Model, SCHEMA, EXAMPLE)
+    return toml.read(path, Transformer, SCHEMA, EXAMPLE)
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class LayerBytes:
     boundary: int
 
 
-def layer_bytes(model: Model) -> LayerBytes:
+def layer_bytes(model: Transformer) -> LayerBytes:
     """What one transformer layer keeps for a microbatch.
 
     In elements of e bytes, times sbh: two inputs of layer norms, inputs of QKV and of the first MLP matrix (not
@@ -162,13 +162,13 @@ def layer_bytes(model: Model) -> LayerBytes:
     )
 
 
-def layer_parameters(model: Model) -> int:
+def layer_parameters(model: Transformer) -> int:
     """Parameters of one layer on one tensor-parallel rank: 12 h^2 + 13 h, where only 6 h are not divided."""
     h = model.hidden
     return _divide(12 * h * h + 7 * h, model.tp) + 6 * h
 
 
-def layers_of(model: Model, stages: int) -> NDArray[np.int64]:
+def layers_of(model: Transformer, stages: int) -> NDArray[np.int64]:
     """Shape (stages,): transformer layers of each stage.
 
     Raises:
@@ -191,14 +191,14 @@ def layers_of(model: Model, stages: int) -> NDArray[np.int64]:
     return np.full(stages, model.layers // stages)
 
 
-def parameters(model: Model, stages: int) -> Amounts:
+def parameters(model: Transformer, stages: int) -> Amounts:
     """Shape (stages,): parameters of each stage; token and position embeddings first, final norm and output last."""
     count = layers_of(model, stages) * layer_parameters(model)
     add_ends(count, model)
     return count
 
 
-def add_ends(count: Amounts, model: Model) -> None:
+def add_ends(count: Amounts, model: Transformer) -> None:
     """Add embeddings to the first stage, the final norm and the output matrix to the last."""
     if model.vocab:
         matrix = _divide(model.vocab * model.hidden, model.tp)
@@ -206,14 +206,21 @@ def add_ends(count: Amounts, model: Model) -> None:
         count[-1] += matrix + 2 * model.hidden
 
 
-def memory_model(model: Model, schedule: Schedule) -> MemoryModel:
+def memory_model(model: Transformer, schedule: Schedule) -> MemoryModel:
     """What each stage of the schedule holds when it runs this model.
 
     A layer's work while it is recomputed is counted, temporary tensors inside kernels are not.
 
+    Where the schedule recomputes by ops of its own, R, a forward keeps the input of its stage's first layer.
+
     Raises:
-        InputError: the layers do not fit the schedule's stages.
+        InputError: the layers do not fit the schedule's stages, or both the model and the schedule recompute in full.
     """
+    if model.recompute == "full" and schedule.recomputed.any():
+        raise InputError(
+            f'{schedule.name} has ops that recompute (R), and the model says recompute = "full" for its backwards too',
+            'recompute = "none" in the model file, or a schedule without R',
+        )
     n, layer = schedule.n_stages, layer_bytes(model)
     layers = layers_of(model, n)
     has = (layers > 0).astype(np.int64)
@@ -240,12 +247,13 @@ def memory_model(model: Model, schedule: Schedule) -> MemoryModel:
         work_i=work_i,
         message=message,
         output=message,
+        stored=np.minimum(activations, layer.boundary),
         keep_outputs=model.keep_outputs,
         **states(model, parameters(model, n)),
     )
 
 
-def states(model: Model, count: Amounts) -> dict[str, Any]:
+def states(model: Transformer, count: Amounts) -> dict[str, Any]:
     """Weights, gradients and optimizer of stages with so many parameters, as ZeRO divides them."""
     weights = count * model.item
     held = _share(weights, model, 3)
@@ -257,7 +265,7 @@ def states(model: Model, count: Amounts) -> dict[str, Any]:
     return {"static": static, "gathered": weights - held}
 
 
-def recompute_share(model: Model) -> float:
+def recompute_share(model: Transformer) -> float:
     """How much of a forward the backward runs again: attention's products are 4s of a layer's 24h + 4s."""
     selective = model.seq / (6 * model.hidden + model.seq)
     return {"none": 0.0, "selective": selective, "full": 1.0}[model.recompute]
@@ -278,7 +286,7 @@ class _Ends:
     stash: Amounts
 
 
-def _most_bytes(model: Model) -> int:
+def _most_bytes(model: Transformer) -> int:
     """More than any device holds for the whole model and one microbatch."""
     layers = sum(model.layers) if isinstance(model.layers, tuple) else model.layers
     layer, width = layer_bytes(model), model.vocab + model.seq + 2
@@ -288,7 +296,7 @@ def _most_bytes(model: Model) -> int:
     return max(states, kept)
 
 
-def _ends(model: Model, stages: int) -> _Ends:
+def _ends(model: Transformer, stages: int) -> _Ends:
     """What embedding and output add: sbh for the dropout's mask, and 4 sbh (1 + v/h) for norm, matrix and logits."""
     e, tokens = model.item, model.tokens
     whole = model.tp if model.sequence_parallel else 1
@@ -304,12 +312,12 @@ def _ends(model: Model, stages: int) -> _Ends:
     return ends
 
 
-def _share(amount: Amounts, model: Model, stage: int) -> Amounts:
+def _share(amount: Amounts, model: Transformer, stage: int) -> Amounts:
     """One data-parallel rank's share of what ZeRO divides from that stage on."""
     return -(-amount // model.dp) if model.zero >= stage else amount
 
 
-def _optimizer_bytes(model: Model) -> int:
+def _optimizer_bytes(model: Transformer) -> int:
     adam = 12 if model.item == 2 else 2 * model.item
     return adam if model.optimizer_bytes is None else model.optimizer_bytes
 

@@ -1,9 +1,10 @@
 """Memory of every device over time: what is always there, and what ops take and give back.
 
-An op takes memory at its start and gives memory back at its end, so that in a pair F has taken its activation
-before the other gives one back. F takes a microbatch's activation; B gives all of it back. Split, I gives back a
-part, leaves the gradients that W needs (the weight-gradient stash), and W gives back the rest. Amounts are whole
-numbers: bytes, or stage-microbatches where nothing is known about the model.
+An op allocates memory at its start and frees memory at its end, so that in a pair F has allocated its activation
+before the other op frees one. F allocates a microbatch's activation; B frees all of it. Split, I frees a part and
+leaves the gradients that W needs (the weight-gradient stash), and W frees the rest. Where the backward recomputes, F
+keeps its stage's input only, and R allocates the rest. Amounts are whole numbers: bytes, or stage-microbatches where
+nothing is known about the model.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ class MemoryModel:
     Attributes:
         static: always held, by name, such as weights, gradients and optimizer. A device holds it for each of
             its stages, in a bidirectional placement for those of both replicas.
-        activations: what F takes for a microbatch.
-        kept: the part of it that I cannot give back, held until W.
+        activations: what a forward leaves for a microbatch.
+        kept: the part of it that I cannot free, held until W.
         stash: gradients that I leaves for W.
         work_b: held only while B runs, such as a recomputed layer.
         work_i: the same for I.
         gathered: weights gathered while any op of the stage runs (ZeRO-3).
         message: size of what a stage sends to the next, and of the gradient that comes back.
         output: the output tensor, where it leaves the device and ``activations`` does not include it.
+        stored: the part of ``activations`` that F keeps for an R, which allocates the rest: the stage's input.
         keep_outputs: whether an output that was sent stays until its backward, or is freed once it is sent.
         unit: ``B``, or ``activations``: stage-microbatches.
     """
@@ -52,6 +54,7 @@ class MemoryModel:
     gathered: Amounts
     message: Amounts
     output: Amounts
+    stored: Amounts
     static: Mapping[str, Amounts] = field(default_factory=dict)
     keep_outputs: bool = False
     unit: str = BYTES
@@ -76,11 +79,14 @@ class Peak:
     parts: Mapping[str, int]
 
 
-def units(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
-    """A model that counts activations: one per stage and microbatch, given back at B and, split, at ``release``."""
+def activation_model(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
+    """A model that counts activations: one per stage and microbatch, freed at B and, split, at ``release``.
+
+    The input that F keeps for an R counts as none.
+    """
     one, none = np.ones(schedule.n_stages, np.int64), np.zeros(schedule.n_stages, np.int64)
     kept = one if release == Kind.W else none
-    return MemoryModel(one, kept, none, none, none, none, none, none, unit=ACTIVATIONS)
+    return MemoryModel(one, kept, none, none, none, none, none, none, stored=none, unit=ACTIVATIONS)
 
 
 def static(schedule: Schedule, model: MemoryModel) -> dict[str, Amounts]:
@@ -141,13 +147,14 @@ def readable(found: Iterable[Curve]) -> list[Curve]:
 
 
 def activations(timeline: Timeline) -> Curve:
-    """Activations each device holds, counted once per stage and microbatch: from F to B or W."""
-    return replace(curves(timeline, units(timeline.schedule), "live activations"), unit="")
+    """Activations each device holds, counted once per stage and microbatch: from F, or R, to B or W."""
+    return replace(curves(timeline, activation_model(timeline.schedule), "live activations"), unit="")
 
 
 def in_flight(timeline: Timeline) -> Curve:
     """Microbatches each device has begun and not yet sent back, counted once per stage: from F to B or I."""
-    return replace(curves(timeline, units(timeline.schedule, Kind.I), "microbatches in flight"), unit="")
+    model = activation_model(timeline.schedule, Kind.I)
+    return replace(curves(timeline, replace(model, stored=model.activations), "microbatches in flight"), unit="")
 
 
 def peaks(timeline: Timeline, model: MemoryModel) -> list[Peak]:
@@ -193,9 +200,12 @@ def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amou
     kind, stage, nothing = schedule.kind, schedule.stage, np.zeros(len(schedule), np.int64)
     at = {of.name: kind == of for of in COMPUTE}
     amount = {"": 0 * model.kept, ALL: model.activations, PART: model.activations - model.kept, REST: model.kept}
-    taken = np.stack([of.info.allocates * model.activations for of in COMPUTE])
+    taken = np.stack([of.info.allocates * model.activations for of in COMPUTE])[kind, stage]
+    if schedule.recomputed.any():
+        taken -= np.where(at["R"], model.stored[stage], 0)
+        taken = np.where(at["F"] & schedule.recomputed, model.stored[stage], taken)
     freed = np.stack([amount[of.info.frees] for of in COMPUTE])
-    yield "activations", taken[kind, stage], -freed[kind, stage]
+    yield "activations", taken, -freed[kind, stage]
     if model.stash.any():
         stash = model.stash[stage]
         yield "weight-gradient stash", nothing, np.where(at["I"], stash, 0) - np.where(at["W"], stash, 0)

@@ -9,7 +9,7 @@ import numpy as np
 from ppsim.base.columns import Floats, Ints, Rows
 from ppsim.core.costs import Costs
 from ppsim.core.lowered import Lowered
-from ppsim.core.ops import Kind
+from ppsim.core.ops import RECEIVES, SENDS, Kind, mask
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.lowering.matching import find_routes
 from ppsim.lowering.matching_kernel import Matching, Routes
@@ -124,7 +124,7 @@ def _build_routes(network: Network, routes: Routes, size: Floats, path: Ints, ch
 def _find_actions(network: Network) -> Ints:
     """Return what a device does with an op of each kind."""
     action = np.full(len(Kind), COMPUTE)
-    action[Kind.SEND_F : Kind.RECV_B + 1] = NOTHING if network.mode == "latency" else POST
+    action[mask(SENDS + RECEIVES)] = NOTHING if network.mode == "latency" else POST
     if not network.collectives.blocking:
         action[[Kind.UNSHARD, Kind.REDUCE_GRAD]] = STREAM
     return action

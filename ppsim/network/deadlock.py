@@ -6,7 +6,7 @@ import numpy as np
 
 from ppsim.base.waiting import wait_code
 from ppsim.core.lowered import Lowered
-from ppsim.core.ops import RECEIVES, Kind
+from ppsim.core.ops import COMMUNICATES, RECEIVES
 from ppsim.network.tables import Tables
 
 Hop = tuple[int, str, int]  # an op, how it waits, and the op it waits for
@@ -71,7 +71,7 @@ def _find_hop(tables: Tables, op: int) -> Hop:
     ready, end = messages.send_ready, messages.send_end
     if receives:
         ready, end = messages.receive_ready, messages.arrive
-    if ops.kind[op] < Kind.SEND_F or ops.kind[op] > Kind.RECV_B or end[message] >= 0:
+    if not COMMUNICATES[ops.kind[op]] or end[message] >= 0:
         return op, "input", _find_awaited(tables, device)
     if free or ready[message] >= 0:
         return op, "meets", int(messages.send[message] if receives else messages.receive[message])

@@ -32,12 +32,12 @@ from heapq import heappop, heappush
 
 from ppsim.base import waiting
 from ppsim.base.waiting import UNKNOWN, wait_code, waiting_device
+from ppsim.core.ops import RECEIVING
 from ppsim.network import bandwidth_kernel
 from ppsim.network.bandwidth_kernel import add_flow, remove_flow
 from ppsim.network.tables import Bandwidth, Tables
 
 COMPUTE, NOTHING, POST, STREAM = range(4)  # what a device does with an op
-RECEIVE = 1  # the bit of its kind that distinguishes a receive from a send
 READY, POSTED, OPENED, ENDED, DEPARTED = range(5)  # the work lists
 TOGETHER = 8  # ops posted before the messages are advanced: few enough for caches, enough to drown a step's cost
 ARRIVES, STARTS = range(2)  # what happens to a flow; at one time a flow ends before it starts
@@ -197,7 +197,7 @@ def enqueue_posted(tables: Tables) -> None:
     for at in range(tables.work.depth[POSTED]):
         op = posted[at]
         route = route_of[message_of[op]]
-        channel = receive_channel[route] if kind[op] & RECEIVE else send_channel[route]
+        channel = receive_channel[route] if RECEIVING[kind[op]] else send_channel[route]
         if channel >= 0:
             together = batch[op] >= 0 and carried[channel] == batch[op]
             if not together and (unfinished[channel] > 0 or first[channel] >= 0):
@@ -233,7 +233,7 @@ def start_transfers(tables: Tables) -> None:
         op = opened[at]
         message = message_of[op]
         route = route_of[message]
-        receives = kind[op] & RECEIVE
+        receives = RECEIVING[kind[op]]
         now = start[op]
         if len(previous_end) > 0:
             now = max(now, previous_end[receive_channel[route] if receives else send_channel[route]])
@@ -279,7 +279,7 @@ def complete_transfers(tables: Tables) -> None:
     for at in range(tables.work.depth[ENDED]):
         op = ended[at]
         message = message_of[op]
-        receives = kind[op] & RECEIVE
+        receives = RECEIVING[kind[op]]
         route = route_of[message]
         now = send_end[message]
         if receives:

@@ -136,6 +136,8 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
     if computing:
         check_heads(model)
     for schedule in schedules:
+        if schedule.recomputed.any():
+            raise InputError(f"{schedule.name} has ops that recompute (R), which no runner can run", "leave them out")
         if not computing:
             _costs(schedule, request, None)
         if computing and model.layers * schedule.n_devices % schedule.n_stages:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.ops import Kind, activation_changes
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
 
@@ -78,9 +78,10 @@ def peak_activations(schedule: Schedule, release: Kind = Kind.W) -> NDArray[np.i
     """Shape (devices,): most activations a device holds, counted in stage-microbatches.
 
     F takes one, B gives it back, and of a split backward the op named by ``release`` (W, or I) does. In a pair
-    the F takes before the other gives.
+    the F takes before the other gives. Where the backward recomputes, R takes it: the input that F keeps does not
+    count.
     """
-    delta = activation_changes(release).take(schedule.kind)
+    delta = schedule.activation_changes(release)
     second = schedule.second_of_pairs
     second = second[schedule.kind[second] == Kind.F]
     delta[second - 1], delta[second] = delta[second], delta[second - 1]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
-from ppsim.core.ops import Packed, activation_changes
+from ppsim.core.ops import Packed
 from ppsim.core.schedule import Placement, Schedule
 from ppsim.simulation.longest_path import build_columns, run_in_lists, simulate
 from ppsim.simulation.metrics import Metrics, metrics_of, peak_activations
@@ -142,7 +142,7 @@ def _lasts(schedule: Schedule, body: Body, proof: Proof, end: Times) -> bool:
     if (end[window] - end[window - proof.ops[device[window]]] != proof.period).any():
         return False
     recur = proof.recur(schedule)
-    taken = activation_changes()[schedule.kind]
+    taken = schedule.activation_changes()
     return not np.bincount(device[recur], taken[recur]).any()
 
 

@@ -13,7 +13,7 @@ from ppsim.core.ops import Kind
 from ppsim.errors import InputError
 from ppsim.memory.from_profile import profile_memory
 from ppsim.memory.report import ASCII_LEVELS, LEVELS, bars, passing, report
-from ppsim.memory.usage import units
+from ppsim.memory.usage import activation_model
 from ppsim.profiles.profile import Activation, Profile, Provenance, Workload
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
@@ -199,7 +199,7 @@ def test_recomputation_takes_time_in_the_curve(tmp_path, model):
 def test_bars_never_hide_a_peak():
     """However few columns, the fullest moment shows at full height, and nothing shows where nothing is held."""
     schedule = generate("gpipe", devices=2, microbatches=50)
-    found = report(simulate(schedule, costs_for(schedule)), units(schedule))
+    found = report(simulate(schedule, costs_for(schedule)), activation_model(schedule))
     for columns in (1, 3, 7, 200):
         line = bars(found.curve, 0, found.timeline.makespan, columns)
         assert len(line) == columns
@@ -210,7 +210,7 @@ def test_bars_never_hide_a_peak():
 def test_signs_of_ascii_show_the_same_heights():
     """One sign for each height, so that a terminal without blocks shows the same curve."""
     schedule = generate("1f1b", devices=4, microbatches=8)
-    found = report(simulate(schedule, costs_for(schedule)), units(schedule))
+    found = report(simulate(schedule, costs_for(schedule)), activation_model(schedule))
     assert ASCII_LEVELS.isascii()
     assert len(set(ASCII_LEVELS)) == len(ASCII_LEVELS) == len(LEVELS)
     line, plain = (bars(found.curve, 0, 33, 40, levels) for levels in (LEVELS, ASCII_LEVELS))
@@ -220,7 +220,7 @@ def test_signs_of_ascii_show_the_same_heights():
 def test_passing_is_the_first_moment_over_the_cap():
     """1F1B's device 0 passes 2 with its third forward, at 2, and is over by 2 at its peak."""
     schedule = generate("1f1b", devices=4, microbatches=8)
-    found = report(simulate(schedule, costs_for(schedule)), units(schedule), cap=2)
+    found = report(simulate(schedule, costs_for(schedule)), activation_model(schedule), cap=2)
     assert [peak.device for peak in found.over] == [0, 1]
     first = passing(found, found.over[0])
     assert (first.time, schedule.label(first.op), first.excess) == (2.0, "0F2", 2)
@@ -261,5 +261,5 @@ def test_release_rules_are_the_two_that_references_use():
     """Held to W, ZB-H1's last device keeps P microbatches; held to I, one."""
     schedule = generate("zb-1p", devices=4, microbatches=8)
     timeline = simulate(schedule, costs_for(schedule))
-    held = [report(timeline, units(schedule, release)).peaks[3].value for release in (Kind.W, Kind.I)]
+    held = [report(timeline, activation_model(schedule, release)).peaks[3].value for release in (Kind.W, Kind.I)]
     assert held == [4, 1]

@@ -22,9 +22,9 @@ def rows(schedule=LINEAR, **given) -> list[list[float]]:
 
 
 def test_defaults():
-    """F, I and W take 1, B takes both halves, messages nothing, pairs the sum of their ops."""
+    """F, I, W and R take 1, B takes both halves, messages nothing, pairs the sum of their ops."""
     costs = costs_for(LINEAR)
-    assert costs.time.tolist() == [[1] * 4, [2] * 4, [1] * 4, [1] * 4]
+    assert costs.time.tolist() == [[1] * 4, [2] * 4, [1] * 4, [1] * 4, [1] * 4]
     assert costs.comm == 0
     assert costs.pair is None
     assert costs.unit == "t_F"
@@ -46,12 +46,18 @@ def test_defaults():
 )
 def test_parts_of_the_backward(given, b, i, w):
     """What is not given follows from what is: B = I + W, halves where only B is known, measured values as they are."""
-    assert rows(tf=2, **given) == [[2] * 4, [b] * 4, [i] * 4, [w] * 4]
+    assert rows(tf=2, **given) == [[2] * 4, [b] * 4, [i] * 4, [w] * 4, [2] * 4]
 
 
 def test_one_value_per_stage():
     """A list gives each stage its own time."""
-    assert rows(tf=[1, 2, 3, 4], ti=[4, 3, 2, 1], tw=1) == [[1, 2, 3, 4], [5, 4, 3, 2], [4, 3, 2, 1], [1] * 4]
+    assert rows(tf=[1, 2, 3, 4], ti=[4, 3, 2, 1], tw=1) == [
+        [1, 2, 3, 4],
+        [5, 4, 3, 2],
+        [4, 3, 2, 1],
+        [1] * 4,
+        [1, 2, 3, 4],
+    ]
 
 
 def test_times_are_for_a_device_share():

@@ -1,9 +1,11 @@
 """The table of op kinds, and what follows from it."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
-from ppsim.core.ops import BACKWARDS, COMPUTE, LETTERS, OF_STAGE, RECEIVES, SENDS, Kind, activation_changes, mask
+from ppsim.core.ops import BACKWARDS, COMPUTE, LETTERS, OF_STAGE, RECEIVES, SENDS, Kind
 from ppsim.lowering.lower import lower
 from ppsim.schedules import families, generate
 
@@ -11,6 +13,7 @@ from ppsim.schedules import families, generate
 def test_the_table_describes_every_kind():
     """Kinds that compute come first, as their code is their row of costs; each has one letter, colour and legend."""
     assert tuple(Kind(code) for code in range(len(COMPUTE))) == COMPUTE
+    assert sorted((*SENDS, *RECEIVES)) == list(range(len(COMPUTE), len(COMPUTE) + 4))  # compiled code relies on it
     assert len(LETTERS) == len(COMPUTE)
     assert all(kind.info.colour and kind.info.legend and kind.info.works_on for kind in COMPUTE)
     assert {kind.name for kind in SENDS} == {"SEND_F", "SEND_B"}
@@ -21,10 +24,12 @@ def test_the_table_describes_every_kind():
 
 def test_an_activation_is_freed_once():
     """F allocates, B frees; of a split backward W, or I where asked for."""
-    for release, other in ((Kind.W, Kind.I), (Kind.I, Kind.W)):
-        changes = activation_changes(release)
-        assert (changes[Kind.F], changes[Kind.B], changes[release], changes[other]) == (1, -1, -1, 0)
-        assert not changes[~mask([Kind.F, Kind.B, release])].any()
+    for name, release in product(("1f1b", "zb-1p"), (Kind.W, Kind.I)):
+        schedule = generate(name, devices=2, microbatches=2)
+        changes = schedule.activation_changes(release)
+        for kind in COMPUTE:
+            wanted = {Kind.F: 1, Kind.B: -1, release: -1}.get(kind, 0)
+            assert (changes[schedule.kind == kind] == wanted).all()
 
 
 @pytest.mark.parametrize("name", [family.name for family in families()])

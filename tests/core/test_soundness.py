@@ -135,7 +135,7 @@ def test_a_batch_is_of_neighbouring_messages():
         ({"time": np.full((4, 2), -1.0)}, "the time of an op must be zero or more"),
         ({"time": np.full((4, 2), np.nan)}, "the time of an op"),
         ({"time": np.full((4, 2), "x")}, "the time of an op is not a number"),
-        ({"time": np.ones((2, 2))}, "a row for each of 4 kinds"),
+        ({"time": np.ones((2, 2))}, "a row for each of 5 kinds"),
         ({"comm": np.inf}, "the latency of a message"),
         ({"comm": np.ones((2, 3))}, "one for each pair of devices"),
         ({"pair": np.ones(3)}, "one number for each stage"),

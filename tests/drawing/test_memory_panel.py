@@ -16,7 +16,7 @@ from ppsim.drawing.tradeoff import draw_tradeoff
 from ppsim.files.document import Document, save
 from ppsim.files.writers.html import contents
 from ppsim.memory.report import columns
-from ppsim.memory.usage import curves, in_flight, readable, units
+from ppsim.memory.usage import activation_model, curves, in_flight, readable
 from ppsim.schedules import families, generate
 from ppsim.simulation.longest_path import simulate
 
@@ -30,7 +30,7 @@ def axes_of(width: float = 6.75, height: float = 1.5):
 def memory(name: str, devices: int, microbatches: int):
     schedule = generate(name, devices=devices, microbatches=microbatches)
     timeline = simulate(schedule, costs_for(schedule))
-    return timeline, curves(timeline, units(schedule))
+    return timeline, curves(timeline, activation_model(schedule))
 
 
 def texts_in(axes) -> list[str]:

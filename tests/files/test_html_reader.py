@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ppsim.memory.usage import curves, units
+from ppsim.memory.usage import activation_model, curves
 from tests.cases import timed
 from tests.pages import BROWSER, opened, page
 
@@ -82,7 +82,7 @@ def test_a_comparison_shows_memory_where_it_was_asked_for(reader):
     """The curves of memory are below the charts at first, and none are where nothing was said of memory."""
     both = [timed("gpipe", 4, 8), timed("1f1b", 4, 8)]
     shown = "return [by('curve').selectedOptions[0].textContent, by('marks').textContent.split('peak 8').length];"
-    memory = tuple(curves(timeline, units(timeline.schedule)) for timeline in both)
+    memory = tuple(curves(timeline, activation_model(timeline.schedule)) for timeline in both)
     assert reader(shown, *both) == ["no curve", 2]
     assert reader(shown, *both, memory=memory) == ["live activations", 2 + 4]
 

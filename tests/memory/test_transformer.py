@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ppsim.core.costs import costs_for
 from ppsim.errors import InputError
 from ppsim.memory.transformer import (
-    Model,
+    Transformer,
     layer_bytes,
     layer_parameters,
     layers_of,
@@ -23,9 +23,9 @@ from ppsim.memory.usage import curves, peaks
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
 
-SMALL = Model(hidden=64, heads=4, layers=8, seq=32, vocab=0, mbs=2)
+SMALL = Transformer(hidden=64, heads=4, layers=8, seq=32, vocab=0, mbs=2)
 sizes = st.builds(
-    lambda heads, head, **rest: Model(hidden=8 * head * heads, heads=heads, **rest),
+    lambda heads, head, **rest: Transformer(hidden=8 * head * heads, heads=heads, **rest),
     heads=st.integers(1, 64),
     head=st.integers(1, 64),
     layers=st.just(8),
@@ -75,7 +75,7 @@ def test_layer_parameters_are_the_published_formula(h):
 )
 def test_parameters_are_those_of_published_models(billions, hidden, layers):
     """Narayanan et al., table 1 (v = 51200, s = 2048), which counts the tied output matrix once; 3 % as they round."""
-    model = Model(hidden, 1, layers, 2048, 51200)
+    model = Transformer(hidden, 1, layers, 2048, 51200)
     count = parameters(model, 1)[0] - model.vocab * hidden - 2 * hidden
     assert count / 1e9 == pytest.approx(billions, rel=0.03)
 
@@ -100,7 +100,7 @@ def test_peaks_are_those_measured_on_a_cluster(hidden, heads, mbs, measured):
         layers = (each_stage - 1, *(each_stage,) * (8 * chunks - 2), each_stage - 1)
         schedule = generate(name, devices=8, chunks=chunks, microbatches=24)
         timeline = simulate(schedule, costs_for(schedule, tf=18, ti=18, tw=9))
-        model = memory_model(Model(hidden, heads, layers, 1024, 51200, mbs=mbs), schedule)
+        model = memory_model(Transformer(hidden, heads, layers, 1024, 51200, mbs=mbs), schedule)
         assert curves(timeline, model).peak.max() / 1e9 == pytest.approx(gigabytes, rel=0.05)
 
 
@@ -148,7 +148,7 @@ def test_recomputation_costs_time():
     schedule = generate("dualpipe", devices=4, microbatches=8)
     costs = costs_for(schedule, tf=2, ti=3, tw=5, tfb=6)
     full = with_recompute(costs, recompute_share(replace(SMALL, recompute="full")))
-    assert full.time[:, 0].tolist() == [2, 10, 5, 5]
+    assert full.time[:, 0].tolist() == [2, 10, 5, 5, 2]
     assert full.pair is not None
     assert full.pair[0] == 8
     assert recompute_share(replace(SMALL, recompute="selective")) == pytest.approx(4 * 32 / (24 * 64 + 4 * 32))
@@ -263,7 +263,7 @@ def test_a_model_file_that_is_not_there_is_an_error():
 def test_a_real_layer_holds_what_the_model_says():
     """A bf16 transformer layer in torch: bytes saved for the backward, and what its linear layers' W needs, to 5 %."""
     torch = pytest.importorskip("torch")
-    model = Model(hidden=256, heads=8, layers=1, seq=128, vocab=0, mbs=2)
+    model = Transformer(hidden=256, heads=8, layers=1, seq=128, vocab=0, mbs=2)
     held, inputs, gradients = saved_bytes(torch, model)
     layer = layer_bytes(model)
     assert held == pytest.approx(layer.activations, rel=0.05)
@@ -275,12 +275,12 @@ def test_a_real_layer_holds_what_the_model_says():
 def test_recomputation_of_a_real_layer_keeps_its_input():
     """Under torch's checkpoint the layer keeps 2 sbh."""
     torch = pytest.importorskip("torch")
-    model = Model(hidden=256, heads=8, layers=1, seq=128, vocab=0, mbs=2)
+    model = Transformer(hidden=256, heads=8, layers=1, seq=128, vocab=0, mbs=2)
     held, _, _ = saved_bytes(torch, model, checkpoint=True)
     assert held == pytest.approx(layer_bytes(model).boundary, rel=0.05)
 
 
-def saved_bytes(torch, model: Model, checkpoint: bool = False) -> tuple[int, int, int]:
+def saved_bytes(torch, model: Transformer, checkpoint: bool = False) -> tuple[int, int, int]:
     """Bytes that the forward saves, parameters aside; of the linear layers' inputs; of their outputs' gradients."""
     from torch.utils.checkpoint import checkpoint as recomputed
 

@@ -12,7 +12,7 @@ from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
-from ppsim.memory.usage import MemoryModel, curves, in_flight, op_at, peaks, static, steps, units
+from ppsim.memory.usage import MemoryModel, activation_model, curves, in_flight, op_at, peaks, static, steps
 from ppsim.schedules import families, generate
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import peak_activations
@@ -26,7 +26,7 @@ RELEASES = (Kind.W, Kind.I)
 def model_of(stages: int, **amounts) -> MemoryModel:
     """A model with 100 bytes of activation, of which I keeps 40, and nothing else but what is given."""
     given = {"activations": 100, "kept": 40, **amounts}
-    names = ("activations", "kept", "stash", "work_b", "work_i", "gathered", "message", "output")
+    names = ("activations", "kept", "stash", "work_b", "work_i", "gathered", "message", "output", "stored")
     arrays: dict[str, Any] = {name: np.full(stages, given.get(name, 0)) for name in names}
     return MemoryModel(**arrays, static=given.get("static", {}), keep_outputs=given.get("keep_outputs", False))
 
@@ -49,6 +49,7 @@ def models(draw, schedule: Schedule) -> MemoryModel:
         gathered=row(),
         message=row(),
         output=row(),
+        stored=activations * row(4) // 4,
         static={"weights": row(), "optimizer": row()},
         keep_outputs=draw(st.booleans()),
     )
@@ -72,7 +73,7 @@ def test_peaks_equal_the_originals(record):
     for times in three:
         timeline = simulate(schedule, costs_for(schedule, **times))
         for release, wanted in zip(RELEASES, (record["peak_W"], record["peak_I"]), strict=True):
-            assert curves(timeline, units(schedule, release)).peak.tolist() == wanted
+            assert curves(timeline, activation_model(schedule, release)).peak.tolist() == wanted
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,14 +84,14 @@ def test_peaks_equal_the_count_along_the_queues(name, data):
     schedule = data.draw(schedules(name))
     timeline = simulate(schedule, data.draw(costs(schedule, positive())))
     for release in RELEASES:
-        assert (curves(timeline, units(schedule, release)).peak == peak_activations(schedule, release)).all()
+        assert (curves(timeline, activation_model(schedule, release)).peak == peak_activations(schedule, release)).all()
 
 
 @pytest.mark.parametrize(("devices", "microbatches"), [(1, 1), (4, 2), (4, 8), (8, 8), (8, 32)])
 def test_1f1b_holds_one_microbatch_less_on_each_device(devices, microbatches):
     """min(M, P - rank) on every device."""
     timeline = timed("1f1b", devices, microbatches)
-    held = curves(timeline, units(timeline.schedule)).peak
+    held = curves(timeline, activation_model(timeline.schedule)).peak
     assert held.tolist() == [min(microbatches, devices - rank) for rank in range(devices)]
 
 
@@ -98,7 +99,7 @@ def test_1f1b_holds_one_microbatch_less_on_each_device(devices, microbatches):
 def test_interleaved_holds_its_warm_up(devices, chunks, microbatches):
     """(V-1) P + 2 (P-1-rank) + 1 stage activations, at most M V of them, where M is a multiple of P."""
     timeline = timed("interleaved", devices, microbatches, chunks=chunks)
-    held = curves(timeline, units(timeline.schedule)).peak
+    held = curves(timeline, activation_model(timeline.schedule)).peak
     form = [(chunks - 1) * devices + 2 * (devices - 1 - rank) + 1 for rank in range(devices)]
     assert held.tolist() == [min(microbatches * chunks, peak) for peak in form]
 
@@ -108,7 +109,7 @@ def test_zb_h1_holds_p_everywhere_and_p_minus_rank_until_i(devices, microbatches
     """P microbatches on every device; counted to I, device r has (P - r): r of them only wait for W."""
     timeline = timed("zb-1p", devices, microbatches)
     schedule = timeline.schedule
-    assert (curves(timeline, units(schedule)).peak == devices).all()
+    assert (curves(timeline, activation_model(schedule)).peak == devices).all()
     assert in_flight(timeline).peak.tolist() == [devices - rank for rank in range(devices)]
 
 
@@ -116,7 +117,7 @@ def test_zb_h1_holds_p_everywhere_and_p_minus_rank_until_i(devices, microbatches
 def test_dualpipe_holds_p_plus_one(devices, microbatches):
     """P + 1 on every device: in a pair F takes its activation before B gives one back."""
     timeline = timed("dualpipe", devices, microbatches)
-    assert (curves(timeline, units(timeline.schedule)).peak == devices + 1).all()
+    assert (curves(timeline, activation_model(timeline.schedule)).peak == devices + 1).all()
 
 
 @given(cases(), st.floats(0, 1), st.floats(0, 1))
@@ -146,10 +147,13 @@ def alive(timeline: Timeline, model: MemoryModel, device: int, now: float) -> in
         if start < now < end:
             gathered.add(stage)
             total += {"B": model.work_b[stage], "I": model.work_i[stage]}.get(kind, 0)
-        if kind == "F":
+        if kind == "R":
+            total += (model.activations - model.stored)[stage] * (start < now < timeline.end[back])
+        elif kind == "F":
+            held = model.stored if (stage, microbatch, "R") in ops else model.activations
             leaves = stage + 1 < schedule.n_stages and schedule.crosses[ops[stage + 1, microbatch, "F"]]
             until = timeline.end[back] if model.keep_outputs else end
-            total += model.activations[stage] * (start < now < timeline.end[back])
+            total += held[stage] * (start < now < timeline.end[back])
             total += model.output[stage] * (leaves and start < now < until)
             total += model.message[stage - 1] * (arrives and now < start)
         elif kind == "W":
@@ -189,7 +193,7 @@ def test_peaks_say_what_holds_them(case):
 def test_a_free_and_an_allocation_at_one_moment_make_no_spike():
     """In 1F1B's steady phase a device that runs B, F, B, F without a gap holds the same all along."""
     timeline = timed("1f1b", 4, 8)
-    time, value = steps(curves(timeline, units(timeline.schedule)), 0)
+    time, value = steps(curves(timeline, activation_model(timeline.schedule)), 0)
     assert list(zip(time.tolist(), value.tolist(), strict=True))[:5] == [(0, 1), (1, 2), (2, 3), (3, 4), (24, 3)]
 
 

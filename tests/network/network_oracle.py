@@ -11,7 +11,7 @@ import numpy as np
 
 from ppsim.core.costs import Costs
 from ppsim.core.lowered import Lowered
-from ppsim.core.ops import RECEIVES, SENDS, Kind
+from ppsim.core.ops import COMPUTE, RECEIVES, SENDS, Kind
 from ppsim.network.spec import Network
 
 
@@ -27,7 +27,7 @@ class Oracle:
         self.comm = [k in SENDS or k in RECEIVES for k in self.kind]
         self.peer = lowered.peer().tolist()
         durations = iter(costs.durations(lowered.compute).tolist())
-        self.duration = [next(durations) if k <= Kind.W else 0.0 for k in self.kind]
+        self.duration = [next(durations) if Kind(k) in COMPUTE else 0.0 for k in self.kind]
         self.name = {
             (int(d), int(k), int(s), int(m)): i
             for i, (d, k, s, m) in enumerate(
@@ -35,7 +35,7 @@ class Oracle:
             )
         }
         self.crosses = np.zeros(len(self.queues), bool)
-        self.crosses[[i for i, k in enumerate(self.kind) if k <= Kind.W]] = lowered.compute.crosses
+        self.crosses[[i for i, k in enumerate(self.kind) if Kind(k) in COMPUTE]] = lowered.compute.crosses
         self.match, self.input = {}, {}
         self.wire()
 

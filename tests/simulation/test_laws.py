@@ -73,7 +73,7 @@ def test_pairs_are_a_forward_and_a_backward_run_as_one(name, data):
 @given(data=st.data())
 @FEW
 def test_inputs_arrive_before_an_op_starts(name, data):
-    """F waits for the stage before, a backward for the stage after and its own F, W for its I, plus the latency."""
+    """F waits for the stage before, a backward for the stage after, its F and its R, W for its I, R for its F."""
     schedule = data.draw(schedules(name))
     model = data.draw(costs(schedule, EIGHTHS))
     timeline = simulate(schedule, model)
@@ -82,6 +82,8 @@ def test_inputs_arrive_before_an_op_starts(name, data):
     links = np.broadcast_to(model.comm, (schedule.n_devices, schedule.n_devices))
     for op, key in enumerate(keys(schedule)):
         for need in inputs(*key, schedule.n_stages):
+            if need[0] == "R" and need not in end:
+                continue
             travel = links[device[need], device[key]] if device[need] != device[key] else 0.0
             assert timeline.start[op] >= end[need] + travel, (key, need)
 
@@ -121,7 +123,7 @@ def test_makespan_is_at_least_the_lower_bounds(name, data):
     timeline = simulate(schedule, model)
     metrics = measure(timeline)
     way = model.durations(schedule) + model.latencies(schedule)
-    way[schedule.kind == Kind.W] = 0.0
+    way[(schedule.kind == Kind.W) | (schedule.kind == Kind.R)] = 0.0
     longest = np.bincount(schedule.microbatch, way).max()
     assert metrics.makespan >= metrics.ideal
     assert metrics.makespan >= metrics.span >= metrics.ideal
@@ -194,7 +196,7 @@ def draw_timeline(data: st.DataObject, name: str) -> Timeline:
 def keys(schedule: Schedule) -> list[tuple[str, int, int]]:
     """Each op as direction, stage and microbatch; I and B are both backwards."""
     columns = schedule.kind.tolist(), schedule.stage.tolist(), schedule.microbatch.tolist()
-    return [("FBBW"[kind], stage, microbatch) for kind, stage, microbatch in zip(*columns, strict=True)]
+    return [("FBBWR"[kind], stage, microbatch) for kind, stage, microbatch in zip(*columns, strict=True)]
 
 
 def inputs(direction: str, stage: int, microbatch: int, stages: int) -> list[tuple[str, int, int]]:
@@ -202,5 +204,7 @@ def inputs(direction: str, stage: int, microbatch: int, stages: int) -> list[tup
         return [("F", stage - 1, microbatch)] if stage else []
     if direction == "W":
         return [("B", stage, microbatch)]
+    if direction == "R":
+        return [("F", stage, microbatch)]
     after = [("B", stage + 1, microbatch)] if stage < stages - 1 else []
-    return [("F", stage, microbatch), *after]
+    return [("F", stage, microbatch), ("R", stage, microbatch), *after]

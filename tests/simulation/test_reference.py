@@ -13,7 +13,7 @@ from ppsim.core.costs import Costs
 from ppsim.core.ops import PAIRED, Kind, pack
 from ppsim.core.schedule import Placement, Schedule
 from ppsim.core.timeline import Timeline
-from ppsim.errors import Deadlock
+from ppsim.errors import Deadlock, InvalidSchedule
 from ppsim.schedules import families
 from ppsim.simulation.longest_path import simulate
 from tests.cases import FLOATS, costs, schedules
@@ -53,6 +53,8 @@ def inputs(op: Op, stages: int) -> list[list[Op]]:
         return [[("F", stage - 1, microbatch)]] if stage > 0 else []
     if kind == "W":
         return [[("I", stage, microbatch)]]
+    if kind == "R":
+        return [[("F", stage, microbatch)]]
     gradient: list[list[Op]] = [[("B", stage + 1, microbatch), ("I", stage + 1, microbatch)]]
     return [[("F", stage, microbatch)], *(gradient if stage < stages - 1 else [])]
 
@@ -60,7 +62,7 @@ def inputs(op: Op, stages: int) -> list[list[Op]]:
 def duration(atom: list[Op], costs: Costs) -> float:
     if len(atom) == 2 and costs.pair is not None and "B" in (atom[0][0], atom[1][0]):
         return float(costs.pair[atom[0][1]] + costs.pair[atom[1][1]]) / 2
-    return float(sum(costs.time["FBIW".index(kind), stage] for kind, stage, _ in atom))
+    return float(sum(costs.time["FBIWR".index(kind), stage] for kind, stage, _ in atom))
 
 
 def message(costs: Costs, sender: int, receiver: int) -> float:
@@ -88,16 +90,19 @@ def random_schedule(seed: int, disorder: int = 0) -> Schedule:
     home = [dice.randrange(devices) for _ in range(stages)]
     cells = [(s, m) for s in range(stages) for m in range(microbatches)]
     split = {cell: dice.random() < 0.5 for cell in cells}
+    again = [cell for cell in cells if dice.random() < 0.3]
     waiting: list[Op] = [("F", *cell) for cell in cells]
     waiting += [("I" if split[cell] else "B", *cell) for cell in cells]
     waiting += [("W", *cell) for cell in cells if split[cell]]
+    waiting += [("R", *cell) for cell in again]
     queues: list[list[list[Op]]] = [[] for _ in range(devices)]
     done: set[Op] = set()
     while waiting:
         ready = [op for op in waiting if all(done.intersection(need) for need in inputs(op, stages))]
+        ready = [op for op in ready if op[0] not in "BI" or ("R", *op[1:]) not in waiting]
         first = dice.choice(ready)
         fit = [op for op in ready if home[op[1]] == home[first[1]] and (op[0] == "F") != (first[0] == "F")]
-        mates = [op for op in fit if "W" not in (op[0], first[0])]
+        mates = [op for op in fit if not {"W", "R"} & {op[0], first[0]}]
         atom = [first, dice.choice(mates)] if mates and dice.random() < 0.5 else [first]
         queues[home[first[1]]].append(atom)
         done.update(atom)
@@ -160,7 +165,10 @@ def test_random_queues_run_as_the_reference(seed, data):
 @settings(max_examples=300, deadline=None)
 def test_disordered_queues_finish_or_deadlock_as_the_reference(seed, disorder):
     """The engine calls a deadlock exactly where the reference stands still."""
-    schedule = random_schedule(seed, disorder)
+    try:
+        schedule = random_schedule(seed, disorder)
+    except InvalidSchedule:  # an R behind its backward, which no timing has to find
+        return
     assert_same(schedule, Costs(np.ones((4, schedule.n_stages)), 0.5))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from ppsim.check import check
 from ppsim.check.runtime import loss_order
 from ppsim.core.draft import Draft
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, InvalidSchedule
 from ppsim.files.document import Abilities, Document, single
@@ -26,7 +27,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """One row per device. Every cell is parsed back and compared before the file takes its place.
 
     Raises:
-        InputError: a placement with two replicas.
+        InputError: a placement with two replicas, or ops that recompute.
         InvalidSchedule: torch would hang on it, or compute wrong gradients without an error.
     """
     schedule = single(document, suffix).schedule
@@ -34,6 +35,11 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         raise InputError(
             f"{schedule.name} holds each stage on two devices, and torch's CSV has one rank per stage",
             "dualpipe-v does the same in a V, with one replica",
+        )
+    if (schedule.kind == Kind.R).any():
+        raise InputError(
+            f"{schedule.name} recomputes by ops of its own (R), and torch's CSV has no such action",
+            ".json keeps them; for torch leave them out and checkpoint the stage's module",
         )
     rows = text(schedule)
     back = parse(rows, "the CSV just written")

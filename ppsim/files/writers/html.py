@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.core.curve import Curve
-from ppsim.core.ops import COMPUTE
+from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.timeline import Timeline
 from ppsim.drawing import palette
 from ppsim.drawing.lanes import lane_of
@@ -90,7 +90,7 @@ def contents(document: Document) -> dict[str, Any]:
         "schema": "ppsim.report/1",
         "inputs": dict(document.inputs),
         "unit": units[0],
-        "looks": _looks(),
+        "looks": _looks(document),
         "memory": bool(document.memory),
         "columns": [
             {"key": column.key, "heading": column.heading, "meaning": column.meaning, "places": sorted(column.places)}
@@ -115,7 +115,9 @@ def _entry(document: Document, number: int) -> dict[str, Any]:
     }
 
 
-def _looks() -> dict[str, Any]:
+def _looks(document: Document) -> dict[str, Any]:
+    """Colours and names: of the kinds that any schedule may have, and of R, which comes last, where it occurs."""
+    again = any((timeline.schedule.kind == Kind.R).any() for timeline in document.timelines)
     return {
         "kinds": [
             {
@@ -124,8 +126,10 @@ def _looks() -> dict[str, Any]:
                 "legend": kind.info.legend,
                 "fill": palette.FILL[kind],
                 "text": [palette.text_colour(fill) for fill in palette.FILL[kind]],
+                **({"hatch": palette.HATCH[kind]} if kind in palette.HATCH else {}),
             }
             for kind in COMPUTE
+            if again or kind != Kind.R
         ],
         "lane": [palette.COMM_LANE, palette.COMM_LANE, palette.COLLECTIVE],
         "lane_edge": palette.COMM_ARROW,

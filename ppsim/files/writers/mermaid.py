@@ -18,8 +18,9 @@ SUFFIXES = (".mmd",)
 ABILITIES = Abilities(one_schedule=True)
 MOST_OPS = 400
 LARGEST = 10**12  # scale of times
-# Mermaid has four looks for a bar, here by colour key.
+# Mermaid has four looks for a bar, here by colour key; what is hatched elsewhere takes the last one.
 STYLE = {"forward": "", "backward": "done, ", "input": "active, ", "weights": "done, "}
+HATCHED = "crit, "
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
@@ -48,7 +49,9 @@ def text(timeline: Timeline, title: str) -> str:
         for op in (queue.start + np.flatnonzero(schedule.leads[queue])).tolist():
             name = " + ".join(schedule.label(member) for member in schedule.members(op))
             start, end = round(timeline.start[op] * scale), round(timeline.end[op] * scale)
-            lines.append(f"    {name} :{STYLE[Kind(schedule.kind[op]).info.colour]}o{op}, {start}, {end}")
+            info = Kind(schedule.kind[op]).info
+            style = HATCHED if info.hatched else STYLE[info.colour]
+            lines.append(f"    {name} :{style}o{op}, {start}, {end}")
     return "\n".join(lines) + "\n"
 
 

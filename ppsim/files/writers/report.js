@@ -74,6 +74,9 @@ function perDevice(timeline) {
   return element('details', { open }, element('summary', { textContent: heading }), table(head, rows, heading));
 }
 
+const swatchOf = ({ fill, hatch }) => hatch
+  ? `repeating-linear-gradient(135deg, ${hatch[0]} 0 2px, ${fill[0]} 2px 5px)` : fill[0];
+
 function showLegend() {
   const occurring = new Set(TIMELINES.flatMap(t => [...t.colours]));
   const entry = (colour, label, className = '') => {
@@ -82,7 +85,7 @@ function showLegend() {
     return element('li', { className }, swatch, label);
   };
   const entries = LOOKS.kinds.flatMap((kind, i) =>
-    [2 * i, 2 * i + 1].some(c => occurring.has(c)) ? [entry(kind.fill[0], kind.legend)] : []);
+    [2 * i, 2 * i + 1].some(c => occurring.has(c)) ? [entry(swatchOf(kind), kind.legend)] : []);
   if (TIMELINES.some(t => t.paired)) {
     const [forward, backward] = [0, occurring.has(2) || occurring.has(3) ? 1 : 2].map(i => LOOKS.kinds[i].fill[0]);
     entries.push(entry(`linear-gradient(90deg, ${forward} 50%, ${backward} 50%)`, 'Overlapped F&B'));

@@ -55,11 +55,27 @@ function inSight(timeline, from, to) {
   return { spans, count };
 }
 
-/** Fill of every colour index, then dimmed, then the bubble. */
+const HATCHES = LOOKS.kinds.flatMap(kind => kind.hatch ?? [null, null]); // colour of the lines, by colour index
+const hatchId = (colour, dim) => `hatch-${colour}${dim ? '-dim' : ''}`;
+
+/** Fill of every colour index, then dimmed, then the bubble; of hatched ones the mean of fill and lines. */
 function palette(dark) {
   const bubble = dark ? LOOKS.bubble_dark : LOOKS.bubble;
-  const fills = LOOKS.kinds.flatMap(kind => kind.fill);
-  return { fills, dimmed: fills.map(fill => blend(fill, bubble, 0.22)), bubble };
+  const dimmed = fill => blend(fill, bubble, 0.22);
+  const fills = LOOKS.kinds.flatMap(kind => kind.fill)
+    .map((fill, colour) => HATCHES[colour] ? blend(HATCHES[colour], fill, 0.35) : fill);
+  return { fills, dimmed: fills.map(dimmed), bubble, dim: dimmed };
+}
+
+/** The hatched fills, for cells that are drawn one by one. */
+function hatching(colours) {
+  const pattern = (colour, dim) => {
+    const [fill, line] = [LOOKS.kinds[colour >> 1].fill[colour & 1], HATCHES[colour]].map(c => dim ? colours.dim(c) : c);
+    return `<pattern id="${hatchId(colour, dim)}" width="6" height="6" patternUnits="userSpaceOnUse"`
+      + ` patternTransform="rotate(45)"><path d="M0 0h6v6h-6z" fill="${fill}"/><path d="M0 0h2v6h-2z" fill="${line}"/></pattern>`;
+  };
+  const patterns = HATCHES.flatMap((line, colour) => line ? [pattern(colour, false), pattern(colour, true)] : []);
+  return patterns.length ? `<defs>${patterns.join('')}</defs>` : '';
 }
 
 const channels = colour => [1, 3, 5].map(i => parseInt(colour.slice(i, i + 2), 16));
@@ -119,7 +135,8 @@ function cells(panel, geometry, sight, choose, colours) {
   sight.spans.forEach(([first, last], device) => {
     for (let op = first; op < last; op++) {
       const dim = choose !== null && !choose(op);
-      const fill = (dim ? colours.dimmed : colours.fills)[ops.colour[op]];
+      const colour = ops.colour[op];
+      const fill = HATCHES[colour] ? `url(#${hatchId(colour, dim)})` : (dim ? colours.dimmed : colours.fills)[colour];
       if (!paths.has(fill)) paths.set(fill, []);
       const inner = ops.pair[op] - op; // no gap between the halves of a pair
       const left = ops.left[op] + (inner === -1 ? 0 : gap);
@@ -205,7 +222,7 @@ function figure(view, geometry, theme) {
   const colours = palette(theme.dark);
   const { left, plotWidth } = geometry;
   const canvases = [];
-  const content = [timeAxis(geometry, theme)];
+  const content = [hatching(colours), timeAxis(geometry, theme)];
   geometry.panels.forEach((panel, index) => {
     const { timeline, row, top, height } = panel;
     const choose = chooser(timeline, view);

@@ -1,0 +1,58 @@
+"""--recompute and --tr on the command line."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from ppsim.cli import group
+from ppsim.errors import PpsimError
+
+SHAPE = ("--devices", "4", "--mb", "8")
+
+
+def output(*words: str) -> str:
+    result = CliRunner().invoke(group, list(words))
+    assert result.exit_code == 0, result.exception
+    return result.output
+
+
+def refusal(*words: str) -> str:
+    error = CliRunner().invoke(group, list(words)).exception
+    assert isinstance(error, PpsimError)
+    return str(error)
+
+
+@pytest.mark.parametrize("extra", [(), ("--p2p", "overlap")])
+def test_run_adds_recompute_in_every_model(extra):
+    """(P-1)(tf + tb) + M (tf + tr + tb), and activations that count from their recompute."""
+    value = json.loads(
+        output("run", "1f1b", *SHAPE, "--tf", "2", "--tb", "4", "--tr", "3", "--recompute", "--json", *extra)
+    )
+    assert value["makespan"] == 3 * 6 + 8 * 9
+    assert value["peak_activations"] == [1, 1, 1, 1]
+    assert value["inputs"]["costs"]["R"] == [3.0]
+    if not extra:
+        assert value["ops"]["kind"].count("R") == 32
+
+
+def test_files_without_recompute_name_no_time_for_it():
+    assert "R" not in json.loads(output("run", "1f1b", *SHAPE, "--json"))["inputs"]["costs"]
+
+
+@pytest.mark.parametrize("command", ["compare", "sweep", "memory", "jitter"])
+def test_other_commands_take_it(command):
+    """They see the same makespan as run."""
+    value = json.loads(output(command, "1f1b", *SHAPE, "--recompute", "--json"))
+    text = json.dumps(value)
+    wanted = {"compare": '"makespan": 41.0', "sweep": "41.0", "memory": '"makespan": 41.0', "jitter": "41.0"}[command]
+    assert wanted in text
+
+
+def test_times_without_effect_and_commands_without_recompute_say_so(tmp_path):
+    """--tr without an R; convert, which adds no ops; validate, as no runner runs them."""
+    path = tmp_path / "x.json"
+    output("run", "1f1b", *SHAPE, "--recompute", "-q", "-o", str(path))
+    assert "--tr has no effect: 1f1b has no R" in refusal("run", "1f1b", *SHAPE, "--tr", "2")
+    assert "--recompute adds ops" in refusal("convert", str(path), "-o", str(tmp_path / "x.mmd"), "--recompute")
+    assert "has ops that recompute (R), which no runner can run" in refusal("validate", str(path), "--ops", "timed")

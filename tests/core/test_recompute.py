@@ -1,0 +1,199 @@
+"""Recompute as ops: where R runs, what it costs, what it holds, and which files and runtimes know it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ppsim.check import check
+from ppsim.core.costs import costs_for
+from ppsim.core.draft import Draft
+from ppsim.core.ops import BACKWARDS, Kind
+from ppsim.core.recompute import add_recompute
+from ppsim.core.schedule import Schedule
+from ppsim.errors import InputError, InvalidSchedule
+from ppsim.files.convert import convert
+from ppsim.files.document import Document, save
+from ppsim.files.read import parse, read
+from ppsim.lowering.lower import lower
+from ppsim.memory.transformer import Transformer, memory_model, with_recompute
+from ppsim.memory.usage import curves, in_flight
+from ppsim.network.execute import execute
+from ppsim.network.spec import Network
+from ppsim.schedules import families, generate, schedule_from, steady_state
+from ppsim.simulation.longest_path import simulate
+from ppsim.simulation.metrics import measure
+
+NAMES = [family.name for family in families()]
+COLUMNS = ("offsets", "kind", "stage", "microbatch", "pair")
+each_schedule = pytest.mark.parametrize("name", NAMES)
+
+
+def cells(schedule: Schedule) -> list[list[str]]:
+    return list(Draft.from_schedule(schedule).cells())
+
+
+@each_schedule
+def test_each_backward_recomputes_right_before_it_runs(name):
+    """Without the R the queues are as they were; each R is followed by its backward, or the pair that holds it."""
+    plain = generate(name, devices=4, microbatches=8)
+    schedule = add_recompute(plain)
+    kept = schedule.kind != Kind.R
+    assert [[cell for cell in row if "R" not in cell.split("O")[0]] for row in cells(schedule)] == cells(plain)
+    assert (~kept).sum() == np.isin(plain.kind, BACKWARDS).sum()
+    for op in np.flatnonzero(~kept).tolist():
+        found = [
+            (int(schedule.stage[m]), int(schedule.microbatch[m]))
+            for m in schedule.members(op + 1)
+            if schedule.kind[m] in BACKWARDS
+        ]
+        assert (int(schedule.stage[op]), int(schedule.microbatch[op])) in found
+
+
+def test_a_recompute_that_a_schedule_runs_earlier_stays_there():
+    """Only backwards without an R get one."""
+    rows = ["0F0,0F1,0R0,0B0,0B1", "1F0,1B0,1F1,1R1,1B1"]
+    draft = parse("\n".join(rows), "x.csv")
+    assert check(draft).valid
+    got = cells(add_recompute(draft.schedule()))
+    assert got == [["0F0", "0F1", "0R0", "0B0", "0R1", "0B1"], ["1F0", "1R0", "1B0", "1F1", "1R1", "1B1"]]
+
+
+@pytest.mark.parametrize(("devices", "microbatches"), [(1, 5), (2, 2), (4, 8), (8, 24)])
+@pytest.mark.parametrize("again", [0.5, 1, 3])
+def test_1f1b_with_recompute_takes_the_closed_form(devices, microbatches, again):
+    """(P-1)(tf + tb) + M (tf + tr + tb): an R waits for no gradient, so that it fills the wait for the first one.
+
+    Inside the backward, where it waits for the gradient, it is a longer tb: (P-1 + M)(tf + tr + tb).
+    """
+    plain = generate("1f1b", devices=devices, microbatches=microbatches)
+    schedule = add_recompute(plain)
+    ops = simulate(schedule, costs_for(schedule, tf=2, tb=4, tr=again)).makespan
+    assert ops == (devices - 1) * 6 + microbatches * (6 + again)
+    inside = simulate(plain, with_recompute(costs_for(plain, tf=2, tb=4), again / 2)).makespan
+    assert inside == (devices - 1 + microbatches) * (6 + again)
+    assert inside == simulate(plain, costs_for(plain, tf=2, tb=4 + again)).makespan
+
+
+@each_schedule
+def test_recompute_without_a_cost_changes_no_time(name):
+    """With tr = 0 every other op runs when it ran before."""
+    plain = generate(name, devices=4, microbatches=8)
+    schedule = add_recompute(plain)
+    costs = costs_for(schedule, tf=2, ti=3, tw=1, tr=0, comm=0.5)
+    before, after = simulate(plain, costs), simulate(schedule, costs)
+    kept = schedule.kind != Kind.R
+    assert after.start[kept].tolist() == before.start.tolist()
+
+
+def test_recompute_costs_a_forward_by_default():
+    """Also in costs of four rows, as they were before there was an R."""
+    schedule = add_recompute(generate("1f1b", devices=2, microbatches=2))
+    costs = costs_for(schedule, tf=[1, 3], ti=2)
+    assert costs.time[Kind.R].tolist() == [1, 3]
+    assert costs_for(schedule, tf=[1, 3], tr=5).time[Kind.R].tolist() == [5, 5]
+
+
+@each_schedule
+@pytest.mark.parametrize("order", ["early", "torch"])
+def test_the_detailed_model_runs_it_as_the_simple_one(name, order):
+    """Sends and receives as ops that take no time change nothing; messages are as many as without recompute."""
+    plain = generate(name, devices=4, microbatches=8)
+    schedule = add_recompute(plain)
+    costs = costs_for(schedule, comm=0.25)
+    lowered = lower(schedule, order, unshard=2, reduce_grad=True)
+    ran = execute(lowered, costs, Network(mode="latency", alpha=0.25))
+    assert ran.compute.start.tolist() == simulate(schedule, costs).start.tolist()
+    assert len(ran.messages) == plain.crosses.sum() == schedule.crosses.sum()
+
+
+@pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb-1p", "interleaved", "dualpipe-v", "dualpipe"])
+def test_a_steady_state_is_proved_with_recompute_too(name):
+    """The numbers of a long run are those of all its ops."""
+    schedule = add_recompute(generate(name, devices=2, microbatches=400))
+    found = steady_state(name, lambda s: costs_for(s, tf=2, tr=3), recompute=True, devices=2, microbatches=400)
+    wanted = measure(simulate(schedule, costs_for(schedule, tf=2, tr=3)))
+    if found is not None:
+        assert found.metrics.makespan == wanted.makespan
+        assert found.metrics.peak_activations.tolist() == wanted.peak_activations.tolist()
+    assert (found is not None) == (name != "gpipe")
+
+
+def test_memory_keeps_the_input_and_allocates_the_rest_at_r():
+    """Three microbatches of 1F1B on one of two devices: inputs from F on, the rest from R on, nothing after B."""
+    schedule = add_recompute(generate("1f1b", devices=2, microbatches=3))
+    timeline = simulate(schedule, costs_for(schedule))
+    model = memory_model(Transformer(hidden=64, heads=4, layers=2, seq=32, vocab=0), schedule)
+    layer, stored = int(model.activations[0]), int(model.stored[0])
+    assert (layer, stored) == (34 * 32 * 64 + 5 * 4 * 32 * 32, 2 * 32 * 64)
+    held = curves(timeline, replace_messages(model))
+    static = held.value[0] - stored
+    rows = list(
+        zip(held.time[: held.offsets[1]].tolist(), (held.value[: held.offsets[1]] - static).tolist(), strict=True)
+    )
+    wanted = [
+        (0, stored),
+        (1, 2 * stored),
+        (2, layer + stored),
+        (7, 2 * stored),
+        (8, layer + stored),
+        (11, layer),
+        (15, 0),
+    ]
+    assert rows == wanted
+    assert measure(timeline).peak_activations.tolist() == [1, 1]
+    assert in_flight(timeline).peak.tolist() == [2, 1]
+
+
+def replace_messages(model: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(model, message=0 * model.message, output=0 * model.output)
+
+
+def test_a_model_that_recomputes_inside_its_backwards_takes_no_r():
+    schedule = add_recompute(generate("1f1b", devices=2, microbatches=3))
+    model = Transformer(hidden=64, heads=4, layers=2, seq=32, vocab=0, recompute="full")
+    with pytest.raises(InputError, match=r"has ops that recompute \(R\), and the model says recompute = \"full\""):
+        memory_model(model, schedule)
+
+
+@pytest.mark.parametrize(
+    ("row", "op"), [("0F0,0B0,0R0", "0R0"), ("0R0,0F0,0B0", "0R0"), ("0F0,(0R0;0B0)OVERLAP_F_B", "0B0")]
+)
+def test_check_reports_an_r_that_is_out_of_place(row, op):
+    """After its backward, before its forward, or in one pair with its backward."""
+    found = check(parse(row, "x.csv"))
+    assert [fault.kind for fault in found.faults] == ["order"]
+    assert {"0R0", "0B0", "0F0"} & {*found.faults[0].message.split()}
+
+
+def test_queues_with_a_late_r_are_refused_when_they_are_made():
+    """No dependency tells a backward of its R, so the order of the queue is proved at once."""
+    schedule = add_recompute(generate("gpipe", devices=1, microbatches=1))
+    late = schedule.kind[[0, 2, 1]]
+    with pytest.raises(InvalidSchedule, match="0R0 does not run before the backward"):
+        Schedule("x", schedule.placement, 1, schedule.offsets, late, schedule.stage, schedule.microbatch, schedule.pair)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".trace.json", ".mmd"])
+def test_files_keep_r(tmp_path, suffix):
+    """What is written is read back op by op."""
+    schedule = add_recompute(generate("dualpipe-v", devices=2, microbatches=4))
+    path = tmp_path / f"x{suffix}"
+    save(Document((simulate(schedule, costs_for(schedule)),), ("x",)), str(path))
+    back = read(str(path)).schedule()
+    assert all(np.array_equal(getattr(back, column), getattr(schedule, column)) for column in COLUMNS)
+
+
+def test_torch_has_no_r(tmp_path):
+    """Its CSV is refused, and check with its limits says so; a CSV that states R is read."""
+    schedule = add_recompute(generate("1f1b", devices=2, microbatches=2))
+    draft = Draft.from_schedule(schedule)
+    with pytest.raises(InputError, match="torch's CSV has no such action"):
+        convert(draft, str(tmp_path / "x.csv"), ".csv", title="x", costs=costs_for(schedule))
+    assert check(draft).valid
+    assert [fault.kind for fault in check(draft, runtime="torch-2.15").faults] == ["runtime"]
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join(",".join(row) for row in cells(schedule)))
+    assert cells(schedule_from(str(path))) == cells(schedule)
