@@ -92,7 +92,7 @@ class File(Struct, frozen=True):
     resolution_us: float
     runs: list[Run]
     settings: msgspec.Raw
-    provenance: dict[str, str | float | None]
+    provenance: dict[str, str | int | float | None]
 
 
 class _Head(Struct, frozen=True):
