@@ -25,14 +25,21 @@ MODES = ("overlap", "batched", "blocking")
     "modes",
     type=click.Choice(MODES),
     multiple=True,
-    help="Look for deadlocks when sends and receives overlap, are batched, or block (all three); repeatable.",
+    help="Look for deadlocks when sends and receives overlap, are batched, or block; repeatable (all three, or overlap "
+    "alone with --for or --queues).",
 )
 @click.option(
     "--for",
     "runtime",
-    type=click.Choice(["torch-2.13", "torch-2.15"]),
+    type=click.Choice(["torch-2.13", "torch-2.15", "megatron"]),
     default=None,
-    help="Add the limits of a runtime.",
+    help="Add the limits of a runtime, and take the queues of its communicators.",
+)
+@click.option(
+    "--queues",
+    type=click.Choice(["edge", "pair", "rank"]),
+    default=None,
+    help="What has one in-order queue of sends and receives: a directed pair of devices, a pair, or a device.",
 )
 @json_option
 @quiet_option
@@ -43,6 +50,7 @@ def command(
     file: str,
     modes: tuple[str, ...],
     runtime: str | None,
+    queues: str | None,
     as_json: bool,
     quiet: bool,
     github: bool,
@@ -55,12 +63,15 @@ def command(
     \b
       ppsim check schedule.csv
       ppsim check schedule.csv --for torch-2.13 --github
+      ppsim check lowered.csv --queues pair
     """
     from ppsim.check import check
     from ppsim.files.read import read
 
     draft = read(file)
-    report = check(draft, modes or MODES, runtime or "")
+    # A runtime or a communicator says what sends and receives do; without one, all modes are looked at.
+    modes = modes or (("overlap",) if runtime or queues else MODES)
+    report = check(draft, modes, runtime or "", queues or "")
     if as_json:
         from ppsim.cli._print import echo_json
 
@@ -72,7 +83,7 @@ def command(
     elif quiet:
         click.echo(verdict(report))
     else:
-        click.echo(prose(draft, report, modes or MODES))
+        click.echo(prose(draft, report, modes, queue_note(runtime, queues)))
     if not report.valid:
         ctx.exit(1)
 
@@ -114,7 +125,21 @@ def verdict(report: Report) -> str:
     return f"invalid: {len(report.faults)} fault{'s' * (len(report.faults) > 1)}"
 
 
-def prose(draft: Draft, report: Report, modes: tuple[str, ...]) -> str:
+def queue_note(runtime: str | None, queues: str | None) -> str:
+    """Which queues of communicators were looked at, empty for none in particular."""
+    from ppsim.check.queues import QUEUES_OF
+
+    per, batched = (queues, False) if queues else QUEUES_OF.get(runtime or "", ("", False))
+    if not per:
+        return ""
+    return (
+        f"; nor in one queue per {per}"
+        + (", in batches" if batched else "")
+        + (f", as {runtime} has" if not queues else "")
+    )
+
+
+def prose(draft: Draft, report: Report, modes: tuple[str, ...], queues: str) -> str:
     """Each fault with the cells it concerns, and the verdict."""
     from ppsim.base.text import shorten
 
@@ -134,7 +159,7 @@ def prose(draft: Draft, report: Report, modes: tuple[str, ...]) -> str:
     if report.valid:
         checked = "every op once, in an order that can run"
         if draft.has_comms:
-            checked += f"; messages match; no deadlock ({', '.join(modes)})"
+            checked += f"; messages match; no deadlock ({', '.join(modes)}){queues}"
         elif draft.start is not None:
             checked += ", one at a time on each device"
         summary += (

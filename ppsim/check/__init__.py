@@ -16,7 +16,8 @@ from ppsim.check import timed
 from ppsim.check.deadlock import MODES, deadlock_faults
 from ppsim.check.faults import Fault, at
 from ppsim.check.messages import Messages, message_faults
-from ppsim.check.runtime import runtime_faults, runtime_warnings
+from ppsim.check.queues import QUEUES, QUEUES_OF, queue_faults
+from ppsim.check.runtime import RUNTIMES, runtime_faults, runtime_warnings
 from ppsim.check.sharding import sharding_faults
 from ppsim.check.tables import Tables
 from ppsim.core.draft import Draft
@@ -41,7 +42,7 @@ class Report:
         return not self.faults
 
 
-def check(draft: Draft, modes: Sequence[str] = MODES, runtime: str = "") -> Report:
+def check(draft: Draft, modes: Sequence[str] = MODES, runtime: str = "", queues: str = "") -> Report:
     """Check a draft.
 
     Args:
@@ -49,7 +50,9 @@ def check(draft: Draft, modes: Sequence[str] = MODES, runtime: str = "") -> Repo
         modes: what sends and receives do, for the search for deadlocks: ``overlap``: neither waits, an op waits for
             its data; ``batched``: those that stand together are posted together and all must finish; ``blocking``:
             each waits for its other side. What runs blocking runs batched, and what runs batched overlaps.
-        runtime: ``torch-2.13`` or ``torch-2.15`` adds the limits of that runtime.
+        runtime: ``torch-2.13``, ``torch-2.15`` or ``megatron`` adds the limits of that runtime.
+        queues: what has one in-order queue of sends and receives, ``edge``, ``pair`` or ``rank``; the runtime's own by
+            default. Without a runtime too, an order that hangs in some of them is a warning.
     """
     faults = list(_size(draft))
     if faults:
@@ -68,9 +71,15 @@ def check(draft: Draft, modes: Sequence[str] = MODES, runtime: str = "") -> Repo
     if not faults and draft.start is None:
         faults += deadlock_faults(draft, tables, messages, modes)
     faults += mismatched
-    if runtime:
+    warnings: list[Fault] = []
+    if not faults and draft.has_comms and draft.start is None:
+        per, batched = (queues, False) if queues else QUEUES_OF.get(runtime, ("", False))
+        found = [fault for each in ([per] if per else QUEUES) for fault in queue_faults(draft, messages, each, batched)]
+        (faults if per else warnings).extend(found[:1])
+    if runtime in RUNTIMES:
         faults += runtime_faults(draft, runtime)
-    return Report(faults, list(runtime_warnings(draft)) if runtime and not faults else [])
+        warnings += runtime_warnings(draft)
+    return Report(faults, [] if faults else warnings)
 
 
 def _size(draft: Draft) -> Iterator[Fault]:

@@ -25,6 +25,8 @@ from ppsim.check.messages import Messages
 from ppsim.core.draft import Draft
 
 QUEUES = ("edge", "pair", "rank")  # from the most to the fewest; what runs in a later one runs in those before it
+# The queues of a runtime over NCCL, and whether it posts neighbouring sends and receives as one group.
+QUEUES_OF = {"torch-2.13": ("pair", False), "torch-2.15": ("edge", False), "megatron": ("rank", True)}
 Ints = NDArray[np.int64]
 
 
@@ -56,7 +58,7 @@ def queue_faults(draft: Draft, messages: Messages, per: str, batched: bool = Fal
         ops[0],
         "deadlock",
         f"deadlock in the queues of communicators, one per {per}: " + "; ".join(lines),
-        "post in the order in which messages are needed (--order early or torch), or use a queue for each direction",
+        "post in the order in which messages are needed (--order early or torch), or give each direction its queue",
         *ops[1:],
     )
 

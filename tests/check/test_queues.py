@@ -147,3 +147,14 @@ def test_two_sends_that_face_each_other_hang_unless_batched():
     assert not circle_of(draft, "edge")
     assert circle_of(draft, "pair")
     assert not circle_of(draft, "pair", batched=True)
+
+
+def test_a_check_takes_the_queues_of_the_runtime():
+    """A deferred order is right for torch 2.15's queues, wrong for those before, and a warning where none are named."""
+    draft = Draft.from_schedule(lower(generate("1f1b", devices=4, microbatches=8), "deferred").schedule)
+    assert check(draft, ("overlap",), queues="edge").faults == []
+    for report in (check(draft, ("overlap",), queues="pair"), check(draft, ("overlap",), "torch-2.13")):
+        assert [fault.kind for fault in report.faults][:1] == ["deadlock"]
+    report = check(draft, ("overlap",))
+    assert report.valid
+    assert "one per pair" in report.warnings[0].message
