@@ -87,6 +87,8 @@ def _residuals(v: Verdict) -> None:
 def _where(record: Record) -> str:
     if record.settings["ops"] == "trace":
         costs = f"nominal costs from {record.settings['costs']}"
+        if "clocks" in record.settings:
+            costs += f"; {record.settings['clocks']}"
         return "{date} elsewhere, on {device} of {machine}; ".format_map(record.provenance) + costs
     if record.settings.get("device") == "cuda":
         return "{date} on {device}, {cpu}, torch {torch}".format_map(record.provenance)

@@ -46,7 +46,8 @@ def stopwatch(device: str) -> Callable[[Callable[[], Any], bool], Timed]:
             flush.fill_(1)
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
-        # The GPU idles through the lead while the host gets ahead, so the events bracket device time only.
+        # The GPU idles through the lead while the host gets ahead, so the events bracket device time only. Where the
+        # host needs longer than the lead, gaps between launches count, as they do in an eager run that starts at once.
         torch.cuda._sleep(LEAD_CYCLES)
         begin.record()
         start = time.perf_counter_ns()

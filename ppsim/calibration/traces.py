@@ -1,4 +1,4 @@
-"""A profile from Kineto (Chrome) traces of a real training run with torch.distributed.pipelining, one file per rank.
+"""A profile from Kineto (Chrome) traces of a real training run with torch.distributed.pipelining, one per process.
 
 Torch's runtime names its spans ``PP:0F0``, ``PP:2SEND_F1`` or ``PP:(0F3;7B0)OVERLAP_F_B``; its GPipe schedule names
 them ``Forward 0`` and ``Backward 0``. Where a GPU's own spans are there they are used: the host's only show launches.
@@ -7,12 +7,13 @@ them ``Forward 0`` and ``Backward 0``. Where a GPU's own spans are there they ar
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
+from math import inf
 from typing import NamedTuple
 
 from ppsim.base.source import name_of
@@ -31,14 +32,29 @@ PLAIN = re.compile(r"(Forward|Backward) (\d{1,9})", re.ASCII)
 RECEIVED = re.compile(r"(gloo|nccl):recv")
 
 
+Input = tuple[str, int, int]
+
+
 class Action(NamedTuple):
-    """One span of the pipeline's runtime, times in ms since the file's epoch."""
+    """One span of the pipeline's runtime, times in ms since the file's epoch.
+
+    A pair, of kind FB, has stage and microbatch of its forward; ``backward`` are those of its backward.
+    """
 
     kind: str
     stage: int
     microbatch: int
     start: float
     end: float
+    backward: tuple[int, int] = (-1, -1)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The messages it works on, where they come from another device: direction, stage, microbatch."""
+        own = self.stage, self.microbatch
+        if self.kind == "FB":
+            return ("F", *own), ("B", *self.backward)
+        return (("F" if self.kind == "F" else "B", *own),) if self.kind in ("F", "B", "I") else ()
 
 
 class Receive(NamedTuple):
@@ -51,7 +67,7 @@ class Receive(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """What one rank's file holds; ``base_s`` is the epoch its times count from."""
+    """One process's file; ``base_s`` is the epoch its times count from."""
 
     host: str
     device: str
@@ -61,23 +77,27 @@ class Trace:
 
 
 def profile_from(paths: Sequence[str], command: str) -> Profile:
-    """Op times per stage and message times from the traces of all ranks; the first step is left out where more follow.
+    """Make a profile from the traces of all processes: op times per stage, message times, without the first step.
+
+    Where there is only one step it counts, and the profile's note says so.
 
     Raises:
         InputError: a file cannot be read, is no trace, or has no span of a pipeline.
     """
     traces = [read_trace(path, rank) for rank, path in enumerate(paths)]
     ops: dict[tuple[int, str], list[float]] = defaultdict(list)
+    single = False
     for trace in traces:
         for (kind, stage, _), samples in _steps(_compute(trace)).items():
-            ops[stage, kind] += samples
+            ops[stage, kind] += samples[1:] or samples
+            single |= len(samples) == 1
     stages = {stage for stage, _ in ops}
     if not stages:
         raise InputError("the traces hold messages and no op", HINT)
     if len(stages) <= max(stages):
         missing = islice((stage for stage in range(max(stages)) if stage not in stages), 8)
         named = ", ".join(map(str, missing))
-        raise InputError(f"the traces show nothing of stage {named}", "give the trace of every rank")
+        raise InputError(f"the traces show nothing of stage {named}", "give the trace of every process")
     messages = tuple(_messages(traces))
     first = max(0.0, min(trace.base_s + trace.actions[0].start * 1e-3 for trace in traces))
     made = Provenance(
@@ -93,7 +113,7 @@ def profile_from(paths: Sequence[str], command: str) -> Profile:
         ppsim=VERSION,
         date=datetime.fromtimestamp(first, UTC).isoformat(timespec="seconds"),
         command=command,
-        note=f"from {len(paths)} traces; a profiled run is slower than one without a profiler",
+        note="; ".join(_notes(traces, single, messages)),
     )
     times = [
         OpTime("stage", kind, 0, stage=stage, cache="run", **spread(ms)) for (stage, kind), ms in sorted(ops.items())
@@ -101,8 +121,19 @@ def profile_from(paths: Sequence[str], command: str) -> Profile:
     return Profile(made, None, tuple(times), messages, tuple(fit_messages(messages)))
 
 
+def _notes(traces: Sequence[Trace], single: bool, messages: Sequence[Message]) -> Iterator[str]:
+    """Say what a reader of the profile must know."""
+    yield f"from {len(traces)} traces"
+    yield "a profiled run is slower than one without a profiler"
+    if single:
+        yield "one step only, so its warm-up counts"
+    sends = any(action.kind.startswith("SEND") for trace in traces for action in trace.actions)
+    if sends and not messages:
+        yield "no message could be timed: sizes, or both sides on one host, are missing, so messages cost nothing"
+
+
 def read_trace(path: str, rank: int) -> Trace:
-    """Read one rank's trace, plain or gzipped; ``rank`` where the file does not tell.
+    """Read one process's trace, plain or gzipped; ``rank`` where the file does not tell its own.
 
     Raises:
         InputError: the file cannot be read, is no trace, or has no span of a pipeline.
@@ -119,30 +150,34 @@ def read_trace(path: str, rank: int) -> Trace:
     if not actions:
         raise InputError(f"'{name_of(path)}' has no span of a pipeline", HINT)
     received = [event for event in events if RECEIVED.match(event.name)]
+    # A GPU's spans do not show sizes; the host's of the same messages do, and all have one size where it can be told.
+    sizes = {kineto.bytes_of(event) for event in file.events if RECEIVED.match(event.name)} - {0}
+    known = sizes.pop() if len(sizes) == 1 and events is on_gpu else 0
     return Trace(
         one_line(file.host),
         one_line(file.devices[0].name) if file.devices else "cpu",
         file.epoch_ns * 1e-9,
         tuple(sorted(actions, key=lambda action: action.start)),
-        tuple(sorted(Receive(*kineto.span_of(event, path), kineto.bytes_of(event)) for event in received)),
+        tuple(sorted(Receive(*kineto.span_of(event, path), kineto.bytes_of(event) or known) for event in received)),
     )
 
 
 def _actions(events: Sequence[kineto.Event], rank: int, path: str) -> Iterator[Action]:
     for event in events:
+        backward = (-1, -1)
         if found := ACTION.fullmatch(event.name):
             kind, stage, microbatch = found[2], int(found[1]), int(found[3])
         elif found := PAIR.fullmatch(event.name):
-            kind, stage, microbatch = "FB", int(found[1]), int(found[2])
+            kind, stage, microbatch, backward = "FB", int(found[1]), int(found[2]), (int(found[3]), int(found[4]))
         elif found := PLAIN.fullmatch(event.name):
             kind, stage, microbatch = found[1][0], rank, int(found[2])
         else:
             continue
-        yield Action(kind, stage, microbatch, *kineto.span_of(event, path))
+        yield Action(kind, stage, microbatch, *kineto.span_of(event, path), backward)
 
 
 def _compute(trace: Trace) -> Iterator[tuple[Action, float]]:
-    """Ops and their time in ms: from the span's start, or from the arrival of its input where that came later."""
+    """Time ops in ms: from the span's start, or from the arrival of the last input where that came later."""
     arrivals = arrivals_of(trace)
     for action in trace.actions:
         if action.kind not in ("F", "B", "I", "W", "FB"):
@@ -154,24 +189,30 @@ def _compute(trace: Trace) -> Iterator[tuple[Action, float]]:
 
 
 def arrivals_of(trace: Trace) -> dict[Action, Receive]:
-    """The receive that each op waited for: by name where receives are named, else the one within the op's span."""
-    named: dict[tuple[str, int, int], list[Receive]] = defaultdict(list)
+    """Find the receive that each op, or pair, waited for last.
+
+    It is found by name where receives are named, else within the op's span.
+    """
+    named: dict[Input, list[Receive]] = defaultdict(list)
     for action in trace.actions:
-        if action.kind.startswith("RECV"):
-            found = _within(trace, action)
-            if found:
-                named[action.kind[-1], action.stage, action.microbatch].append(found)
+        if action.kind.startswith("RECV") and (receive := _within(trace, action)):
+            named[action.kind[-1], action.stage, action.microbatch].append(receive)
     arrivals = {}
     for action in trace.actions:
-        direction = "F" if action.kind == "F" else "B"
-        if named and action.kind in ("F", "B", "I"):
-            before = [r for r in named[direction, action.stage, action.microbatch] if r.start <= action.end]
-            found = before[-1] if before else None
+        if named:
+            known = [named[key] for key in action.inputs if key in named]
+            found = [r[at - 1] for r in known if (at := bisect_right(r, (action.end, inf, inf)))]
         else:
-            found = _within(trace, action) if action.kind in ("F", "B") and not named else None
+            found = _all_within(trace, action) if action.inputs else []
         if found:
-            arrivals[action] = found
+            arrivals[action] = max(found, key=lambda receive: receive.end)
     return arrivals
+
+
+def _all_within(trace: Trace, action: Action) -> list[Receive]:
+    """List as many receives, from the first within the span on, as the action has inputs."""
+    at = bisect_left(trace.receives, (action.start,))
+    return [r for r in trace.receives[at : at + len(action.inputs)] if r.start <= action.end]
 
 
 def _within(trace: Trace, action: Action) -> Receive | None:
@@ -182,32 +223,57 @@ def _within(trace: Trace, action: Action) -> Receive | None:
 
 
 def _steps(timed: Iterator[tuple[Action, float]]) -> dict[tuple[str, int, int], list[float]]:
-    """Times of each op over the steps, the first step left out where there are more."""
+    """Collect the times of each op over the steps."""
     times: dict[tuple[str, int, int], list[float]] = defaultdict(list)
     for action, ms in timed:
         times[action.kind, action.stage, action.microbatch].append(ms)
-    return {key: values[1:] or values for key, values in times.items()}
+    return times
 
 
 def _messages(traces: Sequence[Trace]) -> Iterator[Message]:
-    """Messages between ranks of one host: from the later of send and receive to the arrival."""
-    sends: dict[tuple[str, int, int], list[tuple[Trace, Action]]] = defaultdict(list)
-    receives: dict[tuple[str, int, int], list[tuple[Trace, Receive]]] = defaultdict(list)
+    """Time messages between processes of one host, from the later of send and receive to the arrival.
+
+    The first of each is left out where there are more, as it belongs to the first step.
+    """
+    samples: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for host in dict.fromkeys(trace.host for trace in traces):
+        sends, receives = _sides([trace for trace in traces if trace.host == host])
+        for key in sends.keys() & receives.keys():
+            steps = list(_pairs(sorted(sends[key]), sorted(receives[key])))
+            for posted, got in steps[1:] or steps:
+                pattern = "early" if got.start <= posted else "late"
+                samples[pattern, got.size].append(got.end - max(got.start, posted))
+    for (pattern, size), times in sorted(samples.items()):
+        yield Message("same-host", pattern, size, **spread(times))
+
+
+def _sides(traces: Sequence[Trace]) -> tuple[dict[Input, list[float]], dict[Input, list[Receive]]]:
+    """Collect when each message was sent, and its receives of known size, over all steps.
+
+    Times count from the first trace's epoch: processes of one host share a clock, but not an epoch.
+    """
+    sends: dict[Input, list[float]] = defaultdict(list)
+    receives: dict[Input, list[Receive]] = defaultdict(list)
     for trace in traces:
+        shift = (trace.base_s - traces[0].base_s) * 1e3
         for action in trace.actions:
             if action.kind.startswith("SEND"):
                 to = action.stage + (1 if action.kind == "SEND_F" else -1)
-                sends[action.kind[-1], to, action.microbatch].append((trace, action))
-            elif action.kind.startswith("RECV") and (found := _within(trace, action)):
-                receives[action.kind[-1], action.stage, action.microbatch].append((trace, found))
-    samples: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for key in sends.keys() & receives.keys():
-        for (source, sent), (sink, got) in list(zip(sends[key], receives[key], strict=False))[1:]:
-            if source.host != sink.host or not got.size:
-                continue
-            # Ranks of one host share a clock but may count from different epochs.
-            shift = (source.base_s - sink.base_s) * 1e3
-            pattern = "early" if got.start <= sent.start + shift else "late"
-            samples[pattern, got.size].append(got.end - max(got.start, sent.start + shift))
-    for (pattern, size), times in sorted(samples.items()):
-        yield Message("same-host", pattern, size, **spread([max(t, 0.0) for t in times]))
+                sends[action.kind[-1], to, action.microbatch].append(action.start + shift)
+            elif action.kind.startswith("RECV") and (got := _within(trace, action)) and got.size:
+                moved = Receive(got.start + shift, got.end + shift, got.size)
+                receives[action.kind[-1], action.stage, action.microbatch].append(moved)
+    return sends, receives
+
+
+def _pairs(sends: Sequence[float], receives: Sequence[Receive]) -> Iterator[tuple[float, Receive]]:
+    """Match one message's sends with its receives: it arrives after its send and before that of the next step.
+
+    So a receive that a trace lacks leaves out one step and no more.
+    """
+    arrivals = sorted(receives, key=lambda receive: receive.end)
+    for number, posted in enumerate(sends):
+        at = bisect_left(arrivals, posted, key=lambda receive: receive.end)
+        until = sends[number + 1] if number + 1 < len(sends) else inf
+        if at < len(arrivals) and arrivals[at].end < until:
+            yield posted, arrivals[at]

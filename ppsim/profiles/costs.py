@@ -158,7 +158,7 @@ def _refuse_uneven(table: Times, schedule: Schedule) -> None:
 def _refuse(kind: str, stage: int, schedule: Schedule) -> None:
     raise InputError(
         f"the profile has no time of {kind} on stage {stage}, which {schedule.name} needs",
-        "I and W cannot be told from a full B: trace a run of a schedule with the same kinds of ops on every stage",
+        "trace a run in which every stage has that kind of op; I and W cannot be told from a full B",
     )
 
 

@@ -247,14 +247,18 @@ def _link_alone(size: int, request: Request, report: Report) -> Link:
 
 
 def link_of(messages: Sequence[Message], size: int) -> Link:
-    """The link that measured messages show on their best days, which are those of the link and not of the machine."""
+    """Fit the 10th percentiles: they show the link, the medians the machine's scheduler.
+
+    A late receive adds a handshake, no more than another message takes; what is beyond that was the scheduler.
+    """
     best = {(row.pattern, row.bytes): row.p10_ms for row in messages}
     pattern = "early" if any(row.pattern == "early" for row in messages) else "ping-pong"
     rows = [(row.bytes, row.p10_ms) for row in messages if row.pattern == pattern and row.p10_ms > 0]
     if not rows:
         return Link()
     line = line_fit.fit_line(*zip(*rows, strict=True))
-    return Link(line.alpha, line.slope, max(best.get(("late", size), 0.0) - best.get(("early", size), 0.0), 0.0))
+    late = best.get(("late", size), 0.0) - best.get(("early", size), 0.0)
+    return Link(line.alpha, line.slope, min(max(late, 0.0), line.at(size)))
 
 
 def _costs(schedule: Schedule, request: Request, profile: Profile | None) -> Costs:

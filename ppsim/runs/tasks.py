@@ -151,6 +151,8 @@ class Computing:
         grad = None if cell[0] == self._last else self._gradient.pop(cell)
         gradients = self._full((out,), (grad,), (x,))
         if cell[0] > 0:
+            # Kept until reset: nobody waits for a send during a run, so its tensor must outlive the run. Bytes held
+            # are measured by calibrate, never in a run.
             self._gradient[cell[0] - 1, cell[1]] = gradients[0]
 
     def _half_backward(self, cell: Cell) -> None:

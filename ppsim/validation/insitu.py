@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
 from ppsim.core.execution import Execution
-from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.ops import COMPUTE
 from ppsim.core.schedule import NONE
 from ppsim.runs.record import Measured
 from ppsim.validation.predict import (
@@ -91,11 +91,8 @@ def observed_costs(run: Measured, others: Sequence[Measured], late: float | None
     Ops that sleep overshoot by the same amount, ``late``, whatever their kind. Ops that compute are looked up by kind
     and stage in runs with as many stages, else scaled by the average ratio of that kind.
     """
-    if late is not None:
-        pair = None if run.costs.pair is None else run.costs.pair + late
-        if pair is None and len(run.lowered.compute.second_of_pairs):
-            pair = run.costs.time[Kind.F] + run.costs.time[Kind.B] + late
-        return replace(run.costs, time=run.costs.time + late, pair=pair)
+    if late is not None:  # once per op, or pair of whatever kinds
+        return Replayed(run.costs.time, unit="ms", each=run.costs.durations(run.lowered.compute) + late)
     time = run.costs.time.copy()
     for kind in COMPUTE:
         ratio = _ratio(others, kind)

@@ -1,6 +1,6 @@
-"""A record of a run made elsewhere, from its Kineto traces: one file per rank, every training step as one run.
+"""A record of a run made elsewhere, from its Kineto traces: one file per process, every training step as one run.
 
-What a rank ran is held against its queue, so that a trace of another schedule is refused rather than compared.
+A process's ops are compared with its device's queue, so that a trace of another schedule is refused.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rank:
-    """One device's trace: its whole steps, each a span per compute entry, and its sends and receives by name."""
+class DeviceTrace:
+    """One device's whole steps, each a span per compute entry, and its sends and receives by name."""
 
     steps: list[list[Span]]
     messages: dict[Key, list[Span]]
 
 
 def record_of(folder: str, schedule: Schedule, profile: Profile | None, command: str) -> Record:
-    """The steps of a traced run, the first left out where there are more.
+    """Make a record of the steps of a traced run, without the first where there are more.
 
     Args:
-        folder: holds the trace of every rank.
-        schedule: what the ranks ran.
-        profile: what ops and messages cost alone; without one each step's costs come from the other steps.
+        folder: holds the trace of every process.
+        schedule: the schedule that was run.
+        profile: costs of ops and messages alone; without one each step's costs come from the other steps.
         command: the command line, for the record.
 
     Raises:
-        InputError: no traces, a file that is none, a rank missing, or ranks that ran something else.
+        InputError: no traces, a file that is none, a device missing, or processes that ran something else.
     """
     paths = _paths(folder)
-    traces = [read_trace(path, rank) for rank, path in enumerate(paths)]
+    traces = [read_trace(path, number) for number, path in enumerate(paths)]
     lowered = lowered_by_torch(schedule)
-    ranks = _ranks(schedule, traces, paths)
-    runs = [_measured(lowered, ranks, found, number) for number, found in enumerate(_common_steps(ranks))]
+    devices = _by_device(schedule, traces, paths)
+    runs = [_measured(lowered, devices, found, number) for number, found in enumerate(_common_steps(devices))]
     runs = runs[1:] or runs
     if profile:
         runs = [replace(run, costs=replace(costs_from(profile, schedule), comm=0.0)) for run in runs]
@@ -79,44 +79,48 @@ def record_of(folder: str, schedule: Schedule, profile: Profile | None, command:
         "runner": "elsewhere",
         "real_time": False,
         "message_bytes": size,
+        # Of all steps, the predicted one too. Held-out scales it by the latency of the other steps, so that only the
+        # ratio of latency and bandwidth is shared, and with the one size of a pipeline's messages that is 0.
         "link": asdict(link_of((profile or traced).message, size)),
         "cores": 0,
         "costs": "the profile" if profile else "the other steps" if len(runs) > 1 else "the step itself",
     }
+    if len(hosts := {trace.host for trace in traces}) > 1:
+        settings["clocks"] = f"times of {len(hosts)} hosts are compared as their own clocks have them"
     return Record(tuple(runs), settings, asdict(traced.provenance))
 
 
 def _paths(folder: str) -> list[str]:
-    """The traces in a folder, rank2 before rank10."""
+    """List the traces in a folder, rank2 before rank10."""
     if not Path(folder).is_dir():
-        raise InputError(f"'{folder}' is no folder", "the folder that holds one trace per rank")
+        raise InputError(f"'{folder}' is no folder", "the folder that holds one trace per process")
     found = [str(path) for pattern in FILES for path in Path(folder).glob(pattern)]
     if not found:
-        raise InputError(f"'{folder}' holds no trace", f"one file per rank, {' or '.join(FILES)}")
+        raise InputError(f"'{folder}' holds no trace", f"one file per process, {' or '.join(FILES)}")
     return sorted(found, key=lambda path: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path)])
 
 
-def _ranks(schedule: Schedule, traces: Sequence[Trace], paths: Sequence[str]) -> list[Rank]:
-    """One per device, in order; a trace belongs to the device that holds its stages."""
+def _by_device(schedule: Schedule, traces: Sequence[Trace], paths: Sequence[str]) -> list[DeviceTrace]:
+    """Sort traces by device: a trace belongs to the device that holds its stages."""
     if schedule.placement.n_replicas > 1:
         raise InputError(f"{schedule.name} holds each stage on two devices, and a trace does not tell them apart")
-    ranks: dict[int, Rank] = {}
+    devices: dict[int, DeviceTrace] = {}
     for trace, path in zip(traces, paths, strict=True):
         stage = next((a.stage for a in trace.actions if not a.kind.startswith(("SEND", "RECV"))), NONE)
         if not 0 <= stage < schedule.n_stages:
             raise InputError(f"'{path}' shows stage {stage}, and {schedule.name} has {schedule.n_stages} stages")
         device = int(schedule.placement.devices[0, stage])
-        if device in ranks:
-            raise InputError(f"'{path}' shows device {device}, and so does a file before it", "one file per rank")
-        ranks[device] = _rank(schedule, device, trace, path, (trace.base_s - traces[0].base_s) * 1e3)
-    missing = ", ".join(str(d) for d in range(schedule.n_devices) if d not in ranks)
+        if device in devices:
+            raise InputError(f"'{path}' shows device {device}, and so does a file before it", "one file per process")
+        devices[device] = _device_trace(schedule, device, trace, path, (trace.base_s - traces[0].base_s) * 1e3)
+    missing = ", ".join(str(d) for d in range(schedule.n_devices) if d not in devices)
     if missing:
-        raise InputError(f"there is no trace of device {missing} of {schedule.n_devices}", "the trace of every rank")
-    return [ranks[device] for device in range(schedule.n_devices)]
+        raise InputError(f"there is no trace of device {missing} of {schedule.n_devices}", "the trace of every process")
+    return [devices[device] for device in range(schedule.n_devices)]
 
 
-def _rank(schedule: Schedule, device: int, trace: Trace, path: str, epoch: float) -> Rank:
-    """The trace of one device; ``epoch`` is when its times begin to count, in ms."""
+def _device_trace(schedule: Schedule, device: int, trace: Trace, path: str, epoch: float) -> DeviceTrace:
+    """Split the trace of one device into steps; its times count from ``epoch``, in ms."""
     queue = [_key(schedule, op) for op in _entries(schedule, device)]
     arrivals = arrivals_of(trace)
     compute = [a for a in trace.actions if not a.kind.startswith(("SEND", "RECV"))]
@@ -137,7 +141,7 @@ def _rank(schedule: Schedule, device: int, trace: Trace, path: str, epoch: float
         if action.kind.startswith(("SEND", "RECV")):
             start, end = epoch + action.start, epoch + action.end
             messages[action.kind, action.stage, action.microbatch].append(Span(start, start, end))
-    return Rank(steps, messages)
+    return DeviceTrace(steps, messages)
 
 
 def _difference(keys: Sequence[Key], queue: Sequence[Key]) -> str:
@@ -156,13 +160,13 @@ def _span(action: Action, arrivals: dict[Action, Receive], epoch: float) -> Span
 
 
 def _entries(schedule: Schedule, device: int) -> Iterator[int]:
-    """The ops of a device, of a pair its first."""
+    """List the ops of a device, of a pair its first."""
     queue = schedule.queue(device)
     return iter((queue.start + np.flatnonzero(schedule.leads[queue])).tolist())
 
 
 def _key(schedule: Schedule, op: int) -> Key:
-    """As a trace names the op; a pair by its forward."""
+    """Name an op as a trace does; a pair by its forward."""
     kind = Kind(schedule.kind[op]).name
     if schedule.pair[op] != NONE:
         kind = "FB"
@@ -170,10 +174,10 @@ def _key(schedule: Schedule, op: int) -> Key:
     return kind, int(schedule.stage[op]), int(schedule.microbatch[op])
 
 
-def _common_steps(ranks: Sequence[Rank]) -> Iterator[list[int]]:
-    """Per step that all devices show whole: its number on each, by the time of its start."""
-    begins = [np.array([step[0].posted for step in rank.steps]) for rank in ranks]
-    for number, step in enumerate(ranks[0].steps):
+def _common_steps(devices: Sequence[DeviceTrace]) -> Iterator[list[int]]:
+    """Match the steps of all devices by the time of their start; yields the number of each on every device."""
+    begins = [np.array([step[0].posted for step in trace.steps]) for trace in devices]
+    for number, step in enumerate(devices[0].steps):
         length = step[-1].end - step[0].posted
         nearest = [int(np.argmin(np.abs(begin - begins[0][number]))) for begin in begins]
         apart = [abs(begin[k] - begins[0][number]) for begin, k in zip(begins, nearest, strict=True)]
@@ -181,12 +185,12 @@ def _common_steps(ranks: Sequence[Rank]) -> Iterator[list[int]]:
             yield nearest
 
 
-def _measured(lowered: Lowered, ranks: Sequence[Rank], numbers: Sequence[int], step: int) -> Measured:
-    """One step, counted from the moment its first device starts."""
+def _measured(lowered: Lowered, devices: Sequence[DeviceTrace], numbers: Sequence[int], step: int) -> Measured:
+    """Make a run of one step, its times counted from the start of its first device."""
     schedule = lowered.schedule
     times = np.zeros((3, len(schedule)))
-    for device, (rank, number) in enumerate(zip(ranks, numbers, strict=True)):
-        _fill(times, schedule, device, rank, number)
+    for device, (trace, number) in enumerate(zip(devices, numbers, strict=True)):
+        _fill(times, schedule, device, trace, number)
     times -= times[0].min()
     finished = np.array([times[2, schedule.queue(d)].max() for d in range(schedule.n_devices)])
     costs = Costs(np.zeros((len(COMPUTE), schedule.n_stages)), unit="ms")
@@ -194,19 +198,19 @@ def _measured(lowered: Lowered, ranks: Sequence[Rank], numbers: Sequence[int], s
     return Measured(f"{schedule.name} step {step}", lowered, costs, posted, start, end, finished[None])
 
 
-def _fill(times: NDArray[np.float64], schedule: Schedule, device: int, rank: Rank, number: int) -> None:
-    """A device's columns; a send or receive that the trace does not name takes no time where it stands."""
-    compute, at = iter(rank.steps[number]), rank.steps[number][0].posted
-    before = rank.steps[number - 1][-1].end if number else -np.inf
-    after = rank.steps[number + 1][0].posted if number + 1 < len(rank.steps) else np.inf
-    until = rank.steps[number][-1].end
+def _fill(times: NDArray[np.float64], schedule: Schedule, device: int, trace: DeviceTrace, number: int) -> None:
+    """Fill a device's columns; a send or receive that the trace does not name takes no time at its place."""
+    compute, at = iter(trace.steps[number]), trace.steps[number][0].posted
+    before = trace.steps[number - 1][-1].end if number else -np.inf
+    after = trace.steps[number + 1][0].posted if number + 1 < len(trace.steps) else np.inf
+    until = trace.steps[number][-1].end
     for op in _entries(schedule, device):
         if schedule.computes[op]:
             span = next(compute)
         else:
             receives = schedule.kind[op] in RECEIVES
-            low, high = (before, until) if receives else (rank.steps[number][0].posted, after)
-            found = [span for span in rank.messages.get(_key(schedule, op), ()) if low <= span.posted < high]
+            low, high = (before, until) if receives else (trace.steps[number][0].posted, after)
+            found = [span for span in trace.messages.get(_key(schedule, op), ()) if low <= span.posted < high]
             span = found[-1 if receives else 0] if found else Span(at, at, at)
         times[:, list(schedule.members(op))] = np.array(span)[:, None]
         at = span.end

@@ -109,6 +109,71 @@ def test_the_first_step_is_left_out_and_a_pair_is_a_pair(tmp_path):
 ONE = b'{"traceEvents": [{"ph": "X", "name": "PP:0F0", "dur": 1, "ts": %b}]'
 
 
+def test_a_pair_does_not_count_its_wait(tmp_path):
+    """Its forward's input comes at 6, its backward's at 8: of the span 1 to 12, 4 ms are work."""
+    later = span("PP:(1F1;1B0)OVERLAP_F_B", 1, 11)
+    events = [
+        span("PP:1RECV_F1", 0, 0.1),
+        span("gloo:recv", 0.05, 5.95, args=DIMS),
+        span("PP:1RECV_B0", 0.5, 0.1),
+        span("gloo:recv", 0.55, 7.45, args=DIMS),
+    ]
+    first = trace(tmp_path / "0", 0, span("PP:0F0", 0, 1))
+    for wanted, shown in ((4, events), (6, events[:2])):
+        path = trace(tmp_path / "1", 1, *shown, later)
+        (op,) = (op for op in profile_from([first, path], "ppsim").op if op.kind == "FB")
+        assert op.median_ms == pytest.approx(wanted)
+
+
+def message_events(steps: int, *, without: int = -1) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Each step sends at 10 what arrives 3 + its number later; the receive of one step may be missing."""
+    sends = [e for t in range(steps) for e in (span("PP:0F0", 100 * t, 10), span("PP:0SEND_F0", 100 * t + 10, 1))]
+    receives = [
+        e
+        for t in range(steps)
+        for e in (
+            span("PP:1RECV_F0", 100 * t + 5, 1),
+            span("gloo:recv", 100 * t + 5.5, 7.5 + t, args=DIMS),
+            span("PP:1F0", 100 * t + 6, 20),
+        )
+        if t != without or e["name"] == "PP:1F0"
+    ]
+    return sends, receives
+
+
+def test_one_step_has_messages_and_says_so(tmp_path):
+    """It had none, so that messages cost nothing."""
+    sends, receives = message_events(1)
+    profile = profile_from([trace(tmp_path / "0", 0, *sends), trace(tmp_path / "1", 1, *receives)], "ppsim")
+    (message,) = profile.message
+    assert message.n == 1
+    assert message.median_ms == pytest.approx(3)
+    assert "one step only" in profile.provenance.note
+
+
+def test_a_receive_that_a_trace_lacks_leaves_out_its_step_only(tmp_path):
+    """Later sends are not matched with earlier arrivals."""
+    sends, receives = message_events(5, without=2)
+    profile = profile_from([trace(tmp_path / "0", 0, *sends), trace(tmp_path / "1", 1, *receives)], "ppsim")
+    (message,) = profile.message
+    assert message.n == 3
+    assert [message.p10_ms, message.p90_ms] == pytest.approx([4.4, 6.8])
+    assert "one step only" not in profile.provenance.note
+
+
+def test_messages_between_gpus_take_their_size_from_the_host_s_spans(tmp_path):
+    """A GPU's own spans show none; without any size the profile says that messages cost nothing."""
+    for sizes in (DIMS, None):
+        paths = []
+        for rank, events in enumerate(message_events(2)):
+            gpu = [{**e, "cat": "gpu_user_annotation", "args": {}} for e in events]
+            host = [{**e, "args": sizes or {}} for e in events if e["name"] == "gloo:recv"]
+            paths.append(trace(tmp_path / str(rank), rank, *gpu, *host))
+        profile = profile_from(paths, "ppsim")
+        assert [m.bytes for m in profile.message] == ([128] if sizes else [])
+        assert ("messages cost nothing" in profile.provenance.note) == (sizes is None)
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [

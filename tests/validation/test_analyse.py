@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 from ppsim.core.costs import costs_for
+from ppsim.files.read import parse
 from ppsim.lowering.lower import lower
+from ppsim.profiles.profile import Message
 from ppsim.runs.record import Measured, Record, load
+from ppsim.runs.session import link_of
 from ppsim.schedules import generate
 from ppsim.validation.analyse import CLASSES, validate
+from ppsim.validation.insitu import observed_costs
 from tests.refresh_records import FOLDER
 
 GAP, PREAMBLE = 1.0, 2.0
@@ -50,3 +54,25 @@ def test_only_schedules_predicted_from_others_are_ranked(name):
     assert result.pairs == len(pairs)
     alone = validate(replace(record, runs=record.runs[:2]))
     assert alone.pairs <= (name == "compute-p2")
+
+
+def test_a_pair_overshoots_once_whatever_its_ops():
+    """A forward paired with a backward for the input took the overshoot twice."""
+    rows = "0F0,(0F1;0I0)OVERLAP_F_B,0I1,0W0,0W1"
+    schedule = parse(rows, "own.csv").schedule()
+    costs, lowered = costs_for(schedule, tf=5.0, ti=4.0, tw=3.0, unit="ms"), lower(schedule)
+    times = np.zeros((1, len(schedule)))
+    run = Measured("own", lowered, costs, times, times, times, times[:, -1:])
+    late = observed_costs(run, [run], late=0.5).durations(schedule)
+    np.testing.assert_allclose(late, [5.5, 9.5, 9.5, 4.5, 3.5, 3.5])
+
+
+def test_a_late_receive_adds_no_more_than_a_message():
+    """Beyond that a time slice of the machine's scheduler was measured."""
+
+    def rows(late: float) -> list[Message]:
+        times = {("early", 1024): 0.1, ("early", 2048): 0.1, ("late", 2048): late}
+        return [Message("same-host", p, size, ms, ms, ms, 5) for (p, size), ms in times.items()]
+
+    assert link_of(rows(3.0), 2048).late == pytest.approx(0.1)
+    assert link_of(rows(0.15), 2048).late == pytest.approx(0.05)
