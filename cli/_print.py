@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -39,6 +40,12 @@ def summary(timeline: Timeline, metrics: Metrics) -> str:
     shape = shape_of(timeline.schedule)
     rows = ((c.heading, c.text(c.of(metrics, shape), timeline.unit), c.note_on(metrics)) for c in columns_of("summary"))
     return "\n".join(f"{name:<18} {value:>12}   {note}" for name, value, note in rows)
+
+
+def print_recomputed(schedules: Iterable[Schedule]) -> None:
+    """Say what counts as an activation where a schedule recomputes."""
+    if any(schedule.recomputed.any() for schedule in schedules):
+        click.echo("with recompute an activation counts from its R on; the input that F keeps for it does not count")
 
 
 def print_gantt(timeline: Timeline, metrics: Metrics) -> None:

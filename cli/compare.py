@@ -115,7 +115,7 @@ def _table(rows: list[Row]) -> None:
     from rich.table import Table
 
     from ppsim.analysis.compare import on_front
-    from ppsim.cli._print import console
+    from ppsim.cli._print import console, print_recomputed
     from ppsim.simulation.columns import columns_of
 
     timed = [r for r in rows if r.timeline]
@@ -130,6 +130,7 @@ def _table(rows: list[Row]) -> None:
         table.add_row(r.name, *_cells(r, first, "*" if best else " "))
     console(at_least=100).print(table)
     click.echo("peak act. counts microbatches of a device's 1/P share of the model; * nothing is faster with less")
+    print_recomputed([r.timeline.schedule for r in timed if r.timeline])
     for r in rows:
         if r.reason:
             click.echo(f"{r.name} does not apply: {r.reason}")

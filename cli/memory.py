@@ -136,6 +136,7 @@ def _alternatives(
 def _print_report(found: Report, quiet: bool, breakdown: bool) -> None:
     from ppsim.base.units import format_size
     from ppsim.cli import _print as show
+    from ppsim.memory.usage import BYTES
 
     timeline, unit = found.timeline, found.curve.unit
     schedule, fullest = timeline.schedule, found.fullest
@@ -149,6 +150,8 @@ def _print_report(found: Report, quiet: bool, breakdown: bool) -> None:
     held = sorted(((amount, name) for name, amount in fullest.parts.items() if amount), reverse=True)
     click.echo(f"\npeak {size} {where}")
     click.echo("held by " + ", ".join(f"{name} {format_size(a, unit)} ({a / fullest.value:.0%})" for a, name in held))
+    if unit != BYTES:
+        show.print_recomputed([schedule])
     if breakdown:
         _print_breakdown(found)
 

@@ -125,6 +125,7 @@ def _print_run(timeline: Timeline, quiet: bool, gantt: bool) -> None:
         show.print_gantt(timeline, metrics)
     click.echo()
     click.echo(show.summary(timeline, metrics))
+    show.print_recomputed([schedule])
 
 
 def _print_steady(

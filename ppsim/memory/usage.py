@@ -101,8 +101,9 @@ def static(schedule: Schedule, model: MemoryModel) -> dict[str, Amounts]:
 def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curve:
     """Each device's memory over time, static memory included; every device begins at time 0.
 
-    Changes at one instant, and those that only rounding keeps apart, count together: a curve has no spike where one
-    op gives and the next takes.
+    Changes at one time count together, and so do those that only rounding keeps apart: a curve has no spike where one
+    op frees and the next allocates. So what an op holds that takes no time is not in the curve, as it lasts for no
+    time, though it counts in :func:`ppsim.simulation.metrics.peak_activations`, which goes by the order of the queue.
     """
     schedule = timeline.schedule
     begin, end = np.zeros(len(schedule), np.int64), np.zeros(len(schedule), np.int64)

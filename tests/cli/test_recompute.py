@@ -56,3 +56,10 @@ def test_times_without_effect_and_commands_without_recompute_say_so(tmp_path):
     assert "--tr has no effect: 1f1b has no R" in refusal("run", "1f1b", *SHAPE, "--tr", "2")
     assert "--recompute adds ops" in refusal("convert", str(path), "-o", str(tmp_path / "x.mmd"), "--recompute")
     assert "has ops that recompute (R), which no runner can run" in refusal("validate", str(path), "--ops", "timed")
+
+
+@pytest.mark.parametrize("words", [("run", "1f1b"), ("memory", "1f1b"), ("compare", "1f1b", "gpipe")])
+def test_what_counts_as_an_activation_is_said_where_ops_recompute(words):
+    note = "an activation counts from its R on"
+    assert note in output(*words, *SHAPE, "--recompute")
+    assert note not in output(*words, *SHAPE)

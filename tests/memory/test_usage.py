@@ -197,6 +197,25 @@ def test_a_free_and_an_allocation_at_one_moment_make_no_spike():
     assert list(zip(time.tolist(), value.tolist(), strict=True))[:5] == [(0, 1), (1, 2), (2, 3), (3, 4), (24, 3)]
 
 
+def test_rounding_makes_no_spike():
+    """An F that starts a rounding error before the B before it ends holds one activation with it, not two."""
+    schedule = generate("1f1b", devices=1, microbatches=2)
+    times = [(0, 1), (1, np.nextafter(3, 4)), (3, 4), (4, 6)]
+    start, end = np.array(times, float).T
+    timeline = Timeline(schedule, start, end, np.full(4, NONE, np.int32), "t_F")
+    assert curves(timeline, activation_model(schedule)).value.tolist() == [1, 0]
+    early = Timeline(schedule, start - np.array([0, 0, 1e-6, 0]), end, timeline.bound, "t_F")
+    assert curves(early, activation_model(schedule)).value.tolist() == [1, 2, 1, 0]
+
+
+def test_an_activation_that_is_held_for_no_time_is_not_in_the_curve():
+    """F and B that take no time: the count along the queue is 1, and the curve never leaves zero."""
+    schedule = generate("1f1b", devices=1, microbatches=2)
+    timeline = simulate(schedule, costs_for(schedule, tf=0, tb=0))
+    assert peak_activations(schedule).tolist() == [1]
+    assert curves(timeline, activation_model(schedule)).peak.tolist() == [0]
+
+
 def test_i_gives_back_a_part_and_w_the_rest():
     """One microbatch on one device: 100 from F, 40 and the stash of 25 after I, nothing after W."""
     timeline = timed("zb-1p", 1, 1)
