@@ -61,4 +61,13 @@ def execute_messages(
     return execute(lowered, costs, made)
 
 
+def execute_slots(schedule: Schedule, slots: Costs, order: str | None) -> Execution:
+    """Run with sends and receives that take one slot on both sides, in the order ``even-first`` by default."""
+    from ppsim.lowering.lower import lower
+    from ppsim.network.execute import execute
+    from ppsim.network.spec import Network
+
+    return execute(lower(schedule, order or "even-first"), slots, Network("blocking", alpha=1.0))
+
+
 FSDP = "unshard_us, reshard_us and reduce_grad_us in a table [fsdp]"

@@ -92,7 +92,7 @@ NEEDS = (
     Need(("tradeoff",), lambda g: g.writes(), "{options} says what -o draws, and there is no -o", "add -o FILE.svg"),
     Need(
         ("lowered",),
-        lambda g: g.writes("lowered"),
+        lambda g: g.writes("lowered") or bool(g["grid"]),
         "{options} says how to write csv, and none is written",
         "add -o FILE.csv",
     ),
@@ -189,6 +189,24 @@ NEEDS = (
         "{options} has numbers only, no chart",
         "leave out --gantt or --steady",
     ),
+    # The grid.
+    Need(
+        ("grid",),
+        lambda g: (
+            not any(g[name] for name in (*COSTS, "profile", "p2p", "channel", "cluster", "unshard", "reduce_grad"))
+        ),
+        "{options} gives every step one slot, so options of costs and of messages change nothing",
+        "leave them out, or --grid",
+    ),
+    Need(("grid",), lambda g: not (g["steady"] or g["quiet"]), "{options} shows every step"),
+    Need(
+        ("style", "width", "memory", "gantt"),
+        lambda g: not g["grid"],
+        "{options} is for charts, and --grid is text",
+        "leave it out",
+        ("run",),
+    ),
+    Need(("order",), lambda g: not g["grid"] or bool(g["lowered"]), "{options} needs --lowered beside --grid"),
     # Noise.
     Need(("slowdown",), lambda g: bool(g["slow_devices"]), "{options} needs slow devices", "add --slow-devices 1"),
     Need(("link_slowdown",), lambda g: bool(g["slow_links"]), "{options} needs slow links", "add --slow-links 1"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ppsim.cli._build import add_memory, build, build_costs, check_used
-from ppsim.cli._network import execute_messages
+from ppsim.cli._network import execute_messages, execute_slots
 from ppsim.cli._options import (
     CostOptions,
     NetworkOptions,
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 @click.option(
     "--memory/--no-memory", default=None, help="Draw what the devices hold below figures (on, except in style paper)."
 )
+@click.option(
+    "--grid", is_flag=True, help="Show the steps on integer time slots, empty where a device must wait; -o csv or json."
+)
 @click.option("--steady", is_flag=True, help="Numbers only, for any --mb: extend a proved steady state, run no more.")
 @click.pass_context
 def command(
@@ -61,6 +64,7 @@ def command(
     lowered: bool,
     gantt: bool,
     memory: bool | None,
+    grid: bool,
     steady: bool,
 ) -> None:
     """Time one schedule and show it.
@@ -75,6 +79,9 @@ def command(
     if steady and _print_steady(ctx, spec, shape, costs, as_json, quiet):
         return
     schedule, prices = build(spec, shape, costs)
+    if grid:
+        _show_grid(ctx, schedule, network.order, output, as_json, lowered)
+        return
     if steady:
         click.echo("no steady state that repeats exactly was proved: timing every op", err=True)
     execution = execute_messages(schedule, prices, network, to_torch=lowered)
@@ -102,6 +109,35 @@ def command(
 
     written = make_documents([timeline], [_title(timeline)], inputs, output)
     write_all([(complete(document, suffix), target, suffix) for document, target, suffix in written])
+
+
+def _show_grid(
+    ctx: click.Context, schedule: Schedule, order: str | None, output: OutputOptions, as_json: bool, lowered: bool
+) -> None:
+    """Print or write the schedule on integer slots, a slot for every step, with sends and receives where asked for."""
+    import orjson
+
+    from ppsim.analysis.grid import cells_of, csv_of, text_of
+    from ppsim.base.atomic_file import opened
+    from ppsim.cli import _print as show
+    from ppsim.core.costs import costs_for
+    from ppsim.errors import InputError
+    from ppsim.simulation.longest_path import simulate
+
+    slots = costs_for(schedule, tb=1.0, ti=1.0, tw=1.0, per="stage")
+    execution = execute_slots(schedule, slots, order) if lowered else None
+    rows = cells_of(execution.timeline if execution else simulate(schedule, slots))
+    value = {"schema": "ppsim.grid/1", "inputs": inputs_of(ctx, slots), "schedule": schedule.name, "rows": rows}
+    writers = {".csv": lambda: csv_of(rows).encode(), ".json": lambda: orjson.dumps(value)}
+    for target, suffix in find_targets(output):
+        if suffix not in writers:
+            raise InputError(f"a grid cannot be written as {suffix}", f"one of {' '.join(writers)}")
+        with opened(target) as out:
+            out.write(writers[suffix]())
+    if as_json:
+        show.echo_json(value)
+    elif "-" not in output.output:
+        click.echo(text_of(rows))
 
 
 def _title(timeline: Timeline) -> str:

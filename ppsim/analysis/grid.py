@@ -1,0 +1,61 @@
+"""A schedule on integer time slots: every step takes one, a fused step two, and a device that must wait has empty ones.
+
+This is alignment by simulation: with a time of one slot for every step, an op starts as soon as its device is free and
+its input is there. Of a lowered schedule sends and receives are steps too; the two sides of a message share their slot.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppsim.core.draft import Draft
+from ppsim.core.schedule import NONE
+from ppsim.core.timeline import Timeline
+
+# The second slot of a fused step.
+CONTINUED = "="
+
+
+def cells_of(timeline: Timeline) -> list[list[str]]:
+    """One row per device, one cell per slot: the step that starts there, ``=`` where it goes on, or empty.
+
+    Args:
+        timeline: of steps that take one slot each, pairs two.
+
+    Raises:
+        ValueError: a step does not end with a whole slot.
+    """
+    schedule = timeline.schedule
+    end = np.rint(timeline.end).astype(np.int64)
+    if not np.array_equal(end, timeline.end):
+        raise ValueError("a step does not end with a whole slot")
+    # A send or receive that waits for its other side is in its last slot only.
+    start = end - np.where(schedule.pair == NONE, 1, 2)
+    slots = int(end.max(initial=0))
+    rows = []
+    for device, texts in enumerate(Draft.from_schedule(schedule).cells()):
+        row = [""] * slots
+        queue = schedule.queue(device)
+        leads = [op for op in range(queue.start, queue.stop) if not 0 <= schedule.pair[op] < op]
+        for op, text in zip(leads, texts, strict=True):
+            row[start[op] : end[op]] = [text] + [CONTINUED] * int(end[op] - start[op] - 1)
+        rows.append(row)
+    return rows
+
+
+def text_of(rows: list[list[str]]) -> str:
+    """The grid for a terminal: a heading of slots, a row per device, ``.`` for an empty slot."""
+    shown = [[cell.replace("OVERLAP_F_B", "") or "." for cell in row] for row in rows]
+    slots = len(shown[0]) if shown else 0
+    widths = [max(len(str(slot)), *(len(row[slot]) for row in shown)) for slot in range(slots)]
+    names = [f"dev {device}" for device in range(len(shown))]
+    left = max(map(len, ["slot", *names]))
+    lines = [" ".join([f"{'slot':<{left}}", *(f"{slot:<{w}}" for slot, w in enumerate(widths))])]
+    for name, row in zip(names, shown, strict=True):
+        lines.append(" ".join([f"{name:<{left}}", *(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True))]))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def csv_of(rows: list[list[str]]) -> str:
+    """The grid as torch's CSV with empty cells, which ppsim reads too; a fused step's second cell is empty."""
+    return "".join(",".join("" if cell == CONTINUED else cell for cell in row) + "\n" for row in rows)
