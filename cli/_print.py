@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -61,8 +61,10 @@ def console(at_least: int = 20) -> Console:
     """Standard output as rich sees it; in a pipe at least so many columns wide."""
     from rich.console import Console
 
-    screen = Console(highlight=False, soft_wrap=True)
-    return screen if screen.is_terminal or screen.width >= at_least else Console(highlight=False, width=at_least)
+    # Brackets and colons of units and file names are no markup.
+    plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+    screen = Console(soft_wrap=True, **plain)
+    return screen if screen.is_terminal or screen.width >= at_least else Console(width=at_least, **plain)
 
 
 def title_of(schedule: Schedule) -> str:
@@ -78,9 +80,9 @@ def title_of(schedule: Schedule) -> str:
 
 def echo_json(value: object) -> None:
     """One JSON object on standard output."""
-    import orjson
+    from ppsim.base.json_output import dump_json
 
-    click.echo(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode())
+    click.echo(dump_json(value).decode())
 
 
 def counted(number: int, noun: str) -> str:

@@ -16,6 +16,11 @@ def one_line(text: str) -> str:
     return _UNPRINTABLE.sub("\ufffd", _BREAKS.sub(" ", text))
 
 
+def replace_surrogates(text: str) -> str:
+    """Replace halves of characters, which no file can hold, by U+FFFD; file names may have them."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def shorten(text: str, most: int = MOST) -> str:
     """Make one line of a text and cut it to ``most`` characters."""
     return one_line(text if len(text) <= most else text[: most - 3] + "...")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from threading import Lock
 from typing import IO, TYPE_CHECKING, Any
 
+from ppsim.base.text import one_line
 from ppsim.drawing.gantt_layout import DOTS
 from ppsim.version import VERSION
 
@@ -34,7 +36,9 @@ def write_figure(
 
     # A pdf is written with seeks, which a pipe cannot do.
     drawn = BytesIO()
-    with _settings, matplotlib.rc_context():
+    with _settings, matplotlib.rc_context(), warnings.catch_warnings():
+        # A sign that no font here has is drawn as a box; the text itself is in svg and in every file's metadata.
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(SETTINGS)
         draw().savefig(drawn, format=suffix[1:], dpi=DOTS, metadata=_metadata(title, inputs, suffix))
@@ -49,4 +53,4 @@ def _metadata(title: str, inputs: Mapping[str, Any], suffix: str) -> dict[str, A
         ".svg": {"Creator": maker, "Date": None, "Description": given},
         ".pdf": {"Creator": maker, "CreationDate": None, "Subject": given},
     }
-    return {"Title": title, **by_suffix[suffix]}
+    return {"Title": one_line(title), **by_suffix[suffix]}

@@ -95,7 +95,13 @@ def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y
             frame = Rectangle((x, y - tall / 2), box, tall, fill=False, edgecolor=ink, linewidth=0.4)
             figure.add_artist(frame).set_transform(points)
         figure.text(
-            x + 1.5 * font * bool(entry.colours), y, entry.name, fontsize=font, va="center_baseline", transform=points
+            x + 1.5 * font * bool(entry.colours),
+            y,
+            entry.name,
+            fontsize=font,
+            va="center_baseline",
+            transform=points,
+            parse_math=False,
         )
         x += _entry_width(entry, font)
 

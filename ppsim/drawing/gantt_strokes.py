@@ -6,6 +6,8 @@ except for numbers that are large enough to read and arrows that are few enough 
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.numbers import format_number, format_share
+from ppsim.base.text import shorten
 from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.gantt_layout import (
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
 
 LANE_EDGE = 0.25  # points
 HATCHING = "////////"  # the more signs, the closer the lines
+NARROWEST_LETTER = 0.2  # of the font's size
+LONGEST_UNIT = 40  # characters
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class Panel:
     def facts(self) -> str:
         """The numbers that stand above the panel; the peak counts microbatches on all of a device's stages."""
         timeline, metrics = self.timeline, measure(self.timeline)
-        unit = "" if timeline.unit.startswith("t_") else f" {timeline.unit}"
+        unit = "" if is_symbol(timeline.unit) else f" {shorten(timeline.unit, LONGEST_UNIT)}"
         peak = peak_share(metrics, shape_of(timeline.schedule))
         numbers = (
             f"T = {format_number(metrics.makespan, ',')}{unit}",
@@ -260,12 +265,15 @@ def draw_heading(axes: Axes, title: str, facts: str, end: float, design: Design,
 
 
 def _cut(text: str, room: float, size: float) -> str:
-    """As much of the text as fits into so many points."""
+    """Cut a text to what fits into so many points."""
+    # Nothing longer is measured, as that takes long: no figure has room for as many of the narrowest letters.
+    text = shorten(text, max(4, int(room / (NARROWEST_LETTER * size))))
     if text_width(text, size, "bold") <= room:
         return text
-    while text and text_width(f"{text}...", size, "bold") > room:
-        text = text[:-1]
-    return f"{text.rstrip()}..." if text else ""
+    fits = bisect_left(
+        range(len(text)), x=True, key=lambda end: text_width(f"{text[: end + 1]}...", size, "bold") > room
+    )
+    return f"{text[:fits].rstrip()}..." if fits else ""
 
 
 def draw_time_axis(axes: Axes, unit: str, design: Design) -> None:
@@ -275,8 +283,13 @@ def draw_time_axis(axes: Axes, unit: str, design: Design) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=max(2, design.across // 150), steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.tick_params(axis="x", length=2, width=0.4, labelsize=design.font)
-    label = f"time (units of ${unit}$)" if unit.startswith("t_") else f"time ({unit})"
-    axes.set_xlabel(label, fontsize=design.font, labelpad=1, parse_math=unit.startswith("t_"))
+    label = f"time (units of ${unit}$)" if is_symbol(unit) else f"time ({shorten(unit, LONGEST_UNIT)})"
+    axes.set_xlabel(label, fontsize=design.font, labelpad=1, parse_math=is_symbol(unit))
+
+
+def is_symbol(unit: str) -> bool:
+    """Whether a unit is a letter with an index, such as t_F, which figures write as a formula."""
+    return re.fullmatch(r"t_[A-Za-z0-9]", unit) is not None
 
 
 def draw_time_arrow(axes: Axes, design: Design) -> None:

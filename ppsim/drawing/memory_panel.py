@@ -109,16 +109,22 @@ def _strip(axes: Axes, curve: Curve, span: float, font: float) -> None:
     """A row per device, the darker the more it holds; the text above gives the scale."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    wide = max(2, round(axes.get_window_extent().width))
-    held = np.array([columns(curve, device, span, wide) for device in range(len(curve.peak))])
+    box, devices = axes.get_window_extent(), len(curve.peak)
+    wide, rows = max(2, round(box.width)), max(1, min(devices, round(box.height)))
+    held = np.zeros((rows, wide))
+    for device in range(
+        devices
+    ):  # where devices outnumber the dots, a row shows the most that any of its devices holds
+        row = held[device * rows // devices]
+        np.maximum(row, columns(curve, device, span, wide), out=row)
     top = float(curve.peak.max()) or 1.0
     blues = LinearSegmentedColormap.from_list("held", ["#FFFFFF", RAMP[0][1], RAMP[0][0]])
-    extent = (0, span, len(held), 0)
+    extent = (0, span, devices, 0)
     axes.imshow(held, extent=extent, aspect="auto", cmap=blues, vmin=0, vmax=top, interpolation="nearest")
     axes.spines[:].set_linewidth(0.4)
     tall = axes.get_window_extent().height * POINTS / axes.figure.dpi
-    every = max(1, int(np.ceil(0.95 * font * len(held) / tall)))
-    named = range(0, len(held), every)
+    every = max(1, int(np.ceil(0.95 * font * devices / tall)))
+    named = range(0, devices, every)
     axes.set_yticks([device + 0.5 for device in named], [f"Device {device}" for device in named])
     axes.tick_params(axis="y", length=0)
     unit = "" if curve.unit == BYTES else f" {curve.unit}"

@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.analysis.tradeoff import Tradeoff
+from ppsim.base.text import shorten
+from ppsim.drawing.gantt_strokes import text_width
 from ppsim.drawing.palette import MUTED, RAMP
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Box = tuple[float, float, float, float]  # left, bottom, right, top
+POINTS = 72  # to the inch
+ASPECT = 0.62  # height of the figure over its width
+LEFT, RIGHT, BELOW, ABOVE = 0.6, 0.15, 0.42, 0.08  # inches between the axes and the edges of the figure
+FONT = 6.5
+GAP = 4.0  # points between a point and its name
+DOT = 2.0  # radius of a point
+LINE = 1.1  # height of a line of text over the font's size
+SPREAD = 1.05  # of a text drawn on a raster over its width in the font
+HALO = 2.0
+LONGEST_NAME, LONGEST_LABEL = 60, 80  # characters
+LABEL = re.compile(r"([\w ]+) \((t_[A-Za-z0-9])\)")
+
 
 def figure_of(found: Tradeoff, time: str, memory: str, width: float) -> Figure:
     """The points and the front as a figure so many inches wide; see :func:`draw_tradeoff` for the labels."""
     from matplotlib.figure import Figure
 
-    height = 0.62 * width
+    height = ASPECT * width
     figure = Figure(figsize=(width, height))
-    axes = figure.add_axes((0.6 / width, 0.42 / height, 1 - 0.75 / width, 1 - 0.5 / height))
+    across, upwards = 1 - (LEFT + RIGHT) / width, 1 - (BELOW + ABOVE) / height
+    axes = figure.add_axes((LEFT / width, BELOW / height, across, upwards))
     draw_tradeoff(axes, found, time=time, memory=memory)
-    axes.legend(loc="best", fontsize=6.5, frameon=False)
+    axes.legend(loc="best", fontsize=FONT, frameon=False)
     return figure
 
 
-def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str, font: float = 6.5) -> None:
+def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str, font: float = FONT) -> None:
     """Draw the points and the front onto axes: time to the right, memory upwards, less of both is better.
 
     Args:
@@ -48,54 +65,86 @@ def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str, font: 
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(length=2, width=0.4, labelsize=font)
-    axes.set_xlabel(time.replace("(t_F)", "(units of $t_F$)"), fontsize=font, parse_math="(t_F)" in time)
+    symbol = LABEL.fullmatch(time)
+    label = f"{symbol[1]} (units of ${symbol[2]}$)" if symbol else shorten(time, LONGEST_LABEL)
+    axes.set_xlabel(label, fontsize=font, parse_math=bool(symbol))
     axes.set_ylabel(memory, fontsize=font, parse_math=False)
     _name_points(axes, found, x, y, font)
 
 
 def _name_points(axes: Axes, found: Tradeoff, x: NDArray[np.float64], y: NDArray[np.float64], font: float) -> None:
-    """Each point's name beside it, on the first side where it covers neither a point nor another name.
+    """Write each point's name beside it, on the first side where it covers neither a point nor another name.
 
-    The front has its names first and in any case; in a crowd the others go without. A white halo keeps the
-    front's line from striking through a name.
+    The front has its names first and in any case, on the side where most of them is in the picture; in a crowd the
+    others go without. A white halo keeps the front's line from striking through a name.
     """
     from matplotlib.patheffects import withStroke
 
-    halo = [withStroke(linewidth=2.0, foreground="white")]
-    points = axes.transData.transform(np.stack([x, y], 1)) * 72 / axes.figure.dpi
-    box = axes.get_window_extent()
-    left_edge, right, top = (edge * 72 / axes.figure.dpi for edge in (box.x0, box.x1, box.y1))
-    taken = [(px - 2.0, py - 2.0, px + 2.0, py + 2.0) for px, py in points]
+    halo = [withStroke(linewidth=HALO, foreground="white")]
+    point_per_dot = POINTS / axes.figure.dpi
+    points = axes.transData.transform(np.stack([x, y], 1)) * point_per_dot
+    page = axes.figure.bbox
+    room = tuple(dots * point_per_dot for dots in (axes.get_window_extent().x0, page.x1, page.y1))
+    taken = [(px - DOT, py - DOT, px + DOT, py + DOT) for px, py in points]
     for here in np.argsort(~found.best, kind="stable"):
-        point, (px, py), on_front = found.points[here], points[here], bool(found.best[here])
-        wide, tall, gap = 0.62 * font * len(point.name), 1.1 * font, 4.0
-        sides = [
-            (gap, -tall / 2, "left"),
-            (0.0, gap, "center"),
-            (0.0, -gap - tall, "center"),
-            (-gap, -tall / 2, "right"),
-            (gap, gap, "left"),
-            (gap, -gap - tall, "left"),
-        ]
-        boxes = []
-        for dx, dy, align in sides:
-            left = px + dx - {"left": 0.0, "center": wide / 2, "right": wide}[align]
-            boxes.append((left, py + dy, left + wide, py + dy + tall))
+        point, place, on_front = found.points[here], points[here], bool(found.best[here])
+        name = shorten(point.name, LONGEST_NAME)
+        sides = _sides(SPREAD * text_width(name, font) + 1, LINE * font)
+        boxes = [_box(place, side) for side in sides]
         others = taken[:here] + taken[here + 1 :]
-        inside = [b[0] >= left_edge and b[2] <= right + 20 and b[3] <= top + 10 for b in boxes]
-        covered = [sum(_meet(b, o) for o in others) if ok else np.inf for ok, b in zip(inside, boxes, strict=True)]
-        chosen = int(np.argmin(covered))
-        if covered[chosen] and not on_front:
+        cost = [(_outside(box, room), sum(_meet(box, other) for other in others)) for box in boxes]
+        chosen = min(range(len(sides)), key=cost.__getitem__)
+        if cost[chosen] != (0, 0) and not on_front:
             continue
         taken.append(boxes[chosen])
-        dx, dy, align = sides[chosen]
-        colour = RAMP[0][0] if on_front else MUTED
-        where = (point.makespan, point.peak)
-        name = axes.annotate(
-            point.name, where, (dx, dy), textcoords="offset points", fontsize=font, color=colour, ha=align, va="bottom"
+        side = sides[chosen]
+        text = axes.annotate(
+            name,
+            (point.makespan, point.peak),
+            (side.right, side.up),
+            textcoords="offset points",
+            fontsize=font,
+            color=RAMP[0][0] if on_front else MUTED,
+            ha=side.align,
+            va="bottom",
+            parse_math=False,
         )
-        name.set(path_effects=halo, zorder=4)
+        text.set(path_effects=halo, zorder=4)
 
 
-def _meet(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+class Side(NamedTuple):
+    """A place for a name beside its point, in points: its anchor, how it is aligned there, its size."""
+
+    right: float
+    up: float
+    align: str
+    wide: float
+    tall: float
+
+
+def _sides(wide: float, tall: float) -> tuple[Side, ...]:
+    """The places for a name of this size, the best first."""
+    return (
+        Side(GAP, -tall / 2, "left", wide, tall),
+        Side(0.0, GAP, "center", wide, tall),
+        Side(0.0, -GAP - tall, "center", wide, tall),
+        Side(-GAP, -tall / 2, "right", wide, tall),
+        Side(GAP, GAP, "left", wide, tall),
+        Side(GAP, -GAP - tall, "left", wide, tall),
+    )
+
+
+def _box(place: NDArray[np.float64], side: Side) -> Box:
+    """The box of a name at a side of a point: left, bottom, right, top."""
+    left = place[0] + side.right - {"left": 0.0, "center": side.wide / 2, "right": side.wide}[side.align]
+    return (left, place[1] + side.up, left + side.wide, place[1] + side.up + side.tall)
+
+
+def _outside(box: Box, room: tuple[float, ...]) -> float:
+    """How many points of a box lie left of the axes, or beyond the figure's right and upper edge."""
+    left, right, top = room
+    return max(0.0, left - box[0]) + max(0.0, box[2] - right) + max(0.0, box[3] - top)
+
+
+def _meet(a: Box, b: Box) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from string import Template
 from typing import IO, TYPE_CHECKING, Any
 
+from ppsim.base.json_output import dump_json
 from ppsim.drawing.palette import MUTED, RAMP
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ $chart
 
 def write_page(found: Tradeoff, out: IO[bytes], *, time: str, memory: str, inputs: Mapping[str, Any]) -> None:
     """Write the page; ``time`` and ``memory`` are the axes' labels, ``inputs`` what the points were made from."""
-    import orjson
-
     config = {"displaylogo": False, "responsive": True, "modeBarButtons": BUTTONS}
     chart = chart_of(found, time, memory).to_html(
         full_html=False, div_id="tradeoff", default_height="80vh", config=config
@@ -52,7 +51,7 @@ def write_page(found: Tradeoff, out: IO[bytes], *, time: str, memory: str, input
         title=html.escape(f"{time[:1].upper()}{time[1:]} against {memory}"),
         command=html.escape(str(inputs.get("command", ""))),
         chart=chart,
-        inputs=orjson.dumps(dict(inputs), default=str).decode().replace("<", "\\u003c"),
+        inputs=dump_json(dict(inputs)).decode().replace("<", "\\u003c"),
     )
     out.write(text.encode())
 

@@ -21,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.analysis.tradeoff import Tradeoff
+from ppsim.base.json_output import dump_json
+from ppsim.base.text import one_line
 from ppsim.core.curve import Curve
 from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.timeline import Timeline
@@ -58,7 +60,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """
     here = files(__package__)
     page = Template((here / "report.html").read_text("utf-8")).substitute(
-        title=html.escape(document.title or " · ".join(dict.fromkeys(document.titles))),
+        title=html.escape(one_line(document.title or " · ".join(dict.fromkeys(document.titles)))),
         style=(here / "report.css").read_text("utf-8"),
         data=_json(contents(document)).decode(),
         script="\n".join((here / name).read_text("utf-8") for name in SCRIPTS),
@@ -207,8 +209,4 @@ def _gzip(data: bytes) -> str:
 
 
 def _json(data: dict[str, Any]) -> bytes:
-    import orjson
-
-    return orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY, default=str).replace(
-        b"<", b"\\u003c"
-    )  # no text of the user's can close the script element
+    return dump_json(data).replace(b"<", b"\\u003c")  # no text of the user's can close the script element

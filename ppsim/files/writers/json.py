@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppsim.base.json_output import dump_json
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
@@ -100,9 +101,7 @@ def _transfers(execution: Execution) -> dict[str, Any]:
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """One run as its object, several as ``{"schema": "ppsim.runs/1", "runs": [...]}``."""
-    import orjson
-
     pairs = zip_longest(document.timelines, document.executions)
     runs = [run_object(timeline, document.inputs, execution) for timeline, execution in pairs]
     value = runs[0] if len(runs) == 1 else {"schema": "ppsim.runs/1", "runs": runs}
-    out.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE))
+    out.write(dump_json(value, end=b"\n"))

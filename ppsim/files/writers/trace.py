@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.json_output import dump_json
 from ppsim.base.times import microseconds
 from ppsim.core.curve import Curve
 from ppsim.core.ops import Kind
@@ -76,9 +77,7 @@ class Run:
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """Write the events piece by piece, so that millions of ops need no second copy in memory."""
-    import orjson
-
-    details = orjson.dumps({**document.inputs, **_time_scale(document)})
+    details = dump_json({**document.inputs, **_time_scale(document)})
     out.write(b'{"displayTimeUnit":"ms","otherData":' + details + b',"traceEvents":[')
     first_process, separator = 0, b"\n"
     for number, (timeline, execution) in enumerate(zip_longest(document.timelines, document.executions)):
@@ -86,7 +85,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         run = Run(timeline, _beside(execution) if execution else None, first_process, microseconds(timeline.unit))
         for events in _events(run, document.memory[number : number + 1], prefix):
             for event in events:
-                out.write(separator + orjson.dumps(event, option=orjson.OPT_SERIALIZE_NUMPY))
+                out.write(separator + dump_json(event))
                 separator = b",\n"
         first_process += timeline.schedule.n_devices
     out.write(b"\n]}\n")

@@ -1,0 +1,40 @@
+"""JSON written fast, whatever strings and whole numbers it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ppsim.base.text import replace_surrogates
+
+LARGEST = 2**64  # from here on orjson refuses whole numbers
+
+
+def dump_json(value: object, *, end: bytes = b"") -> bytes:
+    """Write JSON: numpy arrays as lists, numbers that are not finite as null, half characters as U+FFFD.
+
+    Raises:
+        TypeError: a value that JSON has no form for.
+    """
+    import orjson
+
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:
+        text = orjson.dumps(_carried(value), option=orjson.OPT_SERIALIZE_NUMPY)
+    return text + end
+
+
+def _carried(value: object) -> Any:
+    """The value with its strings and whole numbers in forms that orjson takes."""
+    import orjson
+
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if isinstance(value, Mapping):
+        return {_carried(key): _carried(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_carried(entry) for entry in value]
+    if isinstance(value, int) and not -LARGEST // 2 <= value < LARGEST:
+        return orjson.Fragment(str(value).encode())
+    return value

@@ -1,0 +1,51 @@
+"""Time against memory as a figure: every name is in the picture, and none covers another."""
+
+import numpy as np
+import pytest
+
+from ppsim.analysis.tradeoff import Point, tradeoff
+from ppsim.drawing.tradeoff import figure_of
+
+CROWDS = {
+    "corner": [Point("a schedule with a long name", 10, 10), Point("another one of these", 1, 1)],
+    "right edge": [Point("interleaved with a name", 100, k) for k in range(1, 9)],
+    "many": [Point(f"interleaved:{k} 8x{k}", 1 + (7 * k) % 13, 1 + (5 * k) % 11) for k in range(60)],
+    "front": [Point(f"schedule {k}", k, 20 - k) for k in range(1, 15)],
+    "joined": [Point(f"schedule {k}", 3.0, 5.0) for k in range(9)] + [Point("x", 4.0, 6.0)],
+}
+
+
+def drawn(points, width):
+    """The figure, and the boxes of the names in it, in dots."""
+    figure = figure_of(tradeoff(points), "makespan (ms)", "peak", width)
+    figure.canvas.draw()
+    names = figure.axes[0].texts
+    return figure, names, [name.get_window_extent() for name in names]
+
+
+@pytest.mark.parametrize("crowd", CROWDS)
+@pytest.mark.parametrize("width", [3.3, 6.75])
+def test_names_stay_inside_the_picture(crowd, width):
+    """Apart from names as wide as half the axes, which no place has room for."""
+    figure, names, boxes = drawn(CROWDS[crowd], width)
+    assert names
+    across = figure.axes[0].get_window_extent().width
+    for name, box in zip(names, boxes, strict=True):
+        if box.width < across / 2:
+            assert box.x0 >= figure.bbox.x0, name.get_text()
+            assert box.x1 <= figure.bbox.x1 + 1, name.get_text()
+            assert box.y1 <= figure.bbox.y1 + 1, name.get_text()
+
+
+@pytest.mark.parametrize("crowd", ["right edge", "many", "corner"])
+def test_names_off_the_front_cover_no_other(crowd):
+    """Names of the front are there in any case; of the others only those that have room."""
+    points = CROWDS[crowd]
+    _, names, boxes = drawn(points, 6.75)
+    found = tradeoff(points)
+    front = {point.name for point, best in zip(found.points, found.best, strict=True) if best}
+    assert front <= {name.get_text() for name in names}
+    for this, (name, box) in enumerate(zip(names, boxes, strict=True)):
+        if name.get_text() not in front:
+            covered = [other for other in boxes[:this] if np.all(box.shrunk(0.9, 0.9).overlaps(other.shrunk(0.9, 0.9)))]
+            assert covered == [], name.get_text()
