@@ -87,18 +87,25 @@ def _rows(table: NDArray[np.void]) -> list[Any]:
 
 
 def _stamp(kernel: Callable[..., Any], parts: Functions) -> Callable[..., Any]:
-    """Return the kernel under a name that changes with the files of its parts, which are made inlinable.
+    """Return the kernel under a name that changes with its constants and the files of its parts, made inlinable.
 
-    numba keeps compiled code under the kernel's name until the kernel's own file changes.
+    numba keeps compiled code under the kernel's name until the kernel's own file changes; a constant that comes from
+    another file is part of that code too.
     """
-    if not parts:
-        return kernel
-    _make_inlinable(parts)
+    if parts:
+        _make_inlinable(parts)
     files = sorted({part.__code__.co_filename for part in parts})
     stamps = [(stat.st_mtime_ns, stat.st_size) for stat in map(os.stat, files)]
+    constants = [_constants(function) for function in (kernel, *parts)]
     stamped = FunctionType(kernel.__code__, kernel.__globals__, kernel.__name__)
-    stamped.__qualname__ = f"{kernel.__name__}_{sha256(repr(stamps).encode()).hexdigest()[:16]}"
+    stamped.__qualname__ = f"{kernel.__name__}_{sha256(repr((stamps, constants)).encode()).hexdigest()[:16]}"
     return stamped
+
+
+def _constants(function: Callable[..., Any]) -> list[tuple[str, Any]]:
+    """Return the module's plain values that a function names."""
+    names, values = function.__code__.co_names, function.__globals__
+    return [(name, values[name]) for name in names if isinstance(values.get(name), (int, float, str, tuple))]
 
 
 @cache

@@ -90,3 +90,21 @@ def test_kernels_give_the_same_where_numba_is_told_not_to_compile(monkeypatch):
         assert run() == expected
     finally:
         compiled.can_compile.cache_clear()
+
+
+FACTOR = 2.0
+
+
+def scale(values):
+    for i in range(len(values)):
+        values[i] *= FACTOR
+
+
+def test_a_constant_that_changes_in_another_file_is_compiled_again(folder, monkeypatch):
+    """The kernel's own file is as it was, and code kept from before would run with the old constant."""
+    for factor in (2.0, 5.0):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        compiled._loaded.clear()
+        values = np.ones(3)
+        call(scale, values)
+        assert values.tolist() == [factor] * 3
