@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.cli._options import json_option, make_command, quiet_option
+from ppsim.cli._options import ShapeOptions, json_option, make_command, quiet_option, shape_options
+from ppsim.cli._types import ScheduleName
 
 if TYPE_CHECKING:
     from ppsim.check import Report
+    from ppsim.check.expected import Expected
     from ppsim.check.faults import Fault
     from ppsim.core.draft import Draft
 
@@ -41,6 +43,10 @@ MODES = ("overlap", "batched", "blocking")
     default=None,
     help="What has one in-order queue of sends and receives: a directed pair of devices, a pair, or a device.",
 )
+@click.option(
+    "--schedule", "-s", "schedule", type=ScheduleName(), help="Expect the ops of this schedule, in the shape given."
+)
+@shape_options
 @json_option
 @quiet_option
 @click.option("--github", is_flag=True, help="Print GitHub annotations, for a workflow.")
@@ -51,6 +57,8 @@ def command(
     modes: tuple[str, ...],
     runtime: str | None,
     queues: str | None,
+    schedule: str | None,
+    shape: ShapeOptions,
     as_json: bool,
     quiet: bool,
     github: bool,
@@ -64,6 +72,7 @@ def command(
       ppsim check schedule.csv
       ppsim check schedule.csv --for torch-2.13 --github
       ppsim check lowered.csv --queues pair
+      ppsim check merged.csv --schedule 1f1b --devices 8 --mb 32
     """
     from ppsim.check import check
     from ppsim.files.read import read
@@ -71,7 +80,8 @@ def command(
     draft = read(file)
     # A runtime or a communicator says what sends and receives do; without one, all modes are looked at.
     modes = modes or (("overlap",) if runtime or queues else MODES)
-    report = check(draft, modes, runtime or "", queues or "")
+    expected = _expected(schedule, shape)
+    report = check(draft, modes, runtime or "", queues or "", expected)
     if as_json:
         from ppsim.cli._print import echo_json
 
@@ -83,7 +93,7 @@ def command(
     elif quiet:
         click.echo(verdict(report))
     else:
-        click.echo(prose(draft, report, modes, queue_note(runtime, queues)))
+        click.echo(prose(draft, report, modes, queue_note(runtime, queues), order_note(draft, expected)))
     if not report.valid:
         ctx.exit(1)
 
@@ -125,6 +135,29 @@ def verdict(report: Report) -> str:
     return f"invalid: {len(report.faults)} fault{'s' * (len(report.faults) > 1)}"
 
 
+def _expected(schedule: str | None, shape: ShapeOptions) -> Expected:
+    from ppsim.check.expected import Expected
+
+    if schedule is not None:
+        from ppsim.cli._build import build_schedule
+
+        made = build_schedule(schedule, shape)
+        return Expected(made.n_devices, made.n_stages, made.n_microbatches, made)
+    stages = shape.stages or (shape.devices * shape.chunks if shape.devices and shape.chunks else None)
+    devices = shape.devices or (stages // shape.chunks if stages and shape.chunks else None)
+    return Expected(devices, stages, shape.microbatches)
+
+
+def order_note(draft: Draft, expected: Expected) -> str:
+    """Whether the order is that of the schedule named, empty without one."""
+    if expected.schedule is None:
+        return ""
+    from ppsim.check.expected import same_order
+
+    name = expected.schedule.name
+    return f"; in the order of {name}" if same_order(draft, expected.schedule) else f"; in another order than {name}"
+
+
 def queue_note(runtime: str | None, queues: str | None) -> str:
     """Which queues of communicators were looked at, empty for none in particular."""
     from ppsim.check.queues import QUEUES_OF
@@ -139,7 +172,7 @@ def queue_note(runtime: str | None, queues: str | None) -> str:
     )
 
 
-def prose(draft: Draft, report: Report, modes: tuple[str, ...], queues: str) -> str:
+def prose(draft: Draft, report: Report, modes: tuple[str, ...], queues: str, order: str) -> str:
     """Each fault with the cells it concerns, and the verdict."""
     from ppsim.base.text import shorten
 
@@ -162,6 +195,7 @@ def prose(draft: Draft, report: Report, modes: tuple[str, ...], queues: str) -> 
             checked += f"; messages match; no deadlock ({', '.join(modes)}){queues}"
         elif draft.start is not None:
             checked += ", one at a time on each device"
+        checked += order
         summary += (
             f": {draft.n_devices} devices, {draft.n_stages} stages, {draft.n_microbatches} microbatches; {checked}"
         )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ppsim.check import timed
 from ppsim.check.deadlock import MODES, deadlock_faults
+from ppsim.check.expected import ANY, Expected, expected_faults
 from ppsim.check.faults import Fault, at
 from ppsim.check.messages import Messages, message_faults
 from ppsim.check.queues import QUEUES, QUEUES_OF, queue_faults
@@ -42,7 +43,9 @@ class Report:
         return not self.faults
 
 
-def check(draft: Draft, modes: Sequence[str] = MODES, runtime: str = "", queues: str = "") -> Report:
+def check(
+    draft: Draft, modes: Sequence[str] = MODES, runtime: str = "", queues: str = "", expected: Expected = ANY
+) -> Report:
     """Check a draft.
 
     Args:
@@ -53,8 +56,9 @@ def check(draft: Draft, modes: Sequence[str] = MODES, runtime: str = "", queues:
         runtime: ``torch-2.13``, ``torch-2.15`` or ``megatron`` adds the limits of that runtime.
         queues: what has one in-order queue of sends and receives, ``edge``, ``pair`` or ``rank``; the runtime's own by
             default. Without a runtime too, an order that hangs in some of them is a warning.
+        expected: the counts, or the schedule, that the file should have.
     """
-    faults = list(_size(draft))
+    faults = [*expected_faults(draft, expected), *_size(draft)]
     if faults:
         return Report(faults)
     tables = Tables.of(draft)
