@@ -38,10 +38,11 @@ from ppsim.network.bandwidth_kernel import add_flow, remove_flow
 from ppsim.network.tables import Bandwidth, Tables
 
 COMPUTE, NOTHING, POST, STREAM = range(4)  # what a device does with an op
+SEND, RECEIVE = range(2)  # the side of a message
 READY, POSTED, OPENED, ENDED, DEPARTED = range(5)  # the work lists
 TOGETHER = 8  # ops posted before the messages are advanced: few enough for caches, enough to drown a step's cost
-ARRIVES, STARTS = range(2)  # what happens to a flow; at one time a flow ends before it starts
-Event = tuple[float, int, int]  # a time, a message, and what happens to its flow
+ARRIVES, STARTS = range(2)  # what happens to a message's flow
+Event = tuple[float, int]  # a time, and a message with what happens to its flow
 
 
 def run(tables: Tables) -> None:
@@ -66,20 +67,20 @@ def run(tables: Tables) -> None:
 def run_shared(tables: Tables, bandwidth: Bandwidth) -> None:
     """Run every queue as far as it goes where messages share bandwidth."""
     depth = tables.work.depth
-    route_of, send, receive = tables.messages.route, tables.messages.send, tables.messages.receive
-    ended = tables.work.ended
-    events = [(0.0, 0, 0) for _ in range(0)]
+    route_of, ended = tables.messages.route, tables.work.ended
+    events = [(0.0, 0) for _ in range(0)]
     while True:
         run(tables)
         for at in range(depth[DEPARTED]):
             message = tables.work.departed[at]
             now = tables.messages.leave[message] + tables.routes.delay[route_of[message]]
-            heappush(events, (now, message, STARTS))
+            heappush(events, (now, encode(message, STARTS)))
         depth[DEPARTED] = 0
         if len(events) == 0:
             break
-        now, message, happens = heappop(events)
-        if happens == STARTS:
+        now, code = heappop(events)
+        message = decode_message(code)
+        if code & 1 == STARTS:
             route = route_of[message]
             add_flow(bandwidth, message, tables.routes.path[route], tables.routes.size[route], now)
             push_arrivals(bandwidth, events)
@@ -87,8 +88,8 @@ def run_shared(tables: Tables, bandwidth: Bandwidth) -> None:
             remove_flow(bandwidth, message, now)
             push_arrivals(bandwidth, events)
             tables.messages.send_end[message] = now
-            ended[0] = send[message]
-            ended[1] = receive[message]
+            ended[0] = encode(message, SEND)
+            ended[1] = encode(message, RECEIVE)
             depth[ENDED] = 2 if tables.messages.receive_ready[message] >= 0.0 else 1
 
 
@@ -223,7 +224,6 @@ def start_transfers(tables: Tables) -> None:
     kind, message_of, start, route_of = tables.ops.kind, tables.ops.message, tables.ops.start, tables.messages.route
     send_ready, receive_ready = tables.messages.send_ready, tables.messages.receive_ready
     leave, send_end = tables.messages.leave, tables.messages.send_end
-    send, receive = tables.messages.send, tables.messages.receive
     eager, delay, path = tables.routes.eager, tables.routes.delay, tables.routes.path
     send_channel, receive_channel = tables.routes.send_channel, tables.routes.receive_channel
     previous_end, opened, ended = tables.channels.previous_end, tables.work.opened, tables.work.ended
@@ -254,10 +254,10 @@ def start_transfers(tables: Tables) -> None:
                 departed += 1
             else:
                 send_end[message] = now
-                ended[count] = send[message]
+                ended[count] = encode(message, SEND)
                 count += 1
         if receive_ready[message] >= 0.0 and send_end[message] >= 0.0:
-            ended[count] = receive[message]
+            ended[count] = encode(message, RECEIVE)
             count += 1
     tables.work.depth[OPENED] = 0
     tables.work.depth[ENDED] = count
@@ -266,7 +266,7 @@ def start_transfers(tables: Tables) -> None:
 
 def complete_transfers(tables: Tables) -> None:
     """Complete sends and receives that have ended: wake waiting devices and advance their channels."""
-    kind, message_of, batch_of, route_of = tables.ops.kind, tables.ops.message, tables.ops.batch, tables.messages.route
+    batch_of, route_of = tables.ops.batch, tables.messages.route
     receive_ready, send_end = tables.messages.receive_ready, tables.messages.send_end
     arrive, source, target = tables.messages.arrive, tables.routes.source, tables.routes.target
     send_channel, receive_channel = tables.routes.send_channel, tables.routes.receive_channel
@@ -277,9 +277,8 @@ def complete_transfers(tables: Tables) -> None:
     awake = tables.work.depth[READY]
     count = 0
     for at in range(tables.work.depth[ENDED]):
-        op = ended[at]
-        message = message_of[op]
-        receives = RECEIVING[kind[op]]
+        message = decode_message(ended[at])
+        receives = ended[at] & RECEIVE
         route = route_of[message]
         now = send_end[message]
         if receives:
@@ -315,15 +314,25 @@ def complete_transfers(tables: Tables) -> None:
     tables.work.depth[ENDED] = 0
 
 
+def encode(message: int, bit: int) -> int:
+    """Return a message and a bit as one number: its side, or what happens to its flow."""
+    return 2 * message + bit
+
+
+def decode_message(code: int) -> int:
+    """Return the message of :func:`encode`; the bit is ``code & 1``."""
+    return code // 2
+
+
 def push_arrivals(bandwidth: Bandwidth, events: list[Event]) -> None:
     """Push the arrivals of flows whose rate has changed."""
     for at in range(bandwidth.changes[0]):
         message = bandwidth.changed[at]
         flow = bandwidth.flows[message]
         flow.due = flow.since + flow.left / flow.rate
-        heappush(events, (flow.due, message, ARRIVES))
+        heappush(events, (flow.due, encode(message, ARRIVES)))
 
 
 # The functions that ``run`` and ``run_shared`` call; numba inlines them.
-STEPS = (advance_devices, enqueue_posted, start_transfers, complete_transfers, push_arrivals)
+STEPS = (advance_devices, enqueue_posted, start_transfers, complete_transfers, push_arrivals, encode, decode_message)
 PARTS = (*waiting.PARTS, *bandwidth_kernel.PARTS, run, *STEPS)

@@ -149,7 +149,7 @@ class WorkLists(NamedTuple):
         ready: devices that can continue.
         posted: sends and receives just posted, in order.
         opened: sends and receives at the head of their channels.
-        ended: sends and receives that have ended.
+        ended: sides of messages that have ended, encoded.
         departed: messages on their way to where bandwidth is shared.
         depth: the length of each list.
     """
