@@ -44,7 +44,8 @@ class Lowered:
     def peer(self) -> NDArray[np.int32]:
         """Shape (ops,): the device on the other side of a send or receive, -1 for other ops.
 
-        In a bidirectional placement the replica is the one whose stage the op's own device holds.
+        In a bidirectional placement the replica is the one whose stage the op's own device holds. A device that holds
+        the stage in both replicas exchanges each microbatch with the device that computes its other side.
         """
         schedule, devices = self.schedule, self.schedule.placement.devices
         away = {"send": 1, "receive": -1}
@@ -53,6 +54,13 @@ class Lowered:
         comm = np.flatnonzero(step[schedule.kind])
         stage = schedule.stage[comm]
         other = np.clip(stage + step[schedule.kind[comm]], 0, schedule.n_stages - 1)
-        replica = np.argmax(devices[:, stage] == schedule.device[comm], axis=0)
+        holds = devices[:, stage] == schedule.device[comm]
+        if holds.all(axis=0).any() and len(devices) > 1:
+            M, compute = schedule.n_microbatches, self.compute
+            computed_by = np.full(schedule.n_stages * M, NONE, np.int32)
+            computed_by[compute.stage.astype(np.int64) * M + compute.microbatch] = compute.device
+            fits = holds & (devices[:, other] == computed_by[other.astype(np.int64) * M + schedule.microbatch[comm]])
+            holds = np.where(fits.any(axis=0), fits, holds)
+        replica = np.argmax(holds, axis=0)
         peer[comm] = devices[replica, other]
         return peer

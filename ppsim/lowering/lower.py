@@ -24,6 +24,7 @@ from ppsim.lowering import fsdp
 from ppsim.lowering import lower_kernel as kernel
 from ppsim.simulation.longest_path import explain_deadlock, simulate
 
+NEEDS_MESSAGE = (*FORWARDS, *BACKWARDS)  # the kinds whose input may come by a message
 ORDERS = ("early", "even-first", "torch", "torch-2.15", "deferred", "prefetch:K")
 Ints = NDArray[np.int64]
 
@@ -71,9 +72,11 @@ def lower(
         Deadlock: the schedule itself cannot finish.
         InputError: an unknown order.
     """
-    lazy = re.fullmatch(r"prefetch:(\d+)", order)
+    lazy = re.fullmatch(r"prefetch:(\d{1,9})", order)
     if not lazy and order not in ORDERS[:-1]:
-        raise InputError(f"unknown order '{order}' of sends and receives", f"one of {', '.join(ORDERS)}")
+        raise InputError(
+            f"unknown order '{order[:40]}' of sends and receives", f"one of {', '.join(ORDERS)}, K of up to 9 digits"
+        )
     waits = order == "torch-2.15"
     queues, source = fsdp.decorate(schedule, unshard, reduce_grad, waits)
     consumer = np.flatnonzero(schedule.crosses)
@@ -199,9 +202,11 @@ def _defer(lowered: Lowered) -> Lowered:
             due = []
             if kind[op] in SENDS and device < peer[op]:
                 due = [key for key, receive in waiting.items() if peer[receive] == peer[op]]
-            elif kind[op] in (*FORWARDS, *BACKWARDS) and not NONE < pair[op] < op:
+            elif not NONE < pair[op] < op:
                 members = (op,) if pair[op] == NONE else (op, pair[op])
-                due = [(RECEIVES[kind[m] != Kind.F], stage[m], microbatch[m]) for m in members]
+                due = [
+                    (RECEIVES[kind[m] != Kind.F], stage[m], microbatch[m]) for m in members if kind[m] in NEEDS_MESSAGE
+                ]
             order += [waiting.pop(key) for key in due if key in waiting]
             order.append(op)
     entry = np.array(order, np.int64)

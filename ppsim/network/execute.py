@@ -29,7 +29,7 @@ def execute(lowered: Lowered, costs: Costs, network: Network) -> Execution:
 
     Raises:
         Deadlock: devices wait for each other in a cycle; the message holds it.
-        InvalidSchedule: sends and receives do not belong together (see :func:`ppsim.lowering.matching.match_messages`).
+        InvalidSchedule: sends and receives do not match (see :func:`ppsim.lowering.matching.match_messages`).
     """
     matching = match_messages(lowered)
     tables, bandwidth = build_tables(lowered, matching, costs, network)

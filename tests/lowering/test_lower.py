@@ -153,7 +153,17 @@ def test_a_schedule_that_cannot_finish_is_refused_with_its_circle(order):
         lower(stuck, order)
 
 
-@pytest.mark.parametrize("order", ["", "erly", "prefetch", "prefetch:-1", "prefetch:x", "prefetch:K"])
+def test_a_receive_is_deferred_to_a_pair_that_begins_with_a_backward_for_weights():
+    """As in torch, whose pass looks at each op of a pair."""
+    schedule = parse("0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1I0,(1W0;1F1)OVERLAP_F_B,1B1,1F2,1B2", "x").schedule()
+    assert queue(lower(schedule, "deferred"), 1)[:6] == [
+        "1RECV_F0", "1F0", "1I0", "1SEND_B0", "1RECV_F1", "(1W0;1F1)OVERLAP_F_B",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "order", ["", "erly", "prefetch", "prefetch:-1", "prefetch:x", "prefetch:K", "prefetch:" + "9" * 5000]
+)
 def test_an_unknown_order_names_the_known_ones(order):
     with pytest.raises(InputError, match="unknown order") as caught:
         lower(generate("1f1b", devices=2, microbatches=2), order)

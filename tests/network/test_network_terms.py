@@ -1,5 +1,6 @@
 """Each term of the detailed model on queues small enough to time by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from ppsim.network.execute import execute
 from ppsim.network.spec import CHANNELS, MODES, Collectives, Host, Network, Shared
 from ppsim.network.tables import FLOW, RESOURCE, SLOT, Bandwidth
 from ppsim.schedules import generate
+from ppsim.simulation.longest_path import simulate
 
 ONE = ("0F0,0SEND_F0,0RECV_B0,0B0", "1RECV_F0,1F0,1B0,1SEND_B0")
 # The second receive is posted when its message is there already, or early.
@@ -281,6 +283,55 @@ def test_a_deadlock_in_latency_mode_is_told_as_a_cycle():
         "deadlocks: device 0 at 0B0 waits for 0RECV_B0, which waits for 1SEND_B0 on device 1, behind 1F1; "
         "device 1 at 1F1 waits for 1RECV_F1, which waits for 0SEND_F1 on device 0, behind 0B0"
     )
+
+
+def test_a_channel_is_held_up_by_the_first_op_of_a_batch():
+    """Two receives posted together occupy the channel of the pair: the first of them is named."""
+    lowered = queues(
+        "0F0,0SEND_F0,0RECV_B0,0RECV_B1,0F1,0SEND_F1,0B0,0B1",
+        "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1",
+    )
+    batch = np.full(len(lowered.schedule), NONE, np.int32)
+    batch[2:4] = 0
+    with pytest.raises(Deadlock) as error:
+        execute(replace(lowered, batch=batch), costs_for(lowered.compute), Network("overlap", "pair", alpha=0.5))
+    assert str(error.value).endswith(
+        "deadlocks: device 1 at 1F1 waits for 1RECV_F1, which waits for 0SEND_F1 on device 0, "
+        "held up in its channel by 0RECV_B0, which waits for 1SEND_B0 on device 1, behind 1F1"
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("order", ["early", "torch"])
+def test_two_replicas_on_an_odd_number_of_devices_are_told_apart(mode, order):
+    """The middle device has its stage in both replicas: each message goes to the replica of its microbatch."""
+    rows = "0F0,2F1,2B1,0B0\n1F0,1F1,1B0,1B1\n2F0,2B0,0F1,0B1"
+    schedule = parse(rows, "odd").schedule()
+    assert schedule.placement.n_replicas == 2
+    run = execute(lower(schedule, order), costs_for(schedule), Network(mode))
+    middle = run.lowered.schedule.device == 1
+    if mode in ("latency", "overlap"):
+        assert run.compute.end.tolist() == simulate(schedule, costs_for(schedule)).end.tolist()
+    kind, peer = run.lowered.schedule.kind, run.lowered.peer()
+    forward = middle & (kind == Kind.SEND_F)
+    assert dict(zip(run.lowered.schedule.microbatch[forward].tolist(), peer[forward].tolist(), strict=True)) == {
+        0: 2,
+        1: 0,
+    }
+
+
+def test_groups_of_shared_bandwidth_may_have_any_number():
+    """Only which devices are together matters: the cards of a node may be numbered by billions."""
+    lowered = lower(generate("1f1b", devices=4, microbatches=4))
+    ends = [
+        execute(
+            lowered,
+            costs_for(lowered.compute),
+            Network("overlap", "message", beta=4.0, message=1.0, shared=(Shared(3.0, np.array(groups)),)),
+        ).timeline.end.tolist()
+        for groups in ([0, 0, 1, 1], [0, 0, 2**62, 2**62])
+    ]
+    assert ends[0] == ends[1]
 
 
 def test_a_receive_behind_the_op_that_needs_it_is_a_deadlock():

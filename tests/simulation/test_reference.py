@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppsim.core.costs import Costs
+from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import PAIRED, Kind, pack
 from ppsim.core.schedule import Placement, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.errors import Deadlock, InvalidSchedule
-from ppsim.schedules import families
+from ppsim.schedules import families, generate
 from ppsim.simulation.longest_path import simulate
 from tests.cases import FLOATS, costs, schedules
 
@@ -191,3 +191,15 @@ def simulate_above(ops: int, schedule: Schedule, model: Costs) -> Timeline:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.import_module("ppsim.simulation.longest_path"), "COMPILE_SIMULATION_ABOVE", ops)
         return simulate(schedule, model)
+
+
+def test_of_two_causes_at_one_time_the_queue_is_the_bound():
+    """A start is bound by a message only if it arrives after the op before in the queue has ended."""
+    schedule = generate("gpipe", devices=2, microbatches=2)
+    timeline = simulate(schedule, costs_for(schedule, tf=1, tb=2, per="stage"))
+    op = next(op for op in range(len(schedule)) if schedule.label(op) == "1F1")
+    need = int(schedule.dependency[op])
+    assert timeline.end[need] == timeline.end[op - 1] == timeline.start[op]
+    assert timeline.bound[op] == op - 1
+    later = simulate(schedule, costs_for(schedule, tf=[1.5, 1], tb=2, per="stage"))
+    assert later.bound[op] == need

@@ -138,6 +138,26 @@ def test_a_step_out_of_line_is_no_steady_state():
     assert prove(small, body, late) is None
 
 
+def test_the_proof_covers_every_block_that_later_ops_depend_on():
+    """In ZB-1P device 3 of 4 runs W three blocks after its I: the op out of line four blocks before the cut refutes."""
+    small, longer = (generate("zb-1p", devices=4, microbatches=m) for m in (30, 31))
+    split = [[packed_ops(schedule)[schedule.queue(d)] for d in range(4)] for schedule in (small, longer)]
+    body = body_of(split[0], split[1], shift=1)
+    assert body is not None
+    times = exact_times(small, costs_for(small))
+    assert times is not None
+    end = times[1]
+    proof = prove(small, body, end)
+    assert proof is not None
+    assert proof.ops[3] == 3
+    late = end.copy()
+    late[proof.cut[3] - 4 * 3] += 1
+    assert prove(small, body, late) is None
+    earlier = end.copy()
+    earlier[proof.cut[3] - 5 * 3] += 1  # nothing that is inserted or follows depends on it
+    assert prove(small, body, earlier) is not None
+
+
 def packed_ops(schedule):
     return pack(schedule.stage, schedule.microbatch) | schedule.kind
 
