@@ -95,7 +95,7 @@ def _stamp(kernel: Callable[..., Any], parts: Functions) -> Callable[..., Any]:
     if parts:
         _make_inlinable(parts)
     files = sorted({part.__code__.co_filename for part in parts})
-    stamps = [(stat.st_mtime_ns, stat.st_size) for stat in map(os.stat, files)]
+    stamps = [(stat.st_mtime_ns, stat.st_size) for stat in map(os.stat, filter(os.path.exists, files))]
     constants = [_constants(function) for function in (kernel, *parts)]
     stamped = FunctionType(kernel.__code__, kernel.__globals__, kernel.__name__)
     stamped.__qualname__ = f"{kernel.__name__}_{sha256(repr((stamps, constants)).encode()).hexdigest()[:16]}"

@@ -287,7 +287,7 @@ def test_a_deadlock_in_latency_mode_is_told_as_a_cycle():
 
 def test_a_channel_is_held_up_by_the_first_op_of_a_batch():
     """Two receives posted together occupy the channel of the pair: the first of them is named."""
-    lowered = queues(
+    lowered = lowered_of(
         "0F0,0SEND_F0,0RECV_B0,0RECV_B1,0F1,0SEND_F1,0B0,0B1",
         "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1",
     )

@@ -59,7 +59,7 @@ def test_cycle_through_a_pair():
 
 def test_an_op_waits_for_the_second_op_of_a_pair_at_the_head_without_anything_before_it():
     """The two ops of a pair run as one: neither is behind the other."""
-    schedule = queues("F0.0 (B0.0+F0.1) B0.1", "F1.0 F1.1 B1.0 B1.1")
+    schedule = drawn("F0.0 (B0.0+F0.1) B0.1", "F1.0 F1.1 B1.0 B1.1")
     assert deadlock(schedule) == (
         "drawn deadlocks: device 0 at 0B0 waits for 1B0 on device 1, behind 1F1; "
         "device 1 at 1F1 waits for 0F1 on device 0"
