@@ -130,9 +130,12 @@ def _escape(text: str, more: str = "") -> str:
 
 def verdict(report: Report) -> str:
     """Valid, or how many faults."""
+    from ppsim.check import MOST_FAULTS
+
     if report.valid:
         return "valid"
-    return f"invalid: {len(report.faults)} fault{'s' * (len(report.faults) > 1)}"
+    count = len(report.faults)
+    return f"invalid: {count} fault{'s' * (count > 1)}{' or more' * (count >= MOST_FAULTS)}"
 
 
 def _expected(schedule: str | None, shape: ShapeOptions) -> Expected:

@@ -44,14 +44,13 @@ def read_bytes(path: str, *, stdin: bool = False, largest: int = LARGEST) -> byt
             damaged.
     """
     largest = _limit(largest)
+    piped = stdin and path == STANDARD_INPUT
+    name = "standard input" if piped else f"'{name_of(path)}'"
     try:
-        if stdin and path == STANDARD_INPUT:
-            name, raw = "standard input", _read_standard_input(largest)
-        else:
-            name = f"'{name_of(path)}'"
-            raw = _read_file(path, name, largest)
+        raw = _read_standard_input(largest) if piped else _read_file(path, name, largest)
     except OSError as error:
-        raise InputError(f"cannot read '{name_of(path)}': {error.strerror or error}", "check the path") from error
+        hint = "pipe a file in" if piped else "check the path"
+        raise InputError(f"cannot read {name}: {error.strerror or error}", hint) from error
     if len(raw) > largest:
         raise _too_large(name, largest)
     return _decompress(raw, name, largest) if raw.startswith(_GZIP) else raw

@@ -13,6 +13,7 @@ from ppsim.errors import InputError
 
 T = TypeVar("T")
 _TOKEN = re.compile(r'"((?:[^"\\]|\\.)*+)"\s*+(:)?|[{}]', re.DOTALL)
+SLACK = 1_000_000  # bytes; larger files of empty objects would take many times their size of memory
 _WORDS = {
     "int": "a whole number",
     "float": "a number",
@@ -37,6 +38,8 @@ def decode(text: str | msgspec.Raw, kind: type[T], source: str, hint: str, keys:
     Raises:
         InputError: not whole or not JSON, nested too deeply, of another type, or with a key twice.
     """
+    if isinstance(text, str) and 16 * text.count("{") + 4 * text.count("[") > len(text) + SLACK:
+        raise InputError(f"{source} is JSON of objects and lists with next to nothing in them", hint)
     try:
         value = msgspec.json.decode(text, type=kind)
         if twice := isinstance(text, str) and keys and _repeated_key(text, keys):

@@ -26,7 +26,7 @@ BYTES = {
 }
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """One event, times in microseconds."""
 
     ph: str = ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ from ppsim.check.sharding import sharding_faults
 from ppsim.check.tables import Tables
 from ppsim.core.draft import Draft
 from ppsim.core.ops import Kind
+
+MOST_FAULTS = 10_000  # that one of the checks lists
 
 
 @dataclass(frozen=True)
@@ -58,30 +61,31 @@ def check(
             default. Without a runtime too, an order that hangs in some of them is a warning.
         expected: the counts, or the schedule, that the file should have.
     """
-    faults = [*expected_faults(draft, expected), *_size(draft)]
+    faults = [*expected_faults(draft, expected), *islice(_size(draft), MOST_FAULTS)]
     if faults:
         return Report(faults)
     tables = Tables.of(draft)
-    faults += _placement(draft)
-    faults += _once(draft, tables)
-    faults += timed.overlaps(draft) if draft.start is not None else ()
-    faults += _dependencies(draft, tables)
-    faults += sharding_faults(draft)
     messages = Messages.of(draft, tables)
     mismatched: list[Fault] = []
+    found = [_placement(draft), _once(draft, tables)]
+    if draft.start is not None:
+        found.append(timed.overlaps(draft))
+    found += [_dependencies(draft, tables), sharding_faults(draft)]
     if draft.has_comms:
-        faults += message_faults(draft, tables, messages)
-        mismatched = list(messages.order_faults(draft))
+        found.append(message_faults(draft, tables, messages))
+        mismatched = list(islice(messages.order_faults(draft), MOST_FAULTS))
+    for each in found:
+        faults += islice(each, MOST_FAULTS)
     if not faults and draft.start is None:
         faults += deadlock_faults(draft, tables, messages, modes)
     faults += mismatched
     warnings: list[Fault] = []
     if not faults and draft.has_comms and draft.start is None:
         per, batched = (queues, False) if queues else QUEUES_OF.get(runtime, ("", False))
-        found = [fault for each in ([per] if per else QUEUES) for fault in queue_faults(draft, messages, each, batched)]
-        (faults if per else warnings).extend(found[:1])
+        stuck = [fault for each in ([per] if per else QUEUES) for fault in queue_faults(draft, messages, each, batched)]
+        (faults if per else warnings).extend(stuck[:1])
     if runtime in RUNTIMES:
-        faults += runtime_faults(draft, runtime)
+        faults += islice(runtime_faults(draft, runtime), MOST_FAULTS)
         warnings += runtime_warnings(draft)
     return Report(faults, [] if faults else warnings)
 
@@ -113,9 +117,8 @@ def _placement(draft: Draft) -> Iterator[Fault]:
         yield Fault("missing", None, None, None, f"no rank runs stage {stage}", "count stages from 0, without gaps")
     here = devices[:, draft.stage.clip(max=draft.n_stages - 1)] == draft.device
     strays = computes & ~here.any(axis=0)
-    for op in _firsts(draft, np.flatnonzero(strays)):
-        home = int(devices[0, draft.stage[op]])
-        others = int((strays & (draft.stage == draft.stage[op]) & (draft.device == draft.device[op])).sum()) - 1
+    for op, count in _firsts(draft, np.flatnonzero(strays)):
+        home, others = int(devices[0, draft.stage[op]]), count - 1
         more = f" (and {others} more of stage {draft.stage[op]})" if others else ""
         yield at(
             draft,
@@ -139,10 +142,11 @@ def _placement(draft: Draft) -> Iterator[Fault]:
             )
 
 
-def _firsts(draft: Draft, ops: NDArray[np.int64]) -> list[int]:
-    """The first of these ops for each stage and device."""
-    _, first = np.unique(draft.stage[ops].astype(np.int64) * draft.n_devices + draft.device[ops], return_index=True)
-    return sorted(int(op) for op in ops[first])
+def _firsts(draft: Draft, ops: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """The first of these ops for each stage and device, and how many there are of them."""
+    where = draft.stage[ops].astype(np.int64) * draft.n_devices + draft.device[ops]
+    _, first, count = np.unique(where, return_index=True, return_counts=True)
+    return sorted(zip(ops[first].tolist(), count.tolist(), strict=True))
 
 
 def _once(draft: Draft, tables: Tables) -> Iterator[Fault]:

@@ -15,13 +15,14 @@ def sharding_faults(draft: Draft) -> Iterator[Fault]:
     """UNSHARD before use and RESHARD after it; REDUCE_GRAD once, behind the last backward of its stage."""
     if (draft.kind == Kind.UNSHARD).any() or (draft.kind == Kind.RESHARD).any():
         yield from _gathered(draft)
-    last = np.full((draft.n_devices, int(draft.stage.max()) + 1), -1)
-    finishing = np.flatnonzero((draft.kind == Kind.B) | (draft.kind == Kind.W))
-    last[draft.device[finishing], draft.stage[finishing]] = finishing
+    reductions = np.flatnonzero(draft.kind == Kind.REDUCE_GRAD)
+    finishing = np.flatnonzero((draft.kind == Kind.B) | (draft.kind == Kind.W)) if len(reductions) else reductions
+    places = zip(draft.device[finishing].tolist(), draft.stage[finishing].tolist(), strict=True)
+    last = dict(zip(places, finishing.tolist(), strict=True))
     reduced: dict[tuple[int, int], int] = {}
-    for op in np.flatnonzero(draft.kind == Kind.REDUCE_GRAD).tolist():
+    for op in reductions.tolist():
         where = int(draft.device[op]), int(draft.stage[op])
-        name, final = draft.label(op), int(last[where])
+        name, final = draft.label(op), last.get(where, -1)
         if where in reduced:
             first = reduced[where]
             message = f"{name} stands a second time, after {draft.where(first)}"

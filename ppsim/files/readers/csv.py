@@ -27,6 +27,7 @@ _PLAIN = re.compile(rf"(?:{_ACTION}(?:,|$))++", re.ASCII)
 _CELL = re.compile(r'[^\s,"][^,]*')
 _QUOTES = ' \t"'
 _PAIR = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
+BATCH = 100_000  # ops made into arrays at once
 MOST_EMPTY = 10_000_000
 _SYNTAX = "a cell is <stage><kind><microbatch>, such as 2F0, 1SEND_F3, 0REDUCE_GRAD or (0F4;7B0)OVERLAP_F_B"
 
@@ -48,27 +49,50 @@ def parse(text: str, source: str) -> Draft:
             that mixes both dialects.
     """
     lines = tuple(text.splitlines())
-    idle = [np.empty((0, 2), np.int32)]
-    rows = [_row(line, number, source, idle) for number, line in enumerate(lines, start=1)]
-    table = np.concatenate(rows) if rows else np.empty((0, 7), np.int64)
+    tables, idle = [np.empty((0, 7), np.int64)], [np.empty((0, 2), np.int32)]
+    plain, rows = list[tuple[str, str, str]](), list[tuple[int, int]]()
+    for row, line in enumerate(lines, start=1):
+        if _PLAIN.fullmatch(line) and not line.endswith(","):
+            found = _OP.findall(line)
+            plain += found
+            rows.append((row, len(found)))
+            if len(plain) > BATCH:
+                tables.append(_plain_table(plain, rows, lines, source))
+                plain, rows = [], []
+        else:
+            tables.append(_row(line, row, source, idle))
+    tables.append(_plain_table(plain, rows, lines, source))
+    table = np.concatenate(tables)
+    table = table[np.argsort(table[:, 0], kind="stable")]
     older = _modernise(table, source)
     return Draft.from_table(source, table, devices=len(lines), lines=lines, older=older, idle=np.concatenate(idle))
+
+
+def _plain_table(
+    plain: list[tuple[str, str, str]], rows: list[tuple[int, int]], lines: tuple[str, ...], source: str
+) -> NDArray[np.int64]:
+    """Rows of a draft's table from lines without pairs, blanks or empty cells."""
+    ops = np.zeros((len(plain), 7), np.int64)
+    if not plain:
+        return ops
+    ops[:, 1] = [_CODES[kind] for _, kind, _ in plain]
+    ops[:, 2] = [int(stage) for stage, _, _ in plain]
+    ops[:, 3] = [int(microbatch or -1) for _, _, microbatch in plain]
+    row, count = np.array(rows).T
+    ops[:, 4] = np.repeat(row, count)
+    ops[:, 0] = ops[:, 4] - 1
+    ops[:, 5] = np.arange(1, len(ops) + 1) - np.repeat(np.cumsum(count) - count, count)
+    wrong = np.flatnonzero((ops[:, 3] < 0) != np.isin(ops[:, 1], OF_STAGE))
+    if len(wrong):  # found again, to say where
+        line = int(ops[wrong[0], 4])
+        _row(lines[line - 1], line, source, [])
+    return ops
 
 
 def _row(line: str, row: int, source: str, idle: list[NDArray[np.int32]]) -> NDArray[np.int64]:
     """Read one line as rows of a draft's table; append its empty cells to ``idle``."""
     if not line.strip():
         raise InputError(f"{source}, line {row}: empty", "torch takes an empty line for a rank: remove it")
-    if _PLAIN.fullmatch(line) and not line.endswith(","):
-        stages, kinds, microbatches = zip(*_OP.findall(line), strict=True)
-        ops = np.empty((len(stages), 7), np.int64)
-        ops[:, 1] = [_CODES[kind] for kind in kinds]
-        ops[:, 2] = [int(stage) for stage in stages]
-        ops[:, 3] = [int(microbatch or -1) for microbatch in microbatches]
-        ops[:, [0, 4, 6]] = row - 1, row, 0
-        ops[:, 5] = np.arange(1, len(ops) + 1)
-        if np.array_equal(ops[:, 3] < 0, np.isin(ops[:, 1], OF_STAGE)):
-            return ops
     found, cell, at = list[tuple[int, ...]](), 1, 0
     for match in _CELL.finditer(line):
         cell, at = cell + line.count(",", at, match.start()), match.start()
@@ -79,7 +103,8 @@ def _row(line: str, row: int, source: str, idle: list[NDArray[np.int32]]) -> NDA
         first = 1 if len(members) == 2 else 0
         found += [(row - 1, *member, row, cell, first + n) for n, member in enumerate(members)]
     ops = np.array(found, np.int64).reshape(-1, 7)
-    idle.append(_empty_cells(ops[:, 5], line, row, source))
+    if line.count(",") >= len(ops):
+        idle.append(_empty_cells(ops[:, 5], line, row, source))
     return ops
 
 

@@ -46,13 +46,13 @@ def parse(text: str, source: str) -> Draft:
     rows, times = list[tuple[int, ...]](), list[tuple[float, float]]()
     for row, line in enumerate(lines, start=1):
         word = line.strip().removeprefix("```mermaid").removeprefix("```")
-        if word.startswith("title") and _TIME in word:
-            unit, scale = parse_scaled_unit(word.rpartition(_TIME)[2].removeprefix(" "))
-        if _HEADER.fullmatch(word):
-            continue
         if section := _SECTION.fullmatch(word):
             sections[section[1]] = None
             device = _device(section[1], len(sections))
+            continue
+        if word.startswith("title") and _TIME in word:
+            unit, scale = parse_scaled_unit(word.rpartition(_TIME)[2].removeprefix(" "))
+        if _HEADER.fullmatch(word):
             continue
         name, colon, details = (part.strip() for part in word.partition(":"))
         if not (name and colon and details) or not sections:

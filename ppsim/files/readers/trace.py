@@ -29,7 +29,7 @@ class Name(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """One event of a trace, times in microseconds."""
 
     ph: str = ""
