@@ -57,4 +57,12 @@ def test_a_helper_that_two_modules_use_lives_in_neither(path):
     imported += [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]
     assert not [name for name in imported if name.startswith("tests.") and name.rpartition(".")[2].startswith("test_")]
     defined = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-    assert not defined & {"invoke", "refused", "process", "timed", "plan_of", "drawn"}
+    assert not defined & {"invoke", "refused", "process", "plan_of"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT / "tests")))
+def test_every_test_states_its_promise(path):
+    """In its docstring, or in a name that is a sentence."""
+    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+    tests = [node for node in nodes if node.name.startswith("test_") and not ast.get_docstring(node)]
+    assert [node.name for node in tests if node.name.count("_") < 4] == []

@@ -346,6 +346,7 @@ def shell_commands() -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("line", shell_commands())
 def test_readme_commands_run(line, tmp_path):
+    """Every command of the README's shell blocks ends well, from files that stand where it expects them."""
     for name in ("gallery", "README.md"):
         (tmp_path / name).symlink_to(README.parent / name)
     (tmp_path / "profile.toml").symlink_to(README.parent / "gallery" / "profile-cpu.toml")

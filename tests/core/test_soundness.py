@@ -143,6 +143,7 @@ def test_a_batch_is_of_neighbouring_messages():
     ],
 )
 def test_costs_are_times(wrong, message):
+    """What is negative, endless, no number or of another shape is no cost."""
     with pytest.raises(InputError, match=message):
         replace(costs_for(PLAIN), **wrong)
 
