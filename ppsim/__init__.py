@@ -12,10 +12,11 @@ What the command line does is a few lines of Python::
 Names are imported when they are first used, so that ``import ppsim`` costs nothing.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
 from ppsim import version
+
+TYPE_CHECKING = False  # typing would take longer to load than all the rest
 
 __version__ = version.VERSION
 
@@ -47,6 +48,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from ppsim.core.costs import Costs, costs_for
     from ppsim.core.ops import Kind
     from ppsim.core.schedule import Placement, Schedule
@@ -59,6 +62,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    import importlib
+
     for module, names in _HOME.items():
         if name in names:
             return getattr(importlib.import_module(module), name)

@@ -1,6 +1,6 @@
 """Signals that ask a program to end: an exception, so that all is cleared away before it does.
 
-The first one raises KeyboardInterrupt, whichever it is; a second one is ignored, as it would cut the clearing away
+The first one raises a KeyboardInterrupt, whichever it is; a second one is ignored, as it would cut the clearing away
 short; a third one ends the process at once.
 """
 
@@ -18,6 +18,11 @@ ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP",
 MOST = 3
 AGAIN_S = 0.05
 
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked the program to end; a class of its own, as Python ends on KeyboardInterrupt itself by SIGINT."""
+
+
 _received: list[int] = []
 _dealt_with = 0
 
@@ -33,11 +38,13 @@ def orderly_end() -> Iterator[None]:
         return
     plain = (signal.SIG_DFL, signal.default_int_handler)
     before = {number: found for number in ENDING if (found := signal.getsignal(number)) in plain}
-    hook = sys.unraisablehook
+    hooks = sys.unraisablehook, sys.excepthook
     if before:
         _received.clear()
         resume()
-        sys.unraisablehook = lambda lost: _raise_again(hook, lost)
+        sys.unraisablehook = lambda lost: _raise_again(hooks[0], lost)
+        # Extension modules print an interrupt of their own imports, and raise another error.
+        sys.excepthook = lambda kind, *error: None if kind is Interrupted else hooks[1](kind, *error)
     for number in before:
         signal.signal(number, _end)
     try:
@@ -45,7 +52,7 @@ def orderly_end() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        sys.unraisablehook = hook
+        sys.unraisablehook, sys.excepthook = hooks
 
 
 def received() -> int:
@@ -63,7 +70,7 @@ def _end(number: int, frame: Any) -> None:
     _received.append(number)
     waiting = len(_received) - _dealt_with
     if waiting == 1:
-        raise KeyboardInterrupt
+        raise Interrupted
     if waiting >= MOST:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -71,12 +78,12 @@ def _end(number: int, frame: Any) -> None:
 
 def _raise_again(hook: Any, lost: Any) -> None:
     """Raise an interrupt once more that fell into a finalizer or a callback, from which Python lets none out."""
-    if not isinstance(lost.exc_value, KeyboardInterrupt) or not hasattr(signal, "setitimer"):
+    if not isinstance(lost.exc_value, Interrupted) or not hasattr(signal, "setitimer"):
         hook(lost)
         return
 
     def interrupt(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
+        raise Interrupted
 
     signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
