@@ -15,7 +15,9 @@ import warnings
 
 import click
 
+from ppsim.base.long_work import show_long_work
 from ppsim.base.signals import orderly_end, received
+from ppsim.cli._progress import show_line
 from ppsim.cli._streams import STANDARD_OUTPUT, ReaderGone, repair_streams, silence
 from ppsim.errors import PpsimError
 from ppsim.version import VERSION
@@ -104,6 +106,7 @@ def main() -> None:
     """Run the command line and exit: an error is one message on stderr, never a traceback."""
     repair_streams()
     warnings.showwarning = _show_warning  # type: ignore[assignment]
+    show_long_work(show_line)
     with orderly_end():
         code = _run()
         silence()

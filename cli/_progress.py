@@ -1,14 +1,18 @@
-"""A progress bar on stderr, for work that a person waits for."""
+"""A progress bar and a line on stderr, for work that a person at a terminal waits for."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 PATIENCE_S = 0.5
+LINE_AFTER_S = 1.0
+
+_bars: list[Any] = []
 
 
 @contextmanager
@@ -31,6 +35,7 @@ def progress_bar(show: bool = True) -> Iterator[Callable[[float, str], None]]:
         if not shown[0] and time.monotonic() - begin > PATIENCE_S:
             bar.start()
             shown[0] = True
+            _bars.append(bar)
         bar.update(task, completed=done, description=what)
 
     try:
@@ -38,3 +43,25 @@ def progress_bar(show: bool = True) -> Iterator[Callable[[float, str], None]]:
     finally:
         if shown[0]:
             bar.stop()
+            _bars.remove(bar)
+
+
+@contextmanager
+def show_line(what: str) -> Iterator[None]:
+    """Say on a terminal what the block does once it has taken longer than a second, unless a bar is there."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+
+    def tell() -> None:
+        if not done.wait(LINE_AFTER_S) and not _bars:
+            print(f"{what} ...", file=sys.stderr, flush=True)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -77,15 +77,17 @@ def find_targets(output: OutputOptions) -> list[tuple[str, str]]:
     """Find every -o with its format's suffix.
 
     Raises:
-        InputError: an unknown format, a folder that does not exist, or standard output twice.
+        InputError: an unknown format, a file that cannot be written, or standard output twice.
     """
     from pathlib import Path
 
+    from ppsim.base.atomic_file import rehearse
     from ppsim.errors import InputError
 
     for target in output.output:
         if target != "-" and not Path(target).parent.is_dir():
             raise InputError(f"cannot write '{target}': no folder '{Path(target).parent}'", "make the folder first")
+        rehearse(target)
     if output.output.count("-") > 1:
         raise InputError("-o - is given twice, and there is one standard output", "leave one of them out")
     return list(zip(output.output, suffixes_of(output.output, output.format), strict=True))
@@ -108,24 +110,34 @@ def make_documents(
 
 
 def write_all(written: Written) -> None:
-    """Write every document, saying so on stderr; where one cannot be written, none takes its place."""
-    if not written:
-        return
-    from ppsim.base.atomic_file import opened
-    from ppsim.files.document import formats
+    """Write every document, as :func:`write_files` does."""
+    if written:
+        from ppsim.files.document import save
 
-    with ExitStack() as files:
+        write_files([(target, partial(save, document, target, suffix)) for document, target, suffix in written])
+
+
+def write_files(writers: Sequence[tuple[str, Callable[[], None]]]) -> None:
+    """Write every target by its function, saying so on stderr; where one cannot be written, none takes its place."""
+    from ppsim.base.atomic_file import together
+    from ppsim.base.long_work import long_work
+
+    quiet_matplotlib()
+    with together():
         # Standard output comes last, as it cannot be taken back.
-        for document, target, suffix in sorted(written, key=lambda entry: entry[1] == "-"):
-            formats()[suffix].write(document, files.enter_context(opened(target)), suffix)
-    for _, target, _ in written:
-        say_written(target)
+        for target, write in sorted(writers, key=lambda entry: entry[0] == "-"):
+            with long_work(f"writing {target}"):
+                write()
+    for target, _ in writers:
+        if target != "-":
+            click.echo(f"wrote {target}", err=True)
 
 
-def say_written(target: str) -> None:
-    """Say on stderr that a file was written."""
-    if target != "-":
-        click.echo(f"wrote {target}", err=True)
+def quiet_matplotlib() -> None:
+    """Keep matplotlib from saying where it keeps its fonts if a home folder is read-only; it works all the same."""
+    import logging
+
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 
 def write_tradeoff(points: Iterable[Point], time: str, inputs: Mapping[str, Any], output: OutputOptions) -> None:
@@ -135,6 +147,5 @@ def write_tradeoff(points: Iterable[Point], time: str, inputs: Mapping[str, Any]
 
     found = tradeoff(list(points))
     memory = "peak activations (of a device's 1/P share)"
-    for target, suffix in find_targets(output):
-        save_tradeoff(found, target, suffix, time=time, memory=memory, width=output.width, inputs=inputs)
-        say_written(target)
+    save = partial(save_tradeoff, found, time=time, memory=memory, width=output.width, inputs=inputs)
+    write_files([(target, partial(save, target, suffix)) for target, suffix in find_targets(output)])

@@ -137,6 +137,7 @@ def _measure(ctx: click.Context, measuring: MeasureOptions) -> Profile | None:
     from ppsim.calibration.calibrate import Plan, calibrate
     from ppsim.calibration.links import launched
     from ppsim.calibration.p2p import sizes_up_to
+    from ppsim.calibration.processes import temporary_folder
     from ppsim.cli._progress import progress_bar
     from ppsim.profiles.profile import Workload
 
@@ -160,7 +161,7 @@ def _measure(ctx: click.Context, measuring: MeasureOptions) -> Profile | None:
         measuring.note,
         measuring.real_time,
     )
-    with orderly_end(), progress_bar(show=launched()[0] == 0) as report:
+    with orderly_end(), temporary_folder(), progress_bar(show=launched()[0] == 0) as report:
         return calibrate(plan, report)
 
 
@@ -178,4 +179,4 @@ def _check_target(target: str, force: bool) -> None:
 
     if target != "-" and Path(target).is_file() and not force:
         raise InputError(f"'{target}' exists and is not overwritten", "another name, or --force")
-    rehearse(target)
+    rehearse(target, plain=True)

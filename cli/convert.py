@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from ppsim.cli._build import build_costs, check_used
 from ppsim.cli._options import CostOptions, OutputOptions, cost_options, make_command, output_options
 from ppsim.cli._rules import COSTS, Given
-from ppsim.cli._write import find_targets, inputs_of, say_written
+from ppsim.cli._write import find_targets, inputs_of, write_files
 
 
 @make_command("convert")
@@ -41,7 +43,8 @@ def command(ctx: click.Context, /, file: str, output: OutputOptions, costs: Cost
         raise InputError(f"{draft.source} holds its own times, so it takes no {', '.join(given)}", "leave it out")
     check_used([schedule], costs)
     prices = None if draft.start is not None else build_costs(schedule, costs)
-    for target, suffix in written:
+
+    def write(target: str, suffix: str) -> None:
         convert(
             draft,
             target,
@@ -53,7 +56,8 @@ def command(ctx: click.Context, /, file: str, output: OutputOptions, costs: Cost
             style=style_of(suffix, output.style),
             width=output.width,
         )
-        say_written(target)
+
+    write_files([(target, partial(write, target, suffix)) for target, suffix in written])
 
 
 def _keep_input(file: str, targets: list[str]) -> None:

@@ -6,7 +6,7 @@ import click
 
 from ppsim.cli._build import build_costs
 from ppsim.cli._options import CostOptions, cost_options, make_command
-from ppsim.cli._write import command_line, inputs_of
+from ppsim.cli._write import command_line, inputs_of, quiet_matplotlib
 
 HEADING = "# Gallery"
 
@@ -52,6 +52,7 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
     if index.exists() and not index.read_text(errors="replace").startswith(HEADING):
         raise InputError(f"'{index}' is there and is no gallery's index", "another folder")
     folder.mkdir(parents=True, exist_ok=True)
+    quiet_matplotlib()
     entries = []
     for family, document in drawn:
         timeline = document.timelines[0]

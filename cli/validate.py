@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +21,7 @@ from ppsim.cli._options import (
     shape_options,
 )
 from ppsim.cli._types import COUNT, Share
-from ppsim.cli._write import command_line, find_targets, say_written
+from ppsim.cli._write import command_line, find_targets, write_files
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -188,13 +189,16 @@ def command(
         _print.echo_json(value)
     elif "-" not in output.output:
         show(validation, record, value, quiet)
-    for target, suffix in wanted:
+    if wanted:
         from ppsim.files.document import style_of
         from ppsim.validation.overlay import save_overlay
 
         titles = [_print.title_of(verdict.run.lowered.compute) for verdict in validation.verdicts]
-        save_overlay(validation, record, target, suffix, style_of(suffix, output.style), output.width, titles)
-        say_written(target)
+
+        def write(target: str, suffix: str) -> None:
+            save_overlay(validation, record, target, suffix, style_of(suffix, output.style), output.width, titles)
+
+        write_files([(target, partial(write, target, suffix)) for target, suffix in wanted])
     if failure:
         click.echo(f"Error: {failure}", err=True)
     ctx.exit(0 if value["passed"] and not failure else 1)
@@ -249,7 +253,7 @@ def _measure(
     if source.record == "-":
         raise InputError("--record wants a file, not standard output", "--record run.json.gz")
     if source.record:
-        rehearse(source.record)
+        rehearse(source.record, plain=True)
     with progress_bar(show_progress) as report:
         record, failure = measure_session(schedules, request, report)
     failure += "; the repetitions before it were kept" if failure else ""

@@ -108,8 +108,12 @@ def together() -> Iterator[None]:
             _drop(staged)
 
 
-def rehearse(target: str) -> None:
+def rehearse(target: str, *, plain: bool = False) -> None:
     """Refuse now what could not be written after minutes of measuring; leaves nothing behind.
+
+    Args:
+        target: the path; standard output, devices and pipes are not tried.
+        plain: whether it must be a plain file's.
 
     Raises:
         InputError: the path cannot be written, or is no plain file's.
@@ -117,10 +121,11 @@ def rehearse(target: str) -> None:
     if target == "-":
         return
     path = Path(target)
-    if path.exists() and not path.is_file():
+    if path.exists() and not path.is_file() and (plain or path.is_dir()):
         raise InputError(f"cannot write '{target}': not a plain file", "give a file's name")
-    with suppress(_Rehearsed), opened(target):
-        raise _Rehearsed
+    if path.is_file() or not path.exists():
+        with suppress(_Rehearsed), opened(target):
+            raise _Rehearsed
 
 
 class _Rehearsed(Exception):

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.long_work import long_work
+
 Functions = tuple[Callable[..., Any], ...]
 
 # Up to this many ops CPython runs the network's kernels sooner than their machine code loads
@@ -46,11 +48,15 @@ def can_compile() -> bool:
 def _load(kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[..., Any]:
     import numba
 
+    types = tuple(numba.typeof(a) for a in arguments)
     try:
-        kept = numba.njit(cache=True, nogil=True)(kernel)
-        kept.compile(tuple(numba.typeof(a) for a in arguments))
+        with long_work("compiling, once per machine"):
+            kept = numba.njit(cache=True, nogil=True)(kernel)
+            kept.compile(types)
     except Exception:  # no folder to write to, a full disk, a damaged file: costs a compilation, never the run
-        kept = numba.njit(nogil=True)(kernel)
+        with long_work("compiling; NUMBA_CACHE_DIR=FOLDER would keep it for the next run"):
+            kept = numba.njit(nogil=True)(kernel)
+            kept.compile(types)
     compiled: Callable[..., Any] = kept
     return compiled
 

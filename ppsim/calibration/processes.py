@@ -31,6 +31,7 @@ START_S = 60.0
 GRACE_S = 0.2
 # What a process that has loaded torch shares with no other.
 PROCESS_BYTES = 100 << 20
+TORCH_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 TMPDIR_HINT = "TMPDIR=FOLDER names another with room"
 MEMORY_HINT = "free memory, or a smaller --hidden, --seq, --mbs, --layers or --message"
 
@@ -85,7 +86,7 @@ def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> I
 
 @contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Make a folder that is gone after the block.
+    """Make a folder that is gone after the block; torch makes its own in it, which it would leave behind elsewhere.
 
     Raises:
         PpsimError: there is no place for one.
@@ -95,7 +96,14 @@ def temporary_folder() -> Iterator[str]:
     except OSError as error:
         raise PpsimError(f"no temporary folder: {error.strerror or error}", TMPDIR_HINT) from error
     with folder as name:
-        yield name
+        before = os.environ.get(TORCH_FOLDER)
+        os.environ[TORCH_FOLDER] = before or os.path.join(name, "torch")
+        try:
+            yield name
+        finally:
+            os.environ.pop(TORCH_FOLDER)
+            if before:
+                os.environ[TORCH_FOLDER] = before
 
 
 @contextmanager

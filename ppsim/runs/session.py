@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from ppsim.base.signals import orderly_end
 from ppsim.calibration import device_for
 from ppsim.calibration.calibrate import check_heads
-from ppsim.calibration.processes import check_room
+from ppsim.calibration.processes import check_room, temporary_folder
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, MissingDependency
@@ -80,7 +80,7 @@ def measure_session(schedules: Sequence[Schedule], request: Request, report: Rep
     except ImportError as error:
         raise MissingDependency("running schedules for real needs torch", INSTALL_TORCH) from error
     request = replace(request, device=device_of(request, schedules[0].n_devices))
-    with orderly_end():
+    with orderly_end(), temporary_folder():
         return _measure(schedules, request, report)
 
 

@@ -243,4 +243,7 @@ def test_a_folder_is_refused(tmp_path):
 def test_a_rehearsal_leaves_nothing(tmp_path, way):
     rehearse(str(tmp_path / "a"))
     rehearse("-")
+    rehearse("/dev/null")
+    with pytest.raises(InputError, match="not a plain file"):
+        rehearse("/dev/null", plain=True)
     assert not os.listdir(tmp_path)
