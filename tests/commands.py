@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +37,18 @@ def process(*words: str, env: dict[str, str] | None = None, **options: Any) -> s
     command = [sys.executable, "-m", "ppsim", *words]
     environment = SOURCE | (env or {})
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False, **options)
+
+
+def start_command(
+    *words: str, how: Sequence[str] = ("-m", "ppsim"), env: dict[str, str] | None = None, **options: Any
+) -> subprocess.Popen[str]:
+    """Start a command in a session of its own; its errors can be read."""
+    return subprocess.Popen(
+        [sys.executable, *how, *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=SOURCE | (env or {}),
+        start_new_session=True,
+        **options,
+    )

@@ -9,8 +9,10 @@ pytestmark = pytest.mark.slow
 LOADED = {
     "ppsim",
     "ppsim.base",
+    "ppsim.base.long_work",
     "ppsim.base.signals",
     "ppsim.cli",
+    "ppsim.cli._progress",
     "ppsim.cli._streams",
     "ppsim.errors",
     "ppsim.version",

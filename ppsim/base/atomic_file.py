@@ -29,16 +29,16 @@ class _Staged:
     Attributes:
         target: the path as the user gave it.
         path: the path that it takes.
-        out: the open file.
         before: the file that is at ``path``, if any.
-        name: the name that the new one has; empty for none yet.
+        name: the name that the new one may have on its way, known before the file is there; empty for none.
+        out: the open file; none before it is opened.
     """
 
     target: str
     path: Path
-    out: IO[bytes]
     before: os.stat_result | None
-    name: str
+    name: str = ""
+    out: IO[bytes] | None = None
 
 
 _waiting: ContextVar[list[_Staged] | None] = ContextVar("waiting", default=None)
@@ -64,16 +64,16 @@ def opened(target: str) -> Iterator[IO[bytes]]:
             with _open_special(path, before) as out:
                 yield out
             return
-        staged = _stage(target, path, before)
     except OSError as error:
         raise unwritable(target, error) from error
-    waiting = _waiting.get()
+    waiting, staged = _waiting.get(), _Staged(target, path, before)
     try:
-        yield staged.out
+        out = _open_staged(staged)
+        yield out
         if waiting is None:
             _place(staged)
         else:
-            staged.out.flush()
+            out.flush()
             waiting.append(staged)
     except OSError as error:
         _drop(staged)
@@ -166,27 +166,30 @@ def _open_special(path: Path, found: os.stat_result) -> IO[bytes]:
     return os.fdopen(handle, "wb")
 
 
-def _stage(target: str, path: Path, before: os.stat_result | None) -> _Staged:
+def _open_staged(staged: _Staged) -> IO[bytes]:
+    path, before = staged.path, staged.before
     if before and not (before.st_mode & 0o222 and os.access(path, os.W_OK)):
-        raise InputError(f"cannot write '{target}': the file is read-only", "chmod u+w allows it; or another name")
+        what = f"cannot write '{staged.target}': the file is read-only"
+        raise InputError(what, "chmod u+w allows it; or another name")
     mode = stat.S_IMODE(before.st_mode) & 0o777 if before else 0o666  # less the umask, which the system applies
     flags = os.O_RDWR | getattr(os, "O_BINARY", 0)
     if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
         with suppress(OSError):  # not every file system has files without a name
-            handle = os.open(path.parent, flags | os.O_TMPFILE, mode)
-            return _Staged(target, path, os.fdopen(handle, "wb"), before, "")
-    name = _hidden(path)
-    handle = os.open(name, flags | os.O_CREAT | os.O_EXCL, mode)
-    return _Staged(target, path, os.fdopen(handle, "wb"), before, name)
+            staged.out = os.fdopen(os.open(path.parent, flags | os.O_TMPFILE, mode), "wb")
+            return staged.out
+    staged.name = _hidden(path)
+    staged.out = os.fdopen(os.open(staged.name, flags | os.O_CREAT | os.O_EXCL, mode), "wb")
+    return staged.out
 
 
 def _place(staged: _Staged) -> None:
+    assert staged.out
     staged.out.flush()
     if not staged.name:
-        name = _hidden(staged.path)
+        staged.name = _hidden(staged.path)
+        number = staged.out.fileno()
         # With a folder's descriptor Python follows the link, which is what gives the open file a name.
-        os.link(f"/proc/self/fd/{staged.out.fileno()}", name, src_dir_fd=staged.out.fileno(), follow_symlinks=True)
-        staged.name = name
+        os.link(f"/proc/self/fd/{number}", staged.name, src_dir_fd=number, follow_symlinks=True)
     staged.out.close()
     if staged.before:
         with suppress(AttributeError, PermissionError):  # a file of somebody else becomes the writer's
@@ -198,7 +201,8 @@ def _place(staged: _Staged) -> None:
 def _drop(staged: _Staged) -> None:
     """Take away what has not taken its place; nothing where it has."""
     with suppress(OSError):  # what could not be written is written once more by closing
-        staged.out.close()
+        if staged.out:
+            staged.out.close()
     if staged.name:
         Path(staged.name).unlink(missing_ok=True)
 

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from tests.commands import SOURCE
+
 pytestmark = pytest.mark.slow
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/dev/full and closed streams of Linux")
 RUN = ["run", "--schedule", "1f1b", "--devices", "2", "--mb", "2"]
@@ -35,9 +37,9 @@ def ppsim(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 
 
 def python(*arguments: str, env: dict[str, str] | None = None, **options) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "100", **(env or {})}
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.run([sys.executable, *arguments], text=True, env=environment, timeout=120, check=False, **options)
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, text=True, env=SOURCE | (env or {}), timeout=120, check=False, **options)
 
 
 def instead(code: str, *arguments: str, **options) -> subprocess.CompletedProcess[str]:
@@ -46,7 +48,7 @@ def instead(code: str, *arguments: str, **options) -> subprocess.CompletedProces
 
 def shell(line: str, **env: str) -> subprocess.CompletedProcess[str]:
     """A line of bash in which $P is the command."""
-    environment = {**os.environ, "COLUMNS": "100", "P": f"{sys.executable} -m ppsim", **env}
+    environment = {**SOURCE, "P": f"{sys.executable} -m ppsim", **env}
     return subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=environment, check=False)
 
 
@@ -213,3 +215,56 @@ def test_all_streams_closed_still_writes_the_file(tmp_path):
     shell(f"$P run -s 1f1b --devices 2 --mb 2 -q -o {target} -o {tmp_path / 'y.csv'} <&- 2>&- >/dev/null")
     assert target.read_text() == (tmp_path / "y.csv").read_text()
     assert shell("$P check - <&-").returncode == 2
+
+
+# Files.
+
+
+def test_where_one_file_is_refused_none_is_written(tmp_path):
+    """The second has no form for two replicas; it said so after the first was written."""
+    words = ["run", "-s", "dualpipe", "--devices", "2", "--mb", "4", "-q", "-o", "good.svg", "-o", "bad.csv"]
+    done = ppsim(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "torch's CSV has one rank per stage" in done.stderr
+    assert "wrote" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_done(tmp_path):
+    (tmp_path / "kept.csv").write_text("kept")
+    (tmp_path / "kept.csv").chmod(0o444)
+    for command in (RUN, ["compare", "1f1b", "gpipe", *RUN[3:]], ["memory", *RUN[1:]]):
+        target = "kept.csv" if command is RUN else "kept.svg"
+        (tmp_path / "kept.csv").rename(tmp_path / target)
+        done = ppsim(*command, "-o", "good.svg", "-o", target, cwd=tmp_path)
+        (tmp_path / target).rename(tmp_path / "kept.csv")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"Error: cannot write '{target}': the file is read-only\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.csv"]
+
+
+@linux
+def test_a_home_that_is_read_only_is_not_mentioned(tmp_path):
+    """matplotlib says in two long lines that it keeps its fonts elsewhere, and leaves nothing there."""
+    env = {"HOME": "/proc", "TMPDIR": str(tmp_path), "MPLCONFIGDIR": "", "XDG_CONFIG_HOME": "", "XDG_CACHE_HOME": ""}
+    done = ppsim(*RUN, "-q", "-o", os.devnull, "-f", "png", env=env)
+    assert (done.returncode, done.stderr) == (0, "wrote /dev/null\n")
+    assert not list(tmp_path.iterdir())
+
+
+# Signs of life.
+
+
+@linux
+def test_a_person_who_waits_is_told_what_for(tmp_path):
+    """On a terminal only; with no patience here, as nothing takes long."""
+    code = "from ppsim.cli import _progress, main; _progress.LINE_AFTER_S = 0; main()"
+    words = [*LARGE, "-o", str(tmp_path / "x.trace.json")]
+    ours, theirs = os.openpty()
+    done = python("-c", code, *words, stderr=theirs)
+    os.close(theirs)
+    shown = os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert done.returncode == 0
+    assert shown.splitlines() == [f"writing {tmp_path / 'x.trace.json'} ...", f"wrote {tmp_path / 'x.trace.json'}"]
+    assert python("-c", code, *words).stderr == f"wrote {tmp_path / 'x.trace.json'}\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,12 +13,13 @@ from multiprocessing import active_children
 
 import pytest
 
+from ppsim.calibration.links import use_loopback
 from ppsim.calibration.processes import START_S, ranks
 from ppsim.errors import PpsimError
 from ppsim.profiles.profile import Workload
 from ppsim.runs import own_runner
 from ppsim.runs.turns import Plan, Settings, collect
-from tests.commands import SOURCE
+from tests.commands import SOURCE, start_command
 from tests.refresh_records import FOLDER
 from tests.runs.cases import (
     assert_causal,
@@ -36,6 +38,7 @@ pytestmark = [
 ]
 
 GIB = 1 << 30
+SMALL = "--hidden 16 --heads 2 --seq 8 --layers 1 --vocab 0 --repeats 1 --device cpu".split()  # noqa: SIM905
 
 
 def work_of(plan: Plan) -> list[list[list[own_runner.Entry]]]:
@@ -223,11 +226,12 @@ def test_a_temporary_folder_that_is_full_is_named(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["p.toml"]
 
 
-# A terminal that is closed.
+# A signal, or a terminal that is closed.
 
 
-def test_a_closed_terminal_ends_a_run_keeps_its_record_and_leaves_no_process(tmp_path):
-    """SIGHUP to the whole session, as the system sends it: processes gone, the record whole, nothing temporary."""
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_signal_ends_a_run_keeps_its_record_and_leaves_no_process(tmp_path, number):
+    """Sent to the whole session, as the system does: processes gone, the record whole, nothing temporary."""
     pytest.importorskip("torch")
     shape = ["-s", "1f1b", "--devices", "2", "--mb", "4", "--ops", "timed", "--repeats", "100000", "--warm-up", "0"]
     record, folder = tmp_path / "r.json", tmp_path / "temporary"
@@ -248,9 +252,9 @@ def test_a_closed_terminal_ends_a_run_keeps_its_record_and_leaves_no_process(tmp
         assert process.poll() is None
     started = children_of(process.pid)
     assert len(started) == 2
-    os.killpg(process.pid, signal.SIGHUP)
+    os.killpg(process.pid, number)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 1
+    assert process.returncode == 128 + number
     assert "Traceback" not in errors
     wait_for_end(started)
     from ppsim.runs.record import load
@@ -273,24 +277,48 @@ if __name__ == "__main__":
 """
 
 
-def test_a_closed_terminal_ends_a_calibration_without_a_trace(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_signal_ends_a_calibration_without_a_trace(tmp_path, number):
     pytest.importorskip("torch")
     folder = tmp_path / "temporary"
     folder.mkdir()
-    size = ["--hidden", "16", "--heads", "2", "--seq", "8", "--layers", "1", "--vocab", "0", "--repeats", "1"]
-    words = [*size, "--device", "cpu", "--sizes", f"1024,{256 << 20}", "-o", str(tmp_path / "p.toml")]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ppsim", "calibrate", *words],
-        env={**SOURCE, "TMPDIR": str(folder)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    words = [*SMALL, "--sizes", f"1024,{256 << 20}", "-o", str(tmp_path / "p.toml")]
+    process = start_command("calibrate", *words, env={"TMPDIR": str(folder)})
     wait_for_children(process, 2)
-    os.killpg(process.pid, signal.SIGHUP)
+    os.killpg(process.pid, number)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode != 0
+    assert process.returncode == 128 + number
     assert "Traceback" not in errors
     assert [path.name for path in tmp_path.iterdir()] == ["temporary"]
-    assert not list(folder.glob("ppsim-*"))  # torch leaves a folder of its own
+    assert not list(folder.iterdir())
+
+
+def test_measuring_leaves_nothing_in_the_temporary_folder_and_needs_one(tmp_path):
+    """Nor does torch, which keeps compiled code in a folder of its own where it can."""
+    pytest.importorskip("torch")
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    words = ["calibrate", *SMALL, "--sizes", "1024", "-o", str(tmp_path / "p.toml"), "-q"]
+    started = start_command(*words, env={"TMPDIR": str(folder)})
+    assert started.communicate(timeout=120)[1] == f"wrote {tmp_path / 'p.toml'}\n"
+    assert not list(folder.iterdir())
+    none = "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/none']; from ppsim.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", none, *words, "-F"], env=SOURCE, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: no temporary folder: ")
+    assert "TMPDIR=" in done.stderr
+
+
+# Streams, names and addresses that measuring must not depend on.
+
+
+def test_ranks_on_one_machine_talk_over_loopback_whatever_the_environment_says(monkeypatch):
+    """As on clusters, where GLOO_SOCKET_IFNAME=eth0 is usual: nobody else can reach a local run."""
+    loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+    if not loopback:
+        pytest.skip("no loopback interface by its usual name")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")
+    use_loopback()
+    assert os.environ["GLOO_SOCKET_IFNAME"] in loopback
