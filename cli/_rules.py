@@ -57,6 +57,16 @@ class Given:
         return any(getattr(abilities_of(suffix), ability) for suffix in suffixes)
 
     @property
+    def times_messages(self) -> bool:
+        """Whether an option says how long a message takes."""
+        return self["comm"] is not None or bool(self["cluster"] or self["profile"])
+
+    @property
+    def shows_messages(self) -> bool:
+        """Whether messages are listed however little time they take: in a run's JSON and traces."""
+        return self.command == "run" and (self["as_json"] or self.writes(".json", ".trace.json"))
+
+    @property
     def draws(self) -> bool:
         """Whether the files written show schedules, and not time against memory."""
         return self.command != "sweep" and not self["tradeoff"]
@@ -137,6 +147,13 @@ NEEDS = (
         "{options} shapes the example, which --json does not hold",
         commands=("describe",),
     ),
+    Need(
+        ("stages", "devices"),
+        lambda g: not (g["stages"] and g["devices"]),
+        "{options} both set the devices of a sweep",
+        "one of them, and --chunks or NAME:V",
+        ("sweep",),
+    ),
     # Costs.
     Need(COSTS, lambda g: not g["profile"], "--profile brings all costs, so {options} cannot be given too"),
     Need(("comm",), lambda g: not g["cluster"], "--cluster gives the latency of every link, and so does {options}"),
@@ -159,6 +176,12 @@ NEEDS = (
         ("channel",),
         lambda g: g["p2p"] in (None, "overlap"),
         "{options} limits messages that travel beside compute: --p2p overlap",
+    ),
+    Need(
+        ("p2p", "order", "channel"),
+        lambda g: g.times_messages or g.shows_messages or g["p2p"] in ("blocking", "batched"),
+        "{options} says how messages travel, and they take no time",
+        "add --comm 0.1, --cluster FILE or --profile FILE (--comm 0 if no time is meant)",
     ),
     Need(
         ("order",),

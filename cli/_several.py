@@ -46,7 +46,8 @@ def time_schedules(
     schedules = {r.name: r.timeline.schedule for r in rows if r.timeline}
     if not schedules:
         reasons = "\n".join(f"  {r.name}: {r.reason}" for r in rows)
-        raise InputError(f"none of these schedules takes this shape:\n{reasons}", "another --mb or --devices")
+        hint = "what the brackets say" if "(" in reasons else ""
+        raise InputError(f"none of these schedules takes this shape:\n{reasons}", hint)
     check_used(schedules.values(), costs)
     devices = {name: schedule.n_devices for name, schedule in schedules.items()}
     if len(set(devices.values())) > 1:

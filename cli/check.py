@@ -75,9 +75,15 @@ def command(
       ppsim check merged.csv --schedule 1f1b --devices 8 --mb 32
     """
     from ppsim.check import check
+    from ppsim.errors import InputError
     from ppsim.files.read import read
 
     draft = read(file)
+    if (modes or queues) and not draft.has_comms:
+        raise InputError(
+            f"{draft.source} has no sends and receives, so --{"mode" if modes else "queues"} has nothing to look at",
+            "ppsim run -s FILE --lowered -o lowered.csv adds them",
+        )
     # A runtime or a communicator says what sends and receives do; without one, all modes are looked at.
     modes = modes or (("overlap",) if runtime or queues else MODES)
     expected = _expected(schedule, shape)

@@ -173,16 +173,18 @@ def _table(grid: list[Cell], rows: list[Row], metric: str) -> None:
     left = max(len(f"{name}  {devices}  ") for name, devices, _ in [Cell("schedule", 0, 0), *grid])
     each = max(len(f"M={across[-1]}"), *map(len, cells.values())) + 2
     fits = max(1, (wide.width - left) // each)
+    unit = next(row.timeline.unit for row in rows if row.timeline)
+    title = f"{metric} ({unit})" if _column(metric).form == "time" else metric
     for first in range(0, len(across), fits):
-        wide.print(_block(cells, across[first : first + fits], metric))
+        wide.print(_block(cells, across[first : first + fits], title))
     click.echo(f"* least {metric} of that M on as many devices; - the schedule does not take the shape")
 
 
-def _block(cells: Mapping[Cell, str], across: list[int], metric: str) -> Table:
+def _block(cells: Mapping[Cell, str], across: list[int], title: str) -> Table:
     from rich.table import Table
 
     table = Table(
-        box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title=metric, title_justify="left"
+        box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title=title, title_justify="left"
     )
     table.add_column("schedule", no_wrap=True)
     table.add_column("P", justify="right")

@@ -31,7 +31,7 @@ import numpy as np
 from ppsim.core.ops import PAIRED, Packed, pack
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, PpsimError, UnknownSchedule
-from ppsim.schedules.registry import Family, Generator, Shape, families, find, generate, schedule
+from ppsim.schedules.registry import Family, Generator, Shape, families, find, generate, schedule, take_rows
 
 GROUP = "ppsim.schedules"
 CONTRACT = 'def mine(shape): yield one row per device, such as ["0F0", "0B0"]'
@@ -241,8 +241,11 @@ def _adopt(function: Callable[..., Any], name: str = "") -> Family:
     name = name or function.__name__.replace("_", "-")
 
     def rows(shape: Shape) -> Iterator[Packed]:
-        for row in function(shape):
-            yield row if isinstance(row, np.ndarray) else _packed(row, MOST_OPS * shape.stages * shape.microbatches)
+        yielded = take_rows(name, function(shape), shape)
+        most = MOST_OPS * shape.stages * shape.microbatches
+        texts = [_text(row, most) for row in yielded if not isinstance(row, np.ndarray)]
+        packed = iter(_pack(texts, name))
+        yield from (row if isinstance(row, np.ndarray) else next(packed) for row in yielded)
 
     generator: Generator = rows
     text = (inspect.getdoc(function) or name).partition("\n")[0]
@@ -253,21 +256,26 @@ def _adopt(function: Callable[..., Any], name: str = "") -> Family:
     return find(name)
 
 
-def _packed(row: str | Iterable[Any], most: int) -> Packed:
-    """Pack a row given as text, ``"0F0,0B0"`` or ``["0F0", "0B0"]``.
+def _text(row: str | Iterable[Any], most: int) -> str:
+    """Write a row, ``"0F0,0B0"`` or ``["0F0", "0B0"]``, as a line of a schedule file.
 
     Raises:
-        InputError: more than ``most`` cells, or a cell that is no op.
+        InputError: more than ``most`` cells.
     """
-    from ppsim.files.readers.csv import parse
-
     cells = [row] if isinstance(row, str) else [str(cell) for cell in islice(row, most + 1)]
     if len(cells) > most:
-        raise InputError(f"the row yielded has more than {most} ops", "yield each op of a device once")
-    draft = parse(",".join(cells), "the row yielded")
+        raise InputError(f"a row has more than {most} ops", "yield each op of a device once")
+    return ",".join(cells)
+
+
+def _pack(lines: list[str], name: str) -> Iterator[Packed]:
+    """Pack rows of text, read together as the lines of one schedule file."""
+    from ppsim.files.readers.csv import parse
+
+    draft = parse("\n".join(lines), f"what {name} yields")
     ops = pack(draft.stage, draft.microbatch) | draft.kind
     ops[draft.first_of_pairs] |= PAIRED
-    return ops
+    yield from np.split(ops, draft.offsets[1:-1])
 
 
 def _broken(what: str, error: BaseException) -> InputError:

@@ -186,13 +186,21 @@ def generate(
     shape = shape_for(family, microbatches=microbatches, stages=stages, devices=devices, chunks=chunks, **options)
     if _too_large(shape):
         raise _over(shape)
-    queues = list(islice(family.generate(shape, **shape.options), shape.devices + 1))
-    if len(queues) != shape.devices:
-        many = f"more than {shape.devices}" if len(queues) > shape.devices else len(queues)
-        raise InputError(
-            f"{family.name} yields {many} rows for {shape.devices} devices", "yield one row per device, empty or not"
-        )
+    queues = take_rows(family.name, family.generate(shape, **shape.options), shape)
     return Schedule.from_queues(family.name, place(family.placement, shape.devices, shape.stages), microbatches, queues)
+
+
+def take_rows(name: str, rows: Iterable[Any], shape: Shape) -> list[Any]:
+    """Take the rows that a generator yields, one per device.
+
+    Raises:
+        InputError: fewer rows than devices, or more; a generator that never ends is not run on.
+    """
+    taken = list(islice(rows, shape.devices + 1))
+    if len(taken) != shape.devices:
+        many = f"more than {shape.devices}" if len(taken) > shape.devices else len(taken)
+        raise InputError(f"{name} yields {many} rows for {shape.devices} devices", "yield one row per device")
+    return taken
 
 
 def shape_for(

@@ -1,6 +1,9 @@
 """Schedules of the user's own, from files and packages."""
 
+import ast
 import importlib.metadata
+import json
+import re
 from itertools import count
 from pathlib import Path
 
@@ -10,7 +13,7 @@ from click.testing import CliRunner
 
 from ppsim.cli import group
 from ppsim.errors import InputError, InvalidSchedule, UnknownSchedule
-from ppsim.schedules import generate, registry, schedule_from
+from ppsim.schedules import families, generate, registry, schedule_from
 
 names = (f"mine{number}" for number in count())
 BODY = """
@@ -44,6 +47,12 @@ def test_a_function_that_yields_text_is_a_schedule(python):
     gpipe = generate("gpipe", devices=3, microbatches=5)
     assert np.array_equal(schedule.kind, gpipe.kind)
     assert np.array_equal(schedule.microbatch, gpipe.microbatch)
+
+
+def test_rows_are_read_together(python):
+    """A row of few ops on a high stage is no fault, and no row is taken for torch's older letters alone."""
+    schedule = schedule_from(python(f"def NAME(shape):{BODY}"), devices=9, microbatches=1)
+    assert schedule.stage.max() == 8
 
 
 def test_a_declared_schedule_brings_its_own_placement(python):
@@ -103,6 +112,19 @@ def test_a_file_of_ops_states_its_own_shape(tmp_path):
         ("def NAME(shape):\n    yield '1F0,1B0,1F1,1B1'\n    yield '0F0,0B0,0F1,0B1'", InputError, "declared loop"),
         ("def NAME(shape):\n    yield 'junk'", InputError, "'junk' is not an action"),
         ("def gpipe(shape):\n    yield ''", InputError, "a schedule named 'gpipe' already"),
+        ("def NAME(shape):\n    yield '0F0,0F1,0B0,0B1'", InputError, "yields 1 rows for 2 devices"),
+        ("def NAME(shape):\n    return\n    yield", InputError, "yields 0 rows for 2 devices"),
+        ("def NAME(shape):\n    for d in range(3):\n        yield [f'{d}F0']", InputError, "more than 2 rows for 2"),
+        ("def NAME(shape):\n    while True:\n        yield ['0F0']", InputError, "more than 2 rows for 2 devices"),
+        (
+            "import itertools\ndef NAME(shape):\n    yield ('0F0' for _ in itertools.count())",
+            InputError,
+            "more than 32",
+        ),
+        ("def NAME(shape):\n    raise BaseException('no')\n    yield", InputError, "BaseException: no"),
+        ("def NAME(shape):\n    raise GeneratorExit\n    yield", InputError, "GeneratorExit"),
+        ("raise BaseException('no')", InputError, "BaseException: no"),
+        ("def NAME(shape):\n    yield 7\n    yield 8", InputError, "TypeError"),
     ],
 )
 def test_code_that_fails_or_makes_nonsense_is_refused_in_words(python, text, error, words):
@@ -175,3 +197,28 @@ def test_sends_and_receives_of_a_file_that_are_left_out_are_said_to_be_so(tmp_pa
     Path("f.csv").write_text("0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0\n1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0\n")
     result = CliRunner().invoke(group, ["run", "-s", "f.csv", "-q"])
     assert result.stderr == "sends and receives of f.csv are left out; --order sets theirs\n"
+
+
+def test_what_code_prints_is_no_part_of_the_answer(python):
+    """JSON on standard output stays one object."""
+    path = python(f"print('loaded')\ndef NAME(shape):\n    print('called'){BODY}")
+    result = CliRunner().invoke(group, ["run", "-s", path, "--devices", "2", "--mb", "2", "--json"])
+    assert json.loads(result.stdout)["devices"] == 2
+    assert result.stderr == "loaded\ncalled\n"
+
+
+def test_an_author_needs_nothing_but_the_public_module():
+    """Schedule files here import names that ppsim.schedules exports, and each registers a family."""
+    import ppsim.schedules
+
+    for path in (Path(__file__).parents[2] / "schedules").glob("[a-z]*.py"):
+        if path.stem == "registry":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("ppsim.schedules"):
+                assert node.module == "ppsim.schedules.registry"
+        taken = re.findall(r"^from ppsim\.(?:core|schedules)\S* import (.*)$", path.read_text(), re.M)
+        names = {name.strip() for line in taken for name in line.split(",")}
+        assert names <= set(ppsim.schedules.__all__) | {"pack"}, path
+        assert {f for f in families() if f.generate.__module__ == f"ppsim.schedules.{path.stem}"}, path
+    assert all(getattr(ppsim.schedules, name) is not None for name in ppsim.schedules.__all__)

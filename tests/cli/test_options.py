@@ -1,0 +1,275 @@
+"""Every option of every command has an effect, or is refused with the reason."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ppsim.cli import _write, group
+from ppsim.errors import PpsimError
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data"
+RECORD = str(DATA / "records" / "timed-p2.json.gz")
+TRACE = str(DATA / "traces" / "gpipe-rank0.json.gz")
+SCHEDULE = ["interleaved-overlap", "--devices", "4", "--mb", "16"]
+SEVERAL = ["1f1b", "interleaved-overlap", "--devices", "4", "--mb", "16"]
+
+# What is typed for an option, by the name of its parameter.
+SAMPLES = {
+    "stages": "--stages 16",
+    "devices": "--devices 2",
+    "chunks": "--chunks 3",
+    "microbatches": "--mb 12",
+    "group_size": "--group-size 5",
+    "rule": "--rule torch",
+    "tf": "--tf 2",
+    "tb": "--tb 3",
+    "ti": "--ti 2",
+    "tw": "--tw 0.5",
+    "tfb": "--tfb 2.2",
+    "comm": "--comm 0.5",
+    "per": "--cost-per stage",
+    "unit": "--unit ms",
+    "profile": f"--profile {ROOT / 'gallery' / 'profile-cpu.toml'}",
+    "p2p": "--p2p blocking",
+    "order": "--order torch",
+    "channel": "--channel group",
+    "cluster": f"--cluster {ROOT / 'gallery' / 'cluster.toml'}",
+    "message": "--message 4096",
+    "unshard": "--unshard 3",
+    "reduce_grad": "--reduce-grad",
+    "output": "-o x.svg",
+    "format": "-f pdf",
+    "style": "--style paper",
+    "width": "--width 4",
+    "as_json": "--json",
+    "quiet": "-q",
+    "lowered": "--lowered",
+    "gantt": "--no-gantt",
+    "memory": "--memory",
+    "steady": "--steady",
+    "tradeoff": "--tradeoff",
+    "metric": "--metric peak",
+    "model": f"--model {ROOT / 'gallery' / 'model-7b.toml'}",
+    "cap": "--cap 40",
+    "breakdown": "--breakdown",
+    "cv": "--cv 0.2",
+    "slow_devices": "--slow-devices 1",
+    "slowdown": "--slowdown 2",
+    "slow_links": "--slow-links 1",
+    "link_slowdown": "--link-slowdown 2",
+    "samples": "--samples 60",
+    "seed": "--seed 3",
+    "modes": "--mode blocking",
+    "runtime": "--for torch-2.13",
+    "github": "--github",
+    "lossy": "--lossy",
+    "ops": "--ops compute",
+    "runner": "--runner torch",
+    "device": "--device cpu",
+    "hidden": "--hidden 64",
+    "heads": "--heads 2",
+    "sequence": "--seq 32",
+    "microbatch_size": "--microbatch-size 2",
+    "layers": "--layers 4",
+    "vocab": "--vocab 50",
+    "repeats": "--repeats 3",
+    "warm_up": "--warm-up 1",
+    "real_time": "--real-time",
+    "calibrate_on": "--calibrate-on 1f1b",
+    "tolerance": "--tolerance 0%",
+    "record": "--record r.json",
+    "from_record": "--from-record r.json",
+    "trace": "--trace traces",
+    "iteration": "--iteration 2",
+    "dtype": "--dtype float64",
+    "max_bytes": "--max-bytes 4096",
+    "sizes": "--sizes 1024",
+    "note": "--note text",
+}
+BASES = {
+    "run": ["run", *SCHEDULE],
+    "run with messages": ["run", *SCHEDULE, "--comm", "0.25"],
+    "compare": ["compare", *SEVERAL],
+    "sweep": ["sweep", *SEVERAL, "--metric", "makespan"],
+    "jitter": ["jitter", *SEVERAL, "--samples", "50"],
+    "memory": ["memory", *SCHEDULE],
+}
+ONE_BY_ONE = {
+    **BASES,
+    "describe": ["describe", "1f1b"],
+    "check": ["check", "own.csv"],
+    "convert": ["convert", "own.csv", "-o", "y.json"],
+    "validate a record": ["validate", "--from-record", RECORD],
+    "calibrate from traces": ["calibrate", "-o", "p.toml", "--from-trace", TRACE],
+}
+# Options that may leave every number as it is, and why that is no fault.
+PERMITS = {
+    "rule": "it only refuses shapes",
+    "runtime": "it only adds faults",
+    "per": "with one stage per device both mean the same",
+    "cap": "what fits prints as before, and exits with 0",
+    "lossy": "it allows what was not needed",
+    "force": "it allows what was not needed",
+    "p2p": "messages that take no time may block nothing",
+    "calibrate_on": "the schedule it names was the first anyway",
+}
+ASKED_ALREADY = {
+    ("quiet", "as_json"): "one object is all there is",
+    ("gantt", "as_json"): "no chart is drawn",
+    ("gantt", "quiet"): "no chart is drawn",
+    ("memory", "output"): "figures show it by default",
+    ("breakdown", "as_json"): "the object has all parts",
+}
+# What shows some of the numbers only: the result line of several schedules, and a metric.
+SHOW_SOME = {"quiet": {"compare", "sweep", "jitter"}, "metric": {"sweep"}}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty folder, and files that do not hold the command itself, which always differs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(_write, "command_line", lambda ctx: "")
+    return tmp_path
+
+
+def options_of(words: list[str]) -> list[str]:
+    command = group.get_command(None, words[0])  # type: ignore[arg-type]
+    assert command
+    hidden = {"names", "schedule", "file", "debug", "more_traces", "from_trace", "force"}
+    return [str(p.name) for p in command.params if p.name not in hidden]
+
+
+def outcome(words: list[str]) -> tuple[object, ...]:
+    """What a command says and writes, or that it is refused."""
+    for path in Path().iterdir():
+        path.unlink()
+    Path("own.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    result = CliRunner().invoke(group, words, env={"COLUMNS": "100"})
+    error = result.exception
+    assert error is None or isinstance(error, (SystemExit, PpsimError, click.ClickException)), (words, error)
+    code = error.exit_code if isinstance(error, PpsimError) else result.exit_code
+    if code == 2:
+        return ("refused",)
+    files = {path.name: path.read_bytes() for path in sorted(Path().iterdir())}
+    said = re.sub(r"wrote x\.svg\n", "", result.stderr)
+    return code, re.sub(r'"inputs":\{.*?\}\}', "", result.stdout), said, str(error), files
+
+
+FAST = ("run", "memory", "describe", "convert", "check")
+
+
+@pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in ONE_BY_ONE])
+def test_an_option_alone_changes_something_or_is_refused(name):
+    words = ONE_BY_ONE[name]
+    as_it_was = outcome(words)
+    assert as_it_was != ("refused",)
+    idle = [option for option in options_of(words) if outcome([*words, *SAMPLES[option].split()]) == as_it_was]
+    assert set(idle) - PERMITS.keys() == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BASES)
+def test_two_options_each_change_something_or_are_refused(name):
+    """In every pair each option has an effect beside the other, or the pair is refused."""
+    words, command = BASES[name], BASES[name][0]
+    options = options_of(words)
+    alone = {option: outcome([*words, *SAMPLES[option].split()]) for option in options}
+    idle = []
+    for one, other in combinations(options, 2):
+        both = outcome([*words, *SAMPLES[one].split(), *SAMPLES[other].split()])
+        for option, beside in ((one, other), (other, one)):
+            if both != alone[beside] or both == ("refused",) or option in PERMITS or (option, beside) in ASKED_ALREADY:
+                continue
+            if command not in SHOW_SOME.get(beside, ()):
+                idle.append((option, beside))
+    assert idle == []
+
+
+@pytest.mark.parametrize(
+    "option", ["profile", "cluster", "model", "message", "order", "format", "record", "trace", "cap"]
+)
+def test_an_empty_value_is_refused(option):
+    """A shell variable that is not set is no absent option."""
+    command = next(
+        name
+        for name in ("run", "memory", "validate")
+        if option in [p.name for p in group.get_command(None, name).params]  # type: ignore[arg-type, union-attr]
+    )
+    result = CliRunner().invoke(group, [command, "1f1b", "--devices", "2", "--mb", "2", f"--{option}="])
+    assert isinstance(result.exception, PpsimError)
+    assert str(result.exception) == f"--{option} is empty"
+
+
+def test_every_command_takes_a_schedule_both_ways():
+    """Named or by -s, with chunks or as a file, the same schedule is run and compared."""
+    Path("own.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    shape = ["--devices", "2", "--mb", "2"]
+    for spec in ("1f1b", "interleaved:3", "own.csv"):
+        for command in ("run", "compare", "sweep", "jitter", "memory"):
+            samples = ["--samples", "5"] if command == "jitter" else []
+            ways = [[spec], ["-s", spec], ["--schedule", spec]]
+            answers = {CliRunner().invoke(group, [command, *way, *shape, *samples]).stdout for way in ways}
+            assert len(answers) == 1, (command, spec)
+            assert answers != {""}, (command, spec)
+
+
+def test_stages_are_stages_of_the_model_in_every_command():
+    """Alone they leave V to the schedule; schedules that would land on other devices are not compared."""
+
+    def shapes(*words: str) -> Any:
+        result = CliRunner().invoke(group, [*words, "--stages", "8", "--mb", "8", "--json"])
+        return json.loads(result.stdout)
+
+    run = shapes("run", "interleaved")
+    (compared,) = shapes("compare", "interleaved")["schedules"]
+    swept = shapes("sweep", "interleaved", "1f1b")["shapes"]
+    assert (run["devices"], run["stages"]) == (compared["devices"], compared["stages"]) == (4, 8)
+    assert [(row["devices"], row["stages"]) for row in swept] == [(4, 8), (8, 8)]
+    refused = CliRunner().invoke(group, ["compare", "interleaved", "1f1b", "--stages", "8", "--mb", "8"]).exception
+    assert str(refused).endswith("--stages 8 is 4 for interleaved, 8 for 1f1b")
+    assert isinstance(refused, PpsimError)
+    assert refused.hint == "--devices 8"
+
+
+def test_no_file_is_written_where_one_of_them_is_refused():
+    words = ["run", "dualpipe", "--devices", "2", "--mb", "4", "-q", "-o", "good.svg", "-o", "bad.csv"]
+    assert isinstance(CliRunner().invoke(group, words).exception, PpsimError)
+    assert list(Path().iterdir()) == []
+
+
+def test_the_embedded_command_repeats_the_run_to_the_last_bit(monkeypatch):
+    """Lists keep all their digits, and schedules their spelling."""
+    monkeypatch.undo()
+    words = ["run", "-s", "interleaved:2", "--devices", "2", "--mb", "4", "--json", "--tf"]
+    times = f"{0.1 + 0.2},{1 / 3},1,{2 / 3}"
+    first = json.loads(CliRunner().invoke(group, [*words, times]).stdout)
+    again = CliRunner().invoke(group, [*shlex.split(first["inputs"]["command"])[1:], "--json"])
+    assert json.loads(again.stdout) == first
+
+
+def test_a_tolerance_is_a_share_of_at_most_all():
+    result = CliRunner().invoke(group, ["validate", "--from-record", RECORD, "--tolerance", "5"])
+    assert result.exit_code == 2
+    assert "write 5% if you mean percent" in result.output
+    assert CliRunner().invoke(group, ["validate", "--from-record", RECORD, "--tolerance", "5%", "-q"]).exit_code == 0
+
+
+def test_a_figure_with_a_profile_without_bytes_counts_activations():
+    """Memory is drawn by default, so a profile made from traces must not refuse the picture; asked for, it does."""
+    profile = Path("p.toml")
+    text = (ROOT / "gallery" / "profile-cpu.toml").read_text()
+    profile.write_text(re.sub(r"\[\[activation\]\]\n(.+\n)+", "", text))
+    words = ["run", "1f1b", "--devices", "2", "--mb", "2", "--profile", "p.toml", "-q", "-o", "x.svg"]
+    assert CliRunner().invoke(group, words).exit_code == 0
+    assert "(activations)" in Path("x.svg").read_text()
+    assert "no activation bytes" in str(CliRunner().invoke(group, [*words, "--memory"]).exception)
