@@ -64,7 +64,8 @@ class Given:
     @property
     def shows_messages(self) -> bool:
         """Whether messages are listed however little time they take: in a run's JSON and traces."""
-        return self.command == "run" and (self["as_json"] or self.writes(".json", ".trace.json"))
+        suffixes = suffixes_of(self["output"] or (), self["format"])
+        return self.command == "run" and (self["as_json"] or not {".json", ".trace.json"}.isdisjoint(suffixes))
 
     @property
     def draws(self) -> bool:

@@ -95,6 +95,7 @@ SAMPLES = {
     "max_bytes": "--max-bytes 4096",
     "sizes": "--sizes 1024",
     "note": "--note text",
+    "changes": "--what-if tf.1=2",
 }
 BASES = {
     "run": ["run", *SCHEDULE],
@@ -106,6 +107,7 @@ BASES = {
 }
 ONE_BY_ONE = {
     **BASES,
+    "explain": ["explain", *SCHEDULE],
     "describe": ["describe", "1f1b"],
     "check": ["check", "own.csv"],
     "convert": ["convert", "own.csv", "-o", "y.json"],
@@ -140,6 +142,11 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(_write, "command_line", lambda ctx: "")
     return tmp_path
+
+
+def test_no_command_is_left_out():
+    without = {"completion", "gallery", "list", "profile"}  # at most one option, or nothing that options need
+    assert {words[0] for words in ONE_BY_ONE.values()} | without == set(group.list_commands(None))  # type: ignore[arg-type]
 
 
 def options_of(words: list[str]) -> list[str]:
