@@ -80,8 +80,9 @@ def command(
 
     draft = read(file)
     if (modes or queues) and not draft.has_comms:
+        what = "--mode" if modes else "--queues"
         raise InputError(
-            f"{draft.source} has no sends and receives, so --{"mode" if modes else "queues"} has nothing to look at",
+            f"{draft.source} has no sends and receives, so {what} has nothing to look at",
             "ppsim run -s FILE --lowered -o lowered.csv adds them",
         )
     # A runtime or a communicator says what sends and receives do; without one, all modes are looked at.

@@ -95,6 +95,9 @@ SAMPLES = {
     "max_bytes": "--max-bytes 4096",
     "sizes": "--sizes 1024",
     "note": "--note text",
+    "recompute": "--recompute",
+    "tr": "--tr 2",
+    "queues": "--queues pair",
     "changes": "--what-if tf.1=2",
 }
 BASES = {
@@ -163,7 +166,8 @@ def outcome(words: list[str]) -> tuple[object, ...]:
     Path("own.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
     result = CliRunner().invoke(group, words, env={"COLUMNS": "100"})
     error = result.exception
-    assert error is None or isinstance(error, (SystemExit, PpsimError, click.ClickException)), (words, error)
+    if error is not None and not isinstance(error, (SystemExit, PpsimError, click.ClickException)):
+        raise AssertionError(words) from error
     code = error.exit_code if isinstance(error, PpsimError) else result.exit_code
     if code == 2:
         return ("refused",)
