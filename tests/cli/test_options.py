@@ -54,6 +54,7 @@ SAMPLES = {
     "as_json": "--json",
     "quiet": "-q",
     "lowered": "--lowered",
+    "grid": "--grid",
     "gantt": "--no-gantt",
     "memory": "--memory",
     "steady": "--steady",
@@ -132,6 +133,7 @@ ASKED_ALREADY = {
     ("quiet", "as_json"): "one object is all there is",
     ("gantt", "as_json"): "no chart is drawn",
     ("gantt", "quiet"): "no chart is drawn",
+    ("gantt", "grid"): "no chart is drawn",
     ("memory", "output"): "figures show it by default",
     ("breakdown", "as_json"): "the object has all parts",
 }
@@ -156,7 +158,9 @@ def options_of(words: list[str]) -> list[str]:
     command = group.get_command(None, words[0])  # type: ignore[arg-type]
     assert command
     hidden = {"names", "schedule", "file", "debug", "more_traces", "from_trace", "force"}
-    return [str(p.name) for p in command.params if p.name not in hidden]
+    options = [str(p.name) for p in command.params if p.name not in hidden]
+    assert set(options) <= SAMPLES.keys(), "SAMPLES says how each option is typed"
+    return options
 
 
 def outcome(words: list[str]) -> tuple[object, ...]:
