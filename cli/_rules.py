@@ -155,6 +155,20 @@ NEEDS = (
         "one of them, and --chunks or NAME:V",
         ("sweep",),
     ),
+    Need(
+        ("group_size", "rule"),
+        lambda g: bool(g["schedule"]),
+        "{options} shapes a schedule, and none is named",
+        "add --schedule NAME",
+        ("check",),
+    ),
+    Need(
+        ("chunks",),
+        lambda g: bool(g["schedule"] or g["stages"] or g["devices"]),
+        "{options} is nothing without the number of devices or stages",
+        "add --devices",
+        ("check",),
+    ),
     # Costs.
     Need(COSTS, lambda g: not g["profile"], "--profile brings all costs, so {options} cannot be given too"),
     Need(("comm",), lambda g: not g["cluster"], "--cluster gives the latency of every link, and so does {options}"),
