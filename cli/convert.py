@@ -31,13 +31,13 @@ def command(ctx: click.Context, /, file: str, output: OutputOptions, costs: Cost
     from ppsim.errors import InputError
     from ppsim.files.convert import convert
     from ppsim.files.document import style_of
-    from ppsim.files.read import read, sound
+    from ppsim.files.read import read, require_sound
 
     written = find_targets(output)
     if not written:
         raise InputError("nothing to write", "-o FILE, with a suffix such as .csv, .json, .svg or .mmd")
     _keep_input(file, [target for target, _ in written])
-    draft = sound(read(file))
+    draft = require_sound(read(file))
     schedule = draft.schedule()
     if draft.start is not None and (given := Given(ctx).spellings((*COSTS, "profile"))):
         raise InputError(f"{draft.source} holds its own times, so it takes no {', '.join(given)}", "leave it out")

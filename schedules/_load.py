@@ -132,11 +132,11 @@ def _schedule_from(source: str, note: Callable[[str], None] | None, shape: dict[
 def _generated(family: Family, shape: dict[str, Any]) -> Schedule:
     """Generate, and check what outside code made."""
     from ppsim.core.draft import Draft
-    from ppsim.files.read import sound
+    from ppsim.files.read import require_sound
 
     with _outside_code(family.name):
         made = generate(family.name, **shape)
-        draft = sound(Draft.from_schedule(made))
+        draft = require_sound(Draft.from_schedule(made))
     if (draft.n_stages, draft.n_microbatches) != (made.n_stages, made.n_microbatches):
         raise InputError(
             f"{family.name} yields {draft.n_stages} stages and {draft.n_microbatches} microbatches, where "
@@ -164,9 +164,9 @@ def _outside_code(what: str) -> Iterator[None]:
 
 
 def _stated(path: str, shape: dict[str, Any], note: Callable[[str], None] | None) -> Schedule:
-    from ppsim.files.read import read, sound, unused
+    from ppsim.files.read import read, require_sound, say_unused
 
-    draft = sound(read(path))
+    draft = require_sound(read(path))
     schedule = draft.schedule()
     has = {
         "stages": schedule.n_stages,
@@ -179,7 +179,7 @@ def _stated(path: str, shape: dict[str, Any], note: Callable[[str], None] | None
             what = f"has {has[name]} {name}, not {value}" if name in has else f"takes no {name.replace('_', ' ')}"
             raise InputError(f"{path} {what}", "leave it out: the file states its own shape")
     if note:
-        for sentence in unused(draft):
+        for sentence in say_unused(draft):
             note(sentence)
     return schedule
 

@@ -1,4 +1,4 @@
-"""Conversion between formats: what a format cannot carry is found by reading the result back."""
+"""Convert between formats: reading the result back finds what the format cannot carry."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def convert(
     """Write a draft in another format.
 
     Args:
-        draft: what was read, without faults.
+        draft: a draft without faults.
         target: the file, ``-`` for standard output.
         suffix: its format.
-        title: what pictures are headed with.
-        costs: what times a draft that states none; t_F = t_I = t_W = 1 by default.
+        title: the heading of pictures.
+        costs: costs of a draft without times; t_F = t_I = t_W = 1 by default.
         lossy: write even what the format cannot carry whole.
-        inputs: what made the file, embedded where the format can.
+        inputs: command and settings, embedded where the format can.
         style: as in :class:`ppsim.files.document.Document`.
         width: likewise.
 

@@ -1,4 +1,4 @@
-"""Reading schedules: torch's CSV, JSON, traces and Mermaid text, by suffix or by what the text looks like."""
+"""Read schedules: torch's CSV, JSON, traces and Mermaid text, found by suffix or by how the text begins."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Reader(Protocol):
     SUFFIXES: tuple[str, ...]
 
     def matches(self, text: str) -> bool:
-        """Whether a text without a telling name is of this format."""
+        """Tell whether a text whose name has no known suffix is of this format."""
 
     def parse(self, text: str, source: str) -> Draft:
-        """The draft in a text; raises InputError where the text is not of this format."""
+        """Read the draft in a text; raises InputError where the text is not of this format."""
 
 
 @cache
 def readable() -> dict[str, Reader]:
-    """Every reader by suffix."""
+    """Load every reader, by suffix."""
     modules = [importlib.import_module(f"{readers.__name__}.{m.name}") for m in pkgutil.iter_modules(readers.__path__)]
     return {suffix: cast(Reader, module) for module in modules for suffix in module.SUFFIXES}
 
@@ -74,8 +74,8 @@ def parse(text: str, source: str) -> Draft:
     raise InputError(f"'{source}' holds no schedule in a known format", f"one of {' '.join(sorted(known))}")
 
 
-def sound(draft: Draft) -> Draft:
-    """The draft, if it has no fault that keeps it from being timed; how sends and receives block is not asked.
+def require_sound(draft: Draft) -> Draft:
+    """Return the draft if it can be timed, with sends and receives that overlap.
 
     Raises:
         InvalidSchedule: the first fault, and how many there are.
@@ -88,8 +88,8 @@ def sound(draft: Draft) -> Draft:
     return draft
 
 
-def unused(draft: Draft) -> Iterator[str]:
-    """What a draft states beyond its compute ops' order, as sentences that say so."""
+def say_unused(draft: Draft) -> Iterator[str]:
+    """Name in sentences what a draft states and a run does not use."""
     if not draft.computes.all():
         yield f"sends and receives of {draft.source} are left out; --order sets theirs"
     if draft.start is not None:
@@ -97,20 +97,20 @@ def unused(draft: Draft) -> Iterator[str]:
 
 
 def read_schedule(path: str) -> Schedule:
-    """The compute ops of a file, as a schedule like any other.
+    """Read the compute ops of a file as a schedule.
 
     Raises:
         InputError: the file cannot be read.
         InvalidSchedule: it has a fault.
     """
-    return sound(read(path)).schedule()
+    return require_sound(read(path)).schedule()
 
 
 def read_lowered(path: str) -> Lowered | None:
-    """A file's queues with their sends and receives as stated, or None where it states none; raises as above."""
-    return sound(read(path)).lowered()
+    """Read a file's queues with their sends and receives, or None where it has none; raises as above."""
+    return require_sound(read(path)).lowered()
 
 
 def read_timeline(path: str) -> Timeline | None:
-    """A file's compute ops with the times it states, or None where it states none; raises as above."""
-    return sound(read(path)).timeline()
+    """Read a file's compute ops with their times, or None where it has none; raises as above."""
+    return require_sound(read(path)).timeline()

@@ -33,7 +33,7 @@ _SYNTAX = "a cell is <stage><kind><microbatch>, such as 2F0, 1SEND_F3, 0REDUCE_G
 
 
 class _Wrong(Exception):
-    """What is wrong with a cell, and what to write instead."""
+    """A fault of a cell: the reason, and what to write instead."""
 
 
 def matches(text: str) -> bool:
@@ -42,7 +42,7 @@ def matches(text: str) -> bool:
 
 
 def parse(text: str, source: str) -> Draft:
-    """The rows as queues.
+    """Read the rows as queues.
 
     Raises:
         InputError: a cell that is no action, with its line and cell and a caret below it; an empty line; a file
@@ -158,7 +158,7 @@ def _modernise(table: NDArray[np.int64], source: str) -> bool:
 
 
 def _unreadable(wrong: _Wrong, source: str, line: str, row: int, cell: int, span: tuple[int, int]) -> InputError:
-    """The error of one cell, with the part of the line around it and carets below the cell."""
+    """Make the error of one cell, with the part of the line around it and carets below the cell."""
     message, hint = wrong.args
     first, last = span
     while first and line[first - 1] in _QUOTES and not line[first - 1].isspace():
