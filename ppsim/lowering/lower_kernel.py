@@ -1,4 +1,4 @@
-"""The passes of lowering that go op by op: the turns that torch takes ops in, and the place of messages among ops.
+"""The loops of lowering: the turns at which torch takes ops, and the merging of messages into queues.
 
 Plain Python over indexable sequences, so that numba can compile the same source.
 """
@@ -7,87 +7,102 @@ from __future__ import annotations
 
 from typing import Any
 
+from numpy.typing import NDArray
 
-def sweep(offsets: Any, need: Any, pair: Any, turn: Any, head: Any, ready: Any, waiter: Any) -> None:
-    """When sweeps over the devices, lowest first, take each op; a sweep takes one ready op, or pair, of each device.
+from ppsim.base.columns import Ids, Ints
+from ppsim.base.waiting import UNKNOWN, wait_code, waiting_device
 
-    Sweep k comes to device d at turn k x devices + d. So an op's turn is the first of its device behind those of the
-    op before and of the op it needs, in whatever order these become known.
+
+def sweep(offsets: Ints, need: Ints, pair: Ids, turn: Ints, head: Ints, ready: Ints, waiter: Ints) -> None:
+    """Find the turn of each op in sweeps over the devices, lowest first, that take one ready op, or pair, of each.
+
+    Sweep k comes to device d at turn k x devices + d. So an op's turn is the first of its device after the turns of
+    the op before it and of the op it needs, in whatever order these become known.
 
     Args:
         offsets: of the queues.
-        need: the op that each op needs, -1 for none, -2 for one that nobody runs.
+        need: the op that each op needs, -1 for none, -2 for one that no device runs.
         pair: its partner.
-        turn: -1 everywhere; receives the turn of each op that can run. Until then it is -2 - d where device d waits
-            for the op, and ``waiter`` chains those that wait for the same.
-        head: where each queue begins; receives where it stands.
+        turn: ``UNKNOWN`` everywhere; receives the turn of each op that can run, and the code of a device that waits
+            for it before that (see :mod:`ppsim.base.waiting`).
+        head: where each queue begins; receives the first op that cannot run.
         ready: a stack of all devices.
-        waiter: room for one number for each device.
+        waiter: room for one number for each device, the chain of devices that wait for the same op.
     """
     devices = len(head)
     depth = devices
     while depth > 0:
         depth -= 1
-        d = ready[depth]
-        i = head[d]
-        stop = offsets[d + 1]
-        now = turn[i - 1] + devices if i > offsets[d] else d
+        device = ready[depth]
+        op = head[device]  # the next to run: an op, or the first of a pair
+        stop = offsets[device + 1]
+        now = turn[op - 1] + devices if op > offsets[device] else device
         awaited = -1
-        op = i
-        while op < stop:
-            needed = need[op]
+        after = op  # the op, or the pair's second one, whose input is looked for
+        while after < stop:
+            needed = need[after]
             if needed != -1:
-                behind = turn[needed] + 1 if needed >= 0 else 0
-                if behind <= 0:
+                earliest = turn[needed] + 1 if needed >= 0 else 0
+                if earliest <= 0:
                     awaited = needed
                     break
-                if behind > now:
-                    now = behind + (d - behind) % devices
-            op += 1
-            if pair[op - 1] >= op:
+                if earliest > now:
+                    now = earliest + (device - earliest) % devices
+            after += 1
+            if pair[after - 1] >= after:
                 continue
-            while i < op:
-                waiting = -2 - turn[i]
-                turn[i] = now
-                while waiting >= 0:
-                    ready[depth] = waiting
+            while op < after:
+                entry = turn[op]
+                turn[op] = now
+                while entry < UNKNOWN:
+                    woken = waiting_device(entry)
+                    ready[depth] = woken
                     depth += 1
-                    waiting = waiter[waiting]
-                i += 1
+                    entry = waiter[woken]
+                op += 1
             now += devices
-        head[d] = i
+        head[device] = op
         if awaited >= 0:
-            waiter[d] = -2 - turn[awaited]
-            turn[awaited] = -2 - d
+            waiter[device] = turn[awaited]
+            turn[awaited] = wait_code(device)
 
 
-def merge(offsets: Any, local: Any, sides: Any, device: Any, when: Any, head: Any, tail: Any, entry: Any) -> None:
-    """Put sends and receives among the ops of their devices: each ahead of the first op with a key not below its own.
+def merge(
+    offsets: Ints,
+    local: NDArray[Any],
+    sides: Ints,
+    device_of: Ids,
+    when: NDArray[Any],
+    head: Ints,
+    tail: Ints,
+    entry: Ints,
+) -> None:
+    """Merge sends and receives into the queues of their devices: each before the first op with a key not below its own.
 
     Args:
         offsets: of the queues.
-        local: key of each op, never less than that of the op before on its device.
+        local: key of each op; it never falls along a queue.
         sides: numbers of the sends and receives, in the order they are issued.
-        device: of each of them.
+        device_of: the device of each of them.
         when: its key.
         head: where each device's queue begins.
         tail: where it begins with the messages in it.
-        entry: receives who stands where: the number of an op, or of a send or receive.
+        entry: receives, place by place, the number of an op or of a send or receive.
     """
     for at in range(len(sides)):
-        d = device[at]
+        device = device_of[at]
         key = when[at]
-        i = head[d]
-        place = tail[d]
-        stop = offsets[d + 1]
-        while i < stop and local[i] < key:
-            entry[place] = i
+        op = head[device]
+        place = tail[device]
+        stop = offsets[device + 1]
+        while op < stop and local[op] < key:
+            entry[place] = op
             place += 1
-            i += 1
+            op += 1
         entry[place] = sides[at]
-        head[d] = i
-        tail[d] = place + 1
-    for d in range(len(head)):
-        place = tail[d] - head[d]
-        for i in range(head[d], offsets[d + 1]):
-            entry[place + i] = i
+        head[device] = op
+        tail[device] = place + 1
+    for device in range(len(head)):
+        shift = tail[device] - head[device]
+        for op in range(head[device], offsets[device + 1]):
+            entry[shift + op] = op
