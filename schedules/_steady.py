@@ -12,7 +12,7 @@ from ppsim.core.recompute import recompute_queue
 from ppsim.core.schedule import Schedule, place
 from ppsim.errors import PpsimError
 from ppsim.schedules.registry import find, shape_for
-from ppsim.simulation.steady_state import Steady, steady
+from ppsim.simulation.steady_state import Steady, extend_steady_state
 
 
 def steady_state(
@@ -42,6 +42,6 @@ def steady_state(
 
     placement = place(family.placement, shape.devices, shape.stages)
     try:
-        return steady(family.name, placement, queues, shape.microbatches, costs_of)
+        return extend_steady_state(family.name, placement, queues, shape.microbatches, costs_of)
     except PpsimError:  # a shape that is too small for the schedule's rules
         return None

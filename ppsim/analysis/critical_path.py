@@ -12,7 +12,7 @@ from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
-from ppsim.simulation.batch import levels_of, makespans
+from ppsim.simulation.batch import find_levels, makespans
 
 # By how much an op or a link is made faster to see what that gains.
 STEP = 0.01
@@ -53,7 +53,7 @@ def slack_of(timeline: Timeline, latencies: NDArray[np.float64]) -> Slack:
         timeline: of the simple model, where messages only have a latency.
         latencies: shape (ops,), as :meth:`ppsim.core.costs.Costs.latencies` gives them.
     """
-    schedule, levels = timeline.schedule, levels_of(timeline.schedule)
+    schedule, levels = timeline.schedule, find_levels(timeline.schedule)
     rows = len(levels.op) + 1
     start, end = np.zeros(rows), np.zeros(rows)
     start[1:], end[1:] = timeline.start[levels.op], timeline.end[levels.op]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
-from ppsim.simulation.batch import Floats, ends, in_chunks, levels_of
+from ppsim.simulation.batch import Floats, find_ends, find_levels, run_in_chunks
 from ppsim.simulation.longest_path import simulate
 
 PERCENTILES = (50, 95, 99)
@@ -102,7 +102,7 @@ def jitter(
             progress(done / (len(runs) * samples), name)
 
         draw = _sampler(schedule, costs, noise.cv, slow, slow_link, links, (seed, turn))
-        makespans = in_chunks(draw, samples, len(schedule), report)
+        makespans = run_in_chunks(draw, samples, len(schedule), report)
         result.append(Sampled(name, schedule, costs.unit, simulate(schedule, costs).makespan, makespans))
     return result
 
@@ -156,7 +156,7 @@ def _sampler(
     seed: tuple[int, int],
 ) -> Callable[[int, int], Floats]:
     """A function that times samples first to stop and returns their makespans."""
-    levels = levels_of(schedule)
+    levels = find_levels(schedule)
     duration, latency = costs.durations(schedule)[:, None], costs.latencies(schedule)[:, None]
     sigma = np.sqrt(np.log1p(cv * cv))
     place = {link: k for k, link in enumerate(links)}
@@ -181,7 +181,7 @@ def _sampler(
             durations *= slow[:, first:stop].take(schedule.device, axis=0)
         if slow_link is not None:
             latencies[crossing] *= slow_link[:, first:stop].take(link, axis=0)
-        return ends(levels, durations, latencies).max(axis=0)
+        return find_ends(levels, durations, latencies).max(axis=0)
 
     return draw
 

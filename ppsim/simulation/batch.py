@@ -1,7 +1,7 @@
-"""One schedule under many costs at once: the execution model's longest path, many samples in one array step.
+"""Time one schedule under many costs at once: the simple model's longest path, many samples in one array step.
 
-Ops that stand equally far along the pipeline do not wait for each other. They form a level; a level of all samples
-is a few array operations, so that neither the ops nor the samples cost a Python step each.
+Ops equally far along the pipeline do not depend on each other. They form a level; a level of all samples is a few array
+operations, so that neither the ops nor the samples cost a Python step each.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ IN_FLIGHT = 1 << 19
 
 @dataclass(frozen=True)
 class Levels:
-    """A schedule's ops level by level; build it with :func:`levels_of`.
+    """A schedule's ops level by level; build it with :func:`find_levels`.
 
-    A pair counts once, as its first op. A row is an op's place in this order, counted from 1; row 0 stands for
-    what has ended at time 0.
+    A pair counts once, as its first op. A row is an op's place in this order, counted from 1; row 0 ends at
+    time 0.
 
     Attributes:
-        bounds: shape (levels + 1,), where each level begins and ends, as rows.
+        bounds: shape (levels + 1,), the rows where each level begins and ends.
         op: shape (rows - 1,), the op of each row from 1.
-        before: shape (rows - 1,), the row ahead in the queue.
-        inputs: shape (1 or 2, rows - 1): the ops whose inputs the row waits for, itself and a pair's second op.
-        needs: like ``inputs``, the row that gives the input.
+        before: shape (rows - 1,), the row before it in the queue.
+        inputs: shape (1 or 2, rows - 1): the ops whose inputs the row needs: itself and a pair's second op.
+        needs: like ``inputs``, the row that makes the input.
     """
 
     bounds: NDArray[np.int64]
@@ -46,8 +46,8 @@ class Levels:
     needs: NDArray[np.int64]
 
 
-def levels_of(schedule: Schedule) -> Levels:
-    """The order in which a schedule's ops can be timed, whatever they cost.
+def find_levels(schedule: Schedule) -> Levels:
+    """Find the order in which a schedule's ops can be timed, whatever they cost.
 
     Raises:
         Deadlock: the schedule cannot finish.
@@ -71,8 +71,8 @@ def levels_of(schedule: Schedule) -> Levels:
     )
 
 
-def ends(levels: Levels, durations: Floats, latencies: Floats) -> Floats:
-    """When each row ends in each sample, to the last bit as ``simulate`` has it.
+def find_ends(levels: Levels, durations: Floats, latencies: Floats) -> Floats:
+    """Compute the end of each row in each sample, bit for bit as ``simulate`` does.
 
     Args:
         levels: the schedule's order.
@@ -95,17 +95,17 @@ def ends(levels: Levels, durations: Floats, latencies: Floats) -> Floats:
 
 
 def makespans(schedule: Schedule, costs: Sequence[Costs]) -> Floats:
-    """Shape (len(costs),): the makespan of one schedule under each of many costs, on all cores.
+    """Compute the makespan of one schedule under each of many costs, shape (len(costs),), on all cores.
 
     Raises:
         Deadlock: the schedule cannot finish.
     """
-    levels = levels_of(schedule)
+    levels = find_levels(schedule)
 
     def sample(first: int, stop: int) -> Floats:
-        return ends(levels, *_columns(schedule, costs[first:stop])).max(axis=0)
+        return find_ends(levels, *_columns(schedule, costs[first:stop])).max(axis=0)
 
-    return in_chunks(sample, len(costs), len(schedule))
+    return run_in_chunks(sample, len(costs), len(schedule))
 
 
 def _columns(schedule: Schedule, costs: Sequence[Costs]) -> tuple[Floats, Floats]:
@@ -118,23 +118,23 @@ def _columns(schedule: Schedule, costs: Sequence[Costs]) -> tuple[Floats, Floats
     return durations, np.where(schedule.crosses[:, None], np.array([c.comm for c in costs]), 0.0)
 
 
-def in_chunks(
+def run_in_chunks(
     sample: Callable[[int, int], Floats], count: int, n_ops: int, progress: Callable[[int], None] = lambda done: None
 ) -> Floats:
-    """``sample(first, stop)`` over ``count`` samples in chunks that fit the cache, on all cores, put together in order.
+    """Run ``sample(first, stop)`` over ``count`` samples in chunks that fit the cache, on all cores, and join them.
 
-    ``progress`` is called with the number of samples of each chunk that is done.
+    ``progress`` is called with the number of samples of each finished chunk.
     """
     size = max(16, IN_FLIGHT // max(1, n_ops))
     starts = range(0, count, size)
     parts = list[Floats]()
-    with ThreadPoolExecutor(cores()) as pool:
+    with ThreadPoolExecutor(count_cores()) as pool:
         for part in pool.map(lambda first: sample(first, min(first + size, count)), starts):
             parts.append(part)
             progress(len(part))
     return np.concatenate(parts) if parts else np.empty(0)
 
 
-def cores() -> int:
-    """Processors this process may use."""
+def count_cores() -> int:
+    """Count the processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Queues that repeat: the block of ops that recurs with later microbatches, and where it stands."""
+"""Queues that repeat: find the block of ops that recurs with later microbatches."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ BELOW_MICROBATCH = (1 << MICROBATCH_SHIFT) - 1
 
 @dataclass(frozen=True)
 class Body:
-    """Where the queues of a schedule repeat, one entry per device.
+    """The part of a schedule's queues that repeats, one entry per device.
 
     Attributes:
         low: shape (devices,), first op of the range that repeats, as an index over all queues.
-        high: shape (devices,), end of that range; one more block may be put in anywhere from low to high.
+        high: shape (devices,), end of that range; one more block may be inserted anywhere from low to high.
         ops: shape (devices,), ops in a block.
     """
 
@@ -30,8 +30,8 @@ class Body:
     ops: Ints
 
 
-def folded(queue: Packed, microbatches: int, replicas: int) -> Packed:
-    """A queue with each replica's microbatches counted from 0, and its stages told apart by a high bit."""
+def fold_replicas(queue: Packed, microbatches: int, replicas: int) -> Packed:
+    """Return a queue with each replica's microbatches counted from 0 and its stages distinguished by a high bit."""
     if replicas == 1:
         return queue
     each = microbatches // replicas
@@ -40,28 +40,28 @@ def folded(queue: Packed, microbatches: int, replicas: int) -> Packed:
     return queue - ((replica * each) << MICROBATCH_SHIFT) + mark
 
 
-def period_of(queue: Packed) -> int | None:
-    """By how many microbatches the block in the middle of a queue moves on when it recurs; None if it does not."""
+def find_shift(queue: Packed) -> int | None:
+    """Return the shift in microbatches between repetitions of the block in the middle of a queue; None without any."""
     middle = len(queue) // 2
     window = queue[middle : min(len(queue) * 3 // 4, middle + WINDOW)]
     alike = (window[: len(window) // 2] - window[:1]) & BELOW_MICROBATCH == 0
     for ops in np.flatnonzero(alike)[1:].tolist():
-        ahead = window[ops:] - window[:-ops]
-        if (ahead == ahead[0]).all():
-            return shift if (shift := int(ahead[0] >> MICROBATCH_SHIFT)) > 0 else None
+        steps = window[ops:] - window[:-ops]
+        if (steps == steps[0]).all():
+            return shift if (shift := int(steps[0] >> MICROBATCH_SHIFT)) > 0 else None
     return None
 
 
-def body_of(queues: Sequence[Packed], longer: Sequence[Packed], shift: int) -> Body | None:
-    """The repeating part, where each longer queue is the queue with one block more that moves on by ``shift``."""
+def find_body(queues: Sequence[Packed], longer: Sequence[Packed], shift: int) -> Body | None:
+    """Return the part that repeats, where each longer queue is the queue with one more block, shifted by ``shift``."""
     low, high, ops, first = list[int](), list[int](), list[int](), 0
     for queue, other in zip(queues, longer, strict=True):
         more = len(other) - len(queue)
         if more <= 0:
             return None
         before = np.flatnonzero(queue != other[: len(queue)])
-        behind = np.flatnonzero(queue + (shift << MICROBATCH_SHIFT) != other[more:])
-        until, since = (int(before[0]) if len(before) else len(queue)), (int(behind[-1]) + 1 if len(behind) else 0)
+        after = np.flatnonzero(queue + (shift << MICROBATCH_SHIFT) != other[more:])
+        until, since = (int(before[0]) if len(before) else len(queue)), (int(after[-1]) + 1 if len(after) else 0)
         if since + more > until:
             return None
         low.append(first + since)
@@ -71,8 +71,8 @@ def body_of(queues: Sequence[Packed], longer: Sequence[Packed], shift: int) -> B
     return Body(np.array(low), np.array(high), np.array(ops))
 
 
-def grown(queue: Packed, longer: Packed, high: int, ops: int, shift: int) -> bool:
-    """Whether ``longer`` is ``queue`` with any number of whole blocks put in at ``high``, and nothing else."""
+def extends(queue: Packed, longer: Packed, high: int, ops: int, shift: int) -> bool:
+    """Whether ``longer`` is ``queue`` with any number of whole blocks inserted at ``high``, and nothing else."""
     more, moved = len(longer) - len(queue), shift << MICROBATCH_SHIFT
     return (
         more % ops == 0

@@ -1,9 +1,23 @@
-"""Very many microbatches: a schedule's numbers without its middle, where the middle is proved to repeat.
+"""Very many microbatches: the numbers of a run without its middle, where the middle is proved to repeat.
 
-Blocks of ops recur with later microbatches. They are put in at a cut that no op ahead of it looks behind. If, over
-all the blocks that anything behind the cut reaches back to, each op ends exactly one period after its counterpart a
-block earlier, then by induction over queues and dependencies so does every further block, and all that follows
-moves on by one period. One small run, timed exactly, gives every larger one.
+The queues of a long run are those of a small one with blocks of ops inserted, each the same ops with later
+microbatches. The proof that every inserted block takes one period more, in four lemmas:
+
+1. *The queues repeat* (:func:`_find_body`). On each device the queue of the longer run is that of the small one with
+   whole blocks inserted at a cut, and nothing else.
+2. *The cut is closed* (:func:`_close_cut`). No op before the cut depends on one after it, and the cut splits no pair.
+   So insertion changes no time before the cut.
+3. *Dependencies reach back by a known number of blocks* (``reach`` in :func:`_lasts`). Call the recurring ops before
+   the cut block 1, those before them block 2, and so on. An op of block 1, or after the cut, that depends on an op of
+   block k depends, after one insertion, on the op's counterpart in block k - 1.
+4. *The blocks that are depended on keep the period* (:func:`_lasts`). Each op of blocks 1 to max(1, k - 1), for the
+   largest such k of its device, ends exactly one period after its counterpart one block earlier.
+
+An op starts at the latest of the end of the op before it and the arrivals of its inputs. By 4 all of these are one
+period later for the inserted block than for block 1 (the op before the block is the last of block 1, whose counterpart
+is the last of block 2), and so are its ends. Its own counterparts are then a period apart as well, so 4 holds for the
+longer run, and by induction for every further insertion; all ops after the cut move by one period each time. One small
+run, timed exactly, gives every larger one.
 """
 
 from __future__ import annotations
@@ -20,7 +34,7 @@ from ppsim.core.ops import Packed
 from ppsim.core.schedule import Placement, Schedule
 from ppsim.simulation.longest_path import build_columns, run_in_lists, simulate
 from ppsim.simulation.metrics import Metrics, metrics_of, peak_activations
-from ppsim.simulation.periodic import Body, Ints, body_of, folded, grown, period_of
+from ppsim.simulation.periodic import Body, Ints, extends, find_body, find_shift, fold_replicas
 
 Times = NDArray[Any]  # integers, of any length where 64 bits do not do
 # From (microbatches, microbatches per block) one queue per device; the block is for options that follow from it.
@@ -32,7 +46,7 @@ DOUBLES = 1 << 53  # integers up to here are exact as doubles
 
 @dataclass(frozen=True)
 class Steady:
-    """The numbers of a run of any length, and what they were extended from.
+    """The numbers of a run of any length, and the small run that they were extended from.
 
     Attributes:
         metrics: of the whole run.
@@ -49,14 +63,14 @@ class Steady:
     costs: Costs
 
 
-def steady(
+def extend_steady_state(
     name: str, placement: Placement, queues: Queues, microbatches: int, costs_of: Callable[[Schedule], Costs]
 ) -> Steady | None:
     """The metrics for ``microbatches``, or None where no repeating steady state is proved.
 
     Sums are exact and rounded once. A full run gives the same numbers where its own sums are exact, as with integer
     costs; elsewhere it differs by what it rounds on the way. That the queues of ``microbatches`` are those of the
-    small run with blocks put in is checked on the first device in full, on all devices for two blocks.
+    small run with blocks inserted is checked on the first device in full, on all devices for two blocks.
 
     Args:
         name: the schedule's name.
@@ -65,8 +79,8 @@ def steady(
         microbatches: M.
         costs_of: the costs of a schedule, which must not depend on its number of microbatches.
     """
-    whole = folded(next(iter(queues(microbatches, 0))), microbatches, placement.n_replicas)
-    shift = period_of(whole)
+    whole = fold_replicas(next(iter(queues(microbatches, 0))), microbatches, placement.n_replicas)
+    shift = find_shift(whole)
     if shift is None:
         return None
     block = shift * placement.n_replicas
@@ -75,18 +89,18 @@ def steady(
     while size + 2 * block < microbatches:
         runs = [list(queues(size + more * block, block)) for more in range(3)]
         schedule = Schedule.from_queues(name, placement, size, runs[0])
-        body = _body(runs, whole, size, shift, placement.n_replicas)
+        body = _find_body(runs, whole, size, shift, placement.n_replicas)
         if body is None or len(schedule) > MOST_OPS:
             return None
         costs = costs_of(schedule)
-        times = exact_times(schedule, costs)
+        times = compute_exact_times(schedule, costs)
         if times is None:
             return None
         start, end, scale = times
         if proof := prove(schedule, body, end):
             blocks = (microbatches - size) // block
             if blocks % proof.blocks == 0:
-                metrics = _extended(schedule, proof, start, end, scale, blocks // proof.blocks)
+                metrics = _extend_metrics(schedule, proof, start, end, scale, blocks // proof.blocks)
                 return Steady(metrics, proof.period / scale, block * proof.blocks, schedule, costs)
             size += blocks % proof.blocks * block
         else:
@@ -96,11 +110,11 @@ def steady(
 
 @dataclass(frozen=True)
 class Proof:
-    """A steady state: where more of it can be put in, and what that adds.
+    """A steady state: where blocks can be inserted, and how much later everything after them is.
 
     Attributes:
-        cut: shape (devices,), the op of each device ahead of which more can be put.
-        ops: shape (devices,), ops of each device that recur, those right ahead of the cut.
+        cut: shape (devices,), the op of each device before which blocks can be inserted.
+        ops: shape (devices,), the number of ops of each device that recur, those just before the cut.
         blocks: how many blocks of the queues recur together.
         period: the time they take, an integer.
     """
@@ -110,15 +124,15 @@ class Proof:
     blocks: int
     period: int
 
-    def recur(self, schedule: Schedule) -> NDArray[np.bool_]:
+    def recurring(self, schedule: Schedule) -> NDArray[np.bool_]:
         """Shape (ops,): the ops that recur."""
         op, device = np.arange(len(schedule)), schedule.device
         return (op >= (self.cut - self.ops)[device]) & (op < self.cut[device])
 
 
 def prove(schedule: Schedule, body: Body, end: Times) -> Proof | None:
-    """The steady state of a run whose ops end at the integers ``end``; None where it does not show or may not last."""
-    cut = _closed(schedule, body.high)
+    """Prove the steady state of a run whose ops end at the integers ``end``; None where there is none."""
+    cut = _close_cut(schedule, body.high)
     last, ops = cut - 1, body.ops
     for blocks in range(1, int(((cut - body.low) // ops).min()) // 2 + 1):
         # A few ops first: most numbers of blocks fall here.
@@ -131,36 +145,45 @@ def prove(schedule: Schedule, body: Body, end: Times) -> Proof | None:
 
 
 def _lasts(schedule: Schedule, body: Body, proof: Proof, end: Times) -> bool:
+    """Whether every block that inserted or later ops depend on keeps the period, and frees what it allocates.
+
+    That is lemma 4 of the module, with the reach of lemma 3.
+    """
     op, device, need, cut = np.arange(len(schedule)), schedule.device, schedule.dependency, proof.cut
-    behind = np.flatnonzero((op >= (cut - proof.ops)[device]) & (need >= 0))
-    on = device[need[behind]]
-    reach = np.ones(schedule.n_devices, np.int64)  # how many times the recurring ops, counted forward from the cut
-    np.maximum.at(reach, on, -((need[behind] - cut[on]) // proof.ops[on]) - 1)
+    later = np.flatnonzero((op >= (cut - proof.ops)[device]) & (need >= 0))
+    on = device[need[later]]
+    # Per device: how many recurring blocks before the cut must keep the period, as later ops depend on one block more.
+    reach = np.ones(schedule.n_devices, np.int64)
+    np.maximum.at(reach, on, -((need[later] - cut[on]) // proof.ops[on]) - 1)
     if (cut - (reach + 1) * proof.ops < body.low).any():
         return False
     window = np.flatnonzero((op >= (cut - reach * proof.ops)[device]) & (op < cut[device]))
     if (end[window] - end[window - proof.ops[device[window]]] != proof.period).any():
         return False
-    recur = proof.recur(schedule)
+    recur = proof.recurring(schedule)
     taken = schedule.activation_changes()
     return not np.bincount(device[recur], taken[recur]).any()
 
 
-def _closed(schedule: Schedule, cut: Ints) -> Ints:
-    """The cut moved forward until no op ahead of it waits for one behind it and no pair is parted."""
+def _close_cut(schedule: Schedule, cut: Ints) -> Ints:
+    """Move the cut forward until no op before it depends on one after it and no pair is split."""
     op, device, need, cut = np.arange(len(schedule)), schedule.device, schedule.dependency, cut.copy()
     while True:
         waits = np.flatnonzero((op < cut[device]) & (need >= 0) & (need >= cut[device[need]]))
         inside = cut[cut < len(schedule)]
-        parted = inside[(schedule.pair[inside] == inside - 1)] - 1
-        early = np.concatenate([waits, parted])
+        split = inside[(schedule.pair[inside] == inside - 1)] - 1
+        early = np.concatenate([waits, split])
         if not len(early):
             return cut
         np.minimum.at(cut, device[early], early)
 
 
-def exact_times(schedule: Schedule, costs: Costs) -> tuple[Times, Times, int] | None:
-    """Start and end of every op as integers in units of 1 / scale, and the scale; None where that takes too long."""
+def compute_exact_times(schedule: Schedule, costs: Costs) -> tuple[Times, Times, int] | None:
+    """Compute start and end of every op as integers in units of 1 / scale; None where that takes too long.
+
+    Returns:
+        Start, end and the scale.
+    """
     halves = () if costs.pair is None else costs.pair / 2
     tables = [costs.time.ravel(), np.asarray(halves, np.float64), np.ravel(costs.comm)]
     values = np.unique(np.concatenate(tables)).tolist()
@@ -176,22 +199,22 @@ def exact_times(schedule: Schedule, costs: Costs) -> tuple[Times, Times, int] | 
     return np.array(columns.start, object), np.array(columns.end, object), scale
 
 
-def _body(runs: list[list[Packed]], whole: Packed, size: int, shift: int, replicas: int) -> Body | None:
-    """What repeats in the first run, provided that the others and the whole first queue are it with more blocks."""
+def _find_body(runs: list[list[Packed]], whole: Packed, size: int, shift: int, replicas: int) -> Body | None:
+    """Return what repeats in the first run, if the other runs and the whole first queue are it with blocks inserted."""
     block = shift * replicas
-    first, second, third = ([folded(q, size + i * block, replicas) for q in run] for i, run in enumerate(runs))
-    body = body_of(first, second, shift)
+    first, second, third = ([fold_replicas(q, size + i * block, replicas) for q in run] for i, run in enumerate(runs))
+    body = find_body(first, second, shift)
     if body is None:
         return None
     begins = np.cumsum([0, *map(len, first[:-1])])
     checks = [*zip(first, third, (body.high - begins).tolist(), body.ops.tolist(), strict=True)]
     checks.append((first[0], whole, int(body.high[0]), int(body.ops[0])))
-    return body if all(grown(*check, shift) for check in checks) else None
+    return body if all(extends(*check, shift) for check in checks) else None
 
 
-def _extended(schedule: Schedule, proof: Proof, start: Times, end: Times, scale: int, times: int) -> Metrics:
-    """The metrics with the recurring ops put in so many times more."""
-    recur, first = proof.recur(schedule), schedule.offsets[:-1]
+def _extend_metrics(schedule: Schedule, proof: Proof, start: Times, end: Times, scale: int, times: int) -> Metrics:
+    """Return the metrics with the recurring ops inserted so many times."""
+    recur, first = proof.recurring(schedule), schedule.offsets[:-1]
     duration = end - start
     duration[schedule.second_of_pairs] = 0
     busy, added = (np.add.reduceat(d, first).tolist() for d in (duration, np.where(recur, duration, 0)))

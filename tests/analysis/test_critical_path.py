@@ -11,7 +11,7 @@ from ppsim.analysis.critical_path import STEP, critical_path, path_text, sensiti
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.schedule import NONE
 from ppsim.schedules import families, generate
-from ppsim.simulation.batch import ends, levels_of
+from ppsim.simulation.batch import find_ends, find_levels
 from ppsim.simulation.longest_path import simulate
 from tests.cases import EIGHTHS, costs, schedules
 
@@ -46,11 +46,11 @@ def test_slack_is_as_far_as_an_op_can_slip(name, data):
     found = slack_of(timeline, latencies)
     op = data.draw(st.integers(0, len(schedule) - 1))
     op = op - 1 if NONE != schedule.pair[op] < op else op
-    levels, durations = levels_of(schedule), times.durations(schedule)
+    levels, durations = find_levels(schedule), times.durations(schedule)
     for more, expected in ((0.0, 0.0), (1.0, 1.0)):
         longer = durations.copy()
         longer[op] += found.slack[op] + more
-        end = ends(levels, longer[:, None], latencies[:, None])
+        end = find_ends(levels, longer[:, None], latencies[:, None])
         assert end.max() == pytest.approx(timeline.makespan + expected)
     assert (found.slack >= 0).all()
     assert (found.slack[critical_path(timeline)] == 0).all()

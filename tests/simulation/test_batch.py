@@ -34,8 +34,8 @@ def test_every_op_ends_when_the_single_run_ends_it(name, data):
     """Not the makespan alone: each op's end is the same number."""
     schedule = data.draw(schedules(name))
     one = data.draw(costs(schedule, FLOATS))
-    levels = batch.levels_of(schedule)
-    ends = batch.ends(levels, one.durations(schedule)[:, None], one.latencies(schedule)[:, None])
+    levels = batch.find_levels(schedule)
+    ends = batch.find_ends(levels, one.durations(schedule)[:, None], one.latencies(schedule)[:, None])
     assert ends[1:, 0].tolist() == simulate(schedule, one).end[levels.op].tolist()
 
 
@@ -43,7 +43,7 @@ def test_every_op_ends_when_the_single_run_ends_it(name, data):
 def test_levels_hold_each_op_once_and_never_its_own_input(name):
     """The order is complete, and what a row waits for stands in an earlier level."""
     schedule = generate(name, devices=4, microbatches=12)
-    levels = batch.levels_of(schedule)
+    levels = batch.find_levels(schedule)
     led = np.union1d(levels.op, levels.op[schedule.pair[levels.op] >= 0] + 1)
     assert led.tolist() == list(range(len(schedule)))
     level = np.searchsorted(levels.bounds, np.arange(len(levels.op) + 1), side="right")
@@ -56,7 +56,7 @@ def test_chunks_cover_every_sample_in_order():
     """However many samples, each is drawn once and stands in its place."""
     for count in (0, 1, 15, 16, 17, 100):
         seen = list[int]()
-        result = batch.in_chunks(
+        result = batch.run_in_chunks(
             lambda first, stop: np.arange(first, stop, dtype=np.float64), count, batch.IN_FLIGHT // 16, seen.append
         )
         assert result.tolist() == list(range(count))

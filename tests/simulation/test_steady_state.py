@@ -18,8 +18,8 @@ from ppsim.errors import InputError
 from ppsim.schedules import families, generate, steady_state
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import Metrics, measure
-from ppsim.simulation.periodic import body_of, period_of
-from ppsim.simulation.steady_state import exact_times, prove, steady
+from ppsim.simulation.periodic import find_body, find_shift
+from ppsim.simulation.steady_state import compute_exact_times, extend_steady_state, prove
 from tests.cases import EIGHTHS, costs
 
 NAMES = [family.name for family in families()]
@@ -76,7 +76,7 @@ def test_costs_that_doubles_cannot_add_exactly_are_summed_as_integers(name):
     found = steady_state(name, tenths, devices=3, microbatches=700)
     assert found is not None
     schedule = generate(name, devices=3, microbatches=700)
-    times = exact_times(schedule, tenths(schedule))
+    times = compute_exact_times(schedule, tenths(schedule))
     assert times is not None
     _, end, scale = times
     assert found.metrics.makespan == int(max(end)) / scale
@@ -115,7 +115,7 @@ def test_queues_that_change_with_their_length_are_not_extended():
         yield q.build()
 
     def found(microbatches):
-        return steady("odd", place("linear", 1, 1), queues, microbatches, costs_for)
+        return extend_steady_state("odd", place("linear", 1, 1), queues, microbatches, costs_for)
 
     assert found(400) is not None
     assert found(600) is None
@@ -125,9 +125,9 @@ def test_a_step_out_of_line_is_no_steady_state():
     """One op of the window that ends at another time than its counterpart refutes the proof."""
     small, longer = (generate("1f1b", devices=3, microbatches=m) for m in (20, 21))
     split = [[packed_ops(schedule)[schedule.queue(d)] for d in range(3)] for schedule in (small, longer)]
-    body = body_of(split[0], split[1], shift=1)
+    body = find_body(split[0], split[1], shift=1)
     assert body is not None
-    times = exact_times(small, costs_for(small))
+    times = compute_exact_times(small, costs_for(small))
     assert times is not None
     end = times[1]
     proof = prove(small, body, end)
@@ -142,9 +142,9 @@ def test_the_proof_covers_every_block_that_later_ops_depend_on():
     """In ZB-1P device 3 of 4 runs W three blocks after its I: the op out of line four blocks before the cut refutes."""
     small, longer = (generate("zb-1p", devices=4, microbatches=m) for m in (30, 31))
     split = [[packed_ops(schedule)[schedule.queue(d)] for d in range(4)] for schedule in (small, longer)]
-    body = body_of(split[0], split[1], shift=1)
+    body = find_body(split[0], split[1], shift=1)
     assert body is not None
-    times = exact_times(small, costs_for(small))
+    times = compute_exact_times(small, costs_for(small))
     assert times is not None
     end = times[1]
     proof = prove(small, body, end)
@@ -162,19 +162,19 @@ def packed_ops(schedule):
     return pack(schedule.stage, schedule.microbatch) | schedule.kind
 
 
-def test_the_period_of_a_queue_is_its_shortest():
+def test_the_find_shift_a_queue_is_its_shortest():
     """Two ops that recur one microbatch later; nothing where nothing recurs, or where microbatches come in reverse."""
     alternating = np.stack([pack(0, np.arange(50)), pack(0, np.arange(50)) | Kind.B], axis=1).ravel()
-    assert period_of(alternating) == 1
-    assert period_of(pack(0, np.arange(50) ** 2)) is None
-    assert period_of(pack(0, np.arange(50)[::-1])) is None
+    assert find_shift(alternating) == 1
+    assert find_shift(pack(0, np.arange(50) ** 2)) is None
+    assert find_shift(pack(0, np.arange(50)[::-1])) is None
 
 
 def test_times_are_whole_numbers_of_the_scale():
     """Whatever the costs, start and end are the exact sums."""
     schedule = generate("1f1b", devices=2, microbatches=3)
     costs = Costs(np.full((4, 2), 1e-300), comm=1e100)
-    times = exact_times(schedule, costs)
+    times = compute_exact_times(schedule, costs)
     assert times is not None
     start, end, scale = times
     unit = int(1e100) * scale
