@@ -189,7 +189,7 @@ def prose(draft: Draft, report: Report, modes: tuple[str, ...], queues: str, ord
     blocks = []
     for title, faults in (("", report.faults), ("warning: ", report.warnings)):
         for fault in faults[:MOST_SHOWN]:
-            said = fault.message.removeprefix(f"{fault.kind} ")  # messages that stand alone begin with their kind
+            said = fault.message.removeprefix(f"{fault.kind} ")  # messages printed alone begin with their kind
             lines = [f"{title}{fault.kind}{_place(draft, fault)}: {shorten(said, 1000)}"]
             cells = [(fault.row, fault.cell or 1), *fault.also] if fault.row else []
             for row, cell in list(dict.fromkeys(cells))[:MOST_CELLS]:

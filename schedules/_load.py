@@ -185,7 +185,7 @@ def _stated(path: str, shape: dict[str, Any], note: Callable[[str], None] | None
 
 
 def _load_file(spec: str) -> Family:
-    """The schedule of a Python file: the function named, or the only one there is."""
+    """Load the schedule of a Python file: the function named, or the only one there is."""
     path, _, wanted = spec.partition(":")
     if not Path(path).is_file():
         raise InputError(f"cannot read '{path}': No such file or directory", "check the path")
@@ -207,7 +207,7 @@ def _load_file(spec: str) -> Family:
 
 @cache
 def _run(path: str) -> tuple[ModuleType, list[Family]]:
-    """The module that a file makes, and the schedules it declares."""
+    """Run a Python file: its module, and the schedules it declares."""
     before = {family.name for family in families()}
     spec = importlib.util.spec_from_file_location(f"ppsim_user_{Path(path).stem}", path)
     assert spec is not None
@@ -219,7 +219,7 @@ def _run(path: str) -> tuple[ModuleType, list[Family]]:
 
 
 def _functions(module: ModuleType) -> list[str]:
-    """The public generator functions that a module defines itself."""
+    """List the public generator functions that a module defines itself."""
     return [
         name
         for name, value in vars(module).items()
@@ -228,7 +228,7 @@ def _functions(module: ModuleType) -> list[str]:
 
 
 def _load_entry_point(point: importlib.metadata.EntryPoint) -> Family:
-    """The schedule of an installed package's entry point."""
+    """Load the schedule of an installed package's entry point."""
     with _outside_code(f"entry point '{point.name}'"):
         function = point.load()
     declared = next((family for family in families() if family.generate is function), None)

@@ -1,4 +1,4 @@
-"""The numbers nearest to the user's that a schedule takes."""
+"""Find the numbers nearest to the user's that a schedule takes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Works = Callable[[dict[str, Any]], bool]
 
 
 def flag(name: str) -> str:
-    """The command line's spelling of an argument of ``generate``."""
+    """Spell an argument of ``generate`` as the command line does."""
     return FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
 def nearest(given: Mapping[str, Any], works: Works) -> str:
-    """Flags that make ``given`` work: for each number the next that does below and above, or else two at once.
+    """Write flags that make ``given`` work: for each number the nearest below and above, or else two numbers at once.
 
-    Every flag stands for itself, the other arguments unchanged: ``--mb 4 or --mb 8``. Empty if nothing near works.
+    Each flag works alone, the other arguments unchanged: ``--mb 4 or --mb 8``. Empty if nothing near works.
     """
     numbers = {name: value for name, value in given.items() if isinstance(value, int)}
     single = []
@@ -39,7 +39,7 @@ def _both(given: Mapping[str, Any], numbers: dict[str, int], works: Works) -> It
 
 
 def _around(now: int, numbers: dict[str, int]) -> list[int]:
-    """Numbers to try in place of one, nearest first: its neighbours, and multiples of all numbers and their halves."""
+    """List numbers to try in place of one, nearest first: its neighbours, and multiples of all numbers and halves."""
     parts = {part for number in numbers.values() for part in (number, number // 2) if part}
     tries = {part * times for part in parts for times in (1, 2, 4, now // part, now // part + 1)}
     tries.update(range(now - REACH, now + REACH + 1))

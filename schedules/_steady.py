@@ -18,7 +18,7 @@ from ppsim.simulation.steady_state import Steady, extend_steady_state
 def steady_state(
     name: str, costs_of: Callable[[Schedule], Costs], *, recompute: bool = False, **numbers: Any
 ) -> Steady | None:
-    """The metrics of a schedule of very many microbatches, or None where no steady state is proved.
+    """Measure a schedule of very many microbatches without running all; None where no steady state is proved.
 
     Args:
         name: the schedule's name or an alias.

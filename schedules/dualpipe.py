@@ -1,4 +1,4 @@
-"""DualPipe and DualPipe-V: two streams of microbatches meet, and forward and backward run as pairs.
+"""DualPipe and DualPipe-V: two streams of microbatches cross, and forward and backward run as pairs.
 
 DeepSeek-V3 technical report, arXiv 2412.19437, section 3.2.1, and the authors' published code.
 """

@@ -1,4 +1,4 @@
-"""How a schedule is declared, found by name, checked against its rules and generated."""
+"""Declare schedules, find them by name, check shapes against their rules, and generate."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Family:
     options: tuple[str, ...]
 
     def broken_rules(self, shape: Shape) -> list[Rule]:
-        """The rules that a shape does not satisfy."""
+        """List the rules that a shape does not satisfy."""
         return [rule for rule in self.rules if not rule.holds(shape)]
 
 
@@ -134,12 +134,12 @@ def schedule(
 
 
 def families() -> list[Family]:
-    """All schedules, by name."""
+    """List all schedules, by name."""
     return [_families[name] for name in sorted(_families)]
 
 
 def find(name: str) -> Family:
-    """The schedule of that name or alias, in any case and punctuation.
+    """Find the schedule of that name or alias, in any case and punctuation.
 
     Raises:
         UnknownSchedule: no schedule has this name; the message has the closest one.
@@ -168,7 +168,7 @@ def generate(
     chunks: int | None = None,
     **options: Any,
 ) -> Schedule:
-    """A schedule by name.
+    """Generate a schedule by name.
 
     Args:
         name: the schedule's name or an alias.
@@ -212,7 +212,7 @@ def shape_for(
     chunks: int | None = None,
     **options: Any,
 ) -> Shape:
-    """The shape that the numbers ask for; see :func:`generate` for the arguments and what it raises.
+    """Make the shape that the numbers ask for; see :func:`generate` for the arguments and what it raises.
 
     One device's queue must fit in memory, not those of all.
     """

@@ -16,7 +16,7 @@ from ppsim.schedules.registry import ONE_CHUNK, Shape, schedule
     aliases=("zb-h1", "zero-bubble", "zero-bubble-1p"),
     split=True,
     idea="1F1B with the backward split: I passes the gradient on at once, W waits.\n"
-    "Rank r holds its W back by r microbatches and spends them where it would idle.\n"
+    "Device r holds its W back by r microbatches and spends them where it would idle.\n"
     "A third of 1F1B's bubble at equal costs, with 1F1B's memory on every device.",
     bubble="(P-1)(t_F + t_I - t_W)  for M >= P and t_W <= min(t_F, t_I)",
     peak="min(M, P)",
