@@ -53,7 +53,8 @@ def print_gantt(timeline: Timeline, metrics: Metrics) -> None:
     from ppsim.drawing.terminal import gantt
 
     screen = console()
-    colour = screen.is_terminal and screen.color_system is not None and not screen.no_color
+    # Of 16 colours several kinds would get the same: letters tell them apart.
+    colour = screen.is_terminal and screen.color_system in ("256", "truecolor") and not screen.no_color
     screen.print(gantt(timeline, metrics, min(screen.width, 160), colour, screen.encoding), crop=False)
 
 

@@ -25,7 +25,7 @@ from ppsim.drawing.gantt_layout import (
     labelled,
     row_height,
 )
-from ppsim.drawing.gantt_legend import draw_legend_line, legend_entries, legend_lines
+from ppsim.drawing.gantt_legend import draw_legend_line, figure_legend, legend_lines
 from ppsim.drawing.gantt_strokes import (
     Design,
     Panel,
@@ -105,7 +105,7 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> F
 
     design = design_for(panels, style, width)
     em = design.font * POINT
-    legend = legend_lines(legend_entries(panels, design), width / POINT - 8, design.font)
+    legend = legend_lines(figure_legend(panels, design), width / POINT - 8, design.font)
     below = round((3.1 if style == "screen" else 1.8) * em)
     line, top = round(1.7 * em), round((0.01 if design.head else 0.05) * DOTS)
     devices = sum(panel.devices for panel in panels)

@@ -3,60 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.core.ops import COMPUTE, Kind
 from ppsim.drawing.gantt_layout import POINT
 from ppsim.drawing.gantt_strokes import HATCHING, Design, Panel, text_width
-from ppsim.drawing.lanes import ACTIVATION, COLLECTIVE, GRADIENT
-from ppsim.drawing.palette import BUBBLE, COMM_ARROW, COMM_LANE, FILL, HATCH
-from ppsim.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
+from ppsim.drawing.legend import Entry, legend_entries
+from ppsim.drawing.palette import COMM_ARROW
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
-@dataclass(frozen=True)
-class Entry:
-    """One entry: a box in one colour or two, or none, and its name; a low box for what a lane shows.
-
-    ``hatch`` is the colour of the lines in a hatched box.
-    """
-
-    name: str
-    colours: tuple[str, ...] = ()
-    low: bool = False
-    hatch: str = ""
+LEAST_SEEN = 2  # dots, below which cells blend in print
 
 
-def legend_entries(panels: Sequence[Panel], design: Design) -> list[Entry]:
-    """What occurs in the panels, in order."""
-    kinds = [kind for kind in COMPUTE if any((panel.cells.kind == kind).any() for panel in panels)]
-    split = Kind.I in kinds or Kind.W in kinds
-    names = {kind: kind.info.legend for kind in kinds} | ({} if split else {Kind.B: "Backward"})
-    entries = [Entry(names[kind], (FILL[kind][0],), hatch=HATCH.get(kind, ("",))[0]) for kind in kinds]
-    schedules = [panel.timeline.schedule for panel in panels]
-    if any(len(schedule.second_of_pairs) for schedule in schedules):
-        entries.append(Entry("Overlapped F&B", (FILL[Kind.F][0], FILL[Kind.B if Kind.B in kinds else Kind.I][0])))
-    lighter = [schedule for schedule in schedules if (schedule.chunk % 2).any()]
-    if lighter:
-        replicas = {schedule.placement.n_replicas > 1 for schedule in lighter}
-        chunk = "2nd chunk" if max(schedule.n_chunks for schedule in lighter) <= 2 else "odd chunks"
-        meaning = " or ".join([chunk] * (False in replicas) + ["2nd replica"] * (True in replicas))
-        entries.append(Entry(f"Lighter: {meaning}", (FILL[Kind.F][1],)))
-    idle = (p.devices * p.timeline.makespan * (1 - 1e-9) - p.cells.width.sum() for p in panels)
-    if max(idle) > 0:
-        entries.append(Entry("Bubble", (BUBBLE,)))
-    if {ACTIVATION, GRADIENT} & {*design.bands}:
-        both = {ACTIVATION, GRADIENT} <= {*design.bands}
-        entries.append(Entry("Message (activation above gradient)" if both else "Message", (COMM_LANE,), low=True))
-    if COLLECTIVE in design.bands:
-        entries.append(Entry("Parameters and gradients (FSDP)", (COLLECTIVE_LANE,), low=True))
+def figure_legend(panels: Sequence[Panel], design: Design) -> list[Entry]:
+    """List what occurs in the panels, in order, and that cells blend where they do."""
+    entries = legend_entries([panel.timeline for panel in panels], design.bands)
     narrowest = min(float(panel.cells.width.min(initial=np.inf)) for panel in panels)
-    if not design.vector and narrowest * design.scale * POINT < 2:
+    if not design.vector and narrowest * design.scale * POINT < LEAST_SEEN:
         entries.append(Entry("Cells too narrow to print blend"))
     return entries
 

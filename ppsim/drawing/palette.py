@@ -26,6 +26,7 @@ COMM_ARROW = "#B4540A"
 COMM_LANE = "#FFD35B"
 COLLECTIVE = "#D9822B"  # gathered parameters and reduced gradients, in the same lane
 MUTED = "#8A94A3"
+TERMINAL_MUTED = "#767676"  # contrast of 4.5 on white and on black, whichever the terminal has
 
 
 def blend(above: str, below: str, share: float) -> str:

@@ -8,7 +8,7 @@ of the makespan, which no chart could show next to the others, are left out, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,8 @@ from ppsim.base.numbers import format_number
 from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
-from ppsim.drawing.palette import FILL, MUTED, SHADE, text_colour
+from ppsim.drawing.legend import LIGHTER, Entry, legend_entries
+from ppsim.drawing.palette import FILL, SHADE, TERMINAL_MUTED, text_colour
 from ppsim.simulation.metrics import Metrics
 
 MOST_ROWS = 32
@@ -38,18 +39,18 @@ class Signs:
     hatch: str = "╱"
     fold: str = "  ⋯  "
     more: str = "⋮"
+    muted: str = ""
 
 
-COLOURED = Signs(bubble="╌")
+COLOURED = Signs(bubble="╌", muted=TERMINAL_MUTED)
 ASCII = Signs(".", "-", "/", " ... ", ":")
 
 
 def signs_for(encoding: str, colour: bool) -> Signs:
     """The signs that a console's encoding can carry."""
     signs = COLOURED if colour else Signs()
-    return (
-        signs if carries(encoding, "".join((signs.bubble, signs.rest, signs.hatch, signs.fold, signs.more))) else ASCII
-    )
+    used = signs.bubble + signs.rest + signs.hatch + signs.fold + signs.more
+    return signs if carries(encoding, used) else replace(ASCII, muted=signs.muted)
 
 
 def carries(encoding: str, text: str) -> bool:
@@ -108,21 +109,21 @@ def gantt(timeline: Timeline, metrics: Metrics, columns: int, colour: bool, enco
     devices = list(range(schedule.n_devices))
     if len(devices) > MOST_ROWS:
         devices[MOST_ROWS // 2 : -MOST_ROWS // 2] = [NONE]
-    lines = [_scale(timeline, grid)]
+    lines = [_scale(timeline, grid, signs)]
     for device in devices:
         if device == NONE:
-            lines.append(Text(f"{signs.more} {schedule.n_devices - MOST_ROWS} more devices", MUTED))
+            lines.append(Text(f"{signs.more} {schedule.n_devices - MOST_ROWS} more devices", signs.muted))
             continue
-        line = Text(f"dev {device}".ljust(name_width), MUTED)
+        line = Text(f"dev {device}".ljust(name_width), signs.muted)
         for stretch in range(len(grid.stretches)):
             if stretch:
-                line.append(signs.fold, MUTED)
+                line.append(signs.fold, signs.muted)
             line.append_text(_row(timeline, grid, stretch, device, labelled, colour, signs))
         if numbers:
             idle = metrics.idle[device] / metrics.makespan if metrics.makespan else 0.0
-            line.append(f" {idle:6.1%} idle  peak {metrics.peak_activations[device]}", MUTED)
+            line.append(f" {idle:6.1%} idle  peak {metrics.peak_activations[device]}", signs.muted)
         lines.append(line)
-    lines.append(_axis(grid, name_width))
+    lines.append(_axis(grid, name_width, signs))
     for line in lines:
         line.no_wrap, line.overflow = True, "crop"
     return Group(*lines, *_legend(timeline, name_width, columns, colour, signs))
@@ -160,10 +161,10 @@ def _row(
         a, b = max(int(left[i]), at), min(int(right[i]), width)
         if b <= a:
             continue
-        row.append(signs.bubble * (a - at), MUTED)
+        row.append(signs.bubble * (a - at), signs.muted)
         row.append(*_cell(timeline, queue.start + int(i), b - a, labelled, colour, signs))
         at = b
-    row.append(signs.bubble * (width - at), MUTED)
+    row.append(signs.bubble * (width - at), signs.muted)
     return row
 
 
@@ -188,17 +189,17 @@ def _darker(colour: str) -> str:
     return "#" + "".join(f"{int(int(colour[i : i + 2], 16) * 0.86):02x}" for i in (1, 3, 5))
 
 
-def _scale(timeline: Timeline, grid: Grid) -> Text:
+def _scale(timeline: Timeline, grid: Grid, signs: Signs) -> Text:
     text = f"1 column = {format_number(grid.column)} {timeline.unit}"
     if len(grid.stretches) > 1:
         text += f"; {format_number(grid.stretches[0][1])} to {format_number(grid.stretches[1][0])} folded"
     length = timeline.end - timeline.start
     if ((length > 0) & (_lengths(timeline) == 0)).any():
         text += f"; ops under {NEGLIGIBLE * timeline.makespan:.2g} {timeline.unit} not shown"
-    return Text(text, MUTED)
+    return Text(text, signs.muted)
 
 
-def _axis(grid: Grid, indent: int) -> Text:
+def _axis(grid: Grid, indent: int, signs: Signs) -> Text:
     """Time under the columns, at round numbers at least eight columns apart."""
     step = 10 ** np.ceil(np.log10(8 * grid.column))
     step = next(s for s in (step / 5, step / 2, step) if s >= 8 * grid.column * 0.999)
@@ -210,21 +211,12 @@ def _axis(grid: Grid, indent: int) -> Text:
             if column >= len(axis) + bool(axis):
                 axis = axis.ljust(column) + format_number(tick + 0.0)
         offset += grid.cells(number) + len(Signs.fold)
-    return Text(" " * indent + axis, MUTED)
+    return Text(" " * indent + axis, signs.muted)
 
 
 def _legend(timeline: Timeline, indent: int, columns: int, colour: bool, signs: Signs) -> list[Text]:
     """What the cells mean, only what occurs, on as many lines as it takes."""
-    schedule = timeline.schedule
-    entries = []
-    for kind in (kind for kind in COMPUTE if (schedule.kind == kind).any()):
-        style = Style(color=text_colour(FILL[kind][0]), bgcolor=FILL[kind][0]) if colour else Style()
-        sign = kind.name.center(3, signs.hatch if kind.info.hatched else " ") if colour else kind.name
-        entries.append(Text.assemble((sign, style), (f" {kind.info.name}", MUTED)))
-    entries.append(Text(f"{signs.bubble * 2} bubble", MUTED))
-    if schedule.n_chunks > 1 or schedule.placement.n_replicas > 1:
-        other = "2nd replica" if schedule.placement.n_replicas > 1 else "2nd chunk"
-        entries.append(Text(f"{'lighter' if colour else 'lower case'}: {other}", MUTED))
+    entries = [_legend_entry(entry, colour, signs) for entry in legend_entries([timeline])]
     lines = [Text(" " * indent)]
     for entry in entries:
         if len(lines[-1]) + len(entry) > columns and len(lines[-1]) > indent:
@@ -233,3 +225,18 @@ def _legend(timeline: Timeline, indent: int, columns: int, colour: bool, signs: 
     for line in lines:
         line.rstrip()
     return lines
+
+
+def _legend_entry(entry: Entry, colour: bool, signs: Signs) -> Text:
+    """The cell of each kind and their name; the sign of idle time; what lighter colours or small letters mean."""
+    name = entry.name[0].lower() + entry.name[1:]
+    if entry.name.startswith(LIGHTER):
+        return Text(name if colour else name.replace(LIGHTER.lower(), "lower case", 1), signs.muted)
+    if not entry.kinds:
+        return Text(f"{signs.bubble * 2} {name}", signs.muted)
+    cells = []
+    for kind, fill in zip(entry.kinds, entry.colours, strict=True):
+        wide = 3 if len(entry.kinds) == 1 else 2
+        cell = kind.name.center(wide, signs.hatch if kind.info.hatched else " ") if colour else kind.name
+        cells.append((cell, Style(color=text_colour(fill), bgcolor=fill) if colour else Style()))
+    return Text.assemble(*cells, (f" {name}", signs.muted))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ppsim.core.ops import COMPUTE
 from ppsim.drawing.gantt import add_axes, check_look, design_for
 from ppsim.drawing.gantt_layout import DOTS, POINT, Cells, labelled, raster, tick_step
-from ppsim.drawing.gantt_legend import Entry, draw_legend_line, legend_entries, legend_lines
+from ppsim.drawing.gantt_legend import draw_legend_line, figure_legend, legend_lines
 from ppsim.drawing.gantt_strokes import (
     Design,
     Panel,
@@ -23,6 +23,7 @@ from ppsim.drawing.gantt_strokes import (
     number_cells,
     text_width,
 )
+from ppsim.drawing.legend import Entry
 from ppsim.drawing.palette import FILL
 from ppsim.errors import InputError
 from ppsim.validation.analyse import Validation, Verdict
@@ -130,7 +131,7 @@ def _design(overlays: Sequence[Overlay], style: str, width: int) -> Design:
 
 
 def _legend(overlays: Sequence[Overlay], design: Design) -> list[Entry]:
-    entries = legend_entries([panel for each in overlays for panel in each.halves], design)
+    entries = figure_legend([panel for each in overlays for panel in each.halves], design)
     return entries if _marked(design) else [*entries, Entry("Upper half of a row predicted, lower half measured")]
 
 

@@ -21,7 +21,8 @@ from ppsim.core.ops import Kind
 from ppsim.drawing import canvas
 from ppsim.drawing import gantt_layout as layout
 from ppsim.drawing.gantt import STYLES, plot
-from ppsim.drawing.gantt_legend import Entry, legend_lines
+from ppsim.drawing.gantt_legend import legend_lines
+from ppsim.drawing.legend import Entry
 from ppsim.drawing.palette import BUBBLE, FILL
 from ppsim.errors import InputError
 from ppsim.files.document import Document, save

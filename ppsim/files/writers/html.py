@@ -28,6 +28,7 @@ from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.timeline import Timeline
 from ppsim.drawing import palette
 from ppsim.drawing.lanes import lane_of
+from ppsim.drawing.legend import legend_entries
 from ppsim.errors import InputError
 from ppsim.files.document import Abilities, Document
 from ppsim.memory.usage import activations, readable
@@ -93,6 +94,7 @@ def contents(document: Document) -> dict[str, Any]:
         "inputs": dict(document.inputs),
         "unit": units[0],
         "looks": _looks(document),
+        "legend": _legend(document),
         "memory": bool(document.memory),
         "columns": [
             {"key": column.key, "heading": column.heading, "meaning": column.meaning, "places": sorted(column.places)}
@@ -117,6 +119,21 @@ def _entry(document: Document, number: int) -> dict[str, Any]:
     }
 
 
+def _legend(document: Document) -> list[dict[str, Any]]:
+    bands = {int(band) for execution in document.executions for band in np.unique(lane_of(execution).band)}
+    entries = legend_entries(document.timelines, bands)
+    return [
+        {
+            "name": entry.name,
+            "colours": entry.colours,
+            "hatch": entry.hatch,
+            "low": entry.low,
+            "bubble": entry.colours == (palette.BUBBLE,),
+        }
+        for entry in entries
+    ]
+
+
 def _looks(document: Document) -> dict[str, Any]:
     """Colours and names: of the kinds that any schedule may have, and of R, which comes last, where it occurs."""
     again = any((timeline.schedule.kind == Kind.R).any() for timeline in document.timelines)
@@ -125,7 +142,6 @@ def _looks(document: Document) -> dict[str, Any]:
             {
                 "letter": kind.name,
                 "name": kind.info.name,
-                "legend": kind.info.legend,
                 "fill": palette.FILL[kind],
                 "text": [palette.text_colour(fill) for fill in palette.FILL[kind]],
                 **({"hatch": palette.HATCH[kind]} if kind in palette.HATCH else {}),

@@ -74,34 +74,19 @@ function perDevice(timeline) {
   return element('details', { open }, element('summary', { textContent: heading }), table(head, rows, heading));
 }
 
-const swatchOf = ({ fill, hatch }) => hatch
-  ? `repeating-linear-gradient(135deg, ${hatch[0]} 0 2px, ${fill[0]} 2px 5px)` : fill[0];
+/** The background of a legend's box: one colour, hatched or not, or two side by side. */
+function boxOf({ colours, hatch, bubble }) {
+  if (bubble) return root.dataset.theme === 'dark' ? LOOKS.bubble_dark : LOOKS.bubble;
+  if (hatch) return `repeating-linear-gradient(135deg, ${hatch} 0 2px, ${colours[0]} 2px 5px)`;
+  return colours.length > 1 ? `linear-gradient(90deg, ${colours[0]} 50%, ${colours[1]} 50%)` : colours[0];
+}
 
 function showLegend() {
-  const occurring = new Set(TIMELINES.flatMap(t => [...t.colours]));
-  const entry = (colour, label, className = '') => {
+  $('legend').replaceChildren(...REPORT.legend.map(entry => {
     const swatch = element('span', { className: 'swatch' });
-    swatch.style.background = colour;
-    return element('li', { className }, swatch, label);
-  };
-  const entries = LOOKS.kinds.flatMap((kind, i) =>
-    [2 * i, 2 * i + 1].some(c => occurring.has(c)) ? [entry(swatchOf(kind), kind.legend)] : []);
-  if (TIMELINES.some(t => t.paired)) {
-    const [forward, backward] = [0, occurring.has(2) || occurring.has(3) ? 1 : 2].map(i => LOOKS.kinds[i].fill[0]);
-    entries.push(entry(`linear-gradient(90deg, ${forward} 50%, ${backward} 50%)`, 'Overlapped F&B'));
-  }
-  const lighter = TIMELINES.filter(t => [...t.colours].some(colour => colour % 2));
-  if (lighter.length) {
-    const chunk = lighter.every(t => t.chunks <= 2) ? '2nd chunk' : 'odd chunks';
-    const meanings = new Set(lighter.map(t => t.replicas > 1 ? '2nd replica' : chunk));
-    const fill = LOOKS.kinds[[...occurring].find(colour => colour % 2) >> 1].fill[1];
-    entries.push(entry(fill, `lighter: ${[...meanings].join(' or ')}`));
-  }
-  const bands = new Set(TIMELINES.flatMap(t => t.bands));
-  if (bands.has(0) || bands.has(1)) entries.push(entry(LOOKS.lane[0], 'message (activation above gradient)', 'lane'));
-  if (bands.has(2)) entries.push(entry(LOOKS.lane[2], 'parameters and gradients (FSDP)', 'lane'));
-  const bubble = root.dataset.theme === 'dark' ? LOOKS.bubble_dark : LOOKS.bubble;
-  $('legend').replaceChildren(...entries, entry(bubble, 'bubble'));
+    swatch.style.background = boxOf(entry);
+    return element('li', { className: entry.low ? 'lane' : '' }, swatch, entry.name);
+  }));
 }
 
 function showCurveChoice() {

@@ -1,0 +1,88 @@
+"""One rule for legends: terminal, figure and page name the same things by the same words."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from ppsim.cli import _print
+from ppsim.core.costs import costs_for
+from ppsim.drawing.gantt import plot
+from ppsim.drawing.legend import legend_entries
+from ppsim.drawing.palette import FILL, TERMINAL_MUTED, luminance
+from ppsim.drawing.terminal import gantt
+from ppsim.files.document import Document
+from ppsim.files.writers.html import contents
+from ppsim.schedules import generate
+from ppsim.simulation.longest_path import simulate
+from ppsim.simulation.metrics import measure
+from tests.cases import timed
+
+SHAPES = {
+    "gpipe": {"devices": 2, "microbatches": 2},
+    "gpipe on one device": {"devices": 1, "microbatches": 2},
+    "zb-1p": {"devices": 2, "microbatches": 4},
+    "interleaved": {"devices": 2, "microbatches": 4},
+    "interleaved of three": {"devices": 2, "microbatches": 4, "chunks": 3},
+    "dualpipe": {"devices": 4, "microbatches": 8},
+    "dualpipe-v": {"devices": 4, "microbatches": 8},
+}
+NAMES = {
+    "gpipe": ["Forward", "Backward", "Bubble"],
+    "gpipe on one device": ["Forward", "Backward"],
+    "zb-1p": ["Forward", "Backward for input", "Backward for weights", "Bubble"],
+    "interleaved": ["Forward", "Backward", "Lighter: 2nd chunk", "Bubble"],
+    "interleaved of three": ["Forward", "Backward", "Lighter: odd chunks", "Bubble"],
+}
+ALL = ["Forward", "Backward (full)", "Backward for input", "Backward for weights", "Overlapped F&B"]
+NAMES |= {"dualpipe": [*ALL, "Lighter: 2nd replica", "Bubble"], "dualpipe-v": [*ALL, "Lighter: 2nd chunk", "Bubble"]}
+
+
+def printed(timeline, colour):
+    out = io.StringIO()
+    Console(file=out, width=400).print(gantt(timeline, measure(timeline), 400, colour))
+    return out.getvalue().splitlines()[-1].lower()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_terminal_figure_and_page_have_the_same_legend(shape):
+    schedule = generate(shape.split()[0], **SHAPES[shape])
+    timeline = simulate(schedule, costs_for(schedule))
+    names = [entry.name for entry in legend_entries([timeline])]
+    assert names == NAMES[shape]
+    assert [entry["name"] for entry in contents(Document((timeline,), ("a",)))["legend"]] == names
+    drawn = [text.get_text() for text in plot(timeline).texts]
+    assert [name for name in drawn if name in names] == names
+    for colour in (False, True):
+        line = printed(timeline, colour)
+        said = [name.lower() if colour else name.lower().replace("lighter", "lower case") for name in names]
+        places = [line.index(name) for name in said]
+        assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("system", "colours"), [("standard", False), ("256", True), ("truecolor", True), (None, False)]
+)
+def test_sixteen_colours_are_too_few_for_the_kinds(monkeypatch, system, colours):
+    """There F and B would get the same, so that letters tell them apart, and grey text the terminal's own colour."""
+    timeline = timed("1f1b", 2, 4)
+    out = io.StringIO()
+    screen = Console(file=out, width=100, color_system=system, force_terminal=True, legacy_windows=False)
+    monkeypatch.setattr(_print, "console", lambda: screen)
+    _print.print_gantt(timeline, measure(timeline))
+    text = out.getvalue()
+    assert ("\x1b[" in text) == colours
+    assert ("F0" in text) == (not colours)
+
+
+def test_grey_text_reads_on_light_and_on_dark_terminals():
+    """A contrast of 4.5, as WCAG asks for, on white and on black."""
+    grey = luminance(TERMINAL_MUTED)
+    assert 1.05 / (grey + 0.05) >= 4.5
+    assert (grey + 0.05) / 0.05 >= 4.5
+
+
+def test_a_box_has_the_colours_of_its_kinds():
+    entries = legend_entries([timed("dualpipe", 4, 8)])
+    for entry in entries:
+        assert entry.colours[: len(entry.kinds)] == tuple(FILL[kind][0] for kind in entry.kinds)
