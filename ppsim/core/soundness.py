@@ -114,7 +114,8 @@ def prove_lowered(queues: Queues, compute: Queues, compute_ops: Integers, batch:
         and all(
             np.array_equal(getattr(queues, key).take(compute_ops), getattr(compute, key))
             for key in ("kind", "stage", "microbatch")
-        ),
+        )
+        and np.array_equal(_seconds(queues.pair, compute_ops), _seconds(compute.pair, None)),
         f"{name}: the lowered queues hold other ops than the schedule",
     )
     _refuse_unless(_integers(batch, 1) and len(batch) == n, f"{name}: batch is not one whole number for each op")
@@ -177,6 +178,12 @@ def prove_fit(queues: Queues, time: Any, comm: Any) -> None:
         _all_compute(queues.kind),
         f"{queues.name} holds sends and receives, and only its compute ops can be timed so",
     )
+
+
+def _seconds(pair: Integers, compute_ops: Integers | None) -> Integers:
+    """List the second ops of pairs, counted among all ops or among those that compute."""
+    second = np.flatnonzero(pair != NONE)[1::2]
+    return second if compute_ops is None else np.searchsorted(compute_ops, second)
 
 
 def _prove_offsets(name: str, offsets: Integers, devices: int, ops: int) -> None:

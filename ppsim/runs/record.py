@@ -1,4 +1,4 @@
-"""What a real run leaves behind: when every device reached, began and ended every entry of its queue.
+"""The record of a real run: when every device reached, started and ended every entry of its queue.
 
 A record is one JSON file, gzipped where its name ends in ``.gz``. Per entry of a queue it holds the time since the
 end of the entry before, the time waited and the time worked, in whole steps of ``resolution_us``.
@@ -7,7 +7,8 @@ end of the entry before, the time waited and the time worked, in whole steps of 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +18,13 @@ from numpy.typing import NDArray
 from ppsim.base.source import name_of
 from ppsim.base.text import one_line
 from ppsim.core.costs import Costs
+from ppsim.core.draft import Draft
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Placement, Schedule
-from ppsim.errors import InputError
+from ppsim.errors import InputError, InvalidSchedule
+from ppsim.files.read import require_sound
+from ppsim.lowering.matching import match_messages
 from ppsim.runs import record_file
 from ppsim.runs.record_file import HINT, SCHEMA
 
@@ -35,7 +39,7 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Link:
-    """A message between two processes with nothing else going on, in ms and bytes.
+    """Time of a message between two processes without contention, in ms and bytes.
 
     Attributes:
         alpha: latency.
@@ -95,7 +99,7 @@ class Record:
 
 
 def dump(record: Record, target: str, resolution_us: int = 1) -> bytes:
-    """The record as a file of that name holds it."""
+    """Write the record as a file of that name holds it."""
     import orjson
 
     value = {
@@ -136,7 +140,7 @@ def _run_object(run: Measured, step: float) -> dict[str, Any]:
 
 
 def _before(schedule: Schedule, end: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Per entry the end of the one before it on its device, 0 for a device's first."""
+    """Shift ends by one entry: that of the one before on its device, 0 for a device's first."""
     before = np.zeros_like(end)
     before[:, 1:] = end[:, :-1]
     before[:, schedule.offsets[:-1]] = 0
@@ -146,14 +150,18 @@ def _before(schedule: Schedule, end: NDArray[np.int64]) -> NDArray[np.int64]:
 def _run_from(run: record_file.Run, step: float, where: str) -> Measured:
     pair = None if run.costs.pair is None else np.array(run.costs.pair)
     queues = _schedule_from(run.queues, f"{where}.queues")
+    compute = _schedule_from(run.compute, f"{where}.compute")
     try:
-        costs = Costs(np.array(run.costs.time), pair=pair, unit="ms")
-        batch = np.array(run.batch, np.int32)
+        with _located(where):
+            costs = Costs(np.array(run.costs.time), pair=pair, unit="ms")
+            lowered = Lowered(queues, compute, np.array(run.batch, np.int32))
     except (ValueError, OverflowError):
         raise InputError(f"{where}: costs or batch hold rows of unequal length, or too large a number", HINT) from None
-    lowered = Lowered(queues, _schedule_from(run.compute, f"{where}.compute"), batch)
+    _check_queues(lowered, where)
     shape = len(run.gap), len(queues)
     gap, waited, worked = (_steps(getattr(run, key), shape, f"{where}.{key}") for key in ("gap", "waited", "worked"))
+    if min(waited.min(), worked.min()) < 0:
+        raise InputError(f"{where} has a time waited or worked below 0", HINT)
     end = np.cumsum(gap + waited + worked, axis=1)
     for first in queues.offsets[1:-1][np.diff(queues.offsets)[:-1] > 0]:
         end[:, first:] -= end[:, first - 1 : first]
@@ -165,8 +173,24 @@ def _run_from(run: record_file.Run, step: float, where: str) -> Measured:
     return Measured(one_line(run.name), lowered, costs, *(np.multiply(c, step, dtype=np.float64) for c in columns))
 
 
+def _check_queues(lowered: Lowered, where: str) -> None:
+    """Hold the queues to what every schedule's file is held to: all ops once, in an order that finishes, matched."""
+    with _located(where):
+        require_sound(Draft.from_schedule(lowered.schedule))
+        match_messages(lowered)
+
+
+@contextmanager
+def _located(where: str) -> Iterator[None]:
+    """Name the place in the file in what is refused."""
+    try:
+        yield
+    except (InputError, InvalidSchedule) as error:
+        raise InputError(f"{where}: {error}", HINT) from error
+
+
 def _steps(rows: list[list[int]], shape: tuple[int, int], where: str) -> NDArray[np.int64]:
-    """Times of one column in steps, if they are of this shape."""
+    """Take the times of one column, in steps, if they are of this shape."""
     if not rows or not all(len(row) == shape[1] for row in rows) or len(rows) != shape[0]:
         raise InputError(f"{where} has times of another number of ops, devices or repetitions", HINT)
     if not all(abs(step) <= MOST_STEPS for row in rows for step in row):
@@ -191,11 +215,8 @@ def _schedule_from(queues: record_file.Queues, where: str) -> Schedule:
         raise InputError(f"{where}.kind holds something that is no kind", f"{', '.join(CODES)}") from None
     except (ValueError, OverflowError):
         raise InputError(f"{where} has rows of unequal length, or too large a number", HINT) from None
-    return Schedule(
-        one_line(queues.name),
-        Placement(one_line(queues.placement.name), len(offsets) - 1, devices),
-        queues.microbatches,
-        offsets,
-        np.array(kind, np.uint8),
-        *columns,
-    )
+    with _located(where):
+        placement = Placement(one_line(queues.placement.name), len(offsets) - 1, devices)
+        return Schedule(
+            one_line(queues.name), placement, queues.microbatches, offsets, np.array(kind, np.uint8), *columns
+        )

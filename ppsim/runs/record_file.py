@@ -74,9 +74,9 @@ class Settings(Struct, frozen=True):
     """How schedules were run, as far as it is read again."""
 
     ops: str
+    message_bytes: int
+    link: Link
     costs: str = ""
-    message_bytes: int = 0
-    link: Link = Link()
     cores: int = 0
     device: str = ""
     emulation: str = ""
