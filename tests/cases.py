@@ -47,7 +47,7 @@ def schedules(name: str) -> st.SearchStrategy[Schedule]:
 
 @st.composite
 def costs(draw: st.DrawFn, schedule: Schedule, times: st.SearchStrategy[float]) -> Costs:
-    """Costs per stage with or without a time for pairs, and one latency or one for each link."""
+    """Costs per stage with or without a time for pairs, latencies by link, factors by microbatch and by device."""
     stages, devices = schedule.n_stages, schedule.n_devices
 
     def row(size: int) -> list[float]:
@@ -57,7 +57,14 @@ def costs(draw: st.DrawFn, schedule: Schedule, times: st.SearchStrategy[float]) 
     if draw(st.booleans()):
         comm = np.array(row(devices * devices)).reshape(devices, devices)
     pair = np.array(row(stages)) if draw(st.booleans()) else None
-    return Costs(np.array(row(5 * stages)).reshape(5, stages), comm, pair)
+    factors = st.sampled_from([0.5, 1.0, 2.0])  # products with eighths stay exact
+    scale = speed = None
+    if draw(st.booleans()):
+        size = 5 * schedule.n_microbatches
+        scale = np.array(draw(st.lists(factors, min_size=size, max_size=size))).reshape(5, -1)
+        speed = np.array(draw(st.lists(factors, min_size=devices, max_size=devices)))
+    time = np.array(row(5 * stages)).reshape(5, stages)
+    return Costs(time, comm, pair, scale=scale, speed=speed)
 
 
 # Eighths add and compare without rounding, so that laws hold exactly.

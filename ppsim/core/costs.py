@@ -1,4 +1,4 @@
-"""What ops cost: a duration per kind and stage, a pair's duration, and the latency of a message."""
+"""What ops cost: a duration per kind and stage, factors for microbatches and devices, and the latency of a message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
-from ppsim.core.soundness import LONGEST, prove_costs, prove_fit
+from ppsim.core.soundness import LONGEST, prove_costs, prove_factors, prove_factors_fit, prove_fit
 from ppsim.errors import InputError
 
 Value = float | Sequence[float]
@@ -25,17 +25,23 @@ class Costs:
         comm: latency of a message between two devices, a number or shape (devices, devices).
         pair: shape (stages,), duration of a pair of F and B on that stage, or None: the sum of its ops.
         unit: name of the time unit, such as ``t_F`` or ``ms``.
+        scale: shape (5, microbatches), how many times as long each kind of op takes for a microbatch, or None. A pair
+            with a time of its own takes the mean of its two ops' factors.
+        speed: shape (devices,), how many times as fast each device computes, or None.
     """
 
     time: NDArray[np.float64]
     comm: float | NDArray[np.float64] = 0.0
     pair: NDArray[np.float64] | None = None
     unit: str = "t_F"
+    scale: NDArray[np.float64] | None = None
+    speed: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         if len(self.time) == Kind.R:
             object.__setattr__(self, "time", np.concatenate([self.time, self.time[Kind.F : Kind.F + 1]]))
         prove_costs(self.time, self.comm, self.pair)
+        prove_factors(self.scale, self.speed)
 
     def durations(self, schedule: Schedule) -> NDArray[np.float64]:
         """Shape (ops,): how long each op occupies its device; both ops of a pair carry the pair's time.
@@ -45,19 +51,49 @@ class Costs:
         Raises:
             InputError: the costs are of another number of stages or devices, or the schedule holds comm ops.
         """
-        prove_fit(schedule, self.time, self.comm)
+        self.check_fit(schedule)
         duration, table = np.empty(len(schedule)), self.time.ravel()
         for ops, row in schedule.blocks():
             duration[ops] = table.take(row)
+        factor = self._factors(schedule)
+        if factor is not None:
+            duration *= factor
         first, second = schedule.first_of_pairs, schedule.second_of_pairs
         if len(second):
             together = duration[first] + duration[second]
             if self.pair is not None:
                 full = (schedule.kind[first] == Kind.B) | (schedule.kind[second] == Kind.B)
                 measured = (self.pair[schedule.stage[first]] + self.pair[schedule.stage[second]]) / 2
+                if factor is not None:
+                    measured *= (factor[first] + factor[second]) / 2
                 together = np.where(full, measured, together)
             duration[first] = duration[second] = together
         return duration
+
+    @property
+    def alike(self) -> bool:
+        """Whether an op's duration follows from its kind and stage alone."""
+        return self.scale is None and self.speed is None
+
+    def check_fit(self, schedule: Schedule) -> None:
+        """Prove that the costs are those of a schedule's stages, microbatches and devices, and of compute ops.
+
+        Raises:
+            InputError: they are not.
+        """
+        prove_fit(schedule, self.time, self.comm)
+        prove_factors_fit(schedule, self.scale, self.speed)
+
+    def _factors(self, schedule: Schedule) -> NDArray[np.float64] | None:
+        """Shape (ops,): how many times as long each op takes, or None where all factors are 1."""
+        if self.alike:
+            return None
+        factor = np.ones(len(schedule))
+        if self.scale is not None:
+            factor *= self.scale[schedule.kind, schedule.microbatch]
+        if self.speed is not None:
+            factor /= self.speed[schedule.device]
+        return factor
 
     def latencies(self, schedule: Schedule) -> NDArray[np.float64]:
         """Shape (ops,): how long each op's input travels; zero on the same device."""

@@ -160,6 +160,37 @@ def prove_costs(time: Any, comm: Any, pair: Any) -> None:
         prove_times("the time of a pair", pair)
 
 
+def prove_factors(scale: Any, speed: Any) -> None:
+    """Prove factors by themselves: a row for each kind of op, finite, and speeds more than zero.
+
+    Raises:
+        InputError: they are not.
+    """
+    if scale is not None:
+        _refuse_unless(
+            np.ndim(scale) == 2 and len(scale) == len(COMPUTE), f"factors of microbatches have {len(COMPUTE)} rows"
+        )
+        prove_times("the factor of a microbatch", scale)
+    if speed is not None:
+        _refuse_unless(np.ndim(speed) == 1, "speeds of devices are one number for each")
+        prove_times("the speed of a device", speed)
+        _refuse_unless(bool((np.asarray(speed) >= 1 / LONGEST).all()), "the speed of a device must be more than zero")
+
+
+def prove_factors_fit(queues: Queues, scale: Any, speed: Any) -> None:
+    """Prove that there is a factor for each microbatch and device of a schedule.
+
+    Raises:
+        InputError: there is not.
+    """
+    for what, factors, wanted in (
+        ("microbatches", scale, queues.n_microbatches),
+        ("devices", speed, queues.n_devices),
+    ):
+        found = wanted if factors is None else np.shape(factors)[-1]
+        _refuse_unless(found == wanted, f"factors of {found} {what} for {queues.name}, which has {wanted}")
+
+
 def prove_fit(queues: Queues, time: Any, comm: Any) -> None:
     """Prove that a schedule holds compute ops only and that costs know its stages and devices.
 

@@ -12,7 +12,6 @@ from ppsim.base.compiled import call, can_compile
 from ppsim.base.waiting import UNKNOWN
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import NONE, Schedule
-from ppsim.core.soundness import prove_fit
 from ppsim.core.timeline import Timeline
 from ppsim.errors import Deadlock
 from ppsim.simulation import longest_path_kernel as kernel
@@ -22,6 +21,7 @@ from ppsim.simulation.longest_path_kernel import Columns
 # (tests/benchmarks/crossing.py).
 COMPILE_SIMULATION_ABOVE = 400_000
 _timed = 0
+ALIKE = np.empty(0)  # no durations by op: all ops of a kind and stage take the same
 
 
 def simulate(schedule: Schedule, costs: Costs) -> Timeline:
@@ -33,10 +33,11 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     Raises:
         Deadlock: the queues wait for each other in a cycle, or for an op that no device runs.
     """
-    prove_fit(schedule, costs.time, costs.comm)
+    costs.check_fit(schedule)
     time, latency = np.asarray(costs.time, np.float64).ravel(), np.asarray(costs.comm, np.float64).ravel()
     halves = np.empty(0) if costs.pair is None else costs.pair / 2
-    ran, columns = _execute(build_columns(schedule, time, halves, latency), len(schedule))
+    own = ALIKE if costs.alike else costs.durations(schedule)
+    ran, columns = _execute(build_columns(schedule, time, halves, latency, own), len(schedule))
     if ran < len(schedule):
         raise Deadlock(*explain_deadlock(schedule, np.asarray(columns.head)))
     start, end, bound = (
@@ -47,7 +48,9 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     return Timeline(schedule, start, end, bound, costs.unit)
 
 
-def build_columns(schedule: Schedule, time: NDArray[Any], halves: NDArray[Any], latency: NDArray[Any]) -> Columns:
+def build_columns(
+    schedule: Schedule, time: NDArray[Any], halves: NDArray[Any], latency: NDArray[Any], own: NDArray[Any] = ALIKE
+) -> Columns:
     """Collect a schedule's queues and costs for the kernel, with room for its results."""
     n, devices = len(schedule), schedule.n_devices
     gives, needs, nothing = schedule.results
@@ -64,6 +67,7 @@ def build_columns(schedule: Schedule, time: NDArray[Any], halves: NDArray[Any], 
         maker=maker,
         time=time,
         halves=halves,
+        own=own,
         latency=latency,
         start=np.empty(n),
         end=np.empty(n),

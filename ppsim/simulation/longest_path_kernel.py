@@ -34,6 +34,8 @@ class Columns(NamedTuple):
         time: shape (kinds x stages,), duration of an op.
         halves: shape (stages,), half the duration of a pair with a full backward; empty where a pair takes the sum of
             its ops.
+        own: shape (ops,), the duration of each op, both ops of a pair carrying the pair's; empty where ``time`` and
+            ``halves`` say it.
         latency: shape (devices x devices,), latency of a message by source and target; one number where all links are
             alike.
         start: shape (ops,), receives the start of each op.
@@ -56,6 +58,7 @@ class Columns(NamedTuple):
     maker: Ids
     time: Floats
     halves: Floats
+    own: Floats
     latency: Floats
     start: Floats
     end: Floats
@@ -85,7 +88,8 @@ def execute(columns: Columns) -> int:
     depth = devices
     ran = 0
     nothing = len(maker)
-    pairs_cost = len(halves) > 0
+    alike = len(columns.own) == 0
+    pairs_cost = alike and len(halves) > 0
     latency = columns.latency[0]
     links_differ = len(columns.latency) > 1
     while depth > 0:
@@ -122,6 +126,8 @@ def execute(columns: Columns) -> int:
                 continue
             if pairs_cost and after - op == 2 and (kind[op] == FULL_BACKWARD or kind[op + 1] == FULL_BACKWARD):
                 duration = halves[stage[op]] + halves[stage[op + 1]]
+            if not alike:
+                duration = columns.own[op]
             now = begin + duration
             while op < after:
                 start[op] = begin

@@ -93,6 +93,8 @@ def extend_steady_state(
         if body is None or len(schedule) > MOST_OPS:
             return None
         costs = costs_of(schedule)
+        if not costs.alike:
+            return None
         times = compute_exact_times(schedule, costs)
         if times is None:
             return None

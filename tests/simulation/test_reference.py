@@ -40,7 +40,7 @@ def reference(schedule: Schedule, costs: Costs) -> dict[Op, tuple[float, float]]
                 for need in needs:
                     op = next(choice for choice in need if choice in ran)
                     start = max(start, ran[op][1] + message(costs, owner[op], device))
-                free[device] = start + duration(queue[0], costs)
+                free[device] = start + duration(queue[0], costs, device)
                 ran.update((op, (start, free[device])) for op in queue.pop(0))
                 moved = True
     return ran
@@ -59,10 +59,17 @@ def inputs(op: Op, stages: int) -> list[list[Op]]:
     return [[("F", stage, microbatch)], *(gradient if stage < stages - 1 else [])]
 
 
-def duration(atom: list[Op], costs: Costs) -> float:
+def duration(atom: list[Op], costs: Costs, device: int) -> float:
+    factors = [factor(kind, microbatch, costs, device) for kind, _, microbatch in atom]
     if len(atom) == 2 and costs.pair is not None and "B" in (atom[0][0], atom[1][0]):
-        return float(costs.pair[atom[0][1]] + costs.pair[atom[1][1]]) / 2
-    return float(sum(costs.time["FBIWR".index(kind), stage] for kind, stage, _ in atom))
+        return float(costs.pair[atom[0][1]] + costs.pair[atom[1][1]]) / 2 * (sum(factors) / 2)
+    times = (costs.time["FBIWR".index(kind), stage] for kind, stage, _ in atom)
+    return float(sum(time * each for time, each in zip(times, factors, strict=True)))
+
+
+def factor(kind: str, microbatch: int, costs: Costs, device: int) -> float:
+    scale = 1.0 if costs.scale is None else costs.scale["FBIWR".index(kind), microbatch]
+    return float(scale / (1.0 if costs.speed is None else costs.speed[device]))
 
 
 def message(costs: Costs, sender: int, receiver: int) -> float:
