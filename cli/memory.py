@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.timeline import Timeline
     from ppsim.errors import PpsimError
-    from ppsim.memory.report import Report
+    from ppsim.memory.report import MemoryReport
     from ppsim.memory.usage import MemoryModel
     from ppsim.schedules import Alternative
 
@@ -118,7 +118,7 @@ def _cap(text: str | None, unit: str) -> int | None:
 
 
 def _alternatives(
-    found: Report, spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None
+    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None
 ) -> list[Alternative]:
     """What fits instead, each found by running this command with the options it names."""
     from ppsim.memory.usage import BYTES, curves
@@ -133,7 +133,7 @@ def _alternatives(
     return find_fitting(request, found.timeline.schedule, found.cap or 0, attempt, per_stage=per_stage)
 
 
-def _print_report(found: Report, quiet: bool, breakdown: bool) -> None:
+def _print_report(found: MemoryReport, quiet: bool, breakdown: bool) -> None:
     from ppsim.base.units import format_size
     from ppsim.cli import _print as show
     from ppsim.memory.usage import BYTES
@@ -156,7 +156,7 @@ def _print_report(found: Report, quiet: bool, breakdown: bool) -> None:
         _print_breakdown(found)
 
 
-def _print_bars(found: Report) -> None:
+def _print_bars(found: MemoryReport) -> None:
     from ppsim.base.units import format_size
     from ppsim.cli._print import console
     from ppsim.drawing.terminal import carries
@@ -181,7 +181,7 @@ def _print_bars(found: Report) -> None:
         )
 
 
-def _print_breakdown(found: Report) -> None:
+def _print_breakdown(found: MemoryReport) -> None:
     from ppsim.base.units import format_size
 
     names = [name for name in found.peaks[0].parts if any(peak.parts[name] for peak in found.peaks)]
@@ -197,7 +197,7 @@ def _print_breakdown(found: Report) -> None:
         click.echo(f"{f'dev {peak.device}':<9}{row}")
 
 
-def _left_out(found: Report) -> str:
+def _left_out(found: MemoryReport) -> str:
     from ppsim.cli._print import console
     from ppsim.drawing.terminal import signs_for
 
@@ -209,17 +209,17 @@ def _shown(rows: list[Any]) -> list[Any]:
     return rows if len(rows) <= MOST_ROWS else [*rows[: MOST_ROWS // 2], None, *rows[-MOST_ROWS // 2 :]]
 
 
-def _does_not_fit(found: Report, near: list[Alternative]) -> PpsimError:
+def _does_not_fit(found: MemoryReport, near: list[Alternative]) -> PpsimError:
     from ppsim.base.units import format_size
     from ppsim.errors import PpsimError
-    from ppsim.memory.report import passing
+    from ppsim.memory.report import find_excess
 
     unit, cap, peak = found.curve.unit, found.cap or 0, found.over[0]
     always = sum(peak.parts[name] for name in found.model.static)
     if always > cap:
         when = f"holds {format_size(always, unit)} before its first activation"
     else:
-        first = passing(found, peak)
+        first = find_excess(found, peak)
         when = f"passes it at {first.time:g} {found.timeline.unit} ({found.label(first.op)})"
     more = len(found.over) - 1
     message = (

@@ -101,7 +101,7 @@ def _way_out(draft: Draft, tables: Tables, messages: Messages, stuck: Stuck) -> 
     for op, ahead in moves[:MOST_TRIES]:
         if any((op, between) in needs for between in range(ahead, op)):
             continue
-        moved = draft.moved(op, ahead)
+        moved = draft.move(op, ahead)
         again = Messages.of(moved, Tables.of(moved))
         if next(again.order_faults(moved), None):
             continue

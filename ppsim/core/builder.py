@@ -8,8 +8,8 @@ ops a number of times; each op takes the next entry of its stream::
     q.repeat(M - warm_up, B, F)
     q.repeat(warm_up, B)
 
-Every phase is a few array operations, however often it repeats. W takes no stream: it runs the weights of
-the oldest I that has not had its W.
+Every phase is a few array operations, however often it repeats. W has no stream: it follows the oldest I that
+has no W yet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ppsim.core.ops import KIND_MASK, PAIRED, Kind, Packed, pack
 
 
 class Step(NamedTuple):
-    """One op of a pattern: its kind, the stream it draws from, and whether the next op is its partner."""
+    """One op of a pattern: its kind, the stream that gives its microbatch, and whether the next op is its partner."""
 
     kind: int
     stream: str = ""
@@ -44,12 +44,12 @@ W = Step(Kind.W)
 
 
 def stream(stage: int, microbatches: int, first: int = 0) -> Packed:
-    """``microbatches`` microbatches of one stage, counted from ``first``."""
+    """Pack ``microbatches`` microbatches of one stage, counted from ``first``."""
     return pack(stage, np.arange(first, first + microbatches))
 
 
 class Queue:
-    """A device's queue under construction; see the module's docstring."""
+    """Builds one device's queue; see the module's docstring."""
 
     def __init__(self, **streams: Packed) -> None:
         self._streams = streams
@@ -58,14 +58,14 @@ class Queue:
         self._weights = False
 
     def left(self, name: str) -> int:
-        """How many entries of a stream are not yet in the queue."""
+        """Count the entries of a stream that are not in the queue yet."""
         return len(self._streams[name]) - self._taken[name]
 
     def repeat(self, times: int, *pattern: Step | Pair) -> None:
         """Append the pattern ``times`` times; nothing when ``times`` is zero or less.
 
         Raises:
-            ValueError: a stream has too few entries left (a fault of the generator).
+            ValueError: a stream has too few entries left (an error of the generator).
         """
         if times <= 0:
             return
@@ -85,10 +85,10 @@ class Queue:
         self._parts.append(block.ravel())
 
     def build(self) -> Packed:
-        """The queue as packed ops in execution order.
+        """Return the queue as packed ops in execution order.
 
         Raises:
-            ValueError: ops are left over, or the number of I and W differs (a fault of the generator).
+            ValueError: ops are left over, or the number of I and W differs (an error of the generator).
         """
         if left := {n: self.left(n) for n in self._streams if self.left(n)}:
             raise ValueError(f"streams left over: {left}")
@@ -101,7 +101,7 @@ class Queue:
 
 @cache
 def _plan(pattern: tuple[Step | Pair, ...]) -> tuple[list[tuple[int, str, int]], dict[str, int]]:
-    """Each op's code, stream and place among the pattern's draws from that stream, and the draws per stream."""
+    """Return each op's code, stream and place among the pattern's ops of that stream, and the count per stream."""
     draws, counts = list[tuple[int, str, int]](), dict[str, int]()
     for step in pattern:
         members = (step.first._replace(paired=True), step.second) if isinstance(step, Pair) else (step,)

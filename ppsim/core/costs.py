@@ -1,4 +1,4 @@
-"""What ops cost: a duration per kind and stage, factors for microbatches and devices, and the latency of a message."""
+"""The costs of a schedule: times per kind and stage, of pairs and of messages; factors for microbatches and devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Costs:
     """Durations for one schedule, in ``unit``.
 
     Attributes:
-        time: shape (5, stages), rows F, B, I, W and R. Four rows are taken too: then R costs what F costs.
+        time: shape (5, stages), rows F, B, I, W and R. Four rows are accepted too: then R costs as much as F.
         comm: latency of a message between two devices, a number or shape (devices, devices).
         pair: shape (stages,), duration of a pair of F and B on that stage, or None: the sum of its ops.
         unit: name of the time unit, such as ``t_F`` or ``ms``.
@@ -44,9 +44,9 @@ class Costs:
         prove_factors(self.scale, self.speed)
 
     def durations(self, schedule: Schedule) -> NDArray[np.float64]:
-        """Shape (ops,): how long each op occupies its device; both ops of a pair carry the pair's time.
+        """Return the time that each op occupies its device, shape (ops,); both ops of a pair have the pair's time.
 
-        A pair of F and B takes the mean of ``pair`` over its two stages.
+        A pair of F and B costs the mean of ``pair`` over its two stages.
 
         Raises:
             InputError: the costs are of another number of stages or devices, or the schedule holds comm ops.
@@ -96,7 +96,7 @@ class Costs:
         return factor
 
     def latencies(self, schedule: Schedule) -> NDArray[np.float64]:
-        """Shape (ops,): how long each op's input travels; zero on the same device."""
+        """Return the latency of each op's input, shape (ops,); zero on the same device."""
         crosses = schedule.crosses
         if np.ndim(self.comm) == 0:
             return crosses * np.float64(self.comm)
@@ -119,7 +119,7 @@ def costs_for(
     per: str = "device",
     unit: str = "t_F",
 ) -> Costs:
-    """Costs from a few numbers, each one value or one per stage.
+    """Make costs from a few numbers, each one value or one per stage.
 
     Without ``tb``, a full backward costs ``ti + tw`` (1 each by default); with ``tb`` alone the two halves share it.
     Without ``tr``, a recompute costs ``tf``. ``per="device"`` takes each time for a device's 1/P share of the model, so

@@ -1,4 +1,4 @@
-"""Curves over time: what each device holds from when to when, as steps."""
+"""Step curves: the value that each device holds over time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Curve:
     """One step line per device, flat and device-major.
 
     Attributes:
-        name: what is held, such as ``live activations``.
+        name: name of the quantity, such as ``live activations``.
         unit: unit of the values; empty for a count.
-        offsets: shape (P + 1,), where each device's steps begin and end.
+        offsets: shape (P + 1,), where each device's steps start and end.
         time: shape (steps,), ascending on each device, in the timeline's unit.
         value: shape (steps,), held from this time to the next step; before the first step it is zero.
     """
@@ -28,12 +28,12 @@ class Curve:
 
     @property
     def peak(self) -> NDArray[np.float64]:
-        """Shape (P,), the most each device holds."""
+        """Shape (P,), the largest value of each device."""
         return self._extreme(np.maximum)
 
     @property
     def least(self) -> NDArray[np.float64]:
-        """Shape (P,), the least each device holds once its steps have begun."""
+        """Shape (P,), the smallest value of each device from its first step on."""
         return self._extreme(np.minimum)
 
     def _extreme(self, which: np.ufunc) -> NDArray[np.float64]:

@@ -1,6 +1,6 @@
-"""A draft: a schedule as somebody states it, before anyone knows whether it can run.
+"""A draft: a schedule read from a file, not yet proved sound.
 
-Readers make drafts, :mod:`ppsim.check` finds their faults, and a draft without faults turns into a schedule.
+Readers make drafts, :mod:`ppsim.check` finds their faults, and a draft without faults becomes a schedule.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ppsim.core.schedule import NONE, Placement, Schedule, place
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 
-# What a row of a table of ops holds. ``row`` is the line of the file and ``cell`` the place in it, counted from 1;
+# The columns of a table of ops. ``row`` is the line of the file and ``cell`` the place in it, counted from 1;
 # ``part`` is 1 for the first op of a pair, 2 for the second, else 0.
 COLUMNS = ("device", "kind", "stage", "microbatch", "row", "cell", "part")
 LARGEST_TIME = 1e100  # far from where sums and products of times overflow
@@ -30,16 +30,16 @@ _NAMES = np.array([kind.name for kind in Kind], object)
 
 @dataclass(frozen=True)
 class Draft(Columns):
-    """Queues as stated, device-major as in :class:`ppsim.core.schedule.Schedule`.
+    """Queues as the file has them, device-major as in :class:`ppsim.core.schedule.Schedule`.
 
     Attributes:
         source: the file's name, for messages.
         offsets: shape (P + 1,).
         kind, stage, microbatch, pair: shape (ops,), as in a schedule; UNSHARD and the like have microbatch -1.
-        row, cell: shape (ops,), where the op stands in the file.
+        row, cell: shape (ops,), the op's place in the file.
         start, end: shape (ops,), or None where the input has no times.
         lines: the text, for excerpts.
-        name: the schedule's name, if the file tells.
+        name: the schedule's name, if the file has it.
         unit: the unit of the times.
         older: whether it was written in torch's older letters.
         idle: shape (cells, 2): row and cell of each empty cell.
@@ -75,13 +75,13 @@ class Draft(Columns):
         devices: int = 0,
         **details: Any,
     ) -> Draft:
-        """From one row per op, with :data:`COLUMNS`.
+        """Make a draft from one row per op, with :data:`COLUMNS`.
 
         Args:
             source: the file's name.
             table: shape (ops, 7), in queue order per device, or in any order where there are times.
             times: shape (ops, 2), start and end.
-            devices: how many devices there are at least.
+            devices: the least number of devices.
             details: further attributes of a draft.
 
         Raises:
@@ -104,7 +104,7 @@ class Draft(Columns):
         first = np.flatnonzero(columns[6] == 1)
         pair = np.full(len(table), NONE, np.int32)
         if not np.array_equal(first + 1, np.flatnonzero(columns[6] == 2)):
-            raise InputError(f"{source}: the two ops of a pair stand apart", "give both the same device and times")
+            raise InputError(f"{source}: the two ops of a pair are apart", "give both the same device and times")
         pair[first], pair[first + 1] = first + 1, first
         offsets = np.searchsorted(columns[0], np.arange(max(devices, int(device.max()) + 1) + 1)).astype(np.int64)
         start, end = (None, None) if times is None else times[order].T
@@ -113,7 +113,7 @@ class Draft(Columns):
 
     @classmethod
     def from_schedule(cls, schedule: Schedule, source: str = "") -> Draft:
-        """A schedule of ours, lowered or not, one row per device and one cell per op or pair."""
+        """Make a draft from a schedule, lowered or not: one row per device, one cell per op or pair."""
         cells = np.cumsum(schedule.leads) - 1
         first = np.append(cells, len(schedule))[schedule.offsets[:-1]]
         return cls(
@@ -153,14 +153,14 @@ class Draft(Columns):
 
     @cached_property
     def has_comms(self) -> bool:
-        """Whether sends and receives are written out."""
+        """Whether it has sends and receives."""
         return bool(self.communicates.any())
 
     @cached_property
     def placement(self) -> Placement:
-        """Where each stage runs: the device that runs most of its ops, or both of two replicas.
+        """The device of each stage: the one that runs most of its ops, or both of two replicas.
 
-        Two replicas are taken for what they are only when stage s is on devices s and P - 1 - s.
+        Two replicas are recognised only where stage s is on devices s and P - 1 - s.
         """
         P, S = self.n_devices, self.n_stages
         runs_on, count = np.unique(
@@ -180,31 +180,31 @@ class Draft(Columns):
         return Placement("custom", P, devices[None, :])
 
     def label(self, op: int) -> str:
-        """The op's text form, such as ``2F0`` or ``1UNSHARD``."""
+        """Return the op's text form, such as ``2F0`` or ``1UNSHARD``."""
         microbatch = int(self.microbatch[op])
         return f"{self.stage[op]}{Kind(self.kind[op]).name}{microbatch if microbatch >= 0 else ''}"
 
     def place(self, op: int) -> str:
-        """Where an op stands in its file, or in its queue where there is no file."""
+        """Return an op's place in its file, or in its queue if there is no file."""
         if not self.lines:
             return f"op {self.cell[op]}"
         return f"line {self.row[op]}" + (f", cell {self.cell[op]}" if self.start is None else "")
 
     def where(self, op: int) -> str:
-        """Rank and place of an op."""
-        return f"rank {self.device[op]}, {self.place(op)}"
+        """Return the device and place of an op."""
+        return f"device {self.device[op]}, {self.place(op)}"
 
-    def moved(self, op: int, ahead_of: int) -> Draft:
-        """The same draft with one op, of no pair, moved within its queue."""
+    def move(self, op: int, before: int) -> Draft:
+        """Return the draft with one op, of no pair, moved to another place in its queue."""
         order = np.delete(np.arange(len(self)), op)
-        order = np.insert(order, ahead_of - (op < ahead_of), op)
+        order = np.insert(order, before - (op < before), op)
         place = np.argsort(order).astype(np.int32)
         pair = np.where(self.pair == NONE, np.int32(NONE), place[self.pair])[order]
         columns = {name: getattr(self, name)[order] for name in ("kind", "stage", "microbatch", "row", "cell")}
         return replace(self, pair=pair, **columns)
 
     def excerpt(self, row: int, cell: int, around: int = 30) -> tuple[str, str]:
-        """The line around a cell, and a line of carets under the cell; empty where there is no text."""
+        """Return the line around a cell and a line of carets under the cell; empty without text."""
         if not 0 < row <= len(self.lines):
             return "", ""
         line = self.lines[row - 1]
@@ -216,7 +216,7 @@ class Draft(Columns):
         return text, " " * (len(dots) + first - begin) + "^" * max(1, last - first)
 
     def span(self, row: int, cell: int) -> tuple[int, int]:
-        """Where a cell begins and ends in its line, counted from 0; the whole line where it has no cells."""
+        """Return where a cell starts and ends in its line, counted from 0; the whole line if it has no cells."""
         line = self.lines[row - 1] if 0 < row <= len(self.lines) else ""
         begin, stop = 0, len(line)
         if self.start is None and line:
@@ -234,21 +234,21 @@ class Draft(Columns):
         return kept[row]
 
     def schedule(self) -> Schedule:
-        """The compute ops as a schedule; of a draft without faults."""
+        """Return the compute ops as a schedule; for a draft without faults."""
         return self._only(self.computes)
 
-    def stated(self) -> Schedule:
-        """All ops as stated, comm ops too."""
+    def whole_schedule(self) -> Schedule:
+        """Return all ops as a schedule, comm ops included."""
         return self._only(np.ones(len(self), bool))
 
     def lowered(self) -> Lowered | None:
-        """The schedule with its comm ops as stated, each posted alone; None where the draft has none."""
+        """Return the schedule with the draft's comm ops, each posted alone; None if it has none."""
         if self.computes.all():
             return None
-        return Lowered(self.stated(), self.schedule(), np.full(len(self), NONE, np.int32))
+        return Lowered(self.whole_schedule(), self.schedule(), np.full(len(self), NONE, np.int32))
 
     def timeline(self) -> Timeline | None:
-        """The compute ops with the times stated, or None."""
+        """Return the compute ops with the draft's times, or None without times."""
         if self.start is None or self.end is None:
             return None
         keep = self.computes
@@ -269,7 +269,7 @@ class Draft(Columns):
         )
 
     def cells(self) -> Iterator[list[str]]:
-        """Each device's queue in torch's text form."""
+        """Yield each device's queue in torch's text form."""
         stages, names, leads = self.stage.tolist(), _NAMES[self.kind].tolist(), self.leads.tolist()
         numbers = np.where(self.microbatch < 0, "", self.microbatch.astype(str)).tolist()
         labels = [f"{s}{n}{m}" for s, n, m in zip(stages, names, numbers, strict=True)]

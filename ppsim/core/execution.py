@@ -53,7 +53,7 @@ class Execution:
             collectives beside the compute ops have the times of their stream. ``bound`` of a compute op that
             waited is the receive, or UNSHARD, it waited for.
         compute: of ``lowered.compute``: the same times of the compute ops alone; ``bound`` of one that waited is
-            the op that sent its input. It is what metrics and figures take.
+            the op that sent its input. Metrics and figures use it.
         messages: the messages.
     """
 
@@ -64,5 +64,5 @@ class Execution:
 
     @property
     def makespan(self) -> float:
-        """End of the iteration: of the last op, message, collective and the host's epilogue."""
+        """End of the iteration: of the last op, message, collective or the host's epilogue."""
         return self.timeline.makespan

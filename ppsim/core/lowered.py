@@ -2,7 +2,7 @@
 
 A message has one SEND on the device that produces it and one RECV on the device that needs it. As in torch,
 ``2SEND_F0`` names the sender's stage and ``3RECV_F0`` the receiver's; gradients travel from stage s to s - 1.
-Messages carry no tags: on a directed pair of devices the k-th send meets the k-th receive.
+Messages carry no tags: from one device to another the k-th send matches the k-th receive.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Lowered:
     Attributes:
         schedule: queues that hold comm ops too; UNSHARD, RESHARD and REDUCE_GRAD have microbatch -1.
         compute: the schedule that was lowered.
-        batch: shape (ops,), comm ops that are posted together (batch_isend_irecv) share a number and stand next
-            to each other in their queue; -1 for an op posted alone.
+        batch: shape (ops,), comm ops that are posted together (batch_isend_irecv) share a number and are
+            neighbours in their queue; -1 for an op posted alone.
     """
 
     schedule: Schedule
@@ -38,11 +38,11 @@ class Lowered:
 
     @cached_property
     def compute_ops(self) -> NDArray[np.int64]:
-        """Shape (ops of ``compute``,): where they stand among the lowered ops."""
+        """Shape (ops of ``compute``,): their indices among the lowered ops."""
         return np.flatnonzero(self.schedule.computes)
 
     def peer(self) -> NDArray[np.int32]:
-        """Shape (ops,): the device on the other side of a send or receive, -1 for other ops.
+        """Return the device at the other end of a send or receive, shape (ops,); -1 for other ops.
 
         In a bidirectional placement the replica is the one whose stage the op's own device holds. A device that holds
         the stage in both replicas exchanges each microbatch with the device that computes its other side.

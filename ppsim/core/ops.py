@@ -1,4 +1,4 @@
-"""What an op is: its kind, its text form and its packed form.
+"""Ops: the table of their kinds, their text form and their packed form.
 
 Kinds are PyTorch's letters: F forward, B full backward, I backward for the input, W backward for the
 weights; and R, the forward run again before a backward (recompute), which torch has no letter for. The text form is
@@ -43,7 +43,7 @@ class Kind(IntEnum):
 
     @property
     def info(self) -> KindInfo:
-        """What an op of this kind does."""
+        """The row of :data:`KINDS` of this kind."""
         return KINDS[self]
 
 
@@ -53,7 +53,7 @@ ALL, PART, REST = "all", "part", "rest"
 
 @dataclass(frozen=True)
 class KindInfo:
-    """What an op of one kind does.
+    """The properties of one kind of op.
 
     Attributes:
         name: the kind in words.
@@ -135,14 +135,14 @@ RECEIVING = tuple(int(kind in RECEIVES) for kind in Kind)
 
 
 def mask(kinds: Iterable[Kind]) -> NDArray[np.bool_]:
-    """Shape (kinds,): True at the codes of these kinds."""
+    """Return a table that is True at the codes of these kinds, shape (kinds,)."""
     table = np.zeros(len(Kind), np.bool_)
     table[list(kinds)] = True
     return table
 
 
 class Columns:
-    """What the columns ``kind`` and ``pair`` of queues say, as masks and indices.
+    """Masks and indices that follow from the columns ``kind`` and ``pair`` of queues.
 
     The two ops of a pair are neighbours in their queue.
     """
@@ -178,7 +178,7 @@ class Columns:
         return leads
 
     def members(self, op: int) -> tuple[int, ...]:
-        """The op and, of a pair, its partner."""
+        """Return the op and, of a pair, its partner."""
         return (op,) if self.pair[op] < 0 else (op, int(self.pair[op]))
 
 
@@ -188,11 +188,11 @@ STAGE_MASK = (1 << (MICROBATCH_SHIFT - STAGE_SHIFT)) - 1
 
 
 def pack(stage: NDArray[np.integer] | int, microbatch: NDArray[np.integer] | int) -> Packed:
-    """Stage and microbatch in one integer each, kind still F; inputs broadcast."""
+    """Pack stage and microbatch into one integer each, of kind F; inputs broadcast."""
     stage, microbatch = np.asarray(stage, np.int64), np.asarray(microbatch, np.int64)
     return (stage << STAGE_SHIFT) | (microbatch << MICROBATCH_SHIFT)
 
 
 def label(kind: int, stage: int, microbatch: int) -> str:
-    """The op's text form, such as ``2F0``."""
+    """Return the op's text form, such as ``2F0``."""
     return f"{stage}{Kind(kind).name}{microbatch}"

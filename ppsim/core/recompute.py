@@ -9,7 +9,7 @@ from ppsim.core.schedule import Schedule
 
 
 def recompute_queue(queue: Packed) -> Packed:
-    """A device's queue with an R right before every B and I, or before the pair that holds it.
+    """Return a device's queue with an R right before every B and I, or before the pair that holds it.
 
     Backwards whose R the queue has already, as one that runs it earlier, get no second one.
     """
@@ -22,7 +22,7 @@ def recompute_queue(queue: Packed) -> Packed:
 
 
 def add_recompute(schedule: Schedule) -> Schedule:
-    """The schedule with full recompute, queue by queue as :func:`recompute_queue` adds it."""
+    """Return the schedule with full recompute, queue by queue as :func:`recompute_queue` adds it."""
     ops = pack(schedule.stage, schedule.microbatch) | schedule.kind
     ops[schedule.first_of_pairs] |= PAIRED
     queues = (recompute_queue(ops[schedule.queue(device)]) for device in range(schedule.n_devices))

@@ -79,7 +79,7 @@ class Placement:
 
 
 def place(name: str, n_devices: int, n_stages: int) -> Placement:
-    """A placement by name: linear and loop put stage s on s mod P, v folds back at the ends, bidirectional
+    """Make a placement by name: linear and loop put stage s on s mod P, v folds back at the ends, bidirectional
     holds a second replica in reverse order.
     """
     stage = np.arange(n_stages, dtype=np.int32)
@@ -98,7 +98,7 @@ class Schedule(Columns):
     """Placement and queues; build it with :meth:`from_queues`.
 
     Attributes:
-        name: what produced it, such as ``1f1b``.
+        name: name of its family or file, such as ``1f1b``.
         placement: which device holds which stage.
         n_microbatches: M.
         offsets: shape (P + 1,), where each device's queue begins and ends.
@@ -124,7 +124,7 @@ class Schedule(Columns):
 
     @classmethod
     def from_queues(cls, name: str, placement: Placement, n_microbatches: int, queues: Iterable[Packed]) -> Schedule:
-        """From one array of packed ops per device, as :class:`ppsim.core.builder.Queue` builds them."""
+        """Make a schedule from one array of packed ops per device, as :class:`ppsim.core.builder.Queue` builds them."""
         queues = list(queues)
         offsets = np.cumsum([0, *map(len, queues)], dtype=np.int64)
         n = int(offsets[-1])
@@ -140,7 +140,7 @@ class Schedule(Columns):
         return cls(name, placement, n_microbatches, offsets, kind, stage, microbatch, pair)
 
     def _prove_recomputes(self) -> None:
-        """Prove that each R runs before its backward, which no dependency asks for: the order of its queue does.
+        """Prove that each R runs before its backward: no dependency holds it there, only the order of its queue.
 
         Raises:
             InvalidSchedule: one does not.
@@ -170,7 +170,7 @@ class Schedule(Columns):
         return self.computes & again[np.where(self.computes, self._cells, 0)]
 
     def activation_changes(self, release: Kind = Kind.W) -> NDArray[np.int8]:
-        """Shape (ops,): activations that each op adds; of a split backward, ``release`` frees the activation.
+        """Return the activations that each op adds, shape (ops,); of a split backward ``release`` frees the activation.
 
         Where the backward recomputes, R adds the activation and F none: the input that F keeps does not count.
         """
@@ -204,7 +204,7 @@ class Schedule(Columns):
 
     @cached_property
     def chunk(self) -> NDArray[np.int32]:
-        """Shape (ops,): which of its device's stages an op belongs to; a second replica counts on."""
+        """Shape (ops,): the number of the op's stage among those of its device, over both replicas."""
         placement = self.placement
         if placement.n_replicas == 1:
             return placement.chunk[0, self.stage]
@@ -215,7 +215,7 @@ class Schedule(Columns):
         )
 
     def blocks(self) -> Iterator[tuple[slice, NDArray[np.int64]]]:
-        """The ops in slices that a processor's cache holds, each with the place of its ops in a flat (kind, stage)."""
+        """Yield the ops in slices that fit a processor's cache, with each op's place in a flat (kind, stage) table."""
         for first in range(0, len(self), BLOCK):
             ops = slice(first, min(first + BLOCK, len(self)))
             row = self.kind[ops] * np.int64(self.n_stages)
@@ -233,7 +233,7 @@ class Schedule(Columns):
 
     @cached_property
     def dependency(self) -> NDArray[np.int32]:
-        """Shape (ops,): the one op whose result each op waits for, -1 for none, -2 for one nobody runs.
+        """Shape (ops,): the one op whose result each op waits for, -1 for none, -2 for one that no device runs.
 
         F(s, m) needs F(s-1, m); B or I(s, m) needs B or I(s+1, m), on the last stage F(s, m); W(s, m) needs
         I(s, m); R(s, m) needs F(s, m). A backward's own forward is implied: its gradient has passed through it. So is
@@ -252,15 +252,15 @@ class Schedule(Columns):
 
     @cached_property
     def crosses(self) -> NDArray[np.bool_]:
-        """Shape (ops,): whether the op's input comes from another device, that is, by a message."""
+        """Shape (ops,): whether the op's input is a message from another device."""
         return (self.dependency >= 0) & (self.device[self.dependency] != self.device)
 
     def queue(self, device: int) -> slice:
-        """The ops of one device."""
+        """Return the slice of one device's ops."""
         return slice(int(self.offsets[device]), int(self.offsets[device + 1]))
 
     def label(self, op: int) -> str:
-        """The op's text form, such as ``2F0``."""
+        """Return the op's text form, such as ``2F0``."""
         return label(self.kind[op], self.stage[op], self.microbatch[op])
 
     def __repr__(self) -> str:

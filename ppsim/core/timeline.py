@@ -12,7 +12,7 @@ from ppsim.core.schedule import Schedule
 
 @dataclass(frozen=True)
 class Timeline:
-    """When every op of a schedule ran.
+    """The start and end of every op of a schedule.
 
     Attributes:
         schedule: the schedule that was timed.
@@ -21,7 +21,7 @@ class Timeline:
         bound: shape (ops,), the op whose end set the start: the one before in the queue, or on another device
             the one whose message came later; -1 where nothing did.
         unit: name of the time unit.
-        finish: when messages, collectives and the host are done too, where that is after the last op.
+        finish: end of the last message, collective or host work, if that is after the last op.
     """
 
     schedule: Schedule

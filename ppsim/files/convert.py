@@ -64,7 +64,7 @@ def _timeline(draft: Draft, suffix: str, costs: Costs | None) -> Timeline:
     """The times stated, or simulated ones; for a format that has none, all ops as stated."""
     if not abilities_of(suffix).times:
         zeros = np.zeros(len(draft))
-        return Timeline(draft.stated(), zeros, zeros, np.full(len(draft), -1, np.int32), draft.unit)
+        return Timeline(draft.whole_schedule(), zeros, zeros, np.full(len(draft), -1, np.int32), draft.unit)
     schedule = draft.schedule()
     return draft.timeline() or simulate(schedule, costs or costs_for(schedule))
 

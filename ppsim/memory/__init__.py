@@ -1,1 +1,1 @@
-"""What devices hold over time, in activations or bytes."""
+"""Memory of devices over time, in activations or bytes."""

@@ -13,7 +13,7 @@ from ppsim.profiles.profile import Activation, Profile
 
 
 def profile_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
-    """What each stage holds on the machine that a profile was measured on.
+    """Make the memory model of a schedule from a measured profile.
 
     Activations are the measured ones, in proportion to a stage's layers between measured numbers of them; weights,
     gradients in the weights' type and Adam's moments follow from the model's size. As in
@@ -73,6 +73,9 @@ def profile_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
 
 
 def _bytes_held(row: Activation) -> tuple[int, int, int]:
-    """Activations, what I keeps of them, and what it adds for W; what outlasts W belongs to no microbatch."""
+    """Return the bytes after F, the part that I keeps, and the bytes that I adds for W.
+
+    Bytes that are still held after W belong to no microbatch, and are left out.
+    """
     after_f, after_i = (max(0, held - row.after_w_bytes) for held in (row.after_f_bytes, row.after_i_bytes))
     return after_f, min(after_f, after_i), max(0, after_i - after_f)

@@ -1,4 +1,4 @@
-"""What ``ppsim memory`` says: bars over time, who passes a cap and when, and the same as one object."""
+"""The report of ``ppsim memory``: bars over time, devices that exceed a cap and when, and the same as one object."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 from ppsim.core.curve import Curve
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
-from ppsim.memory.usage import MemoryModel, Peak, curves, op_at, peaks, static, steps
+from ppsim.memory.usage import MemoryModel, Peak, curves, op_at, peaks, steps, sum_static
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 ASCII_LEVELS = " .:-=+*#@"
 
 
 @dataclass(frozen=True)
-class Report:
+class MemoryReport:
     """Memory of one timeline.
 
     Attributes:
-        timeline: what was run.
-        model: what its stages hold.
+        timeline: the timeline.
+        model: the memory model of its stages.
         curve: each device's memory over time.
         peaks: each device's peak.
         cap: the most a device may hold, or None.
@@ -43,18 +43,18 @@ class Report:
 
     @property
     def over(self) -> list[Peak]:
-        """Peaks of the devices that pass the cap, the largest first."""
+        """Peaks of the devices that exceed the cap, the largest first."""
         over = [peak for peak in self.peaks if self.cap is not None and peak.value > self.cap]
         return sorted(over, key=lambda peak: -peak.value)
 
     def label(self, op: int) -> str:
-        """The op's text form, or what comes before the first."""
+        """Return the op's text form, or words for the time before the first op."""
         return "the start" if op == NONE else self.timeline.schedule.label(op)
 
 
 @dataclass(frozen=True)
-class Passing:
-    """A device's first moment over the cap: its time, the op that runs then, and by how much the peak is over."""
+class Excess:
+    """The first time that a device exceeds the cap, the op that runs then, and the excess of its peak."""
 
     device: int
     time: float
@@ -62,21 +62,21 @@ class Passing:
     excess: int
 
 
-def report(timeline: Timeline, model: MemoryModel, cap: int | None = None) -> Report:
-    """Curves and peaks of a timeline."""
-    return Report(timeline, model, curves(timeline, model), peaks(timeline, model), cap)
+def report(timeline: Timeline, model: MemoryModel, cap: int | None = None) -> MemoryReport:
+    """Compute the curves and peaks of a timeline."""
+    return MemoryReport(timeline, model, curves(timeline, model), peaks(timeline, model), cap)
 
 
-def passing(report: Report, peak: Peak) -> Passing:
-    """When the device of a peak that is over the cap first passes it."""
+def find_excess(report: MemoryReport, peak: Peak) -> Excess:
+    """Find when the device of a peak above the cap first exceeds it."""
     cap = report.cap or 0
     time, value = steps(report.curve, peak.device)
     first = float(time[np.argmax(value > cap)])
-    return Passing(peak.device, first, op_at(report.timeline, peak.device, first), peak.value - cap)
+    return Excess(peak.device, first, op_at(report.timeline, peak.device, first), peak.value - cap)
 
 
 def columns(curve: Curve, device: int, span: float, count: int) -> NDArray[np.float64]:
-    """Shape (count,): the most a device holds in each of so many equal stretches of the time up to ``span``."""
+    """Return the most that a device holds in each of ``count`` equal parts of the time up to ``span``."""
     time, value = steps(curve, device)
     edges = np.linspace(0, span, count + 1)
     first = np.maximum(np.searchsorted(time, edges[:-1] * (1 + 1e-12), "right") - 1, 0)
@@ -85,7 +85,7 @@ def columns(curve: Curve, device: int, span: float, count: int) -> NDArray[np.fl
 
 
 def bars(curve: Curve, device: int, span: float, count: int, levels: str = LEVELS) -> str:
-    """A device's curve in so many columns, each as high as the most in its time; full height is the largest peak.
+    """Draw a device's curve in ``count`` columns, as high as its maximum in that time; full height is the largest peak.
 
     ``levels`` are the signs of the heights, from none to full.
     """
@@ -93,14 +93,16 @@ def bars(curve: Curve, device: int, span: float, count: int, levels: str = LEVEL
     return "".join(levels[int(n)] for n in np.ceil(share * (len(levels) - 1) - 1e-9))
 
 
-def memory_object(report: Report, inputs: Mapping[str, Any], nearest: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The object ``ppsim memory --json`` prints, schema ``ppsim.memory/1``.
+def memory_object(
+    report: MemoryReport, inputs: Mapping[str, Any], nearest: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Make the object that ``ppsim memory --json`` prints, schema ``ppsim.memory/1``.
 
     ``peak``, ``peak_time``, ``peak_op`` and each list of ``static`` and ``parts`` have one entry per device;
-    ``parts`` are what holds the device's peak, static memory included. ``curve`` has columns device, time, value.
+    ``parts`` add up to the device's peak, static memory included. ``curve`` has columns device, time, value.
     """
     schedule, curve = report.timeline.schedule, report.curve
-    over = [passing(report, peak) for peak in report.over]
+    over = [find_excess(report, peak) for peak in report.over]
     return {
         "schema": "ppsim.memory/1",
         "inputs": dict(inputs),
@@ -115,7 +117,7 @@ def memory_object(report: Report, inputs: Mapping[str, Any], nearest: Sequence[M
         "peak": [peak.value for peak in report.peaks],
         "peak_time": [peak.time for peak in report.peaks],
         "peak_op": [schedule.label(peak.op) if peak.op != NONE else None for peak in report.peaks],
-        "static": {name: amount.tolist() for name, amount in static(schedule, report.model).items()},
+        "static": {name: amount.tolist() for name, amount in sum_static(schedule, report.model).items()},
         "parts": {name: [peak.parts[name] for peak in report.peaks] for name in report.peaks[0].parts},
         "cap": report.cap,
         "fits": not over,

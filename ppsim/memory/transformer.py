@@ -35,7 +35,7 @@ RECOMPUTE = ("none", "selective", "full")
 
 @dataclass(frozen=True)
 class Transformer:
-    """A transformer language model and how one pipeline rank's part of it is trained.
+    """A transformer language model, and how the part on one pipeline device is trained.
 
     Attributes:
         hidden: hidden size, h.
@@ -114,7 +114,7 @@ class Transformer:
 
 
 def read_model(path: str) -> Transformer:
-    """The model that a TOML file describes: ``schema = "ppsim.model/1"`` and a key for each field.
+    """Read a model from a TOML file: ``schema = "ppsim.model/1"`` and a key for each field.
 
     Raises:
         InputError: the file cannot be read, or an entry is unknown, missing or impossible; the message has the line.
@@ -142,7 +142,7 @@ class LayerBytes:
 
 
 def layer_bytes(model: Transformer) -> LayerBytes:
-    """What one transformer layer keeps for a microbatch.
+    """Compute the bytes that one transformer layer keeps for a microbatch.
 
     In elements of e bytes, times sbh: two inputs of layer norms, inputs of QKV and of the first MLP matrix (not
     divided by tensor parallelism alone); Q, K, V, context, GELU's input and output (divided); two dropout masks of
@@ -163,13 +163,13 @@ def layer_bytes(model: Transformer) -> LayerBytes:
 
 
 def layer_parameters(model: Transformer) -> int:
-    """Parameters of one layer on one tensor-parallel rank: 12 h^2 + 13 h, where only 6 h are not divided."""
+    """Count the parameters of one layer on one tensor-parallel rank: 12 h^2 + 13 h, of which 6 h are not divided."""
     h = model.hidden
     return _divide(12 * h * h + 7 * h, model.tp) + 6 * h
 
 
 def layers_of(model: Transformer, stages: int) -> NDArray[np.int64]:
-    """Shape (stages,): transformer layers of each stage.
+    """Return the transformer layers of each stage, shape (stages,).
 
     Raises:
         InputError: the layers do not divide evenly, or the description lists another number of stages.
@@ -192,7 +192,10 @@ def layers_of(model: Transformer, stages: int) -> NDArray[np.int64]:
 
 
 def parameters(model: Transformer, stages: int) -> Amounts:
-    """Shape (stages,): parameters of each stage; token and position embeddings first, final norm and output last."""
+    """Count the parameters of each stage, shape (stages,).
+
+    The first stage has the token and position embeddings, the last the final norm and the output matrix.
+    """
     count = layers_of(model, stages) * layer_parameters(model)
     add_ends(count, model)
     return count
@@ -207,7 +210,7 @@ def add_ends(count: Amounts, model: Transformer) -> None:
 
 
 def memory_model(model: Transformer, schedule: Schedule) -> MemoryModel:
-    """What each stage of the schedule holds when it runs this model.
+    """Make the memory model of a schedule that trains this transformer.
 
     A layer's work while it is recomputed is counted, temporary tensors inside kernels are not.
 
@@ -230,7 +233,7 @@ def memory_model(model: Transformer, schedule: Schedule) -> MemoryModel:
     work_b = has * (layer.activations - held[model.recompute])
     work_i = work_b.copy()
     if model.recompute == "full":
-        # I runs the layers again from the last to the first and leaves each one's share of W behind.
+        # I runs the layers again from the last to the first and keeps the share that W needs of each.
         gradients, inputs = gradients + inputs, np.zeros_like(inputs)
         left = (layers - has) * (layer.inputs + layer.gradients)
         work_i = left + has * layer.activations - activations
@@ -254,7 +257,7 @@ def memory_model(model: Transformer, schedule: Schedule) -> MemoryModel:
 
 
 def states(model: Transformer, count: Amounts) -> dict[str, Any]:
-    """Weights, gradients and optimizer of stages with so many parameters, as ZeRO divides them."""
+    """Compute weights, gradients and optimizer states for these counts of parameters, as ZeRO divides them."""
     weights = count * model.item
     held = _share(weights, model, 3)
     static = {
@@ -266,13 +269,13 @@ def states(model: Transformer, count: Amounts) -> dict[str, Any]:
 
 
 def recompute_share(model: Transformer) -> float:
-    """How much of a forward the backward runs again: attention's products are 4s of a layer's 24h + 4s."""
+    """Return the share of a forward that the backward runs again: attention's products are 4s of a layer's 24h + 4s."""
     selective = model.seq / (6 * model.hidden + model.seq)
     return {"none": 0.0, "selective": selective, "full": 1.0}[model.recompute]
 
 
 def with_recompute(costs: Costs, share: float) -> Costs:
-    """Costs where B and I, and a pair, run ``share`` of the stage's forward again."""
+    """Return costs where B and I, and a pair, run ``share`` of the stage's forward again."""
     again = share * costs.time[Kind.F]
     time = costs.time.copy()
     time[list(BACKWARDS)] += again
@@ -297,7 +300,7 @@ def _most_bytes(model: Transformer) -> int:
 
 
 def _ends(model: Transformer, stages: int) -> _Ends:
-    """What embedding and output add: sbh for the dropout's mask, and 4 sbh (1 + v/h) for norm, matrix and logits."""
+    """Bytes of embedding and output: sbh for the dropout's mask, and 4 sbh (1 + v/h) for norm, matrix and logits."""
     e, tokens = model.item, model.tokens
     whole = model.tp if model.sequence_parallel else 1
     sbh = tokens * model.hidden

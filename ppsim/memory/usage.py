@@ -1,4 +1,4 @@
-"""Memory of every device over time: what is always there, and what ops take and give back.
+"""Memory of every device over time: static memory, and what ops allocate and free.
 
 An op allocates memory at its start and frees memory at its end, so that in a pair F has allocated its activation
 before the other op frees one. F allocates a microbatch's activation; B frees all of it. Split, I frees a part and
@@ -28,7 +28,7 @@ ROUNDING = 1e-12  # of the makespan
 
 @dataclass(frozen=True)
 class MemoryModel:
-    """What each stage holds, in ``unit``; every array has shape (stages,).
+    """The memory of each stage, in ``unit``; every array has shape (stages,).
 
     Attributes:
         static: always held, by name, such as weights, gradients and optimizer. A device holds it for each of
@@ -62,14 +62,14 @@ class MemoryModel:
 
 @dataclass(frozen=True)
 class Peak:
-    """A device at its fullest.
+    """The peak of one device.
 
     Attributes:
-        device: which one.
-        value: what it holds then.
-        time: when it first does.
+        device: the device.
+        value: the memory held.
+        time: when that is first reached.
         op: index of the op that runs or has just ended, -1 before the first.
-        parts: what holds it, by name, static and not; they sum to ``value``.
+        parts: amounts by name, static ones included; they sum to ``value``.
     """
 
     device: int
@@ -80,7 +80,7 @@ class Peak:
 
 
 def activation_model(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
-    """A model that counts activations: one per stage and microbatch, freed at B and, split, at ``release``.
+    """Make a model that counts activations: one per stage and microbatch, freed at B and, split, at ``release``.
 
     The input that F keeps for an R counts as none.
     """
@@ -89,8 +89,8 @@ def activation_model(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
     return MemoryModel(one, kept, none, none, none, none, none, none, stored=none, unit=ACTIVATIONS)
 
 
-def static(schedule: Schedule, model: MemoryModel) -> dict[str, Amounts]:
-    """What each device always holds, by name, each of shape (devices,)."""
+def sum_static(schedule: Schedule, model: MemoryModel) -> dict[str, Amounts]:
+    """Sum static memory per device, by name, each of shape (devices,)."""
     held = {}
     for name, amount in model.static.items():
         held[name] = np.zeros(schedule.n_devices, np.int64)
@@ -99,7 +99,7 @@ def static(schedule: Schedule, model: MemoryModel) -> dict[str, Amounts]:
 
 
 def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curve:
-    """Each device's memory over time, static memory included; every device begins at time 0.
+    """Compute each device's memory over time, static memory included; every device starts at time 0.
 
     Changes at one time count together, and so do those that only rounding keeps apart: a curve has no spike where one
     op frees and the next allocates. So what an op holds that takes no time is not in the curve, as it lasts for no
@@ -107,11 +107,11 @@ def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curv
     """
     schedule = timeline.schedule
     begin, end = np.zeros(len(schedule), np.int64), np.zeros(len(schedule), np.int64)
-    for _, at_begin, at_end in _changes(timeline, model):
-        begin += at_begin
+    for _, at_start, at_end in _changes(timeline, model):
+        begin += at_start
         end += at_end
     op, arrival, buffer = _arrivals(timeline, model)
-    base = sum(static(schedule, model).values(), np.zeros(schedule.n_devices, np.int64))
+    base = sum(sum_static(schedule, model).values(), np.zeros(schedule.n_devices, np.int64))
     first = 2 * schedule.offsets[:-1]
     device = np.insert(np.repeat(schedule.device, 2), first, np.arange(schedule.n_devices))
     time = np.insert(np.stack((timeline.start, timeline.end), 1).ravel(), first, 0.0)
@@ -132,13 +132,13 @@ def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curv
 
 
 def steps(curve: Curve, device: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """One device's times and values."""
+    """Return one device's times and values."""
     own = slice(int(curve.offsets[device]), int(curve.offsets[device + 1]))
     return curve.time[own], curve.value[own]
 
 
-def readable(found: Iterable[Curve]) -> list[Curve]:
-    """The curves that are in bytes, in the unit that fits their peak; those in activations are left out."""
+def scale_bytes(found: Iterable[Curve]) -> list[Curve]:
+    """Convert curves in bytes to the unit that fits their peak; leave out curves in activations."""
     result = []
     for curve in found:
         if curve.unit == BYTES:
@@ -148,22 +148,22 @@ def readable(found: Iterable[Curve]) -> list[Curve]:
 
 
 def activations(timeline: Timeline) -> Curve:
-    """Activations each device holds, counted once per stage and microbatch: from F, or R, to B or W."""
+    """Count the activations that each device holds, one per stage and microbatch: from F, or R, to B or W."""
     return replace(curves(timeline, activation_model(timeline.schedule), "live activations"), unit="")
 
 
 def in_flight(timeline: Timeline) -> Curve:
-    """Microbatches each device has begun and not yet sent back, counted once per stage: from F to B or I."""
+    """Count the microbatches in flight on each device, one per stage: from F to B or I."""
     model = activation_model(timeline.schedule, Kind.I)
     return replace(curves(timeline, replace(model, stored=model.activations), "microbatches in flight"), unit="")
 
 
 def peaks(timeline: Timeline, model: MemoryModel) -> list[Peak]:
-    """Each device's peak: when it is first reached, at which op, and what holds it."""
+    """Find each device's peak, the time and op at which it is first reached, and its parts."""
     schedule, memory = timeline.schedule, curves(timeline, model)
     value, result = memory.peak, []
     times = np.array([time[np.argmax(held)] for time, held in (steps(memory, d) for d in range(schedule.n_devices))])
-    parts = {**static(schedule, model), **_held_at(timeline, model, times)}
+    parts = {**sum_static(schedule, model), **_held_at(timeline, model, times)}
     for device in range(schedule.n_devices):
         named = {name: int(amount[device]) for name, amount in parts.items()}
         op = op_at(timeline, device, times[device])
@@ -172,20 +172,20 @@ def peaks(timeline: Timeline, model: MemoryModel) -> list[Peak]:
 
 
 def op_at(timeline: Timeline, device: int, time: float) -> int:
-    """Index of the op a device runs at that time, or ran last; -1 before its first."""
+    """Find the op that a device runs at that time, or ran last; -1 before its first."""
     queue = timeline.schedule.queue(device)
     begun = int(np.searchsorted(timeline.start[queue], time, "right"))
     return queue.start + begun - 1 if begun else NONE
 
 
 def _held_at(timeline: Timeline, model: MemoryModel, times: NDArray[np.float64]) -> dict[str, Amounts]:
-    """What each device holds at its own time of ``times``, by name, without static memory."""
+    """Sum what each device holds at its own entry of ``times``, by name, without static memory."""
     schedule = timeline.schedule
     device = schedule.device
-    begun, ended = timeline.start <= times[device], timeline.end <= times[device]
+    started, ended = timeline.start <= times[device], timeline.end <= times[device]
     held: dict[str, Amounts] = {}
-    for name, at_begin, at_end in _changes(timeline, model):
-        change = np.where(begun, at_begin, 0) + np.where(ended, at_end, 0)
+    for name, at_start, at_end in _changes(timeline, model):
+        change = np.where(started, at_start, 0) + np.where(ended, at_end, 0)
         held.setdefault(name, np.zeros(schedule.n_devices, np.int64))
         np.add.at(held[name], device, change)
     op, time, amount = _arrivals(timeline, model)
@@ -196,7 +196,7 @@ def _held_at(timeline: Timeline, model: MemoryModel, times: NDArray[np.float64])
 
 
 def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amounts, Amounts]]:
-    """Each part by name, with what every op takes (or gives back) at its start and at its end."""
+    """Yield each part by name, with the change that every op makes at its start and at its end."""
     schedule = timeline.schedule
     kind, stage, nothing = schedule.kind, schedule.stage, np.zeros(len(schedule), np.int64)
     at = {of.name: kind == of for of in COMPUTE}
@@ -225,7 +225,7 @@ def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amou
 
 
 def _outputs(schedule: Schedule, model: MemoryModel) -> tuple[Amounts, Amounts]:
-    """Outputs that leave the device; one that stays is part of the next stage's activation."""
+    """Changes by outputs that leave the device; one that stays is part of the next stage's activation."""
     sent = schedule.dependency[schedule.crosses & (schedule.kind == Kind.F)]
     begin, end = np.zeros(len(schedule), np.int64), np.zeros(len(schedule), np.int64)
     begin[sent] = model.output[schedule.stage[sent]]
@@ -240,14 +240,14 @@ def _outputs(schedule: Schedule, model: MemoryModel) -> tuple[Amounts, Amounts]:
 
 
 def _consumed(schedule: Schedule, model: MemoryModel) -> tuple[Amounts, Amounts]:
-    """Receive buffers that ops use up: F's input becomes part of its activation, a gradient lasts the backward."""
+    """Changes by ops that use up receive buffers: F's input joins its activation, a gradient lasts the backward."""
     buffer = np.where(schedule.crosses, _buffers(schedule, model), 0)
     forward = schedule.kind == Kind.F
     return -np.where(forward, buffer, 0), -np.where(forward, 0, buffer)
 
 
 def _arrivals(timeline: Timeline, model: MemoryModel) -> tuple[NDArray[np.intp], NDArray[np.float64], Amounts]:
-    """Receive buffers: the op each is for, when its message sets out, its size."""
+    """Return the op of each receive buffer, the time that its message leaves, and its size."""
     schedule = timeline.schedule
     if not model.message.any():
         return np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64)
@@ -256,5 +256,5 @@ def _arrivals(timeline: Timeline, model: MemoryModel) -> tuple[NDArray[np.intp],
 
 
 def _buffers(schedule: Schedule, model: MemoryModel) -> Amounts:
-    """The size of what each op receives: the output of the stage before, or the gradient of its own."""
+    """Return the size of each op's input: the output of the stage before, or the gradient of its own output."""
     return model.message[schedule.stage - (schedule.kind == Kind.F)]

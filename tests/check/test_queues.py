@@ -96,7 +96,7 @@ def shuffled(draft: Draft, source: random.Random) -> Draft | None:
         op = int(source.choice(comms))
         queue = draft.offsets[draft.device[op]], draft.offsets[draft.device[op] + 1]
         near = max(queue[0], op - 6), min(queue[1], op + 7)
-        draft = draft.moved(op, source.randrange(*near))
+        draft = draft.move(op, source.randrange(*near))
     kinds = {fault.kind for fault in check(draft, modes=()).faults}
     return None if kinds else draft
 

@@ -12,7 +12,7 @@ from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError
 from ppsim.memory.from_profile import profile_memory
-from ppsim.memory.report import ASCII_LEVELS, LEVELS, bars, passing, report
+from ppsim.memory.report import ASCII_LEVELS, LEVELS, bars, find_excess, report
 from ppsim.memory.usage import activation_model
 from ppsim.profiles.profile import Activation, Profile, Provenance, Workload
 from ppsim.schedules import generate
@@ -222,7 +222,7 @@ def test_passing_is_the_first_moment_over_the_cap():
     schedule = generate("1f1b", devices=4, microbatches=8)
     found = report(simulate(schedule, costs_for(schedule)), activation_model(schedule), cap=2)
     assert [peak.device for peak in found.over] == [0, 1]
-    first = passing(found, found.over[0])
+    first = find_excess(found, found.over[0])
     assert (first.time, schedule.label(first.op), first.excess) == (2.0, "0F2", 2)
 
 

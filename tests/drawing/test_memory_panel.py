@@ -16,7 +16,7 @@ from ppsim.drawing.tradeoff import draw_tradeoff
 from ppsim.files.document import Document, save
 from ppsim.files.writers.html import contents
 from ppsim.memory.report import columns
-from ppsim.memory.usage import activation_model, curves, in_flight, readable
+from ppsim.memory.usage import activation_model, curves, in_flight, scale_bytes
 from ppsim.schedules import families, generate
 from ppsim.simulation.longest_path import simulate
 
@@ -150,7 +150,7 @@ def test_bytes_are_shown_in_the_unit_that_fits():
     """A curve of bytes as GiB, MiB or KiB by its peak; a count of activations is not a curve of bytes."""
     timeline, curve = memory("1f1b", 4, 8)
     in_bytes = replace(curve, unit="B", value=curve.value * (1 << 20))
-    (shown,) = readable([curve, in_bytes])
+    (shown,) = scale_bytes([curve, in_bytes])
     assert (shown.unit, shown.value.tolist()) == ("MiB", curve.value.tolist())
     axes = axes_of()
     draw_memory(axes, in_bytes, span=timeline.makespan, font=6, cap=3 << 20)

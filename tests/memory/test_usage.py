@@ -12,7 +12,7 @@ from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
-from ppsim.memory.usage import MemoryModel, activation_model, curves, in_flight, op_at, peaks, static, steps
+from ppsim.memory.usage import MemoryModel, activation_model, curves, in_flight, op_at, peaks, steps, sum_static
 from ppsim.schedules import families, generate
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import peak_activations
@@ -126,7 +126,7 @@ def test_curves_equal_the_sum_of_what_lives(case, which, when):
     timeline, model = case
     device = round(which * (timeline.schedule.n_devices - 1))
     time, value = steps(curves(timeline, model), device)
-    base = sum(int(amount[device]) for amount in static(timeline.schedule, model).values())
+    base = sum(int(amount[device]) for amount in sum_static(timeline.schedule, model).values())
     if len(time) > 1:
         k = round(when * (len(time) - 2))
         just_after = time[k] + 1 / 64  # times are sixteenths
@@ -167,7 +167,7 @@ def alive(timeline: Timeline, model: MemoryModel, device: int, now: float) -> in
 def test_curves_stay_above_static_memory_and_end_there(case):
     """Nothing is given back that was not taken, and nothing is left over."""
     timeline, model = case
-    memory, base = curves(timeline, model), np.sum(list(static(timeline.schedule, model).values()), axis=0)
+    memory, base = curves(timeline, model), np.sum(list(sum_static(timeline.schedule, model).values()), axis=0)
     for device in range(timeline.schedule.n_devices):
         time, value = steps(memory, device)
         assert time[0] == 0
@@ -259,7 +259,7 @@ def test_a_bidirectional_placement_holds_two_replicas():
     weights = {"weights": np.array([1, 10, 100, 1000])}
     for name, wanted in (("dualpipe", [1001, 110, 110, 1001]), ("1f1b", [1, 10, 100, 1000])):
         schedule = generate(name, devices=4, microbatches=8)
-        assert static(schedule, model_of(4, static=weights))["weights"].tolist() == wanted
+        assert sum_static(schedule, model_of(4, static=weights))["weights"].tolist() == wanted
 
 
 def test_the_op_at_a_time_is_the_one_that_runs_or_ran_last():

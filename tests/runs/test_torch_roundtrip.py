@@ -142,8 +142,8 @@ def shaken(rng: random.Random) -> Draft:
         else:
             op, most = int(messages.receive[message]), int(messages.consumer[message])
             least = int(queue[draft.device[op]])
-        draft = draft.moved(op, rng.randint(least, most))
-    return Draft.from_schedule(draft.stated())
+        draft = draft.move(op, rng.randint(least, most))
+    return Draft.from_schedule(draft.whole_schedule())
 
 
 def predicted(draft: Draft) -> str:

@@ -31,7 +31,7 @@ from ppsim.drawing.lanes import lane_of
 from ppsim.drawing.legend import legend_entries
 from ppsim.errors import InputError
 from ppsim.files.document import Abilities, Document
-from ppsim.memory.usage import activations, readable
+from ppsim.memory.usage import activations, scale_bytes
 from ppsim.simulation import columns
 from ppsim.simulation.metrics import Metrics, measure
 
@@ -112,7 +112,7 @@ def _entry(document: Document, number: int) -> dict[str, Any]:
     further = document.curves[number] if document.curves else ()
     return {
         "title": document.titles[number],
-        **_timeline(timeline, [*readable(document.memory[number : number + 1]), activations(timeline), *further]),
+        **_timeline(timeline, [*scale_bytes(document.memory[number : number + 1]), activations(timeline), *further]),
         **({"lane": _lane(document.executions[number])} if document.executions else {}),
         "baseline": baseline,
         "versus_baseline": (timeline.makespan - before) / (before or 1.0),

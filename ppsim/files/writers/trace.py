@@ -24,7 +24,7 @@ from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.lanes import carriers, collectives, tracks
 from ppsim.files.document import Abilities, Document
-from ppsim.memory.usage import activations, in_flight, readable, steps
+from ppsim.memory.usage import activations, in_flight, scale_bytes, steps
 
 if TYPE_CHECKING:
     from ppsim.core.execution import Execution
@@ -126,7 +126,7 @@ def _events(run: Run, memory: Sequence[Curve], prefix: str) -> Iterator[list[dic
         yield [_collective(run, beside.execution, int(op)) for op in beside.collectives]
     for flow, op in enumerate(np.flatnonzero(schedule.crosses)):
         yield _arrow(run, int(op), (run.first_process << 32) + flow)
-    for curve in (activations(timeline), in_flight(timeline), *readable(memory)):
+    for curve in (activations(timeline), in_flight(timeline), *scale_bytes(memory)):
         name = f"{curve.name} ({curve.unit})" if curve.unit.endswith("B") else curve.name
         for device in range(schedule.n_devices):
             yield [
