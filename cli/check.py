@@ -10,7 +10,7 @@ from ppsim.cli._options import ShapeOptions, json_option, make_command, quiet_op
 from ppsim.cli._types import ScheduleName
 
 if TYPE_CHECKING:
-    from ppsim.check import Report
+    from ppsim.check import CheckReport
     from ppsim.check.expected import Expected
     from ppsim.check.faults import Fault
     from ppsim.core.draft import Draft
@@ -105,7 +105,7 @@ def command(
         ctx.exit(1)
 
 
-def check_object(report: Report) -> dict[str, Any]:
+def check_object(report: CheckReport) -> dict[str, Any]:
     """The object of --json, schema ``ppsim.check/1``."""
 
     def facts(fault: Fault) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _escape(text: str, more: str = "") -> str:
     return text
 
 
-def verdict(report: Report) -> str:
+def verdict(report: CheckReport) -> str:
     """Valid, or how many faults."""
     from ppsim.check import MOST_FAULTS
 
@@ -182,7 +182,7 @@ def queue_note(runtime: str | None, queues: str | None) -> str:
     )
 
 
-def prose(draft: Draft, report: Report, modes: tuple[str, ...], queues: str, order: str) -> str:
+def prose(draft: Draft, report: CheckReport, modes: tuple[str, ...], queues: str, order: str) -> str:
     """Each fault with the cells it concerns, and the verdict."""
     from ppsim.base.text import shorten
 
@@ -216,6 +216,6 @@ def _place(draft: Draft, fault: Fault) -> str:
     if fault.row is None:
         return ""
     if not draft.lines:
-        return f", rank {fault.device}, op {fault.cell}"
+        return f", device {fault.device}, op {fault.cell}"
     cell = f", cell {fault.cell}" if draft.start is None else ""
     return f" in line {fault.row}{cell}"

@@ -1,7 +1,7 @@
-"""Faults of a schedule: what is missing, out of order, in two places at once, mismatched or stuck.
+"""Find the faults of a schedule: ops missing, out of order or in two places, messages that do not match, deadlocks.
 
-The order of checks is from the plain to the subtle, and a later check runs only on what the earlier ones have left
-sound, so that one mistake is one fault.
+The order of checks is from the plain to the subtle, and a later check uses only what the earlier ones found sound,
+so that one mistake is one fault.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ppsim.check import timed
 from ppsim.check.deadlock import MODES, deadlock_faults
 from ppsim.check.expected import ANY, Expected, expected_faults
 from ppsim.check.faults import Fault, at
-from ppsim.check.messages import Messages, message_faults
+from ppsim.check.messages import ExpectedMessages, message_faults
 from ppsim.check.queues import QUEUES, QUEUES_OF, queue_faults
 from ppsim.check.runtime import RUNTIMES, runtime_faults, runtime_warnings
 from ppsim.check.sharding import sharding_faults
@@ -29,12 +29,12 @@ MOST_FAULTS = 10_000  # that one of the checks lists
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a check found.
+class CheckReport:
+    """The faults and warnings of a check.
 
     Attributes:
         faults: why the schedule is invalid; none for a valid one.
-        warnings: what goes wrong under an option of the runtime that it does not use by itself.
+        warnings: what goes wrong under an option of the runtime that is off by default.
     """
 
     faults: list[Fault]
@@ -48,14 +48,15 @@ class Report:
 
 def check(
     draft: Draft, modes: Sequence[str] = MODES, runtime: str = "", queues: str = "", expected: Expected = ANY
-) -> Report:
+) -> CheckReport:
     """Check a draft.
 
     Args:
-        draft: what to check, with or without comm ops, with or without times.
+        draft: the draft, with or without comm ops, with or without times.
         modes: what sends and receives do, for the search for deadlocks: ``overlap``: neither waits, an op waits for
-            its data; ``batched``: those that stand together are posted together and all must finish; ``blocking``:
-            each waits for its other side. What runs blocking runs batched, and what runs batched overlaps.
+            its data; ``batched``: neighbours are posted together and all must finish; ``blocking``:
+            each waits for its other side. What runs ``blocking`` runs ``batched``, and what runs ``batched`` runs
+            ``overlap``.
         runtime: ``torch-2.13``, ``torch-2.15`` or ``megatron`` adds the limits of that runtime.
         queues: what has one in-order queue of sends and receives, ``edge``, ``pair`` or ``rank``; the runtime's own by
             default. Without a runtime too, an order that hangs in some of them is a warning.
@@ -63,9 +64,9 @@ def check(
     """
     faults = [*expected_faults(draft, expected), *islice(_size(draft), MOST_FAULTS)]
     if faults:
-        return Report(faults)
+        return CheckReport(faults)
     tables = Tables.of(draft)
-    messages = Messages.of(draft, tables)
+    messages = ExpectedMessages.of(draft, tables)
     mismatched: list[Fault] = []
     found = [_placement(draft), _once(draft, tables)]
     if draft.start is not None:
@@ -87,14 +88,14 @@ def check(
     if runtime in RUNTIMES:
         faults += islice(runtime_faults(draft, runtime), MOST_FAULTS)
         warnings += runtime_warnings(draft)
-    return Report(faults, [] if faults else warnings)
+    return CheckReport(faults, [] if faults else warnings)
 
 
 def _size(draft: Draft) -> Iterator[Fault]:
-    """Fewer ops than any schedule of these stages and microbatches can have."""
+    """Find devices without ops, and too few ops for these stages and microbatches."""
     stages, microbatches = draft.n_stages, draft.n_microbatches
     for device in np.flatnonzero(np.diff(draft.offsets) == 0):
-        yield Fault("missing", int(device), None, None, f"rank {device} has no ops", "give every rank a stage")
+        yield Fault("missing", int(device), None, None, f"device {device} has no ops", "give every device a stage")
     if stages * microbatches > len(draft) + 1000:
         op = int(np.argmax(np.where(draft.computes, draft.microbatch, -1)))
         yield at(
@@ -110,11 +111,11 @@ def _size(draft: Draft) -> Iterator[Fault]:
 
 
 def _placement(draft: Draft) -> Iterator[Fault]:
-    """Ops of a stage away from the rest; with two replicas, microbatches that change between them."""
+    """Find ops on another device than the rest of their stage; with two replicas, microbatches that use both."""
     placement, computes = draft.placement, draft.computes
     devices = placement.devices
     for stage in np.setdiff1d(np.arange(draft.n_stages), draft.stage[computes]):
-        yield Fault("missing", None, None, None, f"no rank runs stage {stage}", "count stages from 0, without gaps")
+        yield Fault("missing", None, None, None, f"no device runs stage {stage}", "count stages from 0, without gaps")
     here = devices[:, draft.stage.clip(max=draft.n_stages - 1)] == draft.device
     strays = computes & ~here.any(axis=0)
     for op, count in _firsts(draft, np.flatnonzero(strays)):
@@ -124,8 +125,9 @@ def _placement(draft: Draft) -> Iterator[Fault]:
             draft,
             op,
             "placement",
-            f"{draft.label(op)} runs on rank {draft.device[op]}{more}, stage {draft.stage[op]} belongs to rank {home}",
-            f"move it to rank {home}, or all of the stage to one rank",
+            f"{draft.label(op)} runs on device {draft.device[op]}{more}, stage {draft.stage[op]} belongs to device "
+            f"{home}",
+            f"move it to device {home}, or all of the stage to one device",
         )
     if placement.n_replicas > 1:
         replica = np.where(here[0], 0, 1)
@@ -150,7 +152,7 @@ def _firsts(draft: Draft, ops: NDArray[np.int64]) -> list[tuple[int, int]]:
 
 
 def _once(draft: Draft, tables: Tables) -> Iterator[Fault]:
-    """Ops run twice, and ops nobody runs."""
+    """Find ops that run twice, and ops that no device runs."""
     for op in tables.repeats[draft.computes[tables.repeats]]:
         first = tables.first[draft.kind[op], draft.stage[op], draft.microbatch[op]]
         yield at(
@@ -188,13 +190,13 @@ def _once(draft: Draft, tables: Tables) -> Iterator[Fault]:
                 device,
                 None,
                 None,
-                f"rank {device} runs no {names} of stage {stage} for microbatch{'es' * (len(lost) > 1)} {which}",
-                f"add {stage}{names[0]}{lost[0]} to rank {device}",
+                f"device {device} runs no {names} of stage {stage} for microbatch{'es' * (len(lost) > 1)} {which}",
+                f"add {stage}{names[0]}{lost[0]} to device {device}",
             )
 
 
 def _dependencies(draft: Draft, tables: Tables) -> Iterator[Fault]:
-    """Ops ahead of what they need: in time, or without times in the queue of their device."""
+    """Find ops before the ones they need: in time, or without times in the queue of their device."""
     op, need = tables.needs(draft)
     if draft.start is not None:
         yield from timed.early(draft, op, need)
@@ -207,6 +209,6 @@ def _dependencies(draft: Draft, tables: Tables) -> Iterator[Fault]:
             this,
             "order",
             f"{draft.label(this)} runs {why} {draft.label(other)} ({draft.where(other)}), which it needs",
-            f"move {draft.label(this)} behind {draft.label(other)}",
+            f"move {draft.label(this)} after {draft.label(other)}",
             other,
         )

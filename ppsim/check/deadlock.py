@@ -1,7 +1,7 @@
-"""Deadlocks: queues that wait for each other in a circle, and which op to move.
+"""Find deadlocks: queues that wait for each other in a circle, and the op to move.
 
-Each queue is a row of steps; a step passes when the queues it waits for have come far enough. That is all of
-blocking, batched and overlapped communication: they differ in what a step is and in which steps wait for which.
+Each queue is a row of steps; a step passes once the queues it waits for have reached given steps. Blocking, batched and
+overlapped communication differ only in which ops make a step and which steps wait for which.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.check.faults import Fault, at
-from ppsim.check.messages import Messages
+from ppsim.check.messages import ExpectedMessages
 from ppsim.check.tables import Tables
 from ppsim.core.draft import Draft
 from ppsim.core.schedule import NONE
@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Waits:
-    """Who waits for whom: ``op`` passes once the device of ``other`` has reached step ``until``."""
+    """The waits: ``op`` passes once the device of ``other`` has reached step ``until``."""
 
     op: Ints
     other: Ints
@@ -34,12 +34,12 @@ class Waits:
 
 @dataclass(frozen=True)
 class Stuck:
-    """Queues that stand still.
+    """Queues in deadlock.
 
     Attributes:
         mode: what sends and receives do, or empty where there are none.
         passed: how many steps passed.
-        links: for each device that waits: the op that waits, the op awaited, and where the other queue stands.
+        links: for each device that waits: the op that waits, the op awaited, and the next op of the other queue.
     """
 
     mode: str
@@ -47,7 +47,7 @@ class Stuck:
     links: dict[int, tuple[int, int, int]]
 
     def circle(self, draft: Draft) -> list[tuple[int, int, int]]:
-        """The links of one circle of waits."""
+        """Return the links of one circle of waits."""
         device, seen = min(self.links), list[int]()
         while device not in seen:
             seen.append(device)
@@ -55,15 +55,15 @@ class Stuck:
         return [self.links[d] for d in seen[seen.index(device) :]]
 
 
-def deadlock_faults(draft: Draft, tables: Tables, messages: Messages, modes: Sequence[str]) -> Iterator[Fault]:
-    """The deadlock of the most forgiving of the modes that has one, with the move that opens it."""
+def deadlock_faults(draft: Draft, tables: Tables, messages: ExpectedMessages, modes: Sequence[str]) -> Iterator[Fault]:
+    """Find the deadlock of the least strict mode that has one, and the move that resolves it."""
     stuck = find_deadlock(draft, messages, modes)
     if stuck is None:
         return
     circle = stuck.circle(draft)
     lines = []
     for op, other, head in circle:
-        behind = f", which stands behind {draft.label(head)} ({draft.place(head)})" if head != other else ""
+        behind = f", which is after {draft.label(head)} ({draft.place(head)})" if head != other else ""
         lines.append(
             f"{draft.label(op)} ({draft.where(op)}) waits for {draft.label(other)} ({draft.where(other)}){behind}"
         )
@@ -77,8 +77,8 @@ def deadlock_faults(draft: Draft, tables: Tables, messages: Messages, modes: Seq
     yield at(draft, circle[0][0], "deadlock", f"deadlock {what}{also}: " + "; ".join(lines), hint, *others)
 
 
-def find_deadlock(draft: Draft, messages: Messages, modes: Sequence[str]) -> Stuck | None:
-    """Where the draft stands still in the most forgiving of these modes in which it does."""
+def find_deadlock(draft: Draft, messages: ExpectedMessages, modes: Sequence[str]) -> Stuck | None:
+    """Return the deadlock of the least strict of these modes that has one."""
 
     def run(mode: str) -> Stuck | None:
         step = _steps(draft, batched=mode == "batched")
@@ -90,8 +90,8 @@ def find_deadlock(draft: Draft, messages: Messages, modes: Sequence[str]) -> Stu
     return stuck and next(filter(None, map(run, asked)))
 
 
-def _way_out(draft: Draft, tables: Tables, messages: Messages, stuck: Stuck) -> str:
-    """The one move that lets the queues go furthest, tried out, if any does."""
+def _way_out(draft: Draft, tables: Tables, messages: ExpectedMessages, stuck: Stuck) -> str:
+    """Find the single move after which most steps pass, by trying; general advice if none helps."""
     needed_by = dict(zip(messages.receive.tolist(), messages.consumer.tolist(), strict=True))
     needs = {*zip(*(column.tolist() for column in tables.needs(draft)), strict=True)}
     needs |= {*zip(messages.send.tolist(), messages.producer.tolist(), strict=True)}
@@ -102,13 +102,13 @@ def _way_out(draft: Draft, tables: Tables, messages: Messages, stuck: Stuck) -> 
         if any((op, between) in needs for between in range(ahead, op)):
             continue
         moved = draft.move(op, ahead)
-        again = Messages.of(moved, Tables.of(moved))
+        again = ExpectedMessages.of(moved, Tables.of(moved))
         if next(again.order_faults(moved), None):
             continue
         then = find_deadlock(moved, again, [stuck.mode])
         if then is None or then.passed > further:
             further = then.passed if then else len(draft)
-            best = f"move {draft.label(op)} ahead of {draft.label(ahead)} on rank {draft.device[op]}"
+            best = f"move {draft.label(op)} before {draft.label(ahead)} on device {draft.device[op]}"
             best += "" if then is None else ", then check again"
         if then is None:
             break
@@ -118,7 +118,7 @@ def _way_out(draft: Draft, tables: Tables, messages: Messages, stuck: Stuck) -> 
 
 
 def _steps(draft: Draft, batched: bool) -> Ints:
-    """Shape (ops,): the step of each op, counted over all devices; pairs and batches are one step."""
+    """Return the step of each op, shape (ops,), counted over all devices; a pair or a batch is one step."""
     joined = ~draft.leads
     if batched:
         comm = draft.communicates
@@ -126,8 +126,8 @@ def _steps(draft: Draft, batched: bool) -> Ints:
     return np.cumsum(~joined) - 1
 
 
-def _waits(draft: Draft, messages: Messages, step: Ints, mode: str) -> Waits:
-    """Who waits for whom; send and receive meet by their place on the wire, not by their labels.
+def _waits(draft: Draft, messages: ExpectedMessages, step: Ints, mode: str) -> Waits:
+    """Find the waits; a send matches a receive by its place in the order of messages, not by its label.
 
     Without comm ops an op waits until the one it needs is done. An overlapped receive is waited for by the op that
     needs it, an overlapped send by its WAIT. Else both sides of a message wait for each other.
@@ -147,7 +147,7 @@ def _waits(draft: Draft, messages: Messages, step: Ints, mode: str) -> Waits:
 
 
 def _run(draft: Draft, step: Ints, waits: Waits) -> tuple[int, dict[int, tuple[int, int, int]]]:
-    """Let every queue go as far as it can: how many steps passed, and the links of :class:`Stuck`."""
+    """Run every queue as far as possible; return the number of steps passed and the links of :class:`Stuck`."""
     first_op = np.flatnonzero(np.diff(step, prepend=-1))
     offsets = np.searchsorted(first_op, draft.offsets).tolist()
     order = np.argsort(step[waits.op], kind="stable")

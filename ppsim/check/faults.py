@@ -1,4 +1,4 @@
-"""One fault of a schedule, and where it stands."""
+"""One fault of a schedule, and its place."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ppsim.core.draft import Draft
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong, where, and what to change.
+    """One fault: the reason, the place and the remedy.
 
     Attributes:
         kind: missing, duplicate, placement, order, overlap, early, message, fifo, fsdp, deadlock or runtime.
-        device: the rank, if one is to blame.
+        device: the device, if one is to blame.
         row: line of the file, counted from 1.
         cell: place in the line, counted from 1.
         message: one sentence, or the cycle of a deadlock.
@@ -31,6 +31,6 @@ class Fault:
 
 
 def at(draft: Draft, op: int, kind: str, message: str, hint: str, *others: int) -> Fault:
-    """A fault that stands at an op of the draft, with the other ops involved."""
+    """Make a fault at an op of the draft, with the other ops involved."""
     also = tuple((int(draft.row[o]), int(draft.cell[o])) for o in others)
     return Fault(kind, int(draft.device[op]), int(draft.row[op]), int(draft.cell[op]), message, hint, also)

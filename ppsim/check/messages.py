@@ -1,6 +1,6 @@
-"""Messages of a draft: which op's result travels where, its send and its receive, and their order.
+"""The messages that a draft needs: the op that makes each, the op that needs it, its send and receive, their order.
 
-Messages carry no tags. On a directed pair of ranks the k-th send meets the k-th receive, whatever their labels say.
+Messages carry no tags. On a directed pair of devices the k-th send matches the k-th receive, whatever their labels.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Messages:
+class ExpectedMessages:
     """One entry per message, all by position in the draft.
 
     Attributes:
@@ -36,8 +36,8 @@ class Messages:
     receive: Ints
 
     @classmethod
-    def of(cls, draft: Draft, tables: Tables) -> Messages:
-        """The messages that a draft's ops need."""
+    def of(cls, draft: Draft, tables: Tables) -> ExpectedMessages:
+        """Find the messages that a draft's ops need."""
         op, need = tables.needs(draft)
         crosses = (draft.device[op] != draft.device[need]) & (draft.stage[op] != draft.stage[need])
         consumer, producer = op[crosses], need[crosses]
@@ -49,21 +49,21 @@ class Messages:
         return cls(producer, consumer, send, receive)
 
     def matched(self, draft: Draft) -> tuple[Ints, Ints]:
-        """Messages in the order sent and in the order received, link by link: entry k of both meets on the wire."""
+        """Return messages in the order sent and in the order received, link by link: entries k match."""
         link = draft.device[self.producer].astype(np.int64) * draft.n_devices + draft.device[self.consumer]
         whole = np.flatnonzero((self.send >= 0) & (self.receive >= 0))
         sent = whole[np.lexsort((self.send[whole], link[whole]))]
         return sent, whole[np.lexsort((self.receive[whole], link[whole]))]
 
     def awaited(self, draft: Draft, messages: Ints) -> Ints:
-        """The WAIT for each of these messages' sends, -1 for none."""
+        """Return the WAIT for each of these messages' sends, -1 for none."""
         first = Tables.of(draft).first
         send = self.send[messages]
         kind = np.where(draft.kind[send] == Kind.SEND_F, Kind.WAIT_SEND_F, Kind.WAIT_SEND_B)
         return first[kind, draft.stage[send], draft.microbatch[send]]
 
     def order_faults(self, draft: Draft) -> Iterator[Fault]:
-        """For each directed pair of ranks, the first message that the other side takes for another one."""
+        """For each directed pair of devices, find the first message that is received as another one."""
         sent, received = self.matched(draft)
         source, target = draft.device[self.producer[sent]], draft.device[self.consumer[sent]]
         seen = set()
@@ -80,15 +80,15 @@ class Messages:
                 draft,
                 op,
                 "fifo",
-                f"{draft.label(out)} of rank {link[0]} ({draft.place(out)}) arrives as {draft.label(into)} of rank "
+                f"{draft.label(out)} of device {link[0]} ({draft.place(out)}) arrives as {draft.label(into)} of device "
                 f"{link[1]} ({draft.place(into)}): messages carry no tags",
-                f"give the messages from rank {link[0]} to rank {link[1]} the same order on both",
+                f"give the messages from device {link[0]} to device {link[1]} the same order on both",
                 other,
             )
 
 
-def message_faults(draft: Draft, tables: Tables, messages: Messages) -> Iterator[Fault]:
-    """Sends and receives that are lost, doubled, out of place, or on the wrong side of their op."""
+def message_faults(draft: Draft, tables: Tables, messages: ExpectedMessages) -> Iterator[Fault]:
+    """Find sends and receives that are missing, repeated, needless, or on the wrong side of their op."""
     comm = draft.communicates
     for op in tables.repeats[comm[tables.repeats]].tolist():
         first = int(tables.first[draft.kind[op], draft.stage[op], draft.microbatch[op]])
@@ -110,8 +110,8 @@ def message_faults(draft: Draft, tables: Tables, messages: Messages) -> Iterator
 
 
 def _sides(draft: Draft, ops: Ints, posts: Ints, verb: str, kinds: tuple[Kind, ...], ahead: bool) -> Iterator[Fault]:
-    """The sends of all messages, or their receives: posted at all, on the device of their op, on its right side."""
-    side = "ahead of" if ahead else "behind"
+    """Find sends, or receives, that are missing, on another device than their op, or on its wrong side."""
+    side = "before" if ahead else "after"
     wrong = (posts < 0) | (draft.device[posts] != draft.device[ops]) | ((posts > ops) == ahead)
     for op, post in zip(ops[wrong].tolist(), posts[wrong].tolist(), strict=True):
         name = label(kinds[int(draft.kind[op] != Kind.F)], int(draft.stage[op]), int(draft.microbatch[op]))
@@ -120,7 +120,7 @@ def _sides(draft: Draft, ops: Ints, posts: Ints, verb: str, kinds: tuple[Kind, .
                 draft,
                 op,
                 "message",
-                f"no rank posts {name}: {draft.label(op)} ({draft.where(op)}) {verb} nothing",
+                f"no device posts {name}: {draft.label(op)} ({draft.where(op)}) {verb} nothing",
                 f"add {name} {side} {draft.label(op)}",
             )
         elif draft.device[post] != draft.device[op]:
@@ -128,8 +128,8 @@ def _sides(draft: Draft, ops: Ints, posts: Ints, verb: str, kinds: tuple[Kind, .
                 draft,
                 post,
                 "placement",
-                f"{name} stands on rank {draft.device[post]}, and {draft.label(op)} on rank {draft.device[op]}",
-                f"move {name} to rank {draft.device[op]}",
+                f"{name} is on device {draft.device[post]}, and {draft.label(op)} on device {draft.device[op]}",
+                f"move {name} to device {draft.device[op]}",
                 op,
             )
         else:
@@ -137,7 +137,7 @@ def _sides(draft: Draft, ops: Ints, posts: Ints, verb: str, kinds: tuple[Kind, .
                 draft,
                 post,
                 "order",
-                f"{name} stands {'behind' if ahead else 'ahead of'} {draft.label(op)} ({draft.where(op)}), which "
+                f"{name} is {'after' if ahead else 'before'} {draft.label(op)} ({draft.where(op)}), which "
                 + ("needs it" if ahead else "makes what it sends"),
                 f"move {name} {side} {draft.label(op)}",
                 op,
@@ -145,7 +145,7 @@ def _sides(draft: Draft, ops: Ints, posts: Ints, verb: str, kinds: tuple[Kind, .
 
 
 def _why(draft: Draft, op: int) -> str:
-    """Why nothing travels by this send or receive."""
+    """Return why no message uses this send or receive."""
     stage, kind = int(draft.stage[op]), draft.kind[op]
     other = stage + (1 if kind in (Kind.SEND_F, Kind.RECV_B) else -1)
     if not 0 <= other < draft.n_stages or stage >= draft.n_stages:
@@ -154,5 +154,5 @@ def _why(draft: Draft, op: int) -> str:
         return f"there is no microbatch {draft.microbatch[op]}"
     devices = draft.placement.devices
     if (devices[:, stage] == devices[:, other]).all():
-        return f"stages {min(stage, other)} and {max(stage, other)} are on one rank, {devices[0, stage]}"
+        return f"stages {min(stage, other)} and {max(stage, other)} are on one device, {devices[0, stage]}"
     return f"stage {other} runs no such op of microbatch {draft.microbatch[op]}"

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.check.faults import Fault, at
-from ppsim.check.messages import Messages
+from ppsim.check.messages import ExpectedMessages
 from ppsim.core.draft import Draft
 
 QUEUES = ("edge", "pair", "rank")  # from the most to the fewest; what runs in a later one runs in those before it
@@ -30,7 +30,7 @@ QUEUES_OF = {"torch-2.13": ("pair", False), "torch-2.15": ("edge", False), "mega
 Ints = NDArray[np.int64]
 
 
-def queue_faults(draft: Draft, messages: Messages, per: str, batched: bool = False) -> Iterator[Fault]:
+def queue_faults(draft: Draft, messages: ExpectedMessages, per: str, batched: bool = False) -> Iterator[Fault]:
     """The deadlock of a draft whose communicators have one in-order queue per ``edge``, ``pair`` or ``rank``.
 
     Args:
@@ -63,7 +63,7 @@ def queue_faults(draft: Draft, messages: Messages, per: str, batched: bool = Fal
     )
 
 
-def find_circle(draft: Draft, messages: Messages, per: str, batched: bool) -> list[tuple[int, int]]:
+def find_circle(draft: Draft, messages: ExpectedMessages, per: str, batched: bool) -> list[tuple[int, int]]:
     """A circle of waits as pairs of an op and the one it waits for, empty where every queue finishes.
 
     A message is one step, named by its send; so is every other op (a pair is one step, named by its first).
@@ -93,7 +93,7 @@ def find_circle(draft: Draft, messages: Messages, per: str, batched: bool) -> li
     return [(op, waiting[op]) for op in seen[seen.index(op) :]]
 
 
-def _waits(draft: Draft, messages: Messages, per: str, batched: bool) -> tuple[Ints, Ints, Ints]:
+def _waits(draft: Draft, messages: ExpectedMessages, per: str, batched: bool) -> tuple[Ints, Ints, Ints]:
     """The step of each op, and every two steps of which the first must be finished before the second."""
     n = len(draft)
     everything = np.arange(n)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ppsim.check.faults import Fault, at
-from ppsim.check.messages import Messages
+from ppsim.check.messages import ExpectedMessages
 from ppsim.check.tables import Tables
 from ppsim.check.torch_waits import wait_faults
 from ppsim.core.draft import Draft
@@ -19,14 +19,14 @@ NO_R = "leave R out and checkpoint the stage's module, which recomputes in its b
 
 
 def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
-    """What that torch refuses, or computes wrong gradients from without a word."""
+    """Find what that torch refuses, or computes wrong gradients from without an error."""
     if draft.placement.n_replicas > 1:
         yield Fault(
             "runtime",
             None,
             None,
             None,
-            "torch holds each stage on one rank, and this schedule has two replicas",
+            "torch holds each stage on one device, and this schedule has two replicas",
             "dualpipe-v does the same in a V, with one replica",
         )
         return
@@ -54,7 +54,7 @@ def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
 
 
 def loss_order(draft: Draft) -> Iterator[Fault]:
-    """The first forward of the last stage that runs out of order: torch looks its losses up by position."""
+    """Find the first forward of the last stage that is out of order: torch finds losses by position."""
     ops = np.flatnonzero((draft.kind == Kind.F) & (draft.stage == draft.n_stages - 1))
     late = np.flatnonzero(np.diff(draft.microbatch[ops]) < 0)
     if len(late):
@@ -71,7 +71,7 @@ def loss_order(draft: Draft) -> Iterator[Fault]:
 
 
 def _unscaled(draft: Draft) -> Iterator[Fault]:
-    """Stages without a REDUCE_GRAD, which is also where torch divides gradients by the number of microbatches."""
+    """Find stages without a REDUCE_GRAD, in which torch also divides gradients by the number of microbatches."""
     stages = np.setdiff1d(draft.stage[draft.computes], draft.stage[draft.kind == Kind.REDUCE_GRAD])
     if len(stages):
         device = int(draft.placement.devices[0, stages[0]])
@@ -83,16 +83,16 @@ def _unscaled(draft: Draft) -> Iterator[Fault]:
             None,
             f"no REDUCE_GRAD of stage{'s' * (len(stages) > 1)} {names}: torch would not divide their gradients by "
             f"{draft.n_microbatches}, nor reduce them",
-            f"add {stages[0]}REDUCE_GRAD behind its last backward",
+            f"add {stages[0]}REDUCE_GRAD after its last backward",
         )
 
 
 def runtime_warnings(draft: Draft) -> Iterator[Fault]:
-    """Where torch's option ``defer_pp_recv`` would break the order of messages."""
+    """Find where torch's option ``defer_pp_recv`` would break the order of messages."""
     if draft.has_comms or draft.start is not None or draft.placement.n_replicas > 1:
         return
     deferred = Draft.from_schedule(lower(draft.schedule(), "deferred").schedule)
-    if fault := next(Messages.of(deferred, Tables.of(deferred)).order_faults(deferred), None):
+    if fault := next(ExpectedMessages.of(deferred, Tables.of(deferred)).order_faults(deferred), None):
         yield Fault(
             "runtime",
             fault.device,

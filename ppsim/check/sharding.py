@@ -12,7 +12,7 @@ from ppsim.core.ops import Kind
 
 
 def sharding_faults(draft: Draft) -> Iterator[Fault]:
-    """UNSHARD before use and RESHARD after it; REDUCE_GRAD once, behind the last backward of its stage."""
+    """Find UNSHARD and RESHARD out of place, and REDUCE_GRAD repeated or before the last backward of its stage."""
     if (draft.kind == Kind.UNSHARD).any() or (draft.kind == Kind.RESHARD).any():
         yield from _gathered(draft)
     reductions = np.flatnonzero(draft.kind == Kind.REDUCE_GRAD)
@@ -25,16 +25,16 @@ def sharding_faults(draft: Draft) -> Iterator[Fault]:
         name, final = draft.label(op), last.get(where, -1)
         if where in reduced:
             first = reduced[where]
-            message = f"{name} stands a second time, after {draft.where(first)}"
+            message = f"{name} comes a second time, after {draft.where(first)}"
             yield at(draft, op, "fsdp", message, "remove one of the two", first)
         elif final > op:
-            message = f"{name} stands ahead of {draft.label(final)} ({draft.where(final)}), whose gradients it misses"
-            yield at(draft, op, "fsdp", message, f"move {name} behind {draft.label(final)}", final)
+            message = f"{name} is before {draft.label(final)} ({draft.where(final)}), whose gradients it misses"
+            yield at(draft, op, "fsdp", message, f"move {name} after {draft.label(final)}", final)
         reduced.setdefault(where, op)
 
 
 def _gathered(draft: Draft) -> Iterator[Fault]:
-    """Ops of a device one after another, with the stages gathered so far."""
+    """Follow each queue with the stages gathered so far, and find ops on stages that are not."""
     gathered: set[int] = set()
     device = -1
     columns = (draft.device, draft.kind, draft.stage, draft.computes)
@@ -53,5 +53,5 @@ def _gathered(draft: Draft) -> Iterator[Fault]:
             gathered.discard(stage)
         elif computes and stage not in gathered:
             message = f"{draft.label(op)} runs on stage {stage}, whose parameters are not gathered"
-            yield at(draft, op, "fsdp", message, f"add {stage}UNSHARD ahead of it")
+            yield at(draft, op, "fsdp", message, f"add {stage}UNSHARD before it")
             gathered.add(stage)

@@ -1,4 +1,4 @@
-"""Where each op of a draft stands, by kind, stage and microbatch."""
+"""Lookup of a draft's ops by kind, stage and microbatch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tables:
 
     @classmethod
     def of(cls, draft: Draft) -> Tables:
-        """The tables of a draft; ops beyond its stages and microbatches are left out."""
+        """Make the tables of a draft; ops beyond its stages and microbatches are left out."""
         shape = (len(Kind), draft.n_stages, draft.n_microbatches)
         fits = (draft.stage < shape[1]) & (draft.microbatch >= 0) & (draft.microbatch < shape[2])
         ops = np.flatnonzero(fits)
@@ -35,7 +35,7 @@ class Tables:
         return cls(first.reshape(shape), ops[first[slot] != ops])
 
     def needs(self, draft: Draft) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Every two ops of which the first needs the second: by position in the draft.
+        """Return every two ops of which the first needs the second, by position in the draft.
 
         F(s, m) needs F(s-1, m); B or I(s, m) needs F(s, m), R(s, m) if there is one, and B or I(s+1, m); W(s, m)
         needs I(s, m), R(s, m) needs F(s, m).

@@ -15,7 +15,7 @@ SLACK = 1e-9
 
 
 def overlaps(draft: Draft) -> Iterator[Fault]:
-    """Every two ops (or pairs) that one device runs at the same time."""
+    """Find every two ops, or pairs, that one device runs at the same time."""
     start, end, slack = _times(draft)
     whole = np.delete(np.arange(len(draft)), draft.first_of_pairs)  # the second op stands for a pair
     for device in range(draft.n_devices):
@@ -29,7 +29,7 @@ def overlaps(draft: Draft) -> Iterator[Fault]:
                         draft,
                         op,
                         "overlap",
-                        f"rank {device} runs {_when(draft, op)} while it runs {_when(draft, other)}",
+                        f"device {device} runs {_when(draft, op)} while it runs {_when(draft, other)}",
                         "a device runs one op, or one pair, at a time",
                         other,
                     )
@@ -37,7 +37,7 @@ def overlaps(draft: Draft) -> Iterator[Fault]:
 
 
 def early(draft: Draft, op: NDArray[np.int64], need: NDArray[np.int64]) -> Iterator[Fault]:
-    """Every op that starts before one that it needs has ended."""
+    """Find every op that starts before the end of one that it needs."""
     start, end, slack = _times(draft)
     for this, other in zip(op.tolist(), need.tolist(), strict=True):
         if start[this] < end[other] - slack:
@@ -46,7 +46,7 @@ def early(draft: Draft, op: NDArray[np.int64], need: NDArray[np.int64]) -> Itera
                 draft,
                 this,
                 "early",
-                f"rank {draft.device[this]} runs {_when(draft, this)} {when} {_when(draft, other)}, which it needs",
+                f"device {draft.device[this]} runs {_when(draft, this)} {when} {_when(draft, other)}, which it needs",
                 f"start {draft.label(this)} at {end[other]:g} or later",
                 other,
             )

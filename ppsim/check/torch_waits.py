@@ -1,4 +1,4 @@
-"""Faults of the waits that torch 2.15 asks for and earlier ones do not know."""
+"""Faults of the waits that torch 2.15 needs and earlier versions do not have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MATCHES = {awaited: wait for wait, awaited in AWAITS.items()}
 
 
 def wait_faults(draft: Draft, wanted: bool) -> Iterator[Fault]:
-    """Each send and each reduction has one wait behind it, and one reduction at most is under way; or no waits."""
+    """Find sends and reductions without a wait, and reductions that overlap; or all waits where none is ``wanted``."""
     concerned = np.flatnonzero(np.isin(draft.kind, [*AWAITS, *MATCHES])).tolist()
     if not wanted:
         for op in concerned:
@@ -34,11 +34,11 @@ def wait_faults(draft: Draft, wanted: bool) -> Iterator[Fault]:
         ends = AWAITS.get(kind)
         key = device, int(ends if ends is not None else kind), int(draft.stage[op]), int(draft.microbatch[op])
         if ends is not None and pending.pop(key, None) is None:
-            message = f"{draft.label(op)} waits for no {ends.name} ahead of it"
-            yield at(draft, op, "runtime", message, f"move it behind its {ends.name}, or remove it")
+            message = f"{draft.label(op)} waits for no {ends.name} before it"
+            yield at(draft, op, "runtime", message, f"move it after its {ends.name}, or remove it")
         elif kind == Kind.REDUCE_GRAD and (open_ := _under_way(pending, device)) is not None:
             message = f"{draft.label(op)} starts while {draft.label(open_)} ({draft.place(open_)}) is under way"
-            yield at(draft, op, "runtime", message, f"wait ahead of it: {draft.stage[open_]}WAIT_REDUCE_GRAD", open_)
+            yield at(draft, op, "runtime", message, f"wait before it: {draft.stage[open_]}WAIT_REDUCE_GRAD", open_)
         if ends is None:
             pending[key] = op
     for (_, kind_, _, _), op in pending.items():
@@ -48,5 +48,5 @@ def wait_faults(draft: Draft, wanted: bool) -> Iterator[Fault]:
 
 
 def _under_way(pending: dict[tuple[int, int, int, int], int], device: int) -> int | None:
-    """The reduction of a device that nothing has waited for yet."""
+    """Return the reduction of a device that has no wait yet, or None."""
     return next((op for (d, kind, _, _), op in pending.items() if d == device and kind == Kind.REDUCE_GRAD), None)

@@ -183,8 +183,8 @@ def test_hand_drawn_gantt_is_refused_with_each_of_its_seven_faults():
         ("early", 3, "3B3 [4"),
         ("early", 3, "3B2 [5"),
     ]
-    assert faults[0].message == "rank 2 runs 2B3 [5, 6] while it runs 2F3 [5, 6]"
-    assert faults[5].message == "rank 3 runs 3B3 [4, 5] before 3F3 [6, 7], which it needs"
+    assert faults[0].message == "device 2 runs 2B3 [5, 6] while it runs 2F3 [5, 6]"
+    assert faults[5].message == "device 3 runs 3B3 [4, 5] before 3F3 [6, 7], which it needs"
     assert [f.row for f in faults] == [31, 41, 42, 43, 31, 41, 42]
 
 
@@ -198,13 +198,13 @@ def test_steady_1f1b_with_both_sends_first_deadlocks_only_where_sends_block():
     assert places(fault) == {(1, 4), (2, 5), (2, 4), (1, 5)}
     assert fault.message == "deadlock by blocking sends and receives: " + "; ".join(
         [
-            "0SEND_F1 (rank 0, line 1, cell 4) waits for 1RECV_F1 (rank 1, line 2, cell 5), which stands behind "
+            "0SEND_F1 (device 0, line 1, cell 4) waits for 1RECV_F1 (device 1, line 2, cell 5), which is after "
             "1SEND_B0 (line 2, cell 4)",
-            "1SEND_B0 (rank 1, line 2, cell 4) waits for 0RECV_B0 (rank 0, line 1, cell 5), which stands behind "
+            "1SEND_B0 (device 1, line 2, cell 4) waits for 0RECV_B0 (device 0, line 1, cell 5), which is after "
             "0SEND_F1 (line 1, cell 4)",
         ]
     )
-    assert fault.hint == "move 1RECV_F1 ahead of 1SEND_B0 on rank 1"
+    assert fault.hint == "move 1RECV_F1 before 1SEND_B0 on device 1"
     assert faults_of(TWO_SENDS.replace("1SEND_B0,1RECV_F1", "1RECV_F1,1SEND_B0")) == []
     assert faults_of(TWO_SENDS, "overlap", "batched") == []
 
@@ -214,7 +214,7 @@ def test_a_receive_that_waits_for_what_its_own_batch_holds_back_deadlocks_batche
     assert faults_of(text, "overlap") == []
     fault = only_fault(text)
     assert fault.message.startswith("deadlock by batched sends and receives, and so by blocking ones: 0RECV_B0")
-    assert fault.hint == "move 0RECV_B0 ahead of 0B0 on rank 0"
+    assert fault.hint == "move 0RECV_B0 before 0B0 on device 0"
 
 
 def test_a_circle_in_the_order_of_compute_is_a_deadlock_in_every_mode():
@@ -235,24 +235,24 @@ def test_what_runs_in_a_stricter_mode_runs_in_the_laxer_ones(schedule, order):
 @pytest.mark.parametrize(
     ("text", "kind", "place", "words"),
     [
-        ("0F0,0B0,0F0", "duplicate", (1, 3), "0F0 runs a second time, after rank 0, line 1, cell 1"),
-        ("0F0,0B0,0F1", "missing", (None, None), "rank 0 runs no B, nor I of stage 0 for microbatch 1"),
-        ("0F0,0I0", "missing", (None, None), "rank 0 runs no W of stage 0 for microbatch 0"),
+        ("0F0,0B0,0F0", "duplicate", (1, 3), "0F0 runs a second time, after device 0, line 1, cell 1"),
+        ("0F0,0B0,0F1", "missing", (None, None), "device 0 runs no B, nor I of stage 0 for microbatch 1"),
+        ("0F0,0I0", "missing", (None, None), "device 0 runs no W of stage 0 for microbatch 0"),
         ("0F0,0B0,0W0,0I0", "duplicate", (1, 4), "0I0 runs beside 0B0, which includes it"),
         ("0B0,0F0", "order", (1, 1), "0B0 runs before 0F0"),
         ("0F0,0W0,0I0", "order", (1, 2), "0W0 runs before 0I0"),
         ("(0F0;0B0)OVERLAP_F_B", "order", (1, 1), "0B0 runs in one pair with 0F0"),
-        ("0F0,0F1,0B0\n0B1", "placement", (2, 1), "0B1 runs on rank 1, stage 0 belongs to rank 0"),
-        ("0F0,0B0,2F0,2B0", "missing", (None, None), "no rank runs stage 1"),
+        ("0F0,0F1,0B0\n0B1", "placement", (2, 1), "0B1 runs on device 1, stage 0 belongs to device 0"),
+        ("0F0,0B0,2F0,2B0", "missing", (None, None), "no device runs stage 1"),
         ("0F0,0B0,0SEND_F0", "message", (1, 3), "0SEND_F0 belongs to no message: there is no stage 1"),
         (
             "0F0,0SEND_F0,1RECV_F0,1F0,1B0,0B0",
             "message",
             (1, 2),
-            "0SEND_F0 belongs to no message: stages 0 and 1 are on one rank, 0",
+            "0SEND_F0 belongs to no message: stages 0 and 1 are on one device, 0",
         ),
-        ("0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD", "fsdp", (1, 4), "0REDUCE_GRAD stands a second time"),
-        ("0F0,0REDUCE_GRAD,0B0", "fsdp", (1, 2), "ahead of 0B0 (rank 0, line 1, cell 3), whose gradients it misses"),
+        ("0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD", "fsdp", (1, 4), "0REDUCE_GRAD comes a second time"),
+        ("0F0,0REDUCE_GRAD,0B0", "fsdp", (1, 2), "before 0B0 (device 0, line 1, cell 3), whose gradients it misses"),
         ("0UNSHARD,0F0,0RESHARD,0B0", "fsdp", (1, 4), "0B0 runs on stage 0, whose parameters are not gathered"),
         ("0UNSHARD,0UNSHARD,0F0,0B0,0RESHARD", "fsdp", (1, 2), "0UNSHARD gathers parameters that are gathered"),
         ("0UNSHARD,0F0,0B0,0RESHARD,0RESHARD", "fsdp", (1, 5), "0RESHARD frees parameters that are not gathered"),
@@ -295,7 +295,7 @@ class TestTorch:
             Draft.from_schedule(generate("dualpipe", devices=4, microbatches=8)), runtime="torch-2.13"
         ).faults
         assert [f.kind for f in faults] == ["runtime"]
-        assert "one rank" in faults[0].message
+        assert "one device" in faults[0].message
 
     def test_empty_cells_among_comm_ops_and_missing_reductions_are_refused(self):
         text = "0F0,,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD"
@@ -309,8 +309,8 @@ class TestTorch:
         ("change", "words"),
         [
             (("0WAIT_SEND_F0,", ""), "nothing waits for 0SEND_F0, and torch 2.15 wants a WAIT_SEND_F for each"),
-            (("0SEND_F0,", "0WAIT_SEND_F0,0SEND_F0,"), "0WAIT_SEND_F0 waits for no SEND_F ahead of it"),
-            (("0WAIT_REDUCE_GRAD", "0WAIT_REDUCE_GRAD,0WAIT_REDUCE_GRAD"), "waits for no REDUCE_GRAD ahead of it"),
+            (("0SEND_F0,", "0WAIT_SEND_F0,0SEND_F0,"), "0WAIT_SEND_F0 waits for no SEND_F before it"),
+            (("0WAIT_REDUCE_GRAD", "0WAIT_REDUCE_GRAD,0WAIT_REDUCE_GRAD"), "waits for no REDUCE_GRAD before it"),
         ],
     )
     def test_torch_2_15_wants_a_wait_behind_every_send_and_reduction(self, change, words):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ppsim.check import check
-from ppsim.check.messages import Messages
+from ppsim.check.messages import ExpectedMessages
 from ppsim.check.queues import QUEUES, find_circle, queue_faults
 from ppsim.check.tables import Tables
 from ppsim.core.draft import Draft
@@ -26,7 +26,7 @@ SHAPES = (
 
 
 def circle_of(draft: Draft, per: str, batched: bool = False) -> list[tuple[int, int]]:
-    return find_circle(draft, Messages.of(draft, Tables.of(draft)), per, batched)
+    return find_circle(draft, ExpectedMessages.of(draft, Tables.of(draft)), per, batched)
 
 
 def hangs(draft: Draft, per: str) -> bool:
@@ -131,7 +131,7 @@ def test_our_orders_hang_in_no_queue(order, per):
 def test_deferred_receives_hang_where_both_directions_share_a_queue():
     """pytorch#172668: right with a queue for each direction, stuck with one for each pair; the circle is told."""
     draft = Draft.from_schedule(lower(generate("1f1b", devices=4, microbatches=8), "deferred").schedule)
-    messages = Messages.of(draft, Tables.of(draft))
+    messages = ExpectedMessages.of(draft, Tables.of(draft))
     assert list(queue_faults(draft, messages, "edge")) == []
     (fault,) = queue_faults(draft, messages, "pair")
     assert fault.kind == "deadlock"

@@ -161,7 +161,7 @@ def test_each_fault_is_shown_with_its_cells_and_carets():
     assert shown[0] == "  line 1: 0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1"
     place = carets[carets.index(shown[0]) + 1].index("^")
     assert shown[0][place : place + 8] == "0SEND_F1"
-    assert "  try: move 1RECV_F1 ahead of 1SEND_B0 on rank 1" in carets
+    assert "  try: move 1RECV_F1 before 1SEND_B0 on device 1" in carets
     assert carets[-1] == "invalid: 1 fault"
 
 
@@ -194,7 +194,7 @@ def test_check_prints_annotations_that_github_understands(folder):
     assert result.exit_code == 1
     assert re.fullmatch(
         r"::error file=a%2Cb\.csv,line=1,col=18,endColumn=25,title=ppsim check%3A deadlock::deadlock by blocking [^\n]*"
-        r"%0Atry: move 1RECV_F1 ahead of 1SEND_B0 on rank 1\n",
+        r"%0Atry: move 1RECV_F1 before 1SEND_B0 on device 1\n",
         result.stdout,
     )
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsim.check import check
-from ppsim.check.messages import Messages
+from ppsim.check.messages import ExpectedMessages
 from ppsim.check.tables import Tables
 from ppsim.core.draft import Draft
 from ppsim.core.lowered import Lowered
@@ -72,7 +72,7 @@ def test_lowering_keeps_every_compute_op_in_place_and_adds_send_and_receive_per_
     assert rows(draft.schedule()) == rows(schedule)
     added = 3 if order == "torch-2.15" else 2
     assert len(lowered.schedule) == len(schedule) + added * int(schedule.crosses.sum())
-    messages = Messages.of(draft, Tables.of(draft))
+    messages = ExpectedMessages.of(draft, Tables.of(draft))
     peer = lowered.peer()
     assert (peer[messages.send] == draft.device[messages.receive]).all()
     assert (peer[messages.receive] == draft.device[messages.send]).all()
@@ -97,7 +97,7 @@ def test_prefetch_posts_so_many_receives_of_a_link_ahead_of_the_one_needed(sched
     """When an op runs, its own receive is posted, and of its link no more than ``ahead`` beyond what is due."""
     lowered = lower(schedule, f"prefetch:{ahead}")
     draft = Draft.from_schedule(lowered.schedule)
-    messages = Messages.of(draft, Tables.of(draft))
+    messages = ExpectedMessages.of(draft, Tables.of(draft))
     links = defaultdict(list)
     for send, receive, consumer in zip(messages.send, messages.receive, messages.consumer, strict=True):
         links[draft.device[send], draft.device[receive]].append((send, receive, consumer))

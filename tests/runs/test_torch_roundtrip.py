@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ppsim.check import check
-from ppsim.check.messages import Messages
+from ppsim.check.messages import ExpectedMessages
 from ppsim.check.tables import Tables
 from ppsim.core.costs import costs_for
 from ppsim.core.draft import Draft
@@ -133,7 +133,7 @@ def shaken(rng: random.Random) -> Draft:
     schedule = generate(name, devices=rng.choice((2, 3)), chunks=chunks, microbatches=rng.choice((2, 3)))
     draft = Draft.from_schedule(lower(schedule, rng.choice(("early", "torch", "prefetch:0", "prefetch:1"))).schedule)
     for _ in range(rng.choice((0, 1, 2, 4))):
-        messages = Messages.of(draft, Tables.of(draft))
+        messages = ExpectedMessages.of(draft, Tables.of(draft))
         message = rng.randrange(len(messages.send))
         queue = draft.offsets
         if rng.random() < 0.5:
@@ -154,7 +154,7 @@ def predicted(draft: Draft) -> str:
 
 def steps(draft: Draft) -> list[list[list[int]]]:
     """Per rank, what the worker does: peer, whether it sends, and a number for what travels."""
-    messages = Messages.of(draft, Tables.of(draft))
+    messages = ExpectedMessages.of(draft, Tables.of(draft))
     label = np.zeros(len(draft), np.int64)
     peer = np.zeros(len(draft), np.int64)
     for ends, others in ((messages.send, messages.receive), (messages.receive, messages.send)):
