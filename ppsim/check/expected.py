@@ -65,7 +65,7 @@ def expected_faults(draft: Draft, expected: Expected) -> Iterator[Fault]:
         yield from _strays(draft, expected.schedule)
 
 
-_HINT = "look for a row, or a rank's file, that was left out"
+_HINT = "look for a row, or a device's file, that was left out"
 _OPTION = {"device": "devices", "stage": "stages", "microbatch": "mb"}
 
 
