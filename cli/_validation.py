@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ppsim.cli._fit import echo_wrapped, print_table
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -24,49 +26,28 @@ def show(validation: Validation, record: Record, value: dict[str, Any], quiet: b
             click.echo(f"{level:<10} median {error['median']:6.2%}   worst {error['worst']:6.2%}")
         if validation.pairs:
             click.echo(f"ranking    {validation.ranked_right} of {validation.pairs} held-out pairs more than 2 % apart")
-        click.echo(f"measured   {_where(record)}")
+        echo_wrapped(f"measured   {_where(record)}", 11)
         for line in _on_a_gpu(record):
-            click.echo(line)
+            echo_wrapped(line, 11)
     held = errors["held-out"]
     what = "held-out predictions" if any(v.held_out for v in validation.verdicts) else "predictions with own costs"
-    click.echo(
+    echo_wrapped(
         f"{what} are off by {held['median']:.2%} (median), {held['worst']:.2%} (worst): "
         f"{verdict} the tolerance of {value['tolerance']:.0%}"
     )
 
 
 def _table(validation: Validation) -> None:
-    from rich.table import Table
-
-    from ppsim.cli._print import console
-
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("schedule\n", no_wrap=True)
-    for heading in (
-        "measured\nms",
-        "p10 to p90\n",
-        "predicted\nms",
-        "nominal\n",
-        "+ link\n",
-        "+ host\n",
-        "held-out\n",
-        "replay\n",
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = ["schedule\n", "measured\nms", "p10 to p90\n", "predicted\nms"]
+    headings += ["nominal\n", "+ link\n", "+ host\n", "held-out\n", "replay\n"]
+    rows = []
     for v in validation.verdicts:
-        held = f"{v.errors['held-out']:+.1%}" + ("" if v.held_out else "*")
         low, high = v.spread
-        rest = [f"{v.errors[level]:+.1%}" for level in ("nominal", "link", "host")]
-        table.add_row(
-            v.run.name,
-            f"{v.makespan:.1f}",
-            f"{low:.1f} {high:.1f}",
-            f"{v.best.makespan:.1f}",
-            *rest,
-            held,
-            f"{v.errors['replay']:+.1%}",
-        )
-    console(at_least=110).print(table)
+        times = [f"{v.makespan:.1f}", f"{low:.1f} {high:.1f}", f"{v.best.makespan:.1f}"]
+        errors = [f"{v.errors[level]:+.1%}" for level in ("nominal", "link", "host")]
+        held = f"{v.errors['held-out']:+.1%}" + ("" if v.held_out else "*")
+        rows.append([v.run.name, *times, *errors, held, f"{v.errors['replay']:+.1%}"])
+    print_table(headings, rows, at_least=110, spare=["p10 to p90\n", "+ link\n", "+ host\n", "replay\n", "nominal\n"])
     if any(not v.held_out for v in validation.verdicts):
         counted = ", and not counted below" if any(v.held_out for v in validation.verdicts) else ""
         click.echo(f"* its costs come from its own run: not held out{counted}")
@@ -81,7 +62,8 @@ def _residuals(v: Verdict) -> None:
     for device, row in enumerate(v.residual):
         click.echo(f"device {device:<3}" + "".join(f"{ms:>+10.2f}" for ms in row))
     off = ", ".join(f"{op} on device {device} {shift:+.2f} ms" for op, device, _, shift in find_worst_ops(v, 3))
-    click.echo(f"furthest off: {off}\n")
+    echo_wrapped(f"furthest off: {off}")
+    click.echo()
 
 
 def _where(record: Record) -> str:

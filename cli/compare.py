@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ppsim.cli._build import add_memory, build_costs
+from ppsim.cli._fit import echo_wrapped, print_table
 from ppsim.cli._options import (
     CostOptions,
     NetworkOptions,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
     from ppsim.analysis.compare import Row
     from ppsim.core.timeline import Timeline
+
+ESSENTIAL = ("makespan", "bubble_rate", "peak_activations_share")  # the last columns to go on a narrow terminal
 
 
 @make_command("compare")
@@ -76,7 +79,7 @@ def command(
         if not quiet:
             _table(rows)
             click.echo()
-        click.echo(closing(rows))
+        echo_wrapped(closing(rows))
     if tradeoff:
         from ppsim.analysis.tradeoff import Point
 
@@ -112,28 +115,26 @@ def _title(timeline: Timeline) -> str:
 
 
 def _table(rows: list[Row]) -> None:
-    from rich.table import Table
-
     from ppsim.analysis.compare import on_front
-    from ppsim.cli._print import console, print_recomputed
+    from ppsim.cli._print import print_recomputed
     from ppsim.simulation.columns import columns_of
 
     timed = [r for r in rows if r.timeline]
     first, unit = timed[0], timed[0].timeline.unit if timed[0].timeline else ""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("schedule\n", no_wrap=True)
+    headings = ["schedule\n"]
     for column in columns_of("compare"):
-        table.add_column(column.narrow.format(unit=unit), justify="right", no_wrap=True)
+        headings.append(column.narrow.format(unit=unit))
         if column.key == "makespan":
-            table.add_column(f"vs\n{first.name}", justify="right", no_wrap=True)
-    for r, best in zip(rows, on_front(rows), strict=True):
-        table.add_row(r.name, *_cells(r, first, "*" if best else " "))
-    console(at_least=100).print(table)
-    click.echo("peak act. counts microbatches of a device's 1/P share of the model; * nothing is faster with less")
+            headings.append(f"vs\n{first.name}")
+    cells = [[r.name, *_cells(r, first, "*" if best else " ")] for r, best in zip(rows, on_front(rows), strict=True)]
+    spare = [column.narrow.format(unit=unit) for column in columns_of("compare") if column.key not in ESSENTIAL]
+    spare.append(f"vs\n{first.name}")
+    print_table(headings, cells, at_least=100, spare=spare)
+    echo_wrapped("peak act. counts microbatches of a device's 1/P share of the model; * nothing is faster with less")
     print_recomputed([r.timeline.schedule for r in timed if r.timeline])
     for r in rows:
         if r.reason:
-            click.echo(f"{r.name} does not apply: {r.reason}")
+            echo_wrapped(f"{r.name} does not apply: {r.reason}")
 
 
 def _cells(r: Row, first: Row, mark: str) -> Iterator[str]:

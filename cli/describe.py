@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ppsim.cli._fit import echo_wrapped
 from ppsim.cli._options import json_option, make_command, one_schedule
 
 
@@ -57,10 +58,13 @@ def command(spec: str, devices: int, microbatches: int, as_json: bool) -> None:
         "also called": ", ".join(family.aliases),
         "options": ", ".join(f"--{option.replace('_', '-')}" for option in family.options),
     }
-    click.echo(f"{family.title} ({family.name})\n\n{family.idea}\n")
+    click.echo(f"{family.title} ({family.name})\n")
+    echo_wrapped(family.idea)
+    click.echo()
     for fact, text in facts.items():
         if text:
-            click.echo(f"{fact:<18}{text}")
+            echo_wrapped(f"{fact:<18}{text}", 18)
     click.echo(f"\n{show.shape_line(schedule)}, t_F = t_I = t_W = 1 per device")
     show.print_gantt(timeline, metrics)
-    click.echo(f"\n{show.result_line(family.name, metrics, shape_of(schedule), timeline.unit)}")
+    click.echo()
+    echo_wrapped(show.result_line(family.name, metrics, shape_of(schedule), timeline.unit))

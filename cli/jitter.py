@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ppsim.cli._build import build_costs
+from ppsim.cli._fit import echo_wrapped, print_table
 from ppsim.cli._options import (
     CostOptions,
     ShapeOptions,
@@ -111,28 +112,22 @@ def command(
     if not quiet:
         _table(sampled)
         for r in refused:
-            click.echo(f"{r.name} does not apply: {r.reason}")
+            echo_wrapped(f"{r.name} does not apply: {r.reason}")
         click.echo()
-    click.echo(_closing(sampled))
+    echo_wrapped(_closing(sampled))
 
 
 def _table(sampled: Sequence[Sampled]) -> None:
-    from rich.table import Table
-
     from ppsim.analysis.jitter import PERCENTILES, wins
-    from ppsim.cli._print import console
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("schedule\n", no_wrap=True)
-    for heading in ("no noise", *(f"p{p}" for p in PERCENTILES)):
-        table.add_column(f"{heading}\n{sampled[0].unit}", justify="right", no_wrap=True)
-    table.add_column("p99 over\nno noise", justify="right", no_wrap=True)
-    table.add_column("fastest\nin", justify="right", no_wrap=True)
+    unit = sampled[0].unit
+    headings = ["schedule\n", *(f"{name}\n{unit}" for name in ("no noise", *(f"p{p}" for p in PERCENTILES)))]
+    headings += ["p99 over\nno noise", "fastest\nin"]
+    rows = []
     for s, share in zip(sampled, wins(sampled).tolist(), strict=True):
         late = f"{s.percentile(99) / s.steady - 1:+.1%}" if s.steady else "-"
-        times = (f"{s.percentile(p):.5g}" for p in PERCENTILES)
-        table.add_row(s.name, f"{s.steady:.5g}", *times, late, f"{share:.1%}")
-    console(at_least=100).print(table)
+        rows.append([s.name, f"{s.steady:.5g}", *(f"{s.percentile(p):.5g}" for p in PERCENTILES), late, f"{share:.1%}"])
+    print_table(headings, rows, at_least=100, spare=["p99 over\nno noise", f"p95\n{unit}"])
 
 
 def _closing(sampled: Sequence[Sampled]) -> str:

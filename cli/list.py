@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ppsim.cli._fit import echo_wrapped
 from ppsim.cli._options import json_option, make_command
 
 
@@ -33,7 +34,8 @@ def command(as_json: bool) -> None:
         }
         for fact, text in facts.items():
             if text:
-                click.echo(f"    {fact:<18}{text}")
-    click.echo(
-        "\nP devices, V stages per device, M microbatches, N group size; times are for a device's share of the model."
+                echo_wrapped(f"    {fact:<18}{text}", 22)
+    click.echo()
+    echo_wrapped(
+        "P devices, V stages per device, M microbatches, N group size; times are for a device's share of the model."
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ppsim.cli._build import build, build_memory
+from ppsim.cli._fit import echo_wrapped
 from ppsim.cli._options import (
     CostOptions,
     OutputOptions,
@@ -149,7 +150,8 @@ def _print_report(found: MemoryReport, quiet: bool, breakdown: bool) -> None:
     _print_bars(found)
     held = sorted(((amount, name) for name, amount in fullest.parts.items() if amount), reverse=True)
     click.echo(f"\npeak {size} {where}")
-    click.echo("held by " + ", ".join(f"{name} {format_size(a, unit)} ({a / fullest.value:.0%})" for a, name in held))
+    parts = (f"{name} {format_size(amount, unit)} ({amount / fullest.value:.0%})" for amount, name in held)
+    echo_wrapped(f"held by {', '.join(parts)}", 8)
     if unit != BYTES:
         show.print_recomputed([schedule])
     if breakdown:

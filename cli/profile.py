@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ppsim.cli._fit import echo_wrapped
 from ppsim.cli._options import Checked, json_option
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def show(profile: Profile, file: str, as_json: bool = False, quiet: bool = False
     if as_json:
         echo_json({"schema": "ppsim.profile-summary/1", "file": file, **asdict(profile), "summary": summary(profile)})
     elif quiet:
-        click.echo(result_line(profile))
+        echo_wrapped(result_line(profile))
     else:
         for line in lines(profile):
-            click.echo(one_line(line))
+            echo_wrapped(one_line(line), 4)

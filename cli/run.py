@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ppsim.cli._build import add_memory, build, build_costs, check_used
+from ppsim.cli._fit import echo_wrapped
 from ppsim.cli._network import execute_messages, execute_slots
 from ppsim.cli._options import (
     CostOptions,
@@ -154,13 +155,14 @@ def _print_run(timeline: Timeline, quiet: bool, gantt: bool) -> None:
     schedule, metrics = timeline.schedule, measure(timeline)
     if quiet:
         name = f"{schedule.name} {schedule.n_devices}x{schedule.n_microbatches}"
-        click.echo(show.result_line(name, metrics, shape_of(schedule), timeline.unit))
+        echo_wrapped(show.result_line(name, metrics, shape_of(schedule), timeline.unit))
         return
     click.echo(f"{show.title_of(schedule)}  {show.shape_line(schedule)}")
     if gantt:
         show.print_gantt(timeline, metrics)
     click.echo()
-    click.echo(show.summary(timeline, metrics))
+    for line in show.summary(timeline, metrics).splitlines():
+        echo_wrapped(line, 34)
     show.print_recomputed([schedule])
 
 
