@@ -117,7 +117,7 @@ def _build(cls: Any, data: Mapping[str, Any], place: Place, source: _Source) -> 
     try:
         return cls(**values)
     except Refused as refused:
-        raise source.fault((*place, refused.key), f"'{refused.key}'{where} {refused.why}") from refused
+        raise source.fault((*place, refused.key), f"'{refused.key}'{where} {shorten(refused.why, 500)}") from refused
 
 
 def _value(hint: Any, value: Any, place: Place, source: _Source) -> Any:

@@ -74,9 +74,9 @@ class Settings(Struct, frozen=True):
     """How schedules were run, as far as it is read again."""
 
     ops: str
+    costs: str
     message_bytes: int
     link: Link
-    costs: str = ""
     cores: int = 0
     device: str = ""
     emulation: str = ""
@@ -123,6 +123,8 @@ def read_file(path: str) -> tuple[File, dict[str, Any]]:
     numbers = (settings.message_bytes, settings.cores, settings.partition_sms, settings.interference)
     if not all(0 <= number <= LONGEST for number in (*numbers, *msgspec.structs.astuple(settings.link))):
         raise InputError(f"{source}: settings holds a number below 0", HINT)
+    if settings.emulation and not (settings.partition_sms and settings.interference):
+        raise InputError(f"{source}: settings.partition_sms or settings.interference is missing", HINT)
     missing = {"date", "device", "machine", "cpu", "cores", "load", "torch"} - found.provenance.keys()
     if missing:
         raise InputError(f"{source}: provenance.{min(missing)} is missing", HINT)

@@ -151,7 +151,7 @@ def use(suffix: str, content: bytes, folder: Path) -> str:
         USES[suffix](str(path))
     except PpsimError as error:
         longest = max(map(len, f"{error}\n{error.hint}".splitlines()))
-        if longest > 4000:
+        if longest > 2000:
             return f"a message of {longest} signs"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
