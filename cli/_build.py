@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.cli._options import CostOptions, ShapeOptions
+from ppsim.cli._options import CostOptions, NetworkOptions, ShapeOptions
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -34,18 +34,51 @@ def build_schedule(spec: str, shape: ShapeOptions, recompute: bool = False) -> S
     return add_recompute(schedule)
 
 
-def build_costs(schedule: Schedule, costs: CostOptions) -> Costs:
-    """Make the costs of a schedule from a profile, or from the numbers given."""
+def build_costs(schedule: Schedule, costs: CostOptions, network: NetworkOptions | None = None) -> Costs:
+    """Make the costs of a schedule from a profile, or from the numbers given, with the factors and links that differ.
+
+    Links are changed here unless a cluster of ``network`` gives them all; its ``message`` is the size of messages.
+    """
     from ppsim.core.costs import costs_for
 
     if costs.profile:
         from ppsim.profiles.costs import costs_from
         from ppsim.profiles.profile import read
 
-        return costs_from(read(costs.profile), schedule)
-    given: dict[str, Any] = {name: value for name, value in asdict(costs).items() if value is not None}
-    del given["recompute"]
-    return costs_for(schedule, **given)
+        made = costs_from(read(costs.profile), schedule)
+    else:
+        made = costs_for(schedule, **{name: value for name in NUMBERS if (value := getattr(costs, name)) is not None})
+    if costs.mb_scale or costs.speed is not None:
+        made = replace(made, **_factors(schedule, costs))
+    if not costs.links or (network and network.cluster):
+        return made
+    from ppsim.base.units import parse_size
+    from ppsim.network.links import change_latencies, parse_link
+
+    changes = [parse_link(text, schedule.n_devices) for text in costs.links]
+    size = float(parse_size(network.message)[0]) if network and network.message else None
+    return replace(made, comm=change_latencies(made.comm, schedule.n_devices, made.unit, changes, size))
+
+
+NUMBERS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
+
+
+def _factors(schedule: Schedule, costs: CostOptions) -> dict[str, Any]:
+    """Factors of microbatches and speeds of devices, None where there are none."""
+    import numpy as np
+
+    from ppsim.errors import InputError
+    from ppsim.profiles.scale import parse_scale
+
+    scale = parse_scale(costs.mb_scale, schedule.n_microbatches) if costs.mb_scale else None
+    if costs.speed is None:
+        return {"scale": scale}
+    speed = np.atleast_1d(np.asarray(costs.speed, np.float64))
+    if len(speed) not in (1, schedule.n_devices):
+        raise InputError(f"{len(speed)} speeds for {schedule.n_devices} devices", "one, or one for each device")
+    if not (np.isfinite(speed) & (speed > 0)).all():
+        raise InputError("a speed must be more than zero and finite", "1 is the speed that the times are for")
+    return {"scale": scale, "speed": np.broadcast_to(speed, schedule.n_devices).copy()}
 
 
 def check_used(schedules: Collection[Schedule], costs: CostOptions) -> None:
@@ -94,11 +127,13 @@ def _fuses_full_backward(schedule: Schedule) -> bool:
     return bool(((schedule.kind[second] == Kind.B) | (schedule.kind[first] == Kind.B)).any())
 
 
-def build(spec: str, shape: ShapeOptions, costs: CostOptions) -> tuple[Schedule, Costs]:
+def build(
+    spec: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions | None = None
+) -> tuple[Schedule, Costs]:
     """Make the schedule and its costs, refusing times that it does not use."""
     schedule = build_schedule(spec, shape, costs.recompute)
     check_used([schedule], costs)
-    return schedule, build_costs(schedule, costs)
+    return schedule, build_costs(schedule, costs, network)
 
 
 def build_memory(

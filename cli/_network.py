@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ppsim.cli._options import NetworkOptions
@@ -13,21 +14,22 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
 
 
-def time_ops(schedule: Schedule, costs: Costs, network: NetworkOptions) -> Timeline:
+def time_ops(schedule: Schedule, costs: Costs, network: NetworkOptions, links: Sequence[str] = ()) -> Timeline:
     """Time the compute ops by the model that the options ask for."""
     from ppsim.simulation.longest_path import simulate
 
-    execution = execute_messages(schedule, costs, network)
+    execution = execute_messages(schedule, costs, network, links)
     return execution.compute if execution else simulate(schedule, costs)
 
 
 def execute_messages(
-    schedule: Schedule, costs: Costs, network: NetworkOptions, *, to_torch: bool = False
+    schedule: Schedule, costs: Costs, network: NetworkOptions, links: Sequence[str] = (), *, to_torch: bool = False
 ) -> Execution | None:
     """Run with sends and receives as ops, or return None where no option asks for it.
 
     Without ``--cluster`` a message takes the latency of ``--comm`` or of the profile and has no limit of bandwidth.
-    ``to_torch`` orders them as torch does and scales gradients where torch does.
+    ``links`` are single ones that differ from the cluster's. ``to_torch`` orders sends and receives as torch does and
+    scales gradients where torch does.
     """
     if not to_torch and not network.detailed:
         return None
@@ -51,8 +53,14 @@ def execute_messages(
         comm=costs.comm,
         channel=network.channel,
         cluster=network.cluster,
-        message=network.message,
+        message=network.message if network.cluster else None,
     )
+    if network.cluster and links:
+        from ppsim.network.links import change_links, parse_link
+
+        made = change_links(
+            made, schedule.n_devices, costs.unit, [parse_link(text, schedule.n_devices) for text in links]
+        )
     fsdp = made.collectives
     if network.unshard and not to_torch and not (fsdp.unshard or fsdp.reshard):
         raise InputError(f"{network.cluster} has no time of gathering stages: --unshard has no effect", FSDP)

@@ -74,6 +74,9 @@ class CostOptions:
     unit: str | None = None
     profile: str | None = None
     recompute: bool = False
+    links: tuple[str, ...] = ()
+    mb_scale: tuple[str, ...] = ()
+    speed: Value | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class NetworkOptions:
     @property
     def detailed(self) -> bool:
         """Whether an option asks for sends and receives as ops."""
-        return any(getattr(self, field.name) for field in fields(self))
+        return any(getattr(self, field.name) for field in fields(self) if field.name != "message")
 
 
 @dataclass(frozen=True)
@@ -209,6 +212,22 @@ cost_options = group_options(
     click.option("--tfb", type=Numbers(), help="Time of a fused pair of F and B (tf + tb)."),
     click.option("--tr", type=Numbers(), help="Time of a recompute (tf)."),
     click.option("--comm", type=float, help="Latency of a message between two devices (0)."),
+    click.option(
+        "--link",
+        "links",
+        multiple=True,
+        metavar="A-B=LATENCY[,GB/s]",
+        help="One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.",
+    ),
+    click.option(
+        "--mb-scale",
+        "mb_scale",
+        multiple=True,
+        metavar="[KINDS=]FACTORS",
+        help="How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, "
+        "normal); W=... for a kind alone; repeatable.",
+    ),
+    click.option("--speed", type=Numbers(), help="How many times as fast each device computes: 1,1,0.9,1."),
     click.option(
         "--cost-per",
         "per",

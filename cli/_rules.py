@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule")
 COSTS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
+UNEVEN = ("links", "mb_scale", "speed")
 DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad")
 TIMED = ("tf", "ti", "tw", "message")
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
@@ -182,10 +183,10 @@ NEEDS = (
     # Messages as ops.
     Need(
         ("message",),
-        lambda g: bool(g["cluster"]),
+        lambda g: bool(g["cluster"]) or any("GB/s" in text for text in g["links"] or ()),
         "{options} is the size of a message, which says nothing without links",
-        "give a --cluster file as well",
-        ("run", "compare", "sweep"),
+        "give a --cluster file as well, or a --link with a bandwidth",
+        ("run", "compare", "sweep", "explain"),
     ),
     Need(
         ("channel",),
@@ -226,6 +227,20 @@ NEEDS = (
         lambda g: not (g.has("gantt") and g["gantt"]),
         "{options} has numbers only, no chart",
         "leave out --gantt or --steady",
+    ),
+    # Unequal microbatches.
+    Need(
+        ("reorder",), lambda g: bool(g["mb_scale"]), "{options} orders unequal microbatches", "add --mb-scale FACTORS"
+    ),
+    Need(
+        ("reorder",),
+        lambda g: not (g["grid"] or g["steady"] or any(g[name] for name in DETAILED)),
+        "{options} times orders by the simple model",
+    ),
+    Need(
+        ("mb_scale", "speed"),
+        lambda g: not g["steady"],
+        "{options} makes microbatches or devices unequal, and --steady needs them alike",
     ),
     # The grid.
     Need(

@@ -23,13 +23,13 @@ def time_schedule(spec: str, shape: ShapeOptions, costs: CostOptions, network: N
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
 
-    own = _options_taken(spec, shape)
+    own, links = _options_taken(spec, shape), costs.links
 
     def build(spec: str) -> tuple[Schedule, Costs]:
         schedule = build_schedule(spec, own, costs.recompute)
-        return schedule, build_costs(schedule, costs)
+        return schedule, build_costs(schedule, costs, network)
 
-    return row(spec, build, lambda schedule, costs: time_ops(schedule, costs, network))
+    return row(spec, build, lambda schedule, costs: time_ops(schedule, costs, network, links))
 
 
 def time_schedules(

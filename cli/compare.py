@@ -71,7 +71,7 @@ def command(
     _check_suffixes(output, tradeoff)
     rows = time_schedules(specs, shape, costs, network)
     timelines = [r.timeline for r in rows if r.timeline]
-    prices = [build_costs(timeline.schedule, costs) for timeline in timelines]
+    prices = [build_costs(timeline.schedule, costs, network) for timeline in timelines]
     inputs = inputs_of(ctx, prices[0])
     if as_json:
         show.echo_json(compare_object(rows, inputs))

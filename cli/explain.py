@@ -72,11 +72,11 @@ def command(
     """
     from ppsim.analysis.explain import advise, explain, explain_object, own_changes, what_if
 
-    schedule, prices = build(spec, shape, costs)
-    timeline, execution = _time(schedule, prices, network)
+    schedule, prices = build(spec, shape, costs, network)
+    timeline, execution = _time(schedule, prices, network, costs.links)
 
     def again(other: Costs) -> Timeline:
-        return _time(schedule, other, network)[0]
+        return _time(schedule, other, network, costs.links)[0]
 
     explanation = explain(timeline, prices, execution, (lambda other: again(other).makespan) if execution else None)
     tried = [what_if(change, change, _changed(change, spec, shape, costs, network)) for change in changes]
@@ -93,10 +93,10 @@ def command(
         click.echo("\n".join(_lines(explanation, tried)))
 
 
-def _time(schedule: Any, prices: Costs, network: NetworkOptions) -> tuple[Timeline, Any]:
+def _time(schedule: Any, prices: Costs, network: NetworkOptions, links: tuple[str, ...]) -> tuple[Timeline, Any]:
     from ppsim.simulation.longest_path import simulate
 
-    execution = execute_messages(schedule, prices, network)
+    execution = execute_messages(schedule, prices, network, links)
     return (execution.compute, execution) if execution else (simulate(schedule, prices), None)
 
 
@@ -124,10 +124,10 @@ def _changed(change: str, spec: str, shape: ShapeOptions, costs: CostOptions, ne
             keys = ", ".join([*SHAPE, "schedule", "comm", "tfb", *KINDS, "tf.STAGE"])
             raise InputError(f"--what-if cannot change '{part}'", f"KEY=VALUE with one of {keys}")
     schedule = build_schedule(spec, shape)
-    prices = build_costs(schedule, replace(costs, **numbers))
+    prices = build_costs(schedule, replace(costs, **numbers), network)
     for kind, which, value in scaled:
         prices = _scaled(prices, kind, which, value, change)
-    return _time(schedule, prices, network)[0]
+    return _time(schedule, prices, network, costs.links)[0]
 
 
 def _scaled(prices: Costs, kind: int, stage: int, value: str, change: str) -> Costs:
@@ -175,7 +175,7 @@ def _rivals(
     for text, advice, rival, size in runs:
         try:
             schedule = build_schedule(rival, size)
-            timeline = _time(schedule, build_costs(schedule, costs), network)[0]
+            timeline = _time(schedule, build_costs(schedule, costs, network), network, costs.links)[0]
         except PpsimError:
             continue
         yield text, advice, timeline

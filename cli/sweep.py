@@ -104,7 +104,7 @@ def command(
             f"no shape of the grid works; the last: {rows[-1].reason}", "other --devices, --mb or --chunks"
         )
     check_used([timeline.schedule for timeline in timelines], costs)
-    inputs = inputs_of(ctx, build_costs(timelines[0].schedule, costs))
+    inputs = inputs_of(ctx, build_costs(timelines[0].schedule, costs, network))
     best = on_front(rows, per_microbatch=True)
     if as_json:
         show.echo_json(sweep_object(rows, best, inputs))

@@ -98,6 +98,10 @@ SAMPLES = {
     "note": "--note text",
     "recompute": "--recompute",
     "tr": "--tr 2",
+    "links": "--link 0-1=0.7",
+    "mb_scale": "--mb-scale lognormal:0.4:3",
+    "speed": "--speed 0.5",
+    "reorder": "--reorder",
     "queues": "--queues pair",
     "changes": "--what-if tf.1=2",
 }
