@@ -86,6 +86,13 @@ def test_a_module_imports_what_its_room_may(module):
     assert [other for other, _ in imports(module) if other == "ppsim" or room_of(other) not in allowed] == []
 
 
+@pytest.mark.parametrize("module", INNER)
+def test_a_module_takes_no_private_name_of_another_room(module):
+    """Names and modules that begin with an underscore stay inside their room."""
+    taken = [(other, name) for other, name in imports(module) if room_of(other) != room_of(module)]
+    assert [pair for pair in taken if re.search(r"(^|\.)_[^_]", ".".join(pair))] == []
+
+
 def test_modules_import_each_other_in_no_circle():
     """Inside a room too, an order exists in which every module comes after all that it imports."""
     graph = {module: {other for other, _ in imports(module)} - {module} for module in INNER}
