@@ -1,0 +1,220 @@
+"""Random combinations of the commands' own options, each in a process with limits of time and memory.
+
+    python -m tests.cli.option_fuzz SEED COUNT
+
+prints every case that ends in anything but an answer or a refusal.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from ppsim.cli import group, main
+from ppsim.cli._types import Counts, Numbers, ScheduleName, Share
+from ppsim.schedules import families
+from tests.commands import ROOT, invoke
+
+CPU_S, CPU_OF_FIGURES_S, WALL_S = 10, 60, 300  # the gallery draws two dozen figures
+MEMORY_BYTES = 1 << 30
+SPACE_BYTES = 8 << 30
+CODES = {0, 1, 2, 3}
+
+SIZES = ["1", "2", "3", "4", "6", "8", "12", "16", "64"]
+COUNTS = [*SIZES * 3, "0", "-1", "300", "5000", "99999999", "9" * 30, "x", ""]
+TIMES = ["1", "2", "0.5", "1,2", "1,1,1.3,1", "3", "0", "1e-9", "1e308", "1e400", "nan", "inf", "-1", "", ",", "x"]
+SPECIAL = ["-", "", ".", "none.toml", "/dev/null", "/dev/zero"]
+TEXTS = [
+    "ms",
+    "us",
+    "s",
+    "t_F",
+    "",
+    " ",
+    "k cycles",
+    "[/]",
+    "[bold]x",
+    "$\\bad{$",
+    "\udcff",
+    "秒",
+    "x\ny",
+    "<b>",
+    "x" * 5000,
+]
+BYTES = ["80GiB", "1e9", "5", "65536", "3.7", "1e999", "1e300GiB", "-1", "0", "x", "", "9" * 400]
+ORDERS = ["deferred", "prefetch:2", "as-listed", "async", "prefetch:" + "9" * 5000, "x", ""]
+WORDS = ["median", "1", "all", "1f1b", "-1", "%s%n", "1:2:3", ""]
+TARGETS = ["-", "/dev/null", "none/x.svg", ""]
+MANY = ("compare", "sweep", "jitter", "explain")
+SUFFIXES = ["csv", "json", "mmd", "trace.json", "svg", "png", "pdf", "html", "xyz", ""]
+# What runs for real would take minutes, so these commands get recordings.
+RECORDED = {
+    "validate": [["--from-record", "record.json.gz"], ["--trace", "traces"]],
+    "calibrate": [["--from-trace", "trace0.json.gz", "trace1.json.gz"]],
+}
+
+
+def commands(
+    above: click.Group = group, names: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command with its words; those of ``profile`` have two."""
+    context = click.Context(above)
+    for name in above.list_commands(context):
+        command = above.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*names, name))
+        elif command:
+            yield (*names, name), command
+
+
+def inputs(folder: Path) -> None:
+    """Files to read: of every format, sound ones and some that are not."""
+    data = ROOT / "tests" / "data"
+    for source, name in (
+        (data / "records" / "timed-p2.json.gz", "record.json.gz"),
+        (data / "traces" / "gpipe-rank0.json.gz", "trace0.json.gz"),
+        (data / "traces" / "gpipe-rank1.json.gz", "trace1.json.gz"),
+        (ROOT / "gallery" / "profile-cpu.toml", "profile.toml"),
+        (ROOT / "gallery" / "cluster.toml", "cluster.toml"),
+        (ROOT / "gallery" / "model-7b.toml", "model.toml"),
+    ):
+        shutil.copy(source, folder / name)
+    (folder / "traces").mkdir()
+    for rank in (0, 1):
+        shutil.copy(folder / f"trace{rank}.json.gz", folder / "traces")
+    for suffix in ("csv", "json", "mmd", "trace.json"):
+        invoke("run", "-s", "zb-1p", "--devices", "2", "--mb", "4", "-q", "-o", str(folder / f"in.{suffix}"))
+    invoke("run", "-s", "dualpipe", "--devices", "2", "--mb", "4", "-q", "-o", str(folder / "replicas.json"))
+    (folder / "odd.csv").write_text("0F0,2F1,2B1,0B0\n1F0,1F1,1B0,1B1\n2F0,2B0,0F1,0B1\n")
+    (folder / "mine.py").write_text(
+        "def mine(shape):\n    for d in range(shape.devices):\n"
+        "        yield [f'{d}{k}{m}' for k in 'FB' for m in range(shape.microbatches)]\n"
+    )
+
+
+FILES = ["in.csv", "in.json", "in.mmd", "in.trace.json", "odd.csv", "replicas.json", "mine.py", "record.json.gz"]
+TABLES = ["profile.toml", "cluster.toml", "model.toml", "trace0.json.gz", "traces"]
+
+
+def words_of(names: tuple[str, ...], command: click.Command, draw: random.Random) -> list[str]:
+    """Draw a command line: what the command needs nearly always, the rest now and then."""
+    words, arguments, recorded = list(names), [], draw.choice(RECORDED.get(names[0], [[]]))
+    usual, others = draw.random() < 0.75, draw.choice([0.03, 0.08, 0.15])  # else anything: refused at once mostly
+    for param in command.params:
+        if isinstance(param, click.Argument):
+            if not recorded:
+                count = draw.choice([1, 2, 3]) if param.nargs == -1 and names[0] in MANY else 1
+                arguments += [value_of(param, draw, usual) for _ in range(count)]
+            continue
+        needed = param.required or (param.name in ("devices", "microbatches") and not recorded)
+        given = "schedule" in (param.name or "") and not usual
+        if draw.random() > (0.97 if needed else 0.1 if given else 0 if param.name == "schedule" else others):
+            continue
+        spelling = draw.choice([*param.opts, *param.secondary_opts])
+        if isinstance(param, click.Option) and (param.is_flag or param.count):
+            words.append(spelling)
+        else:
+            for _ in range(draw.choice([1, 1, 1, 2]) if param.multiple else 1):
+                words += [spelling, value_of(param, draw, usual)]
+    return words + arguments + recorded
+
+
+def value_of(param: click.Parameter, draw: random.Random, usual: bool) -> str:
+    """Draw a value by the parameter's type and name."""
+    kind, name = param.type, param.name or ""
+    if name == "output" and isinstance(kind, click.Path):  # the gallery's folder
+        return draw.choice(["gallery"] if usual else ["gallery", "", "in.csv", "/proc"])
+    if name in ("output", "record"):
+        return draw.choice([f"out.{draw.choice(SUFFIXES[:8])}"] * 6 + [f"out.{draw.choice(SUFFIXES)}", *TARGETS])
+    if name == "format":
+        return draw.choice(SUFFIXES)
+    if isinstance(kind, click.Choice):
+        return draw.choice([*map(str, kind.choices)] if usual else [*map(str, kind.choices), "x", ""])
+    if isinstance(kind, ScheduleName):
+        known = [family.name for family in families()]
+        chunked = f"{draw.choice(known)}:{draw.choice(SIZES if usual else COUNTS)}"
+        return draw.choice([*known, *known, chunked, *FILES] + ([] if usual else [*FILES, *SPECIAL, "nope"]))
+    if isinstance(kind, Numbers | click.FloatRange | Share) or kind is click.FLOAT:
+        return draw.choice(TIMES[:8] if usual else TIMES)
+    if isinstance(kind, Counts):
+        return draw.choice(["2", "2,4", "4:16:x2", "8:64:8", *SIZES] + ([] if usual else COUNTS))
+    if isinstance(kind, click.IntRange) or kind is click.INT:
+        return draw.choice(SIZES if usual else COUNTS)
+    if isinstance(kind, click.Path) or name in ("cluster", "model", "profile"):
+        fitting = [file for file in TABLES if file.startswith(name)] or [*FILES, "profile.toml"]
+        return draw.choice(fitting if usual else [*fitting, *FILES, *TABLES, *SPECIAL])
+    pool = {"cap": BYTES, "message": BYTES, "order": ORDERS, "unit": TEXTS}.get(name, [*WORDS, *TEXTS])
+    return draw.choice(pool[:4] if usual else pool)
+
+
+def fault_of(words: list[str], folder: Path) -> str:
+    """Run a case in a process of its own; what is wrong with its end, or nothing."""
+    errors = folder / "stderr"
+    child = os.fork()
+    if child == 0:
+        run(words, folder, errors)
+    pid, waited = 0, time.monotonic()
+    while not pid:
+        pid, status, used = os.wait4(child, os.WNOHANG)
+        if not pid and time.monotonic() - waited > WALL_S:
+            os.kill(child, 9)
+        time.sleep(0.002)
+    text, code = errors.read_text(errors="replace"), os.waitstatus_to_exitcode(status)
+    if code not in CODES or "Traceback" in text or '.py", line' in text:
+        return f"exit {code}: {text[-300:]}"
+    if used.ru_maxrss * 1024 > MEMORY_BYTES:
+        return f"{used.ru_maxrss >> 10} MiB"
+    return f"{len(text)} characters of messages" if len(text) > 100_000 else ""
+
+
+def run(words: list[str], folder: Path, errors: Path) -> None:
+    """Become the command, and end."""
+    code = 99
+    try:
+        os.chdir(folder)
+        seconds = CPU_OF_FIGURES_S if words[0] == "gallery" else CPU_S
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        resource.setrlimit(resource.RLIMIT_AS, (SPACE_BYTES, SPACE_BYTES))
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream, handle in enumerate((null, null, os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))):
+            os.dup2(handle, stream)
+        for name, stream in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
+            setattr(sys, name, open(stream, "w" if stream else "r", closefd=False))  # noqa: SIM115
+        sys.argv = ["ppsim", *words]
+        main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def faults(seed: int, count: int) -> Iterator[tuple[list[str], str]]:
+    """Every case of so many that ends wrongly, with how."""
+    draw, known = random.Random(seed), list(commands())
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        inputs(folder)
+        for _ in range(count):
+            words = words_of(*draw.choice(known), draw)
+            if fault := fault_of(words, folder):
+                yield words, fault
+
+
+if __name__ == "__main__":
+    found = 0
+    for case, fault in faults(int(sys.argv[1]), int(sys.argv[2])):
+        found += 1
+        print(f"ppsim {shlex.join(case)}"[:600].encode(errors="replace").decode(), f"\n  {fault}", flush=True)
+    print(f"{found} of {sys.argv[2]} cases of seed {sys.argv[1]} end wrongly")
+    sys.exit(found > 0)
