@@ -16,7 +16,7 @@ import warnings
 import click
 
 from ppsim.base.long_work import show_long_work
-from ppsim.base.signals import orderly_end, received
+from ppsim.base.signals import first_signal, orderly_end
 from ppsim.cli._progress import show_line
 from ppsim.cli._streams import STANDARD_OUTPUT, ReaderGone, repair_streams, silence
 from ppsim.errors import PpsimError
@@ -118,10 +118,10 @@ def _run() -> int:
     try:
         code = group.main(prog_name="ppsim", standalone_mode=False) or 0
         sys.stdout.flush()
-        return 128 + received() if received() else code
+        return 128 + first_signal() if first_signal() else code
     except BaseException as error:
-        if received():
-            number = signal.Signals(received())
+        if first_signal():
+            number = signal.Signals(first_signal())
             return _complain("Interrupted." if number == signal.SIGINT else f"Ended by {number.name}.", 128 + number)
         return _explain(error)
 
@@ -151,7 +151,9 @@ def _explain(error: BaseException) -> int:
     if innermost[0].f_code.co_name == "_compile_bytecode":  # a full disk cuts what Python keeps of a module
         damaged = f"Error: a file of this installation is damaged ({error})"
         return _complain(_hinted(damaged, "remove its __pycache__ folders, or install it again"), 3)
-    what = _one_line(f"{type(error).__name__}: {error}")
+    from ppsim.base.text import shorten
+
+    what = shorten(f"{type(error).__name__}: {error}", WIDEST)
     return _complain(f"Error: internal error: {what} (a fault of ppsim; please report what --debug prints)", INTERNAL)
 
 
@@ -160,12 +162,14 @@ def _describe(error: OSError) -> str:
         return _hinted(f"Error: cannot write {STANDARD_OUTPUT}: {error.strerror}", "leave it open, on a disk with room")
     where = f" '{error.filename}'" if error.filename else ""
     hint = "check the path, its permissions and the room on its disk"
-    return _hinted(f"Error: {_one_line(str(error.strerror or error))}{where}", hint)
+    return _hinted(f"Error: {error.strerror or error}{where}", hint)
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:
     """Print a library's warning as one line, without its place in the library."""
-    _complain(f"Warning: {_one_line(str(message))}", 0)
+    from ppsim.base.text import shorten
+
+    _complain(f"Warning: {shorten(str(message), WIDEST)}", 0)
 
 
 def _debugging() -> bool:
@@ -174,11 +178,6 @@ def _debugging() -> bool:
 
 def _hinted(message: str, hint: str) -> str:
     return message + (f"\n  try: {hint}" if hint else "")
-
-
-def _one_line(text: str) -> str:
-    line = "".join(c if c.isprintable() else " " for c in text[: 2 * WIDEST])
-    return line if len(line) <= WIDEST else f"{line[:WIDEST]} ..."
 
 
 def _complain(message: str, code: int) -> int:

@@ -119,11 +119,11 @@ def write_all(written: Written) -> None:
 
 def write_files(writers: Sequence[tuple[str, Callable[[], None]]]) -> None:
     """Write every target by its function, saying so on stderr; where one cannot be written, none takes its place."""
-    from ppsim.base.atomic_file import together
+    from ppsim.base.atomic_file import place_together
     from ppsim.base.long_work import long_work
 
     quiet_matplotlib()
-    with together():
+    with place_together():
         # Standard output comes last, as it cannot be taken back.
         for target, write in sorted(writers, key=lambda entry: entry[0] == "-"):
             with long_work(f"writing {target}"):

@@ -25,7 +25,7 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
     """
     from pathlib import Path
 
-    from ppsim.base.atomic_file import opened
+    from ppsim.base.atomic_file import open_atomically
     from ppsim.cli._print import result_line, title_of
     from ppsim.core.recompute import add_recompute
     from ppsim.errors import InputError
@@ -64,7 +64,7 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
         )
         click.echo(line)
         click.echo(f"wrote {folder / family.name}.svg .png", err=True)
-    with opened(str(index)) as out:
+    with open_atomically(str(index)) as out:
         out.write(_index(f"{command_line(ctx)} -o {output}", entries, refused).encode())
 
 

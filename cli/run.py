@@ -140,7 +140,7 @@ def _show_grid(
     import orjson
 
     from ppsim.analysis.grid import cells_of, csv_of, text_of
-    from ppsim.base.atomic_file import opened
+    from ppsim.base.atomic_file import open_atomically
     from ppsim.cli import _print as show
     from ppsim.core.costs import costs_for
     from ppsim.errors import InputError
@@ -154,7 +154,7 @@ def _show_grid(
     for target, suffix in find_targets(output):
         if suffix not in writers:
             raise InputError(f"a grid cannot be written as {suffix}", f"one of {' '.join(writers)}")
-        with opened(target) as out:
+        with open_atomically(target) as out:
             out.write(writers[suffix]())
     if as_json:
         show.echo_json(value)

@@ -270,11 +270,11 @@ def _make_request(ctx: click.Context, run: RunOptions, profile: str | None) -> R
 
 def _keep(record: Record, target: str) -> str:
     """Write the record; returns why it could not be written, as its numbers can still be printed."""
-    from ppsim.base.atomic_file import opened
+    from ppsim.base.atomic_file import open_atomically
     from ppsim.runs.record import dump
 
     try:
-        with opened(target) as out:
+        with open_atomically(target) as out:
             out.write(dump(record, target))
     except InputError as error:
         return str(error)

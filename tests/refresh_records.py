@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ppsim.base.atomic_file import opened
+from ppsim.base.atomic_file import open_atomically
 from ppsim.runs.record import dump
 from ppsim.runs.session import Request, measure_session
 from ppsim.schedules import generate
@@ -68,7 +68,7 @@ def main(words: list[str]) -> None:
             sys.exit(f"{name}: {failure}")
         target = str(FOLDER / f"{name}.json.gz")
         data = dump(record, target, resolution_us=20)
-        with opened(target) as out:
+        with open_atomically(target) as out:
             out.write(data)
         print(
             line(name, validate(record)), f" {len(data) / 1024:.1f} KiB, {time.monotonic() - begin:.0f} s", flush=True

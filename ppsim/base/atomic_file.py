@@ -45,7 +45,7 @@ _waiting: ContextVar[list[_Staged] | None] = ContextVar("waiting", default=None)
 
 
 @contextmanager
-def opened(target: str) -> Iterator[IO[bytes]]:
+def open_atomically(target: str) -> Iterator[IO[bytes]]:
     """A binary file that takes its place at ``target`` only when the block ends well; standard output for ``-``.
 
     A device is written as it is, and so is a pipe that somebody reads.
@@ -84,7 +84,7 @@ def opened(target: str) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def together() -> Iterator[None]:
+def place_together() -> Iterator[None]:
     """Let all files that are opened in the block take their places when it ends well, and none of them otherwise.
 
     Raises:
@@ -124,7 +124,7 @@ def rehearse(target: str, *, plain: bool = False) -> None:
     if path.exists() and not path.is_file() and (plain or path.is_dir()):
         raise InputError(f"cannot write '{target}': not a plain file", "give a file's name")
     if path.is_file() or not path.exists():
-        with suppress(_Rehearsed), opened(target):
+        with suppress(_Rehearsed), open_atomically(target):
             raise _Rehearsed
 
 

@@ -55,7 +55,7 @@ def orderly_end() -> Iterator[None]:
         sys.unraisablehook, sys.excepthook = hooks
 
 
-def received() -> int:
+def first_signal() -> int:
     """Number the first signal that asked the program to end; 0 for none."""
     return _received[0] if _received else 0
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.atomic_file import opened
+from ppsim.base.atomic_file import open_atomically
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.timeline import Timeline
@@ -56,7 +56,7 @@ def convert(
     formats()[suffix].write(document, out, suffix)
     if not lossy and (lost := list(_lost(draft, out.getvalue(), suffix))):
         raise InputError(f"{suffix[1:]} cannot carry {' nor '.join(lost)} of {draft.source}", "--lossy leaves it out")
-    with opened(target) as file:
+    with open_atomically(target) as file:
         file.write(out.getvalue())
 
 

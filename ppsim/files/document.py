@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
-from ppsim.base.atomic_file import opened
+from ppsim.base.atomic_file import open_atomically
 from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
@@ -141,5 +141,5 @@ def save(document: Document, target: str, suffix: str = "") -> None:
         InputError: an unknown suffix, a path that cannot be written, or a document the format cannot carry.
     """
     suffix = suffix or (".json" if target == "-" else suffix_of(target))
-    with opened(target) as out:
+    with open_atomically(target) as out:
         formats()[suffix].write(document, out, suffix)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ppsim.analysis.tradeoff import Tradeoff
-from ppsim.base.atomic_file import opened
+from ppsim.base.atomic_file import open_atomically
 from ppsim.errors import InputError
 from ppsim.files.document import formats
 
@@ -31,6 +31,6 @@ def save_tradeoff(
         InputError: the suffix is neither a picture's nor a page's, or the file cannot be written.
     """
     check_suffix(suffix)
-    with opened(target) as out:
+    with open_atomically(target) as out:
         write: Any = formats()[suffix]
         write.write_tradeoff(found, out, suffix, time=time, memory=memory, width=width, inputs=inputs)

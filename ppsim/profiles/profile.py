@@ -268,9 +268,9 @@ def write(profile: Profile, target: str) -> None:
     Raises:
         InputError: the path cannot be written.
     """
-    from ppsim.base.atomic_file import opened
+    from ppsim.base.atomic_file import open_atomically
 
-    with opened(target) as out:
+    with open_atomically(target) as out:
         out.write(toml.dump(profile, SCHEMA).encode())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ppsim.base.atomic_file import opened
+from ppsim.base.atomic_file import open_atomically
 from ppsim.core.curve import Curve
 from ppsim.errors import InputError
 from ppsim.files.document import Document
@@ -54,14 +54,14 @@ def save_overlay(
     check_suffix(suffix)
     if suffix in html.SUFFIXES:
         page = overlay_document(validation, record, titles)
-        with opened(target) as out:
+        with open_atomically(target) as out:
             html.write(page, out, suffix)
         return
     from ppsim.drawing.canvas import write_figure
     from ppsim.validation.overlay_draw import plot_overlay
 
     titles = titles or names_of(validation)
-    with opened(target) as out:
+    with open_atomically(target) as out:
         write_figure(
             lambda: plot_overlay(validation, titles, style, width, note_of(record)),
             out,

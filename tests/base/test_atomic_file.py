@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ppsim.base.atomic_file import opened, rehearse, together
+from ppsim.base.atomic_file import open_atomically, place_together, rehearse
 from ppsim.errors import InputError
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="modes, links and pipes as Linux has them")
@@ -27,13 +27,13 @@ def way(request, monkeypatch):
 
 
 def write(path: Path | str, text: str = "new") -> None:
-    with opened(str(path)) as out:
+    with open_atomically(str(path)) as out:
         out.write(text.encode())
 
 
 def write_half(path: Path, fault: type[BaseException] | None) -> None:
     """Begin to write and raise a fault, or fill the disk."""
-    with opened(str(path)) as out:
+    with open_atomically(str(path)) as out:
         if fault is None:
             os.dup2(os.open("/dev/full", os.O_WRONLY), out.fileno())
         out.write(b"half")
@@ -160,12 +160,12 @@ def test_a_full_disk_leaves_the_old_file_alone(tmp_path, way):
 
 def test_files_written_together_take_their_places_together_or_not_at_all(tmp_path, way):
     (tmp_path / "a").write_text("old")
-    with pytest.raises(InputError, match="Is a directory"), together():
+    with pytest.raises(InputError, match="Is a directory"), place_together():
         write_both(tmp_path / "a", tmp_path)
     assert ((tmp_path / "a").read_text(), os.listdir(tmp_path)) == ("old", ["a"])
-    with together():
+    with place_together():
         write(tmp_path / "a")
-        with together():
+        with place_together():
             write(tmp_path / "b")
         assert not (tmp_path / "b").exists()
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "new", "b": "new"}
@@ -192,8 +192,8 @@ def test_two_writers_of_one_file_leave_one_whole_file(tmp_path, way):
 def test_a_killed_writer_leaves_nothing(tmp_path):
     """Even SIGKILL: what is written has no name before it is whole."""
     code = (
-        "import sys\nfrom ppsim.base.atomic_file import opened\n"
-        f"with opened({str(tmp_path / 'a')!r}) as out:\n"
+        "import sys\nfrom ppsim.base.atomic_file import open_atomically\n"
+        f"with open_atomically({str(tmp_path / 'a')!r}) as out:\n"
         "    out.write(bytes(1 << 20)); out.flush(); print('half', flush=True); sys.stdin.read()"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -223,7 +223,7 @@ def test_a_pipe_is_written_where_somebody_reads_and_refused_where_nobody_does(tm
 def test_devices_and_open_files_are_written_as_they_are(tmp_path):
     write("/dev/null")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-    code = "from ppsim.base.atomic_file import opened\nwith opened('/dev/stdout') as out: out.write(b'new')"
+    code = "from ppsim.base import atomic_file as a\nwith a.open_atomically('/dev/stdout') as out: out.write(b'new')"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout == b"new"
     with (tmp_path / "a").open("w") as file:
         subprocess.run([sys.executable, "-c", code], check=True, stdout=file)

@@ -31,7 +31,7 @@ try:
         finally:
             print("cleared", flush=True)
 except KeyboardInterrupt:
-    sys.exit(128 + signals.received())
+    sys.exit(128 + signals.first_signal())
 print("went on")
 """
 

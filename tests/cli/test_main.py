@@ -59,7 +59,7 @@ def test_what_nobody_foresaw_is_one_line_and_exit_70():
     done = instead("raise IndexError('list index\\x1b]0;x\\x07 out of\\nrange')")
     assert done.returncode == 70
     assert done.stderr == (
-        "Error: internal error: IndexError: list index ]0;x  out of range "
+        "Error: internal error: IndexError: list index\ufffd]0;x\ufffd out of range "
         "(a fault of ppsim; please report what --debug prints)\n"
     )
 
