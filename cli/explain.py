@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # Schedules to try instead, each on the same devices and microbatches.
 RIVALS = ("1f1b", "interleaved", "zb-1p", "dualpipe-v")
-KINDS = {"tf": 0, "tb": 1, "ti": 2, "tw": 3}
+KINDS = {"tf": 0, "tb": 1, "ti": 2, "tw": 3, "tr": 4}
 SHAPE = {"mb": "microbatches", "stages": "stages", "devices": "devices", "chunks": "chunks", "group-size": "group_size"}
 SHOWN_GAINS = 4
 
@@ -118,7 +118,7 @@ def _changed(change: str, spec: str, shape: ShapeOptions, costs: CostOptions, ne
             shape = replace(shape, **size)
         elif base in KINDS and stage.isdecimal():
             scaled.append((KINDS[base], int(stage), value))
-        elif key in asdict(costs) and key not in ("per", "unit", "profile"):
+        elif key in (*KINDS, "tfb", "comm"):
             numbers[key] = _number(value, change)
         else:
             keys = ", ".join([*SHAPE, "schedule", "comm", "tfb", *KINDS, "tf.STAGE"])

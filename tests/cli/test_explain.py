@@ -1,6 +1,7 @@
 """``ppsim explain`` says where the idle time goes, what decides the makespan, and what a simulated change gives."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,11 @@ def test_1f1b_in_a_screenful():
     assert "F0 on devices 0 to 3 · device 3: (B F)x7 · B7 on devices 3 to 0" in said
     assert said.splitlines()[-1].startswith("first: use zb-1p, 18.2% less time per microbatch")
     assert max(map(len, said.splitlines())) <= 120
+
+
+def test_the_readme_shows_what_is_printed():
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert f"```\n{explain('1f1b', '--stages', '4', '--mb', '8').stdout}```\n" in readme
 
 
 @pytest.mark.parametrize("words", [("--comm", "0.5"), ("--comm", "0.5", "--p2p", "blocking"), ("--tf", "1,1,2,1")])
