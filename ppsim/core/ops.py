@@ -131,7 +131,6 @@ BACKWARDS = tuple(kind for kind in COMPUTE if kind.info.direction == BACKWARD)
 # By code, for compiled code as well.
 COMPUTES = tuple(kind.info.computes for kind in Kind)
 COMMUNICATES = tuple(kind.info.communicates for kind in Kind)
-RECEIVING = tuple(int(kind in RECEIVES) for kind in Kind)
 
 
 def mask(kinds: Iterable[Kind]) -> NDArray[np.bool_]:

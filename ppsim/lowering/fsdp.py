@@ -1,4 +1,4 @@
-"""FSDP ops among the compute ops of a queue: when parameters are gathered and freed, and gradients reduced."""
+"""Add FSDP ops to queues of compute ops: gather and free parameters, reduce gradients."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ppsim.core.ops import PAIRED, Kind, pack
 from ppsim.core.schedule import NONE, Schedule
 
 
-def decorate(
+def add_fsdp_ops(
     schedule: Schedule, unshard: int, reduce_grad: bool, waits: bool = False
 ) -> tuple[Schedule, NDArray[np.int64]]:
-    """The schedule with FSDP ops, and the op of the schedule each entry comes from, -1 for an FSDP op.
+    """Return the schedule with FSDP ops, and the op of the schedule each entry comes from, -1 for an FSDP op.
 
     Args:
         schedule: compute ops only.
         unshard: how many stages of a device are gathered at once, 0 for no UNSHARD and RESHARD.
         reduce_grad: whether REDUCE_GRAD follows the last B or W that a device runs of a stage, whatever its
-            microbatch; behind the pair when it is part of one.
+            microbatch; after the pair when it is part of one.
         waits: whether WAIT_REDUCE_GRAD follows each REDUCE_GRAD.
     """
     source = np.arange(len(schedule), dtype=np.int64)
@@ -46,19 +46,19 @@ def _op(kind: Kind, stage: int) -> int:
 
 
 def _reductions(schedule: Schedule, part: slice, waits: bool) -> Iterator[tuple[int, int]]:
-    """Where in the queue each stage's gradients are complete, and the op that reduces them."""
+    """Yield the place in the queue where each stage's gradients are complete, and the op that reduces them."""
     kind, stage = schedule.kind[part], schedule.stage[part]
     finishing = (kind == Kind.B) | (kind == Kind.W)
     lasts = sorted((int(np.flatnonzero(finishing & (stage == s))[-1]), int(s)) for s in np.unique(stage[finishing]))
     for last, s in lasts:
-        behind = max(last, int(schedule.pair[part.start + last]) - part.start) + 1
-        yield behind, _op(Kind.REDUCE_GRAD, s)
+        after = max(last, int(schedule.pair[part.start + last]) - part.start) + 1
+        yield after, _op(Kind.REDUCE_GRAD, s)
         if waits:
-            yield behind, _op(Kind.WAIT_REDUCE_GRAD, s)
+            yield after, _op(Kind.WAIT_REDUCE_GRAD, s)
 
 
 def _gathers(schedule: Schedule, part: slice, count: int) -> Iterator[tuple[int, int]]:
-    """UNSHARD of the next ``count`` stages that the queue will use, RESHARD of those it will not, op by op."""
+    """Yield an UNSHARD of each of the next ``count`` stages that the queue uses, a RESHARD of the others, op by op."""
     ahead = _next_stages(schedule, part, count)
     active: set[int] = set()  # torch frees in the order of such a set
     for place, coming in ahead:
@@ -73,9 +73,9 @@ def _gathers(schedule: Schedule, part: slice, count: int) -> Iterator[tuple[int,
 
 
 def _next_stages(schedule: Schedule, part: slice, count: int) -> list[tuple[int, list[int]]]:
-    """Each op or pair, by place in the queue, with the next ``count`` distinct stages from there on.
+    """Return each op or pair, by place in the queue, with the next ``count`` distinct stages from there on.
 
-    A pair brings both of its stages, even where that makes ``count`` + 1.
+    A pair adds both of its stages, even where that makes ``count`` + 1.
     """
     stage, pair = schedule.stage[part].tolist(), (schedule.pair[part] - part.start).tolist()
     coming: list[tuple[int, int]] = []  # place of next use and stage, soonest first

@@ -54,7 +54,7 @@ def lower(
         raise InputError(
             f"unknown order '{order[:40]}' of sends and receives", f"one of {', '.join(ORDERS)}, K of up to 9 digits"
         )
-    queues, source = fsdp.decorate(schedule, unshard, reduce_grad, waits=order == "torch-2.15")
+    queues, source = fsdp.add_fsdp_ops(schedule, unshard, reduce_grad, waits=order == "torch-2.15")
     consumer = np.flatnonzero(schedule.crosses)
     lowering = Lowering(schedule, queues, source, schedule.dependency[consumer].astype(np.int64), consumer)
     if prefetch:

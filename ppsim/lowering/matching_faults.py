@@ -1,4 +1,4 @@
-"""What is wrong with lowered queues whose messages and ops do not belong together."""
+"""Find the fault of lowered queues whose messages and ops do not match."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Ints = NDArray[np.int64]
 
 
 def refuse_disorder(compute: Schedule) -> None:
-    """Raise Deadlock where an op waits for one behind it on its own device, or for one that no device runs."""
+    """Raise Deadlock where an op waits for a later one of its own device, or for one that no device runs."""
     own = np.arange(len(compute), dtype=np.int32)
     own[compute.second_of_pairs] -= 1
     need = compute.dependency
-    behind = (need >= own) & ~compute.crosses
-    if behind.any() or (need < NONE).any():
+    later = (need >= own) & ~compute.crosses
+    if later.any() or (need < NONE).any():
         simulate(compute, costs_for(compute))
 
 
 def refuse(lowered: Lowered) -> NoReturn:
-    """Raise InvalidSchedule with the first fault of queues that cannot be wired."""
+    """Raise InvalidSchedule with the first fault of queues that do not match."""
     schedule, peer = lowered.schedule, lowered.peer()
     compute = lowered.compute_ops
     sends, receives = (np.flatnonzero(np.isin(schedule.kind, kinds)) for kinds in (SENDS, RECEIVES))
@@ -43,7 +43,7 @@ def refuse(lowered: Lowered) -> NoReturn:
 
 
 def _refuse_repeated(schedule: Schedule, compute: Ints) -> None:
-    """A compute op that stands twice has one input for two."""
+    """Refuse a compute op that is there twice: two would share one input."""
     own = (schedule.kind[compute] * np.int64(schedule.n_stages) + schedule.stage[compute]) * schedule.n_microbatches
     _, first, count = np.unique(own + schedule.microbatch[compute], return_index=True, return_counts=True)
     if (count > 1).any():
@@ -52,7 +52,7 @@ def _refuse_repeated(schedule: Schedule, compute: Ints) -> None:
 
 
 def _refuse_unmatched(schedule: Schedule, peer: NDArray[np.int32], sends: Ints, receives: Ints) -> None:
-    """The k-th send from a device to another has to meet its receive as the k-th there."""
+    """Refuse a k-th send from a device to another that does not match the k-th receive there."""
     devices = schedule.n_devices
     outward = schedule.device[sends].astype(np.int64) * devices + peer[sends]
     inward = peer[receives].astype(np.int64) * devices + schedule.device[receives]

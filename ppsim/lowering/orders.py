@@ -41,7 +41,7 @@ class Lowering(NamedTuple):
 
     @property
     def position(self) -> Ints:
-        """Shape (ops of ``compute``,): where each op stands in ``queues``."""
+        """Shape (ops of ``compute``,): the place of each op in ``queues``."""
         return np.flatnonzero(self.source >= 0)
 
 

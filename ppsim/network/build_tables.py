@@ -87,6 +87,7 @@ def build_tables(lowered: Lowered, matching: Matching, costs: Costs, network: Ne
         channels=_build_channels(channels.number, n),
         work=_build_work(schedule.n_devices, 2 * messages),
         actions=_find_actions(network),
+        is_receive=mask(RECEIVES),
         latency=mode == "latency",
         grouped=mode in ("overlap", "batched"),
         waits=mode in ("blocking", "batched"),

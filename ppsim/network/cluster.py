@@ -41,7 +41,7 @@ MOST_BYTES = 1 << 50
 
 @dataclass(frozen=True)
 class Link:
-    """What messages between two devices meet.
+    """The link between two devices.
 
     Attributes:
         alpha_us: latency.

@@ -22,12 +22,12 @@ def find_cycle(tables: Tables) -> list[Hop]:
     devices = tables.devices
     op = int(devices.head[devices.head < devices.offsets[1:]][0])
     hops: list[Hop] = []
-    met: dict[int, int] = {}
-    while op not in met:
-        met[op] = len(hops)
+    first_hop: dict[int, int] = {}
+    while op not in first_hop:
+        first_hop[op] = len(hops)
         hops.append(_find_hop(tables, op))
         op = hops[-1][2]
-    return hops[met[op] :]
+    return hops[first_hop[op] :]
 
 
 def explain_deadlock(lowered: Lowered, tables: Tables) -> tuple[str, str]:

@@ -32,7 +32,6 @@ from heapq import heappop, heappush
 
 from ppsim.base import waiting
 from ppsim.base.waiting import UNKNOWN, wait_code, waiting_device
-from ppsim.core.ops import RECEIVING
 from ppsim.network import bandwidth_kernel
 from ppsim.network.bandwidth_kernel import add_flow, remove_flow
 from ppsim.network.tables import Bandwidth, Tables
@@ -189,6 +188,7 @@ def advance_devices(tables: Tables) -> None:
 def enqueue_posted(tables: Tables) -> None:
     """Enqueue newly posted sends and receives in their channels; open those at the head."""
     kind, batch, message_of, next_op = tables.ops.kind, tables.ops.batch, tables.ops.message, tables.channels.next
+    is_receive = tables.is_receive
     carried, unfinished = tables.channels.batch, tables.channels.unfinished
     first, last = tables.channels.first, tables.channels.last
     send_channel, receive_channel = tables.routes.send_channel, tables.routes.receive_channel
@@ -198,7 +198,7 @@ def enqueue_posted(tables: Tables) -> None:
     for at in range(tables.work.depth[POSTED]):
         op = posted[at]
         route = route_of[message_of[op]]
-        channel = receive_channel[route] if RECEIVING[kind[op]] else send_channel[route]
+        channel = receive_channel[route] if is_receive[kind[op]] else send_channel[route]
         if channel >= 0:
             together = batch[op] >= 0 and carried[channel] == batch[op]
             if not together and (unfinished[channel] > 0 or first[channel] >= 0):
@@ -222,6 +222,7 @@ def enqueue_posted(tables: Tables) -> None:
 def start_transfers(tables: Tables) -> None:
     """Start the message of every opened send or receive whose other side is ready too."""
     kind, message_of, start, route_of = tables.ops.kind, tables.ops.message, tables.ops.start, tables.messages.route
+    is_receive = tables.is_receive
     send_ready, receive_ready = tables.messages.send_ready, tables.messages.receive_ready
     leave, send_end = tables.messages.leave, tables.messages.send_end
     eager, delay, path = tables.routes.eager, tables.routes.delay, tables.routes.path
@@ -233,7 +234,7 @@ def start_transfers(tables: Tables) -> None:
         op = opened[at]
         message = message_of[op]
         route = route_of[message]
-        receives = RECEIVING[kind[op]]
+        receives = is_receive[kind[op]]
         now = start[op]
         if len(previous_end) > 0:
             now = max(now, previous_end[receive_channel[route] if receives else send_channel[route]])

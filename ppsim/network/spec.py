@@ -90,7 +90,7 @@ class Network:
     Attributes:
         mode: ``latency``: a message leaves when its op ends and occupies nobody. ``overlap``: it occupies its
             channel; sends and receives are posted at their place in the queue, and an op waits for its input.
-            ``blocking``: besides, a device stands still in each send and receive until it is over.
+            ``blocking``: besides, a device does nothing else during each send and receive.
             ``batched``: as ``blocking``, but the ops of a batch go together.
         channel: what has one message at a time in ``overlap``, in the order posted on each device:
             ``message`` (nothing; messages share their link), ``direction`` (of two devices), ``pair`` (both

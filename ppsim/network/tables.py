@@ -173,6 +173,7 @@ class Tables(NamedTuple):
         channels: per channel; empty where messages do not queue.
         work: the work lists.
         actions: what a device does with an op of each kind.
+        is_receive: whether an op of each kind is a receive; an array, as compiled code branches over a tuple's entries.
         latency: whether a message leaves when the op that makes it ends, posted or not.
         grouped: whether the ops of a batch are issued together.
         waits: whether a device waits for the sends and receives it has posted.
@@ -187,6 +188,7 @@ class Tables(NamedTuple):
     channels: ChannelTable
     work: WorkLists
     actions: Ints
+    is_receive: Flags
     latency: bool
     grouped: bool
     waits: bool

@@ -56,7 +56,7 @@ def find_levels(schedule: Schedule) -> Levels:
     leads = schedule.leads
     first = np.flatnonzero(leads)
     op = first[np.argsort(steps[first], kind="stable")]
-    row = np.zeros(len(schedule) + 1, np.int64)  # the last stands for no op
+    row = np.zeros(len(schedule) + 1, np.int64)  # the last is for no op
     row[op] = np.arange(1, len(op) + 1)
     second = np.flatnonzero(~leads)
     row[second] = row[second - 1]

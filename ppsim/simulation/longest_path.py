@@ -1,4 +1,4 @@
-"""The execution model: a schedule and its costs in, a timeline out."""
+"""The simple model: time a schedule under its costs."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _execute(columns: Columns, n: int) -> tuple[int, Columns]:
 
 
 def explain_deadlock(schedule: Schedule, head: NDArray[Any]) -> tuple[str, str]:
-    """The message and the hint for queues that stand still at ``head``."""
+    """Return the message and the hint for queues that deadlock at ``head``."""
     done = np.arange(len(schedule)) < np.take(head, schedule.device)
     waits: dict[int, tuple[int, int]] = {}
     for device in range(schedule.n_devices):
