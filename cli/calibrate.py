@@ -134,7 +134,7 @@ def command(
 def _measure(ctx: click.Context, measuring: MeasureOptions) -> Profile | None:
     from ppsim.base.signals import orderly_end
     from ppsim.calibration import device_for
-    from ppsim.calibration.calibrate import Plan, calibrate
+    from ppsim.calibration.calibrate import CalibrationPlan, calibrate
     from ppsim.calibration.links import launched
     from ppsim.calibration.p2p import sizes_up_to
     from ppsim.calibration.processes import temporary_folder
@@ -151,7 +151,7 @@ def _measure(ctx: click.Context, measuring: MeasureOptions) -> Profile | None:
         measuring.dtype or ("bfloat16" if device == "cuda" else "float32"),
         measuring.vocab,
     )
-    plan = Plan(
+    plan = CalibrationPlan(
         workload,
         device,
         measuring.repeats,

@@ -11,11 +11,11 @@ from ppsim.errors import InputError
 from ppsim.profiles.message_fits import fit_messages
 from ppsim.profiles.profile import ITEM_BYTES, Profile, Workload
 
-Report = Callable[[float, str], None]
+Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class CalibrationPlan:
     """What to measure and how often.
 
     Attributes:
@@ -39,8 +39,8 @@ class Plan:
     real_time: bool = False
 
 
-def check(plan: Plan) -> None:
-    """Refuse, before anything is measured, what cannot be.
+def check(plan: CalibrationPlan) -> None:
+    """Refuse a plan that cannot be measured.
 
     Raises:
         InputError: heads do not divide hidden, a count is out of range, or memory will not suffice.
@@ -69,8 +69,8 @@ def check_heads(model: Workload) -> None:
         raise InputError(f"--heads {heads} does not divide --hidden {hidden}", f"--heads {near}, or --hidden {width}")
 
 
-def calibrate(plan: Plan, report: Report = lambda done, what: None) -> Profile | None:
-    """Measure everything the plan names; ``report`` is called with the share done and what is going on.
+def calibrate(plan: CalibrationPlan, report: Progress = lambda done, what: None) -> Profile | None:
+    """Measure everything in the plan; ``report`` is called with the share done and the current step.
 
     Under torchrun every rank takes part, all computing at once as in a real run, and only rank 0 gets the profile.
 
@@ -106,11 +106,11 @@ def calibrate(plan: Plan, report: Report = lambda done, what: None) -> Profile |
 
 
 class _Ticks:
-    """Counts steps into a share of the whole."""
+    """Count steps as a share of the whole."""
 
     share_of_ops = 0.6
 
-    def __init__(self, op_steps: int, message_steps: int, report: Report) -> None:
+    def __init__(self, op_steps: int, message_steps: int, report: Progress) -> None:
         self.report = report
         self._steps = {"op": op_steps, "message": message_steps}
         self._done = {"op": 0, "message": 0}
@@ -126,7 +126,7 @@ class _Ticks:
         return min(1.0, self._done[key] / self._steps[key])
 
 
-def _bytes_needed(plan: Plan) -> int:
+def _bytes_needed(plan: CalibrationPlan) -> int:
     """Parameters and gradients of everything measured, and the largest activations, roughly."""
     model, item = plan.model, ITEM_BYTES[plan.model.dtype]
     held = sum(ops.layer_counts(model.layers))
@@ -136,5 +136,5 @@ def _bytes_needed(plan: Plan) -> int:
     return item * (2 * parameters + activations) + 6 * max(*_sizes(plan), model.message_bytes)
 
 
-def _sizes(plan: Plan) -> Sequence[int]:
+def _sizes(plan: CalibrationPlan) -> Sequence[int]:
     return plan.sizes or p2p.sizes_up_to(16 << 20)

@@ -29,7 +29,7 @@ class Timed:
 
 
 def stopwatch(device: str) -> Callable[[Callable[[], Any], bool], Timed]:
-    """A function that runs a call once and times it: ``watch(call, cold)``, cold: caches emptied before."""
+    """Make a function that runs a call once and times it: ``watch(call, cold)``, cold: caches emptied before."""
     import torch
 
     flush = torch.empty(FLUSH_BYTES[device], dtype=torch.uint8, device=device)
@@ -70,6 +70,6 @@ class Spread(TypedDict):
 
 
 def spread(samples: list[float]) -> Spread:
-    """The spread of measured times."""
+    """Compute median, percentiles and count of measured times."""
     low, middle, high = np.percentile(samples, (10, 50, 90))
     return {"median_ms": float(middle), "p10_ms": float(low), "p90_ms": float(high), "n": len(samples)}

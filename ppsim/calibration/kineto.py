@@ -11,7 +11,7 @@ from ppsim.base.text import shorten
 from ppsim.base.typed_json import decode
 from ppsim.errors import InputError
 
-HINT = "a trace that torch.profiler exported, one per rank, with the pipeline's own spans (PP:0F0, or Forward 0)"
+HINT = "a trace that torch.profiler exported, one per process, with the pipeline's own spans (PP:0F0, or Forward 0)"
 LATEST_US = 1e17  # microseconds since 1970, which some traces count from: year 5138
 MOST_BYTES = 1 << 50
 BYTES = {

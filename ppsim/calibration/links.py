@@ -22,7 +22,7 @@ Tick = Callable[[str], None]
 
 
 def launched() -> tuple[int, int]:
-    """The rank of this process and the number of ranks, as torchrun set them; (0, 1) without torchrun."""
+    """Read the rank of this process and the number of processes, as torchrun set them; (0, 1) without torchrun."""
     world = os.environ.get("WORLD_SIZE", "1")
     rank = os.environ.get("RANK", "0")
     return (int(rank), int(world)) if world.isdigit() and rank.isdigit() and int(world) > 1 else (0, 1)
@@ -31,7 +31,7 @@ def launched() -> tuple[int, int]:
 def measure_links(
     device: str, sizes: Sequence[int], *, repeats: int, warm_up: int, tick: Tick, real_time: bool = False
 ) -> list[Message]:
-    """Messages over every link there is from here: between the ranks of torchrun, or between two processes.
+    """Measure messages over every link from here: between the processes of torchrun, or between two of our own.
 
     Two processes on this machine use gloo, or nccl with a GPU each. With a single GPU there is no link to
     measure: what is measured then is a copy within the device and the way through host memory, and named so.
@@ -106,7 +106,7 @@ def _staged_worker(
 
 
 def _staged_round_trip(side: Side, size: int) -> float:
-    """Half of a round trip in ms: device to host, to the other process, host to device, and back."""
+    """Time half of a round trip in ms: device to host, to the other process, host to device, and back."""
     import time
 
     import torch
@@ -146,7 +146,7 @@ def copies(sizes: Sequence[int], repeats: int, warm_up: int) -> Iterator[Message
 
 
 def _across(device: str, sizes: Sequence[int], repeats: int, warm_up: int, real_time: bool) -> Iterator[list[Message]]:
-    """Between rank 0 and its first neighbour of each class; the other ranks wait. Rows are given on rank 0 only."""
+    """Measure between process 0 and its first neighbour of each class; the others wait. Only process 0 yields rows."""
     from torch import distributed
 
     rank, world = launched()
@@ -182,7 +182,10 @@ def _join(rank: int, meeting: str, backend: str, device: str, world: int = 2) ->
 
 
 def _hurry(real_time: bool) -> None:
-    """Real-time priority for this thread and those it will start, until :func:`_leave`."""
+    """Take real-time priority, which threads started later inherit, until :func:`_leave`.
+
+    Runs set it for all threads of a process, again and again, as Linux stops what keeps it for long.
+    """
     if real_time:
         try:
             os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))

@@ -1,4 +1,4 @@
-"""Real processes that measure together: started, listened to, and never left behind.
+"""Start processes that measure together, collect their messages, and end all of them.
 
 Workers are spawned, take their arguments as ``worker(rank, say, *args)`` and report by ``say(message)``.
 """
@@ -46,7 +46,7 @@ class _Memory(_Failure):
 
 @contextmanager
 def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> Iterator[Iterator[tuple[int, Any]]]:
-    """Run ``worker`` in ``count`` processes; gives the messages as (rank, message) until all have ended well.
+    """Run ``worker`` in ``count`` processes; yields (process, message) until all have ended without a failure.
 
     However the block is left, no process is left. A worker gets a rendezvous file's address as its first argument
     after ``say``.
@@ -86,7 +86,7 @@ def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> I
 
 @contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Make a folder that is gone after the block; torch makes its own in it, which it would leave behind elsewhere.
+    """Make a folder that is removed after the block; torch makes its own in it and would never remove them.
 
     Raises:
         PpsimError: there is no place for one.
@@ -169,13 +169,13 @@ def _silence(silent: list[int], patience: float, workers: list[Any]) -> PpsimErr
         if _stopped(workers[rank].pid):
             return _halted(rank, f", and all were ended after {patience:g} s")
     return PpsimError(
-        f"rank {', '.join(map(str, silent))} has said nothing for {patience:g} s and was ended",
+        f"process {', '.join(map(str, silent))} has said nothing for {patience:g} s and was ended",
         "less load on this machine, smaller messages, or fewer ranks",
     )
 
 
 def _halted(rank: int, after: str = "") -> PpsimError:
-    return PpsimError(f"rank {rank} was stopped by a signal{after}", "find what sends SIGSTOP, and leave it out")
+    return PpsimError(f"process {rank} was stopped by a signal{after}", "find what sends SIGSTOP, and leave it out")
 
 
 def _stopped(pid: int) -> bool:
@@ -187,7 +187,7 @@ def _stopped(pid: int) -> bool:
 
 
 def _cause(rank: int, message: str, workers: list[Any]) -> PpsimError:
-    """The failure that a rank reports, unless another one's end is behind it."""
+    """Choose the failure to report: a process's own, unless another one's end caused it."""
     time.sleep(GRACE_S)
     for other, process in enumerate(workers):
         if process.exitcode is not None and process.exitcode < 0:
@@ -195,14 +195,16 @@ def _cause(rank: int, message: str, workers: list[Any]) -> PpsimError:
         if process.exitcode is None and _stopped(process.pid):
             return _halted(other)
     if isinstance(message, _Memory):
-        return PpsimError(f"rank {rank} ran out of memory{': ' * bool(message)}{message}", MEMORY_HINT)
-    return PpsimError(f"rank {rank} failed: {message}")
+        return PpsimError(f"process {rank} ran out of memory{': ' * bool(message)}{message}", MEMORY_HINT)
+    return PpsimError(f"process {rank} failed: {message}")
 
 
 def _ended(rank: int, code: int) -> PpsimError:
     if code < 0:
-        return PpsimError(f"rank {rank} was ended by {signal.Signals(-code).name}", "free memory, or a smaller shape")
-    return PpsimError(f"rank {rank} ended with code {code}")
+        return PpsimError(
+            f"process {rank} was ended by {signal.Signals(-code).name}", "free memory, or a smaller shape"
+        )
+    return PpsimError(f"process {rank} ended with code {code}")
 
 
 def _enter(worker: Worker, rank: int, pipe: Connection, parent: int, meeting: str, baggage: Path) -> None:

@@ -1,4 +1,4 @@
-"""The profile: what ops and messages cost on a machine, measured, with where the numbers come from.
+"""The profile: measured costs of ops and messages on a machine, with their provenance.
 
 A profile is a TOML file with ``schema = "ppsim.profile/1"``. Every time is in milliseconds and every size in
 bytes, as the keys say; a measured time is the median of ``n`` runs with its 10th and 90th percentile.
@@ -251,7 +251,7 @@ class Profile:
 
 
 def read(path: str) -> Profile:
-    """The profile in a file.
+    """Read the profile in a file.
 
     Raises:
         InputError: the file cannot be read or is not a profile; the message names the line.
@@ -263,7 +263,7 @@ def read(path: str) -> Profile:
 
 
 def write(profile: Profile, target: str) -> None:
-    """Write the profile to a file, whole or not at all; standard output for ``-``.
+    """Write the profile to a file, completely or not at all; to standard output for ``-``.
 
     Raises:
         InputError: the path cannot be written.

@@ -1,4 +1,4 @@
-"""A profile in words, and what is different between two."""
+"""A profile as text, and the differences between two."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Differences:
-    """Everything that differs: settings as name -> [before, after], times, and what only one of them has."""
+    """Differences of two profiles: settings as name -> [before, after], times, and rows of one profile only."""
 
     settings: dict[str, tuple[Any, Any]]
     times: tuple[Difference, ...]
@@ -44,7 +44,7 @@ class Differences:
 
 
 def summary(profile: Profile) -> dict[str, Any]:
-    """The few numbers that matter, in ms: ops of the profile's own stage, their spread, the message."""
+    """Summarise a profile in ms: ops of its own stage, their split, the message."""
     own = {op.kind: op for op in _own_stage(profile)}
     result: dict[str, Any] = {f"{kind}_ms": own[kind].median_ms for kind in KINDS if kind in own}
     if {"B", "I", "W"} <= own.keys() and own["B"].median_ms > 0:
@@ -57,14 +57,14 @@ def summary(profile: Profile) -> dict[str, Any]:
 
 
 def result_line(profile: Profile) -> str:
-    """Everything that matters on one line."""
+    """Write the summary on one line."""
     found = summary(profile)
     times = "  ".join(f"{kind} {found[f'{kind}_ms']:.3g} ms" for kind in KINDS if f"{kind}_ms" in found)
     return f"{times}  message {found['message_ms']:.3g} ms"
 
 
 def lines(profile: Profile) -> Iterator[str]:
-    """The profile as text."""
+    """Write the profile as text."""
     made, model = profile.provenance, profile.model
     yield f"{made.device} on {made.cpu}, {made.cores} cores, load {made.load:g}, torch {made.torch}, {made.date}"
     if made.note:
@@ -106,7 +106,7 @@ def lines(profile: Profile) -> Iterator[str]:
 
 
 def differences(before: Profile, after: Profile) -> Differences:
-    """What differs between two profiles."""
+    """Compare two profiles."""
     old, new = _settings(before), _settings(after)
     changed = {k: (old.get(k), new.get(k)) for k in old | new if old.get(k) != new.get(k)}
     first, second = _times(before), _times(after)
@@ -125,7 +125,7 @@ def differences(before: Profile, after: Profile) -> Differences:
 
 
 def diff_lines(found: Differences, before: str, after: str) -> Iterator[str]:
-    """The differences as text."""
+    """Write the differences as text."""
     yield f"{before} -> {after}"
     for name, (old, new) in found.settings.items():
         yield f"  {name}: {old} -> {new}"
@@ -181,7 +181,7 @@ def _range(fit: Fit) -> str:
 
 
 def _message_table(link: str, rows: list[Message]) -> Iterator[str]:
-    """Medians in ms, a line for each size, a column for each pattern."""
+    """Write medians in ms: a line for each size, a column for each pattern."""
     patterns = [p for p in PATTERNS if any(m.pattern == p for m in rows)]
     median = {(m.bytes, m.pattern): m.median_ms for m in rows}
     yield f"{f'{link} messages, ms':<24}" + "".join(f"{p:>14}" for p in patterns)

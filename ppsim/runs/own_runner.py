@@ -1,4 +1,4 @@
-"""Our own runner: queues executed for real, one process per device, with torch.distributed messages.
+"""Execute queues for real with our own runner: one process per device, messages by torch.distributed.
 
 Each process follows its queue: a send is posted without waiting, a receive is posted where it stands, and a
 compute op first waits for the message it needs.
@@ -19,7 +19,7 @@ from ppsim.core.ops import BACKWARDS, FORWARDS, RECEIVES, SENDS, Kind
 from ppsim.core.schedule import NONE
 from ppsim.runs.record import Measured
 from ppsim.runs.streams import Clock, Wall
-from ppsim.runs.turns import Plan, Settings, Tick, Times, Turn, Turns, collect, durations, take_turns
+from ppsim.runs.turns import EntryTimes, RunPlan, Settings, Tick, Turn, Turns, collect, durations, take_turns
 
 Channels = dict[tuple[int, int], Any]  # (sender, receiver) to a process group of these two
 WALL = Wall()
@@ -27,8 +27,8 @@ NO_CHANNELS: Channels = {}
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One thing a device does: its op, or the two of a pair, or a message."""
+class QueueEntry:
+    """One entry of a device's queue: an op, the two ops of a pair, or a send or receive."""
 
     op: int
     kind: int
@@ -42,7 +42,7 @@ class Entry:
     second: tuple[int, tuple[int, int]] | None
 
 
-def run_all(plans: Sequence[Plan], settings: Settings, tick: Tick = lambda _: None) -> tuple[list[Measured], str]:
+def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None) -> tuple[list[Measured], str]:
     """Run every plan with our own runner; all plans have the same number of devices.
 
     Returns:
@@ -50,15 +50,15 @@ def run_all(plans: Sequence[Plan], settings: Settings, tick: Tick = lambda _: No
 
     Raises:
         MissingDependency: torch is not installed.
-        PpsimError: a rank died, hung or failed before one repetition was complete.
+        PpsimError: a process died, hung or failed before one repetition was complete.
     """
     devices = plans[0].lowered.schedule.n_devices
     work = [[entries_of(plan, device) for plan in plans] for device in range(devices)]
     return collect(plans, settings, tick, _worker, work, [p.lowered for p in plans])
 
 
-def entries_of(plan: Plan, device: int) -> list[Entry]:
-    """What a device does, in order."""
+def entries_of(plan: RunPlan, device: int) -> list[QueueEntry]:
+    """List the entries of a device in order."""
     lowered = plan.lowered
     schedule, peer = lowered.schedule, lowered.peer()
     ms = np.zeros(len(schedule))
@@ -72,7 +72,7 @@ def entries_of(plan: Plan, device: int) -> list[Entry]:
         partner, members = int(schedule.pair[op]), schedule.members(op)
         wanted = [_input_of(schedule, m) for m in members if schedule.kind[m] in (*FORWARDS, *BACKWARDS)]
         entries.append(
-            Entry(
+            QueueEntry(
                 op,
                 *_key(schedule, op),
                 partner,
@@ -101,7 +101,7 @@ def _worker(
     meeting: str,
     settings: Settings,
     devices: int,
-    work: list[list[list[Entry]]],
+    work: list[list[list[QueueEntry]]],
     lowered: list[Lowered],
 ) -> None:
     def prepare(watch: Clock) -> list[Turn]:
@@ -113,16 +113,16 @@ def _worker(
     take_turns(rank, say, meeting, settings, devices, prepare)
 
 
-def _turn(rank: int, watch: Clock, channels: Channels, entries: Sequence[Entry], task: Any, begin: int) -> Turns:
+def _turn(rank: int, watch: Clock, channels: Channels, entries: Sequence[QueueEntry], task: Any, begin: int) -> Turns:
     found = follow(entries, task, begin, watch, channels, rank)
     task.reset()
     return {rank: found}
 
 
-def _channels(rank: int, work: list[list[list[Entry]]]) -> Channels:
-    """A communicator of its own for each direction of each link, so that no send waits behind a receive.
+def _channels(rank: int, work: list[list[list[QueueEntry]]]) -> Channels:
+    """Make a communicator for each link, so that no send waits for a receive.
 
-    nccl matches messages in the order of their calls, and carries out those of one communicator one by one.
+    nccl matches messages in the order of their calls, and runs those of one communicator one by one.
     """
     import torch
     from torch import distributed
@@ -136,7 +136,10 @@ def _channels(rank: int, work: list[list[list[Entry]]]) -> Channels:
     }
     channels = {link: distributed.new_group(sorted(link), backend="nccl") for link in sorted(links)}
     first = torch.zeros(1, device="cuda")
-    for (sender, receiver), channel in channels.items():  # all in one order: the first message makes both sides meet
+    for (
+        sender,
+        receiver,
+    ), channel in channels.items():  # in one order everywhere: the first connects
         if rank == sender:
             distributed.send(first, receiver, group=channel)
         elif rank == receiver:
@@ -148,21 +151,21 @@ def _task(lowered: Lowered, rank: int, settings: Settings) -> Any:
     from ppsim.runs import tasks
 
     if settings.model is None:
-        return tasks.timed(settings.message_bytes)
-    return tasks.computing(lowered, rank, settings.model, settings.device)
+        return tasks.SleepingTasks(settings.message_bytes)
+    return tasks.ComputingTasks(lowered, rank, settings.model, settings.device)
 
 
 def follow(
-    entries: Sequence[Entry],
+    entries: Sequence[QueueEntry],
     task: Any,
     origin: int,
     watch: Clock = WALL,
     channels: Channels = NO_CHANNELS,
     rank: int = 0,
-) -> tuple[Times, int]:
-    """Carry out one queue; per entry its times in ns from ``origin``, and the end of all sends.
+) -> tuple[EntryTimes, int]:
+    """Execute one queue; returns per entry its times in ns from ``origin``, and the end of all sends.
 
-    Marks are read when all is done, as a GPU reaches them later than the host.
+    Marks are read at the end, as a GPU reaches them later than the host.
     """
     mark, now = watch.mark, time.monotonic_ns
     receiving: dict[tuple[int, int, int], Any] = {}
@@ -172,7 +175,7 @@ def follow(
         entry = entries[at]
         posted = mark()
         if entry.kind in SENDS or entry.kind in RECEIVES:
-            group = _posted_together(entries, at, channels)
+            group = _select_batch(entries, at, channels)
             for e, work in zip(group, _post(group, task, channels, rank), strict=True):
                 if e.kind in SENDS:
                     sending.append(work)
@@ -192,26 +195,26 @@ def follow(
         work.wait()
     end = mark()
     watch.settle()
-    return read(marks, watch, origin), watch.ns(end) - origin
+    return read_marks(marks, watch, origin), watch.ns(end) - origin
 
 
-def read(marks: Sequence[tuple[int, Any, Any, Any, int]], watch: Clock, origin: int) -> Times:
-    """Marks as times in ns from ``origin``."""
+def read_marks(marks: Sequence[tuple[int, Any, Any, Any, int]], watch: Clock, origin: int) -> EntryTimes:
+    """Read marks as times in ns from ``origin``."""
     return [
         (op, watch.ns(posted) - origin, watch.ns(start) - origin, watch.ns(end) - origin, issued - origin)
         for op, posted, start, end, issued in marks
     ]
 
 
-def _posted_together(entries: Sequence[Entry], at: int, channels: Channels) -> Sequence[Entry]:
-    """The entry there and those of its batch; alone where every direction has a channel, and batches serve nothing."""
+def _select_batch(entries: Sequence[QueueEntry], at: int, channels: Channels) -> Sequence[QueueEntry]:
+    """Select the entries to post together: the batch at ``at``, or one entry where links have their own."""
     end, batch = at + 1, entries[at].batch
     while batch != NONE and not channels and end < len(entries) and entries[end].batch == batch:
         end += 1
     return entries[at:end]
 
 
-def _post(group: Sequence[Entry], task: Any, channels: Channels, rank: int) -> list[Any]:
+def _post(group: Sequence[QueueEntry], task: Any, channels: Channels, rank: int) -> list[Any]:
     """Post sends and receives without waiting for them."""
     from torch import distributed
 

@@ -1,4 +1,4 @@
-"""Whether a GPU or the host that issues its ops set the pace of a run."""
+"""Runs that the host, not the GPU, set the pace of."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ LEFT = 0.1
 
 
 def launch_bound(run: Measured) -> NDArray[np.bool_]:
-    """Shape (repetitions,): whether the host set the pace.
+    """Find the repetitions in which the host set the pace; shape (repetitions,).
 
-    It did where it was not done issuing before the end, or where ops that had less than a tenth of their time left
-    when the host was done with them make up more than a tenth of the time in ops: the GPU waited for the host.
+    It did where it had not issued everything before the end, or where the GPU waited for it: ops issued with less
+    than a tenth of their time left make up more than a tenth of the time in ops.
     """
     if run.issued is None:
         return np.zeros(len(run.makespans), bool)
@@ -31,12 +31,12 @@ def launch_bound(run: Measured) -> NDArray[np.bool_]:
 
 
 def issued_share(run: Measured) -> float:
-    """The part of the makespan after which the host had issued everything: the median over the repetitions."""
+    """Compute the share of the makespan after which the host had issued everything: the median over repetitions."""
     return 0.0 if run.issued is None else float(np.median(run.issued.max(axis=1) / run.makespans))
 
 
-def paced_by_the_gpu(runs: Sequence[Measured]) -> tuple[list[Measured], dict[str, int]]:
-    """The runs without their launch-bound repetitions, and how many those were, by schedule.
+def drop_launch_bound(runs: Sequence[Measured]) -> tuple[list[Measured], dict[str, int]]:
+    """Drop launch-bound repetitions; returns the runs and the number dropped by schedule.
 
     Raises:
         PpsimError: a schedule has no other repetition.

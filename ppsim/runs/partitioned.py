@@ -17,22 +17,22 @@ from ppsim.core.ops import RECEIVES, SENDS, Kind
 from ppsim.network.execute import execute
 from ppsim.network.spec import Network
 from ppsim.profiles.profile import Message, OpTime, Workload
-from ppsim.runs.own_runner import Entry, entries_of, read
+from ppsim.runs.own_runner import QueueEntry, entries_of, read_marks
 from ppsim.runs.record import Measured
 from ppsim.runs.streams import Partitions, Serial
-from ppsim.runs.turns import Plan, Settings, Tick, Turn, Turns, be_punctual, collect, repeat, soon
+from ppsim.runs.turns import RunPlan, Settings, Tick, Turn, Turns, collect, make_punctual, next_start, repeat
 
 LABEL = "SM-partitioned single-GPU emulation (shared HBM, L2 and power; no link)"
 CONNECTIONS = "32"  # queues of the GPU that streams are spread over; with fewer, streams wait for each other
 PASSES, SPANS = 5, 3
 COPIES, WARM_UP = 20, 3
-Lanes = Serial | Partitions
-Order = list[tuple[int, Entry]]
+Parts = Serial | Partitions
+Order = list[tuple[int, QueueEntry]]
 
 
 @dataclass(frozen=True)
 class Alone:
-    """What ops and messages cost before any schedule runs.
+    """Costs of ops and messages, measured before any schedule runs.
 
     Attributes:
         ops: measured inside one part, the others idle.
@@ -48,14 +48,14 @@ class Alone:
 
     @property
     def busy_ops(self) -> tuple[OpTime, ...]:
-        """The ops as they are with all parts busy."""
+        """The ops as slow as with all parts busy."""
         return tuple(
             replace(op, **{key: getattr(op, key) * self.interference for key in ("median_ms", "p10_ms", "p90_ms")})
             for op in self.ops
         )
 
 
-def run_all(plans: Sequence[Plan], settings: Settings, tick: Tick = lambda _: None) -> tuple[list[Measured], str]:
+def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None) -> tuple[list[Measured], str]:
     """Run every plan in one process, on the parts of its first GPU or one device after the other on its processor.
 
     Returns:
@@ -65,11 +65,11 @@ def run_all(plans: Sequence[Plan], settings: Settings, tick: Tick = lambda _: No
         MissingDependency: torch is not installed.
         PpsimError: the process died, hung or failed before one repetition was complete.
     """
-    return collect(plans, settings, tick, _worker, [issue_order(plan) for plan in plans], list(plans), processes=1)
+    return collect(plans, settings, tick, _worker, [order_entries(plan) for plan in plans], list(plans), processes=1)
 
 
-def issue_order(plan: Plan) -> Order:
-    """Every device's entries in one sequence: what is predicted to begin first and has been sent its input."""
+def order_entries(plan: RunPlan) -> Order:
+    """Put the entries of all devices in one sequence, by predicted start, each after the sends of its inputs."""
     queues = [entries_of(plan, device) for device in range(plan.lowered.schedule.n_devices)]
     begins = execute(plan.lowered, plan.costs, Network()).timeline.start
     at, order = [0] * len(queues), []
@@ -88,17 +88,17 @@ def issue_order(plan: Plan) -> Order:
     return order
 
 
-def _received(entry: Entry) -> tuple[int, int, int]:
-    """The receive that a send meets: kind, stage, microbatch."""
+def _received(entry: QueueEntry) -> tuple[int, int, int]:
+    """Name the receive of a send: kind, stage, microbatch."""
     forward = entry.kind == Kind.SEND_F
     return int(RECEIVES[0] if forward else RECEIVES[1]), entry.stage + (1 if forward else -1), entry.microbatch
 
 
-def follow(order: Order, tasks: Sequence[Any], lanes: Lanes, origin: int) -> Turns:
-    """Issue all queues; per device its times in ns from ``origin`` and when it was done.
+def follow(order: Order, tasks: Sequence[Any], lanes: Parts, origin: int) -> Turns:
+    """Issue all queues; returns per device its times in ns from ``origin`` and its end.
 
-    A send begins a copy when its device comes to it, a receive only marks when its device would wait for one, and an
-    op that needs a message waits for the copy.
+    A send starts a copy at its place in the queue, a receive only marks its place, and an op that works on a message
+    waits for the copy.
     """
     arriving: dict[tuple[int, int, int], Any] = {}
     marks: list[list[Any]] = [[] for _ in tasks]
@@ -116,7 +116,7 @@ def follow(order: Order, tasks: Sequence[Any], lanes: Lanes, origin: int) -> Tur
                 end = lanes.mark()
         marks[device].append((entry.op, posted, start, end, time.monotonic_ns()))
     lanes.settle()
-    found = {device: read(noted, lanes, origin) for device, noted in enumerate(marks)}
+    found = {device: read_marks(noted, lanes, origin) for device, noted in enumerate(marks)}
     return {device: (times, times[-1][3] if times else 0) for device, times in found.items()}
 
 
@@ -127,32 +127,32 @@ def _worker(
     settings: Settings,
     devices: int,
     orders: list[Order],
-    plans: list[Plan],
+    plans: list[RunPlan],
 ) -> None:
     lanes = _lanes(settings.device, devices)
     turns = [_turn_of(order, plan, settings, lanes) for order, plan in zip(orders, plans, strict=True)]
-    repeat(say, settings, turns, lanes, soon)
+    repeat(say, settings, turns, lanes, next_start)
 
 
-def _lanes(device: str, devices: int) -> Lanes:
-    be_punctual()
+def _lanes(device: str, devices: int) -> Parts:
+    make_punctual()
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", CONNECTIONS)
     return Partitions(devices) if device == "cuda" else Serial(devices)
 
 
-def _turn_of(order: Order, plan: Plan, settings: Settings, lanes: Lanes) -> Turn:
+def _turn_of(order: Order, plan: RunPlan, settings: Settings, lanes: Parts) -> Turn:
     from ppsim.runs import tasks
 
     assert settings.model is not None
     each = []
     for device in range(lanes.devices):
         with lanes.on(device):
-            each.append(tasks.computing(plan.lowered, device, settings.model, settings.device))
+            each.append(tasks.ComputingTasks(plan.lowered, device, settings.model, settings.device))
     lanes.settle()
     return partial(_turn, order, each, lanes)
 
 
-def _turn(order: Order, tasks: Sequence[Any], lanes: Lanes, begin: int) -> Turns:
+def _turn(order: Order, tasks: Sequence[Any], lanes: Parts, begin: int) -> Turns:
     found = follow(order, tasks, lanes, begin)
     for task in tasks:
         task.reset()
@@ -162,7 +162,7 @@ def _turn(order: Order, tasks: Sequence[Any], lanes: Lanes, begin: int) -> Turns
 def measure_alone(
     model: Workload, devices: int, device: str, sizes: Sequence[int], tick: Tick, *, repeats: int = 5, warm_up: int = 1
 ) -> Alone:
-    """Measure ops inside one part, copies, and what parts that are busy cost each other, in a process of its own.
+    """Measure ops inside one part, copies, and the slowdown by other busy parts, in a separate process.
 
     Raises:
         PpsimError: the process failed, died or hung.
@@ -202,8 +202,8 @@ def _measure(
     say(Alone(tuple(ops), tuple(messages), interference(model, lanes, device), lanes.sms))
 
 
-def interference(model: Workload, lanes: Lanes, device: str) -> float:
-    """Time of a device's layers, forward and backward, with all devices at it, over that of the first one alone."""
+def interference(model: Workload, lanes: Parts, device: str) -> float:
+    """Divide the time of a device's layers, forward and backward, with all devices busy by that of the first alone."""
     from ppsim.calibration import stage
 
     layers, inputs = [], []

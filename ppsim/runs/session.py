@@ -1,4 +1,4 @@
-"""One session: what ops and messages cost alone, then every schedule run for real, into one record."""
+"""One session: measure ops and messages alone, then run every schedule for real, into one record."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ppsim.profiles import line_fit
 from ppsim.profiles.costs import costs_from
 from ppsim.profiles.profile import Message, Profile, Workload
 from ppsim.runs import own_runner, partitioned, torch_runner
-from ppsim.runs.pace import issued_share, paced_by_the_gpu
+from ppsim.runs.pace import drop_launch_bound, issued_share
 from ppsim.runs.record import Link, Record
-from ppsim.runs.turns import Plan, Settings, urgent
+from ppsim.runs.turns import RunPlan, Settings, real_time_priority
 from ppsim.version import INSTALL_TORCH
 
-Report = Callable[[float, str], None]
+Progress = Callable[[float, str], None]
 OPS_SHARE, LINK_SHARE = 0.15, 0.1
 REST_S = 0.02
 RUNNERS = {"own": own_runner.run_all, "torch": torch_runner.run_all, "partitioned": partitioned.run_all}
@@ -31,9 +31,9 @@ RUNNERS = {"own": own_runner.run_all, "torch": torch_runner.run_all, "partitione
 
 @dataclass(frozen=True)
 class Request:
-    """What to run: the options of ``ppsim validate`` by name; times in ms, sizes in bytes.
+    """Options of ``ppsim validate`` by name; times in ms, sizes in bytes.
 
-    A profile says what ops and messages cost alone, which are measured otherwise, and which model to compute.
+    A profile gives the costs of ops and messages alone, which are measured otherwise, and the model to compute.
     """
 
     ops: str = "compute"
@@ -57,18 +57,18 @@ class Request:
 
     @property
     def model(self) -> Workload:
-        """The transformer whose stages compute; a profile's own where there is one."""
+        """The transformer whose stages compute: the profile's where there is one."""
         if self.profile and self.profile.model:
             return self.profile.model
         dtype = "bfloat16" if self.device == "cuda" else "float32"
         return Workload(self.hidden, self.heads, self.sequence, self.microbatch_size, self.layers, dtype, self.vocab)
 
 
-def measure_session(schedules: Sequence[Schedule], request: Request, report: Report) -> tuple[Record, str]:
+def measure_session(schedules: Sequence[Schedule], request: Request, report: Progress) -> tuple[Record, str]:
     """Measure ops and messages alone, then run every schedule round-robin.
 
     Returns:
-        The record, and why it is less than asked for; empty when it is not.
+        The record, and why it holds less than asked for; empty when it does not.
 
     Raises:
         MissingDependency: torch is not installed.
@@ -85,7 +85,7 @@ def measure_session(schedules: Sequence[Schedule], request: Request, report: Rep
 
 
 def device_of(request: Request, devices: int) -> str:
-    """Where the stages of this many devices compute, cpu or cuda; ``auto`` takes GPUs where each device gets one.
+    """Determine where the stages of this many devices compute, cpu or cuda; ``auto``: GPUs if each device gets one.
 
     Raises:
         InputError: there are fewer GPUs than devices.
@@ -148,15 +148,15 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
             )
 
 
-def _measure(schedules: Sequence[Schedule], request: Request, report: Report) -> tuple[Record, str]:
+def _measure(schedules: Sequence[Schedule], request: Request, report: Progress) -> tuple[Record, str]:
     from ppsim.calibration.machine import provenance
 
     computing = request.ops == "compute"
     size = request.model.message_bytes if computing else request.message
     where = provenance(request.device, request.command)
     profile, link, found = _alone(request, size, schedules[0].n_devices, report)
-    queues = torch_runner.lowered_by_torch if request.runner == "torch" else lower
-    plans = [Plan(s.name, queues(s), _costs(s, request, profile)) for s in schedules]
+    queues = torch_runner.lower_as_torch if request.runner == "torch" else lower
+    plans = [RunPlan(s.name, queues(s), _costs(s, request, profile)) for s in schedules]
     settings = Settings(
         repeats=request.repeats,
         warm_up=request.warm_up,
@@ -173,7 +173,7 @@ def _measure(schedules: Sequence[Schedule], request: Request, report: Report) ->
         report(begun + (1 - begun) * done[0] / total, what)
 
     runs, failure = RUNNERS[request.runner](plans, settings, tick)
-    runs, left_out = paced_by_the_gpu(runs)
+    runs, left_out = drop_launch_bound(runs)
     kept = {
         "ops": request.ops,
         "runner": request.runner,
@@ -190,8 +190,10 @@ def _measure(schedules: Sequence[Schedule], request: Request, report: Report) ->
     return Record(tuple(runs), kept, asdict(where)), failure
 
 
-def _alone(request: Request, size: int, devices: int, report: Report) -> tuple[Profile | None, Link, dict[str, object]]:
-    """What ops and a message cost with nothing else going on, and what a record says about that."""
+def _alone(
+    request: Request, size: int, devices: int, report: Progress
+) -> tuple[Profile | None, Link, dict[str, object]]:
+    """Measure ops and a message without contention; returns also the settings that a record keeps of it."""
     if request.profile:
         return request.profile, link_of(request.profile.message, size), {}
     if request.runner == "partitioned":
@@ -211,7 +213,7 @@ def _around(size: int) -> list[int]:
     return sorted({1024, max(size // 4, 1), size, 2 * size})
 
 
-def _ops_alone(request: Request, report: Report) -> Profile:
+def _ops_alone(request: Request, report: Progress) -> Profile:
     from ppsim.calibration.machine import provenance
     from ppsim.calibration.ops import measure_ops, rounds
 
@@ -219,24 +221,24 @@ def _ops_alone(request: Request, report: Report) -> Profile:
     total, done = rounds(model, repeats, warm_up), [0]
 
     def tick(what: str) -> None:
-        pace(False)  # a moment for the rest of the machine
+        pace(False)  # leave time for the rest of the machine
         done[0] += 1
         report(OPS_SHARE * done[0] / total, what)
         time.sleep(REST_S)
         pace(True)
 
-    with urgent(request.real_time) as pace:
+    with real_time_priority(request.real_time) as pace:
         pace(True)
         ops = measure_ops(model, request.device, repeats=repeats, warm_up=warm_up, tick=tick)
     if request.device == "cuda":
         import torch
 
-        torch.cuda.empty_cache()  # the first rank computes on the same GPU
+        torch.cuda.empty_cache()  # the first process computes on the same GPU
     return Profile(provenance(request.device, request.command), model, tuple(ops))
 
 
-def _link_alone(size: int, request: Request, report: Report) -> Link:
-    """Latency and bandwidth around the size in use, and what a late receive adds."""
+def _link_alone(size: int, request: Request, report: Progress) -> Link:
+    """Measure latency and bandwidth around the size in use, and the cost of a late receive."""
     from ppsim.calibration.links import measure_links
 
     def tick(what: str) -> None:

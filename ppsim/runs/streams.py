@@ -1,7 +1,7 @@
-"""Where queues are followed, and the clock they are timed by: a processor, a GPU, or the parts of one GPU.
+"""Devices that execute queues, and their clocks: a processor, a GPU, or the parts of one GPU.
 
-The four share their verbs. ``mark`` notes a moment of what was issued so far, ``settle`` waits until all of it is
-done, and ``ns`` then gives the moment on the host's monotonic clock. Lanes hold several devices in one process: ``on``
+The four share their verbs. ``mark`` notes the moment when everything issued so far completes, ``settle`` waits for
+it, and ``ns`` then gives the moment on the host's monotonic clock. Two hold several devices in one process: ``on``
 makes a device current, ``carry`` takes a message from one to another, and ``accept`` makes the receiver wait for it.
 """
 
@@ -18,25 +18,25 @@ TRIES = 5
 
 
 class Wall:
-    """A processor: what it is told to do is done when the call returns."""
+    """A processor: a call returns when its work is done."""
 
     def sync(self) -> None:
-        """The host's clock is its own."""
+        """Do nothing: the host's clock is the device's."""
 
     def mark(self) -> int:
-        """The present moment."""
+        """Read the clock."""
         return time.monotonic_ns()
 
     def settle(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: no work is pending."""
 
     def ns(self, mark: Any) -> int:
-        """The moment itself."""
+        """Return the mark, which is a time."""
         return int(mark)
 
 
 class Events:
-    """A GPU: a mark is an event on the current stream, placed on the host's clock by one whose moment is known."""
+    """A GPU: a mark is an event on the current stream, timed relative to one whose time on the host is known."""
 
     def sync(self) -> None:
         """Find the host's time of one event, between two readings of its clock: the closest of a few tries."""
@@ -53,7 +53,7 @@ class Events:
                 closest, self._zero, self._at = after - before, zero, (before + after) // 2
 
     def mark(self) -> Any:
-        """An event on the current stream."""
+        """Record an event on the current stream."""
         import torch
 
         event = torch.cuda.Event(enable_timing=True)
@@ -61,13 +61,13 @@ class Events:
         return event
 
     def settle(self) -> None:
-        """Wait for everything the GPU was given."""
+        """Wait for everything issued to the GPU."""
         import torch
 
         torch.cuda.synchronize()
 
     def ns(self, mark: Any) -> int:
-        """When the GPU came by the event."""
+        """Compute when the GPU reached the event."""
         return int(self._at + round(self._zero.elapsed_time(mark) * 1e6))
 
 
@@ -75,12 +75,12 @@ Clock = Wall | Events
 
 
 def clock(device: str) -> Clock:
-    """The clock of a process that is one device."""
+    """Choose the clock of a process that is one device."""
     return Events() if device == "cuda" else Wall()
 
 
 class Serial(Wall):
-    """All devices on one processor, which does what is issued in the order of issue."""
+    """All devices on one processor, which runs ops in the order of issue."""
 
     def __init__(self, devices: int) -> None:
         self.devices = devices
@@ -88,20 +88,23 @@ class Serial(Wall):
 
     @contextmanager
     def on(self, device: int) -> Iterator[None]:
-        """There is only the one."""
+        """Do nothing: there is one processor."""
         yield
 
     def carry(self, tensor: Any, sender: int, receiver: int) -> tuple[Any, Any]:
-        """A copy."""
+        """Copy the message."""
         return tensor.clone(), None
 
     def accept(self, message: tuple[Any, Any], receiver: int) -> Any:
-        """The copy, which is there."""
+        """Return the copy, which is complete."""
         return message[0]
 
 
 class Partitions(Events):
-    """Each device is a part of the first GPU's multiprocessors, a message is a copy on a stream of its own link.
+    """Each device is a part of the first GPU's multiprocessors, a message is a copy on its link's stream.
+
+    Marks are events of the primary context recorded on streams of green contexts. No hardware has run this yet: a
+    driver that refuses it fails at the first mark, with its own error.
 
     Attributes:
         devices: how many parts.
@@ -115,14 +118,14 @@ class Partitions(Events):
 
     @contextmanager
     def on(self, device: int) -> Iterator[None]:
-        """Issue to that device."""
+        """Make a device current."""
         import torch
 
         with torch.cuda.stream(self._lanes[device]):
             yield
 
     def carry(self, tensor: Any, sender: int, receiver: int) -> tuple[Any, Any]:
-        """Copy what the sender has made so far; gives the copy and the event of its arrival."""
+        """Copy the tensor after all work issued to the sender; returns the copy and the event of its arrival."""
         import torch
 
         if (sender, receiver) not in self._links:
@@ -138,7 +141,7 @@ class Partitions(Events):
         return copy, arrived
 
     def accept(self, message: tuple[Any, Any], receiver: int) -> Any:
-        """The copy; what the receiver is issued from now on waits for its arrival."""
+        """Return the copy, and make work issued to the receiver from now on wait for its arrival."""
         copy, arrived = message
         self._lanes[receiver].wait_event(arrived)
         copy.record_stream(self._lanes[receiver])
@@ -146,7 +149,7 @@ class Partitions(Events):
 
 
 def split(parts: int) -> tuple[list[Any], int]:
-    """A stream on each of ``parts`` equal, disjoint sets of the first GPU's multiprocessors, and the size of a set.
+    """Make a stream on each of ``parts`` equal, disjoint sets of the first GPU's multiprocessors; also their size.
 
     torch's own ``GreenContext.create`` starts from the whole GPU at every call and so gives the same multiprocessors
     each time; disjoint sets come from one call of the driver (github.com/pytorch/pytorch/issues/195378).
@@ -175,7 +178,7 @@ def split(parts: int) -> tuple[list[Any], int]:
 
 
 def _groups(driver: Any, whole: Any, parts: int) -> Sequence[Any]:
-    """The largest equal groups of which there are enough; the driver rounds sizes up as the GPU's layout asks."""
+    """Find the largest equal groups that are enough; the driver rounds sizes up to the GPU's layout."""
     for size in range(whole.sm.smCount // parts, 0, -1):
         status, groups, count, _ = driver.cuDevSmResourceSplitByCount(parts, whole, 0, size)
         if not int(status) and count >= parts:
@@ -194,7 +197,7 @@ def _driver() -> Any:
 
 
 def _asked(call: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
-    """What a call of the driver gives beside its status."""
+    """Call the driver and return its result without the status."""
     status, *found = call(*arguments)
     if int(status):
         name = getattr(call, "__name__", "the driver")

@@ -1,4 +1,4 @@
-"""What an op does in a real run: take its time, or compute a stage of a transformer."""
+"""Work of an op in a real run: sleep for its time, or compute a stage of a transformer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ppsim.profiles.profile import Workload
 Cell = tuple[int, int]
 
 
-class Timed:
+class SleepingTasks:
     """Ops that sleep, messages of a fixed size."""
 
     def __init__(self, message_bytes: int) -> None:
@@ -25,31 +25,26 @@ class Timed:
         self._buffers: dict[tuple[int, int, int], Any] = {}
 
     def outgoing(self, entry: Any) -> Any:
-        """The tensor a send carries."""
+        """Return the tensor that a send carries."""
         return self.incoming(entry)
 
     def incoming(self, entry: Any) -> Any:
-        """The tensor a receive fills."""
+        """Return the tensor that a receive fills."""
         key = (entry.kind, entry.stage, entry.microbatch)
         if key not in self._buffers:
             self._buffers[key] = torch.zeros(self._bytes, dtype=torch.uint8)
         return self._buffers[key]
 
     def run(self, entry: Any) -> None:
-        """The op's time passes."""
+        """Sleep for the op's time."""
         time.sleep(entry.ms / 1e3)
 
     def reset(self) -> None:
-        """Nothing is kept between runs but the buffers."""
-
-
-def timed(message_bytes: int) -> Timed:
-    """Ops that only take their time."""
-    return Timed(message_bytes)
+        """Keep the buffers: a run leaves nothing else."""
 
 
 def module_of(model: Workload, schedule: Schedule, stage: int, device: str = "cpu") -> Any:
-    """One stage: its share of the layers, the embedding on the first and the head on the last; always the same."""
+    """Make one stage: its layers, the embedding on the first and the head on the last; equal weights in every run."""
     torch.manual_seed(stage)
     parts = [stages.layers(model, model.layers * schedule.n_devices // schedule.n_stages, "cpu")]
     if model.vocab and stage == 0:
@@ -60,7 +55,7 @@ def module_of(model: Workload, schedule: Schedule, stage: int, device: str = "cp
 
 
 def batch(model: Workload, microbatch: int, device: str = "cpu") -> tuple[Any, Any]:
-    """Input and target of a microbatch: tokens, or activations where the model has no vocabulary."""
+    """Make input and target of a microbatch: tokens, or activations where the model has no vocabulary."""
     torch.manual_seed(1000 + microbatch)
     if model.vocab:
         return stages.tokens(model, "cpu").to(device), stages.tokens(model, "cpu").to(device)
@@ -69,18 +64,18 @@ def batch(model: Workload, microbatch: int, device: str = "cpu") -> tuple[Any, A
 
 
 def whole_batch(model: Workload, microbatches: int, device: str = "cpu") -> tuple[Any, Any]:
-    """Inputs and targets of all microbatches, one behind the other."""
+    """Concatenate inputs and targets of all microbatches."""
     inputs, targets = zip(*(batch(model, m, device) for m in range(microbatches)), strict=True)
     return torch.cat(inputs), torch.cat(targets)
 
 
 def loss(out: Any, target: Any) -> Any:
-    """Cross entropy against tokens; without a vocabulary the mean square of what comes out."""
+    """Compute the cross entropy against tokens; without a vocabulary the mean square of the output."""
     return out.square().mean() if target.is_floating_point() else stages.loss(out, target)
 
 
-class Computing:
-    """Ops that run the stages of a transformer this device holds, forward and backward."""
+class ComputingTasks:
+    """Ops that run a device's stages of a transformer, forward and backward."""
 
     def __init__(self, lowered: Lowered, rank: int, model: Workload, device: str = "cpu") -> None:
         schedule = lowered.compute
@@ -102,26 +97,26 @@ class Computing:
             module.zero_grad(set_to_none=True)
 
     def outgoing(self, entry: Any) -> Any:
-        """The activation after F, or the gradient of the input after B or I."""
+        """Return the activation after F, or the gradient of the input after B or I."""
         cell = entry.stage, entry.microbatch
         if entry.kind == Kind.SEND_F:
             return self._output[cell].detach()
         return self._gradient[entry.stage - 1, entry.microbatch]
 
     def incoming(self, entry: Any) -> Any:
-        """A buffer for an activation or a gradient."""
+        """Make a buffer for an activation or a gradient."""
         shape = (self._model.microbatch_size, self._model.sequence, self._model.hidden)
         buffer = torch.empty(shape, dtype=getattr(torch, self._model.dtype), device=self._device)
         self.accept(entry.kind, (entry.stage, entry.microbatch), buffer)
         return buffer
 
     def accept(self, kind: int, cell: Cell, tensor: Any) -> None:
-        """Take an activation or a gradient, as a receive of that kind brings it."""
+        """Keep a received activation or gradient for the op that works on it."""
         kept = self._input if kind == RECEIVES[0] else self._gradient
         kept[cell] = tensor
 
     def run(self, entry: Any) -> None:
-        """Both ops of a pair, one after the other, or the one op."""
+        """Run an op, or both ops of a pair one after the other."""
         self._one(entry.kind, (entry.stage, entry.microbatch))
         if entry.second:
             self._one(*entry.second)
@@ -167,8 +162,3 @@ class Computing:
             self._backward(cell)
         else:
             self._weight(self.module[cell[0]].parameters(), self._groups.pop(cell))
-
-
-def computing(lowered: Lowered, rank: int, model: Workload, device: str = "cpu") -> Computing:
-    """Ops that compute; weights are random and the same in every run."""
-    return Computing(lowered, rank, model, device)

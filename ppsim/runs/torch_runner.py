@@ -1,7 +1,7 @@
-"""Queues executed by torch.distributed.pipelining's own runtime, fed with our CSV.
+"""Execute queues in torch.distributed.pipelining's own runtime, fed with our CSV.
 
 Every action of torch's runtime runs inside its ``record_function``, which is ours while a step runs: it waits for the
-action's input, so that waiting and working can be told apart, and notes the times. REDUCE_GRAD and other actions
+action's input, so that waiting and working are separate, and notes the times. REDUCE_GRAD and other actions
 that our queues do not hold are part of the gap between two entries.
 """
 
@@ -29,10 +29,10 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.files.document import Document
 from ppsim.files.writers import csv
 from ppsim.lowering.lower import lower
-from ppsim.runs.own_runner import read
+from ppsim.runs.own_runner import read_marks
 from ppsim.runs.record import Measured
 from ppsim.runs.streams import Clock
-from ppsim.runs.turns import Plan, Settings, Tick, Turn, Turns, collect, durations, take_turns
+from ppsim.runs.turns import RunPlan, Settings, Tick, Turn, Turns, collect, durations, take_turns
 from ppsim.simulation.longest_path import simulate
 
 FLOAT_BYTES = 4
@@ -41,8 +41,8 @@ FSDP_STAGES = 3  # that torch gathers at once
 
 
 @dataclass(frozen=True)
-class Step:
-    """One action of a device, as torch names it.
+class TorchAction:
+    """One action of a device under its name in torch.
 
     Attributes:
         op: index in the lowered queues; of the first of a pair.
@@ -57,14 +57,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Job:
-    """One plan as its ranks need it: the CSV file, the compute schedule, and each rank's actions by name."""
+    """One plan as its processes need it: the CSV file, the compute schedule, and each device's actions by name."""
 
     csv: str
     schedule: Schedule
-    steps: tuple[Mapping[str, Step], ...]
+    steps: tuple[Mapping[str, TorchAction], ...]
 
 
-def run_all(plans: Sequence[Plan], settings: Settings, tick: Tick = lambda _: None) -> tuple[list[Measured], str]:
+def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None) -> tuple[list[Measured], str]:
     """Run every plan in torch's runtime; all plans have the same number of devices.
 
     Returns:
@@ -74,7 +74,7 @@ def run_all(plans: Sequence[Plan], settings: Settings, tick: Tick = lambda _: No
         InputError: torch cannot carry a plan's placement or message size.
         InvalidSchedule: torch would hang on it, or compute wrong gradients.
         MissingDependency: torch is not installed.
-        PpsimError: a rank died, hung or failed before one repetition was complete.
+        PpsimError: a process died, hung or failed before one repetition was complete.
     """
     check([plan.lowered.compute for plan in plans], settings.message_bytes)
     with temporary_folder() as folder:
@@ -82,10 +82,10 @@ def run_all(plans: Sequence[Plan], settings: Settings, tick: Tick = lambda _: No
         return collect(plans, settings, tick, _worker, jobs)
 
 
-def lowered_by_torch(schedule: Schedule) -> Lowered:
-    """The queues of a schedule as torch's runtime makes them.
+def lower_as_torch(schedule: Schedule) -> Lowered:
+    """Lower a schedule as torch's runtime does.
 
-    Its UNSHARD, RESHARD and REDUCE_GRAD take part in ordering the rest; doing nothing here, they are left out after.
+    Its UNSHARD, RESHARD and REDUCE_GRAD affect the order of the rest. Nothing runs for them here, so they are dropped.
     """
     lowered = lower(schedule, "torch", unshard=FSDP_STAGES, reduce_grad=True)
     queues = lowered.schedule
@@ -117,7 +117,7 @@ def check(schedules: Sequence[Schedule], message_bytes: int) -> None:
         )
 
 
-def _job(plan: Plan, path: Path) -> Job:
+def _job(plan: RunPlan, path: Path) -> Job:
     schedule, text = plan.lowered.compute, io.BytesIO()
     timeline = simulate(schedule, costs_for(schedule))
     csv.write(Document((timeline,), (plan.name,)), text, ".csv")
@@ -125,8 +125,8 @@ def _job(plan: Plan, path: Path) -> Job:
     return Job(str(path), schedule, tuple(_steps(plan)))
 
 
-def _steps(plan: Plan) -> Iterator[dict[str, Step]]:
-    """Per device: its entries by the name that torch gives them."""
+def _steps(plan: RunPlan) -> Iterator[dict[str, TorchAction]]:
+    """Map torch's names to entries, per device."""
     schedule = plan.lowered.schedule
     ms = np.zeros(len(schedule))
     ms[plan.lowered.compute_ops] = durations(plan)
@@ -140,14 +140,14 @@ def _steps(plan: Plan) -> Iterator[dict[str, Step]]:
                 for m in schedule.members(op)
                 if schedule.kind[m] in (*FORWARDS, *BACKWARDS)
             )
-            steps[f"PP:{cell}"] = Step(op, float(ms[op]), inputs)
+            steps[f"PP:{cell}"] = TorchAction(op, float(ms[op]), inputs)
         yield steps
 
 
 def _worker(
     rank: int, say: Callable[[Any], None], meeting: str, settings: Settings, devices: int, jobs: list[Job]
 ) -> None:
-    logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)  # failures are told by the parent
+    logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)  # the parent reports failures
 
     def prepare(watch: Clock) -> list[Turn]:
         turns = [_turn_of(job, rank, settings, watch) for job in jobs]
@@ -191,7 +191,7 @@ def _real_stage(module: Any, stage: int, count: int) -> Any:
 
 
 def _idle_stage(stage: int, count: int, message_bytes: int) -> Any:
-    """A stage that computes nothing and sends messages of that size."""
+    """Make a stage that computes nothing and sends messages of that size."""
     import torch
     from torch.distributed.pipelining import PipelineStage
 
@@ -205,8 +205,8 @@ def _nothing(rows: int, row_bytes: int) -> Any:
     return torch.zeros(rows, row_bytes // FLOAT_BYTES)
 
 
-def _let_time_pass(runtime: Any, stages: Sequence[Any], steps: Mapping[str, Step], message_bytes: int) -> None:
-    """Replace every compute action by one that takes its time and leaves something to send."""
+def _let_time_pass(runtime: Any, stages: Sequence[Any], steps: Mapping[str, TorchAction], message_bytes: int) -> None:
+    """Replace every compute action by one that sleeps for its time and leaves a tensor to send."""
     from torch.distributed.pipelining.schedules import _ComputationType as Type
 
     by_index = {stage.stage_index: stage for stage in stages}
@@ -231,7 +231,7 @@ def _turn(
     rank: int,
     watch: Clock,
     runtime: Any,
-    steps: Mapping[str, Step],
+    steps: Mapping[str, TorchAction],
     inputs: tuple[Any, ...],
     target: Mapping[str, Any],
     begin: int,
@@ -247,12 +247,12 @@ def _turn(
         raise PpsimError(
             f"torch ran {len(noted)} of {len(steps)} actions by the names we know", "the tested torch 2.13"
         )
-    return {rank: (read(noted, watch, begin), watch.ns(end) - begin)}
+    return {rank: (read_marks(noted, watch, begin), watch.ns(end) - begin)}
 
 
 @contextmanager
-def _recorded(runtime: Any, steps: Mapping[str, Step], watch: Clock, noted: Marks) -> Iterator[None]:
-    """While inside, torch's pipelining runtime notes the times of every action; as it was afterwards."""
+def _recorded(runtime: Any, steps: Mapping[str, TorchAction], watch: Clock, noted: Marks) -> Iterator[None]:
+    """Note the times of every action of torch's pipelining runtime inside the block."""
     from torch.distributed.pipelining import schedules
 
     @contextmanager
@@ -275,8 +275,8 @@ def _recorded(runtime: Any, steps: Mapping[str, Step], watch: Clock, noted: Mark
         schedules.record_function = original
 
 
-def _wait(runtime: Any, step: Step) -> None:
-    """Wait for the messages that an action works on, and leave the runtime nothing to wait for."""
+def _wait(runtime: Any, step: TorchAction) -> None:
+    """Wait for the messages that an action works on, so that the runtime does not."""
     for forward, stage, microbatch in step.inputs:
         pending = runtime.fwd_recv_ops if forward else runtime.bwd_recv_ops
         if (stage, microbatch) in pending:

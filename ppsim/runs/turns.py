@@ -1,4 +1,4 @@
-"""Processes that take turns at running schedules: one per device, a common start, never left behind.
+"""Run schedules in turns on real processes: one per device, from a common start, ended with their parent.
 
 Schedules take turns within each repetition, so that a drift of the machine reaches all of them alike.
 """
@@ -34,14 +34,14 @@ from ppsim.version import INSTALL_TORCH
 LEAD_S, REST = 0.02, 0.5
 MALLOC_TRIM, MALLOC_MMAP, KEEP_BYTES = -1, -3, 1 << 30
 Tick = Callable[[str], None]
-Times = list[tuple[int, int, int, int, int]]  # op, posted, start, end, issued, in ns from the common start
-Turns = dict[int, tuple[Times, int]]  # of a device: its times, and when its sends were over
+EntryTimes = list[tuple[int, int, int, int, int]]  # op, posted, start, end, issued, in ns from the common start
+Turns = dict[int, tuple[EntryTimes, int]]  # of a device: its times, and when its sends had completed
 Turn = Callable[[int], Turns]  # runs the queues of this process's devices from a common start
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One schedule to run: its queues, and what its ops are meant to cost, in ms."""
+class RunPlan:
+    """One schedule to run: its queues and the intended costs of its ops, in ms."""
 
     name: str
     lowered: Lowered
@@ -50,15 +50,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Settings:
-    """How to run.
+    """Settings of a session.
 
     Attributes:
         repeats: measured repetitions of every schedule.
         warm_up: repetitions before those, not kept.
         message_bytes: size of every message of timed ops.
         real_time: ask the system for real-time priority while a schedule runs.
-        model: a transformer whose stages compute for real; None for ops that only take their time.
-        limit_s: how long all ranks may be silent.
+        model: a transformer whose stages compute for real; None for ops that sleep.
+        limit_s: how long all processes may be silent.
         device: where the stages compute, cpu or cuda.
     """
 
@@ -71,24 +71,24 @@ class Settings:
     device: str = "cpu"
 
 
-def durations(plan: Plan) -> NDArray[np.float64]:
-    """Shape (compute ops,): how long each is meant to take, in the order of the lowered queues, in ms."""
+def durations(plan: RunPlan) -> NDArray[np.float64]:
+    """Compute the intended time of each compute op in the order of the lowered queues; shape (compute ops,), ms."""
     return plan.costs.durations(plan.lowered.compute)
 
 
 def collect(
-    plans: Sequence[Plan],
+    plans: Sequence[RunPlan],
     settings: Settings,
     tick: Tick,
     worker: Callable[..., None],
     *work: Any,
     processes: int | None = None,
 ) -> tuple[list[Measured], str]:
-    """Run a worker in ``processes``, one per device by default, and gather what each tells of every repetition.
+    """Run a worker in ``processes``, one per device by default, and gather the times of every repetition.
 
     Returns:
-        What was measured, and why it is less than asked for: empty when it is not. Repetitions that all ranks
-        completed are kept when a rank fails later, or the user interrupts.
+        The measurements, and why they are fewer than asked for, empty when they are not. Repetitions that all
+        processes completed are kept when one fails later, or the user interrupts.
     """
     try:
         import torch  # noqa: F401
@@ -115,14 +115,16 @@ def collect(
     return runs, "" if failure is None else str(failure) or "interrupted"
 
 
-def _complete(got: dict[tuple[int, int], dict[int, Any]], repetition: int, plans: Sequence[Plan], devices: int) -> bool:
+def _complete(
+    got: dict[tuple[int, int], dict[int, Any]], repetition: int, plans: Sequence[RunPlan], devices: int
+) -> bool:
     return all(len(got.get((repetition, number), {})) == devices for number in range(len(plans)))
 
 
 def _gather(
-    plan: Plan, number: int, kept: list[int], got: dict[tuple[int, int], dict[int, Any]], devices: int, apart: bool
+    plan: RunPlan, number: int, kept: list[int], got: dict[tuple[int, int], dict[int, Any]], devices: int, apart: bool
 ) -> Measured:
-    """Rows of entries, spread over the ops of the queues, both ops of a pair alike; ns to ms.
+    """Spread rows of entries over the ops of the queues, both ops of a pair alike; ns to ms.
 
     ``apart``: whether the host issues ops that another device carries out.
     """
@@ -148,12 +150,12 @@ def take_turns(
     devices: int,
     prepare: Callable[[Clock], list[Turn]],
 ) -> None:
-    """Meet the other ranks, then run what ``prepare`` gives round-robin, each from a common start, and report."""
+    """Join the other processes, run the turns of ``prepare`` round-robin, each from a common start, and report."""
     from torch import distributed
 
     join(rank, meeting, settings, devices)
     watch = clock(settings.device)
-    repeat(say, settings, prepare(watch), watch, partial(_common_start, distributed, rank))
+    repeat(say, settings, prepare(watch), watch, partial(_agree_on_start, distributed, rank))
     distributed.barrier()
     distributed.destroy_process_group()
 
@@ -161,10 +163,10 @@ def take_turns(
 def repeat(
     say: Callable[[Any], None], settings: Settings, turns: Sequence[Turn], watch: Clock, start: Callable[[], int]
 ) -> None:
-    """Run the turns round-robin, each from the moment that ``start`` gives, and report."""
+    """Run the turns round-robin, each from the moment that ``start`` returns, and report."""
     gc.freeze()
-    gc.disable()  # a collection would stand in some op's time
-    with urgent(settings.real_time) as pace:
+    gc.disable()  # a collection would count in some op's time
+    with real_time_priority(settings.real_time) as pace:
         for repetition in range(settings.warm_up + settings.repeats):
             for number, turn in enumerate(turns):
                 watch.sync()
@@ -181,20 +183,20 @@ def repeat(
 
 
 def join(rank: int, meeting: str, settings: Settings, devices: int) -> None:
-    """Become a rank among ``devices``, with timers that fire on time, and one thread or GPU of its own."""
+    """Join a group of ``devices`` processes, with timers that fire on time and one thread or GPU."""
     import torch
     from torch import distributed
 
     use_loopback()
     if settings.device == "cuda":
         torch.cuda.set_device(rank)
-    be_punctual()
-    limit = timedelta(seconds=max(settings.limit_s, START_S))  # the parent, which ends all, is to be first
+    make_punctual()
+    limit = timedelta(seconds=max(settings.limit_s, START_S))  # the parent, which ends all processes, must notice first
     backend = BACKEND[settings.device]
     distributed.init_process_group(backend, init_method=meeting, rank=rank, world_size=devices, timeout=limit)
 
 
-def be_punctual() -> None:
+def make_punctual() -> None:
     """Compute with one thread, have timers fire on time, and keep memory that was freed."""
     import torch
 
@@ -207,26 +209,26 @@ def be_punctual() -> None:
             system.mallopt(MALLOC_MMAP, KEEP_BYTES)
 
 
-def _common_start(distributed: Any, rank: int) -> int:
-    """A moment shortly ahead at which all ranks begin, on the system-wide clock of this host, in ns."""
+def _agree_on_start(distributed: Any, rank: int) -> int:
+    """Agree on a moment shortly after now at which all processes start, on the host's system-wide clock, in ns."""
     import torch
 
     distributed.barrier()
     moment = torch.zeros(1, dtype=torch.int64)
     if rank == 0:
-        moment.fill_(soon())
+        moment.fill_(next_start())
     distributed.broadcast(moment, 0)
     return int(moment.item())
 
 
-def soon() -> int:
-    """A moment shortly ahead, in ns."""
+def next_start() -> int:
+    """Return a moment shortly after now, in ns."""
     return time.monotonic_ns() + int(LEAD_S * 1e9)
 
 
 @contextmanager
-def urgent(wanted: bool) -> Iterator[Callable[[bool], None]]:
-    """Gives a function that raises this process to real-time priority and lowers it again; does nothing unwanted.
+def real_time_priority(wanted: bool) -> Iterator[Callable[[bool], None]]:
+    """Give a function that raises all threads of this process to real-time priority, or lowers them; if ``wanted``.
 
     Raises:
         PpsimError: the system does not allow it.

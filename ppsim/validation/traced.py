@@ -25,7 +25,7 @@ from ppsim.profiles.costs import costs_from
 from ppsim.profiles.profile import Profile
 from ppsim.runs.record import Measured, Record
 from ppsim.runs.session import link_of
-from ppsim.runs.torch_runner import lowered_by_torch
+from ppsim.runs.torch_runner import lower_as_torch
 from ppsim.validation.insitu import observed_costs
 
 FILES = ("*.json", "*.json.gz")
@@ -62,7 +62,7 @@ def record_of(folder: str, schedule: Schedule, profile: Profile | None, command:
     """
     paths = _paths(folder)
     traces = [read_trace(path, number) for number, path in enumerate(paths)]
-    lowered = lowered_by_torch(schedule)
+    lowered = lower_as_torch(schedule)
     devices = _by_device(schedule, traces, paths)
     runs = [_measured(lowered, devices, found, number) for number, found in enumerate(_common_steps(devices))]
     runs = runs[1:] or runs

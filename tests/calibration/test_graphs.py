@@ -86,7 +86,7 @@ def test_calibrate_on_a_gpu_measures_graphs_too(monkeypatch):
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", lambda module, sample: module)
     monkeypatch.setattr("ppsim.calibration.links.measure_links", lambda *_, **__: [])
     with mode:
-        profile = calibrate.calibrate(calibrate.Plan(SMALL, "cuda", 2, 1, (1024,), "ppsim"))
+        profile = calibrate.calibrate(calibrate.CalibrationPlan(SMALL, "cuda", 2, 1, (1024,), "ppsim"))
     assert profile is not None
     assert {op.launch for op in profile.op} == {"eager", "graph"}
     assert profile.provenance.device == "a GPU that is none"

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="measuring needs torch")
 pytestmark = pytest.mark.torch
 
 from ppsim.calibration import links, memory, ops, p2p, stage  # noqa: E402
-from ppsim.calibration.calibrate import Plan, calibrate  # noqa: E402
+from ppsim.calibration.calibrate import CalibrationPlan, calibrate  # noqa: E402
 from ppsim.calibration.processes import ranks  # noqa: E402
 
 SMALL = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=1, dtype="float32", vocab=32)
@@ -22,7 +22,8 @@ SMALL = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=1, dt
 def test_a_calibration_has_every_part_kind_and_pattern_and_survives_a_file(tmp_path):
     steps: list[float] = []
     profile = calibrate(
-        Plan(SMALL, "cpu", 3, 1, tuple(p2p.sizes_up_to(16 << 10)), "ppsim"), lambda done, what: steps.append(done)
+        CalibrationPlan(SMALL, "cpu", 3, 1, tuple(p2p.sizes_up_to(16 << 10)), "ppsim"),
+        lambda done, what: steps.append(done),
     )
     assert profile is not None
     found = {(op.part, op.kind, op.layers) for op in profile.op}
@@ -91,13 +92,13 @@ def test_message_sizes_begin_at_a_kibibyte_and_stop_at_the_largest():
 )
 def test_heads_that_do_not_divide_are_refused_with_the_nearest_that_do(hidden, heads, hint):
     with pytest.raises(InputError, match="does not divide") as caught:
-        calibrate(Plan(Workload(hidden, heads, 8, 1, 1, "float32", 0), "cpu"))
+        calibrate(CalibrationPlan(Workload(hidden, heads, 8, 1, 1, "float32", 0), "cpu"))
     assert caught.value.hint == hint
 
 
 def test_a_stage_that_cannot_fit_is_refused_before_it_is_built():
     with pytest.raises(InputError, match="GiB are free"):
-        calibrate(Plan(Workload(1 << 20, 8, 1 << 16, 64, 100, "float32", 0), "cpu"))
+        calibrate(CalibrationPlan(Workload(1 << 20, 8, 1 << 16, 64, 100, "float32", 0), "cpu"))
 
 
 def test_activations_are_held_from_f_to_w_and_grow_with_the_layers():
@@ -146,7 +147,9 @@ def test_only_torchrun_s_variables_make_several_ranks(monkeypatch):
 def test_on_a_gpu_times_come_from_its_events(tmp_path):
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    profile = calibrate(Plan(replace(SMALL, dtype="bfloat16"), "cuda", 3, 1, tuple(p2p.sizes_up_to(16 << 10)), "ppsim"))
+    profile = calibrate(
+        CalibrationPlan(replace(SMALL, dtype="bfloat16"), "cuda", 3, 1, tuple(p2p.sizes_up_to(16 << 10)), "ppsim")
+    )
     assert profile is not None
     assert all(op.host_ms > 0 for op in profile.op)
     assert profile.provenance.device == torch.cuda.get_device_name()

@@ -53,9 +53,9 @@ def _falls_with_the_other(rank, say, meeting):
 @pytest.mark.parametrize(
     ("worker", "limit_s", "says"),
     [
-        (_dies, 60, "rank 1 was ended by SIGKILL"),
-        (_falls_with_the_other, 60, "rank 1 was ended by SIGKILL"),
-        (_raises, 60, "rank 1 failed: bad luck"),
+        (_dies, 60, "process 1 was ended by SIGKILL"),
+        (_falls_with_the_other, 60, "process 1 was ended by SIGKILL"),
+        (_raises, 60, "process 1 failed: bad luck"),
         (_hangs, 3, "said nothing for 3 s"),
     ],
 )

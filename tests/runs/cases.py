@@ -20,17 +20,17 @@ from ppsim.lowering.lower import lower
 from ppsim.lowering.matching import match_messages
 from ppsim.profiles.profile import Message, OpTime, Profile, Provenance, Workload, write
 from ppsim.runs.record import Measured
-from ppsim.runs.turns import Plan
+from ppsim.runs.turns import RunPlan
 from ppsim.schedules import generate
 
 MODEL = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=2, dtype="float64", vocab=32)
 SHAPE: dict[str, Any] = {"hidden": 16, "heads": 2, "sequence": 8, "microbatch_size": 2, "layers": 2, "vocab": 32}
 
 
-def plan_of(name: str, devices: int = 2, microbatches: int = 4, queues: Any = lower) -> Plan:
+def plan_of(name: str, devices: int = 2, microbatches: int = 4, queues: Any = lower) -> RunPlan:
     """A schedule to run; where it is run without computing, a device's ops take 6 ms each."""
     schedule = generate(name, devices=devices, microbatches=microbatches)
-    return Plan(name, queues(schedule), costs_for(schedule, tf=6, ti=6, tw=6, unit="ms"))
+    return RunPlan(name, queues(schedule), costs_for(schedule, tf=6, ti=6, tw=6, unit="ms"))
 
 
 def quiet(done: float, what: str) -> None:
@@ -41,9 +41,10 @@ def run_with(ended_after_issue: float) -> Measured:
     """1F1B with ops of 10 ms one behind the other, each of whose ends is issued so many ms before it."""
     plan = plan_of("1f1b")
     n = len(plan.lowered.schedule)
-    began = np.arange(n, dtype=float)[None, :] * 10
-    ended = began + np.where(plan.lowered.schedule.kind <= Kind.W, 10.0, 0.0)
-    return Measured("1f1b", plan.lowered, plan.costs, began, began, ended, ended.max(1), ended - ended_after_issue)
+    start = np.arange(n, dtype=float)[None, :] * 10
+    end = start + np.where(plan.lowered.schedule.kind <= Kind.W, 10.0, 0.0)
+    device_end = np.repeat(end.max(axis=1, keepdims=True), 2, axis=1)
+    return Measured("1f1b", plan.lowered, plan.costs, start, start, end, device_end, end - ended_after_issue)
 
 
 def assert_causal(run: Measured, slack: float = 0.0) -> None:

@@ -18,7 +18,7 @@ from ppsim.calibration.processes import START_S, ranks
 from ppsim.errors import PpsimError
 from ppsim.profiles.profile import Workload
 from ppsim.runs import own_runner
-from ppsim.runs.turns import Plan, Settings, collect
+from ppsim.runs.turns import RunPlan, Settings, collect
 from tests.commands import SOURCE, start_command
 from tests.refresh_records import FOLDER
 from tests.runs.cases import (
@@ -41,7 +41,7 @@ GIB = 1 << 30
 SMALL = "--hidden 16 --heads 2 --seq 8 --layers 1 --vocab 0 --repeats 1 --device cpu".split()  # noqa: SIM905
 
 
-def work_of(plan: Plan) -> list[list[list[own_runner.Entry]]]:
+def work_of(plan: RunPlan) -> list[list[list[own_runner.QueueEntry]]]:
     return [[own_runner.entries_of(plan, device)] for device in range(2)]
 
 
@@ -57,7 +57,7 @@ def test_a_rank_that_is_stopped_ends_the_run_within_the_limit_and_keeps_what_was
 
     with ended_within(120, "the end of a run whose process was stopped"):
         runs, failure = own_runner.run_all([plan_of("1f1b")], Settings(repeats=200, limit_s=3), stop)
-    assert re.match(r"rank [01] was stopped by a signal, and all were ended after 3 s", failure)
+    assert re.match(r"process [01] was stopped by a signal, and all were ended after 3 s", failure)
     assert 2 <= len(runs[0].makespans) < 200
     assert_causal(runs[0])
     assert not active_children()
@@ -76,7 +76,7 @@ def _never_speaks(rank, say, meeting):
 def test_ranks_that_are_starting_are_given_longer_than_ranks_that_hang():
     """The limit of silence holds from when all have spoken: a slow start on a busy machine is no hang."""
     with (
-        pytest.raises(PpsimError, match="rank 1 has said nothing for 1 s"),
+        pytest.raises(PpsimError, match="process 1 has said nothing for 1 s"),
         ranks(_hangs_after_a_word, 2, limit_s=1) as messages,
     ):
         list(messages)
@@ -105,7 +105,7 @@ def test_a_rank_that_runs_out_of_memory_ends_the_run_with_a_message_and_keeps_wh
     pytest.importorskip("torch")
     plan = plan_of("1f1b")
     runs, failure = collect([plan], Settings(repeats=200), lambda _: None, _starves, work_of(plan), [plan.lowered])
-    assert "rank 1 ran out of memory: can't allocate memory: you tried to allocate 1073741824 bytes" in failure
+    assert "process 1 ran out of memory: can't allocate memory: you tried to allocate 1073741824 bytes" in failure
     assert 2 <= len(runs[0].makespans) < 200
     assert not active_children()
 

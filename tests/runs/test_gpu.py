@@ -14,7 +14,7 @@ from ppsim.core.ops import RECEIVES, SENDS
 from ppsim.errors import InputError, MissingDependency, PpsimError
 from ppsim.lowering.lower import lower
 from ppsim.runs.record import Link, load
-from ppsim.runs.turns import Plan, Settings
+from ppsim.runs.turns import RunPlan, Settings
 from ppsim.schedules import generate
 from tests.commands import invoke
 from tests.runs.cases import MODEL, SHAPE, assert_causal, plan_of, quiet, reference, run_with
@@ -93,8 +93,8 @@ def test_every_op_is_between_marks_on_its_own_lane_and_after_its_message(monkeyp
     plan = plan_of("1f1b")
     with mode:
         lanes = streams.Partitions(2)
-        each = [tasks.computing(plan.lowered, device, MODEL, "cuda") for device in range(2)]
-        order = partitioned.issue_order(plan)
+        each = [tasks.ComputingTasks(plan.lowered, device, MODEL, "cuda") for device in range(2)]
+        order = partitioned.order_entries(plan)
         lanes.sync()
         fake.log.clear()
         partitioned.follow(order, each, lanes, time.monotonic_ns())
@@ -215,9 +215,9 @@ def test_with_a_gpu_each_times_are_those_of_events(monkeypatch, which):
     plans = [plan_of("1f1b"), plan_of("dualpipe-v")]
     if which is own_runner:
         plans.append(plan_of("dualpipe"))
-        plans[-1] = Plan("dualpipe", lower(plans[-1].lowered.compute, batch=True), plans[-1].costs)
+        plans[-1] = RunPlan("dualpipe", lower(plans[-1].lowered.compute, batch=True), plans[-1].costs)
     else:
-        plans = [Plan(p.name, torch_runner.lowered_by_torch(p.lowered.compute), p.costs) for p in plans]
+        plans = [RunPlan(p.name, torch_runner.lower_as_torch(p.lowered.compute), p.costs) for p in plans]
     monkeypatch.setattr(which, "_worker", _like_a_gpu_each)
     model = replace(MODEL, dtype="float32")
     runs, failure = which.run_all(plans, Settings(repeats=2, warm_up=1, model=model, device="cuda"))
@@ -239,10 +239,10 @@ def test_on_a_gpu_every_schedule_has_the_gradients_of_one_stream(name):
     pytest.importorskip("cuda.bindings", reason="splits the GPU")
     plan = plan_of(name)
     lanes = streams.Partitions(2)
-    each = [tasks.computing(plan.lowered, device, MODEL, "cuda") for device in range(2)]
+    each = [tasks.ComputingTasks(plan.lowered, device, MODEL, "cuda") for device in range(2)]
     lanes.settle()
     lanes.sync()
-    partitioned.follow(partitioned.issue_order(plan), each, lanes, time.monotonic_ns())
+    partitioned.follow(partitioned.order_entries(plan), each, lanes, time.monotonic_ns())
     for stage, wanted in reference(plan.lowered.compute).items():
         held = next(task.module[stage] for task in each if stage in task.module)
         for p, whole in zip(held.parameters(), wanted, strict=True):

@@ -32,8 +32,8 @@ from tests.fake_cuda import FakeCuda  # noqa: E402
 def test_every_schedule_finishes_with_the_gradients_of_plain_autograd(name):
     """Float64, to 1e-12 of the largest; replicas of a stage share the microbatches."""
     plan = plan_of(name)
-    each = [tasks.computing(plan.lowered, device, MODEL) for device in range(2)]
-    found = partitioned.follow(partitioned.issue_order(plan), each, streams.Serial(2), time.monotonic_ns())
+    each = [tasks.ComputingTasks(plan.lowered, device, MODEL) for device in range(2)]
+    found = partitioned.follow(partitioned.order_entries(plan), each, streams.Serial(2), time.monotonic_ns())
     once = (plan.lowered.schedule.pair < 0) | (plan.lowered.schedule.pair > np.arange(len(plan.lowered.schedule)))
     assert sum(len(times) for times, _ in found.values()) == once.sum()
     for stage, wanted in reference(plan.lowered.compute).items():
@@ -45,7 +45,7 @@ def test_every_schedule_finishes_with_the_gradients_of_plain_autograd(name):
 @pytest.mark.parametrize(("name", "devices"), [*product(["zb-h2", "interleaved", "dualpipe", "dualpipe-v"], (2, 4))])
 def test_the_host_issues_every_queue_in_its_order_and_nothing_before_its_input(name, devices):
     plan = plan_of(name, devices, 2 * devices)
-    order = partitioned.issue_order(plan)
+    order = partitioned.order_entries(plan)
     for device in range(devices):
         assert [e.op for d, e in order if d == device] == [e.op for e in own_runner.entries_of(plan, device)]
     sent: set[tuple[int, int, int]] = set()
@@ -81,7 +81,7 @@ def _outgrows(rank, say, meeting, settings, devices, orders, plans):
 
 
 def test_a_gpu_that_runs_out_of_memory_is_said_so():
-    says = pytest.raises(PpsimError, match="rank 0 ran out of memory: CUDA out of memory")
+    says = pytest.raises(PpsimError, match="process 0 ran out of memory: CUDA out of memory")
     with says as caught, ranks(_outgrows, 1, None, 2, [], []) as messages:
         list(messages)
     assert "--hidden" in caught.value.hint
@@ -99,14 +99,14 @@ def test_launch_bound_repetitions_are_left_out_and_a_run_of_nothing_else_is_refu
     good, bad = run_with(50.0), run_with(0.1)
     columns = {k: np.concatenate([getattr(good, k), getattr(bad, k)]) for k in ("posted", "start", "end", "issued")}
     both = Measured("1f1b", good.lowered, good.costs, device_end=np.zeros((2, 2)), **columns)
-    (kept,), left_out = pace.paced_by_the_gpu([both])
+    (kept,), left_out = pace.drop_launch_bound([both])
     assert left_out == {"1f1b": 1}
     assert kept.issued is not None
     assert (kept.end == good.end).all()
     with pytest.raises(PpsimError, match="1f1b is launch-bound") as caught:
-        pace.paced_by_the_gpu([bad])
+        pace.drop_launch_bound([bad])
     assert "--hidden" in caught.value.hint
-    assert pace.paced_by_the_gpu([good]) == ([good], {})
+    assert pace.drop_launch_bound([good]) == ([good], {})
 
 
 def test_when_the_host_issued_survives_a_file(tmp_path):

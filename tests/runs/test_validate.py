@@ -24,8 +24,8 @@ from ppsim.files.readers.csv import parse
 from ppsim.lowering.lower import lower
 from ppsim.runs import own_runner, torch_runner
 from ppsim.runs.record import Measured, Record, dump, load
-from ppsim.runs.torch_runner import lowered_by_torch
-from ppsim.runs.turns import Plan, Settings
+from ppsim.runs.torch_runner import lower_as_torch
+from ppsim.runs.turns import RunPlan, Settings
 from ppsim.validation.analyse import Validation, validate
 from ppsim.validation.insitu import measure_overheads
 from ppsim.validation.predict import Site, replay
@@ -266,7 +266,7 @@ def test_our_runner_follows_queues_of_every_placement():
 def test_torchs_runtime_follows_our_csv(model):
     """Nothing hangs, nothing begins before its input; replay finds the makespan of timed ops, others are too short."""
     pytest.importorskip("torch")
-    plans = [plan_of(name, queues=lowered_by_torch) for name in ("zb-1p", "dualpipe-v")]
+    plans = [plan_of(name, queues=lower_as_torch) for name in ("zb-1p", "dualpipe-v")]
     attempt = replayed_within(1.0 if model else 0.2, lambda: torch_runner.run_all(plans, Settings(3, model=model)))
     for run in attempt:
         assert_causal(run)
@@ -281,7 +281,7 @@ def _gradients(rank, say, meeting, entries, lowered):
 
     join(rank, meeting, Settings(), len(entries))
     for queue, low in zip(entries[rank], lowered, strict=True):
-        task = tasks.computing(low, rank, MODEL)
+        task = tasks.ComputingTasks(low, rank, MODEL)
         own_runner.follow(queue, task, 0)
         say({s: [p.grad.numpy() for p in module.parameters()] for s, module in task.module.items()})
     torch.distributed.barrier()
@@ -313,8 +313,8 @@ def test_gradients_of_a_split_backward_are_those_of_a_full_one():
 
     def run(text: str) -> list[np.ndarray]:
         schedule = parse(text, "one device").schedule()
-        plan = Plan("one device", lower(schedule), costs_for(schedule))
-        task = tasks.computing(plan.lowered, 0, MODEL)
+        plan = RunPlan("one device", lower(schedule), costs_for(schedule))
+        task = tasks.ComputingTasks(plan.lowered, 0, MODEL)
         own_runner.follow(own_runner.entries_of(plan, 0), task, 0)
         return [p.grad.numpy() for module in task.module.values() for p in module.parameters()]
 
@@ -330,7 +330,7 @@ def test_gradients_of_a_split_backward_are_those_of_a_full_one():
 @pytest.mark.parametrize("which", ["own", "torch"])
 def test_a_rank_killed_in_the_middle_ends_the_run_and_leaves_what_was_measured(which):
     pytest.importorskip("torch")
-    plan = plan_of("1f1b", queues=lowered_by_torch if which == "torch" else lower)
+    plan = plan_of("1f1b", queues=lower_as_torch if which == "torch" else lower)
 
     def kill(what: str) -> None:
         if what == "1f1b 4":
