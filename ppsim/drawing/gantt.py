@@ -7,34 +7,15 @@ is exactly as wide as the column of text it is for.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
-from ppsim.drawing.gantt_layout import (
-    BAND,
-    DOTS,
-    LEAST_BAND,
-    MOST_VECTOR_CELLS,
-    POINT,
-    border_width,
-    labelled,
-    row_height,
-)
-from ppsim.drawing.gantt_legend import draw_legend_line, figure_legend, legend_lines
-from ppsim.drawing.gantt_strokes import (
-    Design,
-    Panel,
-    draw_gantt,
-    draw_heading,
-    draw_time_arrow,
-    draw_time_axis,
-    text_width,
-)
+from ppsim.drawing.gantt_design import design_for
+from ppsim.drawing.gantt_layout import DOTS, POINT, TALLEST
+from ppsim.drawing.gantt_legend import LEGEND_LINE, draw_legend_line, figure_legend, legend_lines
+from ppsim.drawing.gantt_strokes import Design, Panel, draw_gantt, draw_heading, draw_time_arrow, draw_time_axis
 from ppsim.drawing.memory_panel import GAP as MEMORY_GAP
 from ppsim.drawing.memory_panel import draw_memory, memory_height
 from ppsim.errors import InputError
@@ -46,7 +27,10 @@ if TYPE_CHECKING:
     from ppsim.core.execution import Execution
 
 STYLES = ("screen", "paper")
-NARROWEST, WIDEST = 1.5, 100.0
+NARROWEST, WIDEST = 1.5, 100.0  # inches
+BELOW_AXIS, BELOW_ARROW = 3.1, 1.8  # between the last row and the legend, in heights of the font
+ABOVE_HEAD, ABOVE_ROWS = 0.01, 0.05  # inches above the first panel
+LEGEND_MARGIN = 8  # points free beside the legend
 
 
 def plot(
@@ -105,11 +89,12 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> F
 
     design = design_for(panels, style, width)
     em = design.font * POINT
-    legend = legend_lines(figure_legend(panels, design), width / POINT - 8, design.font)
-    below = round((3.1 if style == "screen" else 1.8) * em)
-    line, top = round(1.7 * em), round((0.01 if design.head else 0.05) * DOTS)
+    legend = legend_lines(figure_legend(panels, design), width / POINT - LEGEND_MARGIN, design.font)
+    below = round((BELOW_AXIS if style == "screen" else BELOW_ARROW) * em)
+    line, top = round(LEGEND_LINE * em), round((ABOVE_HEAD if design.head else ABOVE_ROWS) * DOTS)
     devices = sum(panel.devices for panel in panels)
-    rows = [min(panel.devices * design.row, max(1, 8 * DOTS * panel.devices // devices)) for panel in panels]
+    tallest = round(TALLEST * DOTS)
+    rows = [min(panel.devices * design.row, max(1, tallest * panel.devices // devices)) for panel in panels]
     foot = below + line * len(legend)
     below_rows = [memory_height(panel.memory, design.row) for panel in panels]
     height = y = top + sum(rows) + sum(below_rows) + design.head * len(panels) + foot
@@ -140,54 +125,3 @@ def add_axes(figure: Figure, design: Design, below: int, tall: int) -> Axes:
     axes = figure.add_axes((design.left / wide, below / high, design.across / wide, tall / high))
     axes.set_facecolor("none")
     return axes
-
-
-def design_for(panels: Sequence[Panel], style: str, width: int, beside: float = 0.0) -> Design:
-    """Measures for panels in a figure of so many dots, with so many points free between names and rows."""
-    font = 6.5 if width >= 5 * DOTS else 5.5
-    devices, rows = max(panel.devices for panel in panels), sum(panel.devices for panel in panels)
-    left = round((text_width(f"Device {devices - 1}", font) + 5 + beside) * POINT)
-    span = max(panel.timeline.makespan for panel in panels) or 1.0
-    last_tick = text_width(f"{span:,.0f}" if span >= 10 else "0.00", font) / 2 if style == "screen" else 0.0
-    across = width - left - round(max(0.06 * DOTS, (last_tick + 1) * POINT))
-    scale = across / POINT / span
-    count = sum(len(panel.cells) for panel in panels)
-    # Cells of less than three dots blend on the page; only a raster blends them in the right proportion.
-    vector = count <= min(MOST_VECTOR_CELLS, rows * across / 3)
-    bands = _bands(panels) if vector else ()
-    arrows = vector and not bands and _arrows(panels)
-    labels = vector and any(labelled(panel.cells, scale, font / 0.62, font)[1].any() for panel in panels)
-    rows = math.ceil(rows * (1 + BAND * len(bands)))
-    row = row_height(devices, rows, labels=labels, arrows=arrows, narrow=font < 6)
-    band = round(BAND * row)
-    bands = bands if band >= LEAST_BAND else ()
-    widths = np.concatenate([panel.cells.width for panel in panels])
-    # A few narrow cells leave the others their borders.
-    typical = float(np.quantile(widths, 0.25)) * scale if vector and len(widths) else 0.0
-    gap = 0.17 if arrows else 0.06 if (style == "screen" or bands) and row >= 15 else 0.0
-    return Design(
-        style=style,
-        font=font,
-        left=left,
-        across=across,
-        span=span,
-        row=row + band * len(bands),
-        gap=gap,
-        head=round(0.19 * DOTS) if len(panels) > 1 or style == "screen" else 0,
-        border=border_width(min(typical, row / POINT)),
-        vector=vector,
-        arrows=arrows,
-        bands=bands,
-        lane=gap + band * len(bands) / (row + band * len(bands)),
-    )
-
-
-def _bands(panels: Sequence[Panel]) -> tuple[int, ...]:
-    """What occurs beside the ops."""
-    return tuple(sorted({int(band) for panel in panels if panel.lane for band in np.unique(panel.lane.band)}))
-
-
-def _arrows(panels: Sequence[Panel]) -> bool:
-    """Whether every panel that has messages can show them."""
-    talking = [panel for panel in panels if panel.timeline.schedule.crosses.any()]
-    return bool(talking) and all(panel.messages is not None for panel in talking)

@@ -20,8 +20,17 @@ DOTS = 300
 POINT = DOTS / 72
 MOST_VECTOR_CELLS = 5_000
 MOST_MESSAGES = 200
-SMALLEST_LABEL = 4.5
-LEAST_BORDERED = 2.5
+SMALLEST_LABEL = 4.5  # points
+LABEL_HEIGHT = 0.62  # largest font of a number over the row's height
+LABEL_MARGIN = 1.2  # points free beside a number, both sides together
+DIGIT_WIDTH = 0.58  # of a digit over the font's size
+BORDER = 0.4  # points
+LEAST_BORDERED = 2.5  # points
+FULL_BORDER = 4  # points of a cell from which its border is not thinned
+ROW, NARROW_ROW, ROW_OF_ARROWS = 0.17, 0.145, 0.24  # inches of a row at most: elsewhere, in one column, with arrows
+LABELLED_ROW, LEAST_ROW = 0.105, 0.06  # inches at least, with numbers and without
+PANEL = 1.8  # inches that the rows of a panel may take before they shrink
+TALLEST = 8.0  # inches of all rows of a figure
 BAND = 0.2  # height of a band of the lane below a device's row, in rows
 LEAST_BAND = 3  # dots, below which there is no lane
 PALETTE = tuple(fill for kind in COMPUTE for fill in FILL[kind])
@@ -89,7 +98,7 @@ def cells_of(timeline: Timeline) -> Cells:
 
 def label_size(cell: float, row: float, digits: int, largest: float) -> float:
     """Font size in points of a number of so many digits in a cell of so many points, 0 where it would not be read."""
-    size = min(largest, 0.62 * row, (cell - 1.2) / (0.58 * digits))
+    size = min(largest, LABEL_HEIGHT * row, (cell - LABEL_MARGIN) / (DIGIT_WIDTH * digits))
     return size if size >= SMALLEST_LABEL else 0.0
 
 
@@ -114,7 +123,7 @@ def labelled(cells: Cells, scale: float, row: float, largest: float) -> tuple[fl
 
 def border_width(width: float) -> float:
     """Line width in points around cells of so many points."""
-    return 0.4 if width >= 4 else 0.2 if width >= LEAST_BORDERED else 0.0
+    return BORDER if width >= FULL_BORDER else BORDER / 2 if width >= LEAST_BORDERED else 0.0
 
 
 def row_height(devices: int, rows: int, *, labels: bool, arrows: bool, narrow: bool) -> int:
@@ -122,14 +131,14 @@ def row_height(devices: int, rows: int, *, labels: bool, arrows: bool, narrow: b
 
     Args:
         devices: devices of the largest panel.
-        rows: devices of all panels together; they share 8 inches at most.
+        rows: devices of all panels together; they share ``TALLEST`` inches at most.
         labels: whether the cells are wide enough for numbers, which need a height too.
         arrows: whether messages are drawn between the rows.
         narrow: a figure for one column of text.
     """
-    tallest = 0.24 if arrows else 0.145 if narrow else 0.17
-    least = 0.24 if arrows else 0.105 if labels else 0.06
-    inches = min(tallest, max(least, 1.8 / devices), 8 / rows)
+    tallest = ROW_OF_ARROWS if arrows else NARROW_ROW if narrow else ROW
+    least = ROW_OF_ARROWS if arrows else LABELLED_ROW if labels else LEAST_ROW
+    inches = min(tallest, max(least, PANEL / devices), TALLEST / rows)
     return max(1, int(inches * DOTS))
 
 

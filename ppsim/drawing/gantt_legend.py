@@ -15,6 +15,10 @@ from ppsim.drawing.palette import COMM_ARROW
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# In heights of the font: a box's width and height, the low box's height, where its name begins, and what lies between
+# an entry and the next; and from one line to the next.
+BOX, BOX_HEIGHT, LOW_BOX_HEIGHT, NAME_AT, APART = 1.1, 0.75, 0.35, 1.5, 1.4
+LEGEND_LINE = 1.7
 LEAST_SEEN = 2  # dots, below which cells blend in print
 
 
@@ -46,9 +50,9 @@ def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y
     width = _line_width(entries, font)
     x = max(min((design.left + design.across / 2) / POINT - width / 2, page - width - 2), 2)
     y /= POINT
-    box = 1.1 * font
+    box = BOX * font
     for entry in entries:
-        tall, ink = (0.35 * font, COMM_ARROW) if entry.low else (0.75 * font, "black")
+        tall, ink = (LOW_BOX_HEIGHT * font, COMM_ARROW) if entry.low else (BOX_HEIGHT * font, "black")
         for number, colour in enumerate(entry.colours):
             part = box / len(entry.colours)
             patch = Rectangle((x + number * part, y - tall / 2), part, tall, facecolor=colour, linewidth=0)
@@ -61,7 +65,7 @@ def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y
             frame = Rectangle((x, y - tall / 2), box, tall, fill=False, edgecolor=ink, linewidth=0.4)
             figure.add_artist(frame).set_transform(points)
         figure.text(
-            x + 1.5 * font * bool(entry.colours),
+            x + NAME_AT * font * bool(entry.colours),
             y,
             entry.name,
             fontsize=font,
@@ -74,8 +78,8 @@ def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y
 
 def _entry_width(entry: Entry, font: float) -> float:
     """Points from the start of an entry to the start of the next."""
-    return 1.5 * font * bool(entry.colours) + text_width(entry.name, font) + 1.4 * font
+    return NAME_AT * font * bool(entry.colours) + text_width(entry.name, font) + APART * font
 
 
 def _line_width(entries: Sequence[Entry], font: float) -> float:
-    return sum(_entry_width(entry, font) for entry in entries) - 1.4 * font
+    return sum(_entry_width(entry, font) for entry in entries) - APART * font

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.ops import COMPUTE
-from ppsim.drawing.gantt import add_axes, check_look, design_for
+from ppsim.drawing.gantt import BELOW_AXIS, add_axes, check_look
+from ppsim.drawing.gantt_design import HEAD, design_for
 from ppsim.drawing.gantt_layout import DOTS, POINT, Cells, labelled, raster, tick_step
-from ppsim.drawing.gantt_legend import draw_legend_line, figure_legend, legend_lines
+from ppsim.drawing.gantt_legend import LEGEND_LINE, draw_legend_line, figure_legend, legend_lines
 from ppsim.drawing.gantt_strokes import (
     Design,
     Panel,
@@ -100,7 +101,7 @@ def plot_overlay(
     em = design.font * POINT
     legend = legend_lines(_legend(overlays, design), wide / POINT - 8, design.font)
     legend += [[Entry(note)]] if note else []
-    below, line = round(3.1 * em), round(1.7 * em)
+    below, line = round(BELOW_AXIS * em), round(LEGEND_LINE * em)
     rows = [min(2 * each.devices * design.row, round(TALLEST * DOTS)) for each in overlays]
     foot = below + line * len(legend)
     height = y = sum(rows) + (design.head + GAP + STRIP + BETWEEN) * len(overlays) + foot
@@ -127,7 +128,7 @@ def _design(overlays: Sequence[Overlay], style: str, width: int) -> Design:
     devices = max(each.devices for each in overlays)
     row = max(1, int(DOTS * min(ROW, max(ROW if devices <= 32 else 0.0, TALLEST / 2 / devices))))
     span = max(design.span, *(end for each in overlays for end in each.ends))
-    return replace(design, row=row, gap=APART, head=round(0.19 * DOTS), span=span, arrows=False)
+    return replace(design, row=row, gap=APART, head=HEAD, span=span, arrows=False)
 
 
 def _legend(overlays: Sequence[Overlay], design: Design) -> list[Entry]:

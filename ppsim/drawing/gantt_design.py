@@ -1,0 +1,93 @@
+"""The measures of a Gantt figure, which follow from its panels, its style and its width."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ppsim.drawing.gantt_layout import (
+    BAND,
+    DOTS,
+    LABEL_HEIGHT,
+    LEAST_BAND,
+    MOST_VECTOR_CELLS,
+    POINT,
+    border_width,
+    labelled,
+    row_height,
+)
+from ppsim.drawing.gantt_strokes import Design, Panel, text_width
+
+FONT, SMALL_FONT = 6.5, 5.5  # points
+WIDE = 5 * DOTS  # from here on a figure has the larger font
+HEAD = round(0.19 * DOTS)  # above a panel, for its title and facts
+BESIDE_NAMES = 5  # points between the devices' names and the rows, and left of the names
+LEAST_RIGHT = 0.06 * DOTS  # right of the time axis
+LEAST_CELL = 3  # dots a cell needs on average to be drawn one by one
+ARROW_GAP, ROW_GAP = 0.17, 0.06  # share of a row that stays empty above and below
+GAPS_FROM = 15  # dots of a row, below which rows touch
+BORDERED_SHARE = 0.25  # of the cells may be too narrow for borders before all lose them
+
+
+def design_for(panels: Sequence[Panel], style: str, width: int, beside: float = 0.0) -> Design:
+    """Find the measures for panels in a figure of so many dots, with so many points free between names and rows."""
+    font = FONT if width >= WIDE else SMALL_FONT
+    span = max(panel.timeline.makespan for panel in panels) or 1.0
+    left, across = _horizontal(panels, style, width, beside, font, span)
+    scale = across / POINT / span
+    devices, rows = max(panel.devices for panel in panels), sum(panel.devices for panel in panels)
+    # Narrower cells blend on the page; only a raster blends them in the right proportion.
+    count = sum(len(panel.cells) for panel in panels)
+    vector = count <= min(MOST_VECTOR_CELLS, rows * across / LEAST_CELL)
+    bands = _bands(panels) if vector else ()
+    arrows = vector and not bands and _has_arrows(panels)
+    labels = vector and any(labelled(panel.cells, scale, font / LABEL_HEIGHT, font)[1].any() for panel in panels)
+    rows = math.ceil(rows * (1 + BAND * len(bands)))
+    row = row_height(devices, rows, labels=labels, arrows=arrows, narrow=font == SMALL_FONT)
+    band = round(BAND * row)
+    bands = bands if band >= LEAST_BAND else ()
+    gap = ARROW_GAP if arrows else ROW_GAP if (style == "screen" or bands) and row >= GAPS_FROM else 0.0
+    return Design(
+        style=style,
+        font=font,
+        left=left,
+        across=across,
+        span=span,
+        row=row + band * len(bands),
+        gap=gap,
+        head=HEAD if len(panels) > 1 or style == "screen" else 0,
+        border=border_width(min(_typical_cell(panels, scale) if vector else 0.0, row / POINT)),
+        vector=vector,
+        arrows=arrows,
+        bands=bands,
+        lane=gap + band * len(bands) / (row + band * len(bands)),
+    )
+
+
+def _horizontal(
+    panels: Sequence[Panel], style: str, width: int, beside: float, font: float, span: float
+) -> tuple[int, int]:
+    """Dots left of the rows, for the devices' names, and across them; the rest is for half of the last tick's text."""
+    longest = f"Device {max(panel.devices for panel in panels) - 1}"
+    left = round((text_width(longest, font) + BESIDE_NAMES + beside) * POINT)
+    last_tick = text_width(f"{span:,.0f}" if span >= 10 else "0.00", font) / 2 if style == "screen" else 0.0
+    return left, width - left - round(max(LEAST_RIGHT, (last_tick + 1) * POINT))
+
+
+def _typical_cell(panels: Sequence[Panel], scale: float) -> float:
+    """The width in points that decides on borders: a few narrow cells leave the others theirs."""
+    widths = np.concatenate([panel.cells.width for panel in panels])
+    return float(np.quantile(widths, BORDERED_SHARE)) * scale if len(widths) else 0.0
+
+
+def _bands(panels: Sequence[Panel]) -> tuple[int, ...]:
+    """The bands of the lanes that occur."""
+    return tuple(sorted({int(band) for panel in panels if panel.lane for band in np.unique(panel.lane.band)}))
+
+
+def _has_arrows(panels: Sequence[Panel]) -> bool:
+    """Whether every panel that has messages can show them."""
+    talking = [panel for panel in panels if panel.timeline.schedule.crosses.any()]
+    return bool(talking) and all(panel.messages is not None for panel in talking)
