@@ -65,7 +65,7 @@ def command(
       ppsim compare gpipe 1f1b interleaved:2 zb-1p --devices 4 --mb 8
       ppsim compare 1f1b dualpipe dualpipe-v --devices 8 --mb 20 -o compare.svg
     """
-    from ppsim.analysis.compare import closing, compare_object
+    from ppsim.analysis.compare import compare_object, conclude
     from ppsim.cli import _print as show
 
     _check_suffixes(output, tradeoff)
@@ -79,7 +79,7 @@ def command(
         if not quiet:
             _table(rows)
             click.echo()
-        echo_wrapped(closing(rows))
+        echo_wrapped(conclude(rows))
     if tradeoff:
         from ppsim.analysis.tradeoff import Point
 
@@ -115,7 +115,7 @@ def _title(timeline: Timeline) -> str:
 
 
 def _table(rows: list[Row]) -> None:
-    from ppsim.analysis.compare import on_front
+    from ppsim.analysis.compare import mark_front
     from ppsim.cli._print import print_recomputed
     from ppsim.simulation.columns import columns_of
 
@@ -126,7 +126,7 @@ def _table(rows: list[Row]) -> None:
         headings.append(column.narrow.format(unit=unit))
         if column.key == "makespan":
             headings.append(f"vs\n{first.name}")
-    cells = [[r.name, *_cells(r, first, "*" if best else " ")] for r, best in zip(rows, on_front(rows), strict=True)]
+    cells = [[r.name, *_cells(r, first, "*" if best else " ")] for r, best in zip(rows, mark_front(rows), strict=True)]
     spare = [column.narrow.format(unit=unit) for column in columns_of("compare") if column.key not in ESSENTIAL]
     spare.append(f"vs\n{first.name}")
     print_table(headings, cells, at_least=100, spare=spare)

@@ -118,21 +118,23 @@ def command(
 
 
 def _table(sampled: Sequence[Sampled]) -> None:
-    from ppsim.analysis.jitter import PERCENTILES, wins
+    from ppsim.analysis.jitter import PERCENTILES, count_wins
 
     unit = sampled[0].unit
     headings = ["schedule\n", *(f"{name}\n{unit}" for name in ("no noise", *(f"p{p}" for p in PERCENTILES)))]
     headings += ["p99 over\nno noise", "fastest\nin"]
     rows = []
-    for s, share in zip(sampled, wins(sampled).tolist(), strict=True):
-        late = f"{s.percentile(99) / s.steady - 1:+.1%}" if s.steady else "-"
-        rows.append([s.name, f"{s.steady:.5g}", *(f"{s.percentile(p):.5g}" for p in PERCENTILES), late, f"{share:.1%}"])
+    for s, share in zip(sampled, count_wins(sampled).tolist(), strict=True):
+        late = f"{s.percentile(99) / s.without_noise - 1:+.1%}" if s.without_noise else "-"
+        rows.append(
+            [s.name, f"{s.without_noise:.5g}", *(f"{s.percentile(p):.5g}" for p in PERCENTILES), late, f"{share:.1%}"]
+        )
     print_table(headings, rows, at_least=100, spare=["p99 over\nno noise", f"p95\n{unit}"])
 
 
 def _closing(sampled: Sequence[Sampled]) -> str:
     """The one sentence: who to trust, and how far."""
-    from ppsim.analysis.jitter import ranking_kept, wins
+    from ppsim.analysis.jitter import count_wins, rate_ranking
 
     count = f"{len(sampled[0].makespans):,} samples"
     best = min(sampled, key=lambda s: s.percentile(50))
@@ -140,8 +142,8 @@ def _closing(sampled: Sequence[Sampled]) -> str:
         return f"{best.name}: half of {count} stay within {best.percentile(50):.5g} {best.unit}, 99% within " + (
             f"{best.percentile(99):.5g}"
         )
-    share = wins(sampled)[list(sampled).index(best)]
+    share = count_wins(sampled)[list(sampled).index(best)]
     return (
         f"{best.name} is fastest in {share:.1%} of {count}; "
-        f"the order of all {len(sampled)} without noise holds in {ranking_kept(sampled):.1%}"
+        f"the order of all {len(sampled)} without noise holds in {rate_ranking(sampled):.1%}"
     )

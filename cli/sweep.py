@@ -80,7 +80,7 @@ def command(
       ppsim sweep 1f1b zb-1p interleaved --devices 8 --mb 8:64:8 --chunks 2,4
       ppsim sweep 1f1b zb-1p dualpipe --devices 4:16:x2 --mb 32 --metric peak -o pareto.svg
     """
-    from ppsim.analysis.compare import on_front, sweep_object
+    from ppsim.analysis.compare import mark_front, sweep_object
     from ppsim.cli import _print as show
     from ppsim.cli._progress import progress_bar
     from ppsim.files.tradeoff import check_suffix
@@ -105,7 +105,7 @@ def command(
         )
     check_used([timeline.schedule for timeline in timelines], costs)
     inputs = inputs_of(ctx, build_costs(timelines[0].schedule, costs, network))
-    best = on_front(rows, per_microbatch=True)
+    best = mark_front(rows, per_microbatch=True)
     if as_json:
         show.echo_json(sweep_object(rows, best, inputs))
     elif "-" not in output.output:

@@ -1,4 +1,4 @@
-"""Several schedules on the same devices: who applies, who is fastest, at what memory."""
+"""Several schedules on the same devices: which apply, their times and their memory."""
 
 from __future__ import annotations
 
@@ -77,16 +77,16 @@ def row(spec: str, build: Build, run: Run = simulate) -> Row:
     return Row(spec, timeline, measure(timeline))
 
 
-def on_front(rows: Sequence[Row], per_microbatch: bool = False) -> list[bool]:
-    """Which rows nothing beats in both time (of a microbatch, for rows of different M) and peak activations."""
+def mark_front(rows: Sequence[Row], per_microbatch: bool = False) -> list[bool]:
+    """Mark the rows on the Pareto front of time (per microbatch, for rows of different M) and peak activations."""
     times = [r.makespan_per_mb if per_microbatch else r.makespan for r in rows if r.metrics]
     peaks = [r.peak for r in rows if r.metrics]
     best = iter(front(np.array(list(zip(times, peaks, strict=True))).reshape(-1, 2)))
     return [bool(next(best)) if r.metrics else False for r in rows]
 
 
-def closing(rows: Sequence[Row]) -> str:
-    """The one sentence a comparison ends with: the fastest against the baseline, or against the next."""
+def conclude(rows: Sequence[Row]) -> str:
+    """Say in one sentence how the fastest schedule compares with the baseline, or with the next fastest."""
     timed = [r for r in rows if r.metrics]
     best = min(timed, key=lambda r: (r.makespan, r.peak))
     others = [r for r in timed if r is not best]
@@ -107,8 +107,10 @@ def compare_object(rows: Sequence[Row], inputs: Mapping[str, Any]) -> dict[str, 
     return {
         "schema": "ppsim.compare/1",
         "inputs": dict(inputs),
-        "schedules": [_row_object(r, "rows") | {"pareto": best} for r, best in zip(rows, on_front(rows), strict=True)],
-        "closing": closing(rows),
+        "schedules": [
+            _row_object(r, "rows") | {"pareto": best} for r, best in zip(rows, mark_front(rows), strict=True)
+        ],
+        "closing": conclude(rows),
     }
 
 

@@ -1,4 +1,4 @@
-"""Iteration times on uneven hardware: noise per op, slow devices, slow links, and how far a ranking survives them."""
+"""Iteration times on uneven hardware: noise per op, slow devices, slow links, and how often a ranking holds."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Sampled:
         name: as the user gave it.
         schedule: what ran.
         unit: of all times.
-        steady: the makespan without noise.
+        without_noise: the makespan without noise.
         makespans: shape (samples,).
     """
 
     name: str
     schedule: Schedule
     unit: str
-    steady: float
+    without_noise: float
     makespans: Floats
 
     def percentile(self, percent: float) -> float:
@@ -107,19 +107,19 @@ def jitter(
     return result
 
 
-def wins(sampled: Sequence[Sampled]) -> Floats:
-    """Shape (schedules,): the share of samples in which each is the fastest; a tie is shared."""
+def count_wins(sampled: Sequence[Sampled]) -> Floats:
+    """Count wins, shape (schedules,): the share of samples in which each is the fastest; a tie is shared."""
     times = np.stack([s.makespans for s in sampled])
     best = times == times.min(axis=0)
     share: Floats = (best / best.sum(axis=0)).mean(axis=1)
     return share
 
 
-def ranking_kept(sampled: Sequence[Sampled]) -> float:
-    """The share of samples in which no schedule is slower than one that it beats without noise."""
+def rate_ranking(sampled: Sequence[Sampled]) -> float:
+    """Find the share of samples that keep the order of the makespans without noise."""
     kept = np.ones(len(sampled[0].makespans), np.bool_)
     for faster, slower in permutations(sampled, 2):
-        if faster.steady < slower.steady:
+        if faster.without_noise < slower.without_noise:
             kept &= faster.makespans <= slower.makespans
     return float(kept.mean())
 
@@ -127,13 +127,13 @@ def ranking_kept(sampled: Sequence[Sampled]) -> float:
 def jitter_object(sampled: Sequence[Sampled], noise: Noise, seed: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The object ``ppsim jitter --json`` prints, schema ``ppsim.jitter/1``."""
     rows = []
-    for s, share in zip(sampled, wins(sampled).tolist(), strict=True):
+    for s, share in zip(sampled, count_wins(sampled).tolist(), strict=True):
         schedule = s.schedule
         shape = {"devices": schedule.n_devices, "stages": schedule.n_stages, "chunks": schedule.n_chunks}
         times = {f"p{p}": s.percentile(p) for p in PERCENTILES}
         rows.append(
             {"name": s.name, "schedule": schedule.name, **shape, "microbatches": schedule.n_microbatches}
-            | {"unit": s.unit, "makespan": s.steady, "mean": float(s.makespans.mean()), **times, "wins": share}
+            | {"unit": s.unit, "makespan": s.without_noise, "mean": float(s.makespans.mean()), **times, "wins": share}
         )
     return {
         "schema": "ppsim.jitter/1",
@@ -142,7 +142,7 @@ def jitter_object(sampled: Sequence[Sampled], noise: Noise, seed: int, inputs: M
         "samples": len(sampled[0].makespans),
         "seed": seed,
         "schedules": rows,
-        "ranking_kept": ranking_kept(sampled),
+        "ranking_kept": rate_ranking(sampled),
     }
 
 

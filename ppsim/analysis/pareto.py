@@ -1,4 +1,4 @@
-"""The Pareto front: what nothing else beats in every respect."""
+"""The Pareto front: the points that no other point beats in both costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time against memory: one point per schedule or shape, and the Pareto front, what nothing beats in both."""
+"""Time against memory: one point per schedule or shape, and the Pareto front."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ppsim.analysis.pareto import front
 
 @dataclass(frozen=True)
 class Point:
-    """What one schedule takes.
+    """Time and memory of one schedule.
 
     Attributes:
         name: as the reader knows it.

@@ -1,4 +1,4 @@
-"""Figures as files: the settings all figures share, and what a file says about itself."""
+"""Figures as files: the settings that all share, and the metadata in each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _settings = Lock()
 def write_figure(
     draw: Callable[[], Figure], out: IO[bytes], suffix: str, *, title: str, inputs: Mapping[str, Any]
 ) -> None:
-    """Write what ``draw`` returns under the settings of all figures, with its inputs inside."""
+    """Draw a figure under the settings of all figures and write it, with its inputs in the metadata."""
     import matplotlib
 
     # A pdf is written with seeks, which a pipe cannot do.
@@ -46,7 +46,7 @@ def write_figure(
 
 
 def _metadata(title: str, inputs: Mapping[str, Any], suffix: str) -> dict[str, Any]:
-    """What the file says about itself; no date, so that equal inputs give equal bytes."""
+    """The file's metadata; without a date, so that equal inputs give equal bytes."""
     given, maker = json.dumps(dict(inputs)), f"ppsim {VERSION}"
     by_suffix: dict[str, dict[str, Any]] = {
         ".png": {"Software": maker, "ppsim": given},

@@ -15,7 +15,7 @@ from ppsim.drawing.gantt_layout import (
     MOST_VECTOR_CELLS,
     POINT,
     border_width,
-    labelled,
+    choose_labels,
     row_height,
 )
 from ppsim.drawing.gantt_strokes import Design, Panel, text_width
@@ -43,7 +43,7 @@ def design_for(panels: Sequence[Panel], style: str, width: int, beside: float = 
     vector = count <= min(MOST_VECTOR_CELLS, rows * across / LEAST_CELL)
     bands = _bands(panels) if vector else ()
     arrows = vector and not bands and _has_arrows(panels)
-    labels = vector and any(labelled(panel.cells, scale, font / LABEL_HEIGHT, font)[1].any() for panel in panels)
+    labels = vector and any(choose_labels(panel.cells, scale, font / LABEL_HEIGHT, font)[1].any() for panel in panels)
     rows = math.ceil(rows * (1 + BAND * len(bands)))
     row = row_height(devices, rows, labels=labels, arrows=arrows, narrow=font == SMALL_FONT)
     band = round(BAND * row)

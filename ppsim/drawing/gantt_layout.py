@@ -75,7 +75,7 @@ class Cells:
 
 
 def cells_of(timeline: Timeline) -> Cells:
-    """The cells of every op that takes time."""
+    """Make the cells of all ops that take time."""
     schedule = timeline.schedule
     shown = np.flatnonzero(timeline.end > timeline.start)
     start, end = timeline.start[shown], timeline.end[shown]
@@ -102,8 +102,8 @@ def label_size(cell: float, row: float, digits: int, largest: float) -> float:
     return size if size >= SMALLEST_LABEL else 0.0
 
 
-def labelled(cells: Cells, scale: float, row: float, largest: float) -> tuple[float, NDArray[np.bool_]]:
-    """The font size of a panel's numbers, and which cells carry theirs: of a kind and stage, all or none.
+def choose_labels(cells: Cells, scale: float, row: float, largest: float) -> tuple[float, NDArray[np.bool_]]:
+    """Choose the font size of a panel's numbers and the cells that show theirs: of a kind and stage, all or none.
 
     Args:
         cells: the cells of one panel.
@@ -143,7 +143,7 @@ def row_height(devices: int, rows: int, *, labels: bool, arrows: bool, narrow: b
 
 
 def tick_step(row: float, font: float) -> int:
-    """Every how many devices a name stands beside rows of so many points: all where they fit, else a power of two."""
+    """Label every n-th device: 1 where names fit rows of so many points, else the least power of two that does."""
     step = 1
     while row < font and step * row < 1.5 * font:
         step *= 2
@@ -161,7 +161,7 @@ class Messages:
 
 
 def messages_of(timeline: Timeline) -> Messages | None:
-    """When each message left and arrived, or None where they are too many to show or take no time.
+    """Find when each message leaves and arrives, or None where there are too many to show or none takes time.
 
     A timeline knows an arrival where it set the start of an op. Other messages on the same link take as long, but
     arrive no later than the op that needs them starts; a link that never set a start counts as the slowest known.

@@ -28,7 +28,7 @@ from ppsim.drawing.gantt_layout import (
     Cells,
     Messages,
     cells_of,
-    labelled,
+    choose_labels,
     messages_of,
     raster,
     tick_step,
@@ -151,7 +151,7 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
         fill_track(axes, panel.timeline.makespan, track + design.gap, track + 1 - design.lane)
         fill_cells(axes, cells, cells.device + design.gap, cells.device + 1 - design.lane, design)
         inside = row * (1 - design.lane + design.gap)
-        number_cells(axes, cells, cells.device + middle, *labelled(cells, design.scale, inside, design.font))
+        number_cells(axes, cells, cells.device + middle, *choose_labels(cells, design.scale, inside, design.font))
         if panel.lane and design.bands:
             _fill_lane(axes, panel.lane, design)
     else:

@@ -1,4 +1,4 @@
-"""What goes on beside the ops of an execution, as pictures and files show it: messages and collectives."""
+"""Messages and collectives of an execution, as pictures and files show them beside the ops."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ACTIVATION, GRADIENT, COLLECTIVE = range(3)
 
 @dataclass(frozen=True)
 class Lane:
-    """The messages that leave each device and the collectives it takes part in, those that take time.
+    """The messages that leave each device and its collectives; none that takes no time.
 
     Attributes:
         device: shape (entries,).
         band: shape (entries,), ``ACTIVATION`` or ``GRADIENT`` of a message, or ``COLLECTIVE``.
-        left: shape (entries,), when it set out.
-        right: shape (entries,), when it was over.
+        left: shape (entries,), its start.
+        right: shape (entries,), its end.
     """
 
     device: NDArray[np.int32]
@@ -40,7 +40,7 @@ class Lane:
 def lane_of(execution: Execution) -> Lane:
     """Messages, in the order of their sends, then collectives."""
     schedule, timeline, messages = execution.lowered.schedule, execution.timeline, execution.messages
-    gathered = collectives(execution)
+    gathered = find_collectives(execution)
     gradient = schedule.kind[messages.send] == Kind.SEND_B
     device = np.concatenate([messages.source, schedule.device[gathered]])
     band = np.concatenate([np.where(gradient, GRADIENT, ACTIVATION), np.full(len(gathered), COLLECTIVE)])
@@ -50,28 +50,28 @@ def lane_of(execution: Execution) -> Lane:
     return Lane(device[shown], band[shown].astype(np.uint8), left[shown], right[shown])
 
 
-def collectives(execution: Execution) -> NDArray[np.int64]:
-    """UNSHARD, RESHARD and REDUCE_GRAD that take time, as indices into the lowered queues."""
+def find_collectives(execution: Execution) -> NDArray[np.int64]:
+    """Find the UNSHARD, RESHARD and REDUCE_GRAD that take time, as indices into the lowered queues."""
     kind, timeline = execution.lowered.schedule.kind, execution.timeline
     fsdp = (kind == Kind.UNSHARD) | (kind == Kind.RESHARD) | (kind == Kind.REDUCE_GRAD)
     return np.flatnonzero(fsdp & (timeline.end > timeline.start))
 
 
-def producers(execution: Execution) -> NDArray[np.int64]:
-    """Shape (messages,): the op of ``execution.compute`` whose result each message carries."""
+def find_producers(execution: Execution) -> NDArray[np.int64]:
+    """Find, shape (messages,), the op of ``execution.compute`` whose result each message carries."""
     place = np.cumsum(execution.lowered.schedule.computes) - 1
     return place[execution.messages.producer]
 
 
-def carriers(execution: Execution) -> NDArray[np.int64]:
-    """Shape (compute ops,): the message that carries each op's result to another device, -1 for none."""
+def find_carriers(execution: Execution) -> NDArray[np.int64]:
+    """Find, shape (compute ops,), the message that carries each op's result to another device, -1 for none."""
     carrier = np.full(len(execution.lowered.compute), NONE, np.int64)
-    carrier[producers(execution)] = np.arange(len(execution.messages))
+    carrier[find_producers(execution)] = np.arange(len(execution.messages))
     return carrier
 
 
-def tracks(group: NDArray[np.int64], left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Shape (entries,): a track for each entry, so that no two of a group and track overlap in time.
+def assign_tracks(group: NDArray[np.int64], left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Assign tracks, shape (entries,), so that no two entries of one group and track overlap in time.
 
     Each goes, in order of ``left``, to the first track of its group that is free.
     """

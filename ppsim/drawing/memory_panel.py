@@ -25,7 +25,7 @@ PLACES = 61  # along the time axis, where a name may stand
 
 
 def memory_height(curve: Curve | None, row: int) -> int:
-    """Dots that the panel takes with the gap above it, where a device's row in the chart takes ``row``."""
+    """Height of the panel in dots, with the gap above it; ``row`` is the height of a device's row in the chart."""
     if curve is None:
         return 0
     devices = len(curve.peak)
@@ -76,7 +76,7 @@ def _lines(axes: Axes, curve: Curve, span: float, font: float, cap: int | None) 
 
 
 def _name_lines(axes: Axes, curve: Curve, colours: list[str], span: float, font: float, scale: int) -> None:
-    """A line's device above its highest stretch, as near to the middle as can be; close peaks share one name."""
+    """Write each line's device above its highest stretch, close to the middle; close peaks share one name."""
     room = 1.1 * font / (axes.get_window_extent().height * POINTS / axes.figure.dpi) * axes.get_ylim()[1] * scale
     order = np.argsort(-curve.peak, kind="stable")
     breaks = np.flatnonzero(-np.diff(curve.peak[order]) > room) + 1

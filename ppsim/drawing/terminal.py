@@ -32,7 +32,7 @@ NUMBERS = len(" 100.0% idle  peak 999")
 
 @dataclass(frozen=True)
 class Signs:
-    """What the chart is made of besides letters: idle time, the rest of an op, time folded away, rows left out."""
+    """The signs of the chart besides letters: idle time, the rest of an op, time folded away, rows left out."""
 
     bubble: str = "·"
     rest: str = "─"

@@ -1,4 +1,4 @@
-"""The document, what a file is made from, and the writer that makes it, found by the file's suffix."""
+"""The document that a file is written from, and the formats, found by suffix."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Document:
-    """What a file is made from.
+    """Timelines and what belongs to them, to be written as a file.
 
     Attributes:
-        timelines: one, or several to show above each other on one time axis.
+        timelines: one, or several to draw one above the other on one time axis.
         titles: one per timeline.
-        inputs: what produced them: command, version and resolved settings; embedded where the format can.
+        inputs: command, version and resolved settings of the run; embedded where the format can.
         style: ``screen`` or ``paper``, for figures.
         width: width of a figure in inches.
-        memory: what the devices of each timeline hold, to show below it; empty to leave it out.
+        memory: memory of the devices of each timeline, to show below it; empty to leave it out.
         cap: the most a device may hold, to mark there.
         curves: further curves of each timeline, for pages; empty for none.
         baselines: which timeline each one's makespan is compared with, in pages; empty for the first.
-        executions: what each timeline is the compute ops of, where messages and collectives are to be shown; empty
-            where nothing is known of them.
-        title: what a page is called; empty for the timelines' own titles in a row.
+        executions: the executions whose compute ops the timelines are, to show messages and collectives; empty where
+            they are not known.
+        title: the page's title; empty to list those of the timelines.
     """
 
     timelines: tuple[Timeline, ...]
@@ -102,7 +102,7 @@ def style_of(suffix: str, asked: str | None = None) -> str:
 
 
 def suffix_of(target: str) -> str:
-    """The longest known suffix of a file's name.
+    """Find the longest known suffix of a file's name.
 
     Raises:
         InputError: no format has this suffix.
@@ -118,8 +118,8 @@ def suffix_of(target: str) -> str:
     )
 
 
-def single(document: Document, suffix: str) -> Timeline:
-    """The one timeline of a document, for formats that hold no more.
+def require_one(document: Document, suffix: str) -> Timeline:
+    """Take the timeline of a document that must have one only.
 
     Raises:
         InputError: the document has several.
@@ -133,7 +133,7 @@ def save(document: Document, target: str, suffix: str = "") -> None:
     """Write the document to a file, or to standard output for ``-``; a failed write leaves no file behind.
 
     Args:
-        document: what to write.
+        document: timelines to write.
         target: the file's path; its suffix tells the format.
         suffix: the format, overriding the name's own; json where ``target`` is ``-``.
 

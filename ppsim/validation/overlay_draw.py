@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ppsim.core.ops import COMPUTE
 from ppsim.drawing.gantt import BELOW_AXIS, add_axes, check_look
 from ppsim.drawing.gantt_design import HEAD, design_for
-from ppsim.drawing.gantt_layout import DOTS, POINT, Cells, labelled, raster, tick_step
+from ppsim.drawing.gantt_layout import DOTS, POINT, Cells, choose_labels, raster, tick_step
 from ppsim.drawing.gantt_legend import LEGEND_LINE, draw_legend_line, figure_legend, legend_lines
 from ppsim.drawing.gantt_strokes import (
     Design,
@@ -170,7 +170,7 @@ def _draw_rows(axes: Axes, overlay: Overlay, design: Design, tall: int) -> None:
 def _draw_cells(axes: Axes, overlay: Overlay, design: Design) -> None:
     """Both halves touch; what is free lies above and below the device."""
     device, first = np.arange(overlay.devices), overlay.halves[0].cells
-    size, shown = labelled(first, design.scale, (1 - APART) * design.row / POINT, design.font)
+    size, shown = choose_labels(first, design.scale, (1 - APART) * design.row / POINT, design.font)
     numbered = _group(first)[shown]
     for half, (panel, end) in enumerate(zip(overlay.halves, overlay.ends, strict=True)):
         cells, above, below = panel.cells, (APART, 1.0)[half], (1.0, 2 - APART)[half]

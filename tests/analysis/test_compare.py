@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppsim.analysis.compare import Row, closing
+from ppsim.analysis.compare import Row, conclude
 from ppsim.simulation.metrics import measure
 from tests.cases import timed
 
@@ -42,4 +42,4 @@ def rows(*numbers):
     ],
 )
 def test_the_last_sentence_names_the_fastest_and_its_rival(numbers, sentence):
-    assert closing(rows(*numbers)) == sentence
+    assert conclude(rows(*numbers)) == sentence

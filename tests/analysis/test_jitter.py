@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ppsim.analysis.jitter import Noise, Sampled, jitter, ranking_kept, wins
+from ppsim.analysis.jitter import Noise, Sampled, count_wins, jitter, rate_ranking
 from ppsim.core.costs import costs_for
 from ppsim.errors import InputError
 from ppsim.schedules import generate
@@ -25,7 +25,7 @@ def sampled(name: str, steady: float, *makespans: float) -> Sampled:
 def test_without_noise_every_sample_is_the_steady_run():
     """No noise, nothing slow: the simulator's own number each time."""
     for result in jitter(runs("1f1b", "dualpipe-v", "zb-1p", comm=0.25), STILL, samples=20):
-        assert (result.makespans == result.steady).all()
+        assert (result.makespans == result.without_noise).all()
 
 
 def test_one_op_has_the_mean_and_deviation_asked_for():
@@ -73,8 +73,8 @@ def test_schedules_meet_the_same_slow_devices():
 def test_wins_and_ranking_count_samples():
     """Each sample goes to its fastest, a tie is shared; the ranking holds while no faster one is overtaken."""
     results = [sampled("a", 1, 1, 1, 3, 1), sampled("b", 2, 2, 1, 2, 3), sampled("c", 2, 3, 3, 3, 2)]
-    assert wins(results).tolist() == [0.625, 0.375, 0.0]
-    assert ranking_kept(results) == 0.75
+    assert count_wins(results).tolist() == [0.625, 0.375, 0.0]
+    assert rate_ranking(results) == 0.75
 
 
 def test_progress_ends_at_all_of_it():

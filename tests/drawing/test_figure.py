@@ -61,7 +61,7 @@ def test_a_number_as_large_as_the_figure_allows_where_there_is_room():
 
 def test_all_cells_of_a_kind_and_stage_carry_numbers_or_none_does():
     cells = layout.cells_of(timeline(tf=[1, 1, 0.05, 1]))
-    size, shown = layout.labelled(cells, 12.0, 12.24, 6.5)
+    size, shown = layout.choose_labels(cells, 12.0, 12.24, 6.5)
     narrow = (cells.kind == Kind.F) & (cells.stage == 2)
     assert size == 6.5
     assert (shown == ~narrow).all()

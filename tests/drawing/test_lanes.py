@@ -17,7 +17,7 @@ from matplotlib.patches import FancyArrowPatch, PathPatch
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
 from ppsim.drawing.gantt import STYLES, plot
-from ppsim.drawing.lanes import ACTIVATION, COLLECTIVE, GRADIENT, lane_of, producers, tracks
+from ppsim.drawing.lanes import ACTIVATION, COLLECTIVE, GRADIENT, assign_tracks, find_producers, lane_of
 from ppsim.drawing.palette import COLLECTIVE as COLLECTIVE_FILL
 from ppsim.drawing.palette import COMM_LANE
 from ppsim.files.document import Document, save
@@ -67,7 +67,7 @@ spans = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0,
 def test_tracks_keep_what_overlaps_apart_and_are_as_few_as_can_be(entries):
     keys, left, length = np.array(entries, np.int64).reshape(-1, 3).T
     right = (left + length).astype(np.float64)
-    track = tracks(keys, left.astype(np.float64), right)
+    track = assign_tracks(keys, left.astype(np.float64), right)
     for key in set(keys):
         own = np.flatnonzero(keys == key)
         for a in own:
@@ -83,7 +83,7 @@ def test_tracks_keep_what_overlaps_apart_and_are_as_few_as_can_be(entries):
 def test_a_message_carries_the_result_of_its_producer(name, mode):
     execution = executed(name, mode=mode)
     messages, lowered, compute = execution.messages, execution.lowered.schedule, execution.compute.schedule
-    op = producers(execution)
+    op = find_producers(execution)
     np.testing.assert_array_equal(compute.stage[op], lowered.stage[messages.send])
     np.testing.assert_array_equal(compute.microbatch[op], lowered.microbatch[messages.send])
     np.testing.assert_array_equal(compute.kind[op] == Kind.F, lowered.kind[messages.send] == Kind.SEND_F)

@@ -14,14 +14,14 @@ MARKDOWN = '''
 """Markdown: one line per device."""
 
 from ppsim.core.ops import Kind
-from ppsim.files.document import Abilities, Document, single
+from ppsim.files.document import Abilities, Document, require_one
 
 SUFFIXES = (".md", ".draft.md")
 ABILITIES = Abilities({abilities})
 
 
 def write(document, out, suffix):
-    timeline = single(document, suffix)
+    timeline = require_one(document, suffix)
     lines = [f"- device {{device}}" for device in range(timeline.schedule.n_devices)]
     lines += [f"style {{document.style}}, {{len(document.memory)}} curves, {{timeline.schedule.n_stages}} stages"]
     lines += [" ".join(sorted({{Kind(kind).name for kind in timeline.schedule.kind}}))]
@@ -78,7 +78,7 @@ def test_a_format_that_shows_no_memory_gets_none(markdown, tmp_path):
     markdown("")
     run("run", "-s", "1f1b", *SHAPE, "-q", "-o", "x.md", "-o", "x.svg", "--memory", "--style", "paper")
     assert "style paper, 0 curves" in (tmp_path / "x.md").read_text()
-    for option in (["--memory"], ["--style", "paper"], ["--lowered", "--p2p", "overlap"]):
+    for option in (["--memory"], ["--style", "paper"], ["--lowered", "--p2p", "overlap", "--comm", "1"]):
         with pytest.raises(PpsimError, match="and none is written"):
             run("run", "-s", "1f1b", *SHAPE, "-q", "-o", "x.md", *option)
 
@@ -87,7 +87,7 @@ def test_a_format_without_times_takes_queues_with_their_messages(markdown, tmp_p
     """--lowered writes it, and convert gives it all ops of a file that has messages."""
     markdown("one_schedule=True, times=False, lowered=True")
     kinds = "B F RECV_B RECV_F REDUCE_GRAD SEND_B SEND_F"
-    run("run", "-s", "1f1b", *SHAPE, "-q", "--p2p", "overlap", "--lowered", "-o", "x.md", "-o", "x.csv")
+    run("run", "-s", "1f1b", *SHAPE, "-q", "--p2p", "overlap", "--comm", "1", "--lowered", "-o", "x.md", "-o", "x.csv")
     assert (tmp_path / "x.md").read_text().splitlines()[-1] == kinds
     run("convert", "x.csv", "-o", "y.md")
     assert (tmp_path / "y.md").read_text().splitlines()[-1] == kinds

@@ -16,7 +16,7 @@ from ppsim.core.draft import Draft
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, InvalidSchedule
-from ppsim.files.document import Abilities, Document, single
+from ppsim.files.document import Abilities, Document, require_one
 from ppsim.files.readers.csv import parse
 
 SUFFIXES = (".csv",)
@@ -30,7 +30,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         InputError: a placement with two replicas, or ops that recompute.
         InvalidSchedule: torch would hang on it, or compute wrong gradients without an error.
     """
-    schedule = single(document, suffix).schedule
+    schedule = require_one(document, suffix).schedule
     if schedule.placement.n_replicas > 1:
         raise InputError(
             f"{schedule.name} holds each stage on two devices, and torch's CSV has one rank per stage",

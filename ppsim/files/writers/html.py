@@ -212,7 +212,7 @@ def _curve(curve: Curve) -> dict[str, Any]:
 
 
 def _column(values: NDArray[Any]) -> NDArray[Any] | dict[str, str]:
-    """Values as they are, or packed: float64 as bytes, integers as int32 differences; little-endian."""
+    """Pack a long column: float64 as bytes, integers as int32 differences, little-endian; leave a short one."""
     if len(values) <= PLAIN:
         return values
     if values.dtype.kind == "f":

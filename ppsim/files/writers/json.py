@@ -12,7 +12,7 @@ from ppsim.base.json_output import dump_json
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
-from ppsim.drawing.lanes import producers
+from ppsim.drawing.lanes import find_producers
 from ppsim.files.document import Abilities, Document
 from ppsim.simulation.columns import Shape, columns_of, shape_of
 from ppsim.simulation.metrics import Metrics, measure
@@ -93,7 +93,7 @@ def _transfers(execution: Execution) -> dict[str, Any]:
     return {
         "source": messages.source,
         "target": messages.target,
-        "op": producers(execution),
+        "op": find_producers(execution),
         "leave": messages.leave,
         "arrive": messages.arrive,
     }

@@ -12,7 +12,7 @@ from ppsim.base.times import scaled_unit
 from ppsim.core.ops import Kind
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
-from ppsim.files.document import Abilities, Document, single
+from ppsim.files.document import Abilities, Document, require_one
 
 SUFFIXES = (".mmd",)
 ABILITIES = Abilities(one_schedule=True)
@@ -29,7 +29,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     Raises:
         InputError: more ops than Mermaid can draw, or bars too short for its whole numbers.
     """
-    timeline = single(document, suffix)
+    timeline = require_one(document, suffix)
     if len(timeline.schedule) > MOST_OPS:
         raise InputError(
             f"Mermaid cannot draw {len(timeline.schedule)} ops ({MOST_OPS} at most)", "an .svg or .html shows them all"

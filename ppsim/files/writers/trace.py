@@ -22,7 +22,7 @@ from ppsim.core.curve import Curve
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
-from ppsim.drawing.lanes import carriers, collectives, tracks
+from ppsim.drawing.lanes import assign_tracks, find_carriers, find_collectives
 from ppsim.files.document import Abilities, Document
 from ppsim.memory.usage import activations, in_flight, scale_bytes, steps
 
@@ -41,7 +41,7 @@ CATEGORY = {kind: kind.info.name.replace(" ", "_") for kind in Kind}
 
 @dataclass(frozen=True)
 class Beside:
-    """What an execution shows beside the ops.
+    """Messages and collectives of an execution, with their threads.
 
     Attributes:
         execution: the execution.
@@ -100,7 +100,7 @@ def _time_scale(document: Document) -> dict[str, Any]:
 def _beside(execution: Execution) -> Beside:
     messages, devices = execution.messages, execution.compute.schedule.n_devices
     link = messages.source.astype(np.int64) * devices + messages.target
-    track = tracks(link, messages.leave, messages.arrive)
+    track = assign_tracks(link, messages.leave, messages.arrive)
     most = track.max(initial=0) + 1
     threads, own = np.unique(link * most + track, return_inverse=True)
     link, track = threads // most, threads % most
@@ -110,7 +110,7 @@ def _beside(execution: Execution) -> Beside:
         (int(device), int(thread), f"to device {target}" + (f" ({track + 1})" if track else ""))
         for device, thread, target, track in zip(device, number, link % devices, track, strict=True)
     ]
-    return Beside(execution, carriers(execution), number[own], names, collectives(execution))
+    return Beside(execution, find_carriers(execution), number[own], names, find_collectives(execution))
 
 
 def _events(run: Run, memory: Sequence[Curve], prefix: str) -> Iterator[list[dict[str, Any]]]:
@@ -186,7 +186,7 @@ def _slice(run: Run, op: int) -> dict[str, Any]:
 
 
 def _message(run: Run, beside: Beside, message: int) -> dict[str, Any]:
-    """One message while it travels; when its sides were posted and its bytes, where known, are beside it."""
+    """The slice of a message from leaving to arriving; its args say when its sides were posted, and its bytes."""
     schedule, messages = beside.execution.lowered.schedule, beside.execution.messages
     send, leave = int(messages.send[message]), messages.leave[message]
     size = {"bytes": messages.size[message]} if messages.size[message] else {}
@@ -224,7 +224,7 @@ def _collective(run: Run, execution: Execution, op: int) -> dict[str, Any]:
 
 
 def _arrow(run: Run, op: int, flow: int) -> list[dict[str, Any]]:
-    """From the op that makes an input to the one that takes it, by way of its message where that has a slice."""
+    """An arrow from the op that makes an input to the op that takes it, through the slice of its message if any."""
     timeline, beside, schedule = run.timeline, run.beside, run.timeline.schedule
     source = int(schedule.dependency[op])
     # An arrow leaves from inside its slice: one microsecond before the end, or half way through a shorter one.
