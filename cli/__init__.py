@@ -34,12 +34,12 @@ class Commands(click.Group):
     """The group of all commands, loaded on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command's name, sorted."""
+        """List the names of all commands, sorted."""
         files = map(os.path.splitext, os.listdir(__path__[0]))
         return sorted(name for name, suffix in files if suffix == ".py" and not name.startswith("_"))
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """The command of that name."""
+        """Import the command of a name; None where there is none."""
         if name not in self.list_commands(ctx):
             return None
         command: click.Command = importlib.import_module(f"{__name__}.{name}").command
@@ -73,11 +73,11 @@ class Commands(click.Group):
 
 
 class _Ended(Exception):
-    """The end of a file where nobody expected it."""
+    """A file ended too early."""
 
 
 def _summary(name: str) -> str:
-    """The first line of a command's module, which is read as text and not run."""
+    """Read the first line of a command's module as text, without running it."""
     with open(os.path.join(__path__[0], f"{name}.py"), encoding="utf-8") as source:
         return source.readline().strip().strip('"')
 
@@ -114,7 +114,7 @@ def main() -> None:
 
 
 def _run() -> int:
-    """Run the command line; its exit code."""
+    """Run the command line and return its exit code."""
     try:
         code = group.main(prog_name="ppsim", standalone_mode=False) or 0
         sys.stdout.flush()
@@ -127,7 +127,7 @@ def _run() -> int:
 
 
 def _explain(error: BaseException) -> int:
-    """Say what went wrong in one message; the exit code."""
+    """Print an error as one message and return the exit code."""
     if isinstance(error, _Ended) and error.__cause__:
         error = error.__cause__
     if isinstance(error, PpsimError):

@@ -17,9 +17,9 @@ _bars: list[Any] = []
 
 @contextmanager
 def progress_bar(show: bool = True) -> Iterator[Callable[[float, str], None]]:
-    """A function to call with the share done and what is going on.
+    """Show the progress of the block; gives a function to call with the share done, 0 to 1, and the current step.
 
-    Shows nothing unless ``show``, and unless stderr is a terminal and the work has taken longer than half a second.
+    Nothing is shown unless ``show`` is set, stderr is a terminal and the work has taken longer than half a second.
     """
     if not show or not sys.stderr.isatty():
         yield lambda done, what: None
@@ -48,7 +48,7 @@ def progress_bar(show: bool = True) -> Iterator[Callable[[float, str], None]]:
 
 @contextmanager
 def show_line(what: str) -> Iterator[None]:
-    """Say on a terminal what the block does once it has taken longer than a second, unless a bar is there."""
+    """Print what the block does once it has taken longer than a second; on a terminal without a bar only."""
     if not sys.stderr.isatty():
         yield
         return

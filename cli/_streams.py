@@ -1,4 +1,4 @@
-"""Standard streams as the commands need them, whatever whoever started the process made of them."""
+"""Standard streams of a process: opened where they are closed, buffered, and their errors told apart."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from contextlib import suppress
 from typing import Any
 
 STANDARD_OUTPUT = "standard output"
-# A closed stream's number goes to the null device the wrong way round, so that using it fails as it should; nobody
-# can be told where standard error is closed.
+# A closed stream becomes the null device, opened the wrong way round so that reading or writing fails as it should;
+# standard error is opened for writing, as there is no other place for messages.
 CLOSED = (("stdin", 0, os.O_WRONLY), ("stdout", 1, os.O_RDONLY), ("stderr", 2, os.O_WRONLY))
 
 
 class ReaderGone(BaseException):
-    """Nobody reads standard output any more; no OSError, of which click and rich each make an exit with 1."""
+    """Standard output has lost its reader; not an OSError, which click and rich turn into exit code 1."""
 
 
 class _Output(io.FileIO):
-    """Standard output, which says so where it fails."""
+    """Standard output: its errors name it."""
 
     def write(self, data: Any, /) -> int:
         """Write as much as goes at once."""
@@ -33,7 +33,7 @@ class _Output(io.FileIO):
 
 
 class _Messages(io.FileIO):
-    """Standard error: a message that nobody can read stops no work."""
+    """Standard error: a message that cannot be written is dropped, and the work goes on."""
 
     def write(self, data: Any, /) -> int:
         """Write as much as goes at once, or drop it."""
@@ -53,9 +53,9 @@ def repair_streams() -> None:
 
 
 def _renewed(stream: Any, raw: type[io.FileIO]) -> Any:
-    """A stream over another file object; with a buffer even where the environment wants none (PYTHONUNBUFFERED).
+    """Open a stream again over another file object, with a buffer even under PYTHONUNBUFFERED.
 
-    A raw file writes as much as fits, and tells nobody. A stream that is no file's stays as it is.
+    An unbuffered file writes a part where the disk is full, without an error. A stream in memory stays as it is.
     """
     with suppress(OSError, ValueError, AttributeError):
         lines = stream.line_buffering or isinstance(stream.buffer, io.RawIOBase)

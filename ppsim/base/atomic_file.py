@@ -24,13 +24,13 @@ HINT = "give a path in a folder that exists and has room"
 
 @dataclass
 class _Staged:
-    """A file on its way.
+    """A file that is being written.
 
     Attributes:
         target: the path as the user gave it.
         path: the path that it takes.
         before: the file that is at ``path``, if any.
-        name: the name that the new one may have on its way, known before the file is there; empty for none.
+        name: its temporary name, known before the file exists; empty for none.
         out: the open file; none before it is opened.
     """
 
@@ -46,9 +46,9 @@ _waiting: ContextVar[list[_Staged] | None] = ContextVar("waiting", default=None)
 
 @contextmanager
 def open_atomically(target: str) -> Iterator[IO[bytes]]:
-    """A binary file that takes its place at ``target`` only when the block ends well; standard output for ``-``.
+    """Open a binary file that takes its place at ``target`` only if the block succeeds; standard output for ``-``.
 
-    A device is written as it is, and so is a pipe that somebody reads.
+    A device is written directly, and so is a pipe that has a reader.
 
     Raises:
         InputError: the path cannot be written, or its file is read-only.
@@ -85,10 +85,10 @@ def open_atomically(target: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def place_together() -> Iterator[None]:
-    """Let all files that are opened in the block take their places when it ends well, and none of them otherwise.
+    """Put all files opened in the block in place if it succeeds, and none of them otherwise.
 
     Raises:
-        InputError: a file cannot take its place; those before it have.
+        InputError: a file cannot take its place; the files before it have taken theirs.
     """
     if _waiting.get() is not None:
         yield
@@ -109,7 +109,7 @@ def place_together() -> Iterator[None]:
 
 
 def rehearse(target: str, *, plain: bool = False) -> None:
-    """Refuse now what could not be written after minutes of measuring; leaves nothing behind.
+    """Check that a path can be written, before minutes of measuring; creates nothing.
 
     Args:
         target: the path; standard output, devices and pipes are not tried.
@@ -133,7 +133,7 @@ class _Rehearsed(Exception):
 
 
 def unwritable(target: str, error: OSError) -> InputError:
-    """The error for a path that cannot be written."""
+    """Make the error for a path that cannot be written."""
     return InputError(f"cannot write '{target}': {error.strerror or error}", HINT)
 
 
@@ -151,7 +151,7 @@ def _follow(path: Path) -> Path:
 
 
 def _open_special(path: Path, found: os.stat_result) -> IO[bytes]:
-    """Open a device or a pipe for writing; a pipe that nobody reads would be waited for without end."""
+    """Open a device or a pipe for writing; opening a pipe without a reader would wait without end."""
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISFIFO(found.st_mode):
@@ -160,7 +160,7 @@ def _open_special(path: Path, found: os.stat_result) -> IO[bytes]:
         handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise InputError(f"cannot write '{path}': nobody reads this pipe", "start its reader first") from error
+            raise InputError(f"cannot write '{path}': no process reads this pipe", "start its reader first") from error
         raise
     os.set_blocking(handle, True)
     return os.fdopen(handle, "wb")
@@ -192,15 +192,15 @@ def _place(staged: _Staged) -> None:
         os.link(f"/proc/self/fd/{number}", staged.name, src_dir_fd=number, follow_symlinks=True)
     staged.out.close()
     if staged.before:
-        with suppress(AttributeError, PermissionError):  # a file of somebody else becomes the writer's
+        with suppress(AttributeError, PermissionError):  # the file of another user then becomes the writer's
             os.chown(staged.name, staged.before.st_uid, staged.before.st_gid)
         os.chmod(staged.name, stat.S_IMODE(staged.before.st_mode))
     os.replace(staged.name, staged.path)
 
 
 def _drop(staged: _Staged) -> None:
-    """Take away what has not taken its place; nothing where it has."""
-    with suppress(OSError):  # what could not be written is written once more by closing
+    """Remove a file that has not taken its place; does nothing for one that has."""
+    with suppress(OSError):  # closing tries to write the rest again
         if staged.out:
             staged.out.close()
     if staged.name:

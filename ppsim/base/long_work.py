@@ -1,4 +1,4 @@
-"""Signs of life: code that takes long says what it does, and the command line shows it to the person who waits."""
+"""Long work announces what it does, such as compiling; the command line shows it on a terminal."""
 
 from __future__ import annotations
 

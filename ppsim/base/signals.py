@@ -29,9 +29,9 @@ _dealt_with = 0
 
 @contextmanager
 def orderly_end() -> Iterator[None]:
-    """Let a request to end, or a closed terminal, do what Ctrl-C does within the block.
+    """Treat SIGTERM, SIGHUP and SIGQUIT like Ctrl-C within the block: raise, so that everything is cleared away.
 
-    Signals that are ignored, or that the program has a handler of its own for, stay as they are.
+    Signals that are ignored, and signals with a handler of the program's own, stay as they are.
     """
     if threading.current_thread() is not threading.main_thread():  # only that one may set what signals do
         yield
@@ -56,12 +56,12 @@ def orderly_end() -> Iterator[None]:
 
 
 def first_signal() -> int:
-    """Number the first signal that asked the program to end; 0 for none."""
+    """Return the number of the first signal that asked the program to end; 0 for none."""
     return _received[0] if _received else 0
 
 
 def resume() -> None:
-    """Go on after a signal: the next one counts as the first again."""
+    """Continue after a signal: the next one counts as the first again."""
     global _dealt_with
     _dealt_with = len(_received)
 
@@ -77,7 +77,7 @@ def _end(number: int, frame: Any) -> None:
 
 
 def _raise_again(hook: Any, lost: Any) -> None:
-    """Raise an interrupt once more that fell into a finalizer or a callback, from which Python lets none out."""
+    """Raise an interrupt again a moment later if Python discarded it in a finalizer or a callback."""
     if not isinstance(lost.exc_value, Interrupted) or not hasattr(signal, "setitimer"):
         hook(lost)
         return

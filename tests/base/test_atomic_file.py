@@ -210,7 +210,7 @@ def test_a_killed_writer_leaves_nothing(tmp_path):
 def test_a_pipe_is_written_where_somebody_reads_and_refused_where_nobody_does(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    with pytest.raises(InputError, match="nobody reads this pipe"):
+    with pytest.raises(InputError, match="no process reads this pipe"):
         write(fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     write(fifo)
