@@ -128,10 +128,14 @@ def _fuses_full_backward(schedule: Schedule) -> bool:
 
 
 def build(
-    spec: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions | None = None
+    spec: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions | None = None, merge: bool = False
 ) -> tuple[Schedule, Costs]:
-    """Make the schedule and its costs, refusing times that it does not use."""
+    """Make the schedule and its costs, refusing times that it does not use; ``merge`` joins I and W into B."""
     schedule = build_schedule(spec, shape, costs.recompute)
+    if merge:
+        from ppsim.core.split_backward import merge_backwards
+
+        schedule = merge_backwards(schedule)
     check_used([schedule], costs)
     return schedule, build_costs(schedule, costs, network)
 

@@ -180,6 +180,13 @@ NEEDS = (
         "ppsim run FILE --recompute -o FILE",
         ("convert",),
     ),
+    Need(
+        ("merge_bw", "split_bw"),
+        lambda g: not (g["merge_bw"] and g["split_bw"]),
+        "{options} undo each other",
+        commands=("convert",),
+    ),
+    Need(("merge_bw",), lambda g: not g["steady"], "{options} changes the queues, and --steady needs a family's own"),
     # Messages as ops.
     Need(
         ("message",),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,21 +13,37 @@ from ppsim.cli._options import CostOptions, OutputOptions, cost_options, make_co
 from ppsim.cli._rules import COSTS, Given
 from ppsim.cli._write import find_targets, inputs_of, write_files
 
+if TYPE_CHECKING:
+    from ppsim.core.draft import Draft
+
 
 @make_command("convert")
 @click.argument("file", type=click.Path(allow_dash=True))
 @output_options
 @cost_options
 @click.option("--lossy", is_flag=True, help="Write even what a format cannot carry whole.")
+@click.option("--merge-bw", is_flag=True, help="Write I and W of a microbatch, where W follows its I, as one B.")
+@click.option("--split-bw", is_flag=True, help="Write every B as I and W, one after the other.")
 @click.pass_context
-def command(ctx: click.Context, /, file: str, output: OutputOptions, costs: CostOptions, lossy: bool) -> None:
+def command(
+    ctx: click.Context,
+    /,
+    file: str,
+    output: OutputOptions,
+    costs: CostOptions,
+    lossy: bool,
+    merge_bw: bool,
+    split_bw: bool,
+) -> None:
     """Convert a schedule: torch's CSV, JSON, traces and Mermaid text are read, all formats are written.
 
-    A file without times is timed by the costs given. A format that cannot carry all that the file states is refused.
+    A file without times is timed by the costs given. A format that cannot carry all that the file states is refused;
+    so are --merge-bw and --split-bw of a file with times, which say nothing of the new ops.
 
     \b
       ppsim convert schedule.csv -o schedule.svg --tf 1 --tb 2
       ppsim convert run.json -o schedule.csv --lossy
+      ppsim convert zb.csv -o merged.csv --merge-bw
     """
     from ppsim.cli._print import title_of
     from ppsim.errors import InputError
@@ -38,6 +56,8 @@ def command(ctx: click.Context, /, file: str, output: OutputOptions, costs: Cost
         raise InputError("nothing to write", "-o FILE, with a suffix such as .csv, .json, .svg or .mmd")
     _keep_input(file, [target for target, _ in written])
     draft = require_sound(read(file))
+    if merge_bw or split_bw:
+        draft = _with_other_backwards(draft, merge_bw, lossy)
     schedule = draft.schedule()
     if draft.start is not None and (given := Given(ctx).spellings((*COSTS, "profile"))):
         raise InputError(f"{draft.source} holds its own times, so it takes no {', '.join(given)}", "leave it out")
@@ -58,6 +78,21 @@ def command(ctx: click.Context, /, file: str, output: OutputOptions, costs: Cost
         )
 
     write_files([(target, partial(write, target, suffix)) for target, suffix in written])
+
+
+def _with_other_backwards(draft: Draft, merge: bool, lossy: bool) -> Draft:
+    """Merge I and W into B, or split B; times are dropped where losses are allowed, else refused."""
+    from ppsim.core.draft import Draft
+    from ppsim.core.split_backward import merge_backwards, split_backwards
+    from ppsim.errors import InputError
+
+    if draft.start is not None and not lossy:
+        raise InputError(
+            f"{draft.source} holds times, which say nothing of the ops that --{'merge' if merge else 'split'}-bw makes",
+            "--lossy leaves them out",
+        )
+    made = (merge_backwards if merge else split_backwards)(draft.whole_schedule())
+    return replace(Draft.from_schedule(made, draft.source), name=draft.name, idle=draft.idle)
 
 
 def _keep_input(file: str, targets: list[str]) -> None:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 @quiet_option
 @network_options
 @click.option("--lowered", is_flag=True, help="Write csv with sends and receives (torch's compute_comms).")
+@click.option("--merge-bw", is_flag=True, help="Run I and W of a microbatch, where W follows its I, as one B.")
 @click.option("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
 @click.option(
     "--memory/--no-memory", default=None, help="Draw what the devices hold below figures (on, except in style paper)."
@@ -64,6 +65,7 @@ def command(
     as_json: bool,
     quiet: bool,
     lowered: bool,
+    merge_bw: bool,
     gantt: bool,
     memory: bool | None,
     grid: bool,
@@ -81,7 +83,7 @@ def command(
     find_targets(output)
     if steady and _print_steady(ctx, spec, shape, costs, as_json, quiet):
         return
-    schedule, prices = build(spec, shape, costs, network)
+    schedule, prices = build(spec, shape, costs, network, merge_bw)
     if grid:
         _show_grid(ctx, schedule, network.order, output, as_json, lowered)
         return

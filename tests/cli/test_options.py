@@ -104,6 +104,8 @@ SAMPLES = {
     "reorder": "--reorder",
     "queues": "--queues pair",
     "changes": "--what-if tf.1=2",
+    "merge_bw": "--merge-bw",
+    "split_bw": "--split-bw",
 }
 BASES = {
     "run": ["run", *SCHEDULE],

@@ -17,6 +17,7 @@ from ppsim.core.costs import costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.ops import RECEIVES, SENDS, Kind
 from ppsim.core.schedule import Schedule
+from ppsim.core.split_backward import merge_backwards, split_backwards
 from ppsim.errors import InputError
 from ppsim.files.document import Document, save
 from ppsim.files.readers.csv import parse
@@ -79,7 +80,9 @@ def random_order(seed: int, devices: int, chunks: int, microbatches: int, placem
 
 
 def all_schedules() -> dict[str, Schedule]:
-    """Every family that torch's runtime can carry at 2 and 4 devices, torch's own zero bubble, and random orders."""
+    """Every family that torch's runtime can carry at 2 and 4 devices, torch's own zero bubble, merged and split
+    backwards, and random orders.
+    """
     found = {}
     for family in families():
         for devices in (2, 4):
@@ -95,6 +98,10 @@ def all_schedules() -> dict[str, Schedule]:
         if "ZeroBubble" in record["source"] and (record["P"], record["M"]) in ((2, 4), (4, 4)):
             schedule = parse("\n".join(record["compute"]), "torch").schedule()
             found[f"{record['source'].split('.')[-2]}-{record['P']}-{schedule.n_chunks}"] = schedule
+    for name in ("zb-1p", "zb-h2", "interleaved"):
+        schedule = generate(name, devices=4, microbatches=8)
+        change = split_backwards if name == "interleaved" else merge_backwards
+        found[f"{name}-{change.__name__}-4"] = change(schedule)
     for seed in range(6):
         devices, placement = (2, 4)[seed % 2], ("loop", "v")[seed // 2 % 2]
         found[f"random-{seed}-{devices}"] = random_order(seed, devices, 2, 3, placement)

@@ -1,0 +1,76 @@
+"""Full and split backwards: I and W that follow each other become one B, and every B becomes I and W."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.errors import InputError
+
+
+def merge_backwards(schedule: Schedule) -> Schedule:
+    """Return the schedule with one B for each I whose W is the next op of its queue; lowered queues are merged too.
+
+    An I with anything between it and its W stays, also a send of its gradient: B would hold the gradient back. So does
+    an op of a pair.
+
+    Raises:
+        InputError: no I is followed by its W.
+    """
+    first = np.flatnonzero(schedule.kind[:-1] == Kind.I)
+    then = first + 1
+    same = (schedule.kind[then] == Kind.W) & (schedule.device[then] == schedule.device[first])
+    for column in (schedule.stage, schedule.microbatch):
+        same &= column[then] == column[first]
+    same &= (schedule.pair[first] == NONE) & (schedule.pair[then] == NONE)
+    first = first[same]
+    if not len(first):
+        split = (schedule.kind == Kind.I).any()
+        raise InputError(
+            f"{schedule.name} has nothing to merge: {'no I is followed by its W' if split else 'it has no I'}",
+            "leave out --merge-bw" + "; a lowered file may have sends in between" * bool(split),
+        )
+    kind = schedule.kind.copy()
+    kind[first] = Kind.B
+    kept = np.delete(np.arange(len(schedule)), first + 1)
+    return _take(schedule, kept, kind[kept])
+
+
+def split_backwards(schedule: Schedule) -> Schedule:
+    """Return the schedule with I and, right after it, W in place of each B; lowered queues are split too.
+
+    Raises:
+        InputError: it has no B, or one that runs as a pair with a forward: W would be left outside of the pair.
+    """
+    full = np.flatnonzero(schedule.kind == Kind.B)
+    if not len(full):
+        raise InputError(f"{schedule.name} has nothing to split: it has no B", "leave out --split-bw")
+    paired = full[schedule.pair[full] != NONE]
+    if len(paired):
+        raise InputError(
+            f"{schedule.name} runs {schedule.label(int(paired[0]))} in a pair, which a split would take apart",
+            "a schedule without pairs",
+        )
+    kept = np.insert(np.arange(len(schedule)), full + 1, full)
+    kind = schedule.kind[kept]
+    first = full + np.arange(len(full))
+    kind[first], kind[first + 1] = Kind.I, Kind.W
+    return _take(schedule, kept, kind)
+
+
+def _take(schedule: Schedule, kept: NDArray[np.int64], kind: NDArray[np.uint8]) -> Schedule:
+    """Return the ops ``kept``, in that order, with their new kinds; ops of a pair are kept once each."""
+    place = np.full(len(schedule) + 1, NONE, np.int32)  # the last one is for no partner
+    place[kept] = np.arange(len(kept), dtype=np.int32)
+    return replace(
+        schedule,
+        offsets=np.searchsorted(kept, schedule.offsets).astype(np.int64),
+        kind=kind,
+        stage=schedule.stage[kept],
+        microbatch=schedule.microbatch[kept],
+        pair=place[schedule.pair[kept]],
+    )
