@@ -34,7 +34,8 @@ def inputs_of(ctx: click.Context, costs: Costs) -> dict[str, Any]:
     rows = {
         kind.name: row[:1].tolist() if np.ptp(row) == 0 else row.tolist()
         for kind, row in zip(COMPUTE, costs.time, strict=True)
-        if kind != Kind.R or not np.array_equal(row, costs.time[Kind.F])  # by default R costs what F costs
+        if kind != Kind.R
+        or (row.any() and not np.array_equal(row, costs.time[Kind.F]))  # by default R costs what F does
     }
     return {
         "ppsim": VERSION,

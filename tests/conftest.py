@@ -12,6 +12,7 @@ from hypothesis import settings
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("ppsim", deadline=None)
 settings.register_profile("fast", deadline=None, max_examples=25)
+settings.register_profile("traced", deadline=None, max_examples=5)  # coverage traces every line of every example
 settings.load_profile("ppsim")
 
 # A job that a script started in the background ignores Ctrl-C, and so would every process that tests start.
@@ -25,9 +26,9 @@ in_fast_test = False
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw fewer examples where only the fast tests are asked for."""
+    """Draw fewer examples where only the fast tests are asked for, or coverage counts lines."""
     if only_fast(config):
-        settings.load_profile("fast")
+        settings.load_profile("traced" if "coverage" in sys.modules else "fast")
 
 
 def only_fast(config: pytest.Config) -> bool:

@@ -20,6 +20,7 @@ def test_the_table_describes_every_kind():
     assert [kind.name.replace("RECV", "SEND") for kind in RECEIVES] == [kind.name for kind in SENDS]
     assert {kind.name for kind in OF_STAGE} == {"UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD"}
     assert [kind.name for kind in BACKWARDS] == ["B", "I"]
+    assert [kind.info.direction for kind in OF_STAGE] == [0] * len(OF_STAGE)  # they move nothing between stages
 
 
 def test_an_activation_is_freed_once():

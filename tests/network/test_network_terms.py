@@ -343,6 +343,11 @@ def test_a_receive_behind_the_op_that_needs_it_is_a_deadlock():
     ("rows", "message"),
     [
         ((ONE[0], "1F0,1B0,1SEND_B0"), "device 0 sends 1 messages to device 1, which receives 0 from it"),
+        (("0F0,0SEND_F0,0B0", ONE[1]), "device 1 sends 1 messages to device 0, which receives 0 from it"),
+        (
+            (TWO_LATE[0], "1RECV_F0,1F0,1F1,1B0,1SEND_B0,1B1"),
+            "device 0 sends 2 messages to device 1, which receives 1 from it",
+        ),
         (("0F0,0RECV_B0,0B0", "1F0,1B0,1SEND_B0"), "device 1 runs 1F0 and never receives its input"),
         (("0SEND_F0,0F0,0RECV_B0,0B0", ONE[1]), "device 0 issues 0SEND_F0 before it has the result"),
         (

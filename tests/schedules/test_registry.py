@@ -168,6 +168,15 @@ def test_absurd_sizes_are_refused(numbers):
         generate("1f1b", **numbers)
 
 
+def test_the_largest_sizes_are_taken():
+    """Up to the limits, a shape is described; only whole schedules must fit in memory."""
+    largest = shape_for(find("looped-bfs"), devices=1, chunks=2, microbatches=MOST_CELLS // 2)
+    assert largest.stages * largest.microbatches == MOST_CELLS
+    assert shape_for(find("1f1b"), stages=MOST_STAGES, microbatches=1).devices == MOST_STAGES
+    with pytest.raises(InputError, match="more than fits in memory"):
+        shape_for(find("1f1b"), stages=MOST_STAGES + 1, microbatches=1)
+
+
 @pytest.mark.parametrize("family", [f for f in families() if not f.options], ids=lambda family: family.name)
 def test_options_of_other_schedules_are_refused(family):
     """A schedule takes its own options only."""

@@ -162,7 +162,16 @@ def packed_ops(schedule):
     return pack(schedule.stage, schedule.microbatch) | schedule.kind
 
 
-def test_the_find_shift_a_queue_is_its_shortest():
+def test_the_body_of_queues_is_all_that_repeats():
+    """1F1B on two devices: from the first B after the warm-up's F to the last F; on the last device, everything."""
+    small, longer = (generate("1f1b", devices=2, microbatches=m) for m in (20, 21))
+    queues, more = ([packed_ops(s)[s.queue(d)] for d in range(2)] for s in (small, longer))
+    body = find_body(queues, more, shift=1)
+    assert body is not None
+    assert (body.low.tolist(), body.high.tolist(), body.ops.tolist()) == ([1, 40], [39, 80], [2, 2])
+
+
+def test_the_shift_of_a_queue_is_its_shortest():
     """Two ops that recur one microbatch later; nothing where nothing recurs, or where microbatches come in reverse."""
     alternating = np.stack([pack(0, np.arange(50)), pack(0, np.arange(50)) | Kind.B], axis=1).ravel()
     assert find_shift(alternating) == 1
@@ -180,6 +189,18 @@ def test_times_are_whole_numbers_of_the_scale():
     unit = int(1e100) * scale
     assert end[0] == start[0] + (1e-300).as_integer_ratio()[0] * scale // (1e-300).as_integer_ratio()[1]
     assert int(max(end)) > 2 * unit
+
+
+def test_sums_that_doubles_cannot_hold_are_summed_as_integers():
+    """An odd makespan just beyond 2**53, which a double would round to an even one."""
+    schedule = generate("1f1b", devices=1, microbatches=3)
+    backward = 3002399751580332.0
+    times = compute_exact_times(schedule, costs_for(schedule, tf=1, tb=backward))
+    assert times is not None
+    _, end, scale = times
+    assert (max(end), scale) == (3 + 3 * int(backward), 1)
+    assert 2**53 < max(end) < 2**54
+    assert max(end) % 2 == 1
 
 
 def test_run_prints_the_shortcut_and_falls_back_to_the_full_run():
