@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from ppsim.base.source import name_of, read_text
+from ppsim.base.source import name_of
 from ppsim.base.text import shorten
 from ppsim.base.typed_json import decode
 from ppsim.errors import InputError
@@ -69,14 +69,14 @@ class File(msgspec.Struct, frozen=True):
 KEYS = frozenset(field.encode_name for field in (*msgspec.structs.fields(File), *msgspec.structs.fields(Event)))
 
 
-def read_file(path: str) -> File:
-    """Read a trace's file.
+def parse_file(text: str, path: str) -> File:
+    """Read a trace from the content of its file.
 
     Raises:
-        InputError: it cannot be read, or is no trace.
+        InputError: it is no trace.
     """
     source = f"'{name_of(path)}'"
-    file = decode(read_text(path, HINT), File, source, HINT, KEYS)
+    file = decode(text, File, source, HINT, KEYS)
     if not 0 <= file.epoch_ns <= LATEST_US * 1e3:
         raise InputError(f"{source}: baseTimeNanoseconds is no time since 1970", HINT)
     return file

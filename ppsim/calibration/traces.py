@@ -16,7 +16,7 @@ from itertools import islice
 from math import inf
 from typing import NamedTuple
 
-from ppsim.base.source import name_of
+from ppsim.base.source import name_of, read_text
 from ppsim.base.text import one_line
 from ppsim.calibration import kineto
 from ppsim.calibration.clock import spread
@@ -138,7 +138,12 @@ def read_trace(path: str, rank: int) -> Trace:
     Raises:
         InputError: the file cannot be read, is no trace, or has no span of a pipeline.
     """
-    file = kineto.read_file(path)
+    return parse_trace(read_text(path, HINT), path, rank)
+
+
+def parse_trace(text: str, path: str, rank: int) -> Trace:
+    """Read one process's trace from the content of its file; see :func:`read_trace`."""
+    file = kineto.parse_file(text, path)
     rank = rank if file.distributed.rank is None else file.distributed.rank
     events = [event for event in file.events if event.ph == "X"]
     on_gpu = [event for event in events if event.cat == "gpu_user_annotation"]

@@ -1,0 +1,1 @@
+"""Real runs as their files show them: one reader per format, one structure, one way in (:mod:`.read`)."""
