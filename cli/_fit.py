@@ -11,7 +11,12 @@ BETWEEN = 2  # blanks between columns
 
 
 def print_table(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], *, at_least: int, spare: Sequence[str] = ()
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    at_least: int,
+    spare: Sequence[str] = (),
+    left: Sequence[str] = (),
 ) -> None:
     """Print a table whose first column holds names.
 
@@ -23,6 +28,7 @@ def print_table(
         rows: the cells.
         at_least: columns of text that a pipe has.
         spare: headings of columns that may go first.
+        left: headings of columns of words, which are aligned on the left.
     """
     from rich.table import Table
 
@@ -36,7 +42,9 @@ def print_table(
         return
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, BETWEEN, 0, 0))
     for column in kept:
-        table.add_column(headings[column], justify="right" if column else "left", no_wrap=True)
+        table.add_column(
+            headings[column], justify="right" if column and headings[column] not in left else "left", no_wrap=True
+        )
     for row in rows:
         table.add_row(*(row[column] for column in kept))
     screen.print(table)

@@ -193,7 +193,7 @@ NEEDS = (
         lambda g: bool(g["cluster"]) or any("GB/s" in text for text in g["links"] or ()),
         "{options} is the size of a message, which says nothing without links",
         "give a --cluster file as well, or a --link with a bandwidth",
-        ("run", "compare", "sweep", "explain"),
+        ("run", "compare", "sweep", "explain", "diff"),
     ),
     Need(
         ("channel",),

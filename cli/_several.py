@@ -23,7 +23,7 @@ def time_schedule(spec: str, shape: ShapeOptions, costs: CostOptions, network: N
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
 
-    own, links = _options_taken(spec, shape), costs.links
+    own, links = options_taken(spec, shape), costs.links
 
     def build(spec: str) -> tuple[Schedule, Costs]:
         schedule = build_schedule(spec, own, costs.recompute)
@@ -85,7 +85,7 @@ def check_taken(specs: Sequence[str], group_size: int | None, rule: str | None) 
         raise InputError(f"group size must be at least 1, got {group_size}")
 
 
-def _options_taken(spec: str, shape: ShapeOptions) -> ShapeOptions:
+def options_taken(spec: str, shape: ShapeOptions) -> ShapeOptions:
     """The options without those that only other schedules take."""
     from ppsim.schedules import family_of
 

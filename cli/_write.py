@@ -15,6 +15,7 @@ from ppsim.cli._rules import suffixes_of
 from ppsim.version import VERSION
 
 if TYPE_CHECKING:
+    from ppsim.analysis.idle import Idle
     from ppsim.analysis.tradeoff import Point
     from ppsim.core.costs import Costs
     from ppsim.core.timeline import Timeline
@@ -95,9 +96,13 @@ def find_targets(output: OutputOptions) -> list[tuple[str, str]]:
 
 
 def make_documents(
-    timelines: Sequence[Timeline], titles: Sequence[str], inputs: Mapping[str, Any], output: OutputOptions
+    timelines: Sequence[Timeline],
+    titles: Sequence[str],
+    inputs: Mapping[str, Any],
+    output: OutputOptions,
+    idles: Sequence[Idle] = (),
 ) -> Written:
-    """Make the document of every -o, with where it goes and its format."""
+    """Make the document of every -o, with where it goes and its format; ``idles`` colour bubbles by their cause."""
     wanted = find_targets(output)
     if not wanted:
         return []
@@ -106,7 +111,9 @@ def make_documents(
     result = []
     for target, suffix in wanted:
         style = style_of(suffix, output.style)
-        result.append((Document(tuple(timelines), tuple(titles), inputs, style, output.width), target, suffix))
+        result.append(
+            (Document(tuple(timelines), tuple(titles), inputs, style, output.width, idles=tuple(idles)), target, suffix)
+        )
     return result
 
 

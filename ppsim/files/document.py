@@ -18,6 +18,7 @@ from ppsim.errors import InputError
 from ppsim.files import writers
 
 if TYPE_CHECKING:
+    from ppsim.analysis.idle import Idle
     from ppsim.core.execution import Execution
 
 
@@ -38,6 +39,7 @@ class Document:
         executions: the executions whose compute ops the timelines are, to show messages and collectives; empty where
             they are not known.
         title: the page's title; empty to list those of the timelines.
+        idles: the idle time of each timeline by cause, to colour bubbles by; empty to leave them grey.
     """
 
     timelines: tuple[Timeline, ...]
@@ -51,6 +53,7 @@ class Document:
     baselines: tuple[int, ...] = ()
     executions: tuple[Execution, ...] = ()
     title: str = ""
+    idles: tuple[Idle, ...] = ()
 
 
 @dataclass(frozen=True)

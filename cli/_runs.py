@@ -1,0 +1,124 @@
+"""The door to one run: a spelled schedule simulated with the options, or a file with the times that it states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ppsim.cli._build import build_costs, build_schedule, check_used
+from ppsim.cli._network import execute_messages
+from ppsim.cli._options import CostOptions, NetworkOptions, ShapeOptions
+from ppsim.cli._several import check_taken, options_taken
+from ppsim.errors import InputError
+
+if TYPE_CHECKING:
+    from ppsim.analysis.idle import Idle
+    from ppsim.core.costs import Costs
+    from ppsim.core.execution import Execution
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+
+SIMULATED, STATED = "simulated", "stated"
+
+
+@dataclass(frozen=True)
+class TimedRun:
+    """One run with its idle time explained.
+
+    Attributes:
+        spec: the schedule's spelling or the file, as typed.
+        idle: its idle time by cause, with its timeline.
+        source: ``simulated``, or ``stated`` by a file.
+        costs: what was simulated, or what the stated times show.
+        execution: where sends and receives were simulated as ops.
+    """
+
+    spec: str
+    idle: Idle
+    source: str
+    costs: Costs
+    execution: Execution | None = None
+
+    @property
+    def timeline(self) -> Timeline:
+        """Times of the compute ops."""
+        return self.idle.timeline
+
+
+def time_runs(
+    specs: Sequence[str], shape: ShapeOptions, costs: CostOptions, network: NetworkOptions, typed: Sequence[str]
+) -> list[TimedRun]:
+    """Time every run: files that state their times as they are, all else simulated in the shape given.
+
+    Without a shape, that of a file is taken for the schedules spelled beside it.
+
+    Args:
+        specs: spellings and files.
+        shape: of the schedules that are spelled.
+        costs: of what is simulated.
+        network: of what is simulated.
+        typed: the options of costs and messages that were typed, to refuse where nothing is simulated.
+
+    Raises:
+        InputError: a schedule or file that does not exist, or options that have no effect.
+    """
+    stated = {spec: run for spec in dict.fromkeys(specs) if (run := stated_run(spec))}
+    spelled = [spec for spec in dict.fromkeys(specs) if spec not in stated]
+    if typed and not spelled:
+        verb = "has" if len(typed) == 1 else "have"
+        raise InputError(f"{', '.join(typed)} {verb} no effect: the files state their times", "leave it out")
+    for run in stated.values():
+        shape = _shape_beside(shape, run)
+    check_taken(specs, shape.group_size, shape.rule)
+    schedules = {spec: build_schedule(spec, _shape_of(spec, shape), costs.recompute) for spec in spelled}
+    check_used(schedules.values(), costs)
+    simulated = {spec: simulated_run(spec, schedule, costs, network) for spec, schedule in schedules.items()}
+    return [(stated | simulated)[spec] for spec in specs]
+
+
+def stated_run(spec: str) -> TimedRun | None:
+    """Read a file's times and explain its idle time; None for a schedule's name and for a file without times."""
+    from ppsim.schedules import reads_ops
+
+    if not reads_ops(spec):
+        return None
+    from ppsim.files.read import read_timeline
+
+    timeline = read_timeline(spec)
+    if timeline is None:
+        return None
+    from ppsim.analysis.idle import explain_idle
+    from ppsim.analysis.observed import observe
+
+    found = observe(timeline)
+    return TimedRun(spec, explain_idle(found.timeline, found.arrival), STATED, found.costs)
+
+
+def simulated_run(spec: str, schedule: Schedule, costs: CostOptions, network: NetworkOptions) -> TimedRun:
+    """Simulate a schedule and explain its idle time."""
+    from ppsim.analysis.idle import arrivals, explain_execution, explain_idle
+    from ppsim.simulation.longest_path import simulate
+
+    prices = build_costs(schedule, costs, network)
+    execution = execute_messages(schedule, prices, network, costs.links)
+    if execution:
+        return TimedRun(spec, explain_execution(execution), SIMULATED, prices, execution)
+    timeline = simulate(schedule, prices)
+    idle = explain_idle(timeline, arrivals(timeline, prices.latencies(schedule)))
+    return TimedRun(spec, idle, SIMULATED, prices)
+
+
+def _shape_of(spec: str, shape: ShapeOptions) -> ShapeOptions:
+    """The options that a spelling takes; a file states its own shape."""
+    from ppsim.schedules import reads_ops
+
+    return ShapeOptions() if reads_ops(spec) else options_taken(spec, shape)
+
+
+def _shape_beside(shape: ShapeOptions, run: TimedRun) -> ShapeOptions:
+    """The shape with the devices and microbatches of a run where none are given."""
+    schedule = run.timeline.schedule
+    if shape.devices is None and shape.stages is None:
+        shape = replace(shape, devices=schedule.n_devices)
+    return shape if shape.microbatches else replace(shape, microbatches=schedule.n_microbatches)

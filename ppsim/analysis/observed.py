@@ -1,0 +1,165 @@
+"""What the times of a run say of its causes: latencies, costs, and what each op waited for.
+
+For runs whose model is not known: measured ones, and files that state times. A latency is read only where an op surely
+waited for its input, that is, where the input was not yet computed as the device became free; the median over a link
+is its latency, and of one where no op waited surely, the least that an op may have waited. So the latencies of a
+simulated timeline come back exactly, and one slow iteration or message does not move those of a measured one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.core.timeline import Timeline
+
+# Shares of the makespan below this are rounding.
+NEGLIGIBLE = 1e-9
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A timeline with what was read off it.
+
+    Attributes:
+        timeline: with the op that each one waited for in ``bound``.
+        arrival: shape (ops,), when each op's input was on its device.
+        latencies: shape (ops,), from the end of the op that computed the input to ``arrival``, 0 on one device.
+        costs: the median time of each kind and stage, with the host's before it, and of each link.
+    """
+
+    timeline: Timeline
+    arrival: Floats
+    latencies: Floats
+    costs: Costs
+
+
+def observe(timeline: Timeline, received: Floats | None = None) -> Observed:
+    """Read latencies, costs and what each op waited for off the times of a run.
+
+    Args:
+        timeline: times of the compute ops.
+        received: shape (ops,), when each op's input was received, NaN where that is not known.
+    """
+    schedule = timeline.schedule
+    links = link_latencies(timeline, received)
+    ready = _input_ends(timeline)
+    most = np.maximum(timeline.start - ready, 0.0)
+    device, need = schedule.device, schedule.dependency
+    latencies = np.where(schedule.crosses, np.minimum(links[device[need], device], most), 0.0)
+    if received is not None:
+        known = schedule.crosses & ~np.isnan(received)
+        latencies[known] = np.clip(received - ready, 0.0, most)[known]
+    arrival = np.where(need == NONE, 0.0, ready + latencies)
+    rounded = np.abs(arrival - timeline.start) <= NEGLIGIBLE * timeline.makespan
+    arrival[rounded] = timeline.start[rounded]
+    bound = _bound(timeline, arrival)
+    observed = replace(timeline, bound=bound)
+    return Observed(observed, arrival, latencies, observed_costs(observed, arrival, links))
+
+
+def link_latencies(timeline: Timeline, received: Floats | None = None) -> Floats:
+    """Shape (devices, devices): the median latency of each link as a timeline shows it, 0 where it shows none."""
+    schedule = timeline.schedule
+    op = np.flatnonzero(schedule.crosses)
+    need, free = schedule.dependency[op], free_from(timeline)[op]
+    ready = timeline.end[need]
+    known = np.zeros(len(op), bool) if received is None else ~np.isnan(received[op])
+    until = timeline.start[op] if received is None else np.where(known, received[op], timeline.start[op])
+    wait = np.maximum(until - ready, 0.0)
+    leads = schedule.leads[op] & (schedule.pair[op] == NONE)  # which input a pair waited for is not known
+    surely = known | (leads & (ready >= free))
+    link = schedule.device[need].astype(np.int64) * schedule.n_devices + schedule.device[op]
+    found = np.zeros(schedule.n_devices**2)
+    for each in np.unique(link):
+        own = link == each
+        sure = own & surely
+        found[each] = np.median(wait[sure]) if sure.any() else wait[own].min()
+    return found.reshape(schedule.n_devices, schedule.n_devices)
+
+
+def observed_costs(timeline: Timeline, arrival: Floats, links: Floats) -> Costs:
+    """The median time of each kind and stage, with the host's time before it where its input was there early.
+
+    Args:
+        timeline: times of the compute ops.
+        arrival: shape (ops,), when each op's input was on its device.
+        links: shape (devices, devices), the latency of each link.
+    """
+    schedule = timeline.schedule
+    kind, stage = schedule.kind.astype(np.int64), schedule.stage
+    duration = timeline.end - timeline.start
+    free = free_from(timeline)
+    first = np.zeros(len(schedule), bool)
+    first[schedule.offsets[:-1][np.diff(schedule.offsets) > 0]] = True
+    both = _of_pairs(schedule, arrival)
+    early = ~first & (both <= free)
+    gap = np.where(early, np.maximum(timeline.start - free, 0.0), 0.0)
+    paired = schedule.pair != NONE
+    time = np.zeros((len(COMPUTE), schedule.n_stages))
+    for k, s in np.unique(np.stack([kind, stage], 1), axis=0).tolist():
+        own = (kind == k) & (stage == s)
+        alone = own & ~paired
+        time[k, s] = _typical(duration, gap, alone, early) if alone.any() else np.median(duration[own]) / 2
+    if not (schedule.kind == Kind.R).any():
+        time[Kind.R] = time[Kind.F]
+    pair = None
+    full = paired & np.isin(kind, (Kind.F, Kind.B))
+    if full.any():
+        pair = time[Kind.F] + time[Kind.B]
+        for s in np.unique(stage[full]).tolist():
+            own = full & (stage == s)
+            pair[s] = _typical(duration, gap, own, early)
+    return Costs(time, links, pair, timeline.unit)
+
+
+def free_from(timeline: Timeline) -> Floats:
+    """Shape (ops,): when the op before each one on its device had ended, 0 for a device's first."""
+    schedule = timeline.schedule
+    free = np.zeros(len(schedule))
+    for device in range(schedule.n_devices):
+        queue = schedule.queue(device)
+        free[queue][1:] = np.maximum.accumulate(timeline.end[queue])[:-1]
+    second = schedule.second_of_pairs
+    free[second] = free[second - 1]
+    return free
+
+
+def _typical(duration: Floats, gap: Floats, own: NDArray[np.bool_], early: NDArray[np.bool_]) -> float:
+    """The median duration of some ops, and the median gap before those whose input was there early."""
+    host = gap[own & early]
+    return float(np.median(duration[own]) + (np.median(host) if len(host) else 0.0))
+
+
+def _input_ends(timeline: Timeline) -> Floats:
+    """Shape (ops,): when the op that computed each one's input had ended, 0 without one."""
+    need = timeline.schedule.dependency
+    return np.where(need == NONE, 0.0, timeline.end[need])
+
+
+def _of_pairs(schedule: Schedule, arrival: Floats) -> Floats:
+    """Shape (ops,): when the inputs of both ops of a pair were there; of an op alone, when its own was."""
+    both = arrival.copy()
+    second = schedule.second_of_pairs
+    both[second] = both[second - 1] = np.maximum(arrival[second], arrival[second - 1])
+    return both
+
+
+def _bound(timeline: Timeline, arrival: Floats) -> NDArray[np.int32]:
+    """Shape (ops,): the op that each one waited for: the one before it on its device, or that of its later input."""
+    schedule = timeline.schedule
+    second = schedule.second_of_pairs
+    need, free = schedule.dependency.copy(), free_from(timeline)
+    later = np.where(arrival[second] > arrival[second - 1], need[second], need[second - 1])
+    need[second] = need[second - 1] = later
+    before = np.arange(-1, len(schedule) - 1, dtype=np.int32)
+    before[schedule.offsets[:-1][np.diff(schedule.offsets) > 0]] = NONE
+    before[second] = before[second - 1]
+    waits = (need != NONE) & ((_of_pairs(schedule, arrival) > free) | (before == NONE))
+    return np.where(waits, need, before).astype(np.int32)

@@ -1,0 +1,91 @@
+"""What is read off the times of a run is what made them, where it was simulated; medians hold against noise."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ppsim.analysis.critical_path import critical_path
+from ppsim.analysis.idle import arrivals, explain_idle
+from ppsim.analysis.observed import link_latencies, observe
+from ppsim.core.costs import costs_for
+from ppsim.core.schedule import NONE
+from ppsim.schedules import families, generate
+from ppsim.simulation.longest_path import simulate
+from ppsim.simulation.metrics import measure
+from tests.cases import EIGHTHS, costs, schedules
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb-1p", "dualpipe-v"])
+def test_a_simulated_run_is_explained_by_its_times_alone(name):
+    """With one latency everywhere, causes found from times are those found from costs, and so are the costs."""
+    schedule = generate(name, devices=4, microbatches=8)
+    times = costs_for(schedule, tf=1.25, ti=1.5, tw=0.75, comm=0.375)
+    timeline = simulate(schedule, times)
+    found = observe(replace(timeline, bound=np.full_like(timeline.bound, NONE)))
+    known = explain_idle(timeline, arrivals(timeline, times.latencies(schedule)))
+    read = explain_idle(found.timeline, found.arrival)
+    np.testing.assert_allclose(read.by_device, known.by_device, rtol=0, atol=1e-9)
+    assert simulate(schedule, found.costs).makespan == timeline.makespan
+
+
+@pytest.mark.parametrize("name", [family.name for family in families()])
+@given(st.data())
+def test_causes_sum_to_the_idle_time_whatever_the_times(name, data):
+    """Times that no model made, with ops held up at random, are explained without a rest; the path ends last."""
+    schedule = data.draw(schedules(name))
+    times = data.draw(costs(schedule, EIGHTHS))
+    timeline = simulate(schedule, times)
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    held_up = np.sort(rng.exponential(0.5, len(schedule)))  # later ops later, so that none overlaps the one before
+    late = np.zeros(len(schedule))
+    late[np.argsort(timeline.start, kind="stable")] = held_up
+    second = schedule.second_of_pairs
+    late[second] = late[second - 1] = np.maximum(late[second], late[second - 1])
+    for device in range(schedule.n_devices):
+        queue = schedule.queue(device)
+        late[queue] = np.maximum.accumulate(late[queue])
+    found = observe(replace(timeline, start=timeline.start + late, end=timeline.end + late))
+    idle = explain_idle(found.timeline, found.arrival)
+    expected = measure(found.timeline).idle
+    np.testing.assert_allclose(idle.by_device.sum(axis=1), expected, rtol=0, atol=1e-9 * found.timeline.makespan)
+    path = critical_path(found.timeline)
+    assert found.timeline.end[path].max() == found.timeline.makespan
+    assert found.timeline.bound[path[0]] == NONE
+
+
+def test_one_slow_message_moves_no_latency():
+    """A message that took ten times as long is waiting for that message; its link's latency stays."""
+    schedule = generate("1f1b", devices=2, microbatches=8)
+    timeline = simulate(schedule, costs_for(schedule, comm=0.5))
+    slow = next(op for op in range(len(schedule)) if schedule.label(op) == "1F0")
+    late = 4.5 * (timeline.start >= timeline.start[slow])
+    links = link_latencies(replace(timeline, start=timeline.start + late, end=timeline.end + late))
+    assert links[1, 0] == 0.5
+
+
+def test_received_inputs_are_taken_as_they_are():
+    """Where it is known when an input was received, what the device waits beyond that is the host's."""
+    schedule = generate("1f1b", devices=2, microbatches=4)
+    timeline = simulate(schedule, costs_for(schedule, comm=0.5))
+    need = schedule.dependency
+    received = np.where(schedule.crosses, timeline.end[need] + 0.25, np.nan)
+    found = observe(timeline, received)
+    idle = explain_idle(found.timeline, found.arrival).by_cause
+    whole = explain_idle(timeline, arrivals(timeline, costs_for(schedule, comm=0.5).latencies(schedule))).by_cause
+    assert idle["message"] == whole["message"] / 2
+    assert idle["host"] == whole["message"] / 2
+    assert set(np.unique(found.costs.comm)) == {0.0, 0.25}
+
+
+def test_host_time_between_ops_is_part_of_the_costs():
+    """A gap after which the input had long been there is the host's, and the run is timed anew with it."""
+    schedule = generate("gpipe", devices=1, microbatches=4)
+    timeline = simulate(schedule, costs_for(schedule))
+    late = 0.125 * np.arange(len(schedule))
+    held = replace(timeline, start=timeline.start + late, end=timeline.end + late)
+    found = observe(held)
+    assert explain_idle(found.timeline, found.arrival).by_cause == {"host": 0.125 * 7}
+    assert simulate(schedule, found.costs).makespan == held.makespan + 0.125  # before the first op too

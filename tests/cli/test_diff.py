@@ -1,0 +1,76 @@
+"""ppsim diff: two runs side by side, spelled or from files."""
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ppsim.cli import group
+from ppsim.errors import InputError, PpsimError
+
+SHAPE = ("--stages", "4", "--mb", "8")
+
+
+def diff(*words: str) -> Result:
+    return CliRunner().invoke(group, ["diff", *words], catch_exceptions=False)
+
+
+def saved(path, *words):
+    assert CliRunner().invoke(group, ["run", *words, "-q", "-o", str(path)]).exit_code == 0
+    return str(path)
+
+
+def test_two_schedules_in_a_screenful():
+    said = diff("1f1b", "zb-1p", *SHAPE).stdout
+    assert "A  1F1B: 4 devices x 1 chunk = 4 stages, 8 microbatches, simulated, 33 t_F" in said
+    assert "turnaround    3  1.5   -1.5  the first backward has not come yet" in said
+    assert "makespan     33   27     -6" in said
+    assert "dev 3  -16  +8  +8        0           0     -6" in said
+    assert "32 ops are in both runs (of 64 and 96)" in said
+    assert said.splitlines()[-1].startswith("zb-1p is 6 t_F shorter than 1f1b (-18.2%)")
+    assert max(map(len, said.splitlines())) <= 80 + len("..., per device on average: drain -3, compute -1.5")
+
+
+@pytest.mark.parametrize("suffix", ["json", "trace.json"])
+def test_a_file_with_times_is_the_run_that_wrote_it(tmp_path, suffix):
+    """Against the same schedule simulated nothing differs, and the shape need not be said again."""
+    costs = ["--tf", "1,1.25,1,1", "--comm", "0.375", "--unit", "ms"]
+    path = saved(tmp_path / f"a.{suffix}", "1f1b", *SHAPE, *costs)
+    made = json.loads(diff("1f1b", path, *costs, "--json").stdout)
+    assert made["sources"] == ["simulated", "stated"]
+    assert made["makespan"][0] == pytest.approx(made["makespan"][1])
+    assert all(abs(change) < 1e-6 for change in made["difference_by_cause"].values())
+    assert max(map(abs, made["ops"]["start_change"])) < 1e-6
+
+
+def test_before_and_after(tmp_path):
+    """Two files: what was made slower is found, op by op and as the causes that follow from it."""
+    before = saved(tmp_path / "before.json", "1f1b", *SHAPE)
+    after = saved(tmp_path / "after.json", "1f1b", *SHAPE, "--tf", "1,1,1,1.5")
+    said = diff(before, after).stdout
+    assert "mean time of an op: F of stage 3 1 to 1.5" in said
+    assert f"{after} is 4 t_F longer than {before}" in said
+    made = json.loads(diff(before, after, "--json").stdout)
+    assert sum(made["difference_by_cause"].values()) == pytest.approx(made["difference"])
+
+
+def test_files_of_other_units_compare_by_their_length(tmp_path):
+    seconds = saved(tmp_path / "s.json", "1f1b", *SHAPE, "--unit", "s")
+    thousandths = saved(tmp_path / "ms.json", "1f1b", *SHAPE, "--tf", "1000", "--tb", "2000", "--unit", "ms")
+    assert diff(seconds, thousandths, "-q").stdout.endswith("takes as long as " + seconds + "\n")
+
+
+def test_options_that_change_nothing_are_refused(tmp_path):
+    path = saved(tmp_path / "a.json", "1f1b", *SHAPE)
+    with pytest.raises(InputError, match=r"--comm has no effect: the files state their times"):
+        diff(path, path, "--comm", "1")
+    with pytest.raises(InputError, match="number of microbatches is missing"):
+        diff("1f1b", "zb-1p", "--devices", "4")
+    with pytest.raises(PpsimError, match="t_F and in ms cannot be compared"):
+        diff("1f1b", saved(tmp_path / "ms.json", "1f1b", *SHAPE, "--unit", "ms"))
+
+
+def test_many_devices_are_told_by_those_that_differ_most():
+    said = diff("1f1b", "zb-1p", "--devices", "24", "--mb", "24").stdout
+    assert "the 16 devices that differ most of 24: --json has all" in said
+    assert sum(line.startswith("dev ") for line in said.splitlines()) == 16
