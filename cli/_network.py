@@ -78,4 +78,25 @@ def execute_slots(schedule: Schedule, slots: Costs, order: str | None) -> Execut
     return execute(lower(schedule, order or "even-first"), slots, Network("blocking", alpha=1.0))
 
 
+def note_queues(lowered: Schedule) -> None:
+    """Say on stderr where an order of sends and receives hangs, if it does in queues that communicators may have."""
+    import click
+
+    from ppsim.check.messages import ExpectedMessages
+    from ppsim.check.queues import QUEUES, find_circle
+    from ppsim.check.tables import Tables
+    from ppsim.core.draft import Draft
+
+    draft = Draft.from_schedule(lowered)
+    messages = ExpectedMessages.of(draft, Tables.of(draft))
+    shared = {"edge": "each direction of two devices", "pair": "each pair of devices", "rank": "each device"}
+    per = next((per for per in QUEUES if find_circle(draft, messages, per, batched=False)), None)
+    if per:
+        click.echo(
+            f"note: this order hangs where {shared[per]} has one queue of sends and receives (ppsim check --queues "
+            f"{per}); --order early and torch do not",
+            err=True,
+        )
+
+
 FSDP = "unshard_us, reshard_us and reduce_grad_us in a table [fsdp]"

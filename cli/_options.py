@@ -256,13 +256,14 @@ network_options = group_options(
         "--order",
         metavar="ORDER",
         help="Order of sends and receives: early (default), even-first, torch (default of --lowered), torch-2.15, "
-        "deferred, prefetch:K.",
+        "deferred, prefetch:K. The last two may hang where both directions of two devices share a queue (ppsim check "
+        "--queues pair); the others hang nowhere.",
     ),
     click.option(
         "--channel",
         type=click.Choice(["message", "direction", "pair", "group"]),
         help="With --p2p overlap, what carries one message at a time: each direction of two devices (default), "
-        "both directions, or a device; message: no limit.",
+        "both directions, or a device, as the edge, pair and rank of check --queues; message: no limit.",
     ),
     click.option("--cluster", type=click.Path(), help="Links, bandwidths and host costs from a TOML file."),
     click.option("--message", metavar="SIZE", help="Size of a message on the cluster, such as 4MiB."),

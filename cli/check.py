@@ -41,7 +41,8 @@ MODES = ("overlap", "batched", "blocking")
     "--queues",
     type=click.Choice(["edge", "pair", "rank"]),
     default=None,
-    help="What has one in-order queue of sends and receives: a directed pair of devices, a pair, or a device.",
+    help="What has one in-order queue of sends and receives: a directed pair of devices, a pair, or a device; run "
+    "times the same with --p2p overlap --channel direction, pair or group.",
 )
 @click.option(
     "--schedule", "-s", "schedule", type=ScheduleName(), help="Expect the ops of this schedule, in the shape given."

@@ -9,7 +9,7 @@ import click
 
 from ppsim.cli._build import add_memory, build, build_costs, check_used
 from ppsim.cli._fit import echo_wrapped
-from ppsim.cli._network import execute_messages, execute_slots
+from ppsim.cli._network import execute_messages, execute_slots, note_queues
 from ppsim.cli._options import (
     CostOptions,
     NetworkOptions,
@@ -101,6 +101,8 @@ def command(
         _print_run(timeline, quiet, gantt)
     if reorder:
         _suggest_order(timeline, prices)
+    if lowered and execution:
+        note_queues(execution.timeline.schedule)
 
     def complete(document: Document, suffix: str) -> Document:
         from ppsim.files.document import abilities_of

@@ -2,6 +2,7 @@
 
 import json
 import os
+import queue
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -89,11 +90,79 @@ def run_pipelines(rank: int, world: int, folder: str, jobs: list[dict[str, Any]]
     dist.destroy_process_group()
 
 
+WAIT, SEND = -1, 1
+
+
 def run_queues(rank: int, world: int, folder: str, orders: list[list[list[list[int]]]], seconds: float) -> None:
     """Run every order at once, each in a thread and a group of its own, with sends and receives that block.
 
     An order holds a list of steps per rank: peer, 1 to send or 0 to receive, and the number that is sent or expected.
     """
+    follow_all(rank, world, folder, orders, seconds, follow_blocking)
+
+
+def run_communicators(rank: int, world: int, folder: str, orders: list[list[list[list[int]]]], seconds: float) -> None:
+    """Run every order at once, each with a thread that posts and one for each queue that sends and receives in order.
+
+    A step has the number of its queue besides; a step of kind ``WAIT`` waits for the message of that number.
+    """
+    follow_all(rank, world, folder, orders, seconds, follow_queues)
+
+
+def follow_blocking(group: Any, steps: list[list[int]], seconds: float) -> str:
+    """Carry out one step after another."""
+    outcomes = [carry(group, *step) for step in steps]
+    return "wrong data" if "wrong data" in outcomes else "right"
+
+
+def follow_queues(group: Any, steps: list[list[int]], seconds: float) -> str:
+    """Post each step to its queue, and stop at each wait until its message is there."""
+    queues: dict[int, queue.SimpleQueue[Any]] = {}
+    arrived = {label: threading.Event() for _, kind, label, _ in steps if kind != SEND}
+    outcomes: list[str] = []
+
+    def serve(posted: Any) -> None:
+        for peer, kind, label, _ in iter(posted.get, None):
+            try:
+                outcomes.append(carry(group, peer, kind, label))
+            except RuntimeError:
+                outcomes.append("hangs")
+            if kind != SEND:
+                arrived[label].set()
+
+    threads = []
+    for step in steps:
+        _, kind, label, number = step
+        if kind == WAIT:
+            if not arrived[label].wait(seconds):
+                return "hangs"
+            continue
+        if number not in queues:
+            queues[number] = queue.SimpleQueue()
+            threads.append(threading.Thread(target=serve, args=(queues[number],), daemon=True))
+            threads[-1].start()
+        queues[number].put(step)
+    for posted in queues.values():
+        posted.put(None)
+    for thread in threads:
+        thread.join(2 * seconds)
+    return next((outcome for outcome in ("hangs", "wrong data") if outcome in outcomes), "right")
+
+
+def carry(group: Any, peer: int, kind: int, label: int) -> str:
+    """Send or receive one number, and wait until it has been."""
+    if kind == SEND:
+        group.send([torch.tensor([label])], peer, 0).wait()
+        return "right"
+    got = torch.zeros(1, dtype=torch.int64)
+    group.recv([got], peer, 0).wait()
+    return "right" if int(got) == label else "wrong data"
+
+
+def follow_all(
+    rank: int, world: int, folder: str, orders: list[list[list[list[int]]]], seconds: float, follow: Any
+) -> None:
+    """Follow every order in a thread and a group of its own, and write what became of each."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     store = dist.FileStore(f"{folder}/store", world)
     outcomes = [""] * len(orders)
@@ -102,21 +171,13 @@ def run_queues(rank: int, world: int, folder: str, orders: list[list[list[list[i
         for n in range(len(orders))
     ]
 
-    def follow(number: int) -> None:
-        outcome = "right"
+    def run(number: int) -> None:
         try:
-            for peer, sends, label in orders[number][rank]:
-                if sends:
-                    groups[number].send([torch.tensor([label])], peer, 0).wait()
-                else:
-                    got = torch.zeros(1, dtype=torch.int64)
-                    groups[number].recv([got], peer, 0).wait()
-                    outcome = outcome if int(got) == label else "wrong data"
+            outcomes[number] = follow(groups[number], orders[number][rank], seconds)
         except RuntimeError:
-            outcome = "hangs"
-        outcomes[number] = outcome
+            outcomes[number] = "hangs"
 
-    threads = [threading.Thread(target=follow, args=(n,), daemon=True) for n in range(len(orders))]
+    threads = [threading.Thread(target=run, args=(n,), daemon=True) for n in range(len(orders))]
     for thread in threads:
         thread.start()
     for thread in threads:

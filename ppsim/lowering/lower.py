@@ -39,8 +39,10 @@ def lower(
             ``torch-2.15``: the same with the waits that torch 2.15 asks for: WAIT_SEND_F after the backward of its
             microbatch, WAIT_SEND_B at the end of the queue, WAIT_REDUCE_GRAD after each REDUCE_GRAD.
             ``deferred``: torch's ``defer_pp_recv``: as late as possible, on the lower device of a link before
-            its sends. It can break the order of messages, as in torch.
+            its sends. It can break the order of messages, as in torch, and hangs 1F1B, zero bubble and interleaved
+            schedules where both directions of two devices share a queue, as in NCCL communicators of torch 2.13.
             ``prefetch:K``: K receives of a link before the one that is needed; the order of messages holds.
+            With K of 1 or more it may hang as ``deferred`` does.
         batch: post neighbouring comm ops together.
         unshard: FSDP stages gathered at once, counting those ahead; torch uses 3. 0 for no FSDP ops.
         reduce_grad: add REDUCE_GRAD after the last backward of each stage.

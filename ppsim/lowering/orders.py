@@ -2,7 +2,8 @@
 
 ``order_by_time`` (early, even-first) and ``order_as_torch`` put all ops and messages of all devices in one sequence,
 which is then cut into queues. Such queues cannot deadlock in any mode: when an entry is the first unfinished one of the
-sequence, everything before it is done on both of its devices. ``order_prefetched`` moves receives only.
+sequence, everything before it is done on both of its devices. ``order_prefetched`` and ``defer_receives`` move receives
+only: their orders may hang where both directions of two devices share one queue (``ppsim.check.queues``).
 """
 
 from __future__ import annotations

@@ -9,11 +9,16 @@ from ppsim.check import check
 from ppsim.check.messages import ExpectedMessages
 from ppsim.check.queues import QUEUES, find_circle, queue_faults
 from ppsim.check.tables import Tables
+from ppsim.core.costs import costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.ops import RECEIVES, SENDS, Kind
+from ppsim.errors import Deadlock
 from ppsim.files.readers.csv import parse
 from ppsim.lowering.lower import lower
+from ppsim.network.execute import execute
+from ppsim.network.spec import Network
 from ppsim.schedules import generate
+from tests.commands import invoke
 
 SHAPES = (
     ("1f1b", 4, 6),
@@ -158,3 +163,55 @@ def test_a_check_takes_the_queues_of_the_runtime():
     report = check(draft, ("overlap",))
     assert report.valid
     assert "one per pair" in report.warnings[0].message
+
+
+CHANNELS = {"edge": "direction", "pair": "pair", "rank": "group"}
+
+
+def deadlocks(draft: Draft, per: str) -> bool:
+    """Run with messages that take time, through the channels that stand for these queues."""
+    lowered = draft.lowered()
+    assert lowered is not None
+    try:
+        execute(lowered, costs_for(draft.schedule()), Network("overlap", CHANNELS[per], alpha=0.1))
+    except Deadlock:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("order", ["early", "torch", "deferred", "prefetch:1"])
+def test_a_run_hangs_in_the_channel_whose_queue_check_names(order):
+    """``run --p2p overlap --channel direction|pair|group`` and ``check --queues edge|pair|rank`` say the same."""
+    hung = dict.fromkeys(QUEUES, 0)
+    for name, devices, microbatches in SHAPES:
+        draft = Draft.from_schedule(lower(generate(name, devices=devices, microbatches=microbatches), order).schedule)
+        found = {per: not check(draft, ("overlap",), queues=per).valid for per in QUEUES}
+        assert found == {per: deadlocks(draft, per) for per in QUEUES}, name
+        hung = {per: hung[per] + found[per] for per in QUEUES}
+    expected = {"deferred": (0, 4, 5), "prefetch:1": (0, 6, 6)}.get(order, (0, 0, 0))
+    assert tuple(hung.values()) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "devices", "microbatches"), SHAPES)
+def test_random_orders_hang_in_a_run_where_check_says_so(name, devices, microbatches):
+    source = random.Random(f"{name} {devices}")
+    schedule = generate(name, devices=devices, microbatches=microbatches)
+    first = [Draft.from_schedule(lower(schedule, order).schedule) for order in ("early", "deferred", "prefetch:1")]
+    drafts = filter(None, (shuffled(source.choice(first), source) for _ in range(200)))
+    found = []
+    for draft in drafts:
+        verdicts = {per: not check(draft, ("overlap",), queues=per).valid for per in QUEUES}
+        assert verdicts == {per: deadlocks(draft, per) for per in QUEUES}
+        found.append(verdicts["pair"])
+    assert {True, False} == set(found)
+
+
+def test_an_order_that_hangs_in_some_queues_is_noted_where_it_is_written(tmp_path):
+    """One line on stderr for a lowered file, none for an order that hangs nowhere."""
+    run = ["run", "1f1b", "--devices", "4", "--mb", "8", "-q", "--lowered", "-o", str(tmp_path / "x.csv"), "--order"]
+    notes = [line for line in invoke(*run, "deferred").stderr.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 1
+    assert "each pair of devices" in notes[0]
+    assert "check --queues pair" in notes[0]
+    assert "note: " not in invoke(*run, "torch").stderr

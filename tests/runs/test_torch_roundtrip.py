@@ -12,6 +12,7 @@ import pytest
 
 from ppsim.check import check
 from ppsim.check.messages import ExpectedMessages
+from ppsim.check.queues import QUEUES
 from ppsim.check.tables import Tables
 from ppsim.core.costs import costs_for
 from ppsim.core.draft import Draft
@@ -186,6 +187,50 @@ def test_real_blocking_processes_do_what_check_predicts(tmp_path):
             tally[predicted(draft)] += 1
             drafts.append(draft)
     spawn("run_queues", 3, 120, tmp_path, [steps(draft) for draft in drafts], SECONDS)
-    ranks = [json.loads((tmp_path / f"queues{rank}.json").read_text()) for rank in range(3)]
-    seen = [next((o for o in ("hangs", "wrong data") if o in outcome), "right") for outcome in zip(*ranks, strict=True)]
-    assert seen == [predicted(draft) for draft in drafts]
+    assert outcomes_in(tmp_path) == [predicted(draft) for draft in drafts]
+
+
+def outcomes_in(folder: Path) -> list[str]:
+    """What became of each order, over its three ranks."""
+    ranks = [json.loads((folder / f"queues{rank}.json").read_text()) for rank in range(3)]
+    return [next((o for o in ("hangs", "wrong data") if o in outcome), "right") for outcome in zip(*ranks, strict=True)]
+
+
+def posts(draft: Draft, per: str) -> list[list[list[int]]]:
+    """Per rank, what is posted to which queue of communicators, and where an op waits for what it received."""
+    messages = ExpectedMessages.of(draft, Tables.of(draft))
+    sides = zip(messages.send.tolist(), messages.receive.tolist(), messages.producer.tolist(), strict=True)
+    sent = {send: (receive, label) for send, receive, label in sides}
+    received = {receive: (send, label) for send, (receive, label) in sent.items()}
+    needed = dict(zip(messages.consumer.tolist(), messages.producer.tolist(), strict=True))
+    rows: list[list[list[int]]] = [[] for _ in range(3)]
+    for op, device in enumerate(draft.device.tolist()):
+        if op in needed:
+            rows[device].append([0, -1, needed[op], 0])
+        if op not in sent and op not in received:
+            continue
+        outgoing = op in sent
+        other, label = sent[op] if outgoing else received[op]
+        peer = int(draft.device[other])
+        number = {"edge": 2 * peer + outgoing, "pair": 2 * peer, "rank": 0}[per]
+        rows[device].append([peer, int(outgoing), label, number])
+    return rows
+
+
+def test_real_communicators_hang_where_check_says_so(tmp_path):
+    """Queues of blocking sends and receives over gloo, one per direction, pair or device: each order that check passes
+    delivers the right data, and each one that it calls a deadlock hangs.
+    """
+    cases, expected = [], []
+    for name in ("1f1b", "gpipe", "zb-1p", "interleaved"):
+        schedule = generate(name, devices=3, microbatches=3)
+        for order in ("early", "deferred", "prefetch:1"):
+            draft = Draft.from_schedule(lower(schedule, order).schedule)
+            for per in QUEUES:
+                kinds = [fault.kind for fault in check(draft, ("overlap",), queues=per).faults]
+                assert set(kinds) <= {"deadlock"}
+                cases.append(posts(draft, per))
+                expected.append("hangs" if kinds else "right")
+    assert set(expected) == {"hangs", "right"}
+    spawn("run_communicators", 3, 120, tmp_path, cases, SECONDS)
+    assert outcomes_in(tmp_path) == expected
