@@ -80,8 +80,8 @@ class Settings(Struct, frozen=True):
     cores: int = 0
     device: str = ""
     emulation: str = ""
-    partition_sms: int = 0
-    interference: float = 0.0
+    partition_sms: int | None = None
+    interference: float | None = None
     launch_bound: dict[str, int] = {}
     issued_share: dict[str, float] = {}
 
@@ -120,10 +120,10 @@ def read_file(path: str) -> tuple[File, dict[str, Any]]:
     if not 0 < found.resolution_us <= LONGEST:
         raise InputError(f"{source}: resolution_us is no number above 0", HINT)
     settings = decode(found.settings, Settings, f"{source}: settings", HINT)
-    numbers = (settings.message_bytes, settings.cores, settings.partition_sms, settings.interference)
+    numbers = (settings.message_bytes, settings.cores, settings.partition_sms or 0, settings.interference or 0.0)
     if not all(0 <= number <= LONGEST for number in (*numbers, *msgspec.structs.astuple(settings.link))):
         raise InputError(f"{source}: settings holds a number below 0", HINT)
-    if settings.emulation and not (settings.partition_sms and settings.interference):
+    if settings.emulation and None in (settings.partition_sms, settings.interference):
         raise InputError(f"{source}: settings.partition_sms or settings.interference is missing", HINT)
     missing = {"date", "device", "machine", "cpu", "cores", "load", "torch"} - found.provenance.keys()
     if missing:

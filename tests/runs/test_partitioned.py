@@ -15,6 +15,7 @@ from ppsim.errors import PpsimError
 from ppsim.runs.record import Measured, Record, dump, load
 from ppsim.schedules import families, generate
 from tests.commands import refused
+from tests.refresh_records import FOLDER
 from tests.runs.cases import MODEL, SHAPE, assert_causal, plan_of, quiet, reference, run_with
 
 torch = pytest.importorskip("torch", reason="runs stages")
@@ -112,7 +113,8 @@ def test_launch_bound_repetitions_are_left_out_and_a_run_of_nothing_else_is_refu
 def test_when_the_host_issued_survives_a_file(tmp_path):
     run = run_with(50.0)
     path = tmp_path / "run.json"
-    path.write_bytes(dump(Record((run,), {}, {}), str(path)))
+    kept = load(str(FOLDER / "timed-p2.json.gz"))
+    path.write_bytes(dump(Record((run,), kept.settings, kept.provenance), str(path)))
     again = load(str(path)).runs[0].issued
     assert again is not None
     assert run.issued is not None
