@@ -204,6 +204,10 @@ def _ends(schedule: Schedule, ops: NDArray[np.int64]) -> tuple[list[int], list[i
     return ends[0].tolist(), ends[1].tolist()
 
 
+# Larger noise would overflow when times are added up.
+MOST = {"cv": 100.0, "slowdown": 1e6, "link_slowdown": 1e6}
+
+
 def _check(noise: Noise, samples: int, devices: int, links: int) -> None:
     if samples < 1:
         raise InputError(f"samples must be at least 1, got {samples}")
@@ -214,6 +218,8 @@ def _check(noise: Noise, samples: int, devices: int, links: int) -> None:
     for name, value in vars(noise).items():
         if not np.isfinite(value) or value < 0:
             raise InputError(f"{name.replace('_', ' ')} must be zero or more and finite, got {value:g}")
+        if name in MOST and value > MOST[name]:
+            raise InputError(f"{name.replace('_', ' ')} of {value:g} is no noise", f"{MOST[name]:g} at most")
         if name.endswith("slowdown") and value < 1:
             raise InputError(f"{name.replace('_', ' ')} must be 1 or more, got {value:g}", "2 takes twice as long")
     for what, count, most in (("devices", noise.slow_devices, devices), ("links", noise.slow_links, links)):
