@@ -230,6 +230,16 @@ def test_recomputation_works_while_the_backward_runs():
     assert (time.tolist(), value.tolist()) == ([0, 1, 3], [100, 170, 0])
 
 
+@pytest.mark.parametrize(("part", "more"), [("work_b", 70), ("stash", 10), ("gathered", 70)])
+def test_what_one_stage_alone_holds_is_counted(part, more):
+    """A part that is nothing on the other stages is no part left out; a stash of 70 replaces 60 given back."""
+    timeline = timed("zb-1p" if part == "stash" else "1f1b", 2, 2)
+    plain = curves(timeline, model_of(2)).peak
+    alone: dict[str, Any] = {part: np.array([70, 0])}
+    first = replace(model_of(2), **alone)
+    assert (curves(timeline, first).peak - plain).tolist() == [more, 0]
+
+
 def test_messages_and_outputs():
     """Two devices, latency 1: an output while F runs, a buffer from the sending until F starts or B ends."""
     timeline = timed("1f1b", 2, 1, comm=1)

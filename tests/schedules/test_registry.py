@@ -168,6 +168,12 @@ def test_absurd_sizes_are_refused(numbers):
         generate("1f1b", **numbers)
 
 
+def test_a_group_of_all_microbatches_is_megatrons_too():
+    """P <= N <= M, both ends included."""
+    for group in (2, 4):
+        assert len(generate("interleaved", devices=2, microbatches=4, rule="megatron", group_size=group)) == 4 * 4 * 2
+
+
 def test_the_largest_sizes_are_taken():
     """Up to the limits, a shape is described; only whole schedules must fit in memory."""
     largest = shape_for(find("looped-bfs"), devices=1, chunks=2, microbatches=MOST_CELLS // 2)

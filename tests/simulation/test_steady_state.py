@@ -169,6 +169,10 @@ def test_the_body_of_queues_is_all_that_repeats():
     body = find_body(queues, more, shift=1)
     assert body is not None
     assert (body.low.tolist(), body.high.tolist(), body.ops.tolist()) == ([1, 40], [39, 80], [2, 2])
+    one, two = ([packed_ops(generate("1f1b", devices=1, microbatches=m))] for m in (1, 2))
+    alone = find_body(one, two, shift=1)
+    assert alone is not None
+    assert (alone.low.tolist(), alone.high.tolist(), alone.ops.tolist()) == ([0], [2], [2])
 
 
 def test_the_shift_of_a_queue_is_its_shortest():
