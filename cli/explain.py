@@ -12,16 +12,18 @@ from ppsim.cli._network import execute_messages
 from ppsim.cli._options import (
     CostOptions,
     NetworkOptions,
+    OutputOptions,
     ShapeOptions,
     cost_options,
     json_option,
     make_command,
     network_options,
     one_schedule,
+    output_options,
     quiet_option,
     shape_options,
 )
-from ppsim.cli._write import inputs_of
+from ppsim.cli._write import inputs_of, make_documents, write_all
 from ppsim.errors import InputError, PpsimError
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ SHOWN_GAINS = 4
     metavar="KEY=VALUE,...",
     help="Simulate a change: mb=16, schedule=zb-1p, comm=0.1, tf.2=0.9 (stage 2), tf.2=x0.9 (times 0.9); repeatable.",
 )
+@output_options
 @json_option
 @quiet_option
 @click.pass_context
@@ -61,6 +64,7 @@ def command(
     costs: CostOptions,
     network: NetworkOptions,
     changes: tuple[str, ...],
+    output: OutputOptions,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -83,14 +87,20 @@ def command(
     if not changes:
         tried = own_changes(timeline, prices, again if execution else None)
         tried += [what_if(*each) for each in _rivals(spec, schedule.name, shape, costs, network)]
+    inputs = inputs_of(ctx, prices)
     if as_json:
         from ppsim.cli._print import echo_json
 
-        echo_json(explain_object(explanation, tried, inputs_of(ctx, prices)))
+        echo_json(explain_object(explanation, tried, inputs))
+    elif "-" in output.output:
+        pass
     elif quiet:
         click.echo(advise(explanation, tried))
     else:
         click.echo("\n".join(_lines(explanation, tried)))
+    from ppsim.cli._print import title_of
+
+    write_all(make_documents([timeline], [title_of(schedule)], inputs, output, idles=[explanation.idle]))
 
 
 def _time(schedule: Any, prices: Costs, network: NetworkOptions, links: tuple[str, ...]) -> tuple[Timeline, Any]:

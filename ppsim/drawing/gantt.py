@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from ppsim.analysis.idle import Idle
     from ppsim.core.execution import Execution
 
 STYLES = ("screen", "paper")
@@ -42,6 +43,7 @@ def plot(
     memory: Sequence[Curve] = (),
     cap: int | None = None,
     executions: Sequence[Execution] = (),
+    idles: Sequence[Idle] = (),
 ) -> Figure:
     """One or several timelines as a matplotlib figure, stacked on one time axis.
 
@@ -53,6 +55,7 @@ def plot(
         memory: one curve per timeline (:func:`ppsim.memory.usage.curves`) to show below it.
         cap: a line across the curves.
         executions: one per timeline, whose messages and collectives to show in a lane below each device.
+        idles: one per timeline, to colour bubbles by their cause.
 
     Raises:
         InputError: timelines in different units, an unknown style, or a width that no figure can have.
@@ -68,7 +71,8 @@ def plot(
     names = titles or [timeline.schedule.name for timeline in timelines]
     held: Sequence[Curve | None] = memory or [None] * len(timelines)
     run: Sequence[Execution | None] = executions or [None] * len(timelines)
-    panels = [Panel(*each) for each in zip(timelines, names, held, run, strict=True)]
+    waits: Sequence[Idle | None] = idles or [None] * len(timelines)
+    panels = [Panel(*each) for each in zip(timelines, names, held, run, waits, strict=True)]
     return _draw(panels, style, round(width * DOTS), cap)
 
 

@@ -6,15 +6,16 @@ points, 72 to the inch; times are in the timeline's unit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.analysis.idle import Idle
 from ppsim.core.ops import COMPUTE
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
-from ppsim.drawing.palette import BUBBLE, FILL, HATCH, HATCHED_SHARE, blend
+from ppsim.drawing.palette import BUBBLE, CAUSE_FILL, FILL, HATCH, HATCHED_SHARE, blend
 
 DOTS = 300
 POINT = DOTS / 72
@@ -94,6 +95,24 @@ def cells_of(timeline: Timeline) -> Cells:
         colour=(2 * kind + schedule.chunk[shown] % 2).astype(np.uint8),
         number=schedule.microbatch[shown],
     )
+
+
+def add_idle(cells: Cells, idle: Idle) -> Cells:
+    """Return the cells and one for each segment of idle time, for a raster; colours of causes follow ``PALETTE``."""
+    none = np.zeros(len(idle.device), np.int32)
+    added = Cells(
+        device=idle.device.astype(np.int32),
+        left=idle.start,
+        right=idle.end,
+        end=idle.end,
+        bordered=none.astype(np.bool_),
+        kind=none.astype(np.uint8),
+        stage=none,
+        colour=(len(PALETTE) + idle.cause).astype(np.uint8),
+        number=none,
+    )
+    names = [each.name for each in fields(Cells)]
+    return Cells(**{name: np.concatenate([getattr(cells, name), getattr(added, name)]) for name in names})
 
 
 def label_size(cell: float, row: float, digits: int, largest: float) -> float:
@@ -199,7 +218,7 @@ def raster(cells: Cells, devices: int, makespan: float, span: float, rows: int, 
         columns: width of the image.
     """
     flat = [blend(line, fill, HATCHED_SHARE) if line else fill for fill, line in zip(PALETTE, HATCHES, strict=True)]
-    colours = np.array([_rgb(fill) for fill in flat]) - _rgb(BUBBLE)
+    colours = np.array([_rgb(fill) for fill in [*flat, *CAUSE_FILL.values()]]) - _rgb(BUBBLE)
     track = np.arange(devices)
     device = np.concatenate([track, cells.device])
     row = device.astype(np.int64) * rows // devices

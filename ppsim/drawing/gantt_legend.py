@@ -24,7 +24,8 @@ LEAST_SEEN = 2  # dots, below which cells blend in print
 
 def figure_legend(panels: Sequence[Panel], design: Design) -> list[Entry]:
     """List what occurs in the panels, in order, and that cells blend where they do."""
-    entries = legend_entries([panel.timeline for panel in panels], design.bands)
+    causes = {name for panel in panels if panel.idle for name in panel.idle.by_cause}
+    entries = legend_entries([panel.timeline for panel in panels], design.bands, causes)
     narrowest = min(float(panel.cells.width.min(initial=np.inf)) for panel in panels)
     if not design.vector and narrowest * design.scale * POINT < LEAST_SEEN:
         entries.append(Entry("Cells too narrow to print blend"))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.analysis.idle import NAMES, Idle
 from ppsim.base.numbers import format_number, format_share
 from ppsim.base.text import shorten
 from ppsim.core.curve import Curve
@@ -27,6 +28,7 @@ from ppsim.drawing.gantt_layout import (
     POINT,
     Cells,
     Messages,
+    add_idle,
     cells_of,
     choose_labels,
     messages_of,
@@ -34,7 +36,7 @@ from ppsim.drawing.gantt_layout import (
     tick_step,
 )
 from ppsim.drawing.lanes import COLLECTIVE, Lane, lane_of
-from ppsim.drawing.palette import BUBBLE, COMM_ARROW, COMM_LANE, text_colour
+from ppsim.drawing.palette import BUBBLE, CAUSE_FILL, COMM_ARROW, COMM_LANE, text_colour
 from ppsim.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
 from ppsim.simulation.columns import peak_share, shape_of
 from ppsim.simulation.metrics import measure
@@ -53,12 +55,13 @@ LONGEST_UNIT = 40  # characters
 
 @dataclass(frozen=True)
 class Panel:
-    """One timeline of a figure, with what its devices hold and what goes on beside its ops where that is shown."""
+    """One timeline of a figure; its memory, what goes on beside its ops and its idle time where these are shown."""
 
     timeline: Timeline
     title: str
     memory: Curve | None = None
     execution: Execution | None = None
+    idle: Idle | None = None
 
     @property
     def devices(self) -> int:
@@ -149,13 +152,16 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
     if design.vector:
         track = np.arange(devices)
         fill_track(axes, panel.timeline.makespan, track + design.gap, track + 1 - design.lane)
+        if panel.idle:
+            _fill_idle(axes, panel.idle, design)
         fill_cells(axes, cells, cells.device + design.gap, cells.device + 1 - design.lane, design)
         inside = row * (1 - design.lane + design.gap)
         number_cells(axes, cells, cells.device + middle, *choose_labels(cells, design.scale, inside, design.font))
         if panel.lane and design.bands:
             _fill_lane(axes, panel.lane, design)
     else:
-        image = raster(cells, devices, panel.timeline.makespan, design.span, min(devices, tall), design.across)
+        shown = add_idle(cells, panel.idle) if panel.idle else cells
+        image = raster(shown, devices, panel.timeline.makespan, design.span, min(devices, tall), design.across)
         axes.imshow(image, extent=(0, design.span, devices, 0), aspect="auto", interpolation="nearest", zorder=1)
         if design.gap:
             axes.hlines(range(1, devices), 0, design.span, color="white", linewidth=2 * design.gap * row, zorder=2)
@@ -169,6 +175,17 @@ def fill_track(axes: Axes, end: float, top: NDArray[Any], bottom: NDArray[Any]) 
 
     grey = _rectangles(np.zeros(len(top)), np.full(len(top), end), top, bottom)
     axes.add_patch(PathPatch(grey, facecolor=BUBBLE, linewidth=0, snap=True, zorder=1))
+
+
+def _fill_idle(axes: Axes, idle: Idle, design: Design) -> None:
+    """The idle time of each cause as one path, above the grey and below the cells."""
+    from matplotlib.patches import PathPatch
+
+    for cause in np.unique(idle.cause):
+        own = idle.cause == cause
+        device = idle.device[own]
+        path = _rectangles(idle.start[own], idle.end[own], device + design.gap, device + 1 - design.lane)
+        axes.add_patch(PathPatch(path, facecolor=CAUSE_FILL[NAMES[cause]], linewidth=0, snap=True, zorder=1.5))
 
 
 def fill_cells(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any], design: Design) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.lanes import ACTIVATION, COLLECTIVE, GRADIENT
-from ppsim.drawing.palette import BUBBLE, COMM_LANE, FILL, HATCH
+from ppsim.drawing.palette import BUBBLE, CAUSE_FILL, COMM_LANE, FILL, HATCH
 from ppsim.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
 
 LIGHTER = "Lighter"
@@ -27,6 +27,7 @@ class Entry:
         low: whether the box is low, for what a lane shows.
         hatch: the colour of the lines in a hatched box.
         kinds: the kinds of op it stands for, in the order of ``colours``.
+        cause: the cause of idle time it stands for.
     """
 
     name: str
@@ -34,10 +35,19 @@ class Entry:
     low: bool = False
     hatch: str = ""
     kinds: tuple[Kind, ...] = ()
+    cause: str = ""
 
 
-def legend_entries(timelines: Sequence[Timeline], bands: Collection[int] = ()) -> list[Entry]:
-    """List what occurs in the timelines, in order; ``bands`` are those drawn in the lane below each device."""
+def legend_entries(
+    timelines: Sequence[Timeline], bands: Collection[int] = (), causes: Collection[str] = ()
+) -> list[Entry]:
+    """List what occurs in the timelines, in order.
+
+    Args:
+        timelines: what is drawn.
+        bands: those drawn in the lane below each device.
+        causes: those that bubbles are coloured by; empty where all are grey.
+    """
     schedules = [timeline.schedule for timeline in timelines]
     long = [timeline.schedule.kind[timeline.end > timeline.start] for timeline in timelines]
     kinds = [kind for kind in COMPUTE if any((each == kind).any() for each in long)]
@@ -53,7 +63,8 @@ def legend_entries(timelines: Sequence[Timeline], bands: Collection[int] = ()) -
         chunk = "2nd chunk" if max(schedule.n_chunks for schedule in lighter) <= 2 else "odd chunks"
         meaning = " or ".join([chunk] * (False in replicas) + ["2nd replica"] * (True in replicas))
         entries.append(Entry(f"{LIGHTER}: {meaning}", (FILL[Kind.F][1],)))
-    if any(map(_has_bubble, timelines)):
+    entries += [Entry(f"Idle: {name}", (fill,), cause=name) for name, fill in CAUSE_FILL.items() if name in causes]
+    if not causes and any(map(_has_bubble, timelines)):
         entries.append(Entry("Bubble", (BUBBLE,)))
     if {ACTIVATION, GRADIENT} & {*bands}:
         both = {ACTIVATION, GRADIENT} <= {*bands}

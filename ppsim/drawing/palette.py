@@ -25,6 +25,19 @@ RAMP = (("#08306B", "#5AA5D6"), ("#DEEBF7", "#4292C6"))  # curves of the first t
 COMM_ARROW = "#B4540A"
 COMM_LANE = "#FFD35B"
 COLLECTIVE = "#D9822B"  # gathered parameters and reduced gradients, in the same lane
+# Idle time by cause (:data:`ppsim.analysis.idle.CAUSES`), told apart from all ops, and from each other in grey: greys
+# where a schedule has to wait, warm colours where it need not.
+CAUSE_FILL = {
+    "host": "#8A4B2A",
+    "message": "#F2913A",
+    "compute": "#E37A93",
+    "order": "#A06FC4",
+    "imbalance": "#C9304E",
+    "collective": "#5E2750",
+    "fill": "#DCD6E2",
+    "turnaround": "#C6BCCF",
+    "drain": "#F1EEF4",
+}
 MUTED = "#8A94A3"
 TERMINAL_MUTED = "#767676"  # contrast of 4.5 on white and on black, whichever the terminal has
 

@@ -46,4 +46,5 @@ def _of_document(document: Document) -> Figure:
         memory=document.memory,
         cap=document.cap,
         executions=document.executions,
+        idles=document.idles,
     )

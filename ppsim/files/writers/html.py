@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.analysis.idle import CAUSES, NAMES, Idle
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.json_output import dump_json
 from ppsim.base.text import one_line
@@ -51,6 +52,7 @@ SCRIPTS = (
     "report.js",
     "report_input.js",
 )
+IDLE_SCRIPT = "report_idle.js"  # only in pages that have causes of idle time
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
@@ -60,11 +62,12 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         InputError: timelines in different units, which cannot share a time axis.
     """
     here = files(__package__)
+    scripts = (*SCRIPTS, IDLE_SCRIPT) if document.idles else SCRIPTS
     page = Template((here / "report.html").read_text("utf-8")).substitute(
         title=html.escape(one_line(document.title or " · ".join(dict.fromkeys(document.titles)))),
         style=(here / "report.css").read_text("utf-8"),
         data=_json(contents(document)).decode(),
-        script="\n".join((here / name).read_text("utf-8") for name in SCRIPTS),
+        script="\n".join((here / name).read_text("utf-8") for name in scripts),
     )
     out.write(page.encode())
 
@@ -114,6 +117,7 @@ def _entry(document: Document, number: int) -> dict[str, Any]:
         "title": document.titles[number],
         **_timeline(timeline, [*scale_bytes(document.memory[number : number + 1]), activations(timeline), *further]),
         **({"lane": _lane(document.executions[number])} if document.executions else {}),
+        **({"waits": _waits(document.idles[number])} if document.idles else {}),
         "baseline": baseline,
         "versus_baseline": (timeline.makespan - before) / (before or 1.0),
     }
@@ -121,7 +125,9 @@ def _entry(document: Document, number: int) -> dict[str, Any]:
 
 def _legend(document: Document) -> list[dict[str, Any]]:
     bands = {int(band) for execution in document.executions for band in np.unique(lane_of(execution).band)}
+    causes = {name for idle in document.idles for name in idle.by_cause}
     entries = legend_entries(document.timelines, bands)
+    entries += [entry for entry in legend_entries(document.timelines, bands, causes) if entry.cause]
     return [
         {
             "name": entry.name,
@@ -129,6 +135,7 @@ def _legend(document: Document) -> list[dict[str, Any]]:
             "hatch": entry.hatch,
             "low": entry.low,
             "bubble": entry.colours == (palette.BUBBLE,),
+            "cause": NAMES.index(entry.cause) if entry.cause else -1,
         }
         for entry in entries
     ]
@@ -151,6 +158,9 @@ def _looks(document: Document) -> dict[str, Any]:
         ],
         "lane": [palette.COMM_LANE, palette.COMM_LANE, palette.COLLECTIVE],
         "lane_edge": palette.COMM_ARROW,
+        "causes": [
+            {"name": name, "meaning": meaning, "fill": palette.CAUSE_FILL[name]} for name, meaning in CAUSES.items()
+        ],
         "bubble": palette.BUBBLE,
         "bubble_dark": palette.BUBBLE_DARK,
         "highlight": palette.HIGHLIGHT,
@@ -197,6 +207,11 @@ def _numbers(metrics: Metrics, schedule: Schedule, unit: str) -> dict[str, Any]:
 def _lane(execution: Execution) -> dict[str, Any]:
     lane = lane_of(execution)
     return {name: _column(getattr(lane, name)) for name in ("device", "band", "left", "right")}
+
+
+def _waits(idle: Idle) -> dict[str, Any]:
+    columns = {"device": idle.device, "cause": idle.cause, "blamed": idle.blamed, "left": idle.start, "right": idle.end}
+    return {name: _column(values) for name, values in columns.items()}
 
 
 def _curve(curve: Curve) -> dict[str, Any]:

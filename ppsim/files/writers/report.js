@@ -4,7 +4,7 @@ const $ = id => document.getElementById(id);
 const root = document.documentElement;
 const MOST_ROWS = 16; // devices whose table is open from the start
 const BY = { mb: 'microbatch', device: 'device', stage: 'stage' }; // what the address after # can pick out
-const view = { range: [0, 1], highlight: null, critical: false, curve: -1, op: null };
+const view = { range: [0, 1], highlight: null, critical: false, causes: true, curve: -1, op: null };
 let shown = null; // geometry and drawn panels of the last drawing
 
 /** An element with properties and children. */
@@ -75,14 +75,16 @@ function perDevice(timeline) {
 }
 
 /** The background of a legend's box: one colour, hatched or not, or two side by side. */
-function boxOf({ colours, hatch, bubble }) {
+function boxOf({ colours, hatch, bubble, cause }) {
+  if (cause >= 0) return causeFill(cause, root.dataset.theme === 'dark');
   if (bubble) return root.dataset.theme === 'dark' ? LOOKS.bubble_dark : LOOKS.bubble;
   if (hatch) return `repeating-linear-gradient(135deg, ${hatch} 0 2px, ${colours[0]} 2px 5px)`;
   return colours.length > 1 ? `linear-gradient(90deg, ${colours[0]} 50%, ${colours[1]} 50%)` : colours[0];
 }
 
 function showLegend() {
-  $('legend').replaceChildren(...REPORT.legend.map(entry => {
+  const entries = REPORT.legend.filter(({ cause, bubble }) => !(view.causes ? bubble && TIMELINES[0].waits : cause >= 0));
+  $('legend').replaceChildren(...entries.map(entry => {
     const swatch = element('span', { className: 'swatch' });
     swatch.style.background = boxOf(entry);
     return element('li', { className: entry.low ? 'lane' : '' }, swatch, entry.name);

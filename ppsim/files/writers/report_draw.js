@@ -59,12 +59,12 @@ const HATCHES = LOOKS.kinds.flatMap(kind => kind.hatch ?? [null, null]); // colo
 const hatchId = (colour, dim) => `hatch-${colour}${dim ? '-dim' : ''}`;
 
 /** Fill of every colour index, then dimmed, then the bubble; of hatched ones the mean of fill and lines. */
-function palette(dark) {
+function palette(dark, causes) {
   const bubble = dark ? LOOKS.bubble_dark : LOOKS.bubble;
   const dimmed = fill => blend(fill, bubble, 0.22);
   const fills = LOOKS.kinds.flatMap(kind => kind.fill)
     .map((fill, colour) => HATCHES[colour] ? blend(HATCHES[colour], fill, 0.35) : fill);
-  return { fills, dimmed: fills.map(dimmed), bubble, dim: dimmed };
+  return { fills, dimmed: fills.map(dimmed), bubble, dim: dimmed, dark, causes };
 }
 
 /** The hatched fills, for cells that are drawn one by one. */
@@ -132,6 +132,7 @@ function cells(panel, geometry, sight, choose, colours) {
   const paths = new Map([[colours.bubble, []]]);
   for (let device = 0; device < devices; device++)
     paths.get(colours.bubble).push(rectangle(panel, geometry, 0, makespan, device + above, device + below));
+  const causes = colours.causes && panel.timeline.waits ? idleCells(panel, geometry, above, below, colours.dark) : '';
   sight.spans.forEach(([first, last], device) => {
     for (let op = first; op < last; op++) {
       const dim = choose !== null && !choose(op);
@@ -144,7 +145,8 @@ function cells(panel, geometry, sight, choose, colours) {
       paths.get(fill).push(rectangle(panel, geometry, left, right, device + above, device + below));
     }
   });
-  return [...paths].map(([fill, path]) => `<path d="${path.join('')}" fill="${fill}"/>`).join('');
+  const [track, ...rest] = [...paths].map(([fill, path]) => `<path d="${path.join('')}" fill="${fill}"/>`);
+  return track + causes + rest.join('');
 }
 
 function narrowestOf({ ops }, spans) {
@@ -219,7 +221,7 @@ function curveLines(view, panel, geometry, dark) {
  * per panel which ops are in sight and how they are drawn.
  */
 function figure(view, geometry, theme) {
-  const colours = palette(theme.dark);
+  const colours = palette(theme.dark, view.causes);
   const { left, plotWidth } = geometry;
   const canvases = [];
   const content = [hatching(colours), timeAxis(geometry, theme)];

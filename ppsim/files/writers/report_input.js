@@ -48,9 +48,10 @@ function tellIdle(timeline, device, time, x, y) {
   const next = firstAfter(timeline, device, time);
   const from = next > first ? timeline.ops.end[next - 1] : 0;
   const to = next < stop ? timeline.ops.start[next] : timeline.makespan;
+  const own = timeline.waits ? causeAt(timeline, device, time) : '';
   const why = next < stop
     ? `until ${nameOf(timeline, cellOf(timeline, next))}: ${reason(timeline, next)}` : 'nothing left to do';
-  tip(x, y, element('b', { textContent: 'idle' }), `  device ${device} · ${interval(from, to)}\n${why}`);
+  tip(x, y, element('b', { textContent: 'idle' }), `  device ${device} · ${interval(from, to)}\n${why}${own}`);
 }
 
 function tellCurve({ panel, device, time }, x, y) {
@@ -111,7 +112,7 @@ function wheel(event) {
 const KEYS = {
   w: () => zoom(0.6), s: () => zoom(1 / 0.6), a: () => pan(-0.25), d: () => pan(0.25), f: fit,
   arrowleft: () => step(-1), arrowright: () => step(1), ',': () => walk(-1), '.': () => walk(1),
-  c: () => pick(null, !view.critical), t: () => setTheme(root.dataset.theme === 'dark' ? 'light' : 'dark', true),
+  c: () => pick(null, !view.critical), b: () => TIMELINES[0].waits && toggleCauses(), t: () => setTheme(root.dataset.theme === 'dark' ? 'light' : 'dark', true),
   '/': () => $('find').focus(), '?': () => $('help').showModal(),
   escape: () => { $('find').value = ''; pick(null); },
 };
@@ -182,6 +183,8 @@ function listen() {
   addEventListener('resize', drawSoon);
   printing();
   $('critical').onclick = KEYS.c;
+  $('causes').onclick = KEYS.b;
+  $('causes').hidden = !TIMELINES[0].waits;
   $('fit').onclick = fit;
   $('theme').onclick = KEYS.t;
   $('keys').onclick = KEYS['?'];

@@ -37,6 +37,7 @@ async function unpack(timeline) {
   const ops = timeline.ops = await columns(timeline.ops);
   for (const curve of timeline.curves) Object.assign(curve, await columns({ time: curve.time, value: curve.value }));
   if (timeline.lane) timeline.lane = await columns(timeline.lane);
+  if (timeline.waits) timeline.waits = await columns(timeline.waits);
   timeline.bands = [...new Set(timeline.lane?.band)].sort();
   const size = ops.kind.length;
   ops.device = new Int32Array(size);

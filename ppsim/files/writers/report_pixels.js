@@ -79,6 +79,15 @@ function cellPixels({ timeline, row }, geometry, spans, choose, colours) {
   const all = {
     fills: colours.fills.map(channels), dimmed: colours.dimmed.map(channels), bubble: channels(colours.bubble),
   };
+  if (colours.causes && timeline.waits) {
+    timeline = withIdle(timeline);
+    ({ spans } = inSight(timeline, geometry.from, geometry.to));
+    const [{ source }, chosen] = [timeline, choose];
+    if (chosen) choose = item => source[item] >= 0 && chosen(source[item]);
+    const causes = LOOKS.causes.map((_, cause) => channels(causeFill(cause, colours.dark)));
+    all.fills.push(...causes);
+    all.dimmed.push(...causes);
+  }
   return pixels(geometry, timeline.devices, row, inset(row), (line, device) => pixelRow(
     line, timeline, spans[device], geometry.from, (geometry.to - geometry.from) / line.length, choose, all,
   ));
