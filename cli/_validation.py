@@ -71,6 +71,11 @@ def _where(record: Record) -> str:
         costs = f"nominal costs from {record.settings['costs']}"
         if "clocks" in record.settings:
             costs += f"; {record.settings['clocks']}"
+        if "gap_ms" in record.settings:
+            gap, latency = record.settings["gap_ms"], record.settings["latency_ms"]
+            costs += f"; between ops a device needs {gap:.2f} ms and a message {latency:.2f} ms (medians)"
+        if record.provenance["date"] == "unknown":
+            return "elsewhere; " + costs
         return "{date} elsewhere, on {device} of {machine}; ".format_map(record.provenance) + costs
     if record.settings.get("device") == "cuda":
         return "{date} on {device}, {cpu}, torch {torch}".format_map(record.provenance)

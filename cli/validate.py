@@ -122,10 +122,10 @@ source_options = group_options(
     click.option("--record", metavar="FILE", help="Keep the raw measurements, as JSON; .gz makes it small."),
     click.option("--from-record", type=click.Path(), metavar="FILE", help="Analyse a record instead of running."),
     click.option(
-        "--trace", type=click.Path(), metavar="DIR", help="Compare with Kineto traces of a run, one per rank."
+        "--trace", type=click.Path(), metavar="DIR", help="Compare with a run made elsewhere: see ppsim read."
     ),
     click.option(
-        "--iteration", default="median", show_default=True, help="Traces: which step; a number, median or all."
+        "--iteration", default="median", show_default=True, help="Traces: which step; a number, a range, median or all."
     ),
     click.option("--profile", type=click.Path(), help="What ops and messages cost alone (ppsim calibrate)."),
 )
@@ -166,7 +166,7 @@ def command(
       ppsim validate gpipe 1f1b zb-1p --devices 2 --mb 8
       ppsim validate gpipe 1f1b --devices 4 --mb 8 --ops timed --real-time -o overlay.png
       ppsim validate zb-1p --devices 4 --mb 8 --runner partitioned --hidden 4096 --heads 32 --seq 2048
-      ppsim validate 1f1b --devices 4 --mb 8 --trace traces/
+      ppsim validate --trace run/ --iteration 4-20
     """
     from ppsim.cli import _print
     from ppsim.cli._validation import show
@@ -216,14 +216,18 @@ def _find_overlays(output: OutputOptions) -> list[tuple[str, str]]:
 
 
 def _read_traces(ctx: click.Context, specs: tuple[str, ...], shape: ShapeOptions, source: SourceOptions) -> Record:
+    from ppsim.cli._observed import read_run
     from ppsim.profiles.profile import read
     from ppsim.validation.traced import record_of
 
-    if len(specs) != 1:
-        raise InputError(f"traces show one schedule, and {len(specs)} are named", "-s 1f1b")
-    schedule = build_schedule(specs[0], shape)
+    if len(specs) > 1:
+        raise InputError(f"a run shows one schedule, and {len(specs)} are named", "-s 1f1b, or none")
+    observed = read_run([source.trace or ""])
+    if observed.format == "record":
+        raise InputError(f"{observed.source} is a record of ours", f"--from-record {source.trace}")
+    schedule = build_schedule(specs[0], shape) if specs else observed.schedule
     profile = read(source.profile) if source.profile else None
-    return record_of(source.trace or "", schedule, profile, command_line(ctx))
+    return record_of(observed, schedule, profile, command_line(ctx))
 
 
 def _known(names: tuple[str, ...], record: Record) -> tuple[str, ...]:

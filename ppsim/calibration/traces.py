@@ -84,7 +84,11 @@ def profile_from(paths: Sequence[str], command: str) -> Profile:
     Raises:
         InputError: a file cannot be read, is no trace, or has no span of a pipeline.
     """
-    traces = [read_trace(path, rank) for rank, path in enumerate(paths)]
+    return profile_of([read_trace(path, rank) for rank, path in enumerate(paths)], command)
+
+
+def profile_of(traces: Sequence[Trace], command: str) -> Profile:
+    """Make a profile from traces that have been read; see :func:`profile_from`."""
     ops: dict[tuple[int, str], list[float]] = defaultdict(list)
     single = False
     for trace in traces:

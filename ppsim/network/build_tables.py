@@ -91,7 +91,7 @@ def build_tables(lowered: Lowered, matching: Matching, costs: Costs, network: Ne
         latency=mode == "latency",
         grouped=mode in ("overlap", "batched"),
         waits=mode in ("blocking", "batched"),
-        gap=float(host.gap),
+        gap=np.ascontiguousarray(np.broadcast_to(np.asarray(host.gap, np.float64), n)),
         late=float(network.late),
     )
     return tables, _build_bandwidth(messages, paths)

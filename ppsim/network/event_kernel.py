@@ -178,7 +178,7 @@ def advance_devices(tables: Tables) -> None:
             first = last + 1
             if action != NOTHING:
                 idle = now
-                now += gap
+                now += gap[last]
         head[device] = first
         free[device] = now
     tables.work.depth[READY] = awake

@@ -25,7 +25,8 @@ class Host:
         send_per_byte: as above.
         receive: of a receive, plus ``receive_per_byte`` for each byte.
         receive_per_byte: as above.
-        gap: between two actions of a device; a pair or a batch is one action.
+        gap: between two actions of a device, one number or shape (ops of the lowered queues,), after each; a pair or
+            a batch is one action.
         preamble: before the first op of an iteration.
         epilogue: after the last one.
     """
@@ -34,7 +35,7 @@ class Host:
     send_per_byte: float = 0.0
     receive: float = 0.0
     receive_per_byte: float = 0.0
-    gap: float = 0.0
+    gap: Value = 0.0
     preamble: float = 0.0
     epilogue: float = 0.0
 

@@ -177,7 +177,7 @@ class Tables(NamedTuple):
         latency: whether a message leaves when the op that makes it ends, posted or not.
         grouped: whether the ops of a batch are issued together.
         waits: whether a device waits for the sends and receives it has posted.
-        gap: time of a device between two actions.
+        gap: shape (ops,), time of a device between the action that the op ends and the next.
         late: added where the receive is posted after the send.
     """
 
@@ -192,7 +192,7 @@ class Tables(NamedTuple):
     latency: bool
     grouped: bool
     waits: bool
-    gap: float
+    gap: Floats
     late: float
 
 

@@ -18,8 +18,8 @@ from ppsim.runs.record import Measured, Record
 from ppsim.simulation.metrics import Metrics, measure
 from ppsim.validation import predict
 from ppsim.validation.insitu import average_overheads, measure_overheads, remove_contention
-from ppsim.validation.levels import LEVELS, predict_levels
-from ppsim.validation.predict import Overheads, Site
+from ppsim.validation.levels import LEVELS, Prediction, predict_levels
+from ppsim.validation.ops_only import predict_ops_only
 
 CLASSES = ("compute", "P2P", "wait", "host")
 CLEARLY_APART = 0.02
@@ -92,10 +92,15 @@ def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
     """
     timed = record.settings["ops"] == "timed"
     names = tuple(calibrate_on) or ((record.runs[0].name,) if timed else tuple(r.name for r in record.runs))
-    site = predict.site_of(record.settings)
-    terms = {run.name: measure_overheads(run, site) for run in record.runs}
-    alone = {run.name: remove_contention(run, terms[run.name], site) for run in record.runs if run.name in names}
-    verdicts = tuple(_verdict(run, record.runs, terms, alone, site) for run in record.runs)
+    used = {run.name: [r for r in record.runs if r.name in names and r is not run] for run in record.runs}
+    if record.settings.get("shows") == "ops":
+        predictions = [predict_ops_only(run, used[run.name] or [run]) for run in record.runs]
+    else:
+        predictions = _predict(record, names, used)
+    verdicts = tuple(
+        _verdict(run, prediction, held_out=bool(used[run.name]))
+        for run, prediction in zip(record.runs, predictions, strict=True)
+    )
     right = total = 0
     steps_of_one = record.settings["ops"] == "trace"
     for one, other in combinations((v for v in verdicts if v.held_out and not steps_of_one), 2):
@@ -106,7 +111,7 @@ def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
 
 
 def select_step(validation: Validation, step: str) -> Validation:
-    """Select one step of a traced run: ``median`` by makespan, or its number; ``all`` keeps all.
+    """Select steps of a traced run: ``median`` by makespan, a number, or a range such as 4-20; ``all`` keeps all.
 
     Raises:
         InputError: no step has that number.
@@ -115,26 +120,43 @@ def select_step(validation: Validation, step: str) -> Validation:
         return validation
     named = {v.run.name.rsplit(" ", 1)[-1]: v for v in validation.verdicts}
     middle = sorted(validation.verdicts, key=lambda v: v.makespan)[(len(validation.verdicts) - 1) // 2]
-    chosen = middle if step == "median" else named.get(step)
-    if chosen is None:
+    chosen = (middle,) if step == "median" else tuple(named[number] for number in named if _within(step, number))
+    if not chosen:
         raise InputError(f"the traces have no whole step {step}", f"median, all, or one of {', '.join(named)}")
-    return replace(validation, verdicts=(chosen,))
+    return replace(validation, verdicts=chosen)
 
 
-def _verdict(
-    run: Measured, runs: Sequence[Measured], terms: Mapping[str, Overheads], alone: Mapping[str, Overheads], site: Site
-) -> Verdict:
-    others = [r for r in runs if r.name in alone and r.name != run.name]
-    used = others or [run]
-    held = average_overheads([alone[r.name] for r in used])
-    executions = predict_levels(run, used, average_overheads([terms[r.name] for r in used]), held, site)
+def _within(steps: str, number: str) -> bool:
+    """Tell whether a number is the one named, or in the range named."""
+    first, dash, last = steps.partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal() and len(steps) < 40):
+        return steps == number
+    return int(first) <= int(number) <= int(last)
+
+
+def _predict(record: Record, names: Sequence[str], used: Mapping[str, list[Measured]]) -> list[Prediction]:
+    """Predict every run of a record that shows calls and messages."""
+    site = predict.site_of(record.settings)
+    terms = {run.name: measure_overheads(run, site) for run in record.runs}
+    alone = {run.name: remove_contention(run, terms[run.name], site) for run in record.runs if run.name in names}
+    predictions = []
+    for run in record.runs:
+        others = used[run.name] or [run]
+        held = average_overheads([alone[r.name] for r in others])
+        levels = predict_levels(run, others, average_overheads([terms[r.name] for r in others]), held, site)
+        replayed = predict.replay(run, terms[run.name], site)
+        predictions.append(Prediction(levels, replayed, held.gap, held.preamble))
+    return predictions
+
+
+def _verdict(run: Measured, prediction: Prediction, *, held_out: bool) -> Verdict:
     makespans = run.makespans
     middle = float(np.median(makespans))
-    replayed = (predict.replay(run, terms[run.name], site) - makespans) / makespans
-    errors = {level: execution.makespan / middle - 1 for level, execution in executions.items()}
+    replayed = (prediction.replayed - makespans) / makespans
+    errors = {level: execution.makespan / middle - 1 for level, execution in prediction.levels.items()}
     errors["replay"] = float(np.median(replayed))
     row = int(np.argmin(np.abs(makespans - middle)))
-    best = executions["held-out"]
+    best = prediction.levels["held-out"]
     timeline = _timeline(run, row)
     return Verdict(
         run=run,
@@ -143,9 +165,9 @@ def _verdict(
         errors={level: errors[level] for level in LEVELS},
         best=best,
         measured=timeline,
-        residual=time_by_class(*_predicted_entries(best, held)) - time_by_class(*_measured_entries(run, row)),
+        residual=time_by_class(*_predicted_entries(best, prediction)) - time_by_class(*_measured_entries(run, row)),
         shift=best.compute.start - timeline.start,
-        held_out=bool(others),
+        held_out=held_out,
     )
 
 
@@ -163,7 +185,7 @@ def _measured_entries(run: Measured, row: int) -> Entries:
     return run.lowered.schedule, run.posted[row], run.start[row], run.end[row], float(run.end[row].max())
 
 
-def _predicted_entries(execution: Execution, terms: Overheads) -> Entries:
+def _predicted_entries(execution: Execution, terms: Prediction) -> Entries:
     timeline = execution.timeline
     posted = predict.posted_times(execution, terms.gap, terms.preamble)
     return timeline.schedule, posted, timeline.start, timeline.end, execution.makespan

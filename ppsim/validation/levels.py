@@ -12,8 +12,11 @@ replay      the run's own op times in each repetition: the error left is the mod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ppsim.core.execution import Execution
 from ppsim.network.execute import execute
@@ -23,6 +26,23 @@ from ppsim.validation.insitu import observed_costs
 from ppsim.validation.predict import Overheads, Site, build_network, execute_on_cores, execute_with_calls, scale_link
 
 LEVELS = ("nominal", "link", "host", "held-out", "replay")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the models say of a run.
+
+    Attributes:
+        levels: an execution for each of :data:`LEVELS` but the replay.
+        replayed: shape (repetitions,), makespans of the replay.
+        gap: before each entry of the held-out execution, one number or shape (entries,).
+        preamble: before the first entry of each device.
+    """
+
+    levels: Mapping[str, Execution]
+    replayed: NDArray[np.float64]
+    gap: float | NDArray[np.float64]
+    preamble: float
 
 
 def predict_levels(

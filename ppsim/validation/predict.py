@@ -180,10 +180,13 @@ def scale_link(site: Site, terms: Overheads) -> Site:
     return replace(site, link=Link(link.alpha * slower, link.ms_per_byte * slower))
 
 
-def posted_times(execution: Execution, gap: float = 0.0, preamble: float = 0.0) -> NDArray[np.float64]:
+def posted_times(
+    execution: Execution, gap: float | NDArray[np.float64] = 0.0, preamble: float = 0.0
+) -> NDArray[np.float64]:
     """Compute when each device reached each entry, shape (entries,); both ops of a pair alike.
 
     As in a record, a device has reached an entry once the ``gap`` after the one before, or the ``preamble``, is over.
+    ``gap`` is one number, or shape (entries,): before each.
     """
     schedule, timeline = execution.lowered.schedule, execution.timeline
     reached = np.concatenate([[0.0], timeline.end[:-1]]) + gap

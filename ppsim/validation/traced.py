@@ -1,34 +1,36 @@
-"""A record of a run made elsewhere, from its Kineto traces: one file per process, every training step as one run.
+"""A record of a run made elsewhere, from its files: every training step as one run.
 
-A process's ops are compared with its device's queue, so that a trace of another schedule is refused.
+The ops of a device are compared with its queue, so that a run of another schedule is refused.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.calibration.traces import Action, Receive, Trace, arrivals_of, profile_from, read_trace
+from ppsim.calibration.traces import Action, Receive, Trace, arrivals_of, profile_of
 from ppsim.core.costs import Costs
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import COMPUTE, RECEIVES, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.errors import InputError
+from ppsim.lowering.lower import lower
 from ppsim.profiles.costs import costs_from
 from ppsim.profiles.profile import Profile
-from ppsim.runs.record import Measured, Record
+from ppsim.runs.observed.profile import observed_profile
+from ppsim.runs.observed.run import Observed
+from ppsim.runs.observed.terms import measure_terms
+from ppsim.runs.record import Link, Measured, Record
 from ppsim.runs.session import link_of
 from ppsim.runs.torch_runner import lower_as_torch
 from ppsim.validation.insitu import observed_costs
+from ppsim.validation.ops_only import measured_of
 
-FILES = ("*.json", "*.json.gz")
 Key = tuple[str, int, int]
 
 
@@ -48,30 +50,83 @@ class DeviceTrace:
     messages: dict[Key, list[Span]]
 
 
-def record_of(folder: str, schedule: Schedule, profile: Profile | None, command: str) -> Record:
-    """Make a record of the steps of a traced run, without the first where there are more.
+def record_of(observed: Observed, schedule: Schedule, profile: Profile | None, command: str) -> Record:
+    """Make a record of the iterations of a run made elsewhere, without the first where there are more.
 
     Args:
-        folder: holds the trace of every process.
+        observed: the run, as its files show it.
         schedule: the schedule that was run.
-        profile: costs of ops and messages alone; without one each step's costs come from the other steps.
+        profile: costs of ops and messages alone; without one each iteration's costs come from the other ones.
         command: the command line, for the record.
 
     Raises:
-        InputError: no traces, a file that is none, a device missing, or processes that ran something else.
+        InputError: a device is missing, or devices ran something else.
     """
-    paths = _paths(folder)
-    traces = [read_trace(path, number) for number, path in enumerate(paths)]
+    if observed.traces and not np.isnan(observed.arrival).all():
+        return _with_messages(observed, schedule, profile, command)
+    _refuse_other(observed, schedule)
+    kept = observed.settled()
+    lowered = lower(schedule)
+    terms = measure_terms(schedule, kept.start, kept.end)
+    runs = [measured_of(kept, at, lowered, terms) for at in range(len(kept.iterations))]
+    runs = _with_costs(runs, profile, schedule)
+    settings = {
+        "ops": "trace",
+        "shows": "ops",
+        "runner": "elsewhere",
+        "real_time": False,
+        "message_bytes": 0,
+        "link": asdict(Link()),
+        "cores": 0,
+        "costs": _source_of_costs(runs, profile),
+        "gap_ms": terms.typical_gap,
+        "latency_ms": terms.typical_latency,
+    }
+    return Record(tuple(runs), settings, asdict(observed_profile(observed, command).provenance))
+
+
+def _refuse_other(observed: Observed, schedule: Schedule) -> None:
+    """Refuse a run of other ops, or in another order, than the schedule's."""
+    shown = observed.schedule
+    if schedule.n_devices != shown.n_devices:
+        raise InputError(
+            f"{observed.source} shows {shown.n_devices} devices, and {schedule.name} has {schedule.n_devices}",
+            f"--devices {shown.n_devices}",
+        )
+    for device in range(schedule.n_devices):
+        has, wanted = ([s.label(op) for op in range(*s.queue(device).indices(len(s)))] for s in (shown, schedule))
+        if has != wanted:
+            at = next((n for n, (one, other) in enumerate(zip(has, wanted, strict=False)) if one != other), None)
+            what = (
+                f"{len(has)} ops of {len(wanted)}" if at is None else f"{has[at]} where the schedule has {wanted[at]}"
+            )
+            raise InputError(
+                f"{observed.source} is no run of {schedule.name}: on device {device} it shows {what}",
+                "another -s, --devices or --mb, or none of them: the schedule is read off the run",
+            )
+
+
+def _with_costs(runs: list[Measured], profile: Profile | None, schedule: Schedule) -> list[Measured]:
+    """Give each run what its ops were meant to cost: the profile's times, or those of the other runs."""
+    if profile:
+        return [replace(run, costs=replace(costs_from(profile, schedule), comm=0.0)) for run in runs]
+    alone = [[other for other in runs if other is not run] or [run] for run in runs]
+    return [replace(run, costs=observed_costs(run, others)) for run, others in zip(runs, alone, strict=True)]
+
+
+def _source_of_costs(runs: Sequence[Measured], profile: Profile | None) -> str:
+    return "the profile" if profile else "the other steps" if len(runs) > 1 else "the step itself"
+
+
+def _with_messages(observed: Observed, schedule: Schedule, profile: Profile | None, command: str) -> Record:
+    """Make a record of traces that show when messages were received."""
+    traces, paths = list(observed.traces.values()), list(observed.traces)
     lowered = lower_as_torch(schedule)
     devices = _by_device(schedule, traces, paths)
-    runs = [_measured(lowered, devices, found, number) for number, found in enumerate(_common_steps(devices))]
-    runs = runs[1:] or runs
-    if profile:
-        runs = [replace(run, costs=replace(costs_from(profile, schedule), comm=0.0)) for run in runs]
-    else:
-        alone = [[other for other in runs if other is not run] or [run] for run in runs]
-        runs = [replace(run, costs=observed_costs(run, others)) for run, others in zip(runs, alone, strict=True)]
-    traced = profile_from(paths, command)
+    steps = list(_common_steps(devices))
+    runs = [_measured(lowered, devices, found, number) for number, found in enumerate(steps)]
+    runs = _with_costs(runs[1:] or runs, profile, schedule)
+    traced = profile_of(traces, command)
     sizes = [row.bytes for row in traced.message]
     size = int(np.median(sizes)) if sizes else 0
     settings = {
@@ -83,21 +138,11 @@ def record_of(folder: str, schedule: Schedule, profile: Profile | None, command:
         # ratio of latency and bandwidth is shared, and with the one size of a pipeline's messages that is 0.
         "link": asdict(link_of((profile or traced).message, size)),
         "cores": 0,
-        "costs": "the profile" if profile else "the other steps" if len(runs) > 1 else "the step itself",
+        "costs": _source_of_costs(runs, profile),
     }
-    if len(hosts := {trace.host for trace in traces}) > 1:
-        settings["clocks"] = f"times of {len(hosts)} hosts are compared as their own clocks have them"
+    if observed.notes:
+        settings["clocks"] = observed.notes[0]
     return Record(tuple(runs), settings, asdict(traced.provenance))
-
-
-def _paths(folder: str) -> list[str]:
-    """List the traces in a folder, rank2 before rank10."""
-    if not Path(folder).is_dir():
-        raise InputError(f"'{folder}' is no folder", "the folder that holds one trace per process")
-    found = [str(path) for pattern in FILES for path in Path(folder).glob(pattern)]
-    if not found:
-        raise InputError(f"'{folder}' holds no trace", f"one file per process, {' or '.join(FILES)}")
-    return sorted(found, key=lambda path: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path)])
 
 
 def _by_device(schedule: Schedule, traces: Sequence[Trace], paths: Sequence[str]) -> list[DeviceTrace]:

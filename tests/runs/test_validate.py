@@ -183,8 +183,8 @@ def test_costs_come_from_the_schedules_that_are_named():
         (("--from-record", __file__), "expected an object"),
         (("--from-record", str(FOLDER / "timed-p2.json.gz"), "--calibrate-on", "zb-2"), "was not run"),
         (("--from-record", "a", "--trace", "b"), "cannot be given together"),
-        (("-s", "1f1b", "--devices", "2", "--mb", "4", "--trace", "nowhere"), "is no folder"),
-        (("--trace", str(TRACES)), "traces show one schedule"),
+        (("-s", "1f1b", "--devices", "2", "--mb", "4", "--trace", "nowhere"), "cannot read 'nowhere'"),
+        (("-s", "gpipe", "-s", "1f1b", "--devices", "2", "--mb", "4", "--trace", str(TRACES)), "a run shows one"),
         (("-s", "1f1b", "--iteration", "2"), "--iteration chooses a step of --trace"),
     ],
 )

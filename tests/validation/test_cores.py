@@ -24,7 +24,7 @@ def test_with_a_core_for_everyone_it_is_the_execution_model(name):
     host = Host(send=0.125, receive=0.0625, gap=0.03125, preamble=0.5)
     ran = execute(lowered, costs_for(lowered.compute, tf=4.0), Network("overlap", "message", alpha=1.0, host=host))
     timeline, travel = ran.timeline, np.full(len(ran.messages), 0.25)
-    work = Work(timeline.end - timeline.start, 0.25, host.gap, host.preamble, travel, 1.0 - travel)
+    work = Work(timeline.end - timeline.start, 0.25, 0.03125, host.preamble, travel, 1.0 - travel)
     found = share_cores(lowered.schedule, match_sides(lowered), work, cores=1000)
     assert np.allclose(found.start, timeline.start, rtol=0, atol=1e-12)
     assert np.allclose(found.end, timeline.end, rtol=0, atol=1e-12)

@@ -79,6 +79,7 @@ def observe_kineto(source: str, texts: Mapping[str, str]) -> Observed:
         posted - zero if shown else np.full_like(posted, np.nan),
         arrival - zero,
         np.zeros(len(steps)),
+        traces=dict(zip(texts, traces, strict=True)),
         notes=(f"times of {len(hosts)} hosts are compared as their own clocks have them",) if len(hosts) > 1 else (),
     )
 

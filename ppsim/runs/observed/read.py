@@ -31,7 +31,7 @@ def observe(paths: Sequence[str], schedule: str = "") -> Observed:
         InvalidSchedule: the devices ran in an order in which no schedule runs.
     """
     source = ", ".join(name_of(path) for path in paths[:2]) + (" and others" if len(paths) > 2 else "")
-    texts = _texts(paths)
+    texts = read_texts(paths)
     by_format = {name: {p: t for p, t in texts.items() if matches(t)} for name, matches in FORMATS.items()}
     held = [name for name, found in by_format.items() if found]
     if len(held) > 1:
@@ -64,7 +64,7 @@ def shows_run(path: str) -> bool:
     return any(matches(text) for matches in FORMATS.values())
 
 
-def _texts(paths: Sequence[str]) -> dict[str, str]:
+def read_texts(paths: Sequence[str]) -> dict[str, str]:
     """Read all files, those of a folder in the order of their numbers: rank2 before rank10."""
     texts = dict[str, str]()
     for path in paths:

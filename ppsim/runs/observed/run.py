@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.calibration.traces import Trace
 from ppsim.core.draft import Draft
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
@@ -36,6 +37,7 @@ class Observed:
         offset: shape (devices,): what was subtracted from each device's clock.
         memory: shape (iterations, devices), bytes at the peak, or None where not shown.
         unit: the unit of the times.
+        traces: of Kineto, what each file holds, by its path.
         notes: what a reader of the numbers must know, a sentence each.
     """
 
@@ -50,6 +52,7 @@ class Observed:
     offset: Times
     memory: Times | None = None
     unit: str = "ms"
+    traces: Mapping[str, Trace] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
 
     @property

@@ -1,0 +1,164 @@
+"""What a run spends between ops, from the times of its ops alone: gaps of a device, latencies of a link.
+
+A gap counts only where the op's input had arrived before the op before it ended, and a latency only where the op
+waited for its input. Both are medians over all iterations, so that one slow iteration does not move them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE, Schedule
+
+Times = NDArray[np.float64]
+ROUNDS = 3  # of telling gaps from waits, each with the medians of the one before
+FEWEST = 3  # samples for a median of its own
+
+
+class Spread(NamedTuple):
+    """A median with its 10th and 90th percentile, and the number of samples."""
+
+    median: float
+    p10: float
+    p90: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a run spends between ops, in the unit of its times.
+
+    Attributes:
+        gaps: by device, kind of the op before and kind of the op.
+        latencies: by the device that sends and the one that receives.
+        gap: shape (ops,), the gap before each op; of a kind that a device does not show, that of other devices.
+        latency: shape (devices, devices), of each link; of one that no op waited for, the median of the others.
+    """
+
+    gaps: Mapping[tuple[int, Kind, Kind], Spread]
+    latencies: Mapping[tuple[int, int], Spread]
+    gap: Times
+    latency: Times
+
+    @property
+    def typical_gap(self) -> float:
+        """Median of all gaps; 0 where none shows."""
+        return _median([spread.median for spread in self.gaps.values() for _ in range(spread.n)])
+
+    @property
+    def typical_latency(self) -> float:
+        """Median of the links' latencies; 0 where no op waited."""
+        return _median([spread.median for spread in self.latencies.values()])
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The two things that each op, or pair, waits for.
+
+    Attributes:
+        op: shape (entries,), the op, of a pair its first.
+        before: the entry before it on its device, by its op; -1 for a device's first.
+        input_end: shape (iterations, entries), when the latest input from another device was made; -inf for none.
+        link: likewise, the link that it came on: source x devices + target.
+    """
+
+    schedule: Schedule
+    op: NDArray[np.int64]
+    before: NDArray[np.int64]
+    input_end: Times
+    link: NDArray[np.int64]
+
+    @cached_property
+    def labels(self) -> list[tuple[int, Kind, Kind]]:
+        """Device, kind of the op before and kind of the op, for each entry."""
+        schedule = self.schedule
+        kinds = schedule.kind[np.maximum(self.before, 0)], schedule.kind[self.op]
+        return [(int(d), Kind(b), Kind(k)) for d, b, k in zip(schedule.device[self.op], *kinds, strict=True)]
+
+
+def measure_terms(schedule: Schedule, start: Times, end: Times) -> Terms:
+    """Measure gaps and latencies; ``start`` and ``end`` have shape (iterations, ops)."""
+    waits = find_waits(schedule, end)
+    begun = start[:, waits.op]
+    device_end = np.where(waits.before == NONE, -np.inf, end[:, waits.before])
+    after_input, after_device = begun - waits.input_end, begun - device_end
+    gap = latency = 0.0
+    for _ in range(ROUNDS):
+        free = np.isfinite(device_end) & (waits.input_end + 2 * latency <= device_end)
+        waited = np.isfinite(waits.input_end) & (waits.input_end >= device_end + gap)
+        gap = max(_median(after_device[free]), 0.0)
+        latency = max(_median(after_input[waited]), 0.0)
+    gaps = _by_label(waits.labels, after_device, free)
+    shown = np.flatnonzero(waited.any(axis=0))
+    links = np.unique(waits.link[:, shown][waited[:, shown]])
+    latencies = {
+        (int(link) // schedule.n_devices, int(link) % schedule.n_devices): _spread(
+            after_input[waited & (waits.link == link)]
+        )
+        for link in links
+    }
+    each = np.zeros(len(schedule))
+    each[waits.op] = [_gap_of(label, gaps) for label in waits.labels]
+    each[waits.op[waits.before == NONE]] = 0.0
+    each[schedule.second_of_pairs] = each[schedule.first_of_pairs]
+    matrix = np.full((schedule.n_devices, schedule.n_devices), latency)
+    for link, spread in latencies.items():
+        matrix[link] = max(spread.median, 0.0)
+    return Terms(gaps, latencies, each, matrix)
+
+
+def find_waits(schedule: Schedule, end: Times) -> Waits:
+    """Find the inputs from other devices, and the op before, of each op or pair."""
+    op = np.flatnonzero(schedule.leads)
+    before = np.full(len(op), NONE, np.int64)
+    same = np.diff(schedule.device[op]) == 0
+    before[1:][same] = op[:-1][same]
+    made = np.full((len(end), len(schedule)), -np.inf)
+    link = np.zeros((len(end), len(schedule)), np.int64)
+    crossing = np.flatnonzero(schedule.crosses)
+    needs = schedule.dependency[crossing]
+    made[:, crossing] = end[:, needs]
+    link[:, crossing] = schedule.device[needs].astype(np.int64) * schedule.n_devices + schedule.device[crossing]
+    first, second = schedule.first_of_pairs, schedule.second_of_pairs
+    later = made[:, second] > made[:, first]
+    link[:, first] = np.where(later, link[:, second], link[:, first])
+    made[:, first] = np.maximum(made[:, first], made[:, second])
+    return Waits(schedule, op, before, made[:, op], link[:, op])
+
+
+def _by_label(
+    labels: list[tuple[int, Kind, Kind]], samples: Times, counts: NDArray[np.bool_]
+) -> dict[tuple[int, Kind, Kind], Spread]:
+    columns: dict[tuple[int, Kind, Kind], list[int]] = {}
+    for at, label in enumerate(labels):
+        columns.setdefault(label, []).append(at)
+    found = {label: samples[:, at][counts[:, at]] for label, at in columns.items()}
+    return {label: _spread(values) for label, values in sorted(found.items()) if len(values)}
+
+
+def _gap_of(label: tuple[int, Kind, Kind], gaps: Mapping[tuple[int, Kind, Kind], Spread]) -> float:
+    """Look up a gap: of the device and both kinds, else of both kinds, of the device, of any."""
+    own = gaps.get(label)
+    if own is not None and own.n >= FEWEST:
+        return max(own.median, 0.0)
+    for fits in (lambda key: key[1:] == label[1:], lambda key: key[0] == label[0], lambda _: True):
+        found = [spread.median for key, spread in gaps.items() if spread.n >= FEWEST and fits(key)]
+        if found:
+            return max(_median(found), 0.0)
+    return 0.0
+
+
+def _spread(values: Times) -> Spread:
+    low, middle, high = np.quantile(values, [0.1, 0.5, 0.9]).tolist()
+    return Spread(middle, low, high, len(values))
+
+
+def _median(values: Times | list[float]) -> float:
+    return float(np.median(values)) if len(values) else 0.0
