@@ -19,7 +19,7 @@ def read_run(paths: Sequence[str], schedule: str = "") -> Observed:
         schedule: which run of a record of several.
     """
     from ppsim.runs.observed.read import observe
-    from ppsim.schedules._recognise import recognise
+    from ppsim.schedules import recognise
 
     observed = observe(paths, schedule)
     return observed.named(recognise(observed.schedule) or observed.schedule.name)

@@ -9,7 +9,7 @@ import pytest
 
 from ppsim.errors import InputError
 from ppsim.runs.observed.read import observe
-from ppsim.schedules._recognise import recognise
+from ppsim.schedules import recognise
 from tests.real_runs import PRIMUS, dump_primus, simulated
 
 DATA = Path(__file__).parents[1] / "data"
