@@ -77,3 +77,11 @@ def test_no_work_at_all_is_infinitely_over_ideal():
     args = ["-s", "gpipe", "--stages", "2", "--mb", "2", "--tf", "0", "--tb", "0", "--comm", "1"]
     assert re.search("bubble_over_ideal +infinite", shown(run.command, *args))
     assert json.loads(shown(run.command, *args, "--json"))["bubble_over_ideal"] is None
+
+
+def test_the_peaks_of_few_devices_are_listed_and_of_many_bounded():
+    """Up to 16 devices each peak is written; beyond, the least and the most. The number itself is the most."""
+    for devices, each in ((16, " ".join(map(str, range(16, 0, -1)))), (17, "1 to 17")):
+        text = shown(run.command, "-s", "1f1b", "--devices", str(devices), "--mb", "20")
+        noted = f"peak activations +{devices} +stage-microbatches, on device 0 \\({each}\\)"
+        assert re.search(noted, text)

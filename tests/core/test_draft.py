@@ -4,6 +4,7 @@ import numpy as np
 
 from ppsim.core.draft import Draft
 from ppsim.core.schedule import NONE
+from ppsim.files.readers.csv import parse
 from ppsim.schedules import generate
 
 
@@ -27,3 +28,16 @@ def test_an_op_that_moves_takes_no_pair_apart():
     assert names(early) == [*before[:5], "0B3", "0B1", "0B2", *before[8:]]
     assert names(late) == ["0F1", "0F2", "0F0", *before[3:]]
     assert partners(early) == partners(late) == partners(draft)
+
+
+def test_a_cell_is_shown_in_its_own_line():
+    """With carets under its text, blanks left out; a row that is not there shows nothing."""
+    draft = parse("0F0,0F1,0B0,0B1\n 1F0 ,1B0, 1F1,1B1", "x.csv")
+    first, second = draft.lines
+    assert draft.excerpt(1, 1) == (first, "^^^")
+    assert draft.excerpt(1, 4) == (first, " " * 12 + "^^^")
+    assert draft.excerpt(2, 1) == (second, " ^^^")
+    assert draft.excerpt(2, 2) == (second, " " * 6 + "^^^")
+    assert draft.excerpt(2, 3) == (second, " " * 11 + "^^^")
+    assert draft.excerpt(2, 2, around=1) == ("...,1B0,...", " " * 4 + "^^^")
+    assert draft.excerpt(0, 1) == draft.excerpt(3, 1) == ("", "")

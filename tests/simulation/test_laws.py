@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
@@ -104,13 +103,18 @@ def test_a_device_runs_one_op_at_a_time(name, data):
 @given(data=st.data())
 @FEW
 def test_every_op_takes_its_time(name, data):
-    """An op occupies its device for exactly its cost, a pair for the pair's."""
+    """An op occupies its device for exactly its cost, on its device and microbatch; a pair for the pair's."""
     schedule = data.draw(schedules(name))
     model = data.draw(costs(schedule, EIGHTHS))
     timeline = simulate(schedule, model)
     alone = schedule.pair == NONE
     assert (timeline.end - timeline.start == model.durations(schedule)).all()
-    assert (model.durations(schedule)[alone] == model.time[schedule.kind, schedule.stage][alone]).all()
+    wanted = model.time[schedule.kind, schedule.stage]
+    if model.scale is not None:
+        wanted = wanted * model.scale[schedule.kind, schedule.microbatch]
+    if model.speed is not None:
+        wanted = wanted / model.speed[schedule.device]
+    assert (model.durations(schedule)[alone] == wanted[alone]).all()
 
 
 @each_schedule
@@ -157,7 +161,8 @@ def test_scaled_costs_scale_the_timeline(name, data, power):
     schedule = data.draw(schedules(name))
     model, scale = data.draw(costs(schedule, EIGHTHS)), 2.0**power
     pair = None if model.pair is None else model.pair * scale
-    one, other = simulate(schedule, model), simulate(schedule, Costs(model.time * scale, model.comm * scale, pair))
+    scaled = replace(model, time=model.time * scale, comm=model.comm * scale, pair=pair)
+    one, other = simulate(schedule, model), simulate(schedule, scaled)
     assert np.array_equal(one.end * scale, other.end)
     assert one.makespan * scale == other.makespan
 
