@@ -291,6 +291,14 @@ NEEDS = (
         lambda g: bool(g["trace"]),
         "{options} chooses a step of --trace, and there is none",
         "leave it out",
+        ("validate",),
+    ),
+    Need(
+        ("iteration",),
+        lambda g: bool(g["from_trace"]),
+        "{options} chooses iterations of --from-trace, and there is none",
+        "leave it out",
+        ("calibrate",),
     ),
     Need(
         ("names", "schedule", *SHAPE, *REQUEST, "profile"),

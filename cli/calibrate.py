@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ppsim.cli._observed import iteration_option
 from ppsim.cli._options import group_options, json_option, make_command, quiet_option
 from ppsim.cli._types import COUNT, Counts
 from ppsim.cli._write import command_line
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ppsim.profiles.profile import Profile
 
 LARGEST = {"cpu": 16 << 20, "cuda": 256 << 20}
-TRACE_HELP = "Make the profile from Kineto traces of a real run instead, one file per rank."
+TRACE_HELP = "Make the profile from a real run instead: its folder, or files such as Kineto traces, one per rank."
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ measure_options = group_options(
 @measure_options
 @click.option("--from-trace", multiple=True, type=click.Path(), metavar="FILE...", help=TRACE_HELP)
 @click.argument("more_traces", nargs=-1, type=click.Path(), metavar="")
+@iteration_option("all")
 @json_option
 @quiet_option
 @click.pass_context
@@ -103,6 +105,7 @@ def command(
     measuring: MeasureOptions,
     from_trace: tuple[str, ...],
     more_traces: tuple[str, ...],
+    iteration: str,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -118,7 +121,7 @@ def command(
     if traces and not from_trace:
         raise click.UsageError(f"Got unexpected argument '{traces[0]}'. Traces come after --from-trace.")
     _check_target(output, force)
-    profile = _read_traces(ctx, traces) if traces else _measure(ctx, measuring)
+    profile = _read_traces(ctx, traces, iteration) if traces else _measure(ctx, measuring)
     if profile is None:  # another process of torchrun writes
         return
     from ppsim.profiles.profile import write
@@ -165,10 +168,10 @@ def _measure(ctx: click.Context, measuring: MeasureOptions) -> Profile | None:
         return calibrate(plan, report)
 
 
-def _read_traces(ctx: click.Context, traces: Sequence[str]) -> Profile:
-    from ppsim.calibration.traces import profile_from
+def _read_traces(ctx: click.Context, traces: Sequence[str], iteration: str) -> Profile:
+    from ppsim.runs.observed.profile import profile_from
 
-    return profile_from(traces, command_line(ctx))
+    return profile_from(traces, command_line(ctx), iteration)
 
 
 def _check_target(target: str, force: bool) -> None:

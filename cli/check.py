@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ppsim.cli._observed import read_draft
 from ppsim.cli._options import ShapeOptions, json_option, make_command, quiet_option, shape_options
 from ppsim.cli._types import ScheduleName
 
@@ -64,7 +65,7 @@ def command(
     quiet: bool,
     github: bool,
 ) -> None:
-    """Check a schedule: torch's CSV, JSON, a trace or Mermaid text.
+    """Check a schedule: torch's CSV, JSON, a trace, Mermaid text, or the order of a real run.
 
     Every op once and in an order that can run, sends and receives that match, and no deadlock. Exits 0 for a valid
     schedule, 1 for an invalid one, 2 for a file that cannot be read.
@@ -77,9 +78,8 @@ def command(
     """
     from ppsim.check import check
     from ppsim.errors import InputError
-    from ppsim.files.read import read
 
-    draft = read(file)
+    draft = read_draft(file)
     if (modes or queues) and not draft.has_comms:
         what = "--mode" if modes else "--queues"
         raise InputError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ppsim.cli._build import build_costs, check_used
+from ppsim.cli._observed import iteration_option, read_draft
 from ppsim.cli._options import CostOptions, OutputOptions, cost_options, make_command, output_options
 from ppsim.cli._rules import COSTS, Given
 from ppsim.cli._write import find_targets, inputs_of, write_files
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path(allow_dash=True))
 @output_options
 @cost_options
+@iteration_option("median")
 @click.option("--lossy", is_flag=True, help="Write even what a format cannot carry whole.")
 @click.option("--merge-bw", is_flag=True, help="Write I and W of a microbatch, where W follows its I, as one B.")
 @click.option("--split-bw", is_flag=True, help="Write every B as I and W, one after the other.")
@@ -31,11 +33,12 @@ def command(
     file: str,
     output: OutputOptions,
     costs: CostOptions,
+    iteration: str,
     lossy: bool,
     merge_bw: bool,
     split_bw: bool,
 ) -> None:
-    """Convert a schedule: torch's CSV, JSON, traces and Mermaid text are read, all formats are written.
+    """Convert a schedule: torch's CSV, JSON, traces, Mermaid text and real runs are read, all formats are written.
 
     A file without times is timed by the costs given. A format that cannot carry all that the file states is refused;
     so are --merge-bw and --split-bw of a file with times, which say nothing of the new ops.
@@ -44,18 +47,19 @@ def command(
       ppsim convert schedule.csv -o schedule.svg --tf 1 --tb 2
       ppsim convert run.json -o schedule.csv --lossy
       ppsim convert zb.csv -o merged.csv --merge-bw
+      ppsim convert run/ -o run.html --iteration 7
     """
     from ppsim.cli._print import title_of
     from ppsim.errors import InputError
     from ppsim.files.convert import convert
     from ppsim.files.document import style_of
-    from ppsim.files.read import read, require_sound
+    from ppsim.files.read import require_sound
 
     written = find_targets(output)
     if not written:
         raise InputError("nothing to write", "-o FILE, with a suffix such as .csv, .json, .svg or .mmd")
     _keep_input(file, [target for target, _ in written])
-    draft = require_sound(read(file))
+    draft = require_sound(read_draft(file, iteration, chosen=Given(ctx).has("iteration")))
     if merge_bw or split_bw:
         draft = _with_other_backwards(draft, merge_bw, lossy)
     schedule = draft.schedule()

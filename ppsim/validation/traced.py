@@ -82,7 +82,7 @@ def record_of(observed: Observed, schedule: Schedule, profile: Profile | None, c
         "gap_ms": terms.typical_gap,
         "latency_ms": terms.typical_latency,
     }
-    return Record(tuple(runs), settings, asdict(observed_profile(observed, command).provenance))
+    return Record(tuple(runs), settings, asdict(observed_profile(kept, command).provenance))
 
 
 def _refuse_other(observed: Observed, schedule: Schedule) -> None:

@@ -122,6 +122,7 @@ ONE_BY_ONE = {
     "describe": ["describe", "1f1b"],
     "check": ["check", "own.csv"],
     "convert": ["convert", "own.csv", "-o", "y.json"],
+    "read": ["read", TRACE],
     "validate a record": ["validate", "--from-record", RECORD],
     "calibrate from traces": ["calibrate", "-o", "p.toml", "--from-trace", TRACE],
 }
@@ -164,7 +165,7 @@ def test_no_command_is_left_out():
 def options_of(words: list[str]) -> list[str]:
     command = group.get_command(None, words[0])  # type: ignore[arg-type]
     assert command
-    hidden = {"names", "specs", "schedule", "file", "debug", "more_traces", "from_trace", "force"}
+    hidden = {"names", "specs", "schedule", "file", "files", "debug", "more_traces", "from_trace", "force"}
     options = [str(p.name) for p in command.params if p.name not in hidden]
     assert set(options) <= SAMPLES.keys(), "SAMPLES says how each option is typed"
     return options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from ppsim.errors import InputError
 from ppsim.runs.observed.run import KINDS, Entry, Observed, Times, schedule_of
 
 Key = tuple[str, int, int]
+PLAIN = re.compile(r'"(Forward|Backward) [0-9]')
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,7 @@ class Steps:
 
 def matches(text: str) -> bool:
     """Tell whether a text is a trace with a pipeline's spans, and not one of ours."""
-    return '"traceEvents"' in text and '"ppsim"' not in text[-4000:] and ('"PP:' in text or _plain(text))
-
-
-def _plain(text: str) -> bool:
-    return '"Forward ' in text or '"Backward ' in text
+    return '"traceEvents"' in text and ('"PP:' in text or PLAIN.search(text) is not None)
 
 
 def observe_kineto(source: str, texts: Mapping[str, str]) -> Observed:

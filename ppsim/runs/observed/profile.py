@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ppsim.calibration import traces
 from ppsim.calibration.clock import spread
-from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
 from ppsim.errors import InputError
 from ppsim.profiles.profile import OpTime, Profile, Provenance
@@ -20,7 +22,12 @@ from ppsim.version import VERSION
 
 
 def profile_from(paths: Sequence[str], command: str, iteration: str = "all") -> Profile:
-    """Make a profile from the files of a real run, or its folder, without its first iteration.
+    """Make a profile from the files of a real run, or its folder.
+
+    Args:
+        paths: a folder, or files.
+        command: the command line, for the record.
+        iteration: as :meth:`ppsim.runs.observed.run.Observed.select` takes it; ``all`` leaves out the first of several.
 
     Raises:
         InputError: no file shows a run, or one of its stages is missing.
@@ -29,43 +36,45 @@ def profile_from(paths: Sequence[str], command: str, iteration: str = "all") -> 
     if iteration == "all" and texts and all(kineto.matches(text) for text in texts.values()):
         read = [traces.parse_trace(text, path, rank) for rank, (path, text) in enumerate(texts.items())]
         return traces.profile_of(read, command)
-    return observed_profile(observe(paths).select(iteration), command)
+    observed = observe(paths)
+    return observed_profile(observed.settled() if iteration == "all" else observed.select(iteration), command)
 
 
-def observed_profile(observed: Observed, command: str) -> Profile:
-    """Make a profile of a run, without its first iteration where there are more.
+def observed_profile(kept: Observed, command: str) -> Profile:
+    """Make a profile of all iterations of a run that are held.
 
     Raises:
         InputError: its times are not in ms.
     """
-    if observed.traces:
-        return traces.profile_of(list(observed.traces.values()), command)
-    if observed.unit != "ms":
-        raise InputError(f"{observed.source} has times in {observed.unit}, not in ms", "a measured run")
-    kept, schedule = observed.settled(), observed.schedule
-    took = kept.end - kept.start
-    terms = measure_terms(schedule, kept.start, kept.end)
-    ops = list[OpTime]()
-    for stage in range(schedule.n_stages):
-        for kind in COMPUTE:
-            alone = (schedule.stage == stage) & (schedule.kind == kind) & (schedule.pair == NONE)
-            if alone.any() and kind != Kind.R:
-                ops.append(_op_time(stage, kind.name, took[:, alone]))
-        paired = (schedule.stage == stage) & (schedule.kind == Kind.F) & (schedule.pair != NONE)
-        if paired.any():
-            ops.append(_op_time(stage, "FB", took[:, paired]))
+    if kept.unit != "ms":
+        raise InputError(f"{kept.source} has times in {kept.unit}, not in ms", "a measured run")
+    ops = tuple(_op_times(kept))
+    if kept.traces:
+        return replace(traces.profile_of(list(kept.traces.values()), command), op=ops)
+    terms = measure_terms(kept.schedule, kept.start, kept.end)
     gap, latency = terms.typical_gap, terms.typical_latency
-    note = (
-        f"from {len(kept.iterations)} iterations of a {observed.format} file; between ops a device needs {gap:.3g} ms"
-    )
+    note = f"from {len(kept.iterations)} iterations of a {kept.format} file; between ops a device needs {gap:.3g} ms"
     if latency > 0:
         note += f"; a message takes {latency:.3g} ms, and its size is not shown: --comm {latency:.3g} counts it"
-    unknown = dict.fromkeys(("machine", "cpu", "device", "clocks", "torch", "python"), "unknown")
-    made = Provenance(
-        **unknown, cores=0, threads=0, load=0.0, ppsim=VERSION, date="unknown", command=command, note=note
-    )
-    return Profile(made, None, tuple(ops))
+    unknown = dict.fromkeys(("machine", "cpu", "device", "clocks", "torch", "python", "date"), "unknown")
+    made = Provenance(**unknown, cores=0, threads=0, load=0.0, ppsim=VERSION, command=command, note=note)
+    return Profile(made, None, ops)
 
 
-def _op_time(stage: int, kind: str, took: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> OpTime:
+def _op_times(kept: Observed) -> Iterator[OpTime]:
+    """Measure every stage's ops by kind, and its pairs of F and B."""
+    schedule, took = kept.schedule, kept.end - kept.start
+    alone = schedule.pair == NONE
+    for stage in range(schedule.n_stages):
+        here = schedule.stage == stage
+        for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
+            own = here & alone & (schedule.kind == kind)
+            if own.any():
+                yield _op_time(stage, kind.name, took[:, own])
+        paired = here & ~alone & (schedule.kind == Kind.F)
+        if paired.any():
+            yield _op_time(stage, "FB", took[:, paired])
+
+
+def _op_time(stage: int, kind: str, took: NDArray[np.float64]) -> OpTime:
     return OpTime("stage", kind, 0, stage=stage, cache="run", **spread(took.ravel().tolist()))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ppsim.base.source import name_of, read_text
+from ppsim.base.source import name_of, read_bytes, read_text
 from ppsim.core.draft import Draft
 from ppsim.errors import InputError
 from ppsim.files.read import parse, require_sound
@@ -58,8 +58,9 @@ def shows_run(path: str) -> bool:
     if path == "-" or not Path(path).is_file():
         return False
     try:
-        text = read_text(path, HINT)
-    except InputError:
+        raw = read_bytes(path)
+        text = raw.decode("utf-8-sig") if raw.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{") else ""
+    except (InputError, UnicodeDecodeError):
         return False
     return any(matches(text) for matches in FORMATS.values())
 
