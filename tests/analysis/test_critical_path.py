@@ -13,12 +13,13 @@ from ppsim.core.schedule import NONE
 from ppsim.schedules import families, generate
 from ppsim.simulation.batch import find_ends, find_levels
 from ppsim.simulation.longest_path import simulate
-from tests.cases import EIGHTHS, costs, schedules
+from tests.cases import EIGHTHS, FEW, costs, schedules
 
 FAMILIES = [family.name for family in families()]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+@FEW
 @given(st.data())
 def test_the_path_reaches_from_zero_to_the_makespan(name, data):
     """Durations and messages along the path add up to the makespan, whatever the costs."""
@@ -37,6 +38,7 @@ def test_the_path_reaches_from_zero_to_the_makespan(name, data):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+@FEW
 @given(st.data())
 def test_slack_is_as_far_as_an_op_can_slip(name, data):
     """An op that takes its slack longer leaves the makespan as it is; beyond that, the iteration grows by the rest."""

@@ -14,7 +14,7 @@ from ppsim.network.execute import execute
 from ppsim.network.spec import Host, Network
 from ppsim.schedules import families, generate
 from ppsim.simulation.longest_path import simulate
-from tests.cases import EIGHTHS, costs, schedules
+from tests.cases import EIGHTHS, FEW, costs, schedules
 
 NAMES = [family.name for family in families()]
 
@@ -30,6 +30,7 @@ def run(name, devices=4, microbatches=8, **times):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@FEW
 @given(st.data())
 def test_terms_sum_to_the_makespans_and_their_difference(name, data):
     """Whatever the two schedules, costs and numbers of devices."""

@@ -17,7 +17,7 @@ from ppsim.network.spec import Collectives, Host, Network
 from ppsim.schedules import families, generate
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure
-from tests.cases import EIGHTHS, costs, schedules
+from tests.cases import EIGHTHS, FEW, costs, schedules
 
 
 def explained(schedule: Schedule, times: Costs):
@@ -26,6 +26,7 @@ def explained(schedule: Schedule, times: Costs):
 
 
 @pytest.mark.parametrize("name", [family.name for family in families()])
+@FEW
 @given(st.data())
 def test_causes_sum_to_the_idle_time_of_every_device(name, data):
     """Whatever the schedule and its costs, each device's idle time is the sum of its causes."""
@@ -36,6 +37,7 @@ def test_causes_sum_to_the_idle_time_of_every_device(name, data):
 
 
 @pytest.mark.parametrize("name", [family.name for family in families()])
+@FEW
 @given(st.data())
 def test_segments_fill_the_gaps_between_ops(name, data):
     """Segments of a device neither overlap each other nor an op, and are in order of time."""

@@ -15,7 +15,7 @@ from ppsim.core.schedule import NONE
 from ppsim.schedules import families, generate
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure
-from tests.cases import EIGHTHS, costs, schedules
+from tests.cases import EIGHTHS, FEW, costs, schedules
 
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb-1p", "dualpipe-v"])
@@ -32,6 +32,7 @@ def test_a_simulated_run_is_explained_by_its_times_alone(name):
 
 
 @pytest.mark.parametrize("name", [family.name for family in families()])
+@FEW
 @given(st.data())
 def test_causes_sum_to_the_idle_time_whatever_the_times(name, data):
     """Times that no model made, with ops held up at random, are explained without a rest; the path ends last."""

@@ -31,6 +31,7 @@ def more(monkeypatch):
     importlib.reload(sweep)
 
 
+@pytest.mark.slow
 def test_a_number_added_to_the_table_shows_everywhere(more, tmp_path):
     """Line, summary and JSON of a run, tables and JSON of compare and sweep, and the page."""
     shape = ["--devices", "2", "--mb", "4"]

@@ -84,6 +84,7 @@ def test_quiet_prints_the_result_line_only():
     assert invoke(*RUN, "-q").output.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["svg", "json", "csv", "mmd", "trace.json", "html", "pdf", "png"])
 def test_same_input_gives_the_same_bytes(tmp_path, suffix):
     for name in ("a", "b"):
@@ -243,6 +244,7 @@ def test_compare_ranks_with_messages_as_ops():
     assert (slow["makespan"], eager["makespan"]) == (42, 37.5)
 
 
+@pytest.mark.slow
 def test_compare_draws_memory_below_each_chart(tmp_path):
     target = tmp_path / "x.svg"
     words = ("compare", "gpipe", "1f1b", "--devices", "4", "--mb", "8", "-q", "-o", str(target))

@@ -172,6 +172,7 @@ def test_an_arrow_per_message_between_rows_that_stand_apart():
     assert not [patch for patch in plot(timeline()).axes[0].patches if isinstance(patch, FancyArrowPatch)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb-1p", "dualpipe", "dualpipe-v"])
 @pytest.mark.parametrize("style", STYLES)
 def test_every_cell_shows_its_microbatch(name, style):
@@ -197,6 +198,7 @@ def test_screen_has_a_title_the_numbers_and_an_axis_in_the_unit():
     assert {"0", "5", "10", "30"} <= set(found)
 
 
+@pytest.mark.slow
 def test_panels_carry_comparable_numbers():
     """A peak counts whole microbatches of a device's share of the model, whatever the number of chunks."""
     runs = [timeline(name) for name in ("gpipe", "1f1b", "interleaved", "zb-1p")]
@@ -262,6 +264,7 @@ def test_a_png_is_exactly_as_wide_as_asked(width, style):
     assert Image.open(BytesIO(data)).size[0] == round(width * 300)
 
 
+@pytest.mark.slow
 def test_files_carry_the_inputs_as_json():
     inputs = {"command": "ppsim run", "tf": [1.5, 2], "name": "日本"}
     png = Image.open(BytesIO(rendered(timeline(), suffix=".png", inputs=inputs)))
@@ -274,6 +277,7 @@ def test_files_carry_the_inputs_as_json():
     assert b"/CreationDate" not in pdf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize(
@@ -329,6 +333,7 @@ def test_a_title_is_cut_before_it_meets_the_numbers():
     assert len(title) < 60
 
 
+@pytest.mark.slow
 def test_a_machine_with_only_dejavu_draws_without_a_word(monkeypatch, caplog):
     monkeypatch.setitem(canvas.SETTINGS, "font.sans-serif", ["No Such Font", "DejaVu Sans"])
     with caplog.at_level(logging.WARNING):

@@ -278,6 +278,7 @@ def test_the_legend_and_every_kind_of_figure_have_the_lane(suffix, tmp_path):
         assert not [text for text in texts((tmp_path / "y.svg").read_bytes()) if "Message" in text]
 
 
+@pytest.mark.slow
 def test_ops_too_many_for_cells_have_no_lane():
     execution = executed(devices=16, microbatches=512)
     figure = plot(execution.compute, executions=(execution,))
@@ -306,6 +307,7 @@ def test_json_lists_what_travelled_only_where_messages_are_known():
     assert sorted(transfers["op"]) == sorted(set(transfers["op"]))
 
 
+@pytest.mark.slow
 def test_the_command_line_brings_messages_into_its_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["run", "-s", "1f1b", "--stages", "4", "--mb", "8", "--comm", "0.4"]

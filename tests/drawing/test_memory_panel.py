@@ -37,6 +37,7 @@ def texts_in(axes) -> list[str]:
     return [text.get_text() for text in axes.texts if text.get_text()]
 
 
+@pytest.mark.slow
 def test_lines_are_the_curves():
     """Eight devices or fewer: one step line each, through every change, to the end of the time axis."""
     timeline, curve = memory("1f1b", 4, 8)
@@ -159,6 +160,7 @@ def test_bytes_are_shown_in_the_unit_that_fits():
     assert "cap 3 MiB, passed by device 0" in texts_in(axes)
 
 
+@pytest.mark.slow
 def test_files_carry_the_curves(tmp_path):
     """Figures grow by the panel; a trace counts every device's memory down to where it began; a page shows it first."""
     timeline, curve = memory("1f1b", 4, 8)

@@ -32,6 +32,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", sorted(set(formats()) - {".csv"}))
 @pytest.mark.parametrize("text", TEXTS)
 def test_any_name_and_unit_is_written(suffix, text):
@@ -52,6 +53,7 @@ def test_any_name_and_unit_is_written(suffix, text):
         assert len(written.decode().splitlines()) == 7 + 2 + len(timeline.schedule)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS)
 def test_any_name_and_unit_is_drawn_in_time_against_memory(text):
     """As a point's name and as the axis's unit."""

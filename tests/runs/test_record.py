@@ -83,6 +83,7 @@ def change_one(change: tuple[tuple[Any, ...], Any], path: Path) -> None:
         validation_object(validate(record), record, 0.1)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(change=CHANGES)
 def test_one_changed_value_is_refused_or_analysed(change, tmp_path_factory):

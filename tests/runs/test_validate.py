@@ -126,6 +126,7 @@ def test_a_record_is_the_same_after_writing_and_reading_it(tmp_path):
 RECORDED = ("validate", "--from-record", str(FOLDER / "timed-p2.json.gz"))
 
 
+@pytest.mark.slow
 def test_table_has_every_schedule_and_every_level():
     result = invoke(*RECORDED)
     assert result.exit_code == 0
@@ -383,6 +384,7 @@ def test_no_process_outlives_a_parent_that_is_killed_hung_up_or_interrupted(tmp_
             assert not list((tmp_path / number.name).iterdir())  # nor anything temporary
 
 
+@pytest.mark.slow
 def test_a_record_that_cannot_be_written_is_said_after_the_result(tmp_path, monkeypatch):
     """A disk that is full when the run is over loses the record, not what it says; no half of it is left."""
     record = recorded("timed-p2")

@@ -16,7 +16,7 @@ from ppsim.core.timeline import Timeline
 from ppsim.errors import Deadlock, InvalidSchedule
 from ppsim.schedules import families, generate
 from ppsim.simulation.longest_path import simulate
-from tests.cases import FLOATS, costs, schedules
+from tests.cases import FLOATS, MANY, costs, schedules
 
 Op = tuple[str, int, int]  # kind, stage, microbatch
 NAMES = [family.name for family in families()]
@@ -159,7 +159,7 @@ def test_registered_schedules_run_as_the_reference(name, data):
 
 
 @given(seed=st.integers(0, 2**32), data=st.data())
-@settings(max_examples=150, deadline=None)
+@MANY
 def test_random_queues_run_as_the_reference(seed, data):
     """So are those of any queues in any placement, with ops split, whole and paired at random."""
     schedule = random_schedule(seed)
@@ -169,7 +169,7 @@ def test_random_queues_run_as_the_reference(seed, data):
 
 
 @given(seed=st.integers(0, 2**32), disorder=st.integers(1, 6))
-@settings(max_examples=300, deadline=None)
+@MANY
 def test_disordered_queues_finish_or_deadlock_as_the_reference(seed, disorder):
     """The engine calls a deadlock exactly where the reference stands still."""
     try:

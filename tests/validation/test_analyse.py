@@ -42,6 +42,7 @@ def test_a_perfect_prediction_leaves_no_residual(name, chunks):
     np.testing.assert_allclose(verdict.residual, np.zeros((1, len(CLASSES))), atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["timed-p2", "compute-p2"])
 def test_only_schedules_predicted_from_others_are_ranked(name):
     """Every pair more than 2 % apart, without the one whose costs are its own."""

@@ -82,6 +82,7 @@ def test_a_run_without_idle_time_between_ops_has_no_gap():
     assert terms.typical_latency == pytest.approx(0.0, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_the_real_run_on_eight_gpus_is_predicted_without_an_option():
     value = validated("--trace", str(PRIMUS))
     (step,) = value["schedules"]
@@ -92,6 +93,7 @@ def test_the_real_run_on_eight_gpus_is_predicted_without_an_option():
     assert value["settings"]["latency_ms"] == pytest.approx(0.76, abs=0.05)
 
 
+@pytest.mark.slow
 def test_all_iterations_of_the_real_run_are_predicted():
     value = validated("--trace", str(PRIMUS), "--iteration", "4-20")
     assert [step["name"] for step in value["schedules"]] == [f"1f1b step {number}" for number in range(4, 21)]
@@ -114,6 +116,7 @@ def test_a_run_of_another_schedule_is_refused():
     assert "shows 8 devices, and 1f1b has 4" in str(refused(*words, "4", "-s", "1f1b"))
 
 
+@pytest.mark.slow
 def test_predicted_ops_wait_and_compute_as_long_as_measured_ones_in_total():
     """The classes of a device's time add up to the makespan, for both sides."""
     value = validated("--trace", str(PRIMUS))
