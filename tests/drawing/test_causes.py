@@ -130,7 +130,7 @@ def test_a_bubble_says_its_cause_and_switches_to_grey(tmp_path):
       const wait = () => new Promise(done => setTimeout(done, 50));
       while (document.documentElement.dataset.state !== 'drawn') await wait();
       const box = document.getElementById('chart').getBoundingClientRect();
-      const at = { bubbles: true, clientX: box.left + 200, clientY: box.top + 20 };
+      const at = { bubbles: true, clientX: box.left + 150, clientY: box.top + 20 };
       document.getElementById('chart').dispatchEvent(new PointerEvent('pointermove', at));
       document.body.dataset.tip = document.getElementById('tip').textContent;
       dispatchEvent(new KeyboardEvent('keydown', { key: 'b' }));
