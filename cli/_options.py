@@ -136,13 +136,15 @@ SPELLINGS = "Name or alias (ppsim list), NAME:V, or a file: csv, json, mmd, py."
 
 
 def one_schedule(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Take one schedule, by ``-s`` or without it; the command gets its spelling in ``spec``."""
+    """Take one schedule, by ``-s`` or without it; the command gets its spelling in ``spec``, empty beside a --trace."""
 
     @functools.wraps(function)
     def with_spec(*args: Any, names: tuple[str, ...], schedule: str | None, **values: Any) -> Any:
         from ppsim.errors import InputError
 
         specs = [*names, *([schedule] if schedule is not None else [])]
+        if not specs and values.get("trace"):
+            specs = [""]
         if not specs:
             raise InputError("the schedule is missing", "a name such as 1f1b (ppsim list), or a file")
         if len(specs) > 1:

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING
 
 from ppsim.cli._build import build_costs, build_schedule, check_used
 from ppsim.cli._network import execute_messages
+from ppsim.cli._observed import read_run
 from ppsim.cli._options import CostOptions, NetworkOptions, ShapeOptions
 from ppsim.cli._several import check_taken, options_taken
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
     from ppsim.analysis.idle import Idle
+    from ppsim.analysis.observed import Observed
     from ppsim.core.costs import Costs
     from ppsim.core.execution import Execution
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
 
-SIMULATED, STATED = "simulated", "stated"
+SIMULATED, STATED, MEASURED = "simulated", "stated", "measured"
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class TimedRun:
     Attributes:
         spec: the schedule's spelling or the file, as typed.
         idle: its idle time by cause, with its timeline.
-        source: ``simulated``, or ``stated`` by a file.
+        source: ``simulated``, ``stated`` by a file, or ``measured``.
         costs: what was simulated, or what the stated times show.
         execution: where sends and receives were simulated as ops.
     """
@@ -47,7 +49,12 @@ class TimedRun:
 
 
 def time_runs(
-    specs: Sequence[str], shape: ShapeOptions, costs: CostOptions, network: NetworkOptions, typed: Sequence[str]
+    specs: Sequence[str],
+    shape: ShapeOptions,
+    costs: CostOptions,
+    network: NetworkOptions,
+    typed: Sequence[str],
+    iteration: str = "median",
 ) -> list[TimedRun]:
     """Time every run: files that state their times as they are, all else simulated in the shape given.
 
@@ -59,28 +66,72 @@ def time_runs(
         costs: of what is simulated.
         network: of what is simulated.
         typed: the options of costs and messages that were typed, to refuse where nothing is simulated.
+        iteration: which step of real runs.
 
     Raises:
         InputError: a schedule or file that does not exist, or options that have no effect.
     """
-    stated = {spec: run for spec in dict.fromkeys(specs) if (run := stated_run(spec))}
+    stated = {spec: run for spec in dict.fromkeys(specs) if (run := stated_run(spec, iteration))}
     spelled = [spec for spec in dict.fromkeys(specs) if spec not in stated]
     if typed and not spelled:
         verb = "has" if len(typed) == 1 else "have"
         raise InputError(f"{', '.join(typed)} {verb} no effect: the files state their times", "leave it out")
     for run in stated.values():
         shape = _shape_beside(shape, run)
-    check_taken(specs, shape.group_size, shape.rule)
+    check_taken(spelled, shape.group_size, shape.rule)
     schedules = {spec: build_schedule(spec, _shape_of(spec, shape), costs.recompute) for spec in spelled}
     check_used(schedules.values(), costs)
     simulated = {spec: simulated_run(spec, schedule, costs, network) for spec, schedule in schedules.items()}
     return [(stated | simulated)[spec] for spec in specs]
 
 
-def stated_run(spec: str) -> TimedRun | None:
-    """Read a file's times and explain its idle time; None for a schedule's name and for a file without times."""
+@dataclass(frozen=True)
+class Stated:
+    """A run whose times are in its files.
+
+    Attributes:
+        found: its times and what they show.
+        text: what it is, for people.
+        title: the name of its schedule, for pictures.
+        family: the family whose queues it followed; empty for none.
+        group_size: the microbatches per group, where the family takes that.
+        measured: whether it is a real run.
+        notes: what a reader of the numbers must know.
+    """
+
+    found: Observed
+    text: str
+    title: str
+    family: str
+    group_size: int | None = None
+    measured: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """What files embed of it."""
+        return {"run": self.text}
+
+
+def read_stated(spec: str, iteration: str = "median", schedule: str = "") -> Stated | None:
+    """Read the times of a real run or of a file; None for a schedule's name and for a file without times.
+
+    Args:
+        spec: a folder, a file, or ``FILE:NAME`` for one run of a record of several.
+        iteration: which step of a real run.
+        schedule: which run of a record of several.
+
+    Raises:
+        InputError: the files show no whole run, or have no such iteration.
+    """
+    from ppsim.runs.observed.read import shows_run
     from ppsim.schedules import reads_ops
 
+    path, colon, name = spec.rpartition(":")
+    if colon and not schedule and shows_run(path):
+        spec, schedule = path, name
+    if shows_run(spec):
+        return _read_run(spec, iteration, schedule)
     if not reads_ops(spec):
         return None
     from ppsim.files.read import read_timeline
@@ -88,11 +139,53 @@ def stated_run(spec: str) -> TimedRun | None:
     timeline = read_timeline(spec)
     if timeline is None:
         return None
-    from ppsim.analysis.idle import explain_idle
     from ppsim.analysis.observed import observe
+    from ppsim.cli._print import title_of
 
-    found = observe(timeline)
-    return TimedRun(spec, explain_idle(found.timeline, found.arrival), STATED, found.costs)
+    family = _family(timeline.schedule.name)
+    return Stated(observe(timeline), f"times stated by {spec}", title_of(timeline.schedule), *family)
+
+
+def _read_run(spec: str, iteration: str, schedule: str) -> Stated:
+    """Read one iteration of a real run."""
+    import numpy as np
+
+    from ppsim.analysis.observed import observe
+    from ppsim.cli._print import title_of
+
+    run = read_run([spec], schedule)
+    chosen = run.settled() if iteration == "median" else run.select(iteration)
+    at = chosen.middle()
+    timeline = chosen.timeline(at)
+    received = chosen.arrival[at] - chosen.start[at].min()
+    found = observe(timeline, None if np.isnan(received).all() else received)
+    word = f"iteration {chosen.iterations[at]} of {len(run.iterations)}"
+    name, group = _family(run.schedule.name)
+    title = title_of(replace(run.schedule, name=name)) if name else run.schedule.name
+    return Stated(found, f"measured, {word} in {spec}", title, name, group, True, run.notes)
+
+
+def _family(name: str) -> tuple[str, int | None]:
+    """The family and the group size in the name of a recognised schedule; empty for one that is not ours."""
+    from ppsim.errors import UnknownSchedule
+    from ppsim.schedules import find
+
+    family, _, option = name.partition(" group-size=")
+    try:
+        return find(family).name, int(option) if option.isdecimal() else None
+    except UnknownSchedule:
+        return "", None
+
+
+def stated_run(spec: str, iteration: str) -> TimedRun | None:
+    """Read a file's times and explain its idle time; None for a schedule's name and for a file without times."""
+    stated = read_stated(spec, iteration)
+    if stated is None:
+        return None
+    from ppsim.analysis.idle import explain_idle
+
+    found, source = stated.found, MEASURED if stated.measured else STATED
+    return TimedRun(spec, explain_idle(found.timeline, found.arrival), source, found.costs)
 
 
 def simulated_run(spec: str, schedule: Schedule, costs: CostOptions, network: NetworkOptions) -> TimedRun:

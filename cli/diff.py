@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ppsim.cli._fit import echo_wrapped, print_table
+from ppsim.cli._observed import iteration_option
 from ppsim.cli._options import (
     CostOptions,
     NetworkOptions,
@@ -21,9 +22,10 @@ from ppsim.cli._options import (
     shape_options,
 )
 from ppsim.cli._rules import COSTS, DETAILED, UNEVEN, Given
-from ppsim.cli._runs import STATED, time_runs
+from ppsim.cli._runs import MEASURED, SIMULATED, time_runs
 from ppsim.cli._types import ScheduleName
 from ppsim.cli._write import command_line, inputs_of, make_documents, write_all
+from ppsim.errors import InputError
 from ppsim.version import VERSION
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ COLUMNS = 80  # of a pipe
 
 @make_command("diff")
 @click.argument("specs", metavar="A B", nargs=2, type=ScheduleName())
+@iteration_option("median")
 @shape_options
 @cost_options
 @network_options
@@ -50,6 +53,7 @@ def command(
     ctx: click.Context,
     /,
     specs: tuple[str, str],
+    iteration: str,
     shape: ShapeOptions,
     costs: CostOptions,
     network: NetworkOptions,
@@ -60,7 +64,8 @@ def command(
     """Say where the time of two runs differs: by cause, by device, by op.
 
     A and B are schedules (1f1b, interleaved:2), which are simulated with the options given, or files with times, such
-    as a run's JSON or trace, which are taken as they are. All differences are B - A. The time of a device is in ops of
+    as a run's JSON or trace, or folders of real runs (Primus, Kineto) and records (FILE:NAME for one of several), which
+    are taken as they are. All differences are B - A. The time of a device is in ops of
     some kind or idle for some cause, so the differences sum to that of the makespans.
 
     \b
@@ -72,10 +77,12 @@ def command(
 
     given = Given(ctx)
     typed = given.spellings((*COSTS, *UNEVEN, *DETAILED, "profile", "recompute", "message"))
-    runs = time_runs(specs, shape, costs, network, typed)
+    runs = time_runs(specs, shape, costs, network, typed, iteration)
+    if given.has("iteration") and all(run.source != MEASURED for run in runs):
+        raise InputError("--iteration chooses a step of a real run, and there is none", "leave it out")
     found = difference(runs[0].idle, runs[1].idle)
     names = ("A", "B") if specs[0] == specs[1] else specs
-    simulated = [run.costs for run in runs if run.source != STATED]
+    simulated = [run.costs for run in runs if run.source == SIMULATED]
     inputs = inputs_of(ctx, simulated[0]) if simulated else {"ppsim": VERSION, "command": command_line(ctx)}
     if as_json:
         from ppsim.cli._print import echo_json
@@ -95,7 +102,7 @@ def _title(run: TimedRun) -> str:
     name = title_of(run.timeline.schedule)
     chunks = run.timeline.schedule.n_chunks
     full = f"{name} (V={chunks})" if chunks > 1 else name
-    return full if run.source != STATED or name == run.spec else f"{full} ({run.spec})"
+    return full if run.source == SIMULATED or name == run.spec else f"{full} ({run.spec})"
 
 
 def _print_tables(found: Difference, runs: Sequence[TimedRun]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from ppsim.cli._build import build, build_costs, build_schedule
+from ppsim.cli._build import build
 from ppsim.cli._network import execute_messages
+from ppsim.cli._observed import iteration_option
 from ppsim.cli._options import (
     CostOptions,
     NetworkOptions,
@@ -23,25 +23,28 @@ from ppsim.cli._options import (
     quiet_option,
     shape_options,
 )
-from ppsim.cli._write import inputs_of, make_documents, write_all
-from ppsim.errors import InputError, PpsimError
+from ppsim.cli._rules import COSTS, DETAILED, SHAPE, UNEVEN, Given
+from ppsim.cli._runs import Stated, read_stated
+from ppsim.cli._whatif import Base, change_run, try_rivals
+from ppsim.cli._write import command_line, inputs_of, make_documents, write_all
+from ppsim.errors import InputError
+from ppsim.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ppsim.analysis.explain import Explanation, WhatIf
     from ppsim.core.costs import Costs
     from ppsim.core.timeline import Timeline
 
-# Schedules to try instead, each on the same devices and microbatches.
-RIVALS = ("1f1b", "interleaved", "zb-1p", "dualpipe-v")
-KINDS = {"tf": 0, "tb": 1, "ti": 2, "tw": 3, "tr": 4}
-SHAPE = {"mb": "microbatches", "stages": "stages", "devices": "devices", "chunks": "chunks", "group-size": "group_size"}
-SHOWN_GAINS = 4
-
 
 @make_command("explain")
 @one_schedule
+@click.option(
+    "--trace",
+    metavar="DIR|FILE",
+    help="Explain a real run as it was measured: a folder or file of Primus' pp_rank_N.json, Kineto traces, or a "
+    "record; -s chooses a run of a record of several.",
+)
+@iteration_option("median")
 @shape_options
 @cost_options
 @network_options
@@ -50,8 +53,12 @@ SHOWN_GAINS = 4
     "changes",
     multiple=True,
     metavar="KEY=VALUE,...",
-    help="Simulate a change: mb=16, schedule=zb-1p, comm=0.1, tf.2=0.9 (stage 2), tf.2=x0.9 (times 0.9); repeatable.",
+    help="Simulate a change; repeatable. mb=16 · schedule=zb-1p · tf.2=0.9 (forward of stage 2), tf.2=x0.9 (times "
+    "0.9), tf=x0.9 (every stage) · comm=0.1 · link.0-1=0.5, link.0>1=x2 (one direction) · layers.3>2=1/8 (one of the "
+    "eight layers of stage 3 to stage 2).",
 )
+@click.option("--device", "of_device", type=click.IntRange(min=0), help="Show every gap of this device.")
+@click.option("--op", "of_op", metavar="OP", help="Show what an op waits for, such as 2B5, and its slack.")
 @output_options
 @json_option
 @quiet_option
@@ -60,176 +67,148 @@ def command(
     ctx: click.Context,
     /,
     spec: str,
+    trace: str | None,
+    iteration: str,
     shape: ShapeOptions,
     costs: CostOptions,
     network: NetworkOptions,
     changes: tuple[str, ...],
+    of_device: int | None,
+    of_op: str | None,
     output: OutputOptions,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Say why devices are idle, what decides the time, and what would help.
 
+    SCHEDULE is a name, which is simulated with the options given, or a file. A file that states times, and a real run
+    given by --trace, are explained as they are; changes are simulated with the costs that their times show.
+
+    \b
+    What it prints: idle time by cause, which sums to all idle time; a critical path, the chain of ops
+    that decides the makespan; what 1 % less of each time gains; changes, each simulated; the best one.
+
     \b
       ppsim explain 1f1b --stages 4 --mb 8
+      ppsim explain 1f1b --stages 4 --mb 8 --device 0 --op 2B5 -o bubbles.svg
       ppsim explain zb-1p --devices 8 --mb 32 --comm 0.2 --what-if tf.3=0.9 --what-if schedule=interleaved
+      ppsim explain --trace traces/ --what-if layers.7>6=1/4
     """
-    from ppsim.analysis.explain import advise, explain, explain_object, own_changes, what_if
+    from ppsim.analysis.explain import explain_object, own_changes, what_if
 
-    schedule, prices = build(spec, shape, costs, network)
-    timeline, execution = _time(schedule, prices, network, costs.links)
-
-    def again(other: Costs) -> Timeline:
-        return _time(schedule, other, network, costs.links)[0]
-
-    explanation = explain(timeline, prices, execution, (lambda other: again(other).makespan) if execution else None)
-    tried = [what_if(change, change, _changed(change, spec, shape, costs, network)) for change in changes]
+    given = Given(ctx)
+    stated = _stated(given, spec, trace, iteration)
+    if stated:
+        explanation, base = _explain_stated(stated)
+        prices, inputs = stated.found.costs, {"ppsim": VERSION, "command": command_line(ctx), **stated.inputs}
+    else:
+        explanation, base, prices = _explain_simulated(spec, shape, costs, network)
+        inputs = inputs_of(ctx, prices)
+    tried = [what_if(change, change, change_run(change, base)) for change in changes]
     if not changes:
-        tried = own_changes(timeline, prices, again if execution else None)
-        tried += [what_if(*each) for each in _rivals(spec, schedule.name, shape, costs, network)]
-    inputs = inputs_of(ctx, prices)
+        detailed = base.network.detailed
+        tried = own_changes(
+            explanation.base, prices, (lambda other: base.time(base.schedule, other)) if detailed else None
+        )
+        tried += [what_if(*each) for each in try_rivals(base)]
+    views = _View(explanation, of_device, of_op)
     if as_json:
         from ppsim.cli._print import echo_json
 
-        echo_json(explain_object(explanation, tried, inputs))
-    elif "-" in output.output:
-        pass
-    elif quiet:
-        click.echo(advise(explanation, tried))
-    else:
-        click.echo("\n".join(_lines(explanation, tried)))
-    from ppsim.cli._print import title_of
-
-    write_all(make_documents([timeline], [title_of(schedule)], inputs, output, idles=[explanation.idle]))
+        echo_json(explain_object(explanation, tried, inputs) | views.keys())
+    elif "-" not in output.output:
+        _print(explanation, tried, stated, views, quiet)
+    title = stated.title if stated else _title(explanation)
+    write_all(make_documents([explanation.timeline], [title], inputs, output, idles=[explanation.idle]))
 
 
-def _time(schedule: Any, prices: Costs, network: NetworkOptions, links: tuple[str, ...]) -> tuple[Timeline, Any]:
+class _View:
+    """The device and the op to show from near, if any."""
+
+    def __init__(self, explanation: Explanation, device: int | None, op: str | None) -> None:
+        from ppsim.analysis.views import find_op, gaps_of
+
+        self.explanation, self.device = explanation, device
+        self.op = None if op is None else find_op(explanation.timeline.schedule, op)
+        if device is not None:
+            gaps_of(explanation.idle, device)  # refuses a device that does not exist
+
+    def keys(self) -> dict[str, object]:
+        """The keys that it adds to the object of ``--json``."""
+        from ppsim.analysis.views import view_object
+
+        return view_object(self.explanation, self.device, self.op)
+
+    def lines(self) -> list[str]:
+        """What it says on a terminal; empty where nothing was asked for."""
+        from ppsim.analysis.views import device_lines, op_lines
+
+        device = [] if self.device is None else device_lines(self.explanation, self.device)
+        return device + ([] if self.op is None else op_lines(self.explanation, self.op))
+
+
+def _stated(given: Given, spec: str, trace: str | None, iteration: str) -> Stated | None:
+    """The run to explain as it is, or None for one to simulate.
+
+    A file with times is timed anew where an option gives costs or messages.
+    """
+    simulated = given.spellings((*COSTS, *UNEVEN, *DETAILED, "profile", "recompute", "message"))
+    if trace:
+        idle = [*simulated, *given.spellings(SHAPE)]
+        if idle:
+            raise InputError(f"--trace shows a run with its shape and times, so {', '.join(idle)} cannot be given too")
+        return read_stated(trace, iteration, spec)
+    if not simulated and (stated := read_stated(spec, iteration)):
+        return stated
+    if given.has("iteration"):
+        raise InputError("--iteration chooses a step of a real run, and there is none", "--trace DIR")
+    return None
+
+
+def _explain_stated(stated: Stated) -> tuple[Explanation, Base]:
+    from ppsim.analysis.explain import explain_times
+    from ppsim.cli._several import SIMPLE
+
+    explanation = explain_times(stated.found)
+    schedule = explanation.timeline.schedule
+    shape = ShapeOptions(
+        devices=schedule.n_devices,
+        stages=schedule.n_stages,
+        microbatches=schedule.n_microbatches,
+        group_size=stated.group_size,
+    )
+    return explanation, Base(stated.family, schedule, shape, CostOptions(), SIMPLE, stated.found.costs)
+
+
+def _explain_simulated(
+    spec: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions
+) -> tuple[Explanation, Base, Costs]:
+    from ppsim.analysis.explain import explain
     from ppsim.simulation.longest_path import simulate
 
-    execution = execute_messages(schedule, prices, network, links)
-    return (execution.compute, execution) if execution else (simulate(schedule, prices), None)
+    schedule, prices = build(spec, shape, costs, network)
+    base = Base(spec, schedule, shape, costs, network)
+    execution = execute_messages(schedule, prices, network, costs.links)
+    timeline: Timeline = execution.compute if execution else simulate(schedule, prices)
+    again = (lambda other: base.time(schedule, other).makespan) if execution else None
+    return explain(timeline, prices, execution, again), base, prices
 
 
-def _changed(change: str, spec: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions) -> Timeline:
-    """The run with a change made.
-
-    Raises:
-        InputError: the change has an unknown key or a value that is none.
-    """
-    numbers: dict[str, Any] = {}
-    scaled: list[tuple[int, int, str]] = []
-    for part in change.split(","):
-        key, _, value = part.strip().partition("=")
-        base, _, stage = key.partition(".")
-        if key == "schedule":
-            spec, shape = value, replace(shape, chunks=None, group_size=None)
-        elif key in SHAPE and value.isdecimal():
-            size: dict[str, Any] = {SHAPE[key]: int(value)}
-            shape = replace(shape, **size)
-        elif base in KINDS and stage.isdecimal():
-            scaled.append((KINDS[base], int(stage), value))
-        elif key in (*KINDS, "tfb", "comm"):
-            numbers[key] = _number(value, change)
-        else:
-            keys = ", ".join([*SHAPE, "schedule", "comm", "tfb", *KINDS, "tf.STAGE"])
-            raise InputError(f"--what-if cannot change '{part}'", f"KEY=VALUE with one of {keys}")
-    schedule = build_schedule(spec, shape)
-    prices = build_costs(schedule, replace(costs, **numbers), network)
-    for kind, which, value in scaled:
-        prices = _scaled(prices, kind, which, value, change)
-    return _time(schedule, prices, network, costs.links)[0]
-
-
-def _scaled(prices: Costs, kind: int, stage: int, value: str, change: str) -> Costs:
-    from ppsim.analysis.critical_path import scale_time
-
-    if stage >= prices.time.shape[1]:
-        raise InputError(
-            f"--what-if {change}: there is no stage {stage}", f"a stage from 0 to {prices.time.shape[1] - 1}"
-        )
-    number = _number(value.removeprefix("x"), change)
-    before = float(prices.time[kind, stage])
-    if value.startswith("x"):
-        return scale_time(prices, kind, stage, number)
-    time = prices.time.copy()
-    time[kind, stage] = number
-    return scale_time(prices, kind, stage, number / before) if before > 0 else replace(prices, time=time)
-
-
-def _number(value: str, change: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= 1e100:
-        raise InputError(f"--what-if {change}: '{value}' is no time", "a number, zero or more")
-    return number
-
-
-def _rivals(
-    spec: str, name: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions
-) -> Iterator[tuple[str, str, Timeline]]:
-    """Twice the microbatches, and other schedules on the same devices, those that take the shape."""
-    from ppsim.schedules import family_of
-
-    family = family_of(spec)
-    if family is None or shape.microbatches is None:
-        return
-    wider = replace(shape, microbatches=2 * shape.microbatches)
-    runs = [(f"mb={wider.microbatches}", f"use {wider.microbatches} microbatches", spec, wider)]
-    if all(
-        getattr(costs, key) is None or not isinstance(getattr(costs, key), list) for key in ("tf", "tb", "ti", "tw")
-    ):
-        same = ShapeOptions(devices=build_schedule(spec, shape).n_devices, microbatches=shape.microbatches)
-        runs += [(f"schedule={rival}", f"use {rival}", rival, same) for rival in RIVALS if rival != family.name]
-    for text, advice, rival, size in runs:
-        try:
-            schedule = build_schedule(rival, size)
-            timeline = _time(schedule, build_costs(schedule, costs, network), network, costs.links)[0]
-        except PpsimError:
-            continue
-        yield text, advice, timeline
-
-
-def _lines(explanation: Explanation, changes: list[WhatIf]) -> Iterator[str]:
-    from ppsim.analysis.critical_path import path_text
+def _print(explanation: Explanation, tried: list[WhatIf], stated: Stated | None, views: _View, quiet: bool) -> None:
     from ppsim.analysis.explain import advise
-    from ppsim.analysis.idle import CAUSES, NAMES
-    from ppsim.base.numbers import format_number, format_share
-    from ppsim.cli._print import counted, shape_line, title_of
+    from ppsim.cli._explain_text import explain_lines, heading_lines
+    from ppsim.cli._fit import echo_wrapped
 
-    timeline, metrics, idle = explanation.timeline, explanation.metrics, explanation.idle
-    schedule, unit = timeline.schedule, timeline.unit
-    total = float(idle.by_device.sum())
-    yield f"{title_of(schedule)}  {shape_line(schedule)}"
-    whole = timeline.makespan * schedule.n_devices
-    share = format_share(metrics.bubble_rate)
-    yield f"{format_number(total)} of {format_number(whole)} device·{unit} are idle ({share})"
-    yield ""
-    for name, time in sorted(idle.by_cause.items(), key=lambda pair: -pair[1]):
-        by_device = idle.by_device[:, NAMES.index(name)]
-        worst = sorted(range(len(by_device)), key=lambda device: -by_device[device])[:3]
-        parts = "  ".join(f"dev {d}: {format_number(by_device[d])}" for d in worst if by_device[d] > 0)
-        yield f"  {format_number(time):>8}  {name:<10} {CAUSES[name]:<40} {parts}"
-    yield ""
-    count = ""
-    if explanation.slack and explanation.slack.paths > 1:
-        paths = explanation.slack.paths
-        count = f", one of {paths:,.0f}" if paths < 1e15 else f", one of about {paths:.0e}"
-    ops = counted(len(explanation.path), "op")
-    yield f"critical path ({ops}, {format_number(timeline.makespan)} {unit}{count}):"
-    yield "  " + " · ".join(path_text(schedule, explanation.path)[:12])
-    gains = [gain for gain in explanation.gains if gain.gain > 1e-9 * timeline.makespan][:SHOWN_GAINS]
-    if gains:
-        texts = (f"{gain.what} {format_number(gain.gain)} {unit}" for gain in gains)
-        yield f"1 % less gains: {' · '.join(texts)}"
-    if changes:
-        yield ""
-        yield "what if (each simulated):"
-    for change in changes:
-        numbers = (
-            f"{format_number(change.metrics.makespan)} {unit}, {format_number(change.per_microbatch)} per microbatch"
-        )
-        yield f"  {change.text:<26} {numbers}, bubble_rate {format_share(change.metrics.bubble_rate)}"
-    yield ""
-    yield advise(explanation, changes)
+    if quiet:
+        click.echo(advise(explanation, tried))
+    elif near := views.lines():
+        for line in [*heading_lines(explanation, stated), "", *near]:
+            echo_wrapped(line, indent=4)
+    else:
+        click.echo("\n".join(explain_lines(explanation, tried, stated)))
+
+
+def _title(explanation: Explanation) -> str:
+    from ppsim.cli._print import title_of
+
+    return title_of(explanation.timeline.schedule)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from ppsim.analysis.changes import level_stages
 from ppsim.analysis.critical_path import Gain, Slack, critical_path, path_text, sensitivity, slack_of
 from ppsim.analysis.idle import CAUSES, NAMES, Idle, arrivals, explain_execution, explain_idle
+from ppsim.analysis.observed import Observed
 from ppsim.core.costs import Costs
 from ppsim.core.execution import Execution
 from ppsim.core.timeline import Timeline
@@ -47,6 +49,8 @@ class Explanation:
         path: the ops of a critical path.
         slack: None for the detailed model, where an op's delay also moves messages in their channels.
         gains: what a hundredth less of each time gives, the largest first.
+        base: what changes are compared with: the timeline itself, or where its times were measured or stated, the
+            schedule timed anew with the costs that they show.
     """
 
     timeline: Timeline
@@ -55,6 +59,12 @@ class Explanation:
     path: np.ndarray[Any, np.dtype[np.int64]]
     slack: Slack | None
     gains: list[Gain]
+    base: Timeline
+
+    @property
+    def stated(self) -> bool:
+        """Whether the times are not simulated."""
+        return self.base is not self.timeline
 
 
 def explain(
@@ -76,19 +86,28 @@ def explain(
         critical_path(timeline),
         None if execution else slack_of(timeline, latencies),
         sensitivity(timeline.schedule, costs, time),
+        timeline,
+    )
+
+
+def explain_times(found: Observed) -> Explanation:
+    """Explain a run whose times were measured or stated; gains are those of the costs that they show."""
+    timeline = found.timeline
+    slack = slack_of(timeline, found.latencies)
+    return Explanation(
+        timeline,
+        measure(timeline),
+        explain_idle(timeline, found.arrival),
+        critical_path(timeline),
+        replace(slack, slack=np.maximum(slack.slack, 0.0)),  # clocks may differ by less than a message takes
+        sensitivity(timeline.schedule, found.costs),
+        simulate(timeline.schedule, found.costs),
     )
 
 
 def what_if(text: str, advice: str, timeline: Timeline) -> WhatIf:
     """A change whose run has this timeline."""
     return WhatIf(text, measure(timeline), timeline.makespan / timeline.schedule.n_microbatches, advice)
-
-
-def level_stages(costs: Costs) -> Costs:
-    """The costs with the same work on every stage: layers moved until none is slower than the rest."""
-    mean = np.broadcast_to(costs.time.mean(axis=1, keepdims=True), costs.time.shape)
-    pair = None if costs.pair is None else np.full_like(costs.pair, costs.pair.mean())
-    return Costs(mean.copy(), costs.comm, pair, costs.unit)
 
 
 def own_changes(timeline: Timeline, costs: Costs, time: Callable[[Costs], Timeline] | None = None) -> list[WhatIf]:
@@ -99,14 +118,14 @@ def own_changes(timeline: Timeline, costs: Costs, time: Callable[[Costs], Timeli
     if np.ptp(costs.time, axis=1).any():
         found.append(what_if("equal stages", "move layers so that stages are equal", run(level_stages(costs))))
     if time is None and np.any(costs.comm):
-        free = Costs(costs.time, 0.0, costs.pair, costs.unit)
+        free = replace(costs, comm=0.0)
         found.append(what_if("messages take no time", "hide or shorten messages", run(free)))
     return found
 
 
 def advise(explanation: Explanation, changes: Sequence[WhatIf]) -> str:
     """One sentence: what to do first, the change with the least time per microbatch."""
-    timeline, metrics = explanation.timeline, explanation.metrics
+    timeline, before = explanation.base, measure(explanation.base).bubble_rate
     if not explanation.idle.by_cause:
         return "no device is ever idle: only faster ops make it faster"
     now = timeline.makespan / timeline.schedule.n_microbatches
@@ -116,7 +135,7 @@ def advise(explanation: Explanation, changes: Sequence[WhatIf]) -> str:
         return f"none of these changes helps; most of the idle time is {cause}: {CAUSES[cause]}"
     return (
         f"first: {best.advice}, {1 - best.per_microbatch / now:.1%} less time per microbatch "
-        f"(bubble_rate {metrics.bubble_rate:.1%} to {best.metrics.bubble_rate:.1%})"
+        f"(bubble_rate {before:.1%} to {best.metrics.bubble_rate:.1%})"
     )
 
 
@@ -141,9 +160,10 @@ def explain_object(explanation: Explanation, changes: Sequence[WhatIf], inputs: 
         ],
         "critical_path_text": path_text(schedule, explanation.path),
         "critical_path_length": float(timeline.end[explanation.path].max(initial=0.0)),
-        "critical_paths": slack.paths if slack else None,
+        "critical_paths": slack.paths if slack and not explanation.stated else None,
         "slack": slack.slack if slack else None,
         "sensitivity": [{"what": gain.what, "gain": gain.gain} for gain in explanation.gains],
+        "simulated_makespan": explanation.base.makespan,
         "what_if": [
             {
                 "change": change.text,

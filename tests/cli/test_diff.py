@@ -1,13 +1,16 @@
 """ppsim diff: two runs side by side, spelled or from files."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from ppsim.cli import group
 from ppsim.errors import InputError, PpsimError
+from tests.real_runs import PRIMUS
 
+RECORD = str(Path(__file__).parents[1] / "data" / "records" / "timed-p2.json.gz")
 SHAPE = ("--stages", "4", "--mb", "8")
 
 
@@ -74,3 +77,23 @@ def test_many_devices_are_told_by_those_that_differ_most():
     said = diff("1f1b", "zb-1p", "--devices", "24", "--mb", "24").stdout
     assert "the 16 devices that differ most of 24: --json has all" in said
     assert sum(line.startswith("dev ") for line in said.splitlines()) == 16
+
+
+def test_a_real_run_against_its_prediction():
+    """Measured against the same schedule with other costs: sums hold, and the shape is the run's."""
+    costs = ["--tf", "57", "--tb", "75", "--unit", "ms", "--comm", "0.7"]
+    made = json.loads(diff("1f1b", str(PRIMUS), *costs, "--json").stdout)
+    assert made["sources"] == ["simulated", "measured"]
+    assert [run["devices"] for run in made["runs"]] == [8, 8]
+    assert sum(made["difference_by_cause"].values()) == pytest.approx(made["difference"])
+    assert len(made["ops"]["op"]) == 256
+
+
+def test_two_runs_of_a_record_are_named():
+    """FILE:NAME chooses one of several; without it the names are said."""
+    names = [f"{RECORD}:{name}" for name in ("gpipe", "1f1b")]
+    made = json.loads(diff(*names, "--json").stdout)
+    assert [run["schedule"] for run in made["runs"]] == ["gpipe", "1f1b"]
+    assert sum(made["difference_by_cause"].values()) == pytest.approx(made["difference"])
+    with pytest.raises(InputError, match=r"holds \d runs"):
+        diff(RECORD, RECORD)

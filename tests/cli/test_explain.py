@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from ppsim.cli import group
 from ppsim.errors import InputError
+from tests.real_runs import PRIMUS
 
 
 def explain(*words: str) -> Result:
@@ -70,6 +71,115 @@ def test_a_file_is_explained(tmp_path):
     assert found["what_if"] == []
 
 
+def changed(*changes: str, words=("1f1b", "--stages", "4", "--mb", "8")) -> list[float]:
+    options = [word for change in changes for word in ("--what-if", change)]
+    return [each["makespan"] for each in explained(*words, *options)["what_if"]]
+
+
+def ran(*words: str) -> float:
+    run = ["run", "1f1b", "--stages", "4", "--mb", "8", "--json"]
+    return json.loads(CliRunner().invoke(group, [*run, *words]).stdout)["makespan"]
+
+
+def test_links_layers_and_factors_are_what_run_says():
+    """Each change equals a run with the options that spell it out."""
+    words = ("1f1b", "--stages", "4", "--mb", "8", "--comm", "0.5")
+    found = changed("comm=x0.5", "link.1-2=2", "link.1>2=x4", "tf=x2", "layers.3>2=1/8", words=words)
+    assert found == [
+        ran("--comm", "0.25"),
+        ran("--comm", "0.5", "--link", "1-2=2"),
+        ran("--comm", "0.5", "--link", "1>2=2"),
+        ran("--comm", "0.5", "--tf", "2", "--tb", "2"),
+        ran("--comm", "0.5", "--tf", "1,1,1.125,0.875", "--tb", "2,2,2.25,1.75"),
+    ]
+    assert changed("layers 3>2=1/8", words=words) == found[-1:]
+
+
+def test_changes_keep_unequal_microbatches_and_devices():
+    """Levelled stages and free messages are simulated with the factors that the run has."""
+    words = ("--mb-scale", "1,1,3,1,1,1,1,1", "--comm", "0.5", "--tf", "1,1,2,1")
+    whole = explained("1f1b", "--stages", "4", "--mb", "8", *words)["what_if"]
+    made = {each["change"]: each["makespan"] for each in whole}
+    assert made["messages take no time"] == ran("--mb-scale", "1,1,3,1,1,1,1,1", "--tf", "1,1,2,1")
+    assert made["equal stages"] == ran("--mb-scale", "1,1,3,1,1,1,1,1", "--comm", "0.5", "--tf", "1.25")
+
+
+def test_a_device_and_an_op_from_near():
+    said = explain("1f1b", "--stages", "4", "--mb", "8", "--comm", "0.25", "--device", "0", "--op", "2b0").stdout
+    assert "device 0: idle 13 of 37 t_F" in said
+    assert "before 0B0: turnaround" in said
+    assert "2B0 on device 2: 7 to 9 t_F" in said
+    assert "  waits for: 3B0, its input, from device 3, which ends at 6.75" in said
+    assert "  its result goes to: 1B0" in said
+    assert "what if" not in said
+
+
+def test_views_are_in_the_object():
+    """A device's gaps sum to its idle time; an op states what it waits for, and its slack."""
+    found = explained(*["1f1b", "--stages", "4", "--mb", "8", "--tf", "1,1,1,2", "--device", "1", "--op", "1F7"])
+    gaps = found["gaps"]
+    idle = sum(times[1] for times in found["causes_by_device"].values())
+    assert sum(gap["end"] - gap["start"] for gap in gaps) == pytest.approx(idle)
+    assert all(sum(p["time"] for p in gap["parts"]) == pytest.approx(gap["end"] - gap["start"]) for gap in gaps)
+    assert gaps[-1]["before"] is None
+    assert found["op"] == {
+        "op": "1F7",
+        "device": 1,
+        "start": 27.0,
+        "end": 28.0,
+        "waits_for": "1B4",
+        "gap": None,
+        "slack": 2.0,
+        "result_to": ["2F7"],
+    }
+
+
+def test_a_view_of_nothing_is_refused():
+    words = ("1f1b", "--stages", "4", "--mb", "8")
+    with pytest.raises(InputError, match="there is no device 4"):
+        explain(*words, "--device", "4")
+    with pytest.raises(InputError, match="1f1b has no op 9F0"):
+        explain(*words, "--op", "9F0")
+    with pytest.raises(InputError, match="'F' is no op"):
+        explain(*words, "--op", "F")
+
+
+def test_a_file_with_times_is_explained_as_it_is(tmp_path):
+    """Its causes are those of the run that wrote it; with costs given, it is timed anew."""
+    path, words = str(tmp_path / "a.json"), ("1f1b", "--stages", "4", "--mb", "8", "--comm", "0.375")
+    assert CliRunner().invoke(group, ["run", *words, "-q", "-o", path]).exit_code == 0
+    found, known = explained(path), explained(*words)
+    assert found["idle_by_cause"] == pytest.approx(known["idle_by_cause"])
+    assert found["simulated_makespan"] == found["makespan"] == known["makespan"]
+    assert [each["change"] for each in found["what_if"]][-1] == "schedule=zb-1p (I = W = B/2)"
+    assert explained(path, "--comm", "0")["makespan"] == 33
+
+
+def test_a_real_run_is_explained_as_measured():
+    """Eight devices: causes sum to all idle time, the path ends with the run, its replay is close."""
+    found = explained("--trace", str(PRIMUS))
+    assert found["schedule"] == "1f1b"
+    assert sum(found["idle_by_cause"].values()) == pytest.approx(found["idle"])
+    assert found["critical_path_length"] == found["makespan"]
+    assert found["simulated_makespan"] == pytest.approx(found["makespan"], rel=0.015)
+    assert found["sensitivity"][0]["what"] == "B of stage 7"
+    assert min(found["slack"]) == pytest.approx(0, abs=1e-6)
+    (moved,) = explained("--trace", str(PRIMUS), "--what-if", "layers.7>0=1/30")["what_if"]
+    assert moved["makespan"] < found["simulated_makespan"]
+    said = explain("--trace", str(PRIMUS), "--iteration", "5").stdout
+    assert "measured, iteration 5 of 20" in said
+    assert "what if (each simulated, against " in said
+
+
+def test_a_real_run_takes_no_shape_or_costs():
+    with pytest.raises(InputError, match="so --comm, --mb cannot be given too"):
+        explain("--trace", str(PRIMUS), "--comm", "1", "--mb", "16")
+    with pytest.raises(InputError, match="'first' is no iteration"):
+        explain("--trace", str(PRIMUS), "--iteration", "first")
+    with pytest.raises(InputError, match="there is none"):
+        explain("1f1b", "--stages", "4", "--mb", "8", "--iteration", "3")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -79,6 +189,9 @@ def test_a_file_is_explained(tmp_path):
         ("tf.1=fast", "'fast' is no time"),
         ("comm=-1", "'-1' is no time"),
         ("schedule=1f2b", "unknown schedule '1f2b'"),
+        ("layers.3>2=1", "how much of stage 3 moves is not clear"),
+        ("layers.3>9=1/8", "there is no stage 9"),
+        ("link.0-9=1", "joins no two of 4 devices"),
     ],
 )
 def test_a_change_that_is_none_is_refused(change, said):

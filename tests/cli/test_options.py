@@ -104,6 +104,8 @@ SAMPLES = {
     "reorder": "--reorder",
     "queues": "--queues pair",
     "changes": "--what-if tf.1=2",
+    "of_device": "--device 2",
+    "of_op": "--op 2F5",
     "merge_bw": "--merge-bw",
     "split_bw": "--split-bw",
 }

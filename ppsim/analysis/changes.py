@@ -1,0 +1,63 @@
+"""Changes of costs to simulate: stages levelled, layers moved, times and links scaled, another schedule's ops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Schedule
+from ppsim.errors import InputError
+
+
+def level_stages(costs: Costs) -> Costs:
+    """Return the costs with the same work on every stage: layers moved until none is slower than the rest."""
+    mean = np.broadcast_to(costs.time.mean(axis=1, keepdims=True), costs.time.shape)
+    pair = None if costs.pair is None else np.full_like(costs.pair, costs.pair.mean())
+    return replace(costs, time=mean.copy(), pair=pair)
+
+
+def move_work(costs: Costs, source: int, target: int, share: float) -> Costs:
+    """Return the costs with a share of one stage's work, of every kind, on another stage."""
+    return replace(
+        costs,
+        time=_moved(costs.time, source, target, share),
+        pair=None if costs.pair is None else _moved(costs.pair, source, target, share),
+    )
+
+
+def adapt_costs(costs: Costs, schedule: Schedule) -> Costs:
+    """Return measured costs for another schedule of the same stages.
+
+    A kind that was not measured follows from the others: B is I + W, and I and W are half of B each. A link that was
+    not measured takes the median of those that were.
+
+    Raises:
+        InputError: the schedule has another number of stages.
+    """
+    if schedule.n_stages != costs.time.shape[1]:
+        raise InputError(
+            f"times were measured for {costs.time.shape[1]} stages, and {schedule.name} has {schedule.n_stages}",
+            "a schedule of as many stages",
+        )
+    time = costs.time.copy()
+    full, halves = time[Kind.B] > 0, time[Kind.I] + time[Kind.W]
+    time[Kind.B] = np.where(full, time[Kind.B], halves)
+    for kind in (Kind.I, Kind.W):
+        time[kind] = np.where(halves > 0, time[kind], time[Kind.B] / 2)
+    links = np.array(costs.comm, np.float64)
+    if links.ndim and (links > 0).any():
+        links[links == 0] = np.median(links[links > 0])
+        np.fill_diagonal(links, 0.0)
+    return replace(costs, time=time, comm=links)
+
+
+def _moved(time: NDArray[np.float64], source: int, target: int, share: float) -> NDArray[np.float64]:
+    moved = time.copy()
+    part = share * time[..., source]
+    moved[..., source] -= part
+    moved[..., target] += part
+    return moved

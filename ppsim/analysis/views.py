@@ -1,0 +1,199 @@
+"""Idle time from near: the gaps of one device, and what one op waits for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ppsim.analysis.explain import Explanation
+from ppsim.analysis.idle import CAUSES, NAMES, Idle
+from ppsim.base.numbers import format_number
+from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.errors import InputError
+
+NEGLIGIBLE = 1e-9  # of the makespan, below which slack is rounding
+LABEL = re.compile(rf"([0-9]{{1,9}})([{''.join(kind.name for kind in COMPUTE)}])([0-9]{{1,9}})", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of a gap that has one cause.
+
+    Attributes:
+        cause: its name.
+        time: how long it is.
+        blamed: the op that runs, travels or could run; -1 for none.
+    """
+
+    cause: str
+    time: float
+    blamed: int
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Idle time of a device between two ops, or after its last.
+
+    Attributes:
+        op: the op after it, -1 after the last.
+        start: in the timeline's unit.
+        end: likewise.
+        parts: what it consists of, in order of time.
+    """
+
+    op: int
+    start: float
+    end: float
+    parts: tuple[Part, ...]
+
+
+def gaps_of(idle: Idle, device: int) -> list[Gap]:
+    """List the gaps of a device in order of time.
+
+    Raises:
+        InputError: there is no such device.
+    """
+    devices = idle.timeline.schedule.n_devices
+    if not 0 <= device < devices:
+        raise InputError(f"there is no device {device}", f"a device from 0 to {devices - 1}")
+    return _gaps(idle, np.flatnonzero(idle.device == device))
+
+
+def gap_before(idle: Idle, op: int) -> Gap | None:
+    """The gap before an op, or None where its device runs something else until it starts."""
+    found = _gaps(idle, np.flatnonzero(idle.op == op))
+    return found[0] if found else None
+
+
+def find_op(schedule: Schedule, text: str) -> int:
+    """Find the op that a label such as ``2B5`` names; of a pair, its first op.
+
+    Raises:
+        InputError: it is no label, or the schedule has no such op.
+    """
+    match = LABEL.fullmatch(text.strip())
+    if match is None:
+        raise InputError(f"'{text[:40]}' is no op", "stage, kind and microbatch, such as 2B5")
+    kind = Kind[match[2].upper()]
+    own = (schedule.kind == kind) & (schedule.stage == int(match[1])) & (schedule.microbatch == int(match[3]))
+    if not own.any():
+        kinds = ", ".join(Kind(each).name for each in np.unique(schedule.kind).tolist())
+        raise InputError(
+            f"{schedule.name} has no op {text.strip()}",
+            f"a stage from 0 to {schedule.n_stages - 1}, one of {kinds}, and a microbatch from 0 to "
+            f"{schedule.n_microbatches - 1}",
+        )
+    op = int(np.flatnonzero(own)[0])
+    return op - 1 if NONE != schedule.pair[op] < op else op
+
+
+def device_lines(explanation: Explanation, device: int) -> list[str]:
+    """Say of each gap of a device how long it is, what comes after it, and its causes."""
+    timeline, schedule = explanation.timeline, explanation.timeline.schedule
+    gaps = gaps_of(explanation.idle, device)
+    total = sum(gap.end - gap.start for gap in gaps)
+    lines = [f"device {device}: idle {format_number(total)} of {format_number(timeline.makespan)} {timeline.unit}"]
+    for gap in gaps:
+        until = f"before {_name(schedule, gap.op)}" if gap.op != NONE else "after its last op"
+        span = f"{format_number(gap.start)} to {format_number(gap.end)} ({format_number(gap.end - gap.start)})"
+        lines.append(f"  {span} {until}: {_parts_text(schedule, gap.parts)}")
+    return lines
+
+
+def op_lines(explanation: Explanation, op: int) -> list[str]:
+    """Say of one op what it waits for, how far it can slip, and what waits for it."""
+    timeline, schedule = explanation.timeline, explanation.timeline.schedule
+    unit = timeline.unit
+    start, end = format_number(float(timeline.start[op])), format_number(float(timeline.end[op]))
+    lines = [f"{_name(schedule, op)} on device {schedule.device[op]}: {start} to {end} {unit}"]
+    bound = int(timeline.bound[op])
+    if bound == NONE:
+        lines.append("  waits for: nothing")
+    else:
+        same = schedule.device[bound] == schedule.device[op]
+        why = "the op before it on the device" if same else f"its input, from device {schedule.device[bound]}"
+        lines.append(
+            f"  waits for: {_name(schedule, bound)}, {why}, which ends at {format_number(float(timeline.end[bound]))}"
+        )
+    gap = gap_before(explanation.idle, op)
+    idle = f"{format_number(gap.end - gap.start)}: {_parts_text(schedule, gap.parts)}" if gap else "none"
+    lines.append(f"  idle before it: {idle}")
+    if explanation.slack:
+        slack = float(explanation.slack.slack[op])
+        critical = slack <= NEGLIGIBLE * timeline.makespan
+        text = "0: any delay delays the iteration" if critical else f"{format_number(slack)} {unit}"
+        lines.append(f"  slack: {text}")
+    after = [_name(schedule, each) for each in _users(schedule, op)]
+    lines.append(f"  its result goes to: {', '.join(after) or 'no other op'}")
+    return lines
+
+
+def view_object(explanation: Explanation, device: int | None, op: int | None) -> dict[str, Any]:
+    """The keys that views add to the object of ``--json``: ``gaps`` of a device, ``op`` of an op."""
+    timeline, schedule = explanation.timeline, explanation.timeline.schedule
+    found: dict[str, Any] = {}
+    if device is not None:
+        found["gaps"] = [_gap_object(schedule, gap) for gap in gaps_of(explanation.idle, device)]
+    if op is not None:
+        gap, bound = gap_before(explanation.idle, op), int(timeline.bound[op])
+        found["op"] = {
+            "op": schedule.label(op),
+            "device": int(schedule.device[op]),
+            "start": float(timeline.start[op]),
+            "end": float(timeline.end[op]),
+            "waits_for": schedule.label(bound) if bound != NONE else None,
+            "gap": _gap_object(schedule, gap) if gap else None,
+            "slack": float(explanation.slack.slack[op]) if explanation.slack else None,
+            "result_to": [schedule.label(each) for each in _users(schedule, op)],
+        }
+    return found
+
+
+def _gaps(idle: Idle, segments: np.ndarray[Any, np.dtype[np.int64]]) -> list[Gap]:
+    """Join segments that lie before the same op."""
+    found: list[Gap] = []
+    for i in segments.tolist():
+        op, start, end = int(idle.op[i]), float(idle.start[i]), float(idle.end[i])
+        part = Part(NAMES[idle.cause[i]], end - start, int(idle.blamed[i]))
+        if found and found[-1].op == op:
+            found[-1] = Gap(op, found[-1].start, end, (*found[-1].parts, part))
+        else:
+            found.append(Gap(op, start, end, (part,)))
+    return found
+
+
+def _users(schedule: Schedule, op: int) -> list[int]:
+    """The ops that need the result of an op, or of either op of a pair."""
+    members = [op] if schedule.pair[op] == NONE else [op, op + 1]
+    return [int(each) for each in np.flatnonzero(np.isin(schedule.dependency, members))]
+
+
+def _parts_text(schedule: Schedule, parts: tuple[Part, ...]) -> str:
+    texts = []
+    for part in parts:
+        blamed = f" ({_name(schedule, part.blamed)})" if part.blamed != NONE else f" ({CAUSES[part.cause]})"
+        texts.append(f"{part.cause} {format_number(part.time)}{blamed}")
+    return ", ".join(texts)
+
+
+def _name(schedule: Schedule, op: int) -> str:
+    if schedule.pair[op] == NONE:
+        return schedule.label(op)
+    first = min(op, int(schedule.pair[op]))
+    return f"{schedule.label(first)}+{schedule.label(first + 1)}"
+
+
+def _gap_object(schedule: Schedule, gap: Gap) -> dict[str, Any]:
+    return {
+        "before": schedule.label(gap.op) if gap.op != NONE else None,
+        "start": gap.start,
+        "end": gap.end,
+        "parts": [
+            {"cause": p.cause, "time": p.time, "op": schedule.label(p.blamed) if p.blamed != NONE else None}
+            for p in gap.parts
+        ],
+    }

@@ -1,0 +1,52 @@
+"""Changed costs keep what they do not change, and the work that they move is neither lost nor made."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ppsim.analysis.changes import adapt_costs, level_stages, move_work
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
+from ppsim.errors import InputError
+from ppsim.schedules import generate
+from tests.cases import EIGHTHS, costs
+
+SCHEDULE = generate("dualpipe-v", devices=4, microbatches=8)
+
+
+@given(costs(SCHEDULE, EIGHTHS), st.integers(0, 7), st.integers(0, 7), st.integers(0, 8))
+def test_work_moves_from_stage_to_stage(times, source, target, eighths):
+    """Of every kind, what one stage loses the other has more; all else stays."""
+    moved = move_work(times, source, target, eighths / 8)
+    for before, after in ((times.time, moved.time), (times.pair, moved.pair)):
+        if before is None or after is None:
+            assert before is after
+            continue
+        part = before[..., source] * eighths / 8
+        expected = before.copy()
+        expected[..., source] -= part
+        expected[..., target] += part
+        np.testing.assert_allclose(after, expected)
+    assert (moved.scale is times.scale, moved.speed is times.speed) == (True, True)
+
+
+@given(costs(SCHEDULE, EIGHTHS))
+def test_levelled_stages_do_the_same_work(times):
+    level = level_stages(times)
+    np.testing.assert_allclose(level.time.sum(axis=1), times.time.sum(axis=1))
+    assert (np.ptp(level.time, axis=1) == 0).all()
+    assert (level.scale is times.scale, level.speed is times.speed) == (True, True)
+
+
+def test_measured_costs_are_taken_to_another_schedule():
+    """Kinds that were not measured follow from B, or B from them; unknown links take the median of known ones."""
+    time = np.array([[1.0, 1.0], [3.0, 3.0], [0.0, 0.0], [0.0, 0.0]])
+    measured = Costs(time, np.array([[0.0, 0.5], [0.0, 0.0]]))
+    split = adapt_costs(measured, generate("zb-1p", devices=2, microbatches=4))
+    assert split.time[[Kind.I, Kind.W]].tolist() == [[1.5, 1.5], [1.5, 1.5]]
+    assert np.asarray(split.comm).tolist() == [[0.0, 0.5], [0.5, 0.0]]
+    halves = Costs(np.array([[1.0, 1.0], [0.0, 0.0], [2.0, 2.0], [1.0, 1.0]]))
+    assert adapt_costs(halves, generate("1f1b", devices=2, microbatches=4)).time[Kind.B].tolist() == [3.0, 3.0]
+    with pytest.raises(InputError, match="measured for 2 stages, and interleaved has 4"):
+        adapt_costs(measured, generate("interleaved", devices=2, microbatches=4))
