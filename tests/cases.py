@@ -20,7 +20,7 @@ MICROBATCHES = (*range(1, 10), 12, 13, 16)
 OPTIONS: dict[str, tuple[Any, ...]] = {"group_size": (None, 1, 2, 3, 4, 6, 7), "rule": (None, "torch", "megatron")}
 
 FEW = examples(max_examples=max(1, examples().max_examples // 5))  # for tests that run once per schedule
-EVERY = 1 if examples().max_examples >= 100 else 3
+EVERY = 1 if examples().max_examples >= 100 else 4
 MANY = examples(max_examples=2 * examples().max_examples)  # for small random cases
 
 

@@ -11,7 +11,7 @@ from hypothesis import settings
 
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("ppsim", deadline=None)
-settings.register_profile("fast", deadline=None, max_examples=15)
+settings.register_profile("fast", deadline=None, max_examples=6)
 settings.register_profile("traced", deadline=None, max_examples=5)  # coverage traces every line of every example
 settings.load_profile("ppsim")
 

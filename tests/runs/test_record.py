@@ -17,6 +17,7 @@ from ppsim.core.ops import Kind
 from ppsim.errors import InputError, PpsimError
 from ppsim.runs.record import dump, load
 from ppsim.validation.analyse import validate, validation_object
+from tests.cases import FEW
 
 RECORD = Path(__file__).parent.parent / "data/records/compute-p2-torch.json.gz"
 COLUMNS = ("offsets", "kind", "stage", "microbatch", "pair")
@@ -84,7 +85,7 @@ def change_one(change: tuple[tuple[Any, ...], Any], path: Path) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@FEW
 @given(change=CHANGES)
 def test_one_changed_value_is_refused_or_analysed(change, tmp_path_factory):
     """Anywhere in the file: a record with a fault is refused, and never reaches compiled code."""
