@@ -179,4 +179,4 @@ def _has_bytes(profile: str) -> bool:
     from ppsim.profiles.profile import read
 
     found = read(profile)
-    return found.model is not None and any(row.part == "layers" for row in found.activation)
+    return bool(found.stage) or (found.model is not None and any(row.part == "layers" for row in found.activation))

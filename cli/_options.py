@@ -291,5 +291,11 @@ output_options = group_options(
         "--width", type=click.FloatRange(1, 100), default=6.75, show_default=True, help="Figure width, inches."
     ),
 )
+module_option = click.option(
+    "--module",
+    metavar="FILE.py:FUNCTION",
+    help="Take the stages from a function of yours: stage(stage, stages, device) returns a torch module and an "
+    "example input (below).",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print the result line only.")

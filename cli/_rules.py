@@ -19,8 +19,8 @@ UNEVEN = ("links", "mb_scale", "speed")
 DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad")
 TIMED = ("tf", "ti", "tw", "message")
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
-REQUEST = ("ops", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)
-MEASURING = (*MODEL, "dtype", "device", "repeats", "warm_up", "max_bytes", "sizes", "note", "real_time")
+REQUEST = ("ops", "module", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)
+MEASURING = (*MODEL, "module", "dtype", "device", "repeats", "warm_up", "max_bytes", "sizes", "note", "real_time")
 NO_TIME = "{options} says how messages travel, and they take no time"
 GIVE_TIME = "add --comm 0.1, --cluster FILE or --profile FILE (--comm 0 if no time is meant)"
 # Texts that may be empty; any other empty value is a variable of the shell that was not set.
@@ -327,6 +327,28 @@ NEEDS = (
         "{options} is for stages that compute, and --ops timed has none",
         "leave it out",
         ("validate",),
+    ),
+    Need(
+        (*MODEL, "dtype"),
+        lambda g: not g["module"],
+        "--module brings the model, so {options} cannot be given too",
+        "leave one out",
+        ("validate", "calibrate"),
+    ),
+    Need(("module",), lambda g: g["ops"] != "timed", "{options} has stages that compute, and --ops timed has none"),
+    Need(
+        ("module",),
+        lambda g: bool(g["stages"]) or g.command != "calibrate" or bool(g["from_trace"]),
+        "{options} is asked for each stage, and how many there are is missing",
+        "add --stages 4",
+        ("calibrate",),
+    ),
+    Need(
+        ("stages",),
+        lambda g: bool(g["module"]),
+        "{options} is the number of stages of --module, and there is none",
+        "leave it out",
+        ("calibrate",),
     ),
     Need(
         MODEL,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ppsim.cli._observed import iteration_option
-from ppsim.cli._options import group_options, json_option, make_command, quiet_option
+from ppsim.cli._options import group_options, json_option, make_command, module_option, quiet_option
 from ppsim.cli._types import COUNT, Counts
 from ppsim.cli._write import command_line
 from ppsim.errors import InputError
@@ -91,6 +91,8 @@ measure_options = group_options(
 @click.option("--output", "-o", required=True, metavar="FILE", help="The profile to write, TOML; - is stdout.")
 @click.option("--force", "-F", is_flag=True, help="Overwrite a file that exists.")
 @measure_options
+@module_option
+@click.option("--stages", type=COUNT, help="Stages of --module.")
 @click.option("--from-trace", multiple=True, type=click.Path(), metavar="FILE...", help=TRACE_HELP)
 @click.argument("more_traces", nargs=-1, type=click.Path(), metavar="")
 @iteration_option("all")
@@ -103,6 +105,8 @@ def command(
     output: str,
     force: bool,
     measuring: MeasureOptions,
+    module: str | None,
+    stages: int | None,
     from_trace: tuple[str, ...],
     more_traces: tuple[str, ...],
     iteration: str,
@@ -111,17 +115,25 @@ def command(
 ) -> None:
     """Measure what a transformer stage and its messages cost on this machine.
 
+    --module takes the stages from a Python file. Its function gets the number of a stage, how many there are, and cpu
+    or cuda, and returns a torch module and an example input, one tensor. A stage's output is the next one's input, of
+    one shape and dtype; the last stage returns its loss, or a tensor whose mean square is the loss. Microbatch m gets
+    the first example with its values moved on by m. In place of the module a dict may hold it as "module", and
+    functions for kinds of ops that are to run otherwise: F(x), B(x, out, grad), I(x, out, grad), which returns the
+    gradient of x and something for W(saved), and FB(x, backward), which runs backward() beside F.
+
     \b
       ppsim calibrate -o profile.toml
       ppsim run --schedule 1f1b --stages 4 --mb 8 --profile profile.toml
       torchrun --nproc-per-node 8 -m ppsim calibrate -o profile.toml
+      ppsim calibrate -o profile.toml --module model.py:stage --stages 4
       ppsim calibrate --from-trace rank0.json rank1.json -o profile.toml
     """
     traces = (*from_trace, *more_traces)
     if traces and not from_trace:
         raise click.UsageError(f"Got unexpected argument '{traces[0]}'. Traces come after --from-trace.")
     _check_target(output, force)
-    profile = _read_traces(ctx, traces, iteration) if traces else _measure(ctx, measuring)
+    profile = _read_traces(ctx, traces, iteration) if traces else _measure(ctx, measuring, module, stages or 0)
     if profile is None:  # another process of torchrun writes
         return
     from ppsim.profiles.profile import write
@@ -134,13 +146,14 @@ def command(
         click.echo(f"wrote {output}", err=True)
 
 
-def _measure(ctx: click.Context, measuring: MeasureOptions) -> Profile | None:
+def _measure(ctx: click.Context, measuring: MeasureOptions, module: str | None, stages: int) -> Profile | None:
     from ppsim.base.signals import orderly_end
     from ppsim.calibration import device_for
     from ppsim.calibration.calibrate import CalibrationPlan, calibrate
     from ppsim.calibration.links import launched
     from ppsim.calibration.p2p import sizes_up_to
     from ppsim.calibration.processes import temporary_folder
+    from ppsim.calibration.user_module import find_module
     from ppsim.cli._progress import progress_bar
     from ppsim.profiles.profile import Workload
 
@@ -155,7 +168,7 @@ def _measure(ctx: click.Context, measuring: MeasureOptions) -> Profile | None:
         measuring.vocab,
     )
     plan = CalibrationPlan(
-        workload,
+        find_module(module) if module else workload,
         device,
         measuring.repeats,
         measuring.warm_up,
@@ -163,6 +176,7 @@ def _measure(ctx: click.Context, measuring: MeasureOptions) -> Profile | None:
         command_line(ctx),
         measuring.note,
         measuring.real_time,
+        stages,
     )
     with orderly_end(), temporary_folder(), progress_bar(show=launched()[0] == 0) as report:
         return calibrate(plan, report)

@@ -15,6 +15,7 @@ from ppsim.cli._options import (
     group_options,
     json_option,
     make_command,
+    module_option,
     output_options,
     quiet_option,
     several_schedules,
@@ -135,6 +136,7 @@ source_options = group_options(
 @several_schedules(required=False)
 @shape_options
 @run_options
+@module_option
 @click.option(
     "--calibrate-on",
     multiple=True,
@@ -153,6 +155,7 @@ def command(
     specs: tuple[str, ...],
     shape: ShapeOptions,
     run: RunOptions,
+    module: str | None,
     calibrate_on: tuple[str, ...],
     tolerance: float,
     source: SourceOptions,
@@ -162,10 +165,18 @@ def command(
 ) -> None:
     """Run schedules for real, one process per device, and compare with the prediction.
 
+    --module takes the stages from a Python file. Its function gets the number of a stage, how many there are, and cpu
+    or cuda, and returns a torch module and an example input, one tensor. A stage's output is the next one's input, of
+    one shape and dtype; the last stage returns its loss, or a tensor whose mean square is the loss. Microbatch m gets
+    the first example with its values moved on by m. In place of the module a dict may hold it as "module", and
+    functions for kinds of ops that are to run otherwise: F(x), B(x, out, grad), I(x, out, grad), which returns the
+    gradient of x and something for W(saved), and FB(x, backward), which runs backward() beside F.
+
     \b
       ppsim validate gpipe 1f1b zb-1p --devices 2 --mb 8
       ppsim validate gpipe 1f1b --devices 4 --mb 8 --ops timed --real-time -o overlay.png
       ppsim validate zb-1p --devices 4 --mb 8 --runner partitioned --hidden 4096 --heads 32 --seq 2048
+      ppsim validate gpipe 1f1b --devices 2 --mb 8 --module model.py:stage
       ppsim validate --trace run/ --iteration 4-20
     """
     from ppsim.cli import _print
@@ -180,7 +191,7 @@ def command(
     elif source.trace:
         record, failure = _read_traces(ctx, specs, shape, source), ""
     else:
-        record, failure = _measure(ctx, specs, shape, run, source, show_progress=not (quiet or as_json))
+        record, failure = _measure(ctx, specs, shape, run, module, source, show_progress=not (quiet or as_json))
     validation = validate(record, _known(calibrate_on, record))
     if record.settings["ops"] == "trace":
         validation = select_step(validation, source.iteration)
@@ -243,6 +254,7 @@ def _measure(
     specs: tuple[str, ...],
     shape: ShapeOptions,
     run: RunOptions,
+    module: str | None,
     source: SourceOptions,
     show_progress: bool,
 ) -> tuple[Record, str]:
@@ -253,7 +265,7 @@ def _measure(
 
     if not specs:
         raise InputError("no schedule to run", "-s 1f1b, as often as you like; --from-record or --trace runs none")
-    schedules, request = _build_schedules(specs, shape), _make_request(ctx, run, source.profile)
+    schedules, request = _build_schedules(specs, shape), _make_request(ctx, run, module, source.profile)
     if source.record == "-":
         raise InputError("--record wants a file, not standard output", "--record run.json.gz")
     if source.record:
@@ -265,11 +277,17 @@ def _measure(
     return record, "; ".join(filter(None, (failure, lost)))
 
 
-def _make_request(ctx: click.Context, run: RunOptions, profile: str | None) -> Request:
+def _make_request(ctx: click.Context, run: RunOptions, module: str | None, profile: str | None) -> Request:
+    from ppsim.calibration.user_module import find_module
     from ppsim.profiles.profile import read
     from ppsim.runs.session import Request
 
-    return Request(**asdict(run), command=command_line(ctx), profile=read(profile) if profile else None)
+    return Request(
+        **asdict(run),
+        command=command_line(ctx),
+        profile=read(profile) if profile else None,
+        module=find_module(module) if module else None,
+    )
 
 
 def _keep(record: Record, target: str) -> str:

@@ -13,13 +13,9 @@ or holds one function that takes a Shape and yields a row per device, packed or 
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import inspect
 import re
-import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -28,9 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.base.outside_code import outside_code, run_file
 from ppsim.core.ops import PAIRED, Packed, pack
 from ppsim.core.schedule import Schedule
-from ppsim.errors import InputError, PpsimError, UnknownSchedule
+from ppsim.errors import InputError, UnknownSchedule
 from ppsim.schedules.registry import Family, Generator, Shape, families, find, generate, schedule, take_rows
 
 GROUP = "ppsim.schedules"
@@ -134,7 +131,7 @@ def _generated(family: Family, shape: dict[str, Any]) -> Schedule:
     from ppsim.core.draft import Draft
     from ppsim.files.read import require_sound
 
-    with _outside_code(family.name):
+    with outside_code(family.name):
         made = generate(family.name, **shape)
         draft = require_sound(Draft.from_schedule(made))
     if (draft.n_stages, draft.n_microbatches) != (made.n_stages, made.n_microbatches):
@@ -149,18 +146,6 @@ def _generated(family: Family, shape: dict[str, Any]) -> Schedule:
             "declare it with @ppsim.schedules.schedule(..., placement=...)",
         )
     return made
-
-
-@contextmanager
-def _outside_code(what: str) -> Iterator[None]:
-    """Run someone else's code: what it prints goes to standard error, and what it raises becomes an InputError."""
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    except (PpsimError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise _broken(what, error) from error
 
 
 def _stated(path: str, shape: dict[str, Any], note: Callable[[str], None] | None) -> Schedule:
@@ -187,8 +172,6 @@ def _stated(path: str, shape: dict[str, Any], note: Callable[[str], None] | None
 def _load_file(spec: str) -> Family:
     """Load the schedule of a Python file: the function named, or the only one there is."""
     path, _, wanted = spec.partition(":")
-    if not Path(path).is_file():
-        raise InputError(f"cannot read '{path}': No such file or directory", "check the path")
     module, declared = _run(path)
     if wanted:
         function = getattr(module, wanted, None)
@@ -209,12 +192,7 @@ def _load_file(spec: str) -> Family:
 def _run(path: str) -> tuple[ModuleType, list[Family]]:
     """Run a Python file: its module, and the schedules it declares."""
     before = {family.name for family in families()}
-    spec = importlib.util.spec_from_file_location(f"ppsim_user_{Path(path).stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with _outside_code(path):
-        spec.loader.exec_module(module)
+    module = run_file(path)
     return module, [family for family in families() if family.name not in before]
 
 
@@ -229,7 +207,7 @@ def _functions(module: ModuleType) -> list[str]:
 
 def _load_entry_point(point: importlib.metadata.EntryPoint) -> Family:
     """Load the schedule of an installed package's entry point."""
-    with _outside_code(f"entry point '{point.name}'"):
+    with outside_code(f"entry point '{point.name}'"):
         function = point.load()
     declared = next((family for family in families() if family.generate is function), None)
     return declared or _adopt(function, point.name)
@@ -276,14 +254,3 @@ def _pack(lines: list[str], name: str) -> Iterator[Packed]:
     ops = pack(draft.stage, draft.microbatch) | draft.kind
     ops[draft.first_of_pairs] |= PAIRED
     yield from np.split(ops, draft.offsets[1:-1])
-
-
-def _broken(what: str, error: BaseException) -> InputError:
-    """Make the error for someone else's code that failed, with the line that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    line = next((f" (line {f.lineno})" for f in reversed(frames) if f.filename.endswith(what)), "")
-    if not line and frames:
-        line = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
-    if isinstance(error, SystemExit):
-        return InputError(f"{what} ends the program: sys.exit({error.code}){line}", "leave the exit out of it")
-    return InputError(f"{what} fails: {type(error).__name__}: {error}{line}", "fix it, or run it alone to see more")

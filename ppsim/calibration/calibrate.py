@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ppsim.calibration import device_for, links, machine, ops, p2p, torch_module
+from ppsim.calibration.user_module import UserModule
 from ppsim.errors import InputError
 from ppsim.profiles.message_fits import fit_messages
-from ppsim.profiles.profile import ITEM_BYTES, Profile, Workload
+from ppsim.profiles.profile import ITEM_BYTES, Profile, Provenance, Workload
 
 Progress = Callable[[float, str], None]
 
@@ -19,7 +20,7 @@ class CalibrationPlan:
     """What to measure and how often.
 
     Attributes:
-        model: the stage's shape.
+        model: the stage's shape, or the user's function that makes stages.
         device: auto, cpu or cuda.
         repeats: measured repetitions of every op; small messages are repeated as often again.
         warm_up: repetitions before those, thrown away.
@@ -27,9 +28,10 @@ class CalibrationPlan:
         command: the command line, for the record.
         note: what a reader must know about the machine.
         real_time: whether messages are measured at real-time priority.
+        stages: how many the user's function is asked for.
     """
 
-    model: Workload
+    model: Workload | UserModule
     device: str = "auto"
     repeats: int = 10
     warm_up: int = 2
@@ -37,6 +39,7 @@ class CalibrationPlan:
     command: str = ""
     note: str = ""
     real_time: bool = False
+    stages: int = 0
 
 
 def check(plan: CalibrationPlan) -> None:
@@ -47,7 +50,9 @@ def check(plan: CalibrationPlan) -> None:
     """
     if plan.repeats < 1 or plan.warm_up < 0:
         raise InputError(f"--repeats {plan.repeats} with --warm-up {plan.warm_up} measures nothing", "--repeats 10")
-    need, there = _bytes_needed(plan), machine.available_bytes(device_for(plan.device))
+    if isinstance(plan.model, UserModule):
+        return
+    need, there = _bytes_needed(plan, plan.model), machine.available_bytes(device_for(plan.device))
     if there is not None and need > there:
         raise InputError(
             f"this stage needs about {need / 2**30:.3g} GiB, and {there / 2**30:.3g} GiB are free",
@@ -87,22 +92,42 @@ def calibrate(plan: CalibrationPlan, report: Progress = lambda done, what: None)
     remarks = (f"{world} ranks computed at once" * (world > 1), "messages at real-time priority" * plan.real_time)
     note = "; ".join(filter(None, (plan.note, *remarks)))
     found = machine.provenance(device, plan.command, note)
-    sizes = sorted({*_sizes(plan), plan.model.message_bytes})
-    ticks = _Ticks(ops.rounds(plan.model, plan.repeats, plan.warm_up), len(sizes), report)
-    times = ops.measure_ops(plan.model, device, repeats=plan.repeats, warm_up=plan.warm_up, tick=ticks.op)
-    if device == "cuda":
-        from ppsim.calibration.graphs import measure_graphs
-
-        times += measure_graphs(plan.model, times, repeats=plan.repeats, warm_up=plan.warm_up)
+    ticks = _Ticks(_op_steps(plan), report)
+    costs = _measure_ops(plan, device, found, ticks.op)
     found = replace(found, clocks=machine.clocks(device))  # as they are under load
-    held = ops.measure_activations(plan.model, device)
     ticks.report(ticks.share_of_ops, "starting two processes")
+    sizes = sorted({*_sizes(plan), costs.message_bytes or 1})
+    ticks.steps["message"] = len(sizes)
     rows = links.measure_links(
         device, sizes, repeats=3 * plan.repeats, warm_up=plan.warm_up, tick=ticks.message, real_time=plan.real_time
     )
     if links.launched()[0] > 0:
         return None
-    return Profile(found, plan.model, tuple(times), tuple(rows), tuple(fit_messages(rows)), tuple(held))
+    return replace(costs, provenance=found, message=tuple(rows), fit=tuple(fit_messages(rows)))
+
+
+def _op_steps(plan: CalibrationPlan) -> int:
+    """Count how often the measuring of ops ticks."""
+    if isinstance(plan.model, UserModule):
+        return (plan.repeats + plan.warm_up) * plan.stages
+    return ops.rounds(plan.model, plan.repeats, plan.warm_up)
+
+
+def _measure_ops(plan: CalibrationPlan, device: str, here: Provenance, tick: ops.Tick) -> Profile:
+    """Measure the ops of the plan's stages, and what they hold."""
+    if isinstance(plan.model, UserModule):
+        from ppsim.calibration.user_ops import measure_stages
+
+        times, stages = measure_stages(
+            plan.model, plan.stages, device, repeats=plan.repeats, warm_up=plan.warm_up, tick=tick
+        )
+        return Profile(here, op=tuple(times), stage=tuple(stages))
+    times = ops.measure_ops(plan.model, device, repeats=plan.repeats, warm_up=plan.warm_up, tick=tick)
+    if device == "cuda":
+        from ppsim.calibration.graphs import measure_graphs
+
+        times += measure_graphs(plan.model, times, repeats=plan.repeats, warm_up=plan.warm_up)
+    return Profile(here, plan.model, tuple(times), activation=tuple(ops.measure_activations(plan.model, device)))
 
 
 class _Ticks:
@@ -110,9 +135,9 @@ class _Ticks:
 
     share_of_ops = 0.6
 
-    def __init__(self, op_steps: int, message_steps: int, report: Progress) -> None:
+    def __init__(self, op_steps: int, report: Progress) -> None:
         self.report = report
-        self._steps = {"op": op_steps, "message": message_steps}
+        self.steps = {"op": op_steps}
         self._done = {"op": 0, "message": 0}
 
     def op(self, what: str) -> None:
@@ -123,12 +148,12 @@ class _Ticks:
 
     def _next(self, key: str) -> float:
         self._done[key] += 1
-        return min(1.0, self._done[key] / self._steps[key])
+        return min(1.0, self._done[key] / self.steps[key])
 
 
-def _bytes_needed(plan: CalibrationPlan) -> int:
+def _bytes_needed(plan: CalibrationPlan, model: Workload) -> int:
     """Parameters and gradients of everything measured, and the largest activations, roughly."""
-    model, item = plan.model, ITEM_BYTES[plan.model.dtype]
+    item = ITEM_BYTES[model.dtype]
     held = sum(ops.layer_counts(model.layers))
     tokens = model.microbatch_size * model.sequence
     parameters = held * 12 * model.hidden**2 + 2 * model.vocab * model.hidden

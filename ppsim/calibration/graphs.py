@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 from ppsim.calibration.clock import Timed, spread, stopwatch
-from ppsim.calibration.ops import Part, backward_functions, parts_of
+from ppsim.calibration.ops import Part, parts_of
+from ppsim.calibration.stage_ops import backward_functions
 from ppsim.profiles.profile import OpTime, Workload
 
 KINDS = ("F", "B")

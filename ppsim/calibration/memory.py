@@ -14,6 +14,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ppsim.calibration.stage_ops import StageOps
+
 
 class _Made(TorchDispatchMode):  # type: ignore[misc]
     """Watches every storage that ops make while it is on, by weak reference."""
@@ -38,29 +40,25 @@ class _Made(TorchDispatchMode):  # type: ignore[misc]
         return sum(size for reference, size in self._made.values() if not reference.expired())
 
 
-def activation_bytes(
-    module: Any, forward: Callable[[Any], Any], make_input: Callable[[], Any], backward: tuple[Any, Any, Any]
-) -> tuple[int, int, int]:
+def activation_bytes(module: Any, ops: StageOps, make_input: Callable[[], Any]) -> tuple[int, int, int]:
     """Bytes held after F, after I and after W of one microbatch, gradients of parameters not counted.
 
     Between I and W the input, the output and its gradient stay, as torch's pipelining runtime keeps them.
-    ``backward`` holds the functions of a full backward, of I and of W.
     """
-    full, half, weight = backward
-    weights = list(module.parameters())
     out, x = None, make_input()
-    out = forward(x)
-    full((out,), (None if out.ndim == 0 else torch.ones_like(out),), (x,))  # so that the parameters have gradients
+    out = ops.forward(x)
+    ops.backward(x, out, None if out.ndim == 0 else torch.ones_like(out))  # so that the parameters have gradients
     del out, x
-    with _Made([*weights, *(w.grad for w in weights)]) as made:
+    weights = list(module.parameters())
+    with _Made([*weights, *(w.grad for w in weights if w.grad is not None)]) as made:
         x = make_input()
-        out = forward(x)
+        out = ops.forward(x)
         after_f = made.held()
-        grad = None if out.ndim == 0 else [torch.ones_like(out)]
-        groups = half([out], grad, [x], iter(weights))[1]
+        grad = None if out.ndim == 0 else torch.ones_like(out)
+        saved = ops.backward_input(x, out, grad)[1]
         x.grad = None  # sent to the stage before
         after_i = made.held()
-        weight(iter(weights), groups)
-        del x, out, grad, groups
+        ops.backward_weight(saved)
+        del x, out, grad, saved
         after_w = made.held()
     return after_f, after_i, after_w

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ppsim.calibration.clock import spread, stopwatch
-from ppsim.errors import InputError, MissingDependency, PpsimError
+from ppsim.calibration.stage_ops import backward_functions, stage_ops
+from ppsim.errors import InputError, PpsimError
 from ppsim.profiles.profile import Activation, OpTime, Workload
-from ppsim.version import INSTALL_TORCH
 
 Tick = Callable[[str], None]
 
@@ -85,11 +85,12 @@ def measure_activations(model: Workload, device: str) -> list[Activation]:
     """Bytes that one microbatch holds in layers, at several counts, and in the head."""
     from ppsim.calibration.memory import activation_bytes
 
-    functions = backward_functions()
     result = []
     for part in parts_of(model, device):
         if (part.cold and part.layers) or part.name == "head":
-            held = activation_bytes(part.module, part.forward, part.make_input, functions)
+            held = activation_bytes(
+                part.module, replace(stage_ops(part.module, first=False), forward=part.forward), part.make_input
+            )
             result.append(Activation(part.name, part.layers, *held))
     return result
 
@@ -146,13 +147,13 @@ def _once(part: Part, watch: Any) -> Iterator[tuple[str, float, float]]:
         _, x, out, grad = started()
         other = part.make_input()
         timed = watch(
-            lambda: _together(lambda: part.forward(other), lambda: full((out,), (grad,), (x,)), out.device.type),
+            lambda: run_together(lambda: part.forward(other), lambda: full((out,), (grad,), (x,)), out.device.type),
             part.cold,
         )
         yield "FB", timed.ms, timed.host_ms
 
 
-def _together(forward: Callable[[], Any], backward: Callable[[], Any], device: str) -> Any:
+def run_together(forward: Callable[[], Any], backward: Callable[[], Any], device: str) -> Any:
     """Issue a forward and a backward of two microbatches together: on two streams of a GPU, in turn on a CPU."""
     import torch
 
@@ -165,21 +166,6 @@ def _together(forward: Callable[[], Any], backward: Callable[[], Any], device: s
     backward()  # autograd runs it on the stream of its own forward, the current one
     here.wait_stream(side)
     return out
-
-
-def backward_functions() -> tuple[Any, Any, Any]:
-    """Torch's own backwards: the full one, the one for the input, and the one for the weights.
-
-    Raises:
-        MissingDependency: this torch has none.
-    """
-    try:
-        from torch.distributed.pipelining import _backward
-    except ImportError as error:
-        raise MissingDependency(
-            f"this torch cannot split a backward: {error}", f"{INSTALL_TORCH}, torch 2.11 or later"
-        ) from error
-    return _backward.stage_backward, _backward.stage_backward_input, _backward.stage_backward_weight
 
 
 def _explained(error: Exception, model: Workload, device: str) -> PpsimError:

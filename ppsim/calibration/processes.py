@@ -44,6 +44,12 @@ class _Memory(_Failure):
     """That there was not enough memory."""
 
 
+class _BadInput(_Failure):
+    """An error of the user's input or code, with its hint."""
+
+    hint = ""
+
+
 @contextmanager
 def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> Iterator[Iterator[tuple[int, Any]]]:
     """Run ``worker`` in ``count`` processes; yields (process, message) until all have ended without a failure.
@@ -194,6 +200,8 @@ def _cause(rank: int, message: str, workers: list[Any]) -> PpsimError:
             return _ended(other, process.exitcode)
         if process.exitcode is None and _stopped(process.pid):
             return _halted(other)
+    if isinstance(message, _BadInput):
+        return InputError(f"process {rank}: {message}", message.hint)
     if isinstance(message, _Memory):
         return PpsimError(f"process {rank} ran out of memory{': ' * bool(message)}{message}", MEMORY_HINT)
     return PpsimError(f"process {rank} failed: {message}")
@@ -212,6 +220,7 @@ def _enter(worker: Worker, rank: int, pipe: Connection, parent: int, meeting: st
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _die_with_parent(parent)
+    sys.stdout = sys.stderr  # what the user's code prints is no result
     try:
         worker(rank, pipe.send, meeting, *pickle.loads(baggage.read_bytes()))
     except BaseException as error:
@@ -226,6 +235,10 @@ def _enter(worker: Worker, rank: int, pipe: Connection, parent: int, meeting: st
 
 
 def _failure(error: BaseException) -> _Failure:
+    if isinstance(error, InputError):
+        bad = _BadInput(error)
+        bad.hint = error.hint
+        return bad
     text = str(error).splitlines()[0].rpartition("DefaultCPUAllocator: ")[2] if str(error) else ""
     if isinstance(error, MemoryError) or "memory" in text.lower():
         return _Memory(text)

@@ -9,7 +9,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
 from ppsim.memory.transformer import BYTES_OF, Transformer, add_ends, layer_parameters, states
 from ppsim.memory.usage import MemoryModel
-from ppsim.profiles.profile import Activation, Profile
+from ppsim.profiles.profile import Activation, Profile, StageSize
 
 
 def profile_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
@@ -20,8 +20,11 @@ def profile_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
     :func:`ppsim.profiles.profile.costs_from`, the first stage's I does nothing and its W is the whole backward.
 
     Raises:
-        InputError: the profile has no measured activations, no model, or a model that cannot be.
+        InputError: the profile has no measured activations, no model, a model that cannot be, or stages of the user's
+            in another number.
     """
+    if profile.stage:
+        return _stages_memory(profile, schedule)
     measured = profile.model
     rows = {row.layers: row for row in profile.activation if row.part == "layers"}
     if measured is None or not rows:
@@ -72,7 +75,40 @@ def profile_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
     )
 
 
-def _bytes_held(row: Activation) -> tuple[int, int, int]:
+def _stages_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
+    """Make the memory model of stages of the user's own, each as measured; Adam keeps two moments, and fp32 weights
+    where the parameters have fewer bits.
+    """
+    n = schedule.n_stages
+    if len(profile.stage) != n:
+        raise InputError(
+            f"the profile has {len(profile.stage)} stages, and {schedule.name} has {n}",
+            f"ppsim calibrate --module FILE.py:FUNCTION --stages {n}",
+        )
+    activations, kept, stash = np.array([_bytes_held(row) for row in profile.stage], np.int64).T.copy()
+    weights, count, message = np.array(
+        [(row.parameter_bytes, row.parameters, row.message_bytes) for row in profile.stage], np.int64
+    ).T.copy()
+    none = np.zeros(n, np.int64)
+    return MemoryModel(
+        activations,
+        kept,
+        stash,
+        work_b=none,
+        work_i=none,
+        gathered=none,
+        message=message,
+        output=none,
+        stored=np.minimum(activations, np.append(0, message[:-1])),
+        static={
+            "weights": weights,
+            "gradients": weights,
+            "optimizer": np.where(weights < 4 * count, 12 * count, 2 * weights),
+        },
+    )
+
+
+def _bytes_held(row: Activation | StageSize) -> tuple[int, int, int]:
     """Return the bytes after F, the part that I keeps, and the bytes that I adds for W.
 
     Bytes that are still held after W belong to no microbatch, and are left out.

@@ -73,7 +73,7 @@ def message_ms(profile: Profile, size: int | None = None, pattern: str = "early"
     rows = sorted((m.bytes, max(m.median_ms, INSTANT_MS)) for m in found if m.link == link)
     sizes, times = zip(*rows, strict=True)
     if size is None:
-        size = profile.model.message_bytes if profile.model else int(np.median(sizes))
+        size = profile.message_bytes or int(np.median(sizes))
     if sizes[0] <= size <= sizes[-1]:
         return float(np.exp(np.interp(np.log(size), np.log(sizes), np.log(times))))
     if sizes[0] == sizes[-1]:

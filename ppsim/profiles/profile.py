@@ -239,6 +239,33 @@ class Activation:
 
 
 @dataclass(frozen=True)
+class StageSize:
+    """Sizes of one stage of the user's own model.
+
+    Attributes:
+        stage: its number.
+        message_bytes: what it sends to the next stage for a microbatch; 0 for the last.
+        parameters: their number.
+        parameter_bytes: their size.
+        after_f_bytes: as in :class:`Activation`.
+        after_i_bytes: as in :class:`Activation`.
+        after_w_bytes: as in :class:`Activation`.
+    """
+
+    stage: int
+    message_bytes: int
+    parameters: int
+    parameter_bytes: int
+    after_f_bytes: int
+    after_i_bytes: int
+    after_w_bytes: int
+
+    def __post_init__(self) -> None:
+        _not_negative(self, "stage", "message_bytes", "parameters", "parameter_bytes")
+        _not_negative(self, "after_f_bytes", "after_i_bytes", "after_w_bytes")
+
+
+@dataclass(frozen=True)
 class Profile:
     """Measured costs; see the module's docstring."""
 
@@ -248,6 +275,14 @@ class Profile:
     message: tuple[Message, ...] = ()
     fit: tuple[Fit, ...] = ()
     activation: tuple[Activation, ...] = ()
+    stage: tuple[StageSize, ...] = ()
+
+    @property
+    def message_bytes(self) -> int | None:
+        """Bytes that a stage sends to the next, the most of any stage; None where the profile does not have it."""
+        if self.model:
+            return self.model.message_bytes
+        return max((row.message_bytes for row in self.stage), default=None)
 
 
 def read(path: str) -> Profile:

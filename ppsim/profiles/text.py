@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ppsim.base.units import format_size
 from ppsim.profiles.costs import layer_line, message_ms
 from ppsim.profiles.message_fits import relative_errors
 from ppsim.profiles.profile import KINDS, PATTERNS, Fit, Message, OpTime, Profile
@@ -49,7 +50,7 @@ def summary(profile: Profile) -> dict[str, Any]:
     result: dict[str, Any] = {f"{kind}_ms": own[kind].median_ms for kind in KINDS if kind in own}
     if {"B", "I", "W"} <= own.keys() and own["B"].median_ms > 0:
         result["split_over_full"] = (own["I"].median_ms + own["W"].median_ms) / own["B"].median_ms
-    result["message_bytes"] = profile.model.message_bytes if profile.model else None
+    result["message_bytes"] = profile.message_bytes
     result["message_ms"] = message_ms(profile)
     fixed = layer_line(profile.op, "F")
     result["fixed_per_action_ms"] = fixed.alpha if fixed else None
@@ -90,6 +91,11 @@ def lines(profile: Profile) -> Iterator[str]:
         bytes_held = ", ".join(f"{size / 2**20:.2f} MiB after {kind}" for size, kind in zip(sizes, "FIW", strict=True))
         part = f"{held.layers} layer{'s' * (held.layers != 1)}" if held.layers else held.part
         yield f"activations of a microbatch, {part}: {bytes_held}"
+    for row in profile.stage:
+        sizes = (row.after_f_bytes, row.after_i_bytes, row.after_w_bytes)
+        held_bytes = ", ".join(f"{format_size(size)} after {kind}" for size, kind in zip(sizes, "FIW", strict=True))
+        sends = f", sends {format_size(row.message_bytes)}" if row.message_bytes else ""
+        yield f"stage {row.stage}: {row.parameters} parameters; a microbatch holds {held_bytes}{sends}"
     for link in dict.fromkeys(m.link for m in profile.message):
         yield ""
         yield from _message_table(link, [m for m in profile.message if m.link == link])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from ppsim.base.signals import orderly_end
 from ppsim.calibration import device_for
 from ppsim.calibration.calibrate import check_heads
 from ppsim.calibration.processes import check_room, temporary_folder
+from ppsim.calibration.user_module import UserModule
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, MissingDependency
@@ -54,10 +55,11 @@ class Request:
     real_time: bool = False
     command: str = ""
     profile: Profile | None = None
+    module: UserModule | None = None
 
     @property
     def model(self) -> Workload:
-        """The transformer whose stages compute: the profile's where there is one."""
+        """The transformer whose stages compute without ``module``: the profile's where there is one."""
         if self.profile and self.profile.model:
             return self.profile.model
         dtype = "bfloat16" if self.device == "cuda" else "float32"
@@ -128,19 +130,21 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
             "a profile's ops had the whole GPU, and --runner partitioned gives each device a part",
             "leave out --profile: ops are measured in a part first",
         )
-    if computing and request.profile and not request.profile.model:
+    if request.module:
+        _check_module(request)
+    elif computing and request.profile and not request.profile.model:
         raise InputError("a profile made from traces has no model to compute", "--trace DIR compares with that run")
     if request.runner == "torch":
-        torch_runner.check(schedules, request.model.message_bytes if computing else request.message)
+        torch_runner.check(schedules, request.message if request.ops == "timed" else torch_runner.FLOAT_BYTES)
     model = request.model
-    if computing:
+    if computing and not request.module:
         check_heads(model)
     for schedule in schedules:
         if schedule.recomputed.any():
             raise InputError(f"{schedule.name} has ops that recompute (R), which no runner can run", "leave them out")
         if not computing:
             _costs(schedule, request, None)
-        if computing and model.layers * schedule.n_devices % schedule.n_stages:
+        if computing and not request.module and model.layers * schedule.n_devices % schedule.n_stages:
             chunks = schedule.n_chunks
             raise InputError(
                 f"{schedule.name} has {chunks} stages per device, which cannot share {model.layers} layers evenly",
@@ -148,21 +152,29 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
             )
 
 
+def _check_module(request: Request) -> None:
+    """Refuse what stages of the user's own cannot be combined with."""
+    if request.runner == "partitioned":
+        raise InputError("--runner partitioned measures a transformer's stages, not those of --module", "--runner own")
+    if request.profile and not request.profile.stage:
+        raise InputError("the profile is not of a module's stages", "ppsim calibrate --module, or leave out --profile")
+
+
 def _measure(schedules: Sequence[Schedule], request: Request, report: Progress) -> tuple[Record, str]:
     from ppsim.calibration.machine import provenance
 
     computing = request.ops == "compute"
-    size = request.model.message_bytes if computing else request.message
     where = provenance(request.device, request.command)
-    profile, link, found = _alone(request, size, schedules[0].n_devices, report)
+    profiles, link, found = _alone(request, schedules, report)
+    size = _message_bytes(request, profiles)
     queues = torch_runner.lower_as_torch if request.runner == "torch" else lower
-    plans = [RunPlan(s.name, queues(s), _costs(s, request, profile)) for s in schedules]
+    plans = [RunPlan(s.name, queues(s), _costs(s, request, profiles.get(s.n_stages))) for s in schedules]
     settings = Settings(
         repeats=request.repeats,
         warm_up=request.warm_up,
         message_bytes=size,
         real_time=request.real_time,
-        model=request.model if computing else None,
+        model=(request.module or request.model) if computing else None,
         device=request.device,
     )
     total, done = (settings.repeats + settings.warm_up) * len(plans), [0]
@@ -183,6 +195,7 @@ def _measure(schedules: Sequence[Schedule], request: Request, report: Progress) 
         "link": asdict(link),
         "cores": where.cores if request.device == "cpu" else 0,
         "costs": "the profile" if request.profile else "measured alone",
+        **({"module": str(request.module)} if request.module else {}),
         **found,
     }
     if request.device == "cuda":
@@ -191,34 +204,51 @@ def _measure(schedules: Sequence[Schedule], request: Request, report: Progress) 
 
 
 def _alone(
-    request: Request, size: int, devices: int, report: Progress
-) -> tuple[Profile | None, Link, dict[str, object]]:
-    """Measure ops and a message without contention; returns also the settings that a record keeps of it."""
+    request: Request, schedules: Sequence[Schedule], report: Progress
+) -> tuple[dict[int, Profile], Link, dict[str, object]]:
+    """Measure ops and a message without contention, into a profile for each number of stages.
+
+    Returns also the settings that a record keeps of it.
+    """
+    stages = sorted({schedule.n_stages for schedule in schedules})
     if request.profile:
-        return request.profile, link_of(request.profile.message, size), {}
+        size = _message_bytes(request, {0: request.profile})
+        return dict.fromkeys(stages, request.profile), link_of(request.profile.message, size), {}
     if request.runner == "partitioned":
         from ppsim.calibration.machine import provenance
 
+        size = request.model.message_bytes
         alone = partitioned.measure_alone(
-            request.model, devices, request.device, _around(size), lambda what: report(OPS_SHARE, what)
+            request.model, schedules[0].n_devices, request.device, _around(size), lambda what: report(OPS_SHARE, what)
         )
         profile = Profile(provenance(request.device, request.command), request.model, alone.busy_ops)
         said = {"emulation": partitioned.LABEL, "partition_sms": alone.sms, "interference": alone.interference}
-        return profile, link_of(alone.messages, size), said
-    profile_or_none = _ops_alone(request, report) if request.ops == "compute" else None
-    return profile_or_none, _link_alone(size, request, report), {}
+        return dict.fromkeys(stages, profile), link_of(alone.messages, size), said
+    profiles = _ops_alone(request, stages, report) if request.ops == "compute" else {}
+    return profiles, _link_alone(_message_bytes(request, profiles), request, report), {}
+
+
+def _message_bytes(request: Request, profiles: Mapping[int, Profile]) -> int:
+    """Determine the size of a message: of a user's stages, the largest."""
+    if request.ops == "timed":
+        return request.message
+    if not request.module:
+        return request.model.message_bytes
+    return max((profile.message_bytes or 1 for profile in profiles.values()), default=1)
 
 
 def _around(size: int) -> list[int]:
     return sorted({1024, max(size // 4, 1), size, 2 * size})
 
 
-def _ops_alone(request: Request, report: Progress) -> Profile:
+def _ops_alone(request: Request, stages: Sequence[int], report: Progress) -> dict[int, Profile]:
     from ppsim.calibration.machine import provenance
     from ppsim.calibration.ops import measure_ops, rounds
+    from ppsim.calibration.user_ops import measure_stages
 
     model, repeats, warm_up = request.model, 5, 1
-    total, done = rounds(model, repeats, warm_up), [0]
+    total = (repeats + warm_up) * sum(stages) if request.module else rounds(model, repeats, warm_up)
+    done = [0]
 
     def tick(what: str) -> None:
         pace(False)  # leave time for the rest of the machine
@@ -227,14 +257,23 @@ def _ops_alone(request: Request, report: Progress) -> Profile:
         time.sleep(REST_S)
         pace(True)
 
+    where, profiles = provenance(request.device, request.command), dict[int, Profile]()
     with real_time_priority(request.real_time) as pace:
         pace(True)
-        ops = measure_ops(model, request.device, repeats=repeats, warm_up=warm_up, tick=tick)
+        if request.module:
+            for count in stages:
+                times, sizes = measure_stages(
+                    request.module, count, request.device, repeats=repeats, warm_up=warm_up, tick=tick
+                )
+                profiles[count] = Profile(where, op=tuple(times), stage=tuple(sizes))
+        else:
+            ops = measure_ops(model, request.device, repeats=repeats, warm_up=warm_up, tick=tick)
+            profiles = dict.fromkeys(stages, Profile(where, model, tuple(ops)))
     if request.device == "cuda":
         import torch
 
         torch.cuda.empty_cache()  # the first process computes on the same GPU
-    return Profile(provenance(request.device, request.command), model, tuple(ops))
+    return profiles
 
 
 def _link_alone(size: int, request: Request, report: Progress) -> Link:

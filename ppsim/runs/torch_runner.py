@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.calibration.processes import temporary_folder
+from ppsim.calibration.user_module import UserModule
 from ppsim.core.costs import costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.lowered import Lowered
@@ -76,7 +77,7 @@ def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _:
         MissingDependency: torch is not installed.
         PpsimError: a process died, hung or failed before one repetition was complete.
     """
-    check([plan.lowered.compute for plan in plans], settings.message_bytes)
+    check([plan.lowered.compute for plan in plans], FLOAT_BYTES if settings.model else settings.message_bytes)
     with temporary_folder() as folder:
         jobs = [_job(plan, Path(folder, f"{number}.csv")) for number, plan in enumerate(plans)]
         return collect(plans, settings, tick, _worker, jobs)
@@ -170,11 +171,11 @@ def _turn_of(job: Job, rank: int, settings: Settings, watch: Clock) -> Turn:
         stages = [_idle_stage(s, last + 1, settings.message_bytes) for s in held]
         inputs, targets = _nothing(count, settings.message_bytes), _nothing(count, FLOAT_BYTES)
     else:
-        device = settings.device
-        stages = [_real_stage(tasks.module_of(settings.model, job.schedule, s, device), s, last + 1) for s in held]
-        inputs, targets = tasks.whole_batch(settings.model, count, device)
+        modules, inputs, targets = tasks.whole_stages(settings.model, job.schedule, held, settings.device)
+        stages = [_real_stage(module, s, last + 1, settings.device) for s, module in modules.items()]
+    loss = tasks.own_loss if isinstance(settings.model, UserModule) else tasks.loss
     runtime = _PipelineScheduleRuntime(
-        stages, count, loss_fn=tasks.loss, scale_grads=False, backward_requires_autograd=settings.model is not None
+        stages, count, loss_fn=loss, scale_grads=False, backward_requires_autograd=settings.model is not None
     )
     runtime._load_csv(job.csv, format="compute_only")
     if settings.model is None:
@@ -184,10 +185,12 @@ def _turn_of(job: Job, rank: int, settings: Settings, watch: Clock) -> Turn:
     return partial(_turn, rank, watch, runtime, job.steps[rank], arguments, target)
 
 
-def _real_stage(module: Any, stage: int, count: int) -> Any:
+def _real_stage(module: Any, stage: int, count: int, device: str) -> Any:
+    import torch
     from torch.distributed.pipelining import PipelineStage
 
-    return PipelineStage(module, stage, count, next(module.parameters()).device)
+    here = next((p.device for p in module.parameters()), torch.device(device))
+    return PipelineStage(module, stage, count, here)
 
 
 def _idle_stage(stage: int, count: int, message_bytes: int) -> Any:

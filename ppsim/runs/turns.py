@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from ppsim.base.signals import resume
 from ppsim.calibration.links import BACKEND, use_loopback
 from ppsim.calibration.processes import START_S, ranks
+from ppsim.calibration.user_module import UserModule
 from ppsim.core.costs import Costs
 from ppsim.core.lowered import Lowered
 from ppsim.errors import MissingDependency, PpsimError
@@ -66,7 +67,7 @@ class Settings:
     warm_up: int = 1
     message_bytes: int = 65536
     real_time: bool = False
-    model: Workload | None = None
+    model: Workload | UserModule | None = None
     limit_s: float = 60.0
     device: str = "cpu"
 

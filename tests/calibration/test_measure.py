@@ -15,6 +15,7 @@ pytestmark = pytest.mark.torch
 from ppsim.calibration import links, memory, ops, p2p, stage  # noqa: E402
 from ppsim.calibration.calibrate import CalibrationPlan, calibrate  # noqa: E402
 from ppsim.calibration.processes import ranks  # noqa: E402
+from ppsim.calibration.stage_ops import backward_functions, stage_ops  # noqa: E402
 
 SMALL = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=1, dtype="float32", vocab=32)
 
@@ -43,7 +44,7 @@ def test_a_calibration_has_every_part_kind_and_pattern_and_survives_a_file(tmp_p
 
 @pytest.mark.parametrize("part", ["layers", "head"])
 def test_the_gradients_of_i_and_w_equal_those_of_a_full_backward(part):
-    full, half, weight = ops.backward_functions()
+    full, half, weight = backward_functions()
     model = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=2, dtype="float64", vocab=32)
     module = stage.layers(model, 2, "cpu") if part == "layers" else stage.head(model, "cpu")
     targets = stage.tokens(model, "cpu")
@@ -119,7 +120,7 @@ def test_a_part_whose_weights_need_nothing_holds_what_its_arithmetic_says():
     def make_input():
         return torch.randn(4, 8).requires_grad_()
 
-    held = memory.activation_bytes(linear, linear, make_input, ops.backward_functions())
+    held = memory.activation_bytes(linear, stage_ops(linear, first=False), make_input)
     assert held == (2 * size, 3 * size, 0)
 
 

@@ -106,6 +106,7 @@ SAMPLES = {
     "changes": "--what-if tf.1=2",
     "of_device": "--device 2",
     "of_op": "--op 2F5",
+    "module": f"--module {DATA / 'module.py'}:stage",
     "merge_bw": "--merge-bw",
     "split_bw": "--split-bw",
 }

@@ -171,7 +171,7 @@ def test_a_pair_is_issued_on_two_streams_that_meet_before_and_after(monkeypatch)
     side = f"stream {fake.streams + 1}"
     issued = []
     fake.log.clear()
-    ops._together(lambda: issued.append(fake.current[-1].name), lambda: issued.append(fake.current[-1].name), "cuda")
+    ops.run_together(lambda: issued.append(fake.current[-1].name), lambda: issued.append(fake.current[-1].name), "cuda")
     assert issued == [side, fake.default.name]
     assert fake.log == [("wait", side, fake.default.name), ("wait", fake.default.name, side)]
 

@@ -1,0 +1,59 @@
+"""Run code of the user's: its prints go to standard error, and what it raises becomes one error that names the line."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from types import ModuleType
+
+from ppsim.errors import InputError, PpsimError
+
+
+def run_file(path: str) -> ModuleType:
+    """Run a Python file and return its module.
+
+    Raises:
+        InputError: there is no such file, or its code fails.
+    """
+    if not Path(path).is_file():
+        raise InputError(f"cannot read '{path}': No such file or directory", "check the path")
+    spec = importlib.util.spec_from_file_location(f"ppsim_user_{Path(path).stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with outside_code(path):
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def outside_code(path: str, doing: str = "") -> Iterator[None]:
+    """Send prints to standard error, and turn anything raised into an InputError.
+
+    Args:
+        path: the file whose line is named, or the name of something installed.
+        doing: the step that the code is in, for the message.
+    """
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except (PpsimError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise explain_failure(path, error, doing) from error
+
+
+def explain_failure(path: str, error: BaseException, doing: str = "") -> InputError:
+    """Make the error for code of the user's that failed, with the line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    line = next((f" (line {f.lineno})" for f in reversed(frames) if f.filename.endswith(path)), "")
+    if not line and frames:
+        line = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+    where = f"{path}, {doing}," if doing else path
+    if isinstance(error, SystemExit):
+        return InputError(f"{where} ends the program: sys.exit({error.code}){line}", "leave the exit out of it")
+    return InputError(f"{where} fails: {type(error).__name__}: {error}{line}", "fix it, or run it alone to see more")

@@ -1,0 +1,77 @@
+"""How a stage runs each kind of op: by torch's own functions, or by functions of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ppsim.errors import MissingDependency
+from ppsim.version import INSTALL_TORCH
+
+
+@dataclass(frozen=True)
+class StageOps:
+    """The functions of one stage; ``x`` is its input, ``out`` its output and ``grad`` the gradient of that.
+
+    Attributes:
+        forward: F: ``x`` to ``out``.
+        backward: B: ``x, out, grad`` to the gradient of ``x``; gradients of parameters are added up.
+        backward_input: I: ``x, out, grad`` to the gradient of ``x`` and something for W.
+        backward_weight: W, of what I left.
+        pair: an F with the op that runs beside it: ``x`` and a function that runs this op, to ``out``; None for one
+            after the other.
+    """
+
+    forward: Callable[[Any], Any]
+    backward: Callable[[Any, Any, Any], Any]
+    backward_input: Callable[[Any, Any, Any], tuple[Any, Any]]
+    backward_weight: Callable[[Any], Any]
+    pair: Callable[[Any, Callable[[], None]], Any] | None = None
+
+
+def stage_ops(module: Any, *, first: bool, own: Mapping[str, Callable[..., Any]] | None = None) -> StageOps:
+    """Take torch's functions for a module, and the user's ``own`` by kind (F, B, I, W, FB) where there are any.
+
+    As in torch's runtime, I of the first stage does nothing and its W is the whole backward, unless I is the user's.
+    """
+    own = own or {}
+    full, half, weight = backward_functions()
+
+    def backward(x: Any, out: Any, grad: Any) -> Any:
+        return full((out,), (grad,), (x,))[0]
+
+    def backward_input(x: Any, out: Any, grad: Any) -> tuple[Any, Any]:
+        gradients, groups = half([out], None if grad is None else [grad], [x], module.parameters())
+        return gradients[0], groups
+
+    def backward_weight(groups: Any) -> None:
+        weight(module.parameters(), groups)
+
+    whole = own.get("B", backward)
+    halves = (_postpone, partial(_run_postponed, whole)) if first else (backward_input, backward_weight)
+    return StageOps(own.get("F", module), whole, own.get("I", halves[0]), own.get("W", halves[1]), own.get("FB"))
+
+
+def backward_functions() -> tuple[Any, Any, Any]:
+    """Torch's own backwards: the full one, the one for the input, and the one for the weights.
+
+    Raises:
+        MissingDependency: this torch has none.
+    """
+    try:
+        from torch.distributed.pipelining import _backward
+    except ImportError as error:
+        raise MissingDependency(
+            f"this torch cannot split a backward: {error}", f"{INSTALL_TORCH}, torch 2.11 or later"
+        ) from error
+    return _backward.stage_backward, _backward.stage_backward_input, _backward.stage_backward_weight
+
+
+def _postpone(x: Any, out: Any, grad: Any) -> tuple[None, Any]:
+    return None, (x, out, grad)
+
+
+def _run_postponed(backward: Callable[[Any, Any, Any], Any], held: Any) -> None:
+    backward(*held)

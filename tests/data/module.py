@@ -1,0 +1,111 @@
+# mypy: ignore-errors
+"""Stages of a user's own as tests measure and run them: uneven, float64, from whole numbers to a loss."""
+
+import torch
+from torch import nn
+
+WIDTH, WORDS, ROWS = 6, 11, 3
+
+
+class Loss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, x):
+        return nn.functional.cross_entropy(self.out(x), torch.arange(len(x), device=x.device) % WORDS)
+
+
+def stage(stage, stages, device):
+    """An embedding first, one more layer in each stage, and the loss last."""
+    print("a stage of the user's")  # goes to standard error
+    layers = [nn.Embedding(WORDS, WIDTH)] if stage == 0 else []
+    for _ in range(stage + 1):
+        layers += [nn.Linear(WIDTH, WIDTH), nn.Tanh()]
+    if stage == stages - 1:
+        layers.append(Loss())
+    example = torch.arange(ROWS) % WORDS if stage == 0 else torch.randn(ROWS, WIDTH, dtype=torch.float64)
+    return nn.Sequential(*layers).double().to(device), example.to(device)
+
+
+def own(stage, stages, device):
+    """The same with functions of the user's own for every kind of op."""
+    module, example = globals()["stage"](stage, stages, device)
+
+    def backward(x, out, grad):
+        torch.autograd.backward([out], [grad])
+        return x.grad
+
+    def backward_input(x, out, grad):
+        """Both gradients at once; those of the parameters are added in W."""
+        weights = list(module.parameters())
+        wanted = ([x] if x.requires_grad else []) + weights
+        found = list(torch.autograd.grad([out], wanted, [grad]))
+        return (found.pop(0) if x.requires_grad else None), (weights, found)
+
+    def backward_weight(saved):
+        for weight, gradient in zip(*saved, strict=True):
+            weight.grad = gradient if weight.grad is None else weight.grad + gradient
+
+    def pair(x, other):
+        other()
+        return module(x)
+
+    functions = {"F": module, "B": backward, "I": backward_input, "W": backward_weight, "FB": pair}
+    return {"module": module, **functions}, example
+
+
+def raises(stage, stages, device):
+    module, example = globals()["stage"](stage, stages, device)
+
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise ValueError("no such layer")
+
+    return (Broken() if stage == 1 else module), example
+
+
+def fails_at_once(stage, stages, device):
+    raise KeyError("weights")
+
+
+def exits(stage, stages, device):
+    raise SystemExit(3)
+
+
+def returns_a_module_only(stage, stages, device):
+    return nn.Linear(2, 2)
+
+
+def returns_no_module(stage, stages, device):
+    return [1, 2], torch.ones(2)
+
+
+def does_not_chain(stage, stages, device):
+    return nn.Linear(4, 5), torch.randn(2, 4)
+
+
+def has_no_gradient(stage, stages, device):
+    module = nn.Linear(4, 4)
+    return module.requires_grad_(stage != 0), torch.randn(2, 4)
+
+
+class Cut(nn.Linear):
+    def forward(self, x):
+        return super().forward(x.detach())
+
+
+def is_cut(stage, stages, device):
+    return Cut(4, 4), torch.randn(2, 4)
+
+
+def half_a_split(stage, stages, device):
+    return {"module": nn.Linear(4, 4), "I": print}, torch.randn(2, 4)
+
+
+def unknown_kind(stage, stages, device):
+    return {"module": nn.Linear(4, 4), "BW": print}, torch.randn(2, 4)
+
+
+def two_outputs(stage, stages, device):
+    return nn.LSTM(4, 4), torch.randn(2, 4)
