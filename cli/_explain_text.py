@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ppsim.cli._runs import Stated
 
 SHOWN_GAINS = 4
+WIDEST = 120  # columns of a pipe
 
 
 def explain_lines(explanation: Explanation, changes: Sequence[WhatIf], stated: Stated | None = None) -> Iterator[str]:
@@ -17,18 +18,27 @@ def explain_lines(explanation: Explanation, changes: Sequence[WhatIf], stated: S
     from ppsim.analysis.critical_path import path_text
     from ppsim.analysis.explain import advise
     from ppsim.analysis.idle import CAUSES, NAMES
-    from ppsim.base.numbers import format_number, format_share
-    from ppsim.cli._print import counted
+    from ppsim.base.numbers import format_number, format_part, format_share
+    from ppsim.cli._print import console, counted
 
     timeline, idle = explanation.timeline, explanation.idle
     schedule, unit = timeline.schedule, timeline.unit
+
+    def part(time: float) -> str:
+        return format_part(time, timeline.makespan)
+
+    screen = console()
+    width = screen.width if screen.is_terminal else WIDEST
     yield from heading_lines(explanation, stated)
     yield ""
     for name, time in sorted(idle.by_cause.items(), key=lambda pair: -pair[1]):
         by_device = idle.by_device[:, NAMES.index(name)]
         worst = sorted(range(len(by_device)), key=lambda device: -by_device[device])[:3]
-        parts = "  ".join(f"dev {d}: {format_number(by_device[d])}" for d in worst if by_device[d] > 0)
-        yield f"  {format_number(time):>8}  {name:<10} {CAUSES[name]:<40} {parts}"
+        row = f"  {part(time):>8}  {name:<10} {CAUSES[name]:<40}"
+        for d in worst:
+            more = f" dev {d}: {part(float(by_device[d]))} "
+            row += more if by_device[d] > 0 and len(row) + len(more) <= width else ""
+        yield row.rstrip()
     yield ""
     count = ""
     if explanation.slack and explanation.slack.paths > 1 and not explanation.stated:
@@ -39,17 +49,18 @@ def explain_lines(explanation: Explanation, changes: Sequence[WhatIf], stated: S
     yield "  " + " · ".join(path_text(schedule, explanation.path)[:12])
     gains = [gain for gain in explanation.gains if gain.gain > 1e-9 * timeline.makespan][:SHOWN_GAINS]
     if gains:
-        texts = (f"{gain.what} {format_number(gain.gain)} {unit}" for gain in gains)
+        texts = (f"{gain.what} {format_part(gain.gain, timeline.makespan)} {unit}" for gain in gains)
         yield f"1 % less gains: {' · '.join(texts)}"
     if changes:
         yield ""
         against = f", against {format_number(explanation.base.makespan)} {unit}" if explanation.stated else ""
         yield f"what if (each simulated{against}):"
+    named = max([26, *(len(change.text) for change in changes)])
     for change in changes:
         numbers = (
             f"{format_number(change.metrics.makespan)} {unit}, {format_number(change.per_microbatch)} per microbatch"
         )
-        yield f"  {change.text:<26} {numbers}, bubble_rate {format_share(change.metrics.bubble_rate)}"
+        yield f"  {change.text:<{named}} {numbers}, bubble_rate {format_share(change.metrics.bubble_rate)}"
     yield ""
     yield advise(explanation, changes)
 

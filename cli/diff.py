@@ -128,32 +128,32 @@ def _print_tables(found: Difference, runs: Sequence[TimedRun]) -> None:
 
 def _causes(found: Difference) -> Iterator[list[str]]:
     """A row per term, then the makespans that they sum to."""
-    from ppsim.analysis.diff import MEANINGS, TERMS
-    from ppsim.base.numbers import format_number
+    from ppsim.analysis.diff import MEANINGS, TERMS, signed_part
+    from ppsim.base.numbers import format_number, format_part
 
     first, second = found.means
     for name, change in found.by_cause.items():
         term = TERMS.index(name)
-        numbers = (format_number(float(mean[term])) for mean in (first, second))
-        yield [name, *numbers, _signed(change, found), MEANINGS[name]]
+        numbers = (format_part(float(mean[term]), max(found.makespans)) for mean in (first, second))
+        yield [name, *numbers, signed_part(change, found), MEANINGS[name]]
     ends = found.makespans
-    yield ["makespan", *map(format_number, ends), _signed(ends[1] - ends[0], found), ""]
+    yield ["makespan", *map(format_number, ends), signed_part(ends[1] - ends[0], found), ""]
 
 
 def _print_devices(found: Difference) -> None:
     """Print a row per device, and a column per term that differs on any."""
-    from ppsim.analysis.diff import NEGLIGIBLE, TERMS
+    from ppsim.analysis.diff import TERMS, signed_part
 
     by_device = found.by_device
     assert by_device is not None
-    least = NEGLIGIBLE * max(found.makespans)
-    shown = [term for term in range(len(TERMS)) if (abs(by_device[:, term]) > least).any()]
+    texts = [[signed_part(float(change), found) for change in row] for row in by_device]
+    shown = [term for term in range(len(TERMS)) if any(row[term] != "0" for row in texts)]
     if not shown:
         click.echo("  no device differs")
         return
     order = sorted(range(len(by_device)), key=lambda device: -float(abs(by_device[device]).sum()))
     devices = sorted(order[:MOST_DEVICES])
-    rows = [[f"dev {d}", *(_signed(float(by_device[d, term]), found) for term in shown)] for d in devices]
+    rows = [[f"dev {d}", *(texts[d][term] for term in shown)] for d in devices]
     size = [float(abs(by_device[:, term]).sum()) for term in shown]
     spare = [TERMS[term] for _, term in sorted(zip(size, shown, strict=True))]
     print_table(["", *(TERMS[term] for term in shown)], rows, at_least=COLUMNS, spare=spare)
@@ -163,8 +163,8 @@ def _print_devices(found: Difference) -> None:
 
 def _op_lines(found: Difference) -> Iterator[str]:
     """The ops that both runs have, the largest changes of their times and starts, and of means per stage."""
-    from ppsim.analysis.diff import NEGLIGIBLE, largest, stage_changes
-    from ppsim.base.numbers import format_number
+    from ppsim.analysis.diff import NEGLIGIBLE, largest, signed_part, stage_changes
+    from ppsim.base.numbers import format_part
 
     schedules = [idle.timeline.schedule for idle in found.runs]
     stages = [schedule.n_stages for schedule in schedules]
@@ -173,24 +173,16 @@ def _op_lines(found: Difference) -> Iterator[str]:
         return
     counts = " and ".join(str(len(schedule)) for schedule in schedules)
     yield f"{len(found.ops)} ops are in both runs (of {counts})"
-    least, schedule = NEGLIGIBLE * max(found.makespans), schedules[0]
+    whole, schedule = max(found.makespans), schedules[0]
+    least = NEGLIGIBLE * whole
     if rows := stage_changes(found)[:MOST_OPS]:
-        parts = (f"{name} {format_number(a)} to {format_number(b)}" for name, a, b in rows)
+        parts = (f"{name} {format_part(a, whole)} to {format_part(b, whole)}" for name, a, b in rows)
         yield f"mean time of an op: {' · '.join(parts)}"
     for what, change in (("time", found.duration_change), ("start", found.start_change)):
         ops = largest(change, MOST_OPS, least)
         parts = (
-            f"{schedule.label(int(found.ops[i, 0]))} {_signed(float(change[i]), found)} "
+            f"{schedule.label(int(found.ops[i, 0]))} {signed_part(float(change[i]), found)} "
             f"(dev {schedule.device[found.ops[i, 0]]})"
             for i in ops
         )
         yield f"largest change of {what}: {' · '.join(parts) if ops else 'none'}"
-
-
-def _signed(change: float, found: Difference) -> str:
-    from ppsim.analysis.diff import NEGLIGIBLE
-    from ppsim.base.numbers import format_number
-
-    if abs(change) <= NEGLIGIBLE * max(found.makespans):
-        return "0"
-    return f"{'+' if change > 0 else ''}{format_number(change)}"

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
 
 
+CAUSE_INDENT = 22  # where the words of a row of causes begin
+
+
 @make_command("explain")
 @one_schedule
 @click.option(
@@ -85,14 +88,17 @@ def command(
     given by --trace, are explained as they are; changes are simulated with the costs that their times show.
 
     \b
-    What it prints: idle time by cause, which sums to all idle time; a critical path, the chain of ops
-    that decides the makespan; what 1 % less of each time gains; changes, each simulated; the best one.
+    What it prints:
+      idle time by cause, which sums to all idle time, and the devices with most
+      a critical path: the chain of ops that decides the makespan
+      what the makespan gains where one time is 1 % less
+      what changes would give, each simulated, and the best of them
 
     \b
       ppsim explain 1f1b --stages 4 --mb 8
       ppsim explain 1f1b --stages 4 --mb 8 --device 0 --op 2B5 -o bubbles.svg
-      ppsim explain zb-1p --devices 8 --mb 32 --comm 0.2 --what-if tf.3=0.9 --what-if schedule=interleaved
-      ppsim explain --trace traces/ --what-if layers.7>6=1/4
+      ppsim explain zb-1p --devices 8 --mb 32 --what-if tf.3=0.9 --what-if mb=64
+      ppsim explain --trace traces/ --what-if 'layers.7>6=1/4'
     """
     from ppsim.analysis.explain import explain_object, own_changes, what_if
 
@@ -205,7 +211,8 @@ def _print(explanation: Explanation, tried: list[WhatIf], stated: Stated | None,
         for line in [*heading_lines(explanation, stated), "", *near]:
             echo_wrapped(line, indent=4)
     else:
-        click.echo("\n".join(explain_lines(explanation, tried, stated)))
+        for line in explain_lines(explanation, tried, stated):
+            echo_wrapped(line, indent=CAUSE_INDENT if line.startswith(" ") else 2)
 
 
 def _title(explanation: Explanation) -> str:

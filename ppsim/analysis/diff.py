@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ppsim.analysis.idle import CAUSES, NAMES, Idle
 from ppsim.analysis.observed import free_from
-from ppsim.base.numbers import format_number
+from ppsim.base.numbers import format_part
 from ppsim.base.times import MICROSECONDS
 from ppsim.core.ops import COMPUTE
 from ppsim.core.schedule import NONE, Schedule
@@ -187,13 +187,19 @@ def closing(found: Difference, names: Sequence[str]) -> str:
     causes = {name: change for name, change in changes.items() if name not in WORK}
     causes["ops"] = sum(change for name, change in changes.items() if name in WORK)
     terms = sorted(causes.items(), key=lambda pair: -abs(pair[1]))
-    parts = [f"{name} {change:+.6g}" for name, change in terms[:SAID] if abs(change) > least]
+    parts = [f"{name} {signed_part(change, found)}" for name, change in terms[:SAID] if abs(change) > least]
     where = f", per device on average: {', '.join(parts)}" if parts else ""
     if abs(gap) <= least:
         return f"{names[1]} takes as long as {names[0]}{where}"
     word = "longer" if gap > 0 else "shorter"
     share = f" ({gap / first:+.1%})" if first else ""
-    return f"{names[1]} is {format_number(abs(gap))} {unit} {word} than {names[0]}{share}{where}"
+    return f"{names[1]} is {format_part(abs(gap), max(first, second))} {unit} {word} than {names[0]}{share}{where}"
+
+
+def signed_part(change: float, found: Difference) -> str:
+    """Write a difference with its sign and the digits that matter beside the makespan; 0 where none does."""
+    text = format_part(change, max(found.makespans))
+    return f"+{text}" if change > 0 and text != "0" else text
 
 
 def diff_object(found: Difference, names: Sequence[str], inputs: Mapping[str, Any]) -> dict[str, Any]:

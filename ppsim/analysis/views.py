@@ -10,9 +10,10 @@ import numpy as np
 
 from ppsim.analysis.explain import Explanation
 from ppsim.analysis.idle import CAUSES, NAMES, Idle
-from ppsim.base.numbers import format_number
+from ppsim.base.numbers import format_part
 from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.schedule import NONE, Schedule
+from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 
 NEGLIGIBLE = 1e-9  # of the makespan, below which slack is rounding
@@ -92,15 +93,21 @@ def find_op(schedule: Schedule, text: str) -> int:
 
 
 def device_lines(explanation: Explanation, device: int) -> list[str]:
-    """Say of each gap of a device how long it is, what comes after it, and its causes."""
+    """Say how long a device is idle for which causes, and of each gap what comes after it and its causes."""
     timeline, schedule = explanation.timeline, explanation.timeline.schedule
     gaps = gaps_of(explanation.idle, device)
+
+    def part(time: float) -> str:
+        return format_part(time, timeline.makespan)
+
     total = sum(gap.end - gap.start for gap in gaps)
-    lines = [f"device {device}: idle {format_number(total)} of {format_number(timeline.makespan)} {timeline.unit}"]
+    lines = [f"device {device}: idle {part(total)} of {part(timeline.makespan)} {timeline.unit}"]
+    causes = sorted(zip(explanation.idle.by_device[device].tolist(), NAMES, strict=True), reverse=True)
+    lines.append("  " + ", ".join(f"{name} {part(time)}" for time, name in causes if time > 0))
     for gap in gaps:
         until = f"before {_name(schedule, gap.op)}" if gap.op != NONE else "after its last op"
-        span = f"{format_number(gap.start)} to {format_number(gap.end)} ({format_number(gap.end - gap.start)})"
-        lines.append(f"  {span} {until}: {_parts_text(schedule, gap.parts)}")
+        span = f"{part(gap.start)} to {part(gap.end)} ({part(gap.end - gap.start)})"
+        lines.append(f"  {span} {until}: {_parts_text(timeline, gap.parts)}")
     return lines
 
 
@@ -108,24 +115,26 @@ def op_lines(explanation: Explanation, op: int) -> list[str]:
     """Say of one op what it waits for, how far it can slip, and what waits for it."""
     timeline, schedule = explanation.timeline, explanation.timeline.schedule
     unit = timeline.unit
-    start, end = format_number(float(timeline.start[op])), format_number(float(timeline.end[op]))
-    lines = [f"{_name(schedule, op)} on device {schedule.device[op]}: {start} to {end} {unit}"]
+
+    def part(time: float) -> str:
+        return format_part(float(time), timeline.makespan)
+
+    span = f"{part(timeline.start[op])} to {part(timeline.end[op])} {unit}"
+    lines = [f"{_name(schedule, op)} on device {schedule.device[op]}: {span}"]
     bound = int(timeline.bound[op])
     if bound == NONE:
         lines.append("  waits for: nothing")
     else:
         same = schedule.device[bound] == schedule.device[op]
         why = "the op before it on the device" if same else f"its input, from device {schedule.device[bound]}"
-        lines.append(
-            f"  waits for: {_name(schedule, bound)}, {why}, which ends at {format_number(float(timeline.end[bound]))}"
-        )
+        lines.append(f"  waits for: {_name(schedule, bound)}, {why}, which ends at {part(timeline.end[bound])}")
     gap = gap_before(explanation.idle, op)
-    idle = f"{format_number(gap.end - gap.start)}: {_parts_text(schedule, gap.parts)}" if gap else "none"
+    idle = f"{part(gap.end - gap.start)}: {_parts_text(timeline, gap.parts)}" if gap else "none"
     lines.append(f"  idle before it: {idle}")
     if explanation.slack:
         slack = float(explanation.slack.slack[op])
         critical = slack <= NEGLIGIBLE * timeline.makespan
-        text = "0: any delay delays the iteration" if critical else f"{format_number(slack)} {unit}"
+        text = "0: any delay delays the iteration" if critical else f"{part(slack)} {unit}"
         lines.append(f"  slack: {text}")
     after = [_name(schedule, each) for each in _users(schedule, op)]
     lines.append(f"  its result goes to: {', '.join(after) or 'no other op'}")
@@ -172,11 +181,13 @@ def _users(schedule: Schedule, op: int) -> list[int]:
     return [int(each) for each in np.flatnonzero(np.isin(schedule.dependency, members))]
 
 
-def _parts_text(schedule: Schedule, parts: tuple[Part, ...]) -> str:
-    texts = []
+def _parts_text(timeline: Timeline, parts: tuple[Part, ...]) -> str:
+    schedule, texts = timeline.schedule, []
     for part in parts:
+        if len(parts) > 1 and format_part(part.time, timeline.makespan) == "0":
+            continue
         blamed = f" ({_name(schedule, part.blamed)})" if part.blamed != NONE else f" ({CAUSES[part.cause]})"
-        texts.append(f"{part.cause} {format_number(part.time)}{blamed}")
+        texts.append(f"{part.cause} {format_part(part.time, timeline.makespan)}{blamed}")
     return ", ".join(texts)
 
 

@@ -14,6 +14,13 @@ def format_number(value: float, separator: str = "") -> str:
     return f"{value:{separator}.15g}" if value == round(value) else f"{value:{separator}.1f}"
 
 
+def format_part(value: float, whole: float) -> str:
+    """Write a part of a whole: as many digits as matter beside it, a hundred-thousandth of it and no more."""
+    if not (math.isfinite(whole) and whole > 0 and math.isfinite(value)):
+        return format_number(value)
+    return format_number(round(value, max(0, 4 - math.floor(math.log10(whole)))) + 0.0)
+
+
 def format_share(share: float, blank: str = "") -> str:
     """Write a share in percent with one digit after the point; ``blank`` goes before the sign."""
     if not math.isfinite(share):
