@@ -21,8 +21,6 @@ TIMED = ("tf", "ti", "tw", "message")
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
 REQUEST = ("ops", "module", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)
 MEASURING = (*MODEL, "module", "dtype", "device", "repeats", "warm_up", "max_bytes", "sizes", "note", "real_time")
-NO_TIME = "{options} says how messages travel, and they take no time"
-GIVE_TIME = "add --comm 0.1, --cluster FILE or --profile FILE (--comm 0 if no time is meant)"
 # Texts that may be empty; any other empty value is a variable of the shell that was not set.
 MAY_BE_EMPTY = ("unit", "note")
 
@@ -58,22 +56,6 @@ class Given:
         from ppsim.files.document import abilities_of
 
         return any(getattr(abilities_of(suffix), ability) for suffix in suffixes)
-
-    @property
-    def times_messages(self) -> bool:
-        """Whether an option says how long a message takes."""
-        return self["comm"] is not None or bool(self["cluster"] or self["profile"])
-
-    @property
-    def shows_messages(self) -> bool:
-        """Whether messages are listed however little time they take: in a run's JSON and traces."""
-        suffixes = suffixes_of(self["output"] or (), self["format"])
-        return self.command == "run" and (self["as_json"] or not {".json", ".trace.json"}.isdisjoint(suffixes))
-
-    @property
-    def messages_matter(self) -> bool:
-        """Whether the way that messages travel changes a number."""
-        return self.times_messages or self.shows_messages or self["p2p"] in ("blocking", "batched")
 
     @property
     def draws(self) -> bool:
@@ -207,8 +189,6 @@ NEEDS = (
         lambda g: g["p2p"] in (None, "overlap"),
         "{options} limits messages that travel beside compute: --p2p overlap",
     ),
-    Need(("p2p", "channel"), lambda g: g.messages_matter, NO_TIME, GIVE_TIME),
-    Need(("order",), lambda g: g.messages_matter or bool(g["lowered"]), NO_TIME, GIVE_TIME),
     Need(
         ("order",),
         lambda g: g["p2p"] != "latency" or bool(g["lowered"]),

@@ -137,7 +137,9 @@ PERMITS = {
     "cap": "what fits prints as before, and exits with 0",
     "lossy": "it allows what was not needed",
     "force": "it allows what was not needed",
-    "p2p": "messages that take no time may block nothing",
+    "p2p": "messages that take no time may block nothing; that no queue stands still is an answer too",
+    "order": "likewise",
+    "channel": "likewise",
     "calibrate_on": "the schedule it names was the first anyway",
 }
 ASKED_ALREADY = {
