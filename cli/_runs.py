@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
 
 SIMULATED, STATED, MEASURED = "simulated", "stated", "measured"
+BORROWED = "simulated with the median times of the other"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class TimedRun:
     Attributes:
         spec: the schedule's spelling or the file, as typed.
         idle: its idle time by cause, with its timeline.
-        source: ``simulated``, ``stated`` by a file, or ``measured``.
+        source: ``simulated`` (with whose times), ``stated`` by a file, or ``measured``.
         costs: what was simulated, or what the stated times show.
         execution: where sends and receives were simulated as ops.
     """
@@ -58,7 +59,7 @@ def time_runs(
 ) -> list[TimedRun]:
     """Time every run: files that state their times as they are, all else simulated in the shape given.
 
-    Without a shape, that of a file is taken for the schedules spelled beside it.
+    Without a shape, that of a file is taken for the schedule spelled beside it, and so are its times without costs.
 
     Args:
         specs: spellings and files.
@@ -81,7 +82,8 @@ def time_runs(
     check_taken(spelled, shape.group_size, shape.rule)
     schedules = {spec: build_schedule(spec, _shape_of(spec, shape), costs.recompute) for spec in spelled}
     check_used(schedules.values(), costs)
-    simulated = {spec: simulated_run(spec, schedule, costs, network) for spec, schedule in schedules.items()}
+    shown = next(iter(stated.values())).costs if len(stated) == 1 and not typed else None
+    simulated = {spec: simulated_run(spec, each, costs, network, shown) for spec, each in schedules.items()}
     return [(stated | simulated)[spec] for spec in specs]
 
 
@@ -188,18 +190,30 @@ def stated_run(spec: str, iteration: str) -> TimedRun | None:
     return TimedRun(spec, explain_idle(found.timeline, found.arrival), source, found.costs)
 
 
-def simulated_run(spec: str, schedule: Schedule, costs: CostOptions, network: NetworkOptions) -> TimedRun:
-    """Simulate a schedule and explain its idle time."""
+def simulated_run(
+    spec: str, schedule: Schedule, costs: CostOptions, network: NetworkOptions, shown: Costs | None = None
+) -> TimedRun:
+    """Simulate a schedule and explain its idle time.
+
+    Args:
+        spec: its spelling.
+        schedule: what it spells.
+        costs: the cost options.
+        network: the options of messages.
+        shown: the costs that another run shows, which are taken for a schedule of as many stages.
+    """
+    from ppsim.analysis.changes import adapt_costs
     from ppsim.analysis.idle import arrivals, explain_execution, explain_idle
     from ppsim.simulation.longest_path import simulate
 
-    prices = build_costs(schedule, costs, network)
+    taken = shown is not None and shown.time.shape[1] == schedule.n_stages
+    prices = adapt_costs(shown, schedule) if shown is not None and taken else build_costs(schedule, costs, network)
     execution = execute_messages(schedule, prices, network, costs.links)
     if execution:
         return TimedRun(spec, explain_execution(execution), SIMULATED, prices, execution)
     timeline = simulate(schedule, prices)
     idle = explain_idle(timeline, arrivals(timeline, prices.latencies(schedule)))
-    return TimedRun(spec, idle, SIMULATED, prices)
+    return TimedRun(spec, idle, BORROWED if taken else SIMULATED, prices)
 
 
 def _shape_of(spec: str, shape: ShapeOptions) -> ShapeOptions:

@@ -22,7 +22,7 @@ from ppsim.cli._options import (
     shape_options,
 )
 from ppsim.cli._rules import COSTS, DETAILED, UNEVEN, Given
-from ppsim.cli._runs import MEASURED, SIMULATED, time_runs
+from ppsim.cli._runs import MEASURED, STATED, time_runs
 from ppsim.cli._types import ScheduleName
 from ppsim.cli._write import command_line, inputs_of, make_documents, write_all
 from ppsim.errors import InputError
@@ -65,13 +65,17 @@ def command(
 
     A and B are schedules (1f1b, interleaved:2), which are simulated with the options given, or files with times, such
     as a run's JSON or trace, or folders of real runs (Primus, Kineto) and records (FILE:NAME for one of several), which
-    are taken as they are. All differences are B - A. The time of a device is in ops of
-    some kind or idle for some cause, so the differences sum to that of the makespans.
+    are taken as they are. A schedule beside a file takes the shape of that run and, without options of costs, its
+    median times: so it predicts the run, or says what another schedule would give.
+
+    All differences are B - A. The time of a device is in ops of some kind or idle for some cause, so the differences
+    sum to that of the makespans.
 
     \b
       ppsim diff 1f1b zb-1p --devices 4 --mb 8
       ppsim diff before.json after.json -o diff.svg
-      ppsim diff 1f1b measured.trace.json --tf 2.4 --tb 4.9 --unit ms
+      ppsim diff 1f1b traces/
+      ppsim diff traces/ zb-1p -o diff.html
     """
     from ppsim.analysis.diff import closing, diff_object, difference
 
@@ -82,7 +86,7 @@ def command(
         raise InputError("--iteration chooses a step of a real run, and there is none", "leave it out")
     found = difference(runs[0].idle, runs[1].idle)
     names = ("A", "B") if specs[0] == specs[1] else specs
-    simulated = [run.costs for run in runs if run.source == SIMULATED]
+    simulated = [run.costs for run in runs if run.source not in (STATED, MEASURED)]
     inputs = inputs_of(ctx, simulated[0]) if simulated else {"ppsim": VERSION, "command": command_line(ctx)}
     if as_json:
         from ppsim.cli._print import echo_json
@@ -102,7 +106,7 @@ def _title(run: TimedRun) -> str:
     name = title_of(run.timeline.schedule)
     chunks = run.timeline.schedule.n_chunks
     full = f"{name} (V={chunks})" if chunks > 1 else name
-    return full if run.source == SIMULATED or name == run.spec else f"{full} ({run.spec})"
+    return full if run.source not in (STATED, MEASURED) or name == run.spec else f"{full} ({run.spec})"
 
 
 def _print_tables(found: Difference, runs: Sequence[TimedRun]) -> None:

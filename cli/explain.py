@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -33,6 +34,7 @@ from ppsim.version import VERSION
 if TYPE_CHECKING:
     from ppsim.analysis.explain import Explanation, WhatIf
     from ppsim.core.costs import Costs
+    from ppsim.core.execution import Execution
     from ppsim.core.timeline import Timeline
 
 
@@ -105,10 +107,10 @@ def command(
     given = Given(ctx)
     stated = _stated(given, spec, trace, iteration)
     if stated:
-        explanation, base = _explain_stated(stated)
+        (explanation, base), execution = _explain_stated(stated), None
         prices, inputs = stated.found.costs, {"ppsim": VERSION, "command": command_line(ctx), **stated.inputs}
     else:
-        explanation, base, prices = _explain_simulated(spec, shape, costs, network)
+        explanation, base, prices, execution = _explain_simulated(spec, shape, costs, network)
         inputs = inputs_of(ctx, prices)
     tried = [what_if(change, change, change_run(change, base)) for change in changes]
     if not changes:
@@ -125,7 +127,10 @@ def command(
     elif "-" not in output.output:
         _print(explanation, tried, stated, views, quiet)
     title = stated.title if stated else _title(explanation)
-    write_all(make_documents([explanation.timeline], [title], inputs, output, idles=[explanation.idle]))
+    written = make_documents([explanation.timeline], [title], inputs, output, idles=[explanation.idle])
+    if execution:
+        written = [(replace(each, executions=(execution,)), target, suffix) for each, target, suffix in written]
+    write_all(written)
 
 
 class _View:
@@ -188,7 +193,7 @@ def _explain_stated(stated: Stated) -> tuple[Explanation, Base]:
 
 def _explain_simulated(
     spec: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions
-) -> tuple[Explanation, Base, Costs]:
+) -> tuple[Explanation, Base, Costs, Execution | None]:
     from ppsim.analysis.explain import explain
     from ppsim.simulation.longest_path import simulate
 
@@ -197,7 +202,7 @@ def _explain_simulated(
     execution = execute_messages(schedule, prices, network, costs.links)
     timeline: Timeline = execution.compute if execution else simulate(schedule, prices)
     again = (lambda other: base.time(schedule, other).makespan) if execution else None
-    return explain(timeline, prices, execution, again), base, prices
+    return explain(timeline, prices, execution, again), base, prices, execution
 
 
 def _print(explanation: Explanation, tried: list[WhatIf], stated: Stated | None, views: _View, quiet: bool) -> None:

@@ -62,6 +62,25 @@ def test_detailed_runs_sum_too(mode):
     assert found.by_cause["host"] > 0
 
 
+@pytest.mark.parametrize("name", ["1f1b", "zb-1p", "dualpipe-v"])
+@FEW
+@given(st.data())
+def test_runs_on_any_network_sum(name, data):
+    """Whatever the latencies, the hosts and the way messages are sent, terms sum to the makespans."""
+    runs = []
+    for _ in range(2):
+        schedule = data.draw(schedules(name))
+        mode = data.draw(st.sampled_from(["latency", "overlap"]))
+        host = Host(*data.draw(st.lists(EIGHTHS, min_size=7, max_size=7)))
+        network = Network(mode, alpha=data.draw(EIGHTHS), host=host)
+        runs.append(explain_execution(execute(lower(schedule), data.draw(costs(schedule, EIGHTHS)), network)))
+    found = difference(*runs)
+    first, second = found.makespans
+    for terms, makespan in zip(found.terms, found.makespans, strict=True):
+        np.testing.assert_allclose(terms.sum(axis=1), makespan, rtol=0, atol=1e-9 * (1 + makespan))
+    assert sum(found.by_cause.values()) == pytest.approx(second - first, abs=1e-9 * (1 + first + second))
+
+
 def test_a_run_does_not_differ_from_itself():
     found = difference(run("zb-1p"), run("zb-1p"))
     assert set(found.by_cause.values()) == {0.0}

@@ -70,7 +70,7 @@ def test_options_that_change_nothing_are_refused(tmp_path):
     with pytest.raises(InputError, match="number of microbatches is missing"):
         diff("1f1b", "zb-1p", "--devices", "4")
     with pytest.raises(PpsimError, match="t_F and in ms cannot be compared"):
-        diff("1f1b", saved(tmp_path / "ms.json", "1f1b", *SHAPE, "--unit", "ms"))
+        diff("1f1b", saved(tmp_path / "ms.json", "1f1b", *SHAPE, "--unit", "ms"), "--tf", "1")
 
 
 def test_many_devices_are_told_by_those_that_differ_most():
@@ -97,3 +97,23 @@ def test_two_runs_of_a_record_are_named():
     assert sum(made["difference_by_cause"].values()) == pytest.approx(made["difference"])
     with pytest.raises(InputError, match=r"holds \d runs"):
         diff(RECORD, RECORD)
+
+
+def test_a_schedule_beside_a_real_run_takes_its_times():
+    """Without costs the schedule is simulated with the median times of the run: the prediction is close to it."""
+    made = json.loads(diff("1f1b", str(PRIMUS), "--json").stdout)
+    predicted, measured = made["makespan"]
+    assert predicted == pytest.approx(measured, rel=0.015)
+    assert made["sources"] == ["simulated with the median times of the other", "measured"]
+    better = json.loads(diff(str(PRIMUS), "zb-1p", "--json").stdout)
+    assert better["makespan"][0] == measured
+    assert better["difference"] < -300
+    assert sum(better["difference_by_cause"].values()) == pytest.approx(better["difference"])
+
+
+def test_other_stages_do_not_take_the_times_of_a_run(tmp_path):
+    """Times are of stages: a schedule of twice as many has its own costs."""
+    path = saved(tmp_path / "a.json", "1f1b", *SHAPE, "--tf", "3")
+    made = json.loads(diff(path, "interleaved:2", "--json").stdout)
+    assert made["sources"] == ["stated", "simulated"]
+    assert made["makespan"][1] == 28.5

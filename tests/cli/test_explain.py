@@ -1,6 +1,7 @@
 """``ppsim explain`` says where the idle time goes, what decides the makespan, and what a simulated change gives."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from click.testing import CliRunner, Result
 from ppsim.cli import group
 from ppsim.errors import InputError
 from tests.real_runs import PRIMUS
+
+TRACES = Path(__file__).parents[1] / "data" / "traces"
 
 
 def explain(*words: str) -> Result:
@@ -197,3 +200,14 @@ def test_a_real_run_takes_no_shape_or_costs():
 def test_a_change_that_is_none_is_refused(change, said):
     with pytest.raises(InputError, match=said):
         explain("1f1b", "--stages", "4", "--mb", "8", "--what-if", change)
+
+
+@pytest.mark.parametrize("name", ["gpipe", "izb"])
+def test_traces_of_torch_are_explained(tmp_path, name):
+    """Traces with receive spans: causes sum to the idle time, and what follows an arrival is the host's."""
+    for rank in range(2):
+        shutil.copy(TRACES / f"{name}-rank{rank}.json.gz", tmp_path)
+    found = explained("--trace", str(tmp_path))
+    assert sum(found["idle_by_cause"].values()) == pytest.approx(found["idle"])
+    assert found["critical_path_length"] == found["makespan"]
+    assert found["idle_by_cause"]["host"] > 0
