@@ -166,11 +166,12 @@ def command(
     """Run schedules for real, one process per device, and compare with the prediction.
 
     --module takes the stages from a Python file. Its function gets the number of a stage, how many there are, and cpu
-    or cuda, and returns a torch module and an example input, one tensor. A stage's output is the next one's input, of
-    one shape and dtype; the last stage returns its loss, or a tensor whose mean square is the loss. Microbatch m gets
-    the first example with its values moved on by m. In place of the module a dict may hold it as "module", and
-    functions for kinds of ops that are to run otherwise: F(x), B(x, out, grad), I(x, out, grad), which returns the
-    gradient of x and something for W(saved), and FB(x, backward), which runs backward() beside F.
+    or cuda, and returns a torch module and an example input, one tensor; torch's seed is the stage's number. A
+    stage's output is the next one's input, of one shape and dtype; the last stage returns its loss, or a tensor whose
+    mean square is the loss. Microbatch m gets the first example with its values moved on by m. In place of the module
+    a dict may hold it as "module", and functions for kinds of ops that are to run otherwise: F(x), B(x, out, grad),
+    I(x, out, grad), which returns the gradient of x and something for W(saved), and FB(x, backward), which runs
+    backward() beside F. An example: gallery/module.py in the repository.
 
     \b
       ppsim validate gpipe 1f1b zb-1p --devices 2 --mb 8

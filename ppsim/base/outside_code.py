@@ -10,7 +10,10 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 
+from ppsim.base.text import shorten
 from ppsim.errors import InputError, PpsimError
+
+MOST = 500  # characters of what the code raised
 
 
 def run_file(path: str) -> ModuleType:
@@ -56,4 +59,7 @@ def explain_failure(path: str, error: BaseException, doing: str = "") -> InputEr
     where = f"{path}, {doing}," if doing else path
     if isinstance(error, SystemExit):
         return InputError(f"{where} ends the program: sys.exit({error.code}){line}", "leave the exit out of it")
-    return InputError(f"{where} fails: {type(error).__name__}: {error}{line}", "fix it, or run it alone to see more")
+    return InputError(
+        f"{where} fails: {type(error).__name__}: {shorten(str(error), MOST)}{line}",
+        "fix it, or run it alone to see more",
+    )

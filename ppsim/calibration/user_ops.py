@@ -18,9 +18,11 @@ Tick = Callable[[str], None]
 
 
 def measure_stages(
-    of: UserModule, stages: int, device: str, *, repeats: int, warm_up: int, tick: Tick
+    of: UserModule, stages: int, device: str, *, repeats: int, warm_up: int, tick: Tick, together: bool = True
 ) -> tuple[list[OpTime], list[StageSize]]:
     """Measure F, B, I, W and a pair of each stage, and what it holds and sends; one stage is in memory at a time.
+
+    Without ``together`` a pair is measured only where the user has a function for it, as in a run.
 
     Raises:
         InputError: the user's code fails, or its stages do not chain or have no gradient; the message names the stage.
@@ -43,7 +45,7 @@ def measure_stages(
             with outside_code(of.path, f"stage {number}"):
                 sent = _check_gradients(made, number, stages, where)
                 sizes.append(_size_of(made, number, sent if number < stages - 1 else None))
-                times += _times_of(made, number, device, repeats, warm_up, tick)
+                times += _times_of(made, number, device, repeats, warm_up, tick, together)
     finally:
         torch.set_num_threads(threads)
     return times, sizes
@@ -92,12 +94,14 @@ def _size_of(made: UserStage, number: int, sent: Any) -> StageSize:
     )
 
 
-def _times_of(made: UserStage, number: int, device: str, repeats: int, warm_up: int, tick: Tick) -> list[OpTime]:
+def _times_of(
+    made: UserStage, number: int, device: str, repeats: int, warm_up: int, tick: Tick, together: bool
+) -> list[OpTime]:
     watch = stopwatch(device)
     samples: dict[str, list[float]] = defaultdict(list)
     hosts: dict[str, list[float]] = defaultdict(list)
     for repetition in range(repeats + warm_up):
-        for kind, timed in _once(made, number, watch):
+        for kind, timed in _once(made, number, watch, together):
             if repetition >= warm_up:
                 samples[kind].append(timed.ms)
                 hosts[kind].append(timed.host_ms)
@@ -108,7 +112,7 @@ def _times_of(made: UserStage, number: int, device: str, repeats: int, warm_up: 
     ]
 
 
-def _once(made: UserStage, number: int, watch: Any) -> Iterator[tuple[str, Any]]:
+def _once(made: UserStage, number: int, watch: Any, together: bool) -> Iterator[tuple[str, Any]]:
     """Run one microbatch with a full backward, one with a split backward, and a pair; yield kinds and times."""
     import torch
 
@@ -137,5 +141,5 @@ def _once(made: UserStage, number: int, watch: Any) -> Iterator[tuple[str, Any]]
     if ops.pair is not None:
         pair = ops.pair
         yield "FB", watch(lambda: pair(other, backward), True)
-    else:
+    elif together:
         yield "FB", watch(lambda: run_together(lambda: ops.forward(other), backward, made.example.device.type), True)

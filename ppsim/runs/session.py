@@ -263,7 +263,13 @@ def _ops_alone(request: Request, stages: Sequence[int], report: Progress) -> dic
         if request.module:
             for count in stages:
                 times, sizes = measure_stages(
-                    request.module, count, request.device, repeats=repeats, warm_up=warm_up, tick=tick
+                    request.module,
+                    count,
+                    request.device,
+                    repeats=repeats,
+                    warm_up=warm_up,
+                    tick=tick,
+                    together=False,
                 )
                 profiles[count] = Profile(where, op=tuple(times), stage=tuple(sizes))
         else:
@@ -305,4 +311,5 @@ def link_of(messages: Sequence[Message], size: int) -> Link:
 def _costs(schedule: Schedule, request: Request, profile: Profile | None) -> Costs:
     if profile is None or request.ops == "timed":
         return costs_for(schedule, tf=request.tf, ti=request.ti, tw=request.tw, unit="ms")
-    return replace(costs_from(profile, schedule), comm=0.0, pair=None)
+    costs = costs_from(profile, schedule)
+    return replace(costs, comm=0.0, pair=costs.pair if request.module else None)

@@ -130,3 +130,14 @@ def test_code_that_fails_in_a_process_of_the_run_is_bad_input(tmp_path):
 )
 def test_options_that_do_not_go_with_a_module_are_refused(words, says):
     assert says in str(refused("validate", "1f1b", "--devices", "2", "--mb", "2", "--module", FILE, *words))
+
+
+def test_only_a_pair_of_the_users_own_is_priced_as_one():
+    """A run does the two ops of any other pair one after the other, so they cost what they cost alone."""
+    pytest.importorskip("torch")
+    from ppsim.calibration.user_ops import measure_stages
+
+    for function, wanted in (("stage", set()), ("own", {0, 1})):
+        module = UserModule(FILE, function)
+        times, _ = measure_stages(module, 2, "cpu", repeats=1, warm_up=0, tick=lambda _: None, together=False)
+        assert {op.stage for op in times if op.kind == "FB"} == wanted
