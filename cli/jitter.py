@@ -28,6 +28,8 @@ from ppsim.errors import InputError
 if TYPE_CHECKING:
     from ppsim.analysis.jitter import Sampled
 
+MOST_COUNT = 10**9  # more devices or links than any run has
+
 
 @dataclass(frozen=True)
 class NoiseOptions:
@@ -47,11 +49,19 @@ noise_options = group_options(
         "--cv", type=float, default=0.05, show_default=True, help="Noise of each op and message: deviation over mean."
     ),
     click.option(
-        "--slow-devices", type=int, default=0, show_default=True, help="Devices, picked at random, that are slow."
+        "--slow-devices",
+        type=click.IntRange(0, MOST_COUNT),
+        default=0,
+        show_default=True,
+        help="Devices, picked at random, that are slow.",
     ),
     click.option("--slowdown", type=float, default=1.5, show_default=True, help="How many times slower they compute."),
     click.option(
-        "--slow-links", type=int, default=0, show_default=True, help="Links, picked at random, that are slow."
+        "--slow-links",
+        type=click.IntRange(0, MOST_COUNT),
+        default=0,
+        show_default=True,
+        help="Links, picked at random, that are slow.",
     ),
     click.option(
         "--link-slowdown", type=float, default=4.0, show_default=True, help="How many times longer they take."

@@ -216,7 +216,7 @@ def _check(noise: Noise, samples: int, devices: int, links: int) -> None:
             f"{samples:,} samples, at most {MOST_SAMPLES:,} are drawn", "10,000 settle p99 to a few percent"
         )
     for name, value in vars(noise).items():
-        if not np.isfinite(value) or value < 0:
+        if not 0 <= value < np.inf:
             raise InputError(f"{name.replace('_', ' ')} must be zero or more and finite, got {value:g}")
         if name in MOST and value > MOST[name]:
             raise InputError(f"{name.replace('_', ' ')} of {value:g} is no noise", f"{MOST[name]:g} at most")

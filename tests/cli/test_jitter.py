@@ -68,3 +68,9 @@ def test_nothing_that_applies_is_bad_usage():
     """Without a single schedule there is no answer."""
     with pytest.raises(InputError, match="none of these schedules takes this shape"):
         jitter("dualpipe", *SHAPE)
+
+
+def test_a_count_beyond_any_run_is_refused():
+    """A number of 23 digits is bad usage, not an internal error."""
+    for option in ("--slow-devices", "--slow-links"):
+        assert CliRunner().invoke(command, ["1f1b", "--devices", "4", "--mb", "8", option, "9" * 23]).exit_code == 2
