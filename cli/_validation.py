@@ -39,15 +39,24 @@ def show(validation: Validation, record: Record, value: dict[str, Any], quiet: b
 
 def _table(validation: Validation) -> None:
     headings = ["schedule\n", "measured\nms", "p10 to p90\n", "predicted\nms"]
-    headings += ["nominal\n", "+ link\n", "+ host\n", "held-out\n", "replay\n"]
+    headings += ["nominal\n", "+ link\n", "+ host\n", "held-out\n"]
+    noise = any(v.floor is not None for v in validation.verdicts)
+    headings += [*(["noise\n"] if noise else []), "replay\n"]
     rows = []
     for v in validation.verdicts:
         low, high = v.spread
-        times = [f"{v.makespan:.1f}", f"{low:.1f} {high:.1f}", f"{v.best.makespan:.1f}"]
+        times = [f"{v.makespan:.1f}", f"{low:.1f} {high:.1f}", f"{v.predicted:.1f}"]
         errors = [f"{v.errors[level]:+.1%}" for level in ("nominal", "link", "host")]
         held = f"{v.errors['held-out']:+.1%}" + ("" if v.held_out else "*")
-        rows.append([v.run.name, *times, *errors, held, f"{v.errors['replay']:+.1%}"])
+        floor = [] if not noise else ["" if v.floor is None else f"{v.floor:.1%}"]
+        rows.append([v.run.name, *times, *errors, held, *floor, f"{v.errors['replay']:+.1%}"])
     print_table(headings, rows, at_least=110, spare=["p10 to p90\n", "+ link\n", "+ host\n", "replay\n", "nominal\n"])
+    if noise:
+        within = sum(v.within_noise for v in validation.verdicts)
+        echo_wrapped(
+            "noise: the error with costs from the schedule's own other rounds. A held-out error within it cannot be "
+            f"told from none: {within} of {len(validation.verdicts)} are."
+        )
     if any(not v.held_out for v in validation.verdicts):
         counted = ", and not counted below" if any(v.held_out for v in validation.verdicts) else ""
         click.echo(f"* its costs come from its own run: not held out{counted}")

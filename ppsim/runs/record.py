@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,12 @@ class Measured:
     end: Times
     device_end: Times
     issued: Times | None = None
+
+    def repetitions(self, rows: list[int]) -> Measured:
+        """Select some of the repetitions."""
+        issued = None if self.issued is None else self.issued[rows]
+        names = ("posted", "start", "end", "device_end")
+        return replace(self, issued=issued, **{name: getattr(self, name)[rows] for name in names})
 
     @property
     def makespans(self) -> Times:

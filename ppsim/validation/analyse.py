@@ -17,9 +17,9 @@ from ppsim.errors import InputError
 from ppsim.runs.record import Measured, Record
 from ppsim.simulation.metrics import Metrics, measure
 from ppsim.validation import predict
-from ppsim.validation.insitu import average_overheads, measure_overheads, remove_contention
-from ppsim.validation.levels import LEVELS, Prediction, predict_levels
+from ppsim.validation.levels import LEVELS, Prediction
 from ppsim.validation.ops_only import predict_ops_only
+from ppsim.validation.rounds import find_middle, predict_runs
 
 CLASSES = ("compute", "P2P", "wait", "host")
 CLEARLY_APART = 0.02
@@ -33,8 +33,11 @@ class Verdict:
         run: the measurements.
         makespan: median over the repetitions; ``spread`` is its 10th and 90th percentile.
         spread: see above.
-        errors: level to (predicted - measured) / measured; the replay's is the median over repetitions.
-        best: the held-out prediction.
+        errors: level to (predicted - measured) / measured; the median over repetitions where each is predicted apart.
+        best: the held-out prediction, of the repetition closest to the median.
+        typical: its makespan, the median over repetitions.
+        floor: the median error of the same model with costs from the run's own other repetitions, which is the noise
+            of the measurements; None where there are none.
         measured: the timeline of the repetition closest to the median.
         residual: shape (devices, classes), predicted - measured time per device and class of :data:`CLASSES`.
         shift: shape (ops,), predicted - measured start of every compute op, in that repetition.
@@ -46,10 +49,22 @@ class Verdict:
     spread: tuple[float, float]
     errors: Mapping[str, float]
     best: Execution
+    typical: float
+    floor: float | None
     measured: Timeline
     residual: NDArray[np.float64]
     shift: NDArray[np.float64]
     held_out: bool
+
+    @property
+    def predicted(self) -> float:
+        """Predicted makespan beside the measured one: that of the median error."""
+        return self.makespan * (1 + self.errors["held-out"])
+
+    @property
+    def within_noise(self) -> bool:
+        """Whether the held-out prediction is as close as the run's own other repetitions are."""
+        return self.floor is not None and abs(self.errors["held-out"]) <= self.floor
 
     @property
     def predicted_metrics(self) -> Metrics:
@@ -96,7 +111,7 @@ def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
     if record.settings.get("shows") == "ops":
         predictions = [predict_ops_only(run, used[run.name] or [run]) for run in record.runs]
     else:
-        predictions = _predict(record, names, used)
+        predictions = predict_runs(record, names, used)
     verdicts = tuple(
         _verdict(run, prediction, held_out=bool(used[run.name]))
         for run, prediction in zip(record.runs, predictions, strict=True)
@@ -106,7 +121,7 @@ def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
     for one, other in combinations((v for v in verdicts if v.held_out and not steps_of_one), 2):
         if abs(one.makespan - other.makespan) > CLEARLY_APART * min(one.makespan, other.makespan):
             total += 1
-            right += (one.makespan < other.makespan) == (one.best.makespan < other.best.makespan)
+            right += (one.makespan < other.makespan) == (one.typical < other.typical)
     return Validation(verdicts, right, total)
 
 
@@ -134,36 +149,23 @@ def _within(steps: str, number: str) -> bool:
     return int(first) <= int(number) <= int(last)
 
 
-def _predict(record: Record, names: Sequence[str], used: Mapping[str, list[Measured]]) -> list[Prediction]:
-    """Predict every run of a record that shows calls and messages."""
-    site = predict.site_of(record.settings)
-    terms = {run.name: measure_overheads(run, site) for run in record.runs}
-    alone = {run.name: remove_contention(run, terms[run.name], site) for run in record.runs if run.name in names}
-    predictions = []
-    for run in record.runs:
-        others = used[run.name] or [run]
-        held = average_overheads([alone[r.name] for r in others])
-        levels = predict_levels(run, others, average_overheads([terms[r.name] for r in others]), held, site)
-        replayed = predict.replay(run, terms[run.name], site)
-        predictions.append(Prediction(levels, replayed, held.gap, held.preamble))
-    return predictions
-
-
 def _verdict(run: Measured, prediction: Prediction, *, held_out: bool) -> Verdict:
     makespans = run.makespans
     middle = float(np.median(makespans))
-    replayed = (prediction.replayed - makespans) / makespans
-    errors = {level: execution.makespan / middle - 1 for level, execution in prediction.levels.items()}
-    errors["replay"] = float(np.median(replayed))
-    row = int(np.argmin(np.abs(makespans - middle)))
-    best = prediction.levels["held-out"]
-    timeline = _timeline(run, row)
+    errors = {level: float(np.median(predicted / makespans - 1)) for level, predicted in prediction.makespans.items()}
+    for level in LEVELS:
+        if len(prediction.makespans[level]) == 1:
+            errors[level] = float(prediction.makespans[level][0]) / middle - 1
+    row = find_middle(run)
+    best, timeline = prediction.best, _timeline(run, row)
     return Verdict(
         run=run,
         makespan=middle,
         spread=(float(np.quantile(makespans, 0.1)), float(np.quantile(makespans, 0.9))),
         errors={level: errors[level] for level in LEVELS},
         best=best,
+        typical=float(np.median(prediction.makespans["held-out"])),
+        floor=prediction.floor,
         measured=timeline,
         residual=time_by_class(*_predicted_entries(best, prediction)) - time_by_class(*_measured_entries(run, row)),
         shift=best.compute.start - timeline.start,
@@ -243,10 +245,12 @@ def _verdict_object(verdict: Verdict) -> dict[str, Any]:
     return {
         "name": verdict.run.name,
         "held_out": verdict.held_out,
-        "predicted": _numbers(verdict.predicted_metrics, verdict.best.makespan),
+        "predicted": _numbers(verdict.predicted_metrics, verdict.predicted),
         "measured": _numbers(verdict.measured_metrics, verdict.makespan)
         | {"p10": verdict.spread[0], "p90": verdict.spread[1], "repetitions": len(verdict.run.makespans)},
         "errors": dict(verdict.errors),
+        "noise_floor": verdict.floor,
+        "within_noise": verdict.within_noise,
         "residuals": {
             "classes": CLASSES,
             "per_device": verdict.residual,

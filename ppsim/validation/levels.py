@@ -33,16 +33,19 @@ class Prediction:
     """What the models say of a run.
 
     Attributes:
-        levels: an execution for each of :data:`LEVELS` but the replay.
-        replayed: shape (repetitions,), makespans of the replay.
-        gap: before each entry of the held-out execution, one number or shape (entries,).
+        makespans: for each of :data:`LEVELS`, shape (repetitions,), or (1,) for all repetitions alike.
+        best: the held-out execution, of the repetition closest to the median where each has its own.
+        gap: before each entry of that execution, one number or shape (entries,).
         preamble: before the first entry of each device.
+        floor: the run predicted from its own other repetitions: the median of the absolute errors; None where it has
+            no other ones.
     """
 
-    levels: Mapping[str, Execution]
-    replayed: NDArray[np.float64]
+    makespans: Mapping[str, NDArray[np.float64]]
+    best: Execution
     gap: float | NDArray[np.float64]
     preamble: float
+    floor: float | None = None
 
 
 def predict_levels(
