@@ -126,6 +126,7 @@ def read_stated(spec: str, iteration: str = "median", schedule: str = "") -> Sta
     Raises:
         InputError: the files show no whole run, or have no such iteration.
     """
+    from ppsim.base.source import STANDARD_INPUT
     from ppsim.runs.observed.read import shows_run
     from ppsim.schedules import reads_ops
 
@@ -134,7 +135,7 @@ def read_stated(spec: str, iteration: str = "median", schedule: str = "") -> Sta
         spec, schedule = path, name
     if shows_run(spec):
         return _read_run(spec, iteration, schedule)
-    if not reads_ops(spec):
+    if spec == STANDARD_INPUT or not reads_ops(spec):  # which is read once, by whoever simulates it
         return None
     from ppsim.files.read import read_timeline
 

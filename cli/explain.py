@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -63,7 +63,7 @@ CAUSE_INDENT = 22  # where the words of a row of causes begin
     "eight layers of stage 3 to stage 2).",
 )
 @click.option("--device", "of_device", type=click.IntRange(min=0), help="Show every gap of this device.")
-@click.option("--op", "of_op", metavar="OP", help="Show what an op waits for, such as 2B5, and its slack.")
+@click.option("--op", "of_op", metavar="OP", help="Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2).")
 @output_options
 @json_option
 @quiet_option
@@ -168,12 +168,24 @@ def _stated(given: Given, spec: str, trace: str | None, iteration: str) -> State
         idle = [*simulated, *given.spellings(SHAPE)]
         if idle:
             raise InputError(f"--trace shows a run with its shape and times, so {', '.join(idle)} cannot be given too")
-        return read_stated(trace, iteration, spec)
+        return read_stated(trace, iteration, spec) or _refuse_trace(trace)
     if not simulated and (stated := read_stated(spec, iteration)):
         return stated
     if given.has("iteration"):
         raise InputError("--iteration chooses a step of a real run, and there is none", "--trace DIR")
     return None
+
+
+def _refuse_trace(trace: str) -> NoReturn:
+    """Say why a path shows no run.
+
+    Raises:
+        InputError: always.
+    """
+    from ppsim.runs.observed.read import observe
+
+    observe([trace])
+    raise InputError(f"'{trace}' shows no run", "a folder or file of a real run, or a file with times")
 
 
 def _explain_stated(stated: Stated) -> tuple[Explanation, Base]:

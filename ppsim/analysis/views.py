@@ -17,7 +17,9 @@ from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 
 NEGLIGIBLE = 1e-9  # of the makespan, below which slack is rounding
-LABEL = re.compile(rf"([0-9]{{1,9}})([{''.join(kind.name for kind in COMPUTE)}])([0-9]{{1,9}})", re.IGNORECASE)
+NUMBER, KIND = "[0-9]{1,9}", f"[{''.join(kind.name for kind in COMPUTE)}]"
+LABEL = re.compile(f"({NUMBER})({KIND})({NUMBER})", re.IGNORECASE)
+AT_STAGE = re.compile(f"({KIND})({NUMBER})@({NUMBER})", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -71,14 +73,17 @@ def gap_before(idle: Idle, op: int) -> Gap | None:
 
 
 def find_op(schedule: Schedule, text: str) -> int:
-    """Find the op that a label such as ``2B5`` names; of a pair, its first op.
+    """Find the op that ``2B5``, or ``B5@2``, names; of a pair, its first op.
 
     Raises:
         InputError: it is no label, or the schedule has no such op.
     """
-    match = LABEL.fullmatch(text.strip())
+    label = text.strip()
+    if placed := AT_STAGE.fullmatch(label):
+        label = f"{placed[3]}{placed[1]}{placed[2]}"
+    match = LABEL.fullmatch(label)
     if match is None:
-        raise InputError(f"'{text[:40]}' is no op", "stage, kind and microbatch, such as 2B5")
+        raise InputError(f"'{text[:40]}' is no op", "stage, kind and microbatch, such as 2B5, or B5@2")
     kind = Kind[match[2].upper()]
     own = (schedule.kind == kind) & (schedule.stage == int(match[1])) & (schedule.microbatch == int(match[3]))
     if not own.any():

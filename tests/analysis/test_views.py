@@ -38,6 +38,7 @@ def test_ops_are_found_by_their_labels():
     for op in range(len(schedule)):
         first = op - 1 if -1 != schedule.pair[op] < op else op
         assert find_op(schedule, f" {schedule.label(op).lower()}") == first
-    for text in ("F", "2F", "2X0", "9F0", "0F99", ""):
+    assert find_op(schedule, "b1@2") == find_op(schedule, "2B1")
+    for text in ("F", "B1@", "2F", "2X0", "9F0", "0F99", ""):
         with pytest.raises(InputError):
             find_op(schedule, text)

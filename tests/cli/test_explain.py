@@ -211,3 +211,20 @@ def test_traces_of_torch_are_explained(tmp_path, name):
     assert sum(found["idle_by_cause"].values()) == pytest.approx(found["idle"])
     assert found["critical_path_length"] == found["makespan"]
     assert found["idle_by_cause"]["host"] > 0
+
+
+def test_standard_input_is_read_once(tmp_path):
+    """A schedule from a pipe is simulated, with or without times in it."""
+    run = ["explain", "-", "--json"]
+    text = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
+    made = CliRunner().invoke(group, run, input=text, catch_exceptions=False)
+    (tmp_path / "two.csv").write_text(text)
+    assert json.loads(made.stdout)["idle_by_cause"] == explained(str(tmp_path / "two.csv"))["idle_by_cause"]
+
+
+def test_a_trace_that_shows_no_run_is_refused(tmp_path):
+    (tmp_path / "two.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    with pytest.raises(InputError, match="is a schedule without times, so it shows no run"):
+        explain("--trace", str(tmp_path / "two.csv"))
+    with pytest.raises(InputError, match="No such file"):
+        explain("--trace", str(tmp_path / "none"))
