@@ -132,9 +132,12 @@ def free_from(timeline: Timeline) -> Floats:
 
 
 def _typical(duration: Floats, gap: Floats, own: NDArray[np.bool_], early: NDArray[np.bool_]) -> float:
-    """The median duration of some ops, and the median gap before those whose input was there early."""
+    """The median duration of some ops, and the median gap before those whose input was there early, spread over all.
+
+    Elsewhere the host's time is hidden in the wait for the input.
+    """
     host = gap[own & early]
-    return float(np.median(duration[own]) + (np.median(host) if len(host) else 0.0))
+    return float(np.median(duration[own]) + (np.median(host) * len(host) / own.sum() if len(host) else 0.0))
 
 
 def _input_ends(timeline: Timeline) -> Floats:
