@@ -17,7 +17,7 @@ MOST = 500  # characters of what the code raised
 
 
 def run_file(path: str) -> ModuleType:
-    """Run a Python file and return its module.
+    """Run a Python file and return its module; it can import its neighbours, after all that is installed.
 
     Raises:
         InputError: there is no such file, or its code fails.
@@ -28,8 +28,16 @@ def run_file(path: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with outside_code(path):
-        spec.loader.exec_module(module)
+    folder = str(Path(path).resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    try:
+        with outside_code(path):
+            spec.loader.exec_module(module)
+    except InputError:
+        del sys.modules[spec.name]
+        raise
     return module
 
 
