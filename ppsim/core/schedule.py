@@ -158,6 +158,11 @@ class Schedule(Columns):
             )
 
     @cached_property
+    def only_computes(self) -> bool:
+        """Whether it holds compute ops alone, no sends, receives or collectives."""
+        return bool(self.computes.all())
+
+    @cached_property
     def _cells(self) -> NDArray[np.int64]:
         """Shape (ops,): a number for each stage and microbatch."""
         return self.stage * np.int64(self.n_microbatches) + self.microbatch
