@@ -77,12 +77,16 @@ def remove_contention(run: Measured, terms: Overheads, site: Site) -> Overheads:
     return found
 
 
-def average_overheads(terms: Sequence[Overheads]) -> Overheads:
-    """Average the overheads of several runs; latencies over the runs that show any."""
+def average_overheads(terms: Sequence[Overheads], *, of_steps: bool = False) -> Overheads:
+    """Average the overheads of several runs; latencies over the runs that show any.
+
+    Of the steps of one run it is the median, which one slow step does not move.
+    """
+    average = np.median if of_steps else np.mean
     mean = {field.name: np.array([getattr(t, field.name) for t in terms]) for field in fields(Overheads)}
     shown = mean["latency"][~np.isnan(mean["latency"])]
     mean["latency"] = shown if len(shown) else np.array([np.nan])
-    return Overheads(**{name: float(values.mean()) for name, values in mean.items()})
+    return Overheads(**{name: float(average(values)) for name, values in mean.items()})
 
 
 def observed_costs(run: Measured, others: Sequence[Measured], late: float | None = None) -> Costs:

@@ -43,10 +43,11 @@ def predict_runs(record: Record, names: Sequence[str], used: Mapping[str, list[M
     alone = {run.name: remove_contention(run, terms[run.name], site) for run in record.runs if run.name in names}
     rounds = {len(run.makespans) for run in record.runs}
     paired = record.settings["ops"] == "compute" and len(rounds) == 1
+    steps = record.settings["ops"] == "trace"
     predictions = []
     for run in record.runs:
         others = used[run.name] or [run]
-        seen, held = (average_overheads([of[r.name] for r in others]) for of in (terms, alone))
+        seen, held = (average_overheads([of[r.name] for r in others], of_steps=steps) for of in (terms, alone))
         levels = partial(_levels, run, seen=seen, held=held, site=site)
         now = None
         if not (paired and used[run.name]):

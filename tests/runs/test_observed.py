@@ -116,7 +116,7 @@ def damaged(folder: Path, rank: int, change) -> None:
         (lambda row: row.pop("bwd_end"), "bwd_end is missing"),
         (lambda row: row.__setitem__("memory", "much"), "memory: expected a number"),
         (
-            lambda row: [row.__setitem__(k, [t - 300 for t in v]) for k, v in row.items() if isinstance(v, list)],
+            lambda row: [row.__setitem__(k, [t - 300 for t in row[k]]) for k in ("fwd_start", "fwd_end")],
             "no order of chunks",
         ),
     ],
@@ -144,3 +144,24 @@ def test_what_shows_no_run_says_why(tmp_path):
     for wrong in ("30", "x", "4-", "-"):
         with pytest.raises(InputError, match="iteration"):
             run.select(wrong)
+
+
+@pytest.mark.parametrize(("name", "options"), [("1f1b", {}), ("interleaved", {"chunks": 2})])
+def test_clocks_that_disagree_are_corrected(name, options, tmp_path):
+    """One device's clock is 7 ms ahead, of ops of 30 to 70 ms and latencies of 0.75 ms."""
+    timeline = simulated(name, **options)
+    folder = Path(dump_primus(tmp_path / "run", [timeline]))
+
+    def ahead(row):
+        row.update({k: [t + 7 for t in v] for k, v in row.items() if isinstance(v, list)})
+
+    damaged(folder, 2, ahead)
+    run = observe([str(folder)])
+    assert np.allclose(run.offset, [0, 0, 7, 0])
+    assert same_ops(run.schedule, timeline.schedule)
+    assert np.allclose(run.start, timeline.start[None])
+    assert "clocks were corrected by up to 7 ms" in run.notes[0]
+
+
+def test_clocks_that_agree_are_left_alone():
+    assert observe([str(PRIMUS)]).offset.tolist() == [0.0] * 8

@@ -14,7 +14,8 @@ from ppsim.network.execute import execute
 from ppsim.network.spec import Host, Network
 from ppsim.runs.observed.terms import measure_terms
 from ppsim.schedules import generate
-from ppsim.validation.predict import Replayed
+from ppsim.validation.insitu import average_overheads
+from ppsim.validation.predict import Overheads, Replayed
 from tests.commands import invoke, refused
 from tests.real_runs import PRIMUS, dump_primus
 
@@ -124,3 +125,10 @@ def test_predicted_ops_wait_and_compute_as_long_as_measured_ones_in_total():
     off = value["predicted"]["makespan"] - value["measured"]["makespan"]
     assert np.allclose(per_device.sum(axis=1), off)
     assert (per_device[:, 1] == 0).all()
+
+
+def test_one_slow_step_of_a_run_does_not_move_its_overheads():
+    usual = Overheads(announce=1.0, copy=2.0, receive=3.0, gap=4.0, preamble=5.0, latency=6.0)
+    slow = Overheads(*(100.0,) * 6)
+    assert average_overheads([usual, usual, slow], of_steps=True) == usual
+    assert average_overheads([usual, slow]).gap == 52.0

@@ -13,6 +13,7 @@ from ppsim.base.source import name_of
 from ppsim.calibration.kineto import HINT
 from ppsim.calibration.traces import Action, Trace, arrivals_of, parse_trace
 from ppsim.errors import InputError
+from ppsim.runs.observed.clocks import align_clocks
 from ppsim.runs.observed.run import KINDS, Entry, Observed, Times, schedule_of
 
 Key = tuple[str, int, int]
@@ -67,7 +68,7 @@ def observe_kineto(source: str, texts: Mapping[str, str]) -> Observed:
     zero = posted.min(axis=1, keepdims=True)
     shown = not np.isnan(arrival).all()
     hosts = {trace.host for trace in traces}
-    return Observed(
+    observed = Observed(
         source,
         "kineto",
         schedule,
@@ -80,6 +81,7 @@ def observe_kineto(source: str, texts: Mapping[str, str]) -> Observed:
         traces=dict(zip(texts, traces, strict=True)),
         notes=(f"times of {len(hosts)} hosts are compared as their own clocks have them",) if len(hosts) > 1 else (),
     )
+    return align_clocks(observed)
 
 
 def _members(action: Action, key: Key, split: set[tuple[int, int]]) -> list[Key]:

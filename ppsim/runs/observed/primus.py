@@ -17,10 +17,12 @@ from ppsim.base.source import name_of
 from ppsim.base.typed_json import decode
 from ppsim.core.schedule import Schedule, place
 from ppsim.errors import InputError, InvalidSchedule
+from ppsim.runs.observed.clocks import align_clocks
 from ppsim.runs.observed.run import KINDS, Entry, Observed, early_share, ready_times, schedule_of
 
 HINT = "pp_rank_0.json and so on, one per pipeline rank, as Primus dumps them, with config.json beside"
 CONFIG_HINT = "a config.json beside the files, with pp_size, vp_size and num_mbs"
+NO_ORDER = "no order of chunks and microbatches has every op start after its input"
 LONGEST_MS = 1e12
 PARTS = {"F": "fwd", "B": "bwd", "W": "wgrad"}
 MOST_CHUNKS = 16
@@ -111,15 +113,15 @@ def observe_primus(source: str, texts: Mapping[str, str], config: str | None) ->
     rows = [[rank[number] for rank in ranks] for number in whole]
     fitting = sorted(_candidates(source, rows, size, chunks), key=lambda candidate: candidate.unexplained)
     best = fitting[0] if fitting else None
-    if best is None or early_share(best.schedule, best.start, best.end) > MOST_EARLY:
-        raise InputError(f"{source}: no order of chunks and microbatches has every op start after its input", HINT)
+    if best is None:
+        raise InputError(f"{source}: {NO_ORDER}", HINT)
     for other in fitting[1:]:
         counts = best.schedule.n_chunks, other.schedule.n_chunks
         if counts[0] != counts[1] and other.unexplained < best.unexplained + CLEARLY:
             raise InputError(f"{source} may be a run with {counts[0]} or {counts[1]} chunks per rank", CONFIG_HINT)
     memory = np.array([[np.nan if each.memory is None else each.memory * 2**30 for each in row] for row in rows])
     unknown = np.full_like(best.start, np.nan)
-    return Observed(
+    observed = Observed(
         source,
         "primus",
         best.schedule,
@@ -131,6 +133,10 @@ def observe_primus(source: str, texts: Mapping[str, str], config: str | None) ->
         np.zeros(len(ranks)),
         None if np.isnan(memory).any() else memory,
     )
+    aligned = align_clocks(observed)
+    if early_share(best.schedule, aligned.start, aligned.end) > MOST_EARLY:
+        raise InputError(f"{source}: {NO_ORDER}", HINT)
+    return aligned
 
 
 def _rank(text: str, source: str) -> dict[str, Iteration]:
