@@ -38,6 +38,8 @@ CAUSE_FILL = {
     "turnaround": "#C6BCCF",
     "drain": "#F1EEF4",
 }
+# The same on a dark page, where the greys of what has to be must not glare.
+CAUSE_DARK = CAUSE_FILL | {"collective": "#8E4A7E", "fill": "#3B3646", "turnaround": "#575066", "drain": "#2A2A35"}
 MUTED = "#8A94A3"
 TERMINAL_MUTED = "#767676"  # contrast of 4.5 on white and on black, whichever the terminal has
 

@@ -13,7 +13,7 @@ from ppsim.core.costs import costs_for
 from ppsim.drawing.gantt import plot
 from ppsim.drawing.gantt_layout import add_idle, cells_of, raster
 from ppsim.drawing.legend import legend_entries
-from ppsim.drawing.palette import CAUSE_FILL, FILL, luminance
+from ppsim.drawing.palette import BUBBLE_DARK, CAUSE_DARK, CAUSE_FILL, FILL, luminance
 from ppsim.files.document import Document
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
@@ -44,7 +44,8 @@ def lab(colour):
 
 def test_every_cause_has_a_colour_of_its_own():
     """In the order of the causes; apart in grey by 5 of 100 steps of lightness, and from every op's colour."""
-    assert [*CAUSE_FILL] == [*CAUSES]
+    assert [*CAUSE_FILL] == [*CAUSE_DARK] == [*CAUSES]
+    assert len({*CAUSE_DARK.values(), BUBBLE_DARK}) == len(CAUSES) + 1
     greys = sorted(map(lightness, CAUSE_FILL.values()))
     assert min(right - left for left, right in pairwise(greys)) >= 5
     ops = [lab(fill) for pair in FILL.values() for fill in pair]

@@ -159,7 +159,8 @@ def _looks(document: Document) -> dict[str, Any]:
         "lane": [palette.COMM_LANE, palette.COMM_LANE, palette.COLLECTIVE],
         "lane_edge": palette.COMM_ARROW,
         "causes": [
-            {"name": name, "meaning": meaning, "fill": palette.CAUSE_FILL[name]} for name, meaning in CAUSES.items()
+            {"name": name, "meaning": meaning, "fill": [palette.CAUSE_FILL[name], palette.CAUSE_DARK[name]]}
+            for name, meaning in CAUSES.items()
         ],
         "bubble": palette.BUBBLE,
         "bubble_dark": palette.BUBBLE_DARK,

@@ -2,9 +2,8 @@
 
 const FILLS = 2 * LOOKS.kinds.length; // colours of ops, which those of causes follow
 
-/** The colour of a cause; on a dark page towards that of bubbles, as the light ones would glare. */
-const causeFill = (cause, dark) =>
-  dark ? blend(LOOKS.causes[cause].fill, LOOKS.bubble_dark, 0.6) : LOOKS.causes[cause].fill;
+/** The colour of a cause on a light or a dark page. */
+const causeFill = (cause, dark) => LOOKS.causes[cause].fill[+dark];
 
 /** One path per cause, above the grey track. */
 function idleCells(panel, geometry, above, below, dark) {
