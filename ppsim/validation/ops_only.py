@@ -55,8 +55,11 @@ def measured_of(observed: Observed, at: int, lowered: Lowered, terms: Terms) -> 
 
 
 def predict_ops_only(run: Measured, others: Sequence[Measured]) -> Prediction:
-    """Predict a run at every level, with costs and terms from ``others``, and from its own op times."""
-    held, own = _terms_of(others), _terms_of([run])
+    """Predict a run at every level, with costs and terms from ``others``; the replay has its own op times.
+
+    One iteration shows too few gaps and latencies of its own to be replayed with.
+    """
+    held = _terms_of(others)
     costs = observed_costs(run, others)
     each = (run.end - run.start)[:, run.lowered.compute_ops]
     network = _network(run.lowered, held)
@@ -68,8 +71,7 @@ def predict_ops_only(run: Measured, others: Sequence[Measured]) -> Prediction:
         "host": execute(run.lowered, costs, replace(typical, host=gap)),
         "held-out": execute(run.lowered, costs, network),
     }
-    again = _network(run.lowered, own)
-    replayed = [execute(run.lowered, Replayed(run.costs.time, unit="ms", each=row), again).makespan for row in each]
+    replayed = [execute(run.lowered, Replayed(run.costs.time, unit="ms", each=row), network).makespan for row in each]
     makespans = {level: np.array([execution.makespan]) for level, execution in levels.items()}
     makespans["replay"] = np.array(replayed)
     return Prediction(makespans, levels["held-out"], _in_queues(run.lowered, held.gap), 0.0)

@@ -22,12 +22,12 @@ from tests.real_runs import PRIMUS, dump_primus
 GAP, LATENCY = 0.8, 1.1
 
 
-def noisy_runs(name: str, iterations: int, *, devices=4, mb=8, slow=-1, **options) -> list[Timeline]:
+def noisy_runs(name: str, iterations: int, *, devices=4, mb=8, slow=-1, mode="latency", **options) -> list[Timeline]:
     """Time iterations with a gap between ops, a latency of messages and noise of 2 %; one may be half as fast."""
     schedule = generate(name, devices=devices, microbatches=mb, **options)
     lowered, costs = lower(schedule), costs_for(schedule, tf=60.0, tb=75.0, unit="ms")
     rng = np.random.default_rng(3)
-    network = Network(mode="latency", alpha=LATENCY, host=Host(gap=GAP))
+    network = Network(mode=mode, alpha=LATENCY, host=Host(gap=GAP))
     runs = []
     for number in range(iterations):
         each = costs.durations(schedule) * rng.normal(1.0, 0.02, len(schedule)) * (2.0 if number == slow else 1.0)
@@ -109,6 +109,16 @@ def test_a_run_that_shows_no_messages_is_replayed(write, name, options, tmp_path
     assert {step["name"].split(" ")[0] for step in value["schedules"]} == {name}
     assert value["errors"]["replay"]["worst"] < 0.002
     assert value["errors"]["held-out"]["worst"] < 0.03
+
+
+def test_two_chunks_per_rank_are_predicted_where_messages_queue(tmp_path):
+    """Messages of a link go one after the other, beside compute."""
+    runs = noisy_runs("interleaved", 6, devices=8, mb=16, chunks=2, mode="overlap")
+    value = validated("--trace", dump_primus(tmp_path / "run", runs), "--iteration", "all")
+    assert value["schedules"][0]["name"].startswith("interleaved step")
+    assert value["errors"]["nominal"]["median"] > 0.02
+    assert value["errors"]["held-out"]["median"] < 0.015
+    assert value["errors"]["replay"]["median"] < 0.015
 
 
 def test_a_run_of_another_schedule_is_refused():
