@@ -24,7 +24,6 @@ from ppsim.errors import InputError
 # The columns of a table of ops. ``row`` is the line of the file and ``cell`` the place in it, counted from 1;
 # ``part`` is 1 for the first op of a pair, 2 for the second, else 0.
 COLUMNS = ("device", "kind", "stage", "microbatch", "row", "cell", "part")
-LARGEST_TIME = 1e100  # far from where sums and products of times overflow
 _NAMES = np.array([kind.name for kind in Kind], object)
 
 

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from ppsim.base.text import shorten
 from ppsim.base.typed_json import decode
-from ppsim.core.draft import LARGEST_TIME, Draft
+from ppsim.core.draft import Draft
 from ppsim.core.ops import Kind
+from ppsim.core.soundness import LONGEST
 from ppsim.errors import InputError
 
 SUFFIXES = (".json",)
@@ -135,6 +136,6 @@ def _integers(ops: Ops, name: str, source: str) -> NDArray[np.int64]:
 
 def _finite(values: list[float], name: str, source: str) -> NDArray[np.float64]:
     array = np.array(values, np.float64)
-    if (np.abs(array) > LARGEST_TIME).any():
-        raise InputError(f"{source}: {name} has a value beyond {LARGEST_TIME:g}", "give times in a larger unit")
+    if (np.abs(array) > LONGEST).any():
+        raise InputError(f"{source}: {name} has a value beyond {LONGEST:g}", "give times in a larger unit")
     return array

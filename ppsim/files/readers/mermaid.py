@@ -12,8 +12,9 @@ import numpy as np
 
 from ppsim.base.text import shorten
 from ppsim.base.times import parse_scaled_unit
-from ppsim.core.draft import LARGEST_TIME, Draft
+from ppsim.core.draft import Draft
 from ppsim.core.ops import LETTERS, Kind
+from ppsim.core.soundness import LONGEST
 from ppsim.errors import InputError
 
 SUFFIXES = (".mmd",)
@@ -84,8 +85,8 @@ def _span(details: str, source: str, row: int, line: str) -> tuple[float, float]
     if len([word for word in words[:-2] if word not in _TAGS]) > 1:
         raise _unreadable(source, row, line, "too many parts")
     start, end = float(words[-2]), float(words[-1])
-    if max(abs(start), abs(end)) > LARGEST_TIME:
-        raise _unreadable(source, row, line, f"a time beyond {LARGEST_TIME:g}")
+    if max(abs(start), abs(end)) > LONGEST:
+        raise _unreadable(source, row, line, f"a time beyond {LONGEST:g}")
     if end < start:
         raise _unreadable(source, row, line, "it ends before it starts")
     return start, end

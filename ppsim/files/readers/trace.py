@@ -11,8 +11,9 @@ import numpy as np
 from ppsim.base.text import quote, shorten
 from ppsim.base.times import UNKNOWN
 from ppsim.base.typed_json import decode
-from ppsim.core.draft import LARGEST_TIME, Draft
+from ppsim.core.draft import Draft
 from ppsim.core.ops import LETTERS, Kind
+from ppsim.core.soundness import LONGEST
 from ppsim.errors import InputError
 
 SUFFIXES = (".trace.json",)
@@ -143,6 +144,6 @@ def _span(event: Event, source: str, scale: float) -> tuple[float, float]:
     assert not isinstance(event.ts, str | None)
     assert not isinstance(event.dur, str | None)
     start, end = event.ts / scale, (event.ts + event.dur) / scale
-    if not max(abs(start), abs(end)) <= LARGEST_TIME or end < start:
+    if not max(abs(start), abs(end)) <= LONGEST or end < start:
         raise InputError(f"{source}: {shorten(event.name, 40)} has an impossible ts or dur", "microseconds, from 0")
     return start, end
