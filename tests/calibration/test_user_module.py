@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ from tests.commands import invoke, refused
 FILE = str(Path(__file__).parents[1] / "data" / "module.py")
 COUNTS = ("--repeats", "2", "--warm-up", "1", "--max-bytes", "1024", "--device", "cpu", "--stages", "4")
 ROW = 3 * 6 * 8  # bytes of an activation
+
+NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="torch is asked for first")
 
 
 def calibrate(tmp_path: Path, function: str) -> Profile:
@@ -100,8 +103,8 @@ def test_what_is_wrong_with_a_stage_is_said_with_its_place(tmp_path, function, s
         (("--stages", "4"), "--stages is the number of stages of --module"),
         (("--module", FILE, "--stages", "4", "--hidden", "64"), "--module brings the model, so --hidden"),
         (("--module", FILE, "--stages", "4", "--dtype", "float64"), "--module brings the model, so --dtype"),
-        (("--module", "nowhere.py:stage", "--stages", "4"), "cannot read 'nowhere.py'"),
-        (("--module", "stage", "--stages", "4"), "'stage' is no FILE.py:FUNCTION"),
+        pytest.param(("--module", "nowhere.py:stage", "--stages", "4"), "cannot read 'nowhere.py'", marks=NEEDS_TORCH),
+        pytest.param(("--module", "stage", "--stages", "4"), "'stage' is no FILE.py:FUNCTION", marks=NEEDS_TORCH),
     ],
 )
 def test_a_module_that_cannot_be_used_is_refused_before_measuring(tmp_path, words, says):

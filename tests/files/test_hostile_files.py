@@ -29,7 +29,7 @@ FB = '["F","B"]'
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("x.json", '{"a":' * 5000 + "1" + "}" * 5000, "nested too deeply"),
+        ("x.json", '{"a":' * 50_000 + "1" + "}" * 50_000, "nested too deeply"),
         ("x.json", "[" * 100_000, "nested too deeply|not JSON|expected an object"),
         ("x.json", ops('[[],"B"]'), r"ops\.kind\[0\]: expected text, got a list"),
         ("x.json", ops('["F","Q"]'), "ops.kind must be a list of F, B.* and has 'Q'"),
