@@ -235,9 +235,7 @@ NEEDS = (
     # The grid.
     Need(
         ("grid",),
-        lambda g: (
-            not any(g[name] for name in (*COSTS, "profile", "p2p", "channel", "cluster", "unshard", "reduce_grad"))
-        ),
+        lambda g: not any(g[name] for name in (*COSTS, *UNEVEN, "profile", *DETAILED) if name != "order"),
         "{options} gives every step one slot, so options of costs and of messages change nothing",
         "leave them out, or --grid",
     ),
