@@ -25,7 +25,8 @@ from ppsim.cli._types import Counts, Numbers, ScheduleName, Share
 from ppsim.schedules import families
 from tests.commands import ROOT, invoke
 
-CPU_S, CPU_OF_FIGURES_S, WALL_S = 10, 60, 300  # the gallery draws two dozen figures
+CPU_S, CPU_OF_LONG_S, WALL_S = 10, 60, 300
+LONG = ("gallery", "jitter")  # two dozen figures; ten thousand samples of each schedule
 MEMORY_BYTES = 1 << 30
 SPACE_BYTES = 8 << 30
 CODES = {0, 1, 2, 3}
@@ -182,7 +183,7 @@ def run(words: list[str], folder: Path, errors: Path) -> None:
     code = 99
     try:
         os.chdir(folder)
-        seconds = CPU_OF_FIGURES_S if words[0] == "gallery" else CPU_S
+        seconds = CPU_OF_LONG_S if words[0] in LONG else CPU_S
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         resource.setrlimit(resource.RLIMIT_AS, (SPACE_BYTES, SPACE_BYTES))
         null = os.open(os.devnull, os.O_RDWR)

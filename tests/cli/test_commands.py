@@ -349,7 +349,7 @@ def shell_commands() -> list[str]:
 @pytest.mark.parametrize("line", shell_commands())
 def test_readme_commands_run(line, tmp_path):
     """Every command of the README's shell blocks ends well, from files that stand where it expects them."""
-    for name in ("gallery", "README.md"):
+    for name in ("gallery", "README.md", "tests"):
         (tmp_path / name).symlink_to(README.parent / name)
     (tmp_path / "profile.toml").symlink_to(README.parent / "gallery" / "profile-cpu.toml")
     (tmp_path / "mine.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
