@@ -26,7 +26,7 @@ from ppsim.schedules import families
 from tests.commands import ROOT, invoke
 
 CPU_S, CPU_OF_LONG_S, WALL_S = 10, 60, 300
-LONG = ("gallery", "jitter")  # two dozen figures; ten thousand samples of each schedule
+LONG = ("gallery", "jitter")  # two dozen figures; thousands of samples of each schedule
 MEMORY_BYTES = 1 << 30
 SPACE_BYTES = 8 << 30
 CODES = {0, 1, 2, 3}
@@ -127,6 +127,8 @@ def words_of(names: tuple[str, ...], command: click.Command, draw: random.Random
         else:
             for _ in range(draw.choice([1, 1, 1, 2]) if param.multiple else 1):
                 words += [spelling, value_of(param, draw, usual)]
+    if names[0] == "jitter" and "--samples" not in words:
+        words += ["--samples", "100"]  # ten thousand of a long schedule are minutes of honest work
     return words + arguments + recorded
 
 
