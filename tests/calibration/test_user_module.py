@@ -103,8 +103,16 @@ def test_what_is_wrong_with_a_stage_is_said_with_its_place(tmp_path, function, s
         (("--stages", "4"), "--stages is the number of stages of --module"),
         (("--module", FILE, "--stages", "4", "--hidden", "64"), "--module brings the model, so --hidden"),
         (("--module", FILE, "--stages", "4", "--dtype", "float64"), "--module brings the model, so --dtype"),
-        pytest.param(("--module", "nowhere.py:stage", "--stages", "4"), "cannot read 'nowhere.py'", marks=NEEDS_TORCH),
-        pytest.param(("--module", "stage", "--stages", "4"), "'stage' is no FILE.py:FUNCTION", marks=NEEDS_TORCH),
+        pytest.param(
+            ("--module", "nowhere.py:stage", "--stages", "4"),
+            "cannot read 'nowhere.py'",
+            marks=[NEEDS_TORCH, pytest.mark.slow],
+        ),
+        pytest.param(
+            ("--module", "stage", "--stages", "4"),
+            "'stage' is no FILE.py:FUNCTION",
+            marks=[NEEDS_TORCH, pytest.mark.slow],
+        ),
     ],
 )
 def test_a_module_that_cannot_be_used_is_refused_before_measuring(tmp_path, words, says):

@@ -11,6 +11,8 @@ from ppsim.validation.analyse import validate
 from ppsim.validation.rounds import find_pace_beside, find_paces
 from tests.commands import invoke
 
+pytestmark = pytest.mark.slow  # every test analyses a whole record
+
 FOLDER = Path(__file__).parents[1] / "data" / "records"
 
 
