@@ -6,81 +6,13 @@ known: :func:`ppsim.cli._build.check_used`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
-
 import click
-from click.core import ParameterSource
 
-SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule")
-COSTS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
-UNEVEN = ("links", "mb_scale", "speed")
-DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad")
-TIMED = ("tf", "ti", "tw", "message")
-MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
-REQUEST = ("ops", "module", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)
-MEASURING = (*MODEL, "module", "dtype", "device", "repeats", "warm_up", "max_bytes", "sizes", "note", "real_time")
+from ppsim.cli import _rules_real
+from ppsim.cli._given import COSTS, DETAILED, UNEVEN, Given, Need, spelling
+
 # Texts that may be empty; any other empty value is a variable of the shell that was not set.
 MAY_BE_EMPTY = ("unit", "note")
-
-
-class Given:
-    """The options of one call: their values, and which were typed."""
-
-    def __init__(self, ctx: click.Context) -> None:
-        self.command = ctx.command.name
-        self.values = ctx.params
-        self.typed = [
-            p
-            for p in ctx.command.params
-            if p.name in ctx.params and ctx.get_parameter_source(p.name) == ParameterSource.COMMANDLINE
-        ]
-
-    def __getitem__(self, name: str) -> Any:
-        return self.values.get(name)
-
-    def has(self, *names: str) -> bool:
-        """Whether any of the options was typed."""
-        return any(p.name in names for p in self.typed)
-
-    def spellings(self, names: tuple[str, ...]) -> list[str]:
-        """Which of the options were typed with a value that asks for something, by their first spelling."""
-        return [spelling(p) for p in self.typed if p.name in names and self.values[p.name] is not False]
-
-    def writes(self, ability: str = "") -> bool:
-        """Whether a file is to be written, in a format with this one of :class:`~ppsim.files.document.Abilities`."""
-        suffixes = suffixes_of(self["output"] or (), self["format"])
-        if not ability or not suffixes:
-            return bool(suffixes)
-        from ppsim.files.document import abilities_of
-
-        return any(getattr(abilities_of(suffix), ability) for suffix in suffixes)
-
-    @property
-    def draws(self) -> bool:
-        """Whether the files written show schedules, and not time against memory."""
-        return self.command != "sweep" and not self["tradeoff"]
-
-
-@dataclass(frozen=True)
-class Need:
-    """One row of the table.
-
-    Attributes:
-        options: names of parameters.
-        holds: whether they have an effect in a call where one of them is typed.
-        why: the reason for refusing them, with ``{options}`` where those typed are named.
-        hint: what to try.
-        commands: where the row counts; empty for every command that has the options.
-    """
-
-    options: tuple[str, ...]
-    holds: Callable[[Given], bool]
-    why: str
-    hint: str = "leave one of them out"
-    commands: tuple[str, ...] = ()
-
 
 NEEDS = (
     # Which files are written, and what they show.
@@ -251,100 +183,6 @@ NEEDS = (
     # Noise.
     Need(("slowdown",), lambda g: bool(g["slow_devices"]), "{options} needs slow devices", "add --slow-devices 1"),
     Need(("link_slowdown",), lambda g: bool(g["slow_links"]), "{options} needs slow links", "add --slow-links 1"),
-    # Runs for real.
-    Need(
-        ("from_record", "trace", "record"),
-        lambda g: not g["from_record"] or not (g["trace"] or g["record"]),
-        "{options} cannot be given together",
-        commands=("validate",),
-    ),
-    Need(
-        ("trace", "record"),
-        lambda g: not (g["trace"] and g["record"]),
-        "{options} cannot be given together",
-        commands=("validate",),
-    ),
-    Need(
-        ("iteration",),
-        lambda g: bool(g["trace"]),
-        "{options} chooses a step of --trace, and there is none",
-        "leave it out",
-        ("validate",),
-    ),
-    Need(
-        ("iteration",),
-        lambda g: bool(g["from_trace"]),
-        "{options} chooses iterations of --from-trace, and there is none",
-        "leave it out",
-        ("calibrate",),
-    ),
-    Need(
-        ("names", "schedule", *SHAPE, *REQUEST, "profile"),
-        lambda g: not g["from_record"],
-        "--from-record runs nothing, so {options} cannot be given too",
-        "leave it out",
-        ("validate",),
-    ),
-    Need(
-        REQUEST,
-        lambda g: not g["trace"],
-        "--trace shows a run made elsewhere, so {options} cannot be given too",
-        "leave it out",
-        ("validate",),
-    ),
-    Need(
-        TIMED,
-        lambda g: g["ops"] == "timed",
-        "{options} is for ops that only take their time",
-        "add --ops timed",
-        ("validate",),
-    ),
-    Need(
-        MODEL,
-        lambda g: g["ops"] == "compute",
-        "{options} is for stages that compute, and --ops timed has none",
-        "leave it out",
-        ("validate",),
-    ),
-    Need(
-        (*MODEL, "dtype"),
-        lambda g: not g["module"],
-        "--module brings the model, so {options} cannot be given too",
-        "leave one out",
-        ("validate", "calibrate"),
-    ),
-    Need(("module",), lambda g: g["ops"] != "timed", "{options} has stages that compute, and --ops timed has none"),
-    Need(
-        ("module",),
-        lambda g: bool(g["stages"]) or g.command != "calibrate" or bool(g["from_trace"]),
-        "{options} is asked for each stage, and how many there are is missing",
-        "add --stages 4",
-        ("calibrate",),
-    ),
-    Need(
-        ("stages",),
-        lambda g: bool(g["module"]),
-        "{options} is the number of stages of --module, and there is none",
-        "leave it out",
-        ("calibrate",),
-    ),
-    Need(
-        MODEL,
-        lambda g: not g["profile"],
-        "--profile brings the model, so {options} cannot be given too",
-        "leave one out",
-        ("validate",),
-    ),
-    Need(
-        MEASURING,
-        lambda g: not g["from_trace"],
-        "--from-trace measures nothing, so {options} cannot be given too",
-        "leave it out",
-        ("calibrate",),
-    ),
-    Need(
-        ("sizes", "max_bytes"), lambda g: not (g["sizes"] and g["max_bytes"]), "{options} both set the largest message"
-    ),
 )
 
 
@@ -356,7 +194,7 @@ def check_given(ctx: click.Context) -> None:
     """
     given = Given(ctx)
     _refuse_empty(given)
-    for need in NEEDS:
+    for need in (*NEEDS, *_rules_real.NEEDS):
         if need.commands and given.command not in need.commands:
             continue
         options = given.spellings(need.options)
@@ -374,22 +212,3 @@ def _refuse_empty(given: Given) -> None:
 
             what = spelling(param) if isinstance(param, click.Option) else "an argument"
             raise InputError(f"{what} is empty", "give it a value, or leave it out")
-
-
-def spelling(param: click.Parameter) -> str:
-    """The first spelling of a parameter, as users type it."""
-    return param.opts[0] if isinstance(param, click.Option) else (param.metavar or param.opts[0])
-
-
-def suffixes_of(output: Sequence[str], form: str | None) -> list[str]:
-    """Find the format of every -o: as named, by its suffix, or json for standard output.
-
-    Raises:
-        InputError: no format has this suffix.
-    """
-    if not output:
-        return []
-    from ppsim.files.document import suffix_of
-
-    named = f"x.{form.removeprefix('.')}" if form else ""
-    return [suffix_of(named or ("x.json" if target == "-" else target)) for target in output]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from ppsim.cli._given import suffixes_of
 from ppsim.cli._options import OutputOptions
-from ppsim.cli._rules import suffixes_of
 from ppsim.version import VERSION
 
 if TYPE_CHECKING:

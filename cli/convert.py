@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ppsim.cli._build import build_costs, check_used
+from ppsim.cli._given import COSTS, Given
 from ppsim.cli._observed import iteration_option, read_draft
 from ppsim.cli._options import CostOptions, OutputOptions, cost_options, make_command, output_options
-from ppsim.cli._rules import COSTS, Given
 from ppsim.cli._write import find_targets, inputs_of, write_files
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ppsim.cli._fit import echo_wrapped, print_table
+from ppsim.cli._given import COSTS, DETAILED, UNEVEN, Given
 from ppsim.cli._observed import iteration_option
 from ppsim.cli._options import (
     CostOptions,
@@ -21,7 +22,6 @@ from ppsim.cli._options import (
     quiet_option,
     shape_options,
 )
-from ppsim.cli._rules import COSTS, DETAILED, UNEVEN, Given
 from ppsim.cli._runs import MEASURED, STATED, time_runs
 from ppsim.cli._types import ScheduleName
 from ppsim.cli._write import command_line, inputs_of, make_documents, write_all

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from ppsim.cli._build import build
+from ppsim.cli._given import COSTS, DETAILED, SHAPE, UNEVEN, Given
 from ppsim.cli._network import execute_messages
 from ppsim.cli._observed import iteration_option
 from ppsim.cli._options import (
@@ -24,7 +25,6 @@ from ppsim.cli._options import (
     quiet_option,
     shape_options,
 )
-from ppsim.cli._rules import COSTS, DETAILED, SHAPE, UNEVEN, Given
 from ppsim.cli._runs import Stated, read_stated
 from ppsim.cli._whatif import Base, change_run, try_rivals
 from ppsim.cli._write import command_line, inputs_of, make_documents, write_all
