@@ -1,0 +1,168 @@
+"""What a search is asked and what it answers: a problem, and a schedule that solves it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Placement, Schedule
+from ppsim.errors import InputError
+from ppsim.simulation.longest_path import simulate
+from ppsim.simulation.metrics import measure
+
+Objective = Literal["span", "makespan"]
+# Shares of an activation add up with rounding errors; no two different sums of a real problem are this close.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A pipeline to schedule: which device holds which stage, how long its ops take, and what its devices can hold.
+
+    Every stage runs F, I and W for every microbatch; a full backward is I and W in a row.
+
+    Attributes:
+        placement: which device holds which stage, with one replica.
+        microbatches: M.
+        costs: times of F, I and W per stage and the latency of messages; no pairs, no factors per microbatch.
+        cap: most activations of one stage that a device may hold at once, one number or one per device; None is no
+            limit.
+        after_i: share of an activation that is still held between I and W.
+        objective: what to minimize: the span (longest time from a device's first start to its last end) or the
+            makespan. The other one decides between equals.
+    """
+
+    placement: Placement
+    microbatches: int
+    costs: Costs
+    cap: float | Sequence[float] | None = None
+    after_i: float = 1.0
+    objective: Objective = "span"
+
+    def __post_init__(self) -> None:
+        if self.placement.n_replicas != 1:
+            raise InputError("a search needs a placement with one replica of the model", "linear, loop or v")
+        if self.microbatches < 1:
+            raise InputError(f"a search needs at least one microbatch, got {self.microbatches}")
+        if not 0 <= self.after_i <= 1:
+            raise InputError(f"the share of an activation held after I must lie between 0 and 1, got {self.after_i:g}")
+        if not self.costs.alike:
+            raise InputError("a search takes the same costs for every microbatch and device")
+        if self.costs.time.shape[1] != self.placement.n_stages:
+            raise InputError(f"costs of {self.costs.time.shape[1]} stages for {self.placement.n_stages}")
+        if self.cap is not None and np.size(np.asarray(self.cap)) not in (1, self.n_devices):
+            many = np.size(np.asarray(self.cap))
+            raise InputError(f"{many} caps for {self.n_devices} devices", "give one cap, or one per device")
+
+    @property
+    def n_devices(self) -> int:
+        """P."""
+        return self.placement.n_devices
+
+    @property
+    def n_stages(self) -> int:
+        """S."""
+        return self.placement.n_stages
+
+    @cached_property
+    def device(self) -> NDArray[np.int32]:
+        """Shape (stages,): the device of each stage."""
+        return self.placement.devices[0]
+
+    @cached_property
+    def caps(self) -> NDArray[np.float64]:
+        """Shape (devices,): most activations that each device may hold, infinite without a limit."""
+        return np.broadcast_to(np.inf if self.cap is None else np.asarray(self.cap, np.float64), self.n_devices).copy()
+
+    @cached_property
+    def least_caps(self) -> NDArray[np.int64]:
+        """Shape (devices,): the least that each device must be able to hold, one activation of each of its stages.
+
+        A microbatch's F runs on every stage before its first I, so no schedule needs less; one that finishes a
+        microbatch before it starts the next needs no more.
+        """
+        return np.bincount(self.device, minlength=self.n_devices)
+
+    @cached_property
+    def latency(self) -> NDArray[np.float64]:
+        """Shape (stages, 2): latency of the message that F and I of each stage wait for; zero from the same device."""
+        here = self.device
+        comm = np.broadcast_to(np.asarray(self.costs.comm, np.float64), (self.n_devices, self.n_devices))
+        result = np.zeros((self.n_stages, 2))
+        for column, other in ((0, np.roll(here, 1)), (1, np.roll(here, -1))):
+            result[:, column] = np.where(other == here, 0.0, comm[other, here])
+        result[0, 0] = result[-1, 1] = 0.0
+        return result
+
+    @cached_property
+    def is_feasible(self) -> bool:
+        """Whether any schedule fits the caps."""
+        return bool((self.caps + ROUNDING >= self.least_caps).all())
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A schedule that fits a problem, with its numbers.
+
+    Attributes:
+        schedule: the queues.
+        makespan: end of the last op.
+        span: longest time from a device's first start to its last end.
+        peak_activations: shape (devices,), most activations held at once, shares counted.
+        origin: the method or schedule that it came from, in words.
+    """
+
+    schedule: Schedule
+    makespan: float
+    span: float
+    peak_activations: NDArray[np.float64]
+    origin: str
+
+    def score(self, objective: Objective) -> tuple[float, float]:
+        """Return what a search compares, the smaller the better: the objective first, then the other number."""
+        return (self.span, self.makespan) if objective == "span" else (self.makespan, self.span)
+
+
+def held_at_most(schedule: Schedule, after_i: float = 1.0) -> NDArray[np.float64]:
+    """Compute the most activations that each device holds, shape (devices,).
+
+    F takes one, I gives back all but the share ``after_i``, W or B the rest.
+    """
+    change = np.zeros(len(schedule))
+    change[schedule.kind == Kind.F] = 1.0
+    change[schedule.kind == Kind.I] = after_i - 1.0
+    change[schedule.kind == Kind.W] = -after_i
+    change[schedule.kind == Kind.B] = -1.0
+    return np.array([np.cumsum(change[schedule.queue(d)]).max(initial=0.0) for d in range(schedule.n_devices)])
+
+
+def fits(problem: Problem, schedule: Schedule) -> bool:
+    """Whether a schedule is one of the problem's: its placement, microbatches, ops and caps."""
+    wanted = 3 * problem.n_stages * problem.microbatches
+    return (
+        np.array_equal(schedule.placement.devices, problem.placement.devices)
+        and schedule.n_microbatches == problem.microbatches
+        and len(schedule) == wanted
+        and bool(np.isin(schedule.kind, (Kind.F, Kind.I, Kind.W)).all())
+        and not len(schedule.second_of_pairs)
+        and bool((held_at_most(schedule, problem.after_i) <= problem.caps + ROUNDING).all())
+    )
+
+
+def evaluate(problem: Problem, schedule: Schedule, origin: str) -> Solution:
+    """Simulate a schedule under the problem's costs.
+
+    Raises:
+        Deadlock: the schedule cannot finish.
+    """
+    metrics = measure(simulate(schedule, problem.costs))
+    return Solution(
+        schedule, float(metrics.makespan), float(metrics.span), held_at_most(schedule, problem.after_i), origin
+    )

@@ -1,0 +1,65 @@
+"""A search's problem knows what fits it; a solution's numbers are the simulator's."""
+
+import numpy as np
+import pytest
+
+from ppsim.core.costs import Costs
+from ppsim.core.schedule import place
+from ppsim.errors import InputError
+from ppsim.schedules import generate
+from ppsim.search.problem import Problem, evaluate, fits, held_at_most
+
+
+def costs(stages, f=1.0, i=1.0, w=1.0, comm=0.0):
+    return Costs(np.array([[f] * stages, [i + w] * stages, [i] * stages, [w] * stages]), comm=comm)
+
+
+def test_a_schedule_fits_where_its_activations_do():
+    """ZB-1P holds P activations: it fits a cap of P and not of P - 1."""
+    schedule = generate("zb-1p", stages=4, microbatches=8)
+    fitting = [fits(Problem(place("linear", 4, 4), 8, costs(4), cap), schedule) for cap in (3, 4, None, (4, 4, 4, 4))]
+    assert fitting == [False, True, True, True]
+    assert not fits(Problem(place("linear", 4, 4), 9, costs(4)), schedule)
+    assert not fits(Problem(place("linear", 4, 4), 8, costs(4)), generate("1f1b", stages=4, microbatches=8))
+
+
+def test_shares_of_activations_are_counted():
+    """Device 0 of ZB-1P runs W at once; device 3 holds three W back, each for the share after I."""
+    schedule = generate("zb-1p", stages=4, microbatches=8)
+    assert held_at_most(schedule).tolist() == [4, 4, 4, 4]
+    assert held_at_most(schedule, 0.5).tolist() == [4, 3.5, 3, 2.5]
+
+
+def test_a_solution_has_the_simulators_numbers():
+    problem = Problem(place("linear", 4, 4), 8, costs(4), cap=4)
+    solution = evaluate(problem, generate("zb-1p", stages=4, microbatches=8), "zb-1p")
+    assert (solution.makespan, solution.span, solution.origin) == (27, 27, "zb-1p")
+    assert solution.score("span") == (27, 27)
+
+
+def test_latencies_follow_the_placement():
+    """On a V of two devices, stages 1 and 2 share a device."""
+    comm = np.array([[0.0, 2.0], [3.0, 0.0]])
+    problem = Problem(place("v", 2, 4), 1, costs(4, comm=comm))
+    assert problem.latency.tolist() == [[0, 3], [2, 0], [0, 2], [3, 0]]
+
+
+def test_the_least_cap_is_one_activation_of_each_stage():
+    problem = Problem(place("v", 2, 4), 3, costs(4), cap=1.5)
+    assert (problem.least_caps.tolist(), problem.is_feasible) == ([2, 2], False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"placement": place("bidirectional", 4, 4)},
+        {"microbatches": 0},
+        {"after_i": 1.5},
+        {"costs": costs(3)},
+        {"cap": (4, 4)},
+    ],
+)
+def test_a_problem_that_cannot_be_meant_is_refused(arguments):
+    whole = {"placement": place("linear", 4, 4), "microbatches": 8, "costs": costs(4)}
+    with pytest.raises(InputError):
+        Problem(**whole | arguments)
