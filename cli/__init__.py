@@ -12,6 +12,7 @@ import signal
 import sys
 import traceback
 import warnings
+from pathlib import Path
 
 import click
 
@@ -78,7 +79,8 @@ class _Ended(Exception):
 
 def _summary(name: str) -> str:
     """Read the first line of a command's module as text, without running it."""
-    with open(os.path.join(__path__[0], f"{name}.py"), encoding="utf-8") as source:
+    # Not the built-in open: the module of the command of that name takes its place here once it is imported.
+    with Path(__path__[0], f"{name}.py").open(encoding="utf-8") as source:
         return source.readline().strip().strip('"')
 
 

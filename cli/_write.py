@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.files.document import Document
 
-# Where output goes and how it looks: no part of how to make the numbers again.
-OUTPUT = ("output", "force", "format", "as_json", "quiet", "gantt", "style", "width")
+# Where output goes: no part of how to make the numbers or the picture again.
+OUTPUT = ("output", "format", "as_json", "quiet", "gantt")
 Written = list[tuple["Document", str, str]]
 
 

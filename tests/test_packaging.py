@@ -77,3 +77,14 @@ def test_a_wheel_holds_nothing_that_was_removed(tmp_path):
     assert "ppsim/schedules/gpipe.py" in names
     assert "ppsim/schedules/ghost.py" not in names
     assert {name.partition("/")[0] for name in names if "dist-info" not in name} == {"ppsim"}
+
+
+def test_every_data_file_of_a_package_is_packed():
+    """A wheel holds the templates and data files that code reads beside itself."""
+    packed = PROJECT["tool"]["setuptools"]["package-data"]
+    for package in PROJECT["tool"]["setuptools"]["packages"]:
+        folder = ROOT / package.replace(".", "/")
+        for path in folder.iterdir():
+            if path.is_file() and path.suffix not in (".py", ".pyc"):
+                assert any(path.match(pattern) for pattern in packed.get(package, [])), path
+    assert set(packed) <= set(PROJECT["tool"]["setuptools"]["packages"])

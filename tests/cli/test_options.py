@@ -163,7 +163,14 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_no_command_is_left_out():
-    without = {"completion", "gallery", "list", "profile"}  # at most one option, or nothing that options need
+    without = {
+        "completion",
+        "gallery",
+        "list",
+        "open",
+        "profile",
+        "rerun",
+    }  # at most one option, or nothing that options need
     assert {words[0] for words in ONE_BY_ONE.values()} | without == set(group.list_commands(None))  # type: ignore[arg-type]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import IO
+from collections.abc import Mapping
+from typing import IO, Any
 
 import numpy as np
 
@@ -34,14 +35,17 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         raise InputError(
             f"Mermaid cannot draw {len(timeline.schedule)} ops ({MOST_OPS} at most)", "an .svg or .html shows them all"
         )
-    out.write(text(timeline, document.titles[0]).encode())
+    out.write(text(timeline, document.titles[0], document.inputs).encode())
 
 
-def text(timeline: Timeline, title: str) -> str:
-    """The gantt as Mermaid source."""
+def text(timeline: Timeline, title: str, inputs: Mapping[str, Any] | None = None) -> str:
+    """The gantt as Mermaid source; a comment says by which version and command of ``inputs`` it was made."""
     schedule, scale = timeline.schedule, _scale(timeline)
     heading = one_line(f"{title}, time in {scaled_unit(timeline.unit, scale)}")
-    lines = ["---", "displayMode: compact", "---", "gantt", f"    title {heading}"]
+    lines = ["---", "displayMode: compact", "---"]
+    if inputs and "command" in inputs:
+        lines.append(one_line(f"%% ppsim {inputs.get('ppsim')}: {inputs['command']}"))
+    lines += ["gantt", f"    title {heading}"]
     lines += ["    dateFormat x", "    axisFormat %Q"]
     for device in range(schedule.n_devices):
         lines.append(f"    section device {device}")

@@ -8,10 +8,11 @@ collectives; an arrow then goes from op to message to op.
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ from ppsim.memory.usage import activations, in_flight, scale_bytes, steps
 if TYPE_CHECKING:
     from ppsim.core.execution import Execution
 
-SUFFIXES = (".trace.json",)
+SUFFIXES = (".trace.json", ".trace.json.gz")
 ABILITIES = Abilities(memory=True)
 SLICE = 20_000
 COMPUTE_THREAD = 0
@@ -76,7 +77,14 @@ class Run:
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """Write the events piece by piece, so that millions of ops need no second copy in memory."""
+    """Write the events piece by piece, so that millions of ops need no second copy in memory; gzipped where asked."""
+    if suffix.endswith(".gz"):
+        with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=out, mtime=0) as packed:
+            return _write(document, cast(IO[bytes], packed))
+    return _write(document, out)
+
+
+def _write(document: Document, out: IO[bytes]) -> None:
     details = dump_json({**document.inputs, **_time_scale(document)})
     out.write(b'{"displayTimeUnit":"ms","otherData":' + details + b',"traceEvents":[')
     first_process, separator = 0, b"\n"

@@ -1,0 +1,49 @@
+"""Open a file in the browser; a trace in Perfetto's viewer."""
+
+from __future__ import annotations
+
+import click
+
+from ppsim.cli._options import make_command
+
+PAGES = (".html", ".svg", ".png", ".pdf")
+TRACES = (".trace.json", ".trace.json.gz", ".pt.trace.json", ".pt.trace.json.gz", ".perfetto-trace", ".pftrace")
+
+
+@make_command("open")
+@click.argument("file", type=click.Path())
+@click.option("--print-url", is_flag=True, help="Print the address, and open no browser.")
+def command(file: str, print_url: bool) -> None:
+    """Open a page or a figure in the browser, and a trace in Perfetto's viewer.
+
+    A trace is served to the viewer once, from port 9001 of this machine; it is not sent anywhere else.
+
+    \b
+      ppsim run -s zb-1p --stages 4 --mb 8 -o zb.trace.json && ppsim open zb.trace.json
+      ppsim open report.html
+    """
+    import webbrowser
+    from pathlib import Path
+
+    from ppsim.base.source import read_bytes
+    from ppsim.errors import InputError
+
+    path = Path(file)
+    content = read_bytes(file)
+    if path.name.lower().endswith(PAGES):
+        address = path.resolve().as_uri()
+        click.echo(address)
+        if not print_url and not webbrowser.open(address):
+            click.echo("no browser was found; open the address by hand", err=True)
+        return
+    if not path.name.lower().endswith(TRACES):
+        raise InputError(f"'{file}' is neither a page, a figure nor a trace", f"one of {' '.join((*PAGES, *TRACES))}")
+    from ppsim.server.one_file import hand_over
+
+    def ready(address: str) -> None:
+        click.echo(address)
+        if not print_url and not webbrowser.open(address):
+            click.echo("no browser was found; open the address by hand", err=True)
+        click.echo("waiting for the viewer to take the file (Ctrl-C ends it)", err=True)
+
+    hand_over(content, path.name, ready=ready)

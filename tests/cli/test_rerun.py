@@ -1,0 +1,78 @@
+"""What ppsim writes says how it was made, and ``rerun`` makes it again, byte for byte."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ppsim.cli import group
+from ppsim.errors import InputError
+from ppsim.files.provenance import read_inputs
+
+COMMAND = "run --schedule zb-1p --stages 3 --mb 4 --tf 1,2,3.25 --unit ms"
+FORMATS = ["svg", "png", "pdf", "html", "json", "mmd", "trace.json", "trace.json.gz"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def invoke(*words: str):
+    return CliRunner().invoke(group, list(words))
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_file_says_its_command_and_comes_out_the_same(suffix):
+    look = ["--style", "screen", "--width", "4.5"] if suffix in ("svg", "png", "pdf") else []
+    assert invoke(*COMMAND.split(), *look, "-q", "-o", f"a.{suffix}").exit_code == 0
+    assert read_inputs(f"a.{suffix}")["command"] == " ".join(["ppsim", *COMMAND.split(), *look])
+    first = Path(f"a.{suffix}").read_bytes()
+    assert invoke("rerun", f"a.{suffix}", "-o", f"b.{suffix}").exit_code == 0
+    assert Path(f"b.{suffix}").read_bytes() == first
+    Path(f"a.{suffix}").write_bytes(Path(f"b.{suffix}").read_bytes())
+    assert invoke("rerun", f"a.{suffix}").exit_code == 0
+    assert Path(f"a.{suffix}").read_bytes() == first
+
+
+def test_the_command_can_be_printed_only():
+    invoke(*COMMAND.split(), "-q", "-o", "a.json")
+    assert invoke("rerun", "a.json", "--print").output == f"ppsim {COMMAND}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("ppsim validate --module x.py", "runs code"),
+        ("ppsim run own.py --mb 4", "runs code"),
+        ("ppsim calibrate", "not repeated"),
+        ("rm -r x", "not repeated"),
+        ("ppsim 'unclosed", "not repeated"),
+        ("", "not repeated"),
+    ],
+)
+def test_a_file_cannot_make_it_run_anything_else(command, why):
+    Path("a.json").write_text(json.dumps({"inputs": {"command": command}}))
+    error = invoke("rerun", "a.json").exception
+    assert isinstance(error, InputError)
+    assert why in str(error)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"0F0,0B0\n", b"\x89PNG\r\n", b"%PDF-1.4 /Subject <1>", b"<svg></svg>", b"[[[[", b'{"command":3}']
+)
+def test_a_file_that_does_not_say_is_refused(content):
+    Path("a").write_bytes(content)
+    with pytest.raises(InputError, match="does not say how it was made"):
+        read_inputs("a")
+
+
+def test_open_hands_over_pages_and_traces_only():
+    Path("a.svg").write_text("<svg/>")
+    assert invoke("open", "a.svg", "--print-url").output == Path("a.svg").resolve().as_uri() + "\n"
+    Path("a.csv").write_text("0F0")
+    assert "neither a page" in str(invoke("open", "a.csv").exception)
+    assert "cannot read" in str(invoke("open", "none.svg").exception)

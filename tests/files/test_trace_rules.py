@@ -1,0 +1,76 @@
+"""Traces keep the rules of the trace event format that Perfetto's importer states."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+
+import pytest
+from click.testing import CliRunner
+
+from ppsim.cli import group
+
+RUNS = {
+    "split": ["zb-1p", "--stages", "4", "--mb", "6"],
+    "pairs": ["dualpipe-v", "--devices", "3", "--mb", "6", "--tfb", "2.5"],
+    "loop": ["interleaved", "--devices", "2", "--chunks", "3", "--mb", "4", "--comm", "0.25"],
+    "messages": ["1f1b", "--stages", "3", "--mb", "4", "--p2p", "overlap", "--comm", "0.5"],
+    "blocking": ["1f1b", "--stages", "3", "--mb", "4", "--p2p", "blocking", "--comm", "0.5", "--unit", "us"],
+}
+
+
+@pytest.fixture(params=RUNS)
+def events(request, tmp_path):
+    path = tmp_path / "x.trace.json.gz"
+    result = CliRunner().invoke(group, ["run", *RUNS[request.param], "-q", "-o", str(path)])
+    assert result.exit_code == 0, result.output
+    return json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+
+
+def test_slices_of_a_thread_nest(events):
+    """A slice lies inside the one that is open, or starts after its end: others are dropped by the importer."""
+    threads = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            assert event["dur"] >= 0
+            threads[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    assert threads
+    for slices in threads.values():
+        for (_, end), (start, _) in zip(sorted(slices), sorted(slices)[1:], strict=False):
+            assert start >= end - 1e-9
+
+
+def test_threads_and_processes_have_names(events):
+    used = {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"}
+    assert used <= {(e["pid"], e["tid"]) for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
+    assert {pid for pid, _ in used} <= {e["pid"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
+
+
+def test_arrows_start_and_end_once_inside_a_slice(events):
+    slices = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            slices[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    arrows = defaultdict(list)
+    for event in events:
+        if event["ph"] in "stf":
+            arrows[event["id"]].append(event)
+            inside = slices[event["pid"], event["tid"]]
+            assert any(start <= event["ts"] <= end for start, end in inside)
+    assert arrows
+    for stops in arrows.values():
+        assert [stop["ph"] for stop in stops] in (["s", "f"], ["s", "t", "f"])
+        assert [stop["ts"] for stop in stops] == sorted(stop["ts"] for stop in stops)
+        assert stops[-1]["bp"] == "e"
+
+
+def test_counters_go_forward_and_end_at_nothing(events):
+    counters = defaultdict(list)
+    for event in events:
+        if event["ph"] == "C":
+            counters[event["pid"], event["name"]].append((event["ts"], event["args"]["held"]))
+    assert counters
+    for points in counters.values():
+        assert [time for time, _ in points] == sorted(time for time, _ in points)
+        assert points[-1][1] == 0
