@@ -46,7 +46,8 @@ def test_the_command_can_be_printed_only():
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        ("ppsim validate --module x.py", "runs code"),
+        ("ppsim validate --module x.py", "not repeated"),
+        ("ppsim run 1f1b --stages 2 --mb 2 --module x", "runs code"),
         ("ppsim run own.py --mb 4", "runs code"),
         ("ppsim calibrate", "not repeated"),
         ("rm -r x", "not repeated"),
