@@ -91,6 +91,19 @@ NEEDS = (
         "add --devices",
         ("check",),
     ),
+    Need(
+        ("first", "last", "account_embedding", "account_loss", "layers_per_stage"),
+        lambda g: not g["string"],
+        "a layout string lists the layers of every stage, so {options} cannot be given too (rule one-way-to-split)",
+        "leave out the string",
+        ("layout",),
+    ),
+    Need(
+        ("first", "last", "account_embedding", "account_loss"),
+        lambda g: g["layers_per_stage"] is None,
+        "--layers-per-stage lists the layers of every stage, so {options} cannot be given too (rule one-way-to-split)",
+        commands=("layout",),
+    ),
     # Costs.
     Need(COSTS, lambda g: not g["profile"], "--profile brings all costs, so {options} cannot be given too"),
     Need(("comm",), lambda g: not g["cluster"], "--cluster gives the latency of every link, and so does {options}"),

@@ -59,6 +59,21 @@ class Counts(click.ParamType[Any]):
         return counts
 
 
+class CountList(click.ParamType[Any]):
+    """Whole numbers with commas between, zero among them, one per stage."""
+
+    name = "number[,number...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """Parse the list."""
+        if isinstance(value, list):
+            return value
+        parts = [part.strip() for part in str(value).split(",")]
+        if len(parts) > MOST_COUNTS or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+            self.fail(f"'{value}' is no list of whole numbers such as 3,4,4,3.", param, ctx)
+        return list(map(int, parts))
+
+
 class Share(click.ParamType[Any]):
     """A share, as 0.05 or 5%; without the sign it is at most 1, as 5 could mean 500 % or 5 %."""
 

@@ -109,6 +109,14 @@ SAMPLES = {
     "module": f"--module {DATA / 'module.py'}:stage",
     "merge_bw": "--merge-bw",
     "split_bw": "--split-bw",
+    "num_layers": "--num-layers 8",
+    "mtp": "--mtp-num-layers 1",
+    "first": "--decoder-first-pipeline-num-layers 2",
+    "last": "--decoder-last-pipeline-num-layers 2",
+    "account_embedding": "--account-for-embedding-in-pipeline-split",
+    "account_loss": "--account-for-loss-in-pipeline-split",
+    "layers_per_stage": "--layers-per-stage 3,5",
+    "placement": "--placement v",
 }
 BASES = {
     "run": ["run", *SCHEDULE],
@@ -123,6 +131,7 @@ ONE_BY_ONE = {
     "explain": ["explain", *SCHEDULE],
     "diff": ["diff", *SEVERAL],
     "describe": ["describe", "1f1b"],
+    "layout": ["layout", "E|t*3|(t|)*5mL", "--devices", "4"],
     "check": ["check", "own.csv"],
     "convert": ["convert", "own.csv", "-o", "y.json"],
     "read": ["read", TRACE],
@@ -136,6 +145,8 @@ PERMITS = {
     "per": "with one stage per device both mean the same",
     "cap": "what fits prints as before, and exits with 0",
     "lossy": "it allows what was not needed",
+    "num_layers": "it only refuses layouts",
+    "mtp": "it only refuses layouts",
     "force": "it allows what was not needed",
     "p2p": "messages that take no time may block nothing; that no queue stands still is an answer too",
     "order": "likewise",
@@ -177,7 +188,7 @@ def test_no_command_is_left_out():
 def options_of(words: list[str]) -> list[str]:
     command = group.get_command(None, words[0])  # type: ignore[arg-type]
     assert command
-    hidden = {"names", "specs", "schedule", "file", "files", "debug", "more_traces", "from_trace", "force"}
+    hidden = {"names", "specs", "schedule", "file", "files", "debug", "more_traces", "from_trace", "force", "string"}
     options = [str(p.name) for p in command.params if p.name not in hidden]
     assert set(options) <= SAMPLES.keys(), "SAMPLES says how each option is typed"
     return options
@@ -200,7 +211,7 @@ def outcome(words: list[str]) -> tuple[object, ...]:
     return code, re.sub(r'"inputs":\{.*?\}\}', "", result.stdout), said, str(error), files
 
 
-FAST = ("run", "memory", "describe", "convert", "check")
+FAST = ("run", "memory", "describe", "layout", "convert", "check")
 
 
 @pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in ONE_BY_ONE])

@@ -1,0 +1,1 @@
+"""Which layers each stage holds: layout strings, Megatron's flags, and the costs that follow from layers."""
