@@ -1,0 +1,121 @@
+"""Schedules that heuristics write in one go, where a search starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.compiled import call, can_compile
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Placement
+from ppsim.search import linear_kernel, v_kernel
+from ppsim.search.problem import Problem
+
+Queues = list[NDArray[np.int64]]  # per device the codes of its ops, kind x stages + stage, kind 0 F, 1 I, 2 W
+KINDS = (Kind.F, Kind.I, Kind.W)
+# Cells, stages x microbatches: CPython writes all attempts for this many in less than a second.
+COMPILE_HEURISTICS_ABOVE = 1000
+
+
+def time_table(problem: Problem) -> NDArray[np.float64]:
+    """Shape (3, stages): durations of F, I and W."""
+    return problem.costs.time[list(KINDS)].astype(np.float64)
+
+
+def is_linear(placement: Placement) -> bool:
+    """Whether device d holds stage d and no other."""
+    return bool(np.array_equal(placement.devices[0], np.arange(placement.n_devices)))
+
+
+def is_v(placement: Placement) -> bool:
+    """Whether device d holds stage d and, counted from the last stage, stage d."""
+    there = np.arange(placement.n_devices)
+    return bool(np.array_equal(placement.devices[0], np.concatenate([there, there[::-1]])))
+
+
+def changes(problem: Problem) -> NDArray[np.float64]:
+    """Shape (3,): activations that F, I and W add."""
+    return np.array([1.0, problem.after_i - 1.0, -problem.after_i])
+
+
+def write_linear(problem: Problem) -> Iterator[tuple[str, Queues]]:
+    """Write schedules of one stage per device, see :mod:`ppsim.search.linear_kernel`; none where no attempt fits."""
+    devices, microbatches = problem.n_devices, problem.microbatches
+    for flags in product((False, True), repeat=3):
+        line = linear_kernel.Line(
+            time=time_table(problem),
+            latency=problem.latency,
+            cap=problem.caps,
+            change=changes(problem),
+            queue=np.zeros((devices, 3 * microbatches), np.int64),
+            end=np.zeros((2, devices, microbatches)),
+            done=np.zeros((3, devices), np.int64),
+            free=np.zeros(devices),
+            held=np.zeros(devices),
+            idle=np.zeros(devices),
+            wanted=np.zeros(devices, np.int64),
+        )
+        if run_kernel(problem, linear_kernel.schedule_line, line, *flags, parts=linear_kernel.PARTS):
+            yield "zero-bubble heuristic", [line.queue[d] * devices + d for d in range(devices)]
+
+
+def write_v(problem: Problem) -> Iterator[tuple[str, Queues]]:
+    """Write schedules of a V, see :mod:`ppsim.search.v_kernel`; none where no attempt fits."""
+    devices = problem.n_devices
+    for flags in product((False, True), repeat=2):
+        idle = np.full(devices, -1.0)
+        best = np.inf
+        while True:
+            vee = _make_v(problem, idle.max() - idle)
+            turn = np.zeros(devices, np.int64)
+            if not run_kernel(problem, v_kernel.schedule_v, vee, turn, *flags, parts=v_kernel.PARTS):
+                break
+            if vee.idle.max() >= best:
+                break
+            best, idle = vee.idle.max(), vee.idle
+            kind, sweep = np.divmod(vee.queue, 2)
+            down = (sweep == 0) == (kind == 0)  # whether the stage is in the first half
+            here = np.arange(devices)[:, None]
+            stage = np.where(down, here, 2 * devices - 1 - here)
+            yield "zero-bubble V heuristic", list(kind * 2 * devices + stage)
+
+
+def _make_v(problem: Problem, allowed: NDArray[np.float64]) -> v_kernel.Vee:
+    devices, microbatches = problem.n_devices, problem.microbatches
+    time = _by_sweep(time_table(problem))
+    latency = _by_sweep(problem.latency.T)
+    return v_kernel.Vee(
+        time=time,
+        latency=latency,
+        cap=problem.caps,
+        change=changes(problem),
+        queue=np.zeros((devices, 6 * microbatches), np.int64),
+        end=np.full((2, 2, devices, microbatches), -1.0),
+        done=np.zeros((3, 2, devices), np.int64),
+        weights=np.zeros((devices, 2 * microbatches), np.int64),
+        free=np.zeros(devices),
+        held=np.zeros(devices),
+        idle=np.zeros(devices),
+        allowed=allowed,
+    )
+
+
+def _by_sweep(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Turn shape (kinds, stages) to (kinds, 2, devices): F passes through the first half in sweep 0, I and W in 1."""
+    first, second = np.split(table, 2, axis=1)
+    second = second[:, ::-1]
+    swap = np.arange(len(table))[:, None] > 0
+    return np.stack([np.where(swap, second, first), np.where(swap, first, second)], axis=1)
+
+
+def run_kernel(
+    problem: Problem, kernel: Callable[..., bool], *arguments: Any, parts: tuple[Callable[..., Any], ...]
+) -> bool:
+    """Run a heuristic, as machine code where the problem is large enough to pay for its loading."""
+    if problem.n_stages * problem.microbatches > COMPILE_HEURISTICS_ABOVE and can_compile():
+        return bool(call(kernel, *arguments, parts=parts))
+    return bool(kernel(*arguments))
