@@ -1,0 +1,231 @@
+"""The work that every order of a pipeline's ops must do: shortest times per stage and the chains between them.
+
+A *row* is one stage of one replica. Each of its microbatches runs a forward, a part of the backward that gives its
+gradient (I, or all of B), and a rest (W). Where a schedule could choose, the shorter is taken, so that what is proved
+for these times holds for every schedule that makes the choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Placement, Schedule
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Times of a pipeline's ops; every array has shape (replicas, stages).
+
+    Attributes:
+        placement: which device holds which stage.
+        count: microbatches of each row.
+        runs: shape (4, replicas, stages): the time that a device spends on F, the gradient, the rest and R, all
+            microbatches together.
+        forward: least time from the start of an F until its result leaves.
+        gradient: the same for I or B.
+        rest: least time of W; zero where backwards are full.
+        again: least time of R; zero where nothing is recomputed.
+        sent: shape (2, replicas, stages): latency of the message that F and the backward wait for.
+        alike: whether all microbatches take the same time, and no two ops run as one for less than their sum.
+        frees: least time of the op that frees an activation, W or B.
+        longest: the longest time that one microbatch takes alone, from its first F to its last op.
+    """
+
+    placement: Placement
+    count: NDArray[np.int64]
+    runs: Floats
+    forward: Floats
+    gradient: Floats
+    rest: Floats
+    again: Floats
+    sent: Floats
+    alike: bool
+    frees: Floats
+    longest: float
+
+    @cached_property
+    def device(self) -> NDArray[np.int32]:
+        """The device of each row."""
+        return self.placement.devices
+
+    @cached_property
+    def begin(self) -> Floats:
+        """Least time from the first stage's start to the start of each F, of one microbatch."""
+        return np.cumsum(self.sent[0] + _shifted(self.forward, 1), axis=1)
+
+    @cached_property
+    def turn(self) -> Floats:
+        """Least time from the first stage's start to the start of each backward."""
+        top = self.begin[:, -1:] + self.forward[:, -1:] + self.again[:, -1:]
+        return top + np.cumsum((self.sent[1] + _shifted(self.gradient, -1))[:, ::-1], axis=1)[:, ::-1]
+
+    @cached_property
+    def after(self) -> Floats:
+        """Least time from the end of each gradient to the end of its microbatch's last op."""
+        # The gradient reaches stage t, whose W runs then: the longest over all t up to this stage.
+        done = self.turn + self.gradient
+        return np.maximum.accumulate(done + self.rest, axis=1) - done
+
+
+def _shifted(values: Floats, by: int) -> Floats:
+    """The values of the stage before (1) or after (-1), zero at the end."""
+    moved = np.zeros_like(values)
+    if by > 0:
+        moved[:, 1:] = values[:, :-1]
+    else:
+        moved[:, :-1] = values[:, 1:]
+    return moved
+
+
+def latencies(placement: Placement, comm: float | Floats, backward: bool = True) -> Floats:
+    """Compute the latency of each row's input, shape (2, replicas, stages): of F and of the backward."""
+    device, P = placement.devices, placement.n_devices
+    sent = np.zeros((2, *device.shape))
+    link = np.ndim(comm) > 0
+    for row, other in ((0, np.roll(device, 1, axis=1)), (1, np.roll(device, -1, axis=1))):
+        latency = np.asarray(comm).reshape(P, P)[other, device] if link else np.full(device.shape, float(comm))
+        sent[row] = np.where(other == device, 0.0, latency)
+    sent[0, :, 0] = sent[1, :, -1] = 0.0
+    if not backward:
+        sent[1] = 0.0
+    return sent
+
+
+def work_of(schedule: Schedule, costs: Costs) -> Work | None:
+    """Collect the work of a schedule's ops; None where it does not run every stage once on every microbatch."""
+    placement, M = schedule.placement, schedule.n_microbatches
+    if not schedule.only_computes or not len(schedule):
+        return None
+    kinds = _kinds(schedule)
+    if kinds is None:
+        return None
+    count = _counts(schedule)
+    if count is None or (count.sum(axis=0) != M).any():
+        return None
+    paired = bool(len(schedule.second_of_pairs)) and costs.pair is not None
+    if paired and not _pairs_are_plain(schedule):
+        return None
+    return build_work(placement, count, costs, kinds, paired, M)
+
+
+def _kinds(schedule: Schedule) -> frozenset[Kind] | None:
+    """The kinds it runs, or None where F, R, or the backwards of a stage and microbatch are not one each."""
+    S, M = schedule.n_stages, schedule.n_microbatches
+    found = np.bincount(schedule.kind, minlength=5)[:5]
+    f, b, i, w, r = found.tolist()
+    if f != S * M or b + i not in (0, S * M) or i != w or r not in (0, S * M):
+        return None
+    return frozenset(kind for kind, n in zip(list(Kind)[:5], found.tolist(), strict=True) if n)
+
+
+def _counts(schedule: Schedule) -> NDArray[np.int64] | None:
+    """Microbatches of each row, None where a device holds a stage of two replicas."""
+    devices = schedule.placement.devices
+    if len(devices) == 1:
+        return np.full(devices.shape, schedule.n_microbatches, np.int64)
+    if any((devices[0] == other).any() for other in devices[1:]):
+        return None
+    forward = schedule.kind == Kind.F
+    stage, device = schedule.stage[forward], schedule.device[forward]
+    return np.stack([np.bincount(stage[row[stage] == device], minlength=schedule.n_stages) for row in devices])
+
+
+def _pairs_are_plain(schedule: Schedule) -> bool:
+    """Whether every pair with a full backward is one of F and B."""
+    first, second = schedule.kind[schedule.first_of_pairs], schedule.kind[schedule.second_of_pairs]
+    full = (first == Kind.B) | (second == Kind.B)
+    return bool((((first == Kind.F) | (second == Kind.F)) | ~full).all())
+
+
+def build_work(
+    placement: Placement,
+    count: NDArray[np.int64],
+    costs: Costs,
+    kinds: frozenset[Kind],
+    paired: bool,
+    microbatches: int,
+) -> Work:
+    """Collect the work of schedules with these kinds of ops; ``paired`` where F and B may run as one."""
+    scale = costs.scale if costs.scale is not None else np.ones((5, microbatches))
+    speed = costs.speed if costs.speed is not None else np.ones(placement.n_devices)
+    time = costs.time[:, None, :] / speed[placement.devices]
+    least, whole = scale.min(axis=1)[:, None, None], scale.sum(axis=1)[:, None, None]
+    alone = (count == microbatches) & (not paired)
+    total = time * np.where(alone, whole, count * least)
+    shortest = time * least
+    halves = _halve(total, kinds), _halve(shortest, kinds)
+    runs = np.stack([total[Kind.F], *halves[0], total[Kind.R] * (Kind.R in kinds)])
+    forward, (gradient, rest) = shortest[Kind.F], halves[1]
+    alike = costs.scale is None
+    if paired:
+        assert costs.pair is not None
+        pair = costs.pair / speed[placement.devices] * min(least[Kind.F, 0, 0], least[Kind.B, 0, 0])
+        saved = _join(placement, pair, runs, forward, gradient, rest, count)
+        runs, forward, gradient, rest, alike = *saved, alike and np.array_equal(saved[0], runs)
+    backward = bool(kinds & {Kind.B, Kind.I})
+    again = shortest[Kind.R] * (Kind.R in kinds and backward)
+    sent = latencies(placement, costs.comm, backward)
+    frees = np.minimum(gradient, rest) if kinds >= {Kind.B, Kind.I} else gradient if Kind.B in kinds else rest
+    longest = 0.0 if paired else _longest(time, scale, kinds, sent)
+    return Work(placement, count, runs, forward, gradient, rest, again, sent, alike, frees, longest)
+
+
+def _halve(time: Floats, kinds: frozenset[Kind]) -> tuple[Floats, Floats]:
+    """The part of the backward that gives the gradient and the rest, the least of B and of I and W where both run."""
+    full, split = (time[Kind.B], time[Kind.B]), (time[Kind.I], time[Kind.I] + time[Kind.W])
+    chosen = [pair for kind, pair in ((Kind.B, full), (Kind.I, split)) if kind in kinds] or [(0 * full[0], 0 * full[0])]
+    first = np.minimum.reduce([pair[0] for pair in chosen])
+    whole = np.minimum.reduce([pair[1] for pair in chosen])
+    return first, whole - first
+
+
+def _longest(time: Floats, scale: Floats, kinds: frozenset[Kind], sent: Floats) -> float:
+    """The time that the slowest microbatch takes alone, on the replica where that is least."""
+    if Kind.B in kinds and Kind.I in kinds:
+        return 0.0
+    back, last = (Kind.B, None) if Kind.B in kinds else (Kind.I, Kind.W)
+    chain = scale[Kind.F][:, None] * time[Kind.F].sum(axis=-1) + sent.sum(axis=(0, 2))
+    if kinds & {Kind.B, Kind.I}:
+        chain = chain + scale[back][:, None] * time[back].sum(axis=-1)
+        if last is not None:
+            chain = chain + scale[last][:, None] * time[last][:, 0]
+    return float(chain.min(axis=1).max())
+
+
+def _join(
+    placement: Placement,
+    pair: Floats,
+    runs: Floats,
+    forward: Floats,
+    gradient: Floats,
+    rest: Floats,
+    count: NDArray[np.int64],
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Shorten what devices spend and what results take to what pairs of F and B could reach.
+
+    A pair of stages s and t costs (pair[s] + pair[t]) / 2. A device pays at least x[s] for each F and y[t] for each B
+    where x <= t_F, y <= t_B and x[s] + y[t] never exceeds that: x = pair[s] / 2 - shift, y = pair[t] / 2 + shift.
+    """
+    runs, forward, gradient, rest = runs.copy(), forward.copy(), gradient.copy(), rest.copy()
+    per = np.maximum(count, 1)
+    for device in range(placement.n_devices):
+        here = placement.devices == device
+        half, f, b, w = pair[here] / 2, *(runs[row][here] / per[here] for row in range(3))
+        if not len(half) or (np.add.outer(half, half) >= np.add.outer(f, b + w)).all():
+            continue
+        low = half.min()
+        shifts = np.clip(np.concatenate([half - f, b - half, [0.0]]), -low, low)[:, None]
+        x, y = np.minimum(f, half - shifts), np.minimum(b, half + shifts)
+        best = int(((x + y) * count[here]).sum(axis=1).argmax())
+        runs[0][here], runs[1][here] = x[best] * count[here], y[best] * count[here]
+        runs[2][here] = rest[here] = 0.0
+        forward[here], gradient[here] = np.minimum(forward[here], half + low), np.minimum(gradient[here], half + low)
+    return runs, forward, gradient, rest
