@@ -12,10 +12,10 @@ from ppsim.files.writers.html import write
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 
 
-def page(*timelines, titles=None, memory=(), **inputs):
+def page(*timelines, titles=None, memory=(), executions=(), cap=None, **inputs):
     out = io.BytesIO()
     names = tuple(titles or (t.schedule.name for t in timelines))
-    write(Document(timelines, names, inputs, memory=memory), out, ".html")
+    write(Document(timelines, names, inputs, memory=memory, executions=executions, cap=cap), out, ".html")
     return out.getvalue().decode()
 
 

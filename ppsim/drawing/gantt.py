@@ -19,6 +19,7 @@ from ppsim.drawing.gantt_strokes import Design, Panel, draw_gantt, draw_heading,
 from ppsim.drawing.memory_panel import GAP as MEMORY_GAP
 from ppsim.drawing.memory_panel import draw_memory, memory_height
 from ppsim.errors import InputError
+from ppsim.memory.comparable import share_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +70,8 @@ def plot(
         )
     check_look(style, width)
     names = titles or [timeline.schedule.name for timeline in timelines]
-    held: Sequence[Curve | None] = memory or [None] * len(timelines)
+    schedules = [timeline.schedule for timeline in timelines]
+    held: Sequence[Curve | None] = share_unit(memory, schedules) if memory else [None] * len(timelines)
     run: Sequence[Execution | None] = executions or [None] * len(timelines)
     waits: Sequence[Idle | None] = idles or [None] * len(timelines)
     panels = [Panel(*each) for each in zip(timelines, names, held, run, waits, strict=True)]
@@ -91,7 +93,8 @@ def check_look(style: str, width: float) -> None:
 def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> Figure:
     from matplotlib.figure import Figure
 
-    design = design_for(panels, style, width)
+    most_held = max((float(panel.memory.peak.max()) for panel in panels if panel.memory is not None), default=0.0)
+    design = design_for(panels, style, width, cap=cap)
     em = design.font * POINT
     legend = legend_lines(figure_legend(panels, design), width / POINT - LEGEND_MARGIN, design.font)
     below = round((BELOW_AXIS if style == "screen" else BELOW_ARROW) * em)
@@ -113,7 +116,7 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> F
         if panel.memory is not None:
             y -= under
             axes = add_axes(figure, design, y, under - MEMORY_GAP)
-            draw_memory(axes, panel.memory, span=design.span, font=design.font, cap=cap)
+            draw_memory(axes, panel.memory, span=design.span, font=design.font, cap=cap, top=most_held)
     if style == "screen":
         draw_time_axis(axes, panels[0].timeline.unit, design)
     else:

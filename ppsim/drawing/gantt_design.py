@@ -19,6 +19,7 @@ from ppsim.drawing.gantt_layout import (
     row_height,
 )
 from ppsim.drawing.gantt_strokes import Design, Panel, text_width
+from ppsim.drawing.memory_panel import names_width
 
 FONT, SMALL_FONT = 6.5, 5.5  # points
 WIDE = 5 * DOTS  # from here on a figure has the larger font
@@ -31,11 +32,11 @@ GAPS_FROM = 15  # dots of a row, below which rows touch
 BORDERED_SHARE = 0.25  # of the cells may be too narrow for borders before all lose them
 
 
-def design_for(panels: Sequence[Panel], style: str, width: int, beside: float = 0.0) -> Design:
+def design_for(panels: Sequence[Panel], style: str, width: int, beside: float = 0.0, cap: int | None = None) -> Design:
     """Find the measures for panels in a figure of so many dots, with so many points free between names and rows."""
     font = FONT if width >= WIDE else SMALL_FONT
     span = max(panel.timeline.makespan for panel in panels) or 1.0
-    left, across = _horizontal(panels, style, width, beside, font, span)
+    left, across = _horizontal(panels, style, width, beside, font, span, cap)
     scale = across / POINT / span
     devices, rows = max(panel.devices for panel in panels), sum(panel.devices for panel in panels)
     # Narrower cells blend on the page; only a raster blends them in the right proportion.
@@ -67,13 +68,17 @@ def design_for(panels: Sequence[Panel], style: str, width: int, beside: float = 
 
 
 def _horizontal(
-    panels: Sequence[Panel], style: str, width: int, beside: float, font: float, span: float
+    panels: Sequence[Panel], style: str, width: int, beside: float, font: float, span: float, cap: int | None
 ) -> tuple[int, int]:
-    """Dots left of the rows, for the devices' names, and across them; the rest is for half of the last tick's text."""
+    """Dots left of the rows, for the devices' names, and across them; the rest is for what stands on the right.
+
+    That is half of the last tick's text, or the names beside curves of memory.
+    """
     longest = f"Device {max(panel.devices for panel in panels) - 1}"
     left = round((text_width(longest, font) + BESIDE_NAMES + beside) * POINT)
     last_tick = text_width(f"{span:,.0f}" if span >= 10 else "0.00", font) / 2 if style == "screen" else 0.0
-    return left, width - left - round(max(LEAST_RIGHT, (last_tick + 1) * POINT))
+    names = max(names_width(panel.memory, font, cap) for panel in panels)
+    return left, width - left - round(max(LEAST_RIGHT, (max(last_tick, names) + 1) * POINT))
 
 
 def _typical_cell(panels: Sequence[Panel], scale: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,12 +26,24 @@ class Lane:
         band: shape (entries,), ``ACTIVATION`` or ``GRADIENT`` of a message, or ``COLLECTIVE``.
         left: shape (entries,), its start.
         right: shape (entries,), its end.
+        stage: shape (entries,), whose result a message carries, or whose parameters or gradients a collective.
+        microbatch: shape (entries,), of a message; -1 for a collective.
+        target: shape (entries,), the device that a message reaches; that of a collective itself.
+        posted: shape (entries,), when the send of a message was posted; the start of a collective.
+        awaited: shape (entries,), when its receive was posted; the start of a collective.
+        size: shape (entries,), bytes of a message; 0 where it has latency only.
     """
 
     device: NDArray[np.int32]
     band: NDArray[np.uint8]
     left: NDArray[np.float64]
     right: NDArray[np.float64]
+    stage: NDArray[np.int32]
+    microbatch: NDArray[np.int32]
+    target: NDArray[np.int32]
+    posted: NDArray[np.float64]
+    awaited: NDArray[np.float64]
+    size: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.left)
@@ -42,12 +54,21 @@ def lane_of(execution: Execution) -> Lane:
     schedule, timeline, messages = execution.lowered.schedule, execution.timeline, execution.messages
     gathered = find_collectives(execution)
     gradient = schedule.kind[messages.send] == Kind.SEND_B
-    device = np.concatenate([messages.source, schedule.device[gathered]])
-    band = np.concatenate([np.where(gradient, GRADIENT, ACTIVATION), np.full(len(gathered), COLLECTIVE)])
-    left = np.concatenate([messages.leave, timeline.start[gathered]])
-    right = np.concatenate([messages.arrive, timeline.end[gathered]])
-    shown = right > left
-    return Lane(device[shown], band[shown].astype(np.uint8), left[shown], right[shown])
+    start = timeline.start[gathered]
+    lane = Lane(
+        device=np.concatenate([messages.source, schedule.device[gathered]]),
+        band=np.append(np.where(gradient, GRADIENT, ACTIVATION), np.full(len(gathered), COLLECTIVE)).astype(np.uint8),
+        left=np.concatenate([messages.leave, start]),
+        right=np.concatenate([messages.arrive, timeline.end[gathered]]),
+        stage=schedule.stage[np.concatenate([messages.producer, gathered])],
+        microbatch=np.append(schedule.microbatch[messages.send], np.full(len(gathered), NONE)).astype(np.int32),
+        target=np.concatenate([messages.target, schedule.device[gathered]]),
+        posted=np.concatenate([messages.posted, start]),
+        awaited=np.concatenate([messages.awaited, start]),
+        size=np.append(messages.size, np.zeros(len(gathered))),
+    )
+    shown = lane.right > lane.left
+    return Lane(**{each.name: getattr(lane, each.name)[shown] for each in fields(Lane)})
 
 
 def find_collectives(execution: Execution) -> NDArray[np.int64]:

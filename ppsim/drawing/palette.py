@@ -5,26 +5,26 @@ from __future__ import annotations
 from ppsim.core.ops import COMPUTE
 
 # By colour key of a kind (:class:`ppsim.core.ops.KindInfo`): the first and second tint, for even and odd chunks of a
-# device, told apart by deuteranopes, protanopes and tritanopes, and in grey; and the terminal's second shade of the
-# first, for every other microbatch, so that neighbours of one kind stay apart.
+# device, and the terminal's second shade of the first, for every other microbatch, so that neighbours of one kind stay
+# apart. `tests/drawing/test_palette.py` holds the tints, messages and bubbles apart for every kind of colour vision.
 COLOURS = {
-    "forward": ("#234A97", "#5F7FC8", "#4468B8"),
-    "backward": ("#2A9159", "#A3DDBA", "#4DB87D"),
-    "input": ("#36BBDB", "#B4ECF7", "#7FD9EC"),
-    "weights": ("#F0D06A", "#FCF6DC", "#DDB94A"),
+    "forward": ("#124192", "#5F6DBD", "#2A5AB0"),
+    "backward": ("#116948", "#8BB587", "#2A8562"),
+    "input": ("#4A93A2", "#1FBCDF", "#66ACB9"),
+    "weights": ("#906D01", "#CEA93A", "#A9841F"),
 }
 FILL = {kind: COLOURS[kind.info.colour][:2] for kind in COMPUTE}
 # Kinds drawn hatched have lines of their other tint; where those would be too fine, both tints blend.
 HATCH = {kind: FILL[kind][::-1] for kind in COMPUTE if kind.info.hatched}
 HATCHED_SHARE = 0.35
 SHADE = {kind: COLOURS[kind.info.colour][2] for kind in COMPUTE}
-BUBBLE = "#ECEFF3"
-BUBBLE_DARK = "#222A34"  # the same on a dark page
+BUBBLE = "#F1F3F6"
+BUBBLE_DARK = "#0B0E12"  # the same on a dark page
 HIGHLIGHT = ("#D1242F", "#FF7B72")  # what the reader picked out, on a light and on a dark page
-RAMP = (("#08306B", "#5AA5D6"), ("#DEEBF7", "#4292C6"))  # curves of the first to the last device, light and dark
-COMM_ARROW = "#B4540A"
-COMM_LANE = "#FFD35B"
-COLLECTIVE = "#D9822B"  # gathered parameters and reduced gradients, in the same lane
+RAMP = (("#08306B", "#2F79B0"), ("#DEEBF7", "#4292C6"))  # curves of the first to the last device, light and dark
+COMM_ARROW = "#8A2C59"
+COMM_LANE = "#B9437B"
+COLLECTIVE = "#873512"  # gathered parameters and reduced gradients, in the same lane
 # Idle time by cause (:data:`ppsim.analysis.idle.CAUSES`), told apart from all ops, and from each other in grey: greys
 # where a schedule has to wait, warm colours where it need not.
 CAUSE_FILL = {
@@ -40,7 +40,7 @@ CAUSE_FILL = {
 }
 # The same on a dark page, where the greys of what has to be must not glare.
 CAUSE_DARK = CAUSE_FILL | {"collective": "#8E4A7E", "fill": "#3B3646", "turnaround": "#575066", "drain": "#2A2A35"}
-MUTED = "#8A94A3"
+MUTED = "#66707E"
 TERMINAL_MUTED = "#767676"  # contrast of 4.5 on white and on black, whichever the terminal has
 
 

@@ -15,8 +15,8 @@ from tests.benchmarks.peers import models, ppsim
 SHAPES = ((8, 64), (16, 128), (32, 256), (64, 512), (128, 1024), (256, 2048), (512, 4096), (1024, 4096), (1024, 8192))
 # Colour, marker, width, and how far up the name stands.
 LOOKS = {
-    "ppsim": ("#234A97", "o", 2.2, 6),
-    "C": ("#2A9159", "s", 1.6, -6),
+    "ppsim": ("#124192", "o", 2.2, 6),
+    "C": ("#116948", "s", 1.6, -6),
     "SimPy": ("#B4540A", "^", 1.2, 0),
     "networkx": ("#6A7482", "v", 1.2, -7),
     "torch": ("#7A4FA3", "D", 1.2, 7),
@@ -60,7 +60,7 @@ def draw(lines: dict[str, tuple[list[int], list[float]]], target: str) -> None:
         axes.annotate(name, (ops[-1], times[-1]), (6, up), textcoords="offset points", color=colour, va="center")
     axes.set(xscale="log", yscale="log", xlabel="ops", ylabel="processor seconds, shape to makespan")
     axes.set_xlim(right=1.5e8)
-    axes.grid(color="#ECEFF3")
+    axes.grid(color="#F1F3F6")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(f"1F1B, in process\n{machine()}", fontsize=9, loc="left", color="#8A94A3")

@@ -19,7 +19,7 @@ from ppsim.core.ops import Kind
 from ppsim.drawing.gantt import STYLES, plot
 from ppsim.drawing.lanes import ACTIVATION, COLLECTIVE, GRADIENT, assign_tracks, find_producers, lane_of
 from ppsim.drawing.palette import COLLECTIVE as COLLECTIVE_FILL
-from ppsim.drawing.palette import COMM_LANE
+from ppsim.drawing.palette import COMM_LANE, FILL
 from ppsim.files.document import Document, save
 from ppsim.files.read import read_timeline
 from ppsim.files.writers import html, trace
@@ -236,7 +236,7 @@ def test_a_figure_shows_each_message_below_the_device_it_leaves(style):
     assert sorted(zip(drawn[:, 1].astype(int), drawn[:, 0], drawn[:, 2], strict=True)) == sorted(
         zip(messages.source, messages.leave, messages.arrive, strict=True)
     )
-    (cells,) = (boxes(patch) for patch in patches(figure, "#234A97"))
+    (cells,) = (boxes(patch) for patch in patches(figure, FILL[Kind.F][0]))
     assert drawn[:, 1].min() % 1 >= cells[:, 3].max() % 1 - 1e-9
     assert (np.floor(drawn[:, 3]) == np.floor(drawn[:, 1])).all()
 

@@ -3,11 +3,17 @@
 import html
 import json
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
+from ppsim.core.costs import costs_for
+from ppsim.lowering.lower import lower
 from ppsim.memory.usage import activation_model, curves
+from ppsim.network.execute import execute
+from ppsim.network.spec import Network
+from ppsim.schedules import generate
 from tests.cases import timed
 from tests.pages import BROWSER, opened, page
 
@@ -178,3 +184,94 @@ def test_the_saved_picture_is_whole(reader, microbatches, cells):
     images = [image.attrib["href"] for image in root.iter(f"{space}image")]
     assert len(images) == (0 if cells else 1)
     assert all(image.startswith("data:image/png;base64,") for image in images)
+
+
+def test_hover_and_click_belong_to_the_message(reader):
+    """Over the lane the tip tells the message, not the op above it, and a click picks out its microbatch's messages."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    network = Network("overlap", alpha=0.5)
+    execution = execute(lower(schedule, "early"), costs_for(schedule), network)
+    tip, over, picked, lit = reader(
+        """
+        const [zero, five] = ticks().map(([, x]) => x);
+        const at = time => zero + time * (five - zero) / 5;
+        const row = 58;
+        point('pointermove', at(1.25), 8 + 0.78 * row);
+        const tip = by('tip').textContent;
+        point('pointermove', at(1.25), 8 + 0.3 * row);
+        const over = by('tip').textContent;
+        point('pointerdown', at(1.25), 8 + 0.78 * row, { button: 0 });
+        point('pointerup', at(1.25), 8 + 0.78 * row);
+        await frame();
+        const lane = [...by('marks').querySelectorAll('path[stroke-width="0.75"]')];
+        const boxes = lane.map(path => [path.getAttribute('opacity'), path.getAttribute('d').split('M').length - 1]);
+        return [tip, over, by('status').textContent, boxes];
+        """,
+        execution.compute,
+        executions=(execution,),
+    )
+    assert tip == (
+        "activation of stage 0 \u00b7 microbatch 0\ndevice 0 \u2192 1 \u00b7 1 \u2192 1.5 (0.5 t_F)\nqueued 0"
+    )
+    assert over.startswith("0F1  forward")
+    assert picked.startswith("Microbatch 0: 8 ops")
+    assert lit == [[None, 3], ["0.22", 21], [None, 3], ["0.22", 21]]
+
+
+def test_messages_too_many_to_draw_are_a_strip_and_the_page_says_so(reader):
+    """At fit the lane of 1,920 messages is pixels with a word about it; zoomed in, boxes with numbers."""
+    schedule = generate("1f1b", devices=16, microbatches=64)
+    execution = execute(lower(schedule, "early"), costs_for(schedule), Network("overlap", alpha=0.1))
+    far, word, near = reader(
+        """
+        const boxes = () => by('marks').querySelectorAll('path[stroke-width="0.75"]').length;
+        const far = [boxes(), by('pixels').childElementCount];
+        const word = by('status').textContent;
+        for (let i = 0; i < 8; i++) press('w');
+        await frame();
+        return [far, word, boxes() > 0];
+        """,
+        execution.compute,
+        executions=(execution,),
+    )
+    assert far == [0, 3]
+    assert word == "1920 messages: the strip below each device shows how busy its links are; zoom in to tell them apart"
+    assert near
+
+
+def test_a_page_shows_the_cap(reader):
+    """A dashed line across the curves says the cap and who passes it, and bytes are told at the rows' ends."""
+    timeline = timed("1f1b", 4, 8)
+    curve = curves(timeline, activation_model(timeline.schedule))
+    held = replace(curve, unit="B", value=curve.value * 2**30)
+    said, ends, card = reader(
+        """
+        const line = by('marks').querySelector('.cap');
+        const ends = [...by('marks').querySelectorAll('text')].map(text => text.textContent);
+        return [line.nextElementSibling.textContent, ends.filter(text => text.includes('idle')),
+                by('numbers').textContent.includes('peak memory4 GiB')];
+        """,
+        timeline,
+        memory=(held,),
+        cap=3 << 30,
+    )
+    assert said == "cap 3 GiB, passed by device 0"
+    assert ends == [f"27 % idle \u00b7 {4 - device} GiB" for device in range(4)]
+    assert card
+
+
+def test_a_comparison_of_chunks_has_one_unit_and_names_its_size(reader):
+    """Interleaved beside 1F1B: the header says devices and microbatches, and rows count shares of 1/P."""
+    shape, ends = reader(
+        """
+        const ends = [...by('marks').querySelectorAll('text')].map(text => text.textContent);
+        return [by('shape').textContent, ends.filter(text => text.includes('idle'))];
+        """,
+        timed("1f1b", 4, 8),
+        timed("interleaved", 4, 8),
+    )
+    assert shape == "4 devices, 8 microbatches"
+    assert [end.split("\u00b7 ")[1] for end in ends] == [
+        *("4 shares", "3 shares", "2 shares", "1 shares"),
+        *("5.5 shares", "4.5 shares", "3.5 shares", "2.5 shares"),
+    ]

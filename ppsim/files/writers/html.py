@@ -12,7 +12,7 @@ import base64
 import gzip
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.resources import files
 from string import Template
 from typing import IO, TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from ppsim.analysis.idle import CAUSES, NAMES, Idle
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.json_output import dump_json
 from ppsim.base.text import one_line
+from ppsim.base.units import binary_unit, format_size
 from ppsim.core.curve import Curve
 from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.timeline import Timeline
@@ -32,7 +33,8 @@ from ppsim.drawing.lanes import lane_of
 from ppsim.drawing.legend import legend_entries
 from ppsim.errors import InputError
 from ppsim.files.document import Abilities, Document
-from ppsim.memory.usage import activations, scale_bytes
+from ppsim.memory.comparable import SHARES, share_unit
+from ppsim.memory.usage import BYTES, activations
 from ppsim.simulation import columns
 from ppsim.simulation.metrics import Metrics, measure
 
@@ -52,6 +54,7 @@ SCRIPTS = (
     "report.js",
     "report_input.js",
 )
+LANE_SCRIPT = "report_lanes.js"  # only in pages that have messages
 IDLE_SCRIPT = "report_idle.js"  # only in pages that have causes of idle time
 
 
@@ -62,7 +65,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         InputError: timelines in different units, which cannot share a time axis.
     """
     here = files(__package__)
-    scripts = (*SCRIPTS, IDLE_SCRIPT) if document.idles else SCRIPTS
+    scripts = SCRIPTS + (LANE_SCRIPT,) * bool(document.executions) + (IDLE_SCRIPT,) * bool(document.idles)
     page = Template((here / "report.html").read_text("utf-8")).substitute(
         title=html.escape(one_line(document.title or " · ".join(dict.fromkeys(document.titles)))),
         style=(here / "report.css").read_text("utf-8"),
@@ -103,24 +106,71 @@ def contents(document: Document) -> dict[str, Any]:
             {"key": column.key, "heading": column.heading, "meaning": column.meaning, "places": sorted(column.places)}
             for column in columns.COLUMNS
         ],
-        "timelines": [_entry(document, number) for number in range(len(document.timelines))],
+        "cap": _cap(document),
+        "timelines": [
+            _entry(document, number, curves) for number, curves in enumerate(_curves(document, _shared(document)))
+        ],
     }
 
 
-def _entry(document: Document, number: int) -> dict[str, Any]:
+def _shared(document: Document) -> bool:
+    """Whether counts of activations are in shares of a device's 1/P, as the numbers of chunks differ."""
+    return len({timeline.schedule.n_chunks for timeline in document.timelines}) > 1
+
+
+def _curves(document: Document, shared: bool) -> list[list[Curve]]:
+    """The curves of each timeline: memory in bytes, activations, and further ones, each quantity in one unit."""
+    schedules = [timeline.schedule for timeline in document.timelines]
+    counts = share_unit([activations(timeline) for timeline in document.timelines], schedules)
+    held = [curve for curve in document.memory if curve.unit == BYTES]
+    rows = [[curve] for curve in counts]
+    if len(held) == len(counts):
+        rows = [[curve, *row] for curve, row in zip(share_unit(held, schedules), rows, strict=True)]
+    return [row + list(document.curves[number] if document.curves else ()) for number, row in enumerate(rows)]
+
+
+def _cap(document: Document) -> dict[str, Any] | None:
+    """The most that a device may hold, in the unit of the first curve of each timeline."""
+    if document.cap is None:
+        return None
+    in_bytes = document.memory[0].unit == BYTES
+    size = binary_unit(max(float(curve.peak.max()) for curve in document.memory))[1] if in_bytes else 1
+    return {
+        "value": document.cap / size,
+        "text": f"cap {format_size(document.cap, document.memory[0].unit)}",
+        "over": [np.flatnonzero(curve.peak > document.cap).tolist() for curve in document.memory],
+    }
+
+
+def _entry(document: Document, number: int, curves: Sequence[Curve]) -> dict[str, Any]:
     """One timeline: its numbers, ops and curves, of which further ones come last, and its change from its baseline."""
     timeline = document.timelines[number]
     baseline = document.baselines[number] if document.baselines else 0
     before = document.timelines[baseline].makespan
-    further = document.curves[number] if document.curves else ()
     return {
         "title": document.titles[number],
-        **_timeline(timeline, [*scale_bytes(document.memory[number : number + 1]), activations(timeline), *further]),
+        **_timeline(timeline, curves),
+        "held": _held(curves[0]),
+        **_peak_memory(curves[0]),
         **({"lane": _lane(document.executions[number])} if document.executions else {}),
         **({"waits": _waits(document.idles[number])} if document.idles else {}),
         "baseline": baseline,
         "versus_baseline": (timeline.makespan - before) / (before or 1.0),
     }
+
+
+def _peak_memory(curve: Curve) -> dict[str, Any]:
+    """A number for the cards where memory is in bytes: its largest peak, and the device of it."""
+    if curve.name != "memory":
+        return {}
+    fullest = int(curve.peak.argmax())
+    return {"peak_memory": {"text": f"{curve.peak[fullest]:.4g} {curve.unit}", "note": f"on device {fullest}"}}
+
+
+def _held(curve: Curve) -> list[str]:
+    """What to say of each device's memory at the end of its row: the peak of the first curve, in its unit."""
+    unit = {"": "act", SHARES: "shares"}.get(curve.unit, curve.unit)
+    return [f"{peak:.4g} {unit}" for peak in curve.peak]
 
 
 def _legend(document: Document) -> list[dict[str, Any]]:
@@ -157,6 +207,7 @@ def _looks(document: Document) -> dict[str, Any]:
             if again or kind != Kind.R
         ],
         "lane": [palette.COMM_LANE, palette.COMM_LANE, palette.COLLECTIVE],
+        "lane_text": [palette.text_colour(fill) for fill in (palette.COMM_LANE, palette.COMM_LANE, palette.COLLECTIVE)],
         "lane_edge": palette.COMM_ARROW,
         "causes": [
             {"name": name, "meaning": meaning, "fill": [palette.CAUSE_FILL[name], palette.CAUSE_DARK[name]]}
@@ -207,7 +258,7 @@ def _numbers(metrics: Metrics, schedule: Schedule, unit: str) -> dict[str, Any]:
 
 def _lane(execution: Execution) -> dict[str, Any]:
     lane = lane_of(execution)
-    return {name: _column(getattr(lane, name)) for name in ("device", "band", "left", "right")}
+    return {each.name: _column(getattr(lane, each.name)) for each in fields(lane)}
 
 
 def _waits(idle: Idle) -> dict[str, Any]:

@@ -27,7 +27,8 @@ const shapeOf = t => `${t.devices} devices × ${t.chunks} chunk${t.chunks > 1 ? 
 
 function showHeader() {
   const shapes = new Set(TIMELINES.map(shapeOf));
-  $('shape').textContent = shapes.size === 1 ? [...shapes][0] : '';
+  const sizes = new Set(TIMELINES.map(t => `${t.devices} devices, ${t.microbatches} microbatches`));
+  $('shape').textContent = [...(shapes.size === 1 ? shapes : sizes)].join(' · ');
   const { command } = REPORT.inputs;
   if (!command) return;
   $('command').textContent = command;
@@ -37,6 +38,7 @@ function showHeader() {
 
 function cards(timeline) {
   const entries = columnsOf('cards').map(({ key, heading }) => [heading, timeline.numbers[key]]);
+  if (timeline.peak_memory) entries.push(['peak memory', timeline.peak_memory]);
   return element('dl', { className: 'cards' }, ...entries.map(([name, { text, note }]) => element(
     'div', {}, element('dt', { textContent: name }), element('dd', { className: 'value', textContent: signed(text) }),
     element('dd', { textContent: signed(note) }),
@@ -66,9 +68,10 @@ function perDevice(timeline) {
   const rows = Array.from({ length: timeline.devices }, (_, device) => [
     `device ${device}`, timeline.offsets[device + 1] - timeline.offsets[device], number(timeline.busy[device]),
     number(timeline.idle[device]), percent(timeline.makespan ? timeline.idle[device] / timeline.makespan : 0),
-    timeline.peak_activations[device],
+    timeline.peak_activations[device], ...(timeline.peak_memory ? [timeline.held[device]] : []),
   ]);
-  const head = ['', 'ops', `busy (${REPORT.unit})`, `idle (${REPORT.unit})`, 'idle share', 'peak activations'];
+  const head = ['', 'ops', `busy (${REPORT.unit})`, `idle (${REPORT.unit})`, 'idle share', 'peak activations',
+    ...(timeline.peak_memory ? ['peak memory'] : [])];
   const open = TIMELINES.length === 1 && timeline.devices <= MOST_ROWS;
   const heading = TIMELINES.length === 1 ? 'Per device' : `Per device: ${timeline.title}`;
   return element('details', { open }, element('summary', { textContent: heading }), table(head, rows, heading));
@@ -143,6 +146,8 @@ function draw(width = $('chart').clientWidth, tallest = undefined) {
   $('pixels').replaceChildren(...canvases.map(({ canvas }) => canvas));
   $('marks').innerHTML = content;
   for (const item of $('legend').querySelectorAll('.lane')) item.hidden = !shown.panels.some(panel => panel.lane);
+  const plain = !view.highlight && !view.critical && !view.op;
+  if (plain && TIMELINES.some(t => t.bands.length)) say(hiddenMessages(shown));
 }
 
 let waiting = false;

@@ -40,6 +40,20 @@ function deviceAxis(devices, top, row, { left, narrow }, theme) {
   )).join('');
 }
 
+/** The cap as a dashed line across the curves, with its size. */
+function capLine(view, panel, geometry, theme) {
+  const cap = capOf(view);
+  if (!cap) return '';
+  const at = curveScale(view, panel).y(cap.value);
+  const colour = LOOKS.highlight[+theme.dark];
+  const over = cap.over[TIMELINES.indexOf(panel.timeline)];
+  const label = over.length ? `${cap.text}, passed by device${over.length > 1 ? 's' : ''} ${over.join(', ')}` : cap.text;
+  return `<path class="cap" d="M0 ${at.toFixed(1)}h${geometry.plotWidth}" stroke="${colour}" stroke-width="1.5"`
+    + ` stroke-dasharray="6 4"/>`
+    + `<text x="${geometry.plotWidth - 4}" y="${(at - 4).toFixed(1)}" font-size="11" fill="${colour}" text-anchor="end"`
+    + ` stroke="${theme.page}" stroke-width="3" paint-order="stroke">${escapeText(label)}</text>`;
+}
+
 function curveAxis(view, panel, geometry, theme) {
   const { low, high, y } = curveScale(view, panel);
   const { left, plotWidth } = geometry;

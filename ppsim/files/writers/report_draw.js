@@ -10,7 +10,7 @@ const escapeText = text => String(text).replace(/[&<>"]/g, sign => ENTITIES[sign
 
 /** Places in pixels: one panel per timeline, each with its rows and, where a curve is shown, the curve below. */
 function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
-  if (TIMELINES.some(t => t.bands.length)) tallest += 12;
+  if (TIMELINES.some(t => t.bands.length)) tallest += 20;
   const narrow = width < 640;
   const several = TIMELINES.length > 1;
   const rows = TIMELINES.reduce((sum, t) => sum + t.devices, 0);
@@ -104,24 +104,6 @@ function rectangle(panel, geometry, left, right, top, bottom) {
 /** How far a cell stays inside its row, in rows. */
 const inset = row => row >= 6 ? Math.max(1, 0.06 * row) / row : 0;
 
-/** The share of a row that its lane of messages takes: none where it could not be seen. */
-const laneShare = panel => panel.timeline.bands.length && panel.row >= 15 ? 0.1 + 0.1 * panel.timeline.bands.length : 0;
-
-/** Messages that leave a device and its collectives, in the lane below its cells: one band for each kind. */
-function lanes(panel, geometry) {
-  const { lane, bands } = panel.timeline;
-  const high = (panel.lane - 1.5 / panel.row) / bands.length; // the rest stays free above
-  const paths = bands.map(() => []);
-  for (let i = 0; i < lane.left.length; i++) {
-    if (lane.right[i] < geometry.from || lane.left[i] > geometry.to) continue;
-    const place = bands.indexOf(lane.band[i]);
-    const bottom = lane.device[i] + 1 - inset(panel.row) - (bands.length - 1 - place) * high;
-    paths[place].push(rectangle(panel, geometry, lane.left[i], lane.right[i], bottom - high, bottom));
-  }
-  return paths.map((path, place) => `<path d="${path.join('')}" fill="${LOOKS.lane[bands[place]]}"`
-    + ` stroke="${LOOKS.lane_edge}" stroke-width="0.75"/>`).join('');
-}
-
 /** One path per colour, above the grey track that shows as bubble. */
 function cells(panel, geometry, sight, choose, colours) {
   const { ops, makespan, devices } = panel.timeline;
@@ -161,6 +143,8 @@ function narrowestOf({ ops }, spans) {
 const highest = curve => TIMELINES.flatMap(t => t.curves[curve]?.peak ?? []).reduce((a, b) => Math.max(a, b), EPSILON);
 /** The least likewise: below zero for curves that have a sign, else zero. */
 const lowest = curve => TIMELINES.flatMap(t => t.curves[curve]?.least ?? []).reduce((a, b) => Math.min(a, b), 0);
+/** The cap, which concerns the first curve, the one of memory. */
+const capOf = view => REPORT.cap && view.curve === 0 ? REPORT.cap : null;
 
 /** A colour of the ramp, `share` of the way from its first to its last. */
 const ramp = (dark, share) => blend(LOOKS.ramp[+dark][1], LOOKS.ramp[+dark][0], share);
@@ -198,7 +182,7 @@ function steps(curve, device, from, to, width) {
 
 /** The values a curve's lines are drawn between, and where a value lies below the curve's upper edge. */
 function curveScale(view, panel) {
-  const [low, high] = [1.06 * lowest(view.curve), 1.06 * highest(view.curve)];
+  const [low, high] = [1.06 * lowest(view.curve), 1.06 * Math.max(highest(view.curve), capOf(view)?.value ?? 0)];
   return { low, high, y: value => panel.curveHeight * (high - value) / (high - low) };
 }
 
@@ -230,13 +214,15 @@ function figure(view, geometry, theme) {
     const choose = chooser(timeline, view);
     const sight = inSight(timeline, geometry.from, geometry.to);
     sight.vector = sight.count <= CELLS;
-    panel.lane = sight.vector ? laneShare(panel) : 0;
+    panel.lane = timeline.bands.length ? laneShare(panel) : 0;
+    panel.strip = panel.lane > 0 && laneStrip(panel, geometry, sight);
     if (!sight.vector) {
       const canvas = cellPixels(panel, geometry, sight.spans, choose, colours);
       canvases.push({ canvas, left, top, width: plotWidth, height });
     }
     const drawn = sight.vector ? cells(panel, geometry, sight, choose, colours) : '';
-    const messages = panel.lane ? lanes(panel, geometry) : '';
+    if (panel.strip) canvases.push({ canvas: lanePixels(panel, geometry, theme, view), left, top, width: plotWidth, height });
+    const messages = panel.lane && !panel.strip ? lanes(panel, geometry, view, theme) : '';
     content.push(clipped(left, top, plotWidth, height,
       drawn + messages + marks(view, geometry, panel, sight, choose, theme, index)));
     content.push(deviceAxis(timeline.devices, top, row, geometry, theme), notes(panel, geometry, theme));
@@ -249,7 +235,8 @@ function figure(view, geometry, theme) {
       content.push(deviceAxis(timeline.devices, place.top, place.height / timeline.devices, geometry, theme));
     } else {
       content.push(curveAxis(view, panel, geometry, theme));
-      content.push(clipped(left, place.top, plotWidth, place.height, curveLines(view, panel, geometry, theme.dark)));
+      content.push(clipped(left, place.top, plotWidth, place.height,
+        curveLines(view, panel, geometry, theme.dark) + capLine(view, panel, geometry, theme)));
     }
   });
   return { canvases, content: `<g font-family='${FONT}'>${content.join('')}</g>` };

@@ -11,7 +11,10 @@ function place(event) {
   const time = shown.from + x / shown.scale;
   for (const [index, panel] of shown.panels.entries()) {
     if (y >= panel.top && y < panel.top + panel.height)
-      return { index, panel, time, device: Math.floor((y - panel.top) / panel.row), curve: false };
+      return {
+        index, panel, time, device: Math.floor((y - panel.top) / panel.row), curve: false,
+        high: (y - panel.top) / panel.row % 1,
+      };
     if (panel.curve && y >= panel.curveTop && y < panel.curveTop + panel.curveHeight)
       return { index, panel, time, device: Math.floor((y - panel.curveTop) / curveRow(panel)), curve: true };
   }
@@ -65,6 +68,9 @@ function hover(event) {
   const at = event.buttons ? null : place(event);
   if (!at || at.time < 0 || at.time > at.panel.timeline.makespan) return hideTip();
   if (at.curve) return tellCurve(at, event.clientX, event.clientY);
+  const message = at.panel.lane ? messageAt(at.panel, at.device, at.time, at.high) : -1;
+  if (message >= 0) return tellMessage(at.panel.timeline, message, event.clientX, event.clientY);
+  if (at.panel.lane && at.high > 1 - at.panel.lane) return hideTip();
   const op = opAt(at.panel.timeline, at.device, at.time);
   if (op >= 0) return tellOp(at.panel.timeline, op, event.clientX, event.clientY);
   return tellIdle(at.panel.timeline, at.device, at.time, event.clientX, event.clientY);
@@ -95,8 +101,11 @@ function pointers() {
 function click(event) {
   const at = place(event);
   if (!at || at.curve) return;
-  const op = opAt(at.panel.timeline, at.device, at.time);
-  const value = at.panel.timeline.ops.microbatch[op];
+  const { timeline } = at.panel;
+  const message = at.panel.lane ? messageAt(at.panel, at.device, at.time, at.high) : -1;
+  const op = message >= 0 ? message : opAt(timeline, at.device, at.time);
+  const value = (message >= 0 ? timeline.lane : timeline.ops).microbatch[op];
+  if (value < 0) return;
   const same = view.highlight?.by === 'microbatch' && view.highlight.value === value;
   pick(op < 0 || same ? null : { by: 'microbatch', value });
 }

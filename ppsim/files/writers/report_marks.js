@@ -83,8 +83,8 @@ function title({ timeline, top }, geometry, theme) {
     escapeText(timeline.numbers.makespan.text),
   ];
   if (timeline !== TIMELINES[timeline.baseline]) parts.push(change(timeline.versus_baseline));
-  if (!geometry.narrow) parts.push(`bubble_rate ${timeline.numbers.bubble_rate.text}`);
-  parts.push(`peak ${timeline.numbers.peak_activations_share.text}`);
+  if (!geometry.narrow) parts.push(`bubble ${timeline.numbers.bubble_rate.text}`);
+  parts.push(`peak ${timeline.peak_memory?.text ?? timeline.numbers.peak_activations_share.text}`);
   return text(geometry.left, top - 7, 12.5, theme.muted, parts.join(' · '));
 }
 
@@ -94,7 +94,7 @@ function notes({ timeline, top, row }, geometry, theme) {
   const size = clamp(row, 9, 11);
   return everyDevice(timeline.devices, textStep(row)).map(device => {
     const idle = percent(timeline.makespan ? timeline.idle[device] / timeline.makespan : 0, 0);
-    const note = geometry.narrow ? idle : `${idle} idle · ${timeline.peak_activations[device]} act`;
+    const note = geometry.narrow ? idle : `${idle} idle · ${timeline.held[device]}`;
     return text(x, top + (device + 0.5) * row + 0.36 * size, size, theme.muted, note);
   }).join('');
 }

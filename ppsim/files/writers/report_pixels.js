@@ -56,11 +56,12 @@ function mixer(bubble) {
   return Object.assign(mix, { add });
 }
 
-/** A canvas with a row per device, of which a share at both edges stays free; `paint(row, device)` fills a row. */
-function pixels(geometry, devices, rowHeight, gap, paint) {
+/** A canvas with a row per device, of which a share at both edges, and a lane below, stay free; `paint(row, device)`. */
+function pixels(geometry, devices, rowHeight, gap, lane, paint) {
   const dense = Math.min(2, window.devicePixelRatio || 1);
   const rowPixels = Math.max(1, Math.round(rowHeight * dense));
   const edge = Math.round(gap * rowPixels);
+  const foot = rowPixels - Math.round((gap + lane) * rowPixels);
   const width = Math.max(1, Math.round(geometry.plotWidth * dense));
   const canvas = element('canvas', { width, height: rowPixels * devices });
   const context = canvas.getContext('2d');
@@ -69,13 +70,13 @@ function pixels(geometry, devices, rowHeight, gap, paint) {
   const row = new Uint32Array(width);
   for (let device = 0; device < devices; device++) {
     paint(row, device);
-    for (let y = edge; y < rowPixels - edge; y++) words.set(row, (device * rowPixels + y) * width);
+    for (let y = edge; y < foot; y++) words.set(row, (device * rowPixels + y) * width);
   }
   context.putImageData(data, 0, 0);
   return canvas;
 }
 
-function cellPixels({ timeline, row }, geometry, spans, choose, colours) {
+function cellPixels({ timeline, row, lane }, geometry, spans, choose, colours) {
   const all = {
     fills: colours.fills.map(channels), dimmed: colours.dimmed.map(channels), bubble: channels(colours.bubble),
   };
@@ -88,7 +89,7 @@ function cellPixels({ timeline, row }, geometry, spans, choose, colours) {
     all.fills.push(...causes);
     all.dimmed.push(...causes);
   }
-  return pixels(geometry, timeline.devices, row, inset(row), (line, device) => pixelRow(
+  return pixels(geometry, timeline.devices, row, inset(row), lane, (line, device) => pixelRow(
     line, timeline, spans[device], geometry.from, (geometry.to - geometry.from) / line.length, choose, all,
   ));
 }
@@ -97,7 +98,7 @@ function curvePixels(view, panel, geometry, theme) {
   const { timeline, curve } = panel;
   const most = Math.max(highest(view.curve), -lowest(view.curve));
   const shades = Array.from({ length: 129 }, (_, i) => pixel(shade(theme.dark, theme.page, i / 64 - 1)));
-  return pixels(geometry, timeline.devices, panel.curveHeight / timeline.devices, 0, (line, device) => {
+  return pixels(geometry, timeline.devices, panel.curveHeight / timeline.devices, 0, 0, (line, device) => {
     const perPixel = (geometry.to - geometry.from) / line.length;
     let step = stepAfter(curve, device, geometry.from);
     const stop = curve.offsets[device + 1];

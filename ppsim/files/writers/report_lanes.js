@@ -1,0 +1,152 @@
+// Messages and collectives in the lane below each device's cells: boxes where they can be told apart, else a strip that
+// is the darker the larger the share of time a message is under way; what is known of each, and which is under a pointer.
+
+const LEAST_BOX = 3; // pixels of a typical message, below which the lane is a strip
+const MOST_BOXES = 3000;
+
+/** The share of a row that its lane takes: a band for each kind, or one strip where rows are low; none below that. */
+function laneShare({ timeline, row }) {
+  if (row < 5) return 0;
+  return row >= 15 ? 0.1 + 0.15 * timeline.bands.length : 0.4;
+}
+
+/** Whether the lane is a strip: rows too low for bands, or messages too many or too short in this view. */
+function laneStrip(panel, geometry, sight) {
+  if (panel.row < 15 || !sight.vector) return true;
+  const { lane } = panel.timeline;
+  let [seen, width] = [0, 0];
+  for (let i = 0; i < lane.left.length; i++) {
+    if (lane.right[i] < geometry.from || lane.left[i] > geometry.to) continue;
+    seen++;
+    width += lane.right[i] - lane.left[i];
+  }
+  return seen > MOST_BOXES || seen > 0 && width / seen * geometry.scale < LEAST_BOX;
+}
+
+/** Where a band's boxes are inside a row, as shares of the row from its upper edge: top and bottom. */
+function bandPlace(panel, place) {
+  const bottom = 1 - inset(panel.row);
+  const count = panel.strip && panel.row < 15 ? 1 : panel.timeline.bands.length;
+  const high = (panel.lane - 1.5 / panel.row) / count; // the rest stays free above
+  const from = bottom - (count - place) * high;
+  return [from, from + high];
+}
+
+/** A test of the lane's entries for what the reader picked out, or null where nothing is. */
+function laneChooser({ timeline }, { highlight, critical }) {
+  if (critical) return () => false;
+  return highlight && (i => timeline.lane[highlight.by][i] === highlight.value);
+}
+
+/** Messages that leave a device and its collectives as boxes, with their microbatch where it fits. */
+function lanes(panel, geometry, view, theme) {
+  const { lane, bands } = panel.timeline;
+  const choose = laneChooser(panel, view);
+  const parts = bands.map(() => [[], []]);
+  const numbers = [];
+  for (let i = 0; i < lane.left.length; i++) {
+    if (lane.right[i] < geometry.from || lane.left[i] > geometry.to) continue;
+    const place = bands.indexOf(lane.band[i]);
+    const [top, bottom] = bandPlace(panel, place).map(share => lane.device[i] + share);
+    const dim = choose !== null && !choose(i);
+    parts[place][+dim].push(rectangle(panel, geometry, lane.left[i], lane.right[i], top, bottom));
+    const high = (bottom - top) * panel.row;
+    const size = Math.min(10, 0.9 * high);
+    const wide = (lane.right[i] - lane.left[i]) * geometry.scale;
+    if (dim || lane.microbatch[i] < 0 || size < 7 || wide < 0.62 * size * String(lane.microbatch[i]).length + 3) continue;
+    const x = xOf(geometry, (lane.left[i] + lane.right[i]) / 2);
+    const y = (top + bottom) / 2 * panel.row + 0.36 * size;
+    numbers.push(`<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" font-size="${size.toFixed(1)}" text-anchor="middle"`
+      + ` fill="${LOOKS.lane_text[bands[place]]}">${lane.microbatch[i]}</text>`);
+  }
+  return parts.map(([lit, dimmed], place) => {
+    const look = `fill="${LOOKS.lane[bands[place]]}" stroke="${LOOKS.lane_edge}" stroke-width="0.75"`;
+    return `<path d="${lit.join('')}" ${look}/><path d="${dimmed.join('')}" ${look} opacity="0.22"/>`;
+  }).join('') + numbers.join('');
+}
+
+/** The lane as pixels: of every column the share of time that a message or collective of the band is under way. */
+function lanePixels(panel, geometry, theme, view) {
+  const { lane, bands } = panel.timeline;
+  const dense = Math.min(2, window.devicePixelRatio || 1);
+  const [width, rowPixels] = [Math.round(geometry.plotWidth * dense), Math.max(1, Math.round(panel.row * dense))];
+  const canvas = element('canvas', { width, height: rowPixels * panel.timeline.devices });
+  const context = canvas.getContext('2d');
+  const choose = laneChooser(panel, view);
+  const single = panel.row < 15;
+  const perPixel = (geometry.to - geometry.from) / width;
+  const track = theme.dark ? LOOKS.bubble_dark : LOOKS.bubble;
+  const shares = new Map();
+  for (let i = 0; i < lane.left.length; i++) {
+    if (lane.right[i] < geometry.from || lane.left[i] > geometry.to || choose && !choose(i)) continue;
+    const key = lane.device[i] * bands.length + (single ? 0 : bands.indexOf(lane.band[i]));
+    if (!shares.has(key)) shares.set(key, new Float32Array(width));
+    addShares(shares.get(key), (lane.left[i] - geometry.from) / perPixel, (lane.right[i] - geometry.from) / perPixel);
+  }
+  for (const [key, share] of shares) {
+    const [device, place] = [Math.floor(key / bands.length), key % bands.length];
+    const [top, bottom] = bandPlace(panel, place).map(at => Math.round((device + at) * rowPixels));
+    const data = context.createImageData(width, Math.max(1, bottom - top));
+    const words = new Uint32Array(data.data.buffer);
+    const fill = LOOKS.lane[bands[single ? 0 : place]];
+    for (let x = 0; x < width; x++) {
+      const word = pixel(share[x] ? blend(fill, track, 0.2 + 0.8 * Math.min(1, share[x])) : track);
+      for (let y = 0; y < data.height; y++) words[y * width + x] = word;
+    }
+    context.putImageData(data, 0, top);
+  }
+  return canvas;
+}
+
+/** Add to every pixel from one place to another the part of it that lies between. */
+function addShares(share, from, to) {
+  const [first, last] = [Math.max(0, from), Math.min(share.length, to)];
+  for (let x = Math.floor(first); x < last; x++) share[x] += Math.min(last, x + 1) - Math.max(first, x);
+}
+
+/** The entry of the lane at a device and time, or -1; `high` is how far down the row the pointer is, 0 to 1. */
+function messageAt(panel, device, time, high) {
+  if (high < 1 - inset(panel.row) - panel.lane) return -1;
+  const { lane, bands } = panel.timeline;
+  const single = panel.row < 15;
+  const slack = 2 / shown.scale; // the shortest boxes are hit within two pixels
+  let [best, far] = [-1, Infinity];
+  for (let i = 0; i < lane.left.length; i++) {
+    if (lane.device[i] !== device) continue;
+    if (!single && high < bandPlace(panel, bands.indexOf(lane.band[i]))[0]) continue;
+    if (!single && high > bandPlace(panel, bands.indexOf(lane.band[i]))[1] + 0.05) continue;
+    const away = Math.max(lane.left[i] - time, time - lane.right[i], 0);
+    if (away <= slack && away < far) [best, far] = [i, away];
+  }
+  return best;
+}
+
+const ofBytes = size => {
+  const power = Math.min(4, Math.floor(Math.log2(Math.max(1, size)) / 10));
+  return `${number(Number((size / 1024 ** power).toPrecision(4)))} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][power]}`;
+};
+
+function tellMessage(timeline, i, x, y) {
+  const { lane } = timeline;
+  const [name, stage] = [['activation', 'gradient', 'parameters or gradients (FSDP)'][lane.band[i]], lane.stage[i]];
+  const times = interval(lane.left[i], lane.right[i]);
+  if (lane.microbatch[i] < 0)
+    return tip(x, y, element('b', { textContent: name }), `  stage ${stage} · device ${lane.device[i]} · ${times}`);
+  const queued = lane.left[i] - Math.max(lane.posted[i], lane.awaited[i]);
+  const waited = lane.awaited[i] - lane.posted[i];
+  const facts = [`queued ${number(Math.max(0, queued))}`];
+  if (waited > EPSILON) facts.push(`its receive was posted ${number(waited)} after its send`);
+  if (lane.size[i]) facts.push(ofBytes(lane.size[i]));
+  const route = `device ${lane.device[i]} → ${lane.target[i]} · ${times}`;
+  return tip(x, y, element('b', { textContent: name }),
+    ` of stage ${stage} · microbatch ${lane.microbatch[i]}\n${route}\n${facts.join(' · ')}`);
+}
+
+/** What to say where messages cannot be told apart in this view. */
+function hiddenMessages(geometry) {
+  const hidden = geometry.panels.filter(panel => panel.timeline.bands.length && (!panel.lane || panel.strip));
+  if (!hidden.length) return '';
+  const count = hidden.reduce((sum, panel) => sum + panel.timeline.lane.left.length, 0);
+  const shade = hidden.some(panel => panel.lane) ? 'the strip below each device shows how busy its links are; ' : '';
+  return `${number(count)} messages: ${shade}zoom in to tell them apart`;
+}
