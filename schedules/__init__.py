@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ppsim.core.builder import B, F, I, Pair, Queue, Step, W, stream
 from ppsim.core.ops import Kind, Packed
+from ppsim.core.schedule import place
 from ppsim.schedules.registry import (
+    EVEN_DEVICES,
+    EVEN_MICROBATCHES,
     ONE_CHUNK,
     TWO_CHUNKS,
     Family,
@@ -43,6 +46,8 @@ for _module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{_module.name}")
 
 __all__ = [
+    "EVEN_DEVICES",
+    "EVEN_MICROBATCHES",
     "ONE_CHUNK",
     "TWO_CHUNKS",
     "Alternative",
@@ -65,6 +70,7 @@ __all__ = [
     "find",
     "find_fitting",
     "generate",
+    "place",
     "reads_ops",
     "recognise",
     "schedule",

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 
 from ppsim.core.builder import Pair, Queue, Step, W, stream
 from ppsim.core.ops import Kind, Packed
-from ppsim.schedules.registry import ONE_CHUNK, TWO_CHUNKS, Rule, Shape, schedule
+from ppsim.schedules.registry import EVEN_DEVICES, EVEN_MICROBATCHES, ONE_CHUNK, TWO_CHUNKS, Rule, Shape, schedule
 
-EVEN_DEVICES = Rule("an even number of devices", lambda s: s.devices % 2 == 0)
-EVEN_MICROBATCHES = Rule("an even number of microbatches, half from each end", lambda s: s.microbatches % 2 == 0)
 TWICE_DEVICES = Rule("at least 2P microbatches", lambda s: s.microbatches >= 2 * s.devices)
 
 F0, F1 = Step(Kind.F, "forward0"), Step(Kind.F, "forward1")

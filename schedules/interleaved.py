@@ -1,14 +1,15 @@
-"""Interleaved 1F1B and the two schedules with fused pairs (Narayanan et al., arXiv 2104.04473, section 2.2).
+"""Interleaved 1F1B and its kin: fused pairs, zero bubble, one more warm-up forward, smaller groups.
 
-A device holds V stages and takes microbatches in groups of N: all N through its first stage, then all N
-through its second, and so on; backwards take the stages in reverse.
+Narayanan et al., arXiv 2104.04473, section 2.2. A device holds V stages and takes microbatches in groups of N: all N
+through its first stage, then all N through its second, and so on; backwards take the stages in reverse.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from ppsim.core.builder import B, F, Pair, Queue
+from ppsim.core.builder import B, F, I, Pair, Queue, W
 from ppsim.core.ops import Packed, pack
 from ppsim.errors import InputError
 from ppsim.schedules.registry import ONE_CHUNK, Rule, Shape, schedule
@@ -31,6 +32,17 @@ def group_size(shape: Shape, fused: int = 0) -> int:
         return P
     suits = _finishes if fused else _megatron_takes
     return next((n for n in range(P, M) if suits(shape, n, fused)), M)
+
+
+def small_group_size(shape: Shape) -> int:
+    """N of grouped interleaved: as given, or the smallest for which no steady device waits where t_B is 2 t_F.
+
+    Of those, the smallest that divides M, if one does.
+    """
+    if (given := shape.options.get("group_size")) is not None:
+        return int(given)
+    least = -(-2 * shape.devices // 3)
+    return next((n for n in range(least, shape.devices + 1) if shape.microbatches % n == 0), least)
 
 
 def _megatron_takes(shape: Shape, n: int, fused: int = 0) -> bool:
@@ -62,6 +74,10 @@ GROUPS = Rule(
     "min(P, M) <= N <= M, and M mod N = 0, or N + M mod N >= 2P - 2, or M mod N = 1 with V = 2",
     lambda s: _finishes(s, group_size(s), fused=0),
 )
+ANY_GROUPS = Rule("min(P, M) <= N <= M", lambda s: min(s.devices, s.microbatches) <= group_size(s) <= s.microbatches)
+SMALL_GROUPS = Rule(
+    "P/2 <= N <= P", lambda s: s.devices <= 2 * small_group_size(s) and small_group_size(s) <= s.devices
+)
 FUSED_GROUPS = Rule(
     "min(P, M) <= N <= M, and M mod N = 0, or N + M mod N >= 2P - 1, or M mod N = 1 with V = 2",
     lambda s: _finishes(s, group_size(s, fused=1), fused=1),
@@ -90,7 +106,7 @@ def interleaved(shape: Shape, **_: object) -> Iterator[Packed]:
     Makespan (MV + P - 1)(t_F + t_B)/V for N | M, N >= P, equal stages, no comm.
     """
     for rank in range(shape.devices):
-        q, warm_up, total = _queue(shape, rank, fused=0)
+        q, warm_up, total = _queue(shape, rank, group_size(shape))
         q.repeat(warm_up, F)
         q.repeat(total - warm_up, F, B)
         q.repeat(warm_up, B)
@@ -140,21 +156,104 @@ def interleaved_overlap(shape: Shape, **_: object) -> Iterator[Packed]:
     yield from _fused(shape)
 
 
+@schedule(
+    "kimi",
+    title="Kimi K2 interleaved",
+    placement="loop",
+    aliases=("kimi-k2", "interleaved-kimi"),
+    chunks=2,
+    idea="Interleaved 1F1B with one more warm-up forward, so that each forward and the backward\n"
+    "after it are of microbatches that do not depend on each other.\n"
+    "Messages between experts of one may hide behind the other; here the two run one by one.",
+    bubble="(P-1)(t_F + t_B)/V  for N | M, N >= P and M >= 2N",
+    peak="min(VM, (V-1)N + 2(P-1-rank) + 2) stage activations",
+    paper="Kimi K2, arXiv 2507.20534, section 2.4; jaxpp KimiK2",
+    rules=(SEVERAL_CHUNKS, TORCH, MEGATRON, FUSED_GROUPS),
+    options=("group_size", "rule"),
+)
+def kimi(shape: Shape, **_: object) -> Iterator[Packed]:
+    """Warm-up of 2(P - 1 - rank) + (V - 1) N + 1 forwards, clamped to VM."""
+    for rank in range(shape.devices):
+        q, warm_up, total = _queue(shape, rank, group_size(shape, fused=1), fused=1)
+        q.repeat(warm_up, F)
+        q.repeat(total - warm_up, F, B)
+        q.repeat(warm_up, B)
+        yield q.build()
+
+
+@schedule(
+    "interleaved-zb",
+    title="Interleaved zero bubble",
+    placement="loop",
+    torch="ScheduleInterleavedZeroBubble",
+    aliases=("interleaved-zero-bubble", "interleaved-zb-1p", "zb-vpp"),
+    chunks=2,
+    split=True,
+    idea="Interleaved 1F1B with the backward split: I passes the gradient on at once, W waits.\n"
+    "The warm-up is half as steep, and device r holds its W back by r of them.\n"
+    "A third of interleaved 1F1B's bubble at equal costs, with about its memory.",
+    bubble="(P-1)(t_F + t_I - t_W)/V  for N | M, N >= P and t_W <= min(t_F, t_I)",
+    peak="min(VM, (V-1)N + P) stage activations",
+    paper="Zero Bubble Pipeline Parallelism, arXiv 2401.10241; torch's ScheduleInterleavedZeroBubble",
+    rules=(SEVERAL_CHUNKS, TORCH, MEGATRON, ANY_GROUPS),
+    options=("group_size", "rule"),
+)
+def interleaved_zb(shape: Shape, **_: object) -> Iterator[Packed]:
+    """Warm-up of P - 1 - rank + (V - 1) N forwards, W held back by ``rank``; both clamped to VM."""
+    for rank in range(shape.devices):
+        q, warm_up, total = _queue(shape, rank, group_size(shape), per_device=1)
+        hold, steady = min(rank, total), total - warm_up
+        q.repeat(warm_up, F)
+        q.repeat(min(hold, steady), F, I)
+        q.repeat(steady - hold, F, I, W)
+        q.repeat(hold - steady, I)
+        q.repeat(q.left("backward"), I, W)
+        q.repeat(hold, W)
+        yield q.build()
+
+
+@schedule(
+    "gis",
+    title="Grouped interleaved",
+    placement="loop",
+    aliases=("grouped-interleaved", "group-interleaved", "group-interleaved-1f1b"),
+    chunks=2,
+    idea="Interleaved 1F1B in groups smaller than P, with a warm-up half as steep.\n"
+    "A microbatch comes back for its next stage sooner, so fewer are alive at a time.\n"
+    "About two thirds of interleaved 1F1B's activations, for a little more bubble.",
+    bubble="(P-1 + (V-1)(P-N))(t_F + t_B)/V  for N | M, M >= P and P max(t_F, t_B) <= N(t_F + t_B)",
+    peak="min(VM, (V-1)N + P - rank) stage activations  for N | M",
+    paper="PipeOffload, arXiv 2503.01328, section 3 (GIS)",
+    rules=(SEVERAL_CHUNKS, SMALL_GROUPS),
+    options=("group_size",),
+)
+def gis(shape: Shape, **_: object) -> Iterator[Packed]:
+    """Warm-up of P - 1 - rank + (V - 1) N forwards; a last group that is short leaves its places empty."""
+    N, M = small_group_size(shape), shape.microbatches
+    for rank in range(shape.devices):
+        whole = replace(shape, microbatches=-(-M // N) * N)
+        q, warm_up, total = _queue(whole, rank, N, per_device=1)
+        q.repeat(warm_up, F)
+        q.repeat(total - warm_up, F, B)
+        q.repeat(warm_up, B)
+        yield q.build(microbatches=M)
+
+
 def _fused(shape: Shape) -> Iterator[Packed]:
     for rank in range(shape.devices):
-        q, warm_up, total = _queue(shape, rank, fused=1)
+        q, warm_up, total = _queue(shape, rank, group_size(shape, fused=1), fused=1)
         q.repeat(warm_up, F)
         q.repeat(total - warm_up, Pair(F, B))
         q.repeat(warm_up, B)
         yield q.build()
 
 
-def _queue(shape: Shape, rank: int, fused: int) -> tuple[Queue, int, int]:
+def _queue(shape: Shape, rank: int, group: int, fused: int = 0, per_device: int = 2) -> tuple[Queue, int, int]:
     """An empty queue with its streams, the number of warm-up forwards, and of all forwards."""
-    P, V, M, N = shape.devices, shape.chunks, shape.microbatches, group_size(shape, fused)
+    P, V, M, N = shape.devices, shape.chunks, shape.microbatches, group
     chunk, microbatch = _table(M, V, N)
     q = Queue(forward=pack(chunk * P + rank, microbatch), backward=pack((V - 1 - chunk) * P + rank, microbatch))
-    return q, min(2 * (P - 1 - rank) + (V - 1) * N + fused, V * M), V * M
+    return q, min(per_device * (P - 1 - rank) + (V - 1) * N + fused, V * M), V * M
 
 
 def _table(microbatches: int, chunks: int, group: int) -> tuple[Packed, Packed]:

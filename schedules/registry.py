@@ -58,7 +58,7 @@ class Family:
         name: the slug users type.
         title: the name in figures.
         generate: yields one packed queue per device for a Shape and the schedule's own options.
-        placement: linear, loop, v or bidirectional.
+        placement: linear, loop, v, bidirectional or bidirectional-v.
         idea: three lines for someone who has never seen it.
         bubble: closed form of makespan - ideal, or of the idle time it names, with its condition.
         peak: closed form of the peak activations, with its condition.
@@ -93,6 +93,8 @@ class Family:
 
 ONE_CHUNK = Rule("one stage per device", lambda s: s.chunks == 1)
 TWO_CHUNKS = Rule("two stages per device", lambda s: s.chunks == 2)
+EVEN_DEVICES = Rule("an even number of devices", lambda s: s.devices % 2 == 0)
+EVEN_MICROBATCHES = Rule("an even number of microbatches, half from each end", lambda s: s.microbatches % 2 == 0)
 _families: dict[str, Family] = {}
 _spellings: dict[str, str] = {}
 

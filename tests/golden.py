@@ -27,6 +27,8 @@ NAMES = {
     "DualPipeV": "dualpipe-v",
     "1f1b_overlap": "1f1b-overlap",
     "1f1b_interleave_overlap": "interleaved-overlap",
+    "InterleavedZeroBubble": "interleaved-zb",
+    "Chimera": "chimera",
 }
 RECORDS = {
     f"{path.stem}-P{record['P']}-M{record['M']}-V{record['V']}-{number}": record
@@ -41,6 +43,8 @@ def ours(record: dict[str, Any]) -> Schedule:
     name = NAMES[record["schedule"]]
     if record.get("overlap_moe_expert_parallel_comm"):
         name = "interleaved-overlap"
+    if name == "interleaved-zb" and record["V"] == 1:  # torch's class takes one stage per device, where it is ZB-1P
+        name = "zb-1p"
     group = record.get("microbatch_group_size_per_vp_stage")
     options = {"group_size": group} if group and name == "interleaved" else {}
     chunks = 1 if record["placement"] == "bidirectional" else record["V"]

@@ -27,7 +27,7 @@ def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
             None,
             None,
             "torch holds each stage on one device, and this schedule has two replicas",
-            "dualpipe-v does the same in a V, with one replica",
+            "dualpipe-v or hanayo, which run in a V with one replica",
         )
         return
     if draft.older:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsim.core.ops import KIND_MASK, PAIRED, Kind, Packed, pack
+from ppsim.core.ops import KIND_MASK, MICROBATCH_SHIFT, PAIRED, Kind, Packed, pack
 
 
 class Step(NamedTuple):
@@ -84,8 +84,11 @@ class Queue:
             self._taken[name] += times * count
         self._parts.append(block.ravel())
 
-    def build(self) -> Packed:
+    def build(self, microbatches: int | None = None) -> Packed:
         """Return the queue as packed ops in execution order.
+
+        Args:
+            microbatches: leave out the ops of microbatches from this number on; all are kept without it.
 
         Raises:
             ValueError: ops are left over, or the number of I and W differs (an error of the generator).
@@ -96,7 +99,7 @@ class Queue:
         if self._weights:
             kind = ops.astype(np.uint8) & KIND_MASK
             ops[kind == Kind.W] = (ops[kind == Kind.I] & ~(KIND_MASK | PAIRED)) | Kind.W
-        return ops
+        return ops if microbatches is None else ops[ops >> MICROBATCH_SHIFT < microbatches]
 
 
 @cache

@@ -159,15 +159,15 @@ class Draft(Columns):
     def placement(self) -> Placement:
         """The device of each stage: the one that runs most of its ops, or both of two replicas.
 
-        Two replicas are recognised only where stage s is on devices s and P - 1 - s.
+        Two replicas are recognised where each stage is on devices d and P - 1 - d, of one stage per device or of a V.
         """
         P, S = self.n_devices, self.n_stages
         runs_on, count = np.unique(
             self.stage[self.computes].astype(np.int64) * P + self.device[self.computes], return_counts=True
         )
         stage, device = np.divmod(runs_on, P)
-        both = place("bidirectional", P, S) if S == P else None
-        if both is not None and len(runs_on) > S and ((device == stage) | (device == P - 1 - stage)).all():
+        both = place("bidirectional" if S == P else "bidirectional-v", P, S)
+        if S in (P, 2 * P) and len(runs_on) > S and (both.devices[:, stage] == device).any(axis=0).all():
             return both
         devices = np.zeros(S, np.int32)
         order = np.lexsort((-device, count))  # the most ops, and of equals the first device, last

@@ -41,7 +41,7 @@ class Placement:
     """Which device holds which stage.
 
     Attributes:
-        name: linear, loop, v, bidirectional or custom.
+        name: linear, loop, v, bidirectional, bidirectional-v or custom.
         n_devices: number of pipeline devices, P.
         devices: shape (replicas, stages), the device of each stage in each replica of the model.
     """
@@ -79,16 +79,18 @@ class Placement:
 
 
 def place(name: str, n_devices: int, n_stages: int) -> Placement:
-    """Make a placement by name: linear and loop put stage s on s mod P, v folds back at the ends, bidirectional
-    holds a second replica in reverse order.
+    """Make a placement by name: linear and loop put stage s on s mod P, v folds back at the ends, bidirectional and
+    bidirectional-v hold a second replica on the devices in reverse order.
     """
     stage = np.arange(n_stages, dtype=np.int32)
     lap, seat = np.divmod(stage, np.int32(n_devices))
+    fold = np.where(lap % 2, n_devices - 1 - seat, seat)
     rows = {
         "linear": [stage],
         "loop": [seat],
-        "v": [np.where(lap % 2, n_devices - 1 - seat, seat)],
+        "v": [fold],
         "bidirectional": [stage, n_stages - 1 - stage],
+        "bidirectional-v": [fold, n_devices - 1 - fold],
     }[name]
     return Placement(name, n_devices, np.array(rows, np.int32))
 

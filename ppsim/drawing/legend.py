@@ -59,7 +59,8 @@ def legend_entries(
         entries.append(Entry("Overlapped F&B", (FILL[pair[0]][0], FILL[pair[1]][0]), kinds=pair))
     lighter = [schedule for schedule in schedules if (schedule.chunk % 2).any()]
     if lighter:
-        replicas = {schedule.placement.n_replicas > 1 for schedule in lighter}
+        # With one stage of each of two replicas on a device, its second stage is of the second replica.
+        replicas = {schedule.placement.n_replicas > 1 and schedule.n_chunks == 1 for schedule in lighter}
         chunk = "2nd chunk" if max(schedule.n_chunks for schedule in lighter) <= 2 else "odd chunks"
         meaning = " or ".join([chunk] * (False in replicas) + ["2nd replica"] * (True in replicas))
         entries.append(Entry(f"{LIGHTER}: {meaning}", (FILL[Kind.F][1],)))

@@ -14,7 +14,7 @@ from typing import Any
 NAMES = {"t_F&B": "tfb", "t_F": "tf", "t_B": "tb", "t_I": "ti", "t_W": "tw"}
 TOKEN = re.compile(r"t_F&B|t_[FBIW]|rank|min|max|[PVMN]|\d+|<=|>=|[-+*/(),=]|(?P<wrong>\S)")
 FORM = re.compile(r"(?P<number>span bubble|longest idle|) ?(?P<value>[^ ].*?)(?:  for (?P<condition>.*))?")
-WORDS = re.compile(r" (stage activations|on every device)$")
+WORDS = re.compile(r" (stage activations|on every device)(?=  for |$)")
 NOTE = re.compile(r" \(the [^()]*\)$")
 
 

@@ -34,7 +34,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     if schedule.placement.n_replicas > 1:
         raise InputError(
             f"{schedule.name} holds each stage on two devices, and torch's CSV has one rank per stage",
-            "dualpipe-v does the same in a V, with one replica",
+            "dualpipe-v or hanayo, which run in a V with one replica",
         )
     if (schedule.kind == Kind.R).any():
         raise InputError(

@@ -1,0 +1,101 @@
+"""Chimera, Hanayo and BitPipe: microbatches cross on every device, because each moves on without a stop.
+
+All three follow one rule. In slots of one op each, a microbatch moves one stage a slot, forward through all S stages
+and back again; the next one enters two slots later. Where the pipeline folds back on itself or runs in both
+directions, the ops of two microbatches on a device fall on odd and on even slots, so a unit of P microbatches takes
+every slot of a device once, and the next unit fits exactly after it. A device runs its ops in the order of their slots.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import Kind, Packed, pack
+from ppsim.core.schedule import place
+from ppsim.schedules.registry import EVEN_DEVICES, EVEN_MICROBATCHES, ONE_CHUNK, TWO_CHUNKS, Rule, Shape, schedule
+
+EVEN_CHUNKS = Rule("an even number of stages per device, two for each wave", lambda s: s.chunks % 2 == 0)
+
+
+@schedule(
+    "chimera",
+    title="Chimera",
+    placement="bidirectional",
+    aliases=("chimera-direct",),
+    idea="Two 1F1B pipelines in opposite directions: each device holds stage s of one replica and\n"
+    "P-1-s of the other, and one direction's ops fill the gaps of the other's.\n"
+    "About half of 1F1B's bubble and more even memory, for two copies of the parameters.",
+    bubble="(P-2) max(t_F, t_B)  for M = P",
+    peak="min(M, P)/2 + min(M/2, 1 + min(rank, P-1-rank))",
+    paper="Chimera, arXiv 2107.06925, and its authors' code (direct concatenation)",
+    rules=(ONE_CHUNK, EVEN_DEVICES, EVEN_MICROBATCHES),
+)
+def chimera(shape: Shape) -> Iterator[Packed]:
+    """Units of P microbatches, half of them from each end."""
+    yield from _in_slots(shape, "bidirectional")
+
+
+@schedule(
+    "hanayo",
+    title="Hanayo",
+    placement="v",
+    aliases=("wave", "wave-pipeline"),
+    chunks=2,
+    idea="The model folds into W waves over the devices, down and up again: V = 2W stages each.\n"
+    "Microbatches on their way down and up fill each other's gaps, as in Chimera.\n"
+    "Chimera's effect with one copy of the parameters; more waves, less bubble, more messages.",
+    bubble="2(P-1) max(t_F, t_B)/V  for M = P",
+    peak="(V-1) min(M, P) + min(M, rank + 1) stage activations",
+    paper="Hanayo, arXiv 2308.15762",
+    rules=(EVEN_CHUNKS,),
+)
+def hanayo(shape: Shape) -> Iterator[Packed]:
+    """Units of P microbatches; ``--chunks 2W`` for W waves."""
+    yield from _in_slots(shape, "v")
+
+
+@schedule(
+    "bitpipe",
+    title="BitPipe",
+    placement="bidirectional-v",
+    aliases=("bit-pipe", "bidirectional-interleaved"),
+    chunks=2,
+    idea="Two V-shaped pipelines in opposite directions: a device holds two stages of each of two\n"
+    "replicas, so four streams of microbatches fill each other's gaps.\n"
+    "Half of Chimera's bubble, for two copies of the parameters and twice its messages.",
+    bubble="(P-2) max(t_F, t_B)/V  for M = P",
+    peak="3 min(M, P)/2 + min(M/2, 1 + min(rank, P-1-rank)) stage activations",
+    paper="BitPipe, arXiv 2410.19367",
+    rules=(TWO_CHUNKS, EVEN_DEVICES, EVEN_MICROBATCHES),
+)
+def bitpipe(shape: Shape) -> Iterator[Packed]:
+    """Units of P microbatches, half of them from each end, each through a V."""
+    yield from _in_slots(shape, "bidirectional-v")
+
+
+def _in_slots(shape: Shape, placement: str) -> Iterator[Packed]:
+    """Queues in the order of slots: forward of stage s in slot s of its microbatch, backward in slot 2S - 1 - s."""
+    devices = place(placement, shape.devices, shape.stages).devices
+    entries = [_enter(shape, replica, len(devices)) for replica in range(len(devices))]
+    for device in range(shape.devices):
+        slots, ops = list[NDArray[np.int64]](), list[Packed]()
+        for (microbatch, entry), home in zip(entries, devices, strict=True):
+            stage = np.flatnonzero(home == device)[:, None]
+            op = pack(stage, microbatch)
+            slots += [(entry + stage).ravel(), (entry + 2 * shape.stages - 1 - stage).ravel()]
+            ops += [(op | Kind.F).ravel(), (op | Kind.B).ravel()]
+        order = np.argsort(np.concatenate(slots), kind="stable")
+        yield np.concatenate(ops)[order]
+
+
+def _enter(shape: Shape, replica: int, replicas: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the microbatches of a replica, in order, and the slot in which each enters.
+
+    A unit is P microbatches, the first half of them of replica 0; the last unit may be shorter.
+    """
+    P, M = shape.devices, shape.microbatches
+    unit, place_in_unit = np.divmod(np.arange(M), P)
+    share = np.minimum(P, M - unit * P) // replicas
+    mine = place_in_unit // share == replica
+    return np.flatnonzero(mine), (2 * shape.stages * unit + 2 * (place_in_unit % share))[mine]
