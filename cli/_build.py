@@ -18,16 +18,22 @@ if TYPE_CHECKING:
     from ppsim.memory.usage import MemoryModel
 
 
-def build_schedule(spec: str, shape: ShapeOptions, recompute: bool = False) -> Schedule:
+def build_schedule(
+    spec: str, shape: ShapeOptions, costs: CostOptions | None = None, network: NetworkOptions | None = None
+) -> Schedule:
     """Make the schedule of that spelling, in the shape the options give, with full recompute where asked for.
+
+    The costs are those that a family plans with whose queues depend on them; equal times where there are none.
 
     Raises:
         InputError: no such schedule, or a shape it refuses.
     """
     from ppsim.schedules import schedule_from
 
-    schedule = schedule_from(spec, partial(click.echo, err=True), **asdict(shape))
-    if not recompute:
+    costs = costs or CostOptions()
+    price = partial(build_costs, costs=costs, network=network)
+    schedule = schedule_from(spec, partial(click.echo, err=True), price, **asdict(shape))
+    if not costs.recompute:
         return schedule
     from ppsim.core.recompute import add_recompute
 
@@ -131,7 +137,7 @@ def build(
     spec: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions | None = None, merge: bool = False
 ) -> tuple[Schedule, Costs]:
     """Make the schedule and its costs, refusing times that it does not use; ``merge`` joins I and W into B."""
-    schedule = build_schedule(spec, shape, costs.recompute)
+    schedule = build_schedule(spec, shape, costs, network)
     if merge:
         from ppsim.core.split_backward import merge_backwards
 

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 # Names of options that rules speak of together.
-SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule")
+SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule", "limit")
 COSTS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
 UNEVEN = ("links", "mb_scale", "speed")
 DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad")

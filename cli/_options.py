@@ -45,6 +45,7 @@ class ShapeOptions:
     microbatches: int | None = None
     group_size: int | None = None
     rule: str | None = None
+    limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class GridOptions:
     microbatches: list[int] | None
     group_size: int | None
     rule: str | None
+    limit: int | None
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,8 @@ def group_options(name: str, group: type[Any], *options: Callable[[Any], Any]) -
     return decorate
 
 
+OWN = ("group_size", "rule", "limit")  # options of the shape that only some schedules take
+
 SPELLINGS = "Name or alias (ppsim list), NAME:V, or a file: csv, json, mmd, py."
 
 
@@ -197,6 +201,11 @@ def _shape_options(of: Any) -> tuple[Callable[[Any], Any], ...]:
             "--rule",
             type=click.Choice(["torch", "megatron"]),
             help="Hold interleaved schedules to torch's or Megatron's own rule for M and N.",
+        ),
+        click.option(
+            "--limit",
+            type=int,
+            help="Activations of one stage that a device may hold, for schedules that take a limit.",
         ),
     )
 

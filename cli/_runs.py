@@ -79,8 +79,8 @@ def time_runs(
         raise InputError(f"{', '.join(typed)} {verb} no effect: the files state their times", "leave it out")
     for run in stated.values():
         shape = _shape_beside(shape, run)
-    check_taken(spelled, shape.group_size, shape.rule)
-    schedules = {spec: build_schedule(spec, _shape_of(spec, shape), costs.recompute) for spec in spelled}
+    check_taken(spelled, shape)
+    schedules = {spec: build_schedule(spec, _shape_of(spec, shape), costs, network) for spec in spelled}
     check_used(schedules.values(), costs)
     shown = next(iter(stated.values())).costs if len(stated) == 1 and not typed else None
     simulated = {spec: simulated_run(spec, each, costs, network, shown) for spec, each in schedules.items()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ppsim.cli._build import build_costs, build_schedule, check_used
 from ppsim.cli._network import time_ops
-from ppsim.cli._options import CostOptions, NetworkOptions, ShapeOptions
+from ppsim.cli._options import OWN, CostOptions, GridOptions, NetworkOptions, ShapeOptions
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def time_schedule(spec: str, shape: ShapeOptions, costs: CostOptions, network: N
     own, links = options_taken(spec, shape), costs.links
 
     def build(spec: str) -> tuple[Schedule, Costs]:
-        schedule = build_schedule(spec, own, costs.recompute)
+        schedule = build_schedule(spec, own, costs, network)
         return schedule, build_costs(schedule, costs, network)
 
     return row(spec, build, lambda schedule, costs: time_ops(schedule, costs, network, links))
@@ -41,7 +41,7 @@ def time_schedules(
         InputError: none takes the shape, their numbers of devices differ, or an option has an effect on none.
     """
     check_shape(specs, shape.stages or shape.devices, shape.microbatches)
-    check_taken(specs, shape.group_size, shape.rule)
+    check_taken(specs, shape)
     rows = [time_schedule(spec, shape, costs, network) for spec in specs]
     schedules = {r.name: r.timeline.schedule for r in rows if r.timeline}
     if not schedules:
@@ -72,17 +72,17 @@ def check_shape(specs: Sequence[str], size: object, microbatches: object) -> Non
         raise InputError("the number of microbatches is missing", "give --mb")
 
 
-def check_taken(specs: Sequence[str], group_size: int | None, rule: str | None) -> None:
+def check_taken(specs: Sequence[str], shape: ShapeOptions | GridOptions) -> None:
     """Refuse options that belong to some schedules where none of these takes them."""
     from ppsim.schedules import family_of
 
-    given = {"group_size": group_size, "rule": rule}
     taken = {option for spec in specs if (family := family_of(spec)) for option in family.options}
-    for name, value in given.items():
+    for name in OWN:
+        value = getattr(shape, name)
         if value is not None and name not in taken:
             raise InputError(f"none of {', '.join(specs)} takes a {name.replace('_', ' ')}", "leave it out")
-    if group_size is not None and group_size < 1:
-        raise InputError(f"group size must be at least 1, got {group_size}")
+        if isinstance(value, int) and value < 1:
+            raise InputError(f"{name.replace('_', ' ')} must be at least 1, got {value}")
 
 
 def options_taken(spec: str, shape: ShapeOptions) -> ShapeOptions:
@@ -91,8 +91,4 @@ def options_taken(spec: str, shape: ShapeOptions) -> ShapeOptions:
 
     family = family_of(spec)
     takes = family.options if family else ()
-    return replace(
-        shape,
-        group_size=shape.group_size if "group_size" in takes else None,
-        rule=shape.rule if "rule" in takes else None,
-    )
+    return replace(shape, **{name: None for name in OWN if name not in takes})

@@ -49,7 +49,7 @@ class Base:
     def build(self, spec: str, shape: ShapeOptions, costs: CostOptions) -> tuple[Schedule, Costs]:
         """Make a schedule and its costs; measured costs are adapted to it."""
         if self.measured is None:
-            schedule = build_schedule(spec, shape, costs.recompute)
+            schedule = build_schedule(spec, shape, costs, self.network)
             return schedule, build_costs(schedule, costs, self.network)
         if (spec, shape) == (self.spec, self.shape):
             return self.schedule, self.measured
@@ -78,7 +78,7 @@ def change_run(change: str, base: Base) -> Timeline:
         key, _, value = (each.strip() for each in part.partition("="))
         kind, _, stage = key.partition(".")
         if key == "schedule":
-            spec, shape = value, replace(shape, chunks=None, group_size=None)
+            spec, shape = value, replace(shape, chunks=None, group_size=None, limit=None)
         elif key in SHAPE and value.isdecimal():
             size: dict[str, Any] = {SHAPE[key]: int(value)}
             shape = replace(shape, **size)

@@ -10,6 +10,7 @@ import click
 
 from ppsim.cli._build import build_costs, check_used
 from ppsim.cli._options import (
+    OWN,
     CostOptions,
     GridOptions,
     NetworkOptions,
@@ -88,7 +89,7 @@ def command(
     for _, suffix in find_targets(output):
         check_suffix(suffix)
     check_shape(specs, grid.stages or grid.devices, grid.microbatches)
-    check_taken(specs, grid.group_size, grid.rule)
+    check_taken(specs, grid)
     shapes = list(islice(_shapes(specs, grid), MOST + 1))
     if len(shapes) > MOST:
         raise InputError(f"a sweep takes {MOST:,} shapes, and these are more", "fewer --devices, --mb or --chunks")
@@ -152,7 +153,7 @@ def _stated(spec: str, grid: GridOptions) -> tuple[Cell, ShapeOptions]:
 
 
 def _own(grid: GridOptions) -> dict[str, Any]:
-    return {"group_size": grid.group_size, "rule": grid.rule}
+    return {name: getattr(grid, name) for name in OWN}
 
 
 def _table(grid: list[Cell], rows: list[Row], metric: str) -> None:

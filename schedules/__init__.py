@@ -10,6 +10,7 @@ import pkgutil
 from typing import TYPE_CHECKING, Any
 
 from ppsim.core.builder import B, F, I, Pair, Queue, Step, W, stream
+from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, Packed
 from ppsim.core.schedule import place
 from ppsim.schedules.registry import (
@@ -52,6 +53,7 @@ __all__ = [
     "TWO_CHUNKS",
     "Alternative",
     "B",
+    "Costs",
     "F",
     "Family",
     "I",

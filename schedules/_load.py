@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.outside_code import outside_code, run_file
+from ppsim.core.costs import costs_for
 from ppsim.core.ops import PAIRED, Packed, pack
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, UnknownSchedule
-from ppsim.schedules.registry import Family, Generator, Shape, families, find, generate, schedule, take_rows
+from ppsim.schedules.registry import Family, Generator, Pricing, Shape, families, find, generate, schedule, take_rows
 
 GROUP = "ppsim.schedules"
 CONTRACT = 'def mine(shape): yield one row per device, such as ["0F0", "0B0"]'
@@ -37,7 +38,9 @@ CHUNKS = re.compile(r"(.+):([0-9]{1,9})")
 MOST_OPS = 8
 
 
-def schedule_from(spec: str, note: Callable[[str], None] | None = None, **shape: Any) -> Schedule:
+def schedule_from(
+    spec: str, note: Callable[[str], None] | None = None, costs: Pricing = costs_for, **shape: Any
+) -> Schedule:
     """Make the schedule that a user spells: by name, from a file, or from someone else's code.
 
     Args:
@@ -45,6 +48,7 @@ def schedule_from(spec: str, note: Callable[[str], None] | None = None, **shape:
             ``file.py:function``; or the name of an entry point of the group ``ppsim.schedules``. ``:V`` after any of
             them sets the stages per device.
         note: called with a sentence for each thing in a file of ops that its schedule leaves out.
+        costs: as :func:`ppsim.schedules.generate` takes them.
         shape: as :func:`ppsim.schedules.generate` takes it. A file of ops states its own shape; what is given for it
             must agree.
 
@@ -54,14 +58,14 @@ def schedule_from(spec: str, note: Callable[[str], None] | None = None, **shape:
     """
     source, chunks = split_chunks(spec)
     if chunks is None:
-        return _schedule_from(source, note, shape)
+        return _schedule_from(source, note, costs, shape)
     if shape.get("chunks") not in (None, chunks):
         raise InputError(
             f"'{spec}' asks for {chunks} stages per device, and --chunks for {shape['chunks']}",
             "leave one of them out",
         )
     try:
-        return _schedule_from(source, note, {**shape, "chunks": chunks})
+        return _schedule_from(source, note, costs, {**shape, "chunks": chunks})
     except InputError as error:
         error.hint = re.sub(r"--chunks (\d+)", rf"{source}:\1", error.hint)
         raise
@@ -117,22 +121,22 @@ def _refuse_missing_file(source: str) -> None:
         raise InputError(f"cannot read '{source}': No such file or directory", "check the path")
 
 
-def _schedule_from(source: str, note: Callable[[str], None] | None, shape: dict[str, Any]) -> Schedule:
+def _schedule_from(source: str, note: Callable[[str], None] | None, costs: Pricing, shape: dict[str, Any]) -> Schedule:
     if reads_ops(source):
         return _stated(source, shape, note)
     family, outside = _family(source)
     if shape.get("microbatches") is None:
         raise InputError("the number of microbatches is missing", "give --mb")
-    return _generated(family, shape) if outside else generate(family.name, **shape)
+    return _generated(family, costs, shape) if outside else generate(family.name, costs=costs, **shape)
 
 
-def _generated(family: Family, shape: dict[str, Any]) -> Schedule:
+def _generated(family: Family, costs: Pricing, shape: dict[str, Any]) -> Schedule:
     """Generate, and check what outside code made."""
     from ppsim.core.draft import Draft
     from ppsim.files.read import require_sound
 
     with outside_code(family.name):
-        made = generate(family.name, **shape)
+        made = generate(family.name, costs=costs, **shape)
         draft = require_sound(Draft.from_schedule(made))
     if (draft.n_stages, draft.n_microbatches) != (made.n_stages, made.n_microbatches):
         raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def recognise(schedule: Schedule) -> str:
     return ""
 
 
-def _candidates(schedule: Schedule) -> Iterator[tuple[Family, dict[str, int]]]:
+def _candidates(schedule: Schedule) -> Iterator[tuple[Family, dict[str, Any]]]:
     """List every family as it is by default, then with each group size."""
     for family in families():
         yield family, {}

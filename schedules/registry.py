@@ -1,4 +1,8 @@
-"""Declare schedules, find them by name, check shapes against their rules, and generate."""
+"""Declare schedules, find them by name, check shapes against their rules, and generate.
+
+A family whose queues depend on what ops cost declares ``uses_costs=True`` and takes the costs of its shape as the
+keyword ``costs``; :func:`generate` makes them, from unit times or by the function that its caller hands in.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
+from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import Packed
 from ppsim.core.schedule import Schedule, place
 from ppsim.errors import InputError, UnknownSchedule
@@ -48,6 +55,7 @@ class Rule:
 
 
 Generator = Callable[..., Iterable[Packed]]
+Pricing = Callable[[Schedule], Costs]  # the costs of a placement and a number of microbatches
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,8 @@ class Family:
         rules: what P, V and M must satisfy.
         split: whether the backward runs as I and W.
         options: keyword arguments of ``generate`` that users may set.
+        uses_costs: whether the queues depend on what ops cost: then ``generate`` takes ``costs``, the
+            :class:`ppsim.core.costs.Costs` of the shape, before its options.
     """
 
     name: str
@@ -85,6 +95,7 @@ class Family:
     rules: tuple[Rule, ...]
     split: bool
     options: tuple[str, ...]
+    uses_costs: bool = False
 
     def broken_rules(self, shape: Shape) -> list[Rule]:
         """List the rules that a shape does not satisfy."""
@@ -114,6 +125,7 @@ def schedule(
     rules: tuple[Rule, ...] = (),
     split: bool = False,
     options: tuple[str, ...] = (),
+    uses_costs: bool = False,
 ) -> Callable[[Generator], Generator]:
     """Register a generator under a name; see :class:`Family` for the arguments.
 
@@ -122,9 +134,8 @@ def schedule(
     """
 
     def register(generate: Generator) -> Generator:
-        family = Family(
-            name, title, generate, placement, idea, bubble, peak, paper, torch, aliases, chunks, rules, split, options
-        )
+        texts = (placement, idea, bubble, peak, paper, torch)
+        family = Family(name, title, generate, *texts, aliases, chunks, rules, split, options, uses_costs)
         spellings = {_plain(s) for s in (name, title, torch, *aliases) if s}
         if taken := sorted(spellings & _spellings.keys()):
             raise ValueError(f"schedule spelling {taken[0]!r} is registered twice")
@@ -168,6 +179,7 @@ def generate(
     stages: int | None = None,
     devices: int | None = None,
     chunks: int | None = None,
+    costs: Pricing = costs_for,
     **options: Any,
 ) -> Schedule:
     """Generate a schedule by name.
@@ -178,6 +190,8 @@ def generate(
         stages: S, stages of the model.
         devices: P, pipeline devices.
         chunks: V, stages per device; any two of the three determine the third.
+        costs: makes the costs of a schedule without ops, for families whose queues depend on them
+            (:attr:`Family.uses_costs`); equal times and no latency by default.
         options: the schedule's own, such as ``group_size`` for ``interleaved``.
 
     Raises:
@@ -188,8 +202,13 @@ def generate(
     shape = shape_for(family, microbatches=microbatches, stages=stages, devices=devices, chunks=chunks, **options)
     if _too_large(shape):
         raise _over(shape)
-    queues = take_rows(family.name, family.generate(shape, **shape.options), shape)
-    return Schedule.from_queues(family.name, place(family.placement, shape.devices, shape.stages), microbatches, queues)
+    placement = place(family.placement, shape.devices, shape.stages)
+    priced = {}
+    if family.uses_costs:
+        nothing = [np.empty(0, np.int64)] * shape.devices
+        priced["costs"] = costs(Schedule.from_queues(family.name, placement, microbatches, nothing))
+    queues = take_rows(family.name, family.generate(shape, **priced, **shape.options), shape)
+    return Schedule.from_queues(family.name, placement, microbatches, queues)
 
 
 def take_rows(name: str, rows: Iterable[Any], shape: Shape) -> list[Any]:

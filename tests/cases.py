@@ -17,7 +17,11 @@ from ppsim.schedules import Family, Shape, find, generate
 from ppsim.simulation.longest_path import simulate
 
 MICROBATCHES = (*range(1, 10), 12, 13, 16)
-OPTIONS: dict[str, tuple[Any, ...]] = {"group_size": (None, 1, 2, 3, 4, 6, 7), "rule": (None, "torch", "megatron")}
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "group_size": (None, 1, 2, 3, 4, 6, 7),
+    "rule": (None, "torch", "megatron"),
+    "limit": (None, 12),
+}
 
 FEW = examples(max_examples=max(1, examples().max_examples // 5))  # for tests that run once per schedule
 EVERY = 1 if examples().max_examples >= 100 else 4

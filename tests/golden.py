@@ -6,13 +6,16 @@ forward of microbatch 1 on stage 3, ``(F3.1+B2.0)`` a pair. A plain cost key tim
 """
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ppsim.core.costs import costs_for
 from ppsim.core.schedule import Schedule
 from ppsim.schedules import generate
+from ppsim.schedules.registry import Pricing
 
 FOLDER = Path(__file__).parent / "data" / "golden"
 NAMES = {
@@ -25,6 +28,8 @@ NAMES = {
     "ZB-H2": "zb-h2",
     "DualPipe": "dualpipe",
     "DualPipeV": "dualpipe-v",
+    "ZBVZeroBubble": "zb-v-torch",
+    "zbv": "zb-v",
     "1f1b_overlap": "1f1b-overlap",
     "1f1b_interleave_overlap": "interleaved-overlap",
     "InterleavedZeroBubble": "interleaved-zb",
@@ -46,6 +51,18 @@ def ours(record: dict[str, Any]) -> Schedule:
     if name == "interleaved-zb" and record["V"] == 1:  # torch's class takes one stage per device, where it is ZB-1P
         name = "zb-1p"
     group = record.get("microbatch_group_size_per_vp_stage")
-    options = {"group_size": group} if group and name == "interleaved" else {}
+    options: dict[str, Any] = {"group_size": group} if group and name == "interleaved" else {}
+    if record["schedule"] == "zbv" and record["mem_setting"] == "mf1_mw0":  # nothing is held after I: W waits freely
+        options = {"limit": 2 * max(record["M"], record["P"])}
     chunks = 1 if record["placement"] == "bidirectional" else record["V"]
-    return generate(name, devices=record["P"], chunks=chunks, microbatches=record["M"], **options)
+    return generate(
+        name, devices=record["P"], chunks=chunks, microbatches=record["M"], costs=costs_of(record), **options
+    )
+
+
+def costs_of(record: dict[str, Any]) -> Pricing:
+    """The costs that a record's schedule was planned with."""
+    found = record.get("search_cost")
+    if not found:
+        return costs_for
+    return partial(costs_for, tf=found["F"], ti=found["B"], tw=found["W"], comm=found["comm"], per="stage")

@@ -31,6 +31,7 @@ SAMPLES = {
     "microbatches": "--mb 12",
     "group_size": "--group-size 5",
     "rule": "--rule torch",
+    "limit": "--limit 12",
     "tf": "--tf 2",
     "tb": "--tb 3",
     "ti": "--ti 2",

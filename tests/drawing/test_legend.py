@@ -1,6 +1,7 @@
 """One rule for legends: terminal, figure and page name the same things by the same words."""
 
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -18,7 +19,7 @@ from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure
 from tests.cases import timed
 
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "gpipe": {"devices": 2, "microbatches": 2},
     "gpipe on one device": {"devices": 1, "microbatches": 2},
     "zb-1p": {"devices": 2, "microbatches": 4},

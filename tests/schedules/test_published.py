@@ -1,5 +1,7 @@
 """The bubble rates that the zero-bubble paper prints, to its four digits (arXiv 2401.10241, Tables 5, 8 and 9)."""
 
+from functools import partial
+
 import pytest
 
 from ppsim.core.costs import costs_for
@@ -16,25 +18,26 @@ TABLE_5 = [
     (8, 32, (29.802, 29.428, 19.530, 0.577), (0.1898, 0.1045, 0.0559)),
     (8, 64, (29.935, 29.621, 19.388, 0.535), (0.1091, 0.0554, 0.0294)),
 ]
-# Table 8's rates; the times are those of its authors' program, in microseconds for half a stage.
+# Table 8's rates, with those of ZB-V; the times are those of its authors' program, in microseconds for half a stage.
 TABLE_8 = [
-    (16, 48, (14407, 14380, 9676, 1610), (0.2668, 0.1536, 0.0823)),
-    (16, 64, (14412, 14393, 9688, 1621), (0.2206, 0.1198, 0.0630)),
-    (16, 128, (14316, 14306, 9639, 1619), (0.1390, 0.0637, 0.0325)),
-    (24, 72, (6763, 6969, 5251, 755), (0.2699, 0.1439, 0.0628)),
-    (24, 96, (6783, 6984, 5259, 758), (0.2229, 0.1121, 0.0480)),
-    (24, 192, (6785, 6990, 5260, 770), (0.1403, 0.0595, 0.0247)),
+    (16, 48, (14407, 14380, 9676, 1610), (0.2668, 0.1536, 0.0823, 0.0697)),
+    (16, 64, (14412, 14393, 9688, 1621), (0.2206, 0.1198, 0.0630, 0.0533)),
+    (16, 128, (14316, 14306, 9639, 1619), (0.1390, 0.0637, 0.0325, 0.0274)),
+    (24, 72, (6763, 6969, 5251, 755), (0.2699, 0.1439, 0.0628, 0.0638)),
+    (24, 96, (6783, 6984, 5259, 758), (0.2229, 0.1121, 0.0480, 0.0483)),
+    (24, 192, (6785, 6990, 5260, 770), (0.1403, 0.0595, 0.0247, 0.0250)),
 ]
 NAMES = ("1f1b", "zb-h1", "zb-h2")
 
 
-def bubble_rates(devices, microbatches, tf, ti, tw, comm) -> tuple[float, ...]:
-    def rate(name):
-        schedule = generate(name, devices=devices, microbatches=microbatches)
-        metrics = measure(simulate(schedule, costs_for(schedule, tf=tf, ti=ti, tw=tw, comm=comm)))
-        return round(metrics.bubble_rate_span, 4)
+def bubble_rates(devices, microbatches, tf, ti, tw, comm, names=NAMES) -> tuple[float, ...]:
+    costs = partial(costs_for, tf=tf, ti=ti, tw=tw, comm=comm)
 
-    return tuple(rate(name) for name in NAMES)
+    def rate(name):
+        schedule = generate(name, devices=devices, microbatches=microbatches, costs=costs)
+        return round(measure(simulate(schedule, costs(schedule))).bubble_rate_span, 4)
+
+    return tuple(rate(name) for name in names)
 
 
 @pytest.mark.parametrize(("devices", "microbatches", "times", "published"), TABLE_5)
@@ -47,7 +50,7 @@ def test_table_5(devices, microbatches, times, published):
 def test_table_8(devices, microbatches, times, published):
     """The same at 16 and 24 devices, whose stages take twice the times of their halves."""
     tf, ti, tw, comm = times
-    assert bubble_rates(devices, microbatches, 2 * tf, 2 * ti, 2 * tw, comm) == published
+    assert bubble_rates(devices, microbatches, 2 * tf, 2 * ti, 2 * tw, comm, (*NAMES, "zb-v")) == published
 
 
 def test_third_of_the_bubble():

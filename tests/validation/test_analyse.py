@@ -23,8 +23,7 @@ GAP, PREAMBLE = 1.0, 2.0
 
 def run_alone(name: str = "gpipe", chunks: int | None = None) -> Measured:
     """One device whose ops take just their time, a gap apart, after a preamble."""
-    options = {} if chunks is None else {"chunks": chunks}
-    lowered = lower(generate(name, devices=1, microbatches=4, **options))
+    lowered = lower(generate(name, devices=1, microbatches=4, chunks=chunks))
     costs = costs_for(lowered.compute, tf=5.0, tb=10.0, unit="ms")
     took, leads = costs.durations(lowered.compute), lowered.compute.leads
     start = PREAMBLE + np.cumsum(np.where(leads, took + GAP, 0.0)) - took - GAP

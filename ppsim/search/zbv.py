@@ -1,0 +1,101 @@
+"""ZB-V as its authors' heuristic orders it for given costs (Qi et al., arXiv 2401.10241, section 6)."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.compiled import COMPILE_NETWORK_ABOVE, call, can_compile, view
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind, Packed, pack
+from ppsim.search import zbv_kernel as kernel
+from ppsim.search.zbv_kernel import NEVER, PARTS, UNSET, VTables
+
+KINDS = (Kind.F, Kind.F, Kind.I, Kind.I, Kind.W, Kind.W)  # of the six types
+SECOND = (False, True, True, False, True, False)  # whether a type belongs to a device's second stage
+
+
+def order_zb_v(costs: Costs, devices: int, microbatches: int, limit: float) -> list[Packed]:
+    """Order the ops of every device: the best of four greedy passes, each repeated as long as its bubble shrinks.
+
+    Where no pass comes to an order that can run, the order is that for equal times.
+
+    Args:
+        costs: of two stages per device, stage s on device s or 2P - 1 - s.
+        devices: P.
+        microbatches: M.
+        limit: activations of one stage that a device may hold, at least 2P or 2M.
+
+    Returns:
+        The queue of each device.
+    """
+    time, latency = type_times(costs, devices)
+    best, order = NEVER, np.empty(0, np.int64)
+    for fill_backward, fill_forward in product((True, False), repeat=2):
+        approved = np.full(devices, -1.0)
+        longest = NEVER
+        while True:
+            tables = _tables(time, latency, approved, microbatches, limit)
+            bubble = _run(tables, fill_forward, fill_backward)
+            if bubble >= longest:
+                break
+            longest, approved = bubble, tables.bubble
+            if bubble < best:
+                best, order = bubble, tables.order
+    if best == NEVER:  # messages or stages so uneven that the passes contradict themselves
+        equal = Costs(np.ones_like(costs.time))
+        return order_zb_v(equal, devices, microbatches, limit)
+    return queues_of(order.reshape(devices, -1))
+
+
+def type_times(costs: Costs, devices: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return durations by type and device, shape (6, P), and latencies by source and target, shape (P, P)."""
+    first, second = np.arange(devices), 2 * devices - 1 - np.arange(devices)
+    rows = [costs.time[kind, second if late else first] for kind, late in zip(KINDS, SECOND, strict=True)]
+    time = np.array(rows) / (1.0 if costs.speed is None else costs.speed)
+    latency = np.array(np.broadcast_to(np.asarray(costs.comm, np.float64), (devices, devices)))
+    return time, latency
+
+
+def queues_of(types: NDArray[np.integer]) -> list[Packed]:
+    """Write rows of types, one per device, as queues; the k-th op of a type is that of microbatch k."""
+    queues = []
+    for device, row in enumerate(types):
+        queue = np.empty(len(row), np.int64)
+        for kind, late in enumerate(SECOND):
+            here = np.flatnonzero(row == kind)
+            stage = 2 * len(types) - 1 - device if late else device
+            queue[here] = pack(stage, np.arange(len(here))) | KINDS[kind]
+        queues.append(queue)
+    return queues
+
+
+def _tables(
+    time: NDArray[np.float64], latency: NDArray[np.float64], approved: NDArray[np.float64], M: int, limit: float
+) -> VTables:
+    P = len(approved)
+    return VTables(
+        time=time.ravel(),
+        latency=latency.ravel(),
+        held=np.array([1.0, 0.0, -1.0]),
+        limit=np.array([float(limit)]),
+        approved=approved,
+        end=np.full(4 * P * M, UNSET),
+        now=np.zeros(P),
+        memory=np.zeros(P),
+        bubble=np.zeros(P),
+        most=np.zeros(1),
+        ran=np.zeros(6 * P, np.int64),
+        waiting=np.zeros(2 * M * P, np.int64),
+        order=np.zeros(6 * M * P, np.int64),
+        length=np.zeros(P, np.int64),
+    )
+
+
+def _run(tables: VTables, fill_forward: bool, fill_backward: bool) -> float:
+    """Run the pass: large shapes as machine code, small ones in CPython over views of the same memory."""
+    if len(tables.order) > COMPILE_NETWORK_ABOVE and can_compile():
+        return float(call(kernel.order_greedily, tables, fill_forward, fill_backward, parts=PARTS))
+    return float(kernel.order_greedily(view(tables), fill_forward, fill_backward))
