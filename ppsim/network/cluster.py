@@ -124,6 +124,7 @@ class Cluster:
         shared: bandwidth that links divide.
         host: costs of the host.
         fsdp: durations of FSDP ops.
+        gpu: which GPU the devices are, a name of the planning library or a file; for plans, the network ignores it.
     """
 
     devices_per_node: int
@@ -134,6 +135,7 @@ class Cluster:
     shared: Divided = field(default_factory=Divided)
     host: Calls = field(default_factory=Calls)
     fsdp: Fsdp = field(default_factory=Fsdp)
+    gpu: str = ""
 
     def __post_init__(self) -> None:
         _count(self, "devices_per_node")

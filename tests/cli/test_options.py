@@ -179,6 +179,7 @@ def test_no_command_is_left_out():
         "completion",
         "gallery",
         "list",
+        "model",
         "open",
         "profile",
         "rerun",

@@ -1,0 +1,380 @@
+"""What a model costs on a machine: times per stage, messages, and the time of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Schedule
+from ppsim.errors import InputError
+from ppsim.layout.layout import EMBEDDING, LOSS, MTP, Layout, build_layout
+from ppsim.planning import operators as ops
+from ppsim.planning.communication import exchange_seconds, gather_seconds, group_of, message_seconds
+from ppsim.planning.efficiency import Curve, curve_of, seconds
+from ppsim.planning.hardware import Machine
+from ppsim.planning.model import (
+    Model,
+    embedding_parameters,
+    flops_per_token,
+    has_experts,
+    head_parameters,
+    layer_parameters,
+)
+from ppsim.planning.operators import Floats
+from ppsim.planning.parallel import Parallel
+from ppsim.schedules import generate
+from ppsim.simulation.longest_path import simulate
+
+OVERLAPPED_PAIR = 1.04  # times the longer of compute and all-to-all: DeepSeek's profile of DualPipe, arXiv 2412.19437
+OPTIMIZER_BYTES = 34  # that Adam moves for a parameter: reads 2 moments, master and gradient, writes three and a weight
+
+
+@dataclass(frozen=True)
+class StageContent:
+    """What a stage holds: how many layers without experts, with, and of MTP; whether embedding or output."""
+
+    dense: int
+    experts: int
+    mtp: int
+    embedding: bool
+    head: bool
+
+    @property
+    def layers(self) -> int:
+        """Layers in all."""
+        return self.dense + self.experts
+
+
+@dataclass(frozen=True)
+class StageCosts:
+    """Costs of each stage for a microbatch, in seconds.
+
+    Attributes:
+        costs: for the simulator, in ms: F, B, I, W and R by stage, latencies between devices.
+        time: shape (5, stages), the same in seconds.
+        communication: shape (stages,), the part of F and B that waits for collectives.
+        message: bytes from a stage to the next.
+        parameters: shape (stages,), on one GPU.
+        dp: shape (stages,), seconds of the reduction of gradients.
+        gather: shape (stages,), seconds of gathering weights.
+        optimizer: shape (stages,), seconds of the optimizer's step.
+    """
+
+    costs: Costs
+    time: Floats
+    communication: Floats
+    message: float
+    parameters: Floats
+    dp: Floats
+    gather: Floats
+    optimizer: Floats
+
+
+@dataclass(frozen=True)
+class Step:
+    """The time of a training step in seconds, and where it goes.
+
+    Attributes:
+        seconds: of the whole step.
+        pipeline: from the first forward to the last backward.
+        bubble: share of the pipeline's time in which a device waits, on average.
+        reduction: what is seen of reducing gradients and gathering weights.
+        optimizer: the optimizer's step.
+        tokens_per_s: of all GPUs.
+        mfu: FLOPs that the model needs, attention by its causal half, to the peak in 16 bits.
+        tflops: of the model, per GPU.
+    """
+
+    seconds: float
+    pipeline: float
+    bubble: float
+    reduction: float
+    optimizer: float
+    tokens_per_s: float
+    mfu: float
+    tflops: float
+
+
+def split_layers(model: Model, stages: int) -> tuple[int, ...]:
+    """Divide layers over stages as trainers do: evenly; else with embedding and output counted as a layer each.
+
+    Raises:
+        InputError: there are more stages than layers.
+    """
+    n = model.layers
+    if n % stages == 0:
+        return (n // stages,) * stages
+    if stages > n + 2:
+        raise InputError(f"{model.name or 'the model'} has {n} layers for {stages} stages", "fewer stages")
+    least, more = divmod(n + 2, stages)
+    split = [least] * stages
+    for extra in range(more):  # to the stages in the middle, which hold neither embedding nor output
+        split[(stages - more) // 2 + extra] += 1
+    split[0] -= 1
+    split[-1] -= 1
+    if min(split) < 0:
+        raise InputError(f"{model.name or 'the model'} has {n} layers for {stages} stages", "fewer stages")
+    return tuple(split)
+
+
+def contents_of(model: Model, parallel: Parallel, layout: Layout | None = None) -> tuple[StageContent, ...]:
+    """Return what each stage holds, in model order: as the layout says, or as trainers divide layers.
+
+    Raises:
+        InputError: the layout's stages or layers are not those of the run and the model.
+    """
+    if layout is None:
+        layout = build_layout(list(split_layers(model, parallel.stages)), parallel.pp, model.mtp)
+    if layout.n_stages != parallel.stages or layout.n_layers != model.layers:
+        raise InputError(
+            f"a layout of {layout.n_layers} layers on {layout.n_stages} stages does not fit "
+            f"{model.layers} layers on {parallel.pp} x {parallel.vp} stages",
+            "a layout with all layers, as many stages as pp x vp",
+        )
+    result, first = [], 0
+    for letters, count in zip(layout.content, layout.layers, strict=True):
+        with_experts = sum(has_experts(model, layer) for layer in range(first, first + count))
+        mtp = letters.count(MTP)
+        result.append(StageContent(count - with_experts, with_experts, mtp, EMBEDDING in letters, LOSS in letters))
+        first += count
+    return tuple(result)
+
+
+def stage_costs(
+    model: Model,
+    machine: Machine,
+    parallel: Parallel,
+    layout: Layout | None = None,
+    curve: Curve | None = None,
+) -> StageCosts:
+    """Compute what each stage costs for a microbatch: times, messages, parameters, reductions.
+
+    Args:
+        model: the model.
+        machine: the cluster and its GPUs.
+        parallel: how it is trained.
+        layout: what each stage holds; as trainers divide layers without it.
+        curve: efficiency of the GPU; the library's without it.
+
+    Raises:
+        InputError: layers that are not the model's, or a precision that the GPU lacks.
+    """
+    curve = curve or curve_of(machine.gpu)
+    contents = contents_of(model, parallel, layout)
+    rows = {content: _stage(model, machine, parallel, content, curve) for content in set(contents)}
+    time = np.array([rows[content][0] for content in contents]).T
+    communication = np.array([rows[content][1] for content in contents])
+    split = np.array([_parameters(model, parallel, content) for content in contents]).T
+    message = message_bytes(model, parallel)
+    hops = np.zeros((parallel.pp, parallel.pp))
+    for device in range(parallel.pp if parallel.pp > 1 else 0):
+        after = (device + 1) % parallel.pp
+        hops[device, after] = hops[after, device] = message_seconds(machine, curve, parallel, message, device)
+    if not parallel.overlap_p2p and parallel.pp > 1:
+        # The device itself waits while its message travels, once for each op.
+        time[:4] += hops[np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp]
+        hops[:] = 0
+    reduction, gather = _reduction(machine, parallel, split, curve)
+    return StageCosts(
+        costs=Costs(time * 1e3, comm=hops * 1e3, unit="ms"),
+        time=time,
+        communication=communication,
+        message=message,
+        parameters=split.sum(axis=0),
+        dp=reduction,
+        gather=gather,
+        optimizer=_optimizer(machine, parallel, split, curve),
+    )
+
+
+def message_bytes(model: Model, parallel: Parallel) -> float:
+    """Return the bytes of an activation between stages; tensor-parallel ranks send a part each."""
+    return ops.tokens_of(model, parallel) * model.hidden * ops.ITEM / parallel.tp
+
+
+def _stage(
+    model: Model, machine: Machine, parallel: Parallel, content: StageContent, curve: Curve
+) -> tuple[Floats, float]:
+    """Times F, B, I, W and R of a stage, and what of them is communication."""
+    compute, again = np.zeros(3), 0.0
+    communication = np.zeros(3)
+    recomputed = content.layers if parallel.recompute_layers is None else min(parallel.recompute_layers, content.layers)
+    for count, experts in ((content.dense, False), (content.experts, True)):
+        if not count:
+            continue
+        one, selected = _layer(model, machine, parallel, experts, curve)
+        waits = _layer_communication(model, machine, parallel, experts, curve, one)
+        compute += count * one
+        communication += count * waits
+        share = count * recomputed / content.layers
+        again += share * {"none": 0.0, "selective": selected, "full": one[0] + waits[0]}[parallel.recompute]
+    extra = []
+    if content.embedding:
+        extra.append(ops.embedding_operators(model, parallel))
+    if model.vocab:
+        extra += [ops.head_operators(model, parallel)] * (content.head + content.mtp)
+    for operators in extra:
+        compute += seconds(operators, machine.gpu, curve, parallel.precision, parallel.stack).sum(axis=1)
+    if content.mtp:
+        one, _ = _layer(model, machine, parallel, bool(model.experts), curve)
+        compute += content.mtp * one
+        communication += content.mtp * _layer_communication(model, machine, parallel, bool(model.experts), curve, one)
+    forward = compute[ops.FORWARD] + communication[ops.FORWARD]
+    inputs = compute[ops.INPUTS] + communication[ops.INPUTS] + again
+    weights = compute[ops.WEIGHTS] + communication[ops.WEIGHTS]
+    times = np.array([forward, inputs + weights, inputs, weights, again])
+    return times, float(communication.sum())
+
+
+def _layer(model: Model, machine: Machine, parallel: Parallel, experts: bool, curve: Curve) -> tuple[Floats, float]:
+    """Compute times F, I and W of a layer, and of attention's part that selective recomputation runs again."""
+    total, again = np.zeros(3), 0.0
+    windows = model.window_every if model.window else 1
+    for layer in range(windows):
+        operators = ops.layer_operators(model, parallel, experts, layer if model.window else -1)
+        times = seconds(operators, machine.gpu, curve, parallel.precision, parallel.stack)
+        total += times.sum(axis=1) / windows
+        chosen = [i for i, name in enumerate(operators.names) if name in SELECTED]
+        again += times[ops.FORWARD, chosen].sum() / windows
+    return total, float(again)
+
+
+SELECTED = ("attention", "scores", "context", "softmax", "attention dropout")
+
+
+def _layer_communication(
+    model: Model, machine: Machine, parallel: Parallel, experts: bool, curve: Curve, compute: Floats
+) -> Floats:
+    """Return what a layer's collectives add to F, I and W: gathers and scatters of tensor, context, expert ranks."""
+    p = parallel
+    tokens = ops.tokens_of(model, p)
+    whole = tokens * model.hidden * ops.ITEM
+    pairs = 1 if experts and not model.shared_ffn else 2  # of a gather and a scatter: attention and the dense MLP
+    tensor = 2 * pairs * gather_seconds(machine, curve, group_of(p, "tp"), whole)
+    tensor *= 1 - curve.hidden if p.overlap_tp else 1.0
+    keys = 2 * max(model.kv_heads / p.tp, 1.0) * model.head_dim * ops.ITEM * tokens * p.cp
+    if model.kv_lora:
+        keys = (model.head_dim + model.rope_dim + model.v_dim) * model.heads / p.tp * ops.ITEM * tokens * p.cp
+    context = gather_seconds(machine, curve, group_of(p, "cp"), keys) * (0.3 if p.overlap_tp else 1.0)
+    exchange = 0.0
+    if experts:
+        sent = tokens / p.tp * model.top_k * model.hidden * ops.ITEM
+        exchange = 2 * exchange_seconds(machine, curve, group_of(p, "ep"), sent)
+        if p.overlap_ep:
+            both = max(OVERLAPPED_PAIR * max(compute.sum(), 2 * exchange) - compute.sum(), 0.0)
+            exchange = both / 2
+    return np.array([tensor + context + exchange, tensor + 2 * context + exchange, 0.0])
+
+
+def _parameters(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, float]:
+    """Count the parameters of a stage on one GPU: those outside experts, and experts."""
+    p = parallel
+    routed = (3 if model.gated else 2) * model.hidden * model.expert_ffn * model.experts if model.experts else 0
+    dense = content.dense * layer_parameters(model, False)
+    mixed = content.experts + (content.mtp if model.experts else 0)
+    dense += mixed * (layer_parameters(model, True) - routed if mixed else 0)
+    if content.embedding:
+        dense += embedding_parameters(model)
+    if content.head:
+        tied_elsewhere = model.vocab * model.hidden if model.tied and not content.embedding else 0
+        dense += head_parameters(model) + tied_elsewhere
+    dense += content.mtp * (2 * model.hidden**2 + (0 if model.experts else layer_parameters(model, False)))
+    return dense / p.tp, mixed * routed / p.ep
+
+
+def _reduction(machine: Machine, parallel: Parallel, split: Floats, curve: Curve) -> tuple[Floats, Floats]:
+    """Seconds of reducing gradients and of gathering weights, by stage."""
+    p = parallel
+    stages = split.shape[1]
+    reduction, gather = np.zeros(stages), np.zeros(stages)
+    for row, name in ((0, "dp"), (1, "expert-dp")):
+        group = group_of(p, name)
+        for stage in range(stages):
+            if split[row, stage]:
+                reduction[stage] += gather_seconds(machine, curve, group, split[row, stage] * p.gradient_bytes)
+                weights = p.gradient_bytes if p.zero == 0 else ops.ITEM
+                gather[stage] += gather_seconds(machine, curve, group, split[row, stage] * weights)
+    return reduction, gather
+
+
+def _optimizer(machine: Machine, parallel: Parallel, split: Floats, curve: Curve) -> Floats:
+    sharded = split.copy()
+    if parallel.zero:
+        sharded[0] /= group_of(parallel, "dp").size
+        sharded[1] /= group_of(parallel, "expert-dp").size
+    result: Floats = sharded.sum(axis=0) * OPTIMIZER_BYTES / (machine.gpu.hbm_gb_per_s * 1e9 * curve.hbm)
+    return result
+
+
+@lru_cache(maxsize=128)
+def schedule_of(name: str, devices: int, chunks: int, microbatches: int) -> Schedule:
+    """Generate a schedule, and keep it for the next plan of this shape.
+
+    Raises:
+        InputError: a shape that the schedule's rules refuse.
+    """
+    return generate(name, devices=devices, chunks=chunks, microbatches=microbatches)
+
+
+def step_time(
+    model: Model,
+    machine: Machine,
+    parallel: Parallel,
+    layout: Layout | None = None,
+    curve: Curve | None = None,
+    found: StageCosts | None = None,
+) -> Step:
+    """Simulate a training step: the pipeline's schedule, then what is seen of reductions, and the optimizer.
+
+    Args:
+        model: the model.
+        machine: the cluster and its GPUs.
+        parallel: how it is trained.
+        layout: what each stage holds; as trainers divide layers without it.
+        curve: efficiency of the GPU; the library's without it.
+        found: the stages' costs where they are known.
+
+    Raises:
+        InputError: layers that are not the model's, a schedule that refuses the shape.
+    """
+    costs = found or stage_costs(model, machine, parallel, layout, curve)
+    device = np.arange(parallel.stages) % parallel.pp
+    if parallel.pp == 1:
+        work = costs.time[Kind.F].sum() + costs.time[Kind.B].sum()
+        pipeline, bubble = parallel.microbatches * work, 0.0
+    else:
+        schedule = schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
+        device = schedule.placement.devices[0].astype(np.int64)
+        pipeline = float(simulate(schedule, costs.costs).makespan) / 1e3
+        busy = parallel.microbatches * (costs.time[Kind.F].sum() + costs.time[Kind.B].sum()) / parallel.pp
+        bubble = 1 - busy / pipeline
+    reduction, optimizer = _after(parallel, costs, device)
+    total = pipeline + reduction + optimizer
+    tokens = parallel.gbs * model.seq
+    flops = flops_per_token(model) * tokens / total / parallel.gpus
+    return Step(
+        seconds=total,
+        pipeline=pipeline,
+        bubble=bubble,
+        reduction=reduction,
+        optimizer=optimizer,
+        tokens_per_s=tokens / total,
+        mfu=flops / machine.gpu.peak("bf16"),
+        tflops=flops / 1e12,
+    )
+
+
+def _after(parallel: Parallel, costs: StageCosts, device: NDArray[np.int64]) -> tuple[float, float]:
+    """Return what is seen of reductions and gathers on the device where it is longest, and of the optimizer."""
+    reduction, optimizer = np.zeros(parallel.pp), np.zeros(parallel.pp)
+    hidden_b, hidden_f = (0.0, 0.0) if not parallel.overlap_dp else (1.0, 1.0)
+    for stage, owner in enumerate(device):
+        reduction[owner] += max(costs.dp[stage] - hidden_b * costs.time[Kind.B, stage], 0.0)
+        reduction[owner] += max(costs.gather[stage] - hidden_f * costs.time[Kind.F, stage], 0.0)
+        optimizer[owner] += costs.optimizer[stage]
+    return float(reduction.max()), float(optimizer.max())

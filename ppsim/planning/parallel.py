@@ -1,0 +1,102 @@
+"""How a model is trained on a cluster: the sizes of its parallel groups and the software's habits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from ppsim.base.toml import Refused
+
+RECOMPUTE = ("none", "selective", "full")
+PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")
+MOST = 1 << 24
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """The parallel layout of a run.
+
+    Attributes:
+        tp: tensor-parallel ranks.
+        pp: pipeline devices.
+        dp: data-parallel replicas of the layers outside experts.
+        cp: context-parallel ranks, which divide a sequence.
+        ep: expert-parallel ranks; they lie inside dp x cp x tp, and an expert is not divided.
+        vp: chunks of the model on each pipeline device.
+        mbs: sequences in a microbatch.
+        microbatches: microbatches of one pipeline in a step.
+        schedule: the pipeline's schedule, by its name in the registry; empty takes 1f1b or interleaved.
+        sequence_parallel: whether tensor-parallel ranks divide what lies between the linear layers too.
+        zero: 0 nothing is divided over data-parallel ranks; 1 optimizer states; 2 gradients too; 3 weights too.
+        recompute: none; selective computes attention's products again; full runs each layer's forward again.
+        recompute_layers: how many layers of each stage recompute in full; None takes all of them.
+        flash: whether attention runs as one kernel that skips what the causal mask hides and keeps no scores.
+        overlap_tp: whether tensor-parallel communication overlaps with the matrix products beside it.
+        overlap_p2p: whether messages between stages overlap with compute.
+        overlap_dp: whether reductions of gradients and gathers of weights overlap with compute.
+        overlap_ep: whether an F and a B of different microbatches run as a pair that hides all-to-all.
+        offload: share of activations moved to the host until the backward.
+        precision: of the linear layers' products: bf16, fp16, fp8, mxfp8 or nvfp4.
+        gradient_bytes: of a gradient as it is summed and reduced.
+        stack: the software, which decides how many kernels a layer launches: fused or eager.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    cp: int = 1
+    ep: int = 1
+    vp: int = 1
+    mbs: int = 1
+    microbatches: int = 1
+    schedule: str = ""
+    sequence_parallel: bool = True
+    zero: int = 1
+    recompute: str = "none"
+    recompute_layers: int | None = None
+    flash: bool = True
+    overlap_tp: bool = True
+    overlap_p2p: bool = True
+    overlap_dp: bool = True
+    overlap_ep: bool = False
+    offload: float = 0.0
+    precision: str = "bf16"
+    gradient_bytes: int = 4
+    stack: str = "fused"
+
+    def __post_init__(self) -> None:
+        for name in ("tp", "pp", "dp", "cp", "ep", "vp", "mbs", "microbatches"):
+            if not 1 <= getattr(self, name) <= MOST:
+                raise Refused(name, f"must be 1 or more and {MOST} at most, got {getattr(self, name)}")
+        for name, words in (("recompute", RECOMPUTE), ("precision", PRECISIONS), ("stack", ("fused", "eager"))):
+            if getattr(self, name) not in words:
+                raise Refused(name, f"must be one of {', '.join(words)}, got {getattr(self, name)!r}")
+        if self.zero not in (0, 1, 2, 3):
+            raise Refused("zero", f"must be 0, 1, 2 or 3, got {self.zero}")
+        if (self.dp * self.cp * self.tp) % self.ep:
+            raise Refused("ep", f"must divide dp x cp x tp = {self.dp * self.cp * self.tp}, got {self.ep}")
+        if not 0 <= self.offload <= 1:
+            raise Refused("offload", f"must be 0 to 1, got {self.offload}")
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return self.tp * self.cp * self.pp * self.dp
+
+    @property
+    def gbs(self) -> int:
+        """Sequences in a step."""
+        return self.dp * self.mbs * self.microbatches
+
+    @property
+    def stages(self) -> int:
+        """Stages of the pipeline."""
+        return self.pp * self.vp
+
+    @property
+    def schedule_name(self) -> str:
+        """Name of the schedule in the registry."""
+        return self.schedule or ("interleaved" if self.vp > 1 else "1f1b")
+
+    def __str__(self) -> str:
+        sizes = (f"{f.name} {getattr(self, f.name)}" for f in fields(self)[:7] if getattr(self, f.name) != 1)
+        return ", ".join(sizes) or "one GPU"

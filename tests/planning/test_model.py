@@ -1,0 +1,106 @@
+"""Models of the library count as published, and other descriptions are read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ppsim.errors import InputError
+from ppsim.planning.hardware import gpus, machines, read_gpu, read_machine
+from ppsim.planning.model import count_parameters, flops_per_token, library, read_model
+
+# Billions as their authors give them: all, and those that a token visits.
+PUBLISHED = {
+    "gpt3-175b": (174.6, 174.6),  # arXiv 2104.04473, table 2
+    "megatron-1.7b": (1.7, 1.7),  # arXiv 2104.04473, table 1
+    "megatron-39.1b": (39.1, 39.1),
+    "megatron-145.6b": (145.6, 145.6),
+    "megatron-529.6b": (529.6, 529.6),
+    "megatron-1t": (1008.0, 1008.0),
+    "nemotron4-340b": (341.0, 341.0),  # 9.4 of embedding and 331.6 of others: arXiv 2406.11704
+    "llama3-8b": (8.03, 8.03),
+    "llama3-70b": (70.6, 70.6),
+    "llama3-405b": (405.9, 405.9),
+    "mixtral-8x7b": (46.7, 12.9),
+    "mixtral-8x22b": (140.6, 39.1),
+    "deepseek-v2": (236.0, 21.0),
+    "deepseek-v3": (671.0, 37.5),
+    "qwen3-30b-a3b": (30.5, 3.3),
+    "qwen3-235b-a22b": (235.0, 22.0),
+    "gpt-oss-120b": (116.8, 5.7),
+    "kimi-k2": (1026.0, 32.9),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_the_published_ones(name):
+    model, (total, active) = read_model(name), PUBLISHED[name]
+    assert count_parameters(model) / 1e9 == pytest.approx(total, rel=0.004, abs=0.06)
+    assert count_parameters(model, active=True) / 1e9 == pytest.approx(active, rel=0.025, abs=0.06)
+
+
+@pytest.mark.parametrize("name", [name for name in library() if name.startswith("megatron")])
+def test_parameters_and_flops_follow_megatrons_equations(name):
+    """Equations 2 and 3 of arXiv 2104.04473; the latter counts attention whole, and all layers twice forward."""
+    model = read_model(name)
+    l, h, s, V = model.layers, model.hidden, model.seq, model.vocab  # noqa: E741
+    parameters = 12 * l * h**2 * (1 + 13 / (12 * h) + (V + s) / (12 * l * h))
+    assert count_parameters(model) == pytest.approx(parameters, rel=1e-4)
+    # Without recomputation 72 instead of 96; with attention's causal half, s / 12 instead of s / 6.
+    flops = 72 * l * h**2 * (1 + s / (12 * h) + V / (12 * l * h))
+    assert flops_per_token(model) == pytest.approx(flops, rel=1e-3)
+
+
+def test_everything_in_the_library_can_be_read_and_names_its_source():
+    assert [name for name in library() if read_model(name).name != name or not read_model(name).source] == []
+    assert [name for name in gpus() if read_gpu(name).name != name or not read_gpu(name).source] == []
+    assert {read_machine(name).gpu.name for name in machines()} == set(gpus())
+
+
+def test_a_hugging_face_config_is_read(tmp_path):
+    """The config.json of a mixture of experts with latent attention gives the library's model."""
+    config = {
+        "hidden_size": 7168, "num_attention_heads": 128, "num_hidden_layers": 61, "max_position_embeddings": 4096,
+        "vocab_size": 129280, "intermediate_size": 18432, "num_key_value_heads": 128, "n_routed_experts": 256,
+        "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_shared_experts": 1, "first_k_dense_replace": 3,
+        "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "num_nextn_predict_layers": 1, "hidden_act": "silu", "tie_word_embeddings": False, "rope_scaling": None,
+    }  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    found, known = read_model(str(path)), read_model("deepseek-v3")
+    assert count_parameters(found) == count_parameters(known)
+    assert flops_per_token(found) == flops_per_token(known)
+
+
+def test_the_sizes_of_a_memory_description_are_a_model():
+    assert count_parameters(read_model("gallery/model-7b.toml")) == pytest.approx(6.7e9, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("m.toml", 'schema = "ppsim.model/2"\nhidden = 8\nheads = 3\nlayers = 1\nseq = 1\nvocab = 1\nkv_heads = 2',
+         "line 7: 'kv_heads' must divide heads = 3, got 2"),
+        ("m.toml", 'schema = "ppsim.model/2"\nhidden = 8\nheads = 2\nlayers = 1\nseq = 1\nvocab = 1\nexperts = 4',
+         "'top_k' must be 1 to 4 experts, got 0"),
+        ("m.toml", 'schema = "ppsim.model/2"\nhidden = 8\nheads = 0\nlayers = 1\nseq = 1\nvocab = 1',
+         "line 3: 'heads' must be 1 or more"),
+        ("c.json", "{", "is not JSON"),
+        ("c.json", "[]", "holds no object"),
+        ("c.json", '{"hidden_size": 8}', "has no num_attention_heads"),
+        ("c.json", '{"hidden_size": "wide"}', "hidden_size must be a whole number"),
+    ],
+)  # fmt: skip
+def test_a_description_that_is_none_is_refused_with_the_reason(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+        read_model(str(tmp_path / name))
+
+
+def test_an_unknown_name_is_answered_with_the_closest():
+    with pytest.raises(InputError, match="Did you mean 'llama3-70b'"):
+        read_model("lama3-70b")
+    with pytest.raises(InputError, match="Did you mean 'dgx-h100'"):
+        read_machine("dgx-h10")
