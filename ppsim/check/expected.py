@@ -56,7 +56,7 @@ def expected_faults(draft: Draft, expected: Expected) -> Iterator[Fault]:
             found = True
             which = _numbers(missing)
             text = f"{noun if len(missing) == 1 else nouns} {which} {'is' if len(missing) == 1 else 'are'} missing"
-            yield Fault("missing", None, None, None, f"{text}: the file has {count} of {wanted} {nouns}", _HINT)
+            yield Fault("missing", None, None, None, f"{text}: the file has {len(there)} of {wanted} {nouns}", _HINT)
         elif count > wanted:
             found = True
             text = f"the file has {count} {nouns}, and {wanted} are expected"

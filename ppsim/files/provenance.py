@@ -13,7 +13,7 @@ import msgspec
 from ppsim.base.source import name_of, read_bytes
 from ppsim.errors import InputError
 
-HINT = "a png, svg, pdf, html, json, mmd or trace.json file that ppsim wrote"
+HINT = "a png, gif, svg, pdf, html, json, mmd or trace.json file that ppsim wrote"
 
 
 def read_inputs(path: str) -> dict[str, Any]:
@@ -32,15 +32,17 @@ def read_inputs(path: str) -> dict[str, Any]:
     raise InputError(f"'{name_of(path)}' does not say how it was made", HINT)
 
 
-def _png(data: bytes) -> Any:
+def _image(data: bytes) -> Any:
+    """The text ``ppsim`` of a png, the comment of a gif."""
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(BytesIO(data), formats=("PNG",)) as image:
+        with Image.open(BytesIO(data), formats=("PNG", "GIF")) as image:
             image.load()
-            return _decode(image.info.get("ppsim", ""))
+            said = image.info.get("ppsim") or image.info.get("comment", "")
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError):
         return None
+    return _decode(said.decode(errors="replace") if isinstance(said, bytes) else said)
 
 
 def _pdf(data: bytes) -> Any:
@@ -101,7 +103,7 @@ def _decode(text: str) -> Any:
 
 # Each format by how its bytes begin, the first that fits.
 READERS: tuple[tuple[Callable[[bytes], object], Callable[[bytes], Any]], ...] = (
-    (lambda data: data.startswith(b"\x89PNG"), _png),
+    (lambda data: data.startswith((b"\x89PNG", b"GIF8")), _image),
     (lambda data: data.startswith(b"%PDF"), _pdf),
     (lambda data: b"<svg" in data[:1000], _svg),
     (lambda data: data.lstrip()[:1] in (b"{", b"["), _json),

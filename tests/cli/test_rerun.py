@@ -13,7 +13,7 @@ from ppsim.errors import InputError
 from ppsim.files.provenance import read_inputs
 
 COMMAND = "run --schedule zb-1p --stages 3 --mb 4 --tf 1,2,3.25 --unit ms"
-FORMATS = ["svg", "png", "pdf", "html", "json", "mmd", "trace.json", "trace.json.gz"]
+FORMATS = ["svg", "png", "gif", "pdf", "html", "json", "mmd", "trace.json", "trace.json.gz"]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def invoke(*words: str):
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_a_file_says_its_command_and_comes_out_the_same(suffix):
-    look = ["--style", "screen", "--width", "4.5"] if suffix in ("svg", "png", "pdf") else []
+    look = ["--style", "screen", "--width", "4.5"] if suffix in ("svg", "png", "gif", "pdf") else []
     assert invoke(*COMMAND.split(), *look, "-q", "-o", f"a.{suffix}").exit_code == 0
     assert read_inputs(f"a.{suffix}")["command"] == " ".join(["ppsim", *COMMAND.split(), *look])
     first = Path(f"a.{suffix}").read_bytes()

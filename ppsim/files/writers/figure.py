@@ -24,7 +24,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         InputError: timelines in different units, an unknown style, or a width that no figure can have.
     """
     title = ", ".join(document.titles)
-    write_figure(lambda: _of_document(document), out, suffix, title=title, inputs=document.inputs)
+    write_figure(lambda: draw_document(document), out, suffix, title=title, inputs=document.inputs)
 
 
 def write_tradeoff(
@@ -37,7 +37,8 @@ def write_tradeoff(
     write_figure(lambda: figure_of(found, time, memory, width), out, suffix, title=title, inputs=inputs)
 
 
-def _of_document(document: Document) -> Figure:
+def draw_document(document: Document) -> Figure:
+    """Draw the charts of a document as one figure."""
     return plot(
         document.timelines,
         titles=document.titles,

@@ -1,0 +1,26 @@
+"""Run the guides and put today's outputs and pictures into them: ``python -m tests.guides.refresh [NAME...]``."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.guides.replay import GUIDES, replay
+
+
+def main(names: list[str]) -> None:
+    """Refresh the guides of those names, or all."""
+    for path in sorted(GUIDES.glob("*.md")):
+        if path.stem == "README" or (names and path.stem not in names):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            path.write_text(replay(path.read_text(), Path(folder)))
+            for picture in (Path(folder) / "images").iterdir():
+                shutil.copy(picture, GUIDES / "images")
+        print(path.name)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,54 @@
+"""The guides are true: their commands print what they show, draw their pictures, and prove their numbers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.guides.replay import GUIDES, ROOT, replay, unproved
+
+NAMES = sorted(path.stem for path in GUIDES.glob("*.md") if path.stem != "README")
+
+
+def unversioned(picture: str) -> str:
+    return re.sub(r'(?<="ppsim": ")[^"]*|(?<=<dc:title>ppsim )[^<]*', "", picture)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_print_what_the_guide_shows_and_draw_its_pictures(name, tmp_path):
+    guide = (GUIDES / f"{name}.md").read_text()
+    assert replay(guide, tmp_path) == guide
+    shown = set(re.findall(r"\]\(images/(\S+?)\)", guide))
+    drawn = {path.name for path in (tmp_path / "images").iterdir()}
+    assert shown == drawn
+    for picture in shown:
+        if picture.endswith(".svg"):
+            kept = (GUIDES / "images" / picture).read_text()
+            assert unversioned((tmp_path / "images" / picture).read_text()) == unversioned(kept), picture
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_in_the_prose_come_from_what_is_run(name):
+    assert unproved((GUIDES / f"{name}.md").read_text()) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pictures_have_words_and_links_lead_somewhere(name):
+    guide = (GUIDES / f"{name}.md").read_text()
+    assert all(len(words.split()) >= 5 for words in re.findall(r"!\[(.*?)\]", guide, re.DOTALL))
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", guide):
+        assert (GUIDES / target).exists(), target
+
+
+def test_the_index_names_every_guide():
+    index = (GUIDES / "README.md").read_text()
+    assert re.findall(r"\]\((\S+?)\.md\)", index) == list(dict.fromkeys(re.findall(r"\]\((\S+?)\.md\)", index)))
+    assert set(re.findall(r"\]\((\S+?)\.md\)", index)) == set(NAMES)
+
+
+def test_every_picture_of_a_guide_is_used():
+    used = {p for name in NAMES for p in re.findall(r"\]\(images/(\S+?)\)", (GUIDES / f"{name}.md").read_text())}
+    assert {path.name for path in (GUIDES / "images").iterdir()} == used
+    assert (ROOT / "gallery" / "guides") == GUIDES
