@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.files.document import Document
+    from ppsim.layout.costs import LayerTimes
+    from ppsim.layout.layout import Layout
     from ppsim.memory.usage import MemoryModel
 
 
@@ -23,7 +25,8 @@ def build_schedule(
 ) -> Schedule:
     """Make the schedule of that spelling, in the shape the options give, with full recompute where asked for.
 
-    The costs are those that a family plans with whose queues depend on them; equal times where there are none.
+    The costs are those that a family plans with whose queues depend on them; equal times where there are none. A layout
+    gives the number of stages where the shape leaves it open.
 
     Raises:
         InputError: no such schedule, or a shape it refuses.
@@ -31,6 +34,8 @@ def build_schedule(
     from ppsim.schedules import schedule_from
 
     costs = costs or CostOptions()
+    if costs.layout:
+        shape = shape_of_layout(spec, shape, costs.layout)
     price = partial(build_costs, costs=costs, network=network)
     schedule = schedule_from(spec, partial(click.echo, err=True), price, **asdict(shape))
     if not costs.recompute:
@@ -40,18 +45,65 @@ def build_schedule(
     return add_recompute(schedule)
 
 
+def shape_of_layout(spec: str, shape: ShapeOptions, layout: str) -> ShapeOptions:
+    """Fill in the stages of a family's shape where stages, or devices and chunks, are not given."""
+    from ppsim.layout.layout import read_layout
+    from ppsim.schedules import family_of
+
+    if shape.stages is not None or (shape.devices and shape.chunks) or family_of(spec) is None:
+        return shape
+    return replace(shape, stages=read_layout(layout, shape.devices).n_stages)
+
+
+def layout_for(schedule: Schedule, text: str) -> Layout:
+    """Read the layout of a schedule's stages.
+
+    Raises:
+        InputError: it is none, Megatron refuses it, or it has another number of stages.
+    """
+    from ppsim.errors import InputError
+    from ppsim.layout.layout import read_layout
+    from ppsim.layout.text import parse_content
+
+    stages, P = len(parse_content(text)), schedule.n_devices
+    if stages != schedule.n_stages:
+        hint = f"--devices {P} --chunks {stages // P}" if stages % P == 0 else f"--stages {stages}"
+        raise InputError(f"the layout has {stages} stages, and {schedule.name} has {schedule.n_stages}", hint)
+    return read_layout(text, P if stages % P == 0 else None)
+
+
+def _layered_costs(layout: Layout, costs: CostOptions) -> Costs:
+    """Make costs from a layout and the times of its layers."""
+    from ppsim.layout.costs import layout_costs
+
+    unit = costs.unit if costs.unit is not None else "t_layer" if costs.t_layer is None else "t"
+    return layout_costs(layout, layer_times(costs), costs.comm or 0.0, unit)
+
+
+def layer_times(costs: CostOptions) -> LayerTimes:
+    """Read the times of layers from the options."""
+    from ppsim.layout.costs import LayerTimes
+
+    given = {"layer": costs.t_layer, "embedding": costs.t_embedding, "head": costs.t_head, "mtp": costs.t_mtp}
+    numbers: dict[str, Any] = {**given, "b_over_f": costs.b_over_f}
+    return LayerTimes(**{name: value for name, value in numbers.items() if value is not None})
+
+
 def build_costs(schedule: Schedule, costs: CostOptions, network: NetworkOptions | None = None) -> Costs:
-    """Make the costs of a schedule from a profile, or from the numbers given, with the factors and links that differ.
+    """Make the costs of a schedule from a profile, a layout, or the numbers given, with factors and links that differ.
 
     Links are changed here unless a cluster of ``network`` gives them all; its ``message`` is the size of messages.
     """
     from ppsim.core.costs import costs_for
 
+    layout = layout_for(schedule, costs.layout) if costs.layout else None
     if costs.profile:
         from ppsim.profiles.costs import costs_from
         from ppsim.profiles.profile import read
 
-        made = costs_from(read(costs.profile), schedule)
+        made = costs_from(read(costs.profile), schedule, content=layout.content if layout else None)
+    elif layout:
+        made = _layered_costs(layout, costs)
     else:
         made = costs_for(schedule, **{name: value for name in NUMBERS if (value := getattr(costs, name)) is not None})
     if costs.mb_scale or costs.speed is not None:
@@ -147,38 +199,41 @@ def build(
 
 
 def build_memory(
-    schedule: Schedule, costs: Costs, profile: str | None, model: str | None = None
+    schedule: Schedule, prices: Costs, costs: CostOptions, model: str | None = None
 ) -> tuple[MemoryModel, Costs]:
     """Make the model of what stages hold, and the costs with the time that recomputation takes.
 
-    Bytes come from a model or from a profile that has them, else memory counts activations of one stage and microbatch.
+    Bytes come from a model or from a profile that has them, else memory counts activations of one stage and microbatch,
+    or with a layout those of one layer.
     """
-    from ppsim.memory.usage import activation_model
+    from ppsim.memory.usage import activation_model, layer_model
 
+    layout = layout_for(schedule, costs.layout) if costs.layout else None
+    content = layout.content if layout else None
     if model:
         from ppsim.memory.transformer import memory_model, read_model, recompute_share, with_recompute
 
         transformer = read_model(model)
-        return memory_model(transformer, schedule), with_recompute(costs, recompute_share(transformer))
-    if profile:
+        return memory_model(transformer, schedule, content), with_recompute(prices, recompute_share(transformer))
+    if costs.profile:
         from ppsim.memory.from_profile import profile_memory
         from ppsim.profiles.profile import read
 
-        return profile_memory(read(profile), schedule), costs
-    return activation_model(schedule), costs
+        return profile_memory(read(costs.profile), schedule, content), prices
+    return (layer_model(schedule, content) if content else activation_model(schedule)), prices
 
 
-def add_memory(document: Document, costs: Sequence[Costs], profile: str | None, *, asked: bool) -> Document:
+def add_memory(document: Document, prices: Sequence[Costs], costs: CostOptions, *, asked: bool) -> Document:
     """Add to a document what the devices of each timeline hold over time.
 
     A profile without the bytes of activations counts activations, unless memory was ``asked`` for.
     """
     from ppsim.memory.usage import curves
 
-    if profile and not asked and not _has_bytes(profile):
-        profile = None
-    pairs = zip(document.timelines, costs, strict=True)
-    return replace(document, memory=tuple(curves(t, build_memory(t.schedule, c, profile)[0]) for t, c in pairs))
+    if costs.profile and not asked and not _has_bytes(costs.profile):
+        costs = replace(costs, profile=None)
+    pairs = zip(document.timelines, prices, strict=True)
+    return replace(document, memory=tuple(curves(t, build_memory(t.schedule, c, costs)[0]) for t, c in pairs))
 
 
 def _has_bytes(profile: str) -> bool:

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 # Names of options that rules speak of together.
 SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule", "limit")
 COSTS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
+LAYER_TIMES = ("t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f")
 UNEVEN = ("links", "mb_scale", "speed")
 DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad")
 TIMED = ("tf", "ti", "tw", "message")

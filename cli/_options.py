@@ -79,6 +79,12 @@ class CostOptions:
     links: tuple[str, ...] = ()
     mb_scale: tuple[str, ...] = ()
     speed: Value | None = None
+    layout: str | None = None
+    t_layer: Value | None = None
+    t_embedding: float | None = None
+    t_head: float | None = None
+    t_mtp: float | None = None
+    b_over_f: float | None = None
 
 
 @dataclass(frozen=True)
@@ -245,6 +251,16 @@ cost_options = group_options(
         type=click.Choice(["device", "stage"]),
         help="Times are for a device's 1/P share of the model (device, the default) or for each stage as given.",
     ),
+    click.option(
+        "--layout",
+        metavar="STRING",
+        help="Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.",
+    ),
+    click.option("--t-layer", type=Numbers(), help="With --layout: forward time of a layer (1), or one for each."),
+    click.option("--t-embedding", type=float, help="With --layout: forward time of the embedding, E (0)."),
+    click.option("--t-head", type=float, help="With --layout: forward time of the head and its loss, L (0)."),
+    click.option("--t-mtp", type=float, help="With --layout: forward time of an MTP layer, m (a layer's)."),
+    click.option("--b-over-f", type=float, help="With --layout: a full backward in forwards (2); I and W take half."),
     click.option("--unit", help="Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times."),
     click.option("--profile", type=click.Path(), help="Measured costs instead (ppsim calibrate), in ms."),
     click.option(

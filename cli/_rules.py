@@ -9,7 +9,7 @@ from __future__ import annotations
 import click
 
 from ppsim.cli import _rules_real
-from ppsim.cli._given import COSTS, DETAILED, UNEVEN, Given, Need, spelling
+from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, UNEVEN, Given, Need, spelling
 
 # Texts that may be empty; any other empty value is a variable of the shell that was not set.
 MAY_BE_EMPTY = ("unit", "note")
@@ -105,7 +105,23 @@ NEEDS = (
         commands=("layout",),
     ),
     # Costs.
-    Need(COSTS, lambda g: not g["profile"], "--profile brings all costs, so {options} cannot be given too"),
+    Need(
+        (*COSTS, *LAYER_TIMES),
+        lambda g: not g["profile"],
+        "--profile brings all costs, so {options} cannot be given too",
+    ),
+    Need(
+        LAYER_TIMES,
+        lambda g: bool(g["layout"]) or g.command == "partition",
+        "{options} is for the layers of a layout, and none is given",
+        "add --layout STRING (ppsim layout), or --tf for whole stages",
+    ),
+    Need(
+        ("tf", "tb", "ti", "tw", "tfb", "tr", "per"),
+        lambda g: not g["layout"],
+        "--layout gives every stage the time of its layers, so {options} cannot be given too",
+        "--t-layer, --t-embedding, --t-head, --t-mtp and --b-over-f",
+    ),
     Need(("comm",), lambda g: not g["cluster"], "--cluster gives the latency of every link, and so does {options}"),
     Need(
         ("recompute",),
@@ -180,7 +196,7 @@ NEEDS = (
     # The grid.
     Need(
         ("grid",),
-        lambda g: not any(g[name] for name in (*COSTS, *UNEVEN, "profile", *DETAILED) if name != "order"),
+        lambda g: not any(g[name] for name in (*COSTS, *UNEVEN, "profile", "layout", *DETAILED) if name != "order"),
         "{options} gives every step one slot, so options of costs and of messages change nothing",
         "leave them out, or --grid",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ppsim.cli._build import build_costs, build_schedule
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Schedules to try instead, each on the same devices and microbatches.
 RIVALS = ("1f1b", "interleaved", "zb-1p", "dualpipe-v")
+TIMES = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm")
 KINDS = {"tf": 0, "tb": 1, "ti": 2, "tw": 3}
 SHAPE = {"mb": "microbatches", "stages": "stages", "devices": "devices", "chunks": "chunks", "group-size": "group_size"}
 PLACED = re.compile(r"(link|layers)[. ]\s*([0-9]{1,9}[->][0-9]{1,9})")
@@ -88,9 +89,9 @@ def change_run(change: str, base: Base) -> Timeline:
             edits.append((_link_edit if placed[1] == "link" else _layer_edit)(placed[2], value, change, base))
         elif key == "comm" and (value.startswith("x") or base.measured is not None):
             edits.append(_comm_edit(value, change, base))
-        elif key in KINDS and (value.startswith("x") or base.measured is not None):
+        elif key in KINDS and (value.startswith("x") or base.measured is not None or base.costs.layout):
             edits += [_time_edit(KINDS[key], each, value, change) for each in range(base.schedule.n_stages)]
-        elif key in asdict(base.costs) and key in ("tf", "tb", "ti", "tw", "tfb", "tr", "comm") and not base.measured:
+        elif key in (("comm",) if base.costs.layout else TIMES) and not base.measured:
             if key == "comm":
                 _refuse_cluster(change, base)
             numbers[key] = _number(value, change)

@@ -89,8 +89,7 @@ def command(
     written = make_documents(timelines, [_title(t) for t in timelines], inputs, output)
     if memory:
         written = [
-            (add_memory(document, prices, costs.profile, asked=True), target, suffix)
-            for document, target, suffix in written
+            (add_memory(document, prices, costs, asked=True), target, suffix) for document, target, suffix in written
         ]
     write_all(written)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ppsim.cli._build import build_costs, check_used
-from ppsim.cli._given import COSTS, Given
+from ppsim.cli._given import COSTS, LAYER_TIMES, Given
 from ppsim.cli._observed import iteration_option, read_draft
 from ppsim.cli._options import CostOptions, OutputOptions, cost_options, make_command, output_options
 from ppsim.cli._write import find_targets, inputs_of, write_files
@@ -63,7 +63,7 @@ def command(
     if merge_bw or split_bw:
         draft = _with_other_backwards(draft, merge_bw, lossy)
     schedule = draft.schedule()
-    if draft.start is not None and (given := Given(ctx).spellings((*COSTS, "profile"))):
+    if draft.start is not None and (given := Given(ctx).spellings((*COSTS, *LAYER_TIMES, "layout", "profile"))):
         raise InputError(f"{draft.source} holds its own times, so it takes no {', '.join(given)}", "leave it out")
     check_used([schedule], costs)
     prices = None if draft.start is not None else build_costs(schedule, costs)

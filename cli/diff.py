@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ppsim.cli._fit import echo_wrapped, print_table
-from ppsim.cli._given import COSTS, DETAILED, UNEVEN, Given
+from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, UNEVEN, Given
 from ppsim.cli._observed import iteration_option
 from ppsim.cli._options import (
     CostOptions,
@@ -80,7 +80,7 @@ def command(
     from ppsim.analysis.diff import closing, diff_object, difference
 
     given = Given(ctx)
-    typed = given.spellings((*COSTS, *UNEVEN, *DETAILED, "profile", "recompute", "message"))
+    typed = given.spellings((*COSTS, *LAYER_TIMES, "layout", *UNEVEN, *DETAILED, "profile", "recompute", "message"))
     runs = time_runs(specs, shape, costs, network, typed, iteration)
     if given.has("iteration") and all(run.source != MEASURED for run in runs):
         raise InputError("--iteration chooses a step of a real run, and there is none", "leave it out")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from ppsim.cli._build import build
-from ppsim.cli._given import COSTS, DETAILED, SHAPE, UNEVEN, Given
+from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, SHAPE, UNEVEN, Given
 from ppsim.cli._network import execute_messages
 from ppsim.cli._observed import iteration_option
 from ppsim.cli._options import (
@@ -163,7 +163,7 @@ def _stated(given: Given, spec: str, trace: str | None, iteration: str) -> State
 
     A file with times is timed anew where an option gives costs or messages.
     """
-    simulated = given.spellings((*COSTS, *UNEVEN, *DETAILED, "profile", "recompute", "message"))
+    simulated = given.spellings((*COSTS, *LAYER_TIMES, "layout", *UNEVEN, *DETAILED, "profile", "recompute", "message"))
     if trace:
         idle = [*simulated, *given.spellings(SHAPE)]
         if idle:

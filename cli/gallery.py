@@ -39,15 +39,18 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
     for family in families():
         try:
             schedule = generate(family.name, devices=devices, microbatches=microbatches)
+            schedule = add_recompute(schedule) if costs.recompute else schedule
+            prices = build_costs(schedule, costs)
         except InputError as error:
             refused.append(str(error))
             continue
-        schedule = add_recompute(schedule) if costs.recompute else schedule
-        prices = build_costs(schedule, costs)
         timeline = simulate(schedule, prices)
         drawn.append((family, Document((timeline,), (title_of(schedule),), inputs_of(ctx, prices), style="paper")))
     if not drawn:
-        raise InputError(f"no schedule takes {devices} devices and {microbatches} microbatches", "--devices 4 --mb 8")
+        raise InputError(
+            f"no schedule takes {devices} devices and {microbatches} microbatches; the last: {refused[-1]}",
+            "--devices 4 --mb 8",
+        )
     index = folder / "README.md"
     if index.exists() and not index.read_text(errors="replace").startswith(HEADING):
         raise InputError(f"'{index}' is there and is no gallery's index", "another folder")

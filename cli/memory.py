@@ -96,7 +96,7 @@ def _simulate(
     from ppsim.simulation.longest_path import simulate
 
     schedule, prices = build(spec, shape, costs)
-    held, prices = build_memory(schedule, prices, costs.profile, model)
+    held, prices = build_memory(schedule, prices, costs, model)
     return simulate(schedule, prices), held, prices
 
 
@@ -122,14 +122,14 @@ def _alternatives(
     found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None
 ) -> list[Alternative]:
     """What fits instead, each found by running this command with the options it names."""
-    from ppsim.memory.usage import BYTES, curves
+    from ppsim.memory.usage import ACTIVATIONS, curves
     from ppsim.schedules import Request, Trial, find_fitting
 
     def attempt(request: Request) -> Trial:
         timeline, held, _ = _simulate(request.spec, ShapeOptions(**request.numbers), costs, model)
         return Trial(timeline.schedule.n_stages, int(curves(timeline, held).peak.max()), timeline.makespan)
 
-    per_stage = found.curve.unit != BYTES
+    per_stage = found.curve.unit == ACTIVATIONS
     request = Request(spec, asdict(shape))
     return find_fitting(request, found.timeline.schedule, found.cap or 0, attempt, per_stage=per_stage)
 
@@ -246,4 +246,4 @@ def _changed(fix: Alternative) -> str:
 def _amount(value: int, unit: str) -> str:
     from ppsim.base.units import format_size
 
-    return f"{format_size(value, unit)}{'' if unit == 'B' else ' activations'}"
+    return format_size(value, unit) + ("" if unit == "B" else f" {unit}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ppsim.cli._build import add_memory, build, build_costs, check_used
+from ppsim.cli._build import add_memory, build, build_costs, check_used, shape_of_layout
 from ppsim.cli._fit import echo_wrapped
 from ppsim.cli._network import execute_messages, execute_slots, note_queues
 from ppsim.cli._options import (
@@ -114,7 +114,7 @@ def command(
         wanted = document.style != "paper" if memory is None else memory
         if not wanted or not abilities_of(suffix).memory:
             return document
-        return add_memory(document, [prices], costs.profile, asked=bool(memory))
+        return add_memory(document, [prices], costs, asked=bool(memory))
 
     written = make_documents([timeline], [_title(timeline)], inputs, output)
     write_all([(complete(document, suffix), target, suffix) for document, target, suffix in written])
@@ -202,7 +202,8 @@ def _print_steady(
     if shape.microbatches is None:
         return False
     name, chunks = split_chunks(spec)
-    numbers = asdict(shape) | ({"chunks": chunks} if chunks and shape.chunks in (None, chunks) else {})
+    full = shape_of_layout(spec, shape, costs.layout) if costs.layout else shape
+    numbers = asdict(full) | ({"chunks": chunks} if chunks and shape.chunks in (None, chunks) else {})
 
     def price(schedule: Schedule) -> Costs:
         check_used([schedule], costs)

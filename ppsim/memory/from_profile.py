@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ppsim.base.toml import Refused
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
-from ppsim.memory.transformer import BYTES_OF, Transformer, add_ends, layer_parameters, states
+from ppsim.memory.transformer import BYTES_OF, Transformer, add_ends, find_ends, layer_parameters, states
 from ppsim.memory.usage import MemoryModel
 from ppsim.profiles.profile import Activation, Profile, StageSize
 
 
-def profile_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
-    """Make the memory model of a schedule from a measured profile.
+def profile_memory(profile: Profile, schedule: Schedule, content: Sequence[str] | None = None) -> MemoryModel:
+    """Make the memory model of a schedule from a measured profile, its layers where a layout's ``content`` says.
 
     Activations are the measured ones, in proportion to a stage's layers between measured numbers of them; weights,
     gradients in the weights' type and Adam's moments follow from the model's size. As in
@@ -30,23 +32,25 @@ def profile_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
     if measured is None or not rows:
         raise InputError("the profile has no activation bytes of layers", "describe the model instead: --model FILE")
     n = schedule.n_stages
-    share = measured.layers * schedule.n_devices / n
+    share = np.full(n, measured.layers * schedule.n_devices / n)
+    if content is not None:
+        share = np.array([stage.count("t") + stage.count("m") for stage in content], np.float64)
     at = sorted(rows)
     held = np.array([_bytes_held(rows[layers]) for layers in at], np.float64)
     inside = [np.interp(share, at, column) for column in held.T]
-    scale = share / min(max(share, at[0]), at[-1])
-    held_by_stage = np.tile(np.rint(np.array(inside) * scale).astype(np.int64), (n, 1))
-    for part, stage in (("embedding", 0), ("head", n - 1)):
+    scale = share / np.maximum(np.clip(share, at[0], at[-1]), 1e-9)
+    held_by_stage = np.rint(np.array(inside) * scale).astype(np.int64).T
+    for part, stages in zip(("embedding", "head"), find_ends(n, content), strict=True):
         for row in profile.activation:
             if row.part == part:
-                held_by_stage[stage] += _bytes_held(row)
+                held_by_stage[stages] += np.array(_bytes_held(row))
     activations, kept, stash = held_by_stage.T.copy()
     kept[0], stash[0] = activations[0], 0
     try:
         model = Transformer(
             hidden=measured.hidden,
             heads=measured.heads,
-            layers=measured.layers * schedule.n_devices,
+            layers=max(1, round(float(share.sum()))),
             seq=measured.sequence,
             vocab=measured.vocab,
             mbs=measured.microbatch_size,
@@ -55,8 +59,8 @@ def profile_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
         )
     except Refused as error:
         raise InputError(f"the profile's model: {error}", "measure again with ppsim calibrate") from error
-    count = np.full(n, round(share * layer_parameters(model)))
-    add_ends(count, model)
+    count = np.rint(share * layer_parameters(model)).astype(np.int64)
+    add_ends(count, model, content)
     message = np.full(n, measured.message_bytes)
     message[-1] = 0
     none = np.zeros(n, np.int64)

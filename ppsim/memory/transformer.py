@@ -9,6 +9,7 @@ Parameters follow Narayanan et al., arXiv 2104.04473: 12 h^2 (1 + 13/(12h)) per 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -168,12 +169,18 @@ def layer_parameters(model: Transformer) -> int:
     return _divide(12 * h * h + 7 * h, model.tp) + 6 * h
 
 
-def layers_of(model: Transformer, stages: int) -> NDArray[np.int64]:
-    """Return the transformer layers of each stage, shape (stages,).
+def layers_of(model: Transformer, stages: int, content: Sequence[str] | None = None) -> NDArray[np.int64]:
+    """Return the layers of each stage, shape (stages,), where a layout puts them by its ``content``; MTP layers count.
 
     Raises:
-        InputError: the layers do not divide evenly, or the description lists another number of stages.
+        InputError: the layers do not divide evenly, the description lists another number of stages, or the layout has
+            another number of transformer layers.
     """
+    if content is not None:
+        held, wanted = sum(stage.count("t") for stage in content), int(np.sum(model.layers))
+        if held != wanted:
+            raise InputError(f"the layout has {held} layers, and the model {wanted}", f"layers = {held} in the model")
+        return np.array([stage.count("t") + stage.count("m") for stage in content], np.int64)
     if isinstance(model.layers, tuple):
         if len(model.layers) != stages:
             raise InputError(
@@ -191,26 +198,36 @@ def layers_of(model: Transformer, stages: int) -> NDArray[np.int64]:
     return np.full(stages, model.layers // stages)
 
 
-def parameters(model: Transformer, stages: int) -> Amounts:
+def parameters(model: Transformer, stages: int, content: Sequence[str] | None = None) -> Amounts:
     """Count the parameters of each stage, shape (stages,).
 
-    The first stage has the token and position embeddings, the last the final norm and the output matrix.
+    The first stage has the token and position embeddings, the last the final norm and the output matrix, or those that
+    a layout gives them to.
     """
-    count = layers_of(model, stages) * layer_parameters(model)
-    add_ends(count, model)
+    count = layers_of(model, stages, content) * layer_parameters(model)
+    add_ends(count, model, content)
     return count
 
 
-def add_ends(count: Amounts, model: Transformer) -> None:
-    """Add embeddings to the first stage, the final norm and the output matrix to the last."""
+def add_ends(count: Amounts, model: Transformer, content: Sequence[str] | None = None) -> None:
+    """Add the embeddings, and the final norm and the output matrix, to the stages that hold them."""
     if model.vocab:
         matrix = _divide(model.vocab * model.hidden, model.tp)
-        count[0] += matrix + model.seq * model.hidden
-        count[-1] += matrix + 2 * model.hidden
+        first, last = find_ends(len(count), content)
+        count[first] += matrix + model.seq * model.hidden
+        count[last] += matrix + 2 * model.hidden
 
 
-def memory_model(model: Transformer, schedule: Schedule) -> MemoryModel:
-    """Make the memory model of a schedule that trains this transformer.
+def find_ends(stages: int, content: Sequence[str] | None) -> tuple[list[int], list[int]]:
+    """Find the stages with the embedding and with the head: the first and the last, or where a layout has E and L."""
+    if content is None:
+        return [0], [stages - 1]
+    first, last = ([s for s, held in enumerate(content) if letter in held] for letter in "EL")
+    return first, last
+
+
+def memory_model(model: Transformer, schedule: Schedule, content: Sequence[str] | None = None) -> MemoryModel:
+    """Make the memory model of a schedule that trains this transformer, its layers where a layout's ``content`` says.
 
     A layer's work while it is recomputed is counted, temporary tensors inside kernels are not.
 
@@ -225,7 +242,7 @@ def memory_model(model: Transformer, schedule: Schedule) -> MemoryModel:
             'recompute = "none" in the model file, or a schedule without R',
         )
     n, layer = schedule.n_stages, layer_bytes(model)
-    layers = layers_of(model, n)
+    layers = layers_of(model, n, content)
     has = (layers > 0).astype(np.int64)
     held = {"none": layer.activations, "selective": layer.activations - layer.scores, "full": layer.boundary}
     activations = layers * held[model.recompute]
@@ -237,7 +254,7 @@ def memory_model(model: Transformer, schedule: Schedule) -> MemoryModel:
         gradients, inputs = gradients + inputs, np.zeros_like(inputs)
         left = (layers - has) * (layer.inputs + layer.gradients)
         work_i = left + has * layer.activations - activations
-    ends = _ends(model, n)
+    ends = _ends(model, n, content)
     kept = inputs + ends.kept
     activations = activations + ends.activations
     message = np.full(n, layer.boundary)
@@ -252,7 +269,7 @@ def memory_model(model: Transformer, schedule: Schedule) -> MemoryModel:
         output=message,
         stored=np.minimum(activations, layer.boundary),
         keep_outputs=model.keep_outputs,
-        **states(model, parameters(model, n)),
+        **states(model, parameters(model, n, content)),
     )
 
 
@@ -299,7 +316,7 @@ def _most_bytes(model: Transformer) -> int:
     return max(states, kept)
 
 
-def _ends(model: Transformer, stages: int) -> _Ends:
+def _ends(model: Transformer, stages: int, content: Sequence[str] | None) -> _Ends:
     """Bytes of embedding and output: sbh for the dropout's mask, and 4 sbh (1 + v/h) for norm, matrix and logits."""
     e, tokens = model.item, model.tokens
     whole = model.tp if model.sequence_parallel else 1
@@ -307,11 +324,12 @@ def _ends(model: Transformer, stages: int) -> _Ends:
     ends = _Ends(*(np.zeros(stages, np.int64) for _ in range(3)))
     if not model.vocab:
         return ends
-    ends.activations[0] += _divide(sbh, whole)
-    ends.stash[0] += _divide(e * sbh, whole)
-    ends.activations[-1] += _divide(2 * e * sbh, whole) + _divide(4 * tokens * model.vocab, model.tp)
-    ends.kept[-1] += _divide(e * sbh, whole)
-    ends.stash[-1] += _divide(e * tokens * model.vocab, model.tp)
+    first, last = find_ends(stages, content)
+    ends.activations[first] += _divide(sbh, whole)
+    ends.stash[first] += _divide(e * sbh, whole)
+    ends.activations[last] += _divide(2 * e * sbh, whole) + _divide(4 * tokens * model.vocab, model.tp)
+    ends.kept[last] += _divide(e * sbh, whole)
+    ends.stash[last] += _divide(e * tokens * model.vocab, model.tp)
     return ends
 
 

@@ -9,7 +9,7 @@ nothing is known about the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 
 Amounts = NDArray[np.int64]
-BYTES, ACTIVATIONS = "B", "activations"
+BYTES, ACTIVATIONS, LAYER_ACTIVATIONS = "B", "activations", "layer activations"
 ROUNDING = 1e-12  # of the makespan
 
 
@@ -43,7 +43,7 @@ class MemoryModel:
         output: the output tensor, where it leaves the device and ``activations`` does not include it.
         stored: the part of ``activations`` that F keeps for an R, which allocates the rest: the stage's input.
         keep_outputs: whether an output that was sent stays until its backward, or is freed once it is sent.
-        unit: ``B``, or ``activations``: stage-microbatches.
+        unit: ``B``; ``activations``: stage-microbatches; or ``layer activations``: layer-microbatches.
     """
 
     activations: Amounts
@@ -87,6 +87,12 @@ def activation_model(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
     one, none = np.ones(schedule.n_stages, np.int64), np.zeros(schedule.n_stages, np.int64)
     kept = one if release == Kind.W else none
     return MemoryModel(one, kept, none, none, none, none, none, none, stored=none, unit=ACTIVATIONS)
+
+
+def layer_model(schedule: Schedule, content: Sequence[str]) -> MemoryModel:
+    """Make a model that counts activations of one layer: per microbatch as many as a layout's stage holds layers."""
+    layers = np.array([stage.count("t") + stage.count("m") for stage in content], np.int64)
+    return replace(activation_model(schedule), activations=layers, kept=layers, unit=LAYER_ACTIVATIONS)
 
 
 def sum_static(schedule: Schedule, model: MemoryModel) -> dict[str, Amounts]:

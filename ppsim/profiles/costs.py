@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from ppsim.profiles import line_fit
 from ppsim.profiles.profile import KINDS, LINKS, OpTime, Profile
 
 INSTANT_MS = 1e-9
+PLACED = ("tm", "E", "L")  # letters of a layout: layers, the embedding, the head
 Times = NDArray[np.float64]
 
 
@@ -31,7 +32,9 @@ class StageTimes(NamedTuple):
     pair: Times
 
 
-def costs_from(profile: Profile, schedule: Schedule, *, first_stage_splits: bool = False) -> Costs:
+def costs_from(
+    profile: Profile, schedule: Schedule, *, first_stage_splits: bool = False, content: Sequence[str] | None = None
+) -> Costs:
     """Derive the costs of a schedule on the profile's machine, in ms.
 
     The profile's layers are a device's 1/P share of the model, so a stage holds layers x P / S of them. The
@@ -40,11 +43,16 @@ def costs_from(profile: Profile, schedule: Schedule, *, first_stage_splits: bool
     trace cost what the trace shows. A full backward that was not measured costs its two halves. A message
     costs what the profile's activations cost on its first link, with the receive already posted.
 
+    A layout's ``content``, the letters of each stage, says where layers, embedding and head are instead. An MTP layer
+    counts as a layer, and a stage without layers costs what the profile measured for any action.
+
     Raises:
         InputError: the profile lacks a kind of op that the schedule has, on all stages or on one.
     """
     by_stage = any(op.part == "stage" for op in profile.op)
-    found = _traced_times(profile, schedule) if by_stage else _layered_times(profile, schedule)
+    if by_stage and content is not None:
+        raise InputError("the profile has times of whole stages, none of layers", "--t-layer, or measure layers")
+    found = _traced_times(profile, schedule) if by_stage else _layered_times(profile, schedule, content)
     time, pair = found
     full, half, weight = time[Kind.B], time[Kind.I], time[Kind.W]
     time[Kind.B] = np.where(np.isnan(full), half + weight, full)
@@ -109,10 +117,11 @@ def _traced_times(profile: Profile, schedule: Schedule) -> StageTimes:
     return _in_rows(table)
 
 
-def _layered_times(profile: Profile, schedule: Schedule) -> StageTimes:
+def _layered_times(profile: Profile, schedule: Schedule, content: Sequence[str] | None = None) -> StageTimes:
     """Look up each stage by its number of layers, and what the first and the last stage hold besides."""
     n = schedule.n_stages
     table = np.full((len(KINDS), n), np.nan)
+    counts = [np.array([sum(map(held.count, letters)) for held in content or ()]) for letters in PLACED]
     for row, kind in enumerate(KINDS):
         line = layer_line(profile.op, kind)
         if line is None or profile.model is None:
@@ -121,9 +130,14 @@ def _layered_times(profile: Profile, schedule: Schedule) -> StageTimes:
         measured = {op.layers: op.median_ms for op in _coldest(profile.op, "layers", kind)}
         # The line gives the shape; the measured point at the profile's own layers gives the height.
         height = measured.get(layers, line.at(layers)) / line.at(layers)
+        ends = [sum(_end_ms(profile, part, letter) for letter in kind) for part in ("embedding", "head")]
+        if content is not None:
+            times = line.alpha + line.slope * counts[0]
+            table[row] = height * times + counts[1] * ends[0] + counts[2] * ends[1]
+            continue
         table[row] = height * line.at(layers * schedule.n_devices / n)
-        for part, stage in (("embedding", 0), ("head", n - 1)):
-            table[row, stage] += sum(_end_ms(profile, part, letter) for letter in ("FB" if kind == "FB" else kind))
+        table[row, 0] += ends[0]
+        table[row, n - 1] += ends[1]
     return _in_rows(table)
 
 

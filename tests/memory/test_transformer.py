@@ -19,7 +19,7 @@ from ppsim.memory.transformer import (
     recompute_share,
     with_recompute,
 )
-from ppsim.memory.usage import curves, peaks
+from ppsim.memory.usage import curves, layer_model, peaks
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
 
@@ -325,3 +325,23 @@ def saved_bytes(torch, model: Transformer, checkpoint: bool = False) -> tuple[in
     held = sum(storages.values())
     out.sum().backward()
     return held, sum(inputs.values()), sum(gradients.values())
+
+
+def test_a_layout_says_where_layers_embedding_and_head_are():
+    """The same as layers per stage, with MTP layers as layers and the head moved to the stage of L."""
+    model = Transformer(hidden=64, heads=4, layers=(2, 1, 0, 1), seq=32, vocab=100)
+    schedule = generate("1f1b", devices=4, microbatches=4)
+    listed = memory_model(model, schedule)
+    placed = memory_model(replace(model, layers=4), schedule, ("Ett", "t", "", "tL"))
+    for name in ("activations", "kept", "stash", "work_b", "work_i", "gathered"):
+        assert getattr(placed, name).tolist() == getattr(listed, name).tolist()
+    assert {k: v.tolist() for k, v in placed.static.items()} == {k: v.tolist() for k, v in listed.static.items()}
+    moved = parameters(replace(model, layers=3), 4, ("Ett", "t", "mL", ""))
+    assert moved.tolist() == [*parameters(model, 4)[[0, 1, 3]].tolist(), 0]
+    with pytest.raises(InputError, match="the layout has 4 layers, and the model 5"):
+        layers_of(replace(model, layers=5), 4, ("Ett", "t", "", "tL"))
+
+
+def test_activations_are_counted_by_layers():
+    timeline = simulate(schedule := generate("1f1b", devices=3, microbatches=4), costs_for(schedule))
+    assert curves(timeline, layer_model(schedule, ("Ettt", "", "tmL"))).peak.tolist() == [9, 0, 2]

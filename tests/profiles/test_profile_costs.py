@@ -147,3 +147,13 @@ def test_a_model_whose_heads_do_not_divide_its_width_is_refused():
     profile = replace(PROFILE, model=replace(MODEL, heads=7), activation=(Activation("layers", 2, 5, 5, 0),))
     with pytest.raises(InputError, match="the profile's model: heads"):
         profile_memory(profile, generate("1f1b", devices=2, microbatches=2))
+
+
+def test_a_layout_puts_layers_and_head_where_it_says():
+    """A layer takes 5 ms of the 10 that two take, the head 3; an empty stage what any action costs, here nothing."""
+    schedule = generate("1f1b", devices=3, microbatches=2)
+    time = costs_from(PROFILE, schedule, content=("Ettt", "mL", "")).time
+    assert time[0].tolist() == pytest.approx([15.0, 5.0 + 3.0, 0.0])
+    assert time[1].tolist() == pytest.approx([30.0, 10.0 + 5.0, 0.0])
+    even = costs_from(PROFILE, schedule, content=("Ett", "tt", "ttL"))
+    assert even.time == pytest.approx(costs_from(PROFILE, schedule).time)

@@ -1,0 +1,82 @@
+"""``--layout`` in the commands that take costs."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from ppsim.cli import group
+from ppsim.errors import PpsimError
+
+LAYOUT = ["--layout", "Et*3|tt||tL", "--mb", "4"]
+
+
+def ask(*words: str) -> Any:
+    result = CliRunner().invoke(group, [*words, "--json"])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return json.loads(result.stdout)
+
+
+def test_a_layout_gives_the_stages_and_their_times():
+    """The same run as with the stages' times by hand; devices come from the layout where none are given."""
+    layered = ask("run", "1f1b", *LAYOUT, "--t-layer", "2", "--t-head", "1")
+    by_hand = ask("run", "1f1b", "--devices", "4", "--mb", "4", "--tf", "6,4,0,3", "--tb", "12,8,0,6")
+    assert layered["ops"] == by_hand["ops"]
+    assert layered["makespan"] == by_hand["makespan"]
+    assert (layered["unit"], ask("run", "1f1b", *LAYOUT)["unit"]) == ("t", "t_layer")
+    assert ask("run", "interleaved", *LAYOUT, "--devices", "2")["chunks"] == 2
+
+
+def test_every_command_with_costs_takes_a_layout():
+    makespan = ask("run", "1f1b", *LAYOUT)["makespan"]
+    compared = ask("compare", "1f1b", "zb-h2", "interleaved", *LAYOUT, "--devices", "4")
+    assert compared["schedules"][0]["makespan"] == makespan
+    assert ask("sweep", "1f1b", *LAYOUT, "--devices", "4")["shapes"][0]["makespan"] == makespan
+    assert ask("explain", "1f1b", *LAYOUT)["makespan"] == makespan
+    assert ask("memory", "1f1b", *LAYOUT)["peak"] == [12, 6, 0, 1]
+    assert ask("diff", "1f1b", "zb-h2", *LAYOUT, "--devices", "4")["makespan"][0] == makespan
+    assert ask("run", "1f1b", "--steady", "--layout", "Et*3|tt||tL", "--mb", "1000")["makespan"] == 9 * 1000 + 3
+
+
+@pytest.mark.parametrize("suffix", ["svg", "html", "csv", "mmd", "json"])
+def test_ops_that_take_no_time_are_written(suffix, tmp_path):
+    """An empty stage's ops take no time; pictures and files hold them."""
+    path = tmp_path / f"x.{suffix}"
+    result = CliRunner().invoke(group, ["run", "1f1b", *LAYOUT, "-q", "-o", str(path)])
+    assert result.exit_code == 0
+    assert path.stat().st_size > 100
+
+
+@pytest.mark.parametrize("p2p", ["latency", "overlap", "blocking", "batched"])
+def test_messages_of_stages_that_take_no_time_arrive(p2p):
+    assert ask("run", "1f1b", *LAYOUT, "--p2p", p2p, "--comm", "0.1")["makespan"] > 39
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--t-layer", "2"], "is for the layers of a layout"),
+        ([*LAYOUT, "--tf", "2"], "so --tf cannot be given too"),
+        ([*LAYOUT, "--cost-per", "stage"], "so --cost-per cannot be given too"),
+        ([*LAYOUT, "--t-layer", "2,3"], "2 times for 6 layers"),
+        ([*LAYOUT, "--t-head=-1"], "--t-head must be zero or more"),
+        ([*LAYOUT, "--devices", "3"], "rule stage-count"),
+        ([*LAYOUT, "--stages", "5"], "the layout has 4 stages, and 1f1b has 5"),
+        (["--layout", "t|tL", "--mb", "2"], "rule embedding-first"),
+        (["--layout", "Et|q", "--mb", "2"], "'q' is no layer"),
+        ([*LAYOUT, "--grid"], "--grid"),
+    ],
+)
+def test_what_has_no_effect_or_no_meaning_is_refused(words, said):
+    error = CliRunner().invoke(group, ["run", "1f1b", *words]).exception
+    assert isinstance(error, PpsimError)
+    assert error.exit_code == 2
+    assert said in f"{error} {error.hint}"
+
+
+def test_a_change_of_a_stage_is_simulated_and_one_that_a_layout_overrules_refused():
+    changed = ask("explain", "1f1b", *LAYOUT, "--what-if", "tf=x1")
+    assert changed["makespan"] == ask("run", "1f1b", *LAYOUT)["makespan"]
+    refused = CliRunner().invoke(group, ["explain", "1f1b", *LAYOUT, "--what-if", "tfb=3"]).exception
+    assert "cannot change 'tfb=3'" in str(refused)
