@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ppsim.files.document import Document
 
 # Where output goes: no part of how to make the numbers or the picture again.
-OUTPUT = ("output", "format", "as_json", "quiet", "gantt")
+OUTPUT = ("output", "format", "as_json", "quiet", "gantt", "only_check")
 Written = list[tuple["Document", str, str]]
 
 

@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from ppsim.cli._build import build_costs
 from ppsim.cli._options import CostOptions, cost_options, make_command
 from ppsim.cli._write import command_line, inputs_of, quiet_matplotlib
 
+if TYPE_CHECKING:
+    from ppsim.files.document import Document
+    from ppsim.schedules import Family
+
 HEADING = "# Gallery"
+OTHER_COSTS = "costs"  # what the second picture of a schedule is called after its name
 
 
 @make_command("gallery")
 @click.option("--output", "-o", type=click.Path(file_okay=False), required=True, help="Folder for figures and index.")
+@click.option("--figures", type=click.Path(), metavar="FILE", help="A TOML list of further figures, to come first.")
+@click.option("--check", "only_check", is_flag=True, help="Change nothing; say which files would come out different.")
 @click.option("--devices", "--pp", type=int, default=4, show_default=True, help="Pipeline devices, P.")
 @click.option("--mb", "-m", "--microbatches", "microbatches", type=int, default=8, show_default=True, help="M.")
 @cost_options
 @click.pass_context
-def command(ctx: click.Context, /, output: str, devices: int, microbatches: int, costs: CostOptions) -> None:
-    """Draw every schedule on the same devices, from one set of costs, with an index page.
+def command(
+    ctx: click.Context,
+    /,
+    output: str,
+    figures: str | None,
+    only_check: bool,
+    devices: int,
+    microbatches: int,
+    costs: CostOptions,
+) -> None:
+    """Draw every schedule on the same devices, with an index page.
+
+    Each is drawn as in a textbook, F = I = W = 1 and messages for nothing, and beside that with the costs given.
 
     \b
-      ppsim gallery -o gallery --profile gallery/profile-cpu.toml
+      ppsim gallery -o gallery --figures gallery/figures.toml --profile gallery/profile-cpu.toml
     """
-    from pathlib import Path
+    from tempfile import TemporaryDirectory
 
-    from ppsim.base.atomic_file import open_atomically
-    from ppsim.cli._print import result_line, title_of
-    from ppsim.core.recompute import add_recompute
+    from ppsim.cli._gallery import differing
     from ppsim.errors import InputError
-    from ppsim.files.document import Document, save
-    from ppsim.schedules import families, generate
-    from ppsim.simulation.columns import shape_of
-    from ppsim.simulation.longest_path import simulate
-    from ppsim.simulation.metrics import measure
 
+<<<<<<< HEAD
     folder, drawn, refused = Path(output), [], []
     for family in families():
         try:
@@ -51,31 +67,104 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
             f"no schedule takes {devices} devices and {microbatches} microbatches; the last: {refused[-1]}",
             "--devices 4 --mb 8",
         )
+=======
+    folder = Path(output)
+>>>>>>> 9423d2b (A gallery of figures that one command draws and checks)
     index = folder / "README.md"
     if index.exists() and not index.read_text(errors="replace").startswith(HEADING):
         raise InputError(f"'{index}' is there and is no gallery's index", "another folder")
-    folder.mkdir(parents=True, exist_ok=True)
     quiet_matplotlib()
-    entries = []
-    for family, document in drawn:
+    if not only_check:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _draw(ctx, folder, output, figures, devices, microbatches, costs)
+    if not folder.is_dir():
+        raise InputError(f"there is no folder '{output}' to check", "leave out --check to make it")
+    with TemporaryDirectory() as fresh:
+        _draw(ctx, Path(fresh), output, figures, devices, microbatches, costs)
+        found = differing(folder, Path(fresh))
+    click.echo("\n".join([*found, f"{len(found)} files differ" if found else "the gallery is up to date"]))
+    return ctx.exit(1) if found else None
+
+
+def _draw(
+    ctx: click.Context,
+    folder: Path,
+    name: str,
+    figures: str | None,
+    devices: int,
+    microbatches: int,
+    costs: CostOptions,
+) -> None:
+    """Draw all figures into the folder, and write its index."""
+    from ppsim.base.atomic_file import open_atomically
+    from ppsim.cli._gallery import draw_entry, entry_section, read_figures
+    from ppsim.cli._progress import progress_bar
+    from ppsim.errors import InputError
+    from ppsim.files.document import save
+    from ppsim.schedules import families
+
+    entries = read_figures(figures) if figures else ()
+    sections, refused, drawn = [], [], 0
+    with progress_bar() as report:
+        for number, entry in enumerate(entries):
+            report(number / (len(entries) + len(families())), entry.title)
+            draw_entry(entry, folder)
+            sections.append(entry_section(entry))
+        for number, family in enumerate(families(), start=len(entries)):
+            report(number / (len(entries) + len(families())), family.title)
+            try:
+                documents = _documents(ctx, family, devices, microbatches, costs)
+            except InputError as error:
+                refused.append(str(error))
+                continue
+            for file, document in documents:
+                save(document, str(folder / file))
+            sections.append(_section(family, documents, devices, microbatches))
+            drawn += 1
+    if not drawn:
+        raise InputError(f"no schedule takes {devices} devices and {microbatches} microbatches", "--devices 4 --mb 8")
+    with open_atomically(str(folder / "README.md")) as out:
+        out.write(_index(f"{command_line(ctx)} -o {name}", sections, refused).encode())
+    click.echo(f"wrote {drawn} schedules and {len(entries)} figures to {name}", err=True)
+
+
+def _documents(
+    ctx: click.Context, family: Family, devices: int, microbatches: int, costs: CostOptions
+) -> list[tuple[str, Document]]:
+    """A schedule's pictures with their names: textbook costs, and the costs given where they are others."""
+    from ppsim.cli._print import title_of
+    from ppsim.core.recompute import add_recompute
+    from ppsim.files.document import Document
+    from ppsim.schedules import generate
+    from ppsim.simulation.longest_path import simulate
+
+    plain = replace(CostOptions(), recompute=costs.recompute)
+    result = []
+    for file, given in [(family.name, plain), *([(f"{family.name}-{OTHER_COSTS}", costs)] if costs != plain else [])]:
+        schedule = generate(family.name, devices=devices, microbatches=microbatches)
+        schedule = add_recompute(schedule) if costs.recompute else schedule
+        prices = build_costs(schedule, given)
+        title = title_of(schedule)
+        document = Document((simulate(schedule, prices),), (title,), inputs_of(ctx, prices), style="paper")
+        result.append((f"{file}.svg", document))
+    return result
+
+
+def _section(family: Family, documents: list[tuple[str, Document]], devices: int, microbatches: int) -> str:
+    """A schedule's part of the index: its idea and its pictures, each in words."""
+    from ppsim.cli._print import result_line
+    from ppsim.simulation.columns import shape_of
+    from ppsim.simulation.metrics import measure
+
+    lines = []
+    for file, document in documents:
         timeline = document.timelines[0]
         line = result_line(family.title, measure(timeline), shape_of(timeline.schedule), timeline.unit)
-        for suffix in (".svg", ".png"):
-            save(document, str(folder / f"{family.name}{suffix}"))
-        entries.append(
-            f"## {family.title}\n\n{family.idea}\n\n![{_alt(line, devices, microbatches)}]({family.name}.svg)\n"
-        )
-        click.echo(line)
-        click.echo(f"wrote {folder / family.name}.svg .png", err=True)
-    with open_atomically(str(index)) as out:
-        out.write(_index(f"{command_line(ctx)} -o {output}", entries, refused).encode())
+        lines.append(f"![Gantt chart with {devices} devices and {microbatches} microbatches: {line}]({file})\n")
+    return "\n".join([f"## {family.title}\n", f"{family.idea}\n", *lines])
 
 
-def _alt(line: str, devices: int, microbatches: int) -> str:
-    return f"Gantt chart with {devices} devices and {microbatches} microbatches: {line}"
-
-
-def _index(made_by: str, entries: list[str], refused: list[str]) -> str:
+def _index(made_by: str, sections: list[str], refused: list[str]) -> str:
     head = f"{HEADING}\n\nPredicted timelines, all made by one command:\n\n    {made_by}\n"
     tail = ["\nNot drawn: " + "; ".join(refused) + "\n"] if refused else []
-    return "\n".join([head, *entries, *tail])
+    return "\n".join([head, *sections, *tail])
