@@ -50,26 +50,7 @@ def command(
     from ppsim.cli._gallery import differing
     from ppsim.errors import InputError
 
-<<<<<<< HEAD
-    folder, drawn, refused = Path(output), [], []
-    for family in families():
-        try:
-            schedule = generate(family.name, devices=devices, microbatches=microbatches)
-            schedule = add_recompute(schedule) if costs.recompute else schedule
-            prices = build_costs(schedule, costs)
-        except InputError as error:
-            refused.append(str(error))
-            continue
-        timeline = simulate(schedule, prices)
-        drawn.append((family, Document((timeline,), (title_of(schedule),), inputs_of(ctx, prices), style="paper")))
-    if not drawn:
-        raise InputError(
-            f"no schedule takes {devices} devices and {microbatches} microbatches; the last: {refused[-1]}",
-            "--devices 4 --mb 8",
-        )
-=======
     folder = Path(output)
->>>>>>> 9423d2b (A gallery of figures that one command draws and checks)
     index = folder / "README.md"
     if index.exists() and not index.read_text(errors="replace").startswith(HEADING):
         raise InputError(f"'{index}' is there and is no gallery's index", "another folder")
@@ -122,7 +103,8 @@ def _draw(
             sections.append(_section(family, documents, devices, microbatches))
             drawn += 1
     if not drawn:
-        raise InputError(f"no schedule takes {devices} devices and {microbatches} microbatches", "--devices 4 --mb 8")
+        reason = f"no schedule takes {devices} devices and {microbatches} microbatches; the last: {refused[-1]}"
+        raise InputError(reason, "--devices 4 --mb 8")
     with open_atomically(str(folder / "README.md")) as out:
         out.write(_index(f"{command_line(ctx)} -o {name}", sections, refused).encode())
     click.echo(f"wrote {drawn} schedules and {len(entries)} figures to {name}", err=True)
