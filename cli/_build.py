@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 
 def build_schedule(
-    spec: str, shape: ShapeOptions, costs: CostOptions | None = None, network: NetworkOptions | None = None
+    spec: str,
+    shape: ShapeOptions,
+    costs: CostOptions | None = None,
+    network: NetworkOptions | None = None,
+    *,
+    quiet: bool = False,
 ) -> Schedule:
     """Make the schedule of that spelling, in the shape the options give, with full recompute where asked for.
 
@@ -37,7 +42,7 @@ def build_schedule(
     if costs.layout:
         shape = shape_of_layout(spec, shape, costs.layout)
     price = partial(build_costs, costs=costs, network=network)
-    schedule = schedule_from(spec, partial(click.echo, err=True), price, **asdict(shape))
+    schedule = schedule_from(spec, None if quiet else partial(click.echo, err=True), price, **asdict(shape))
     if not costs.recompute:
         return schedule
     from ppsim.core.recompute import add_recompute
@@ -118,6 +123,7 @@ def build_costs(schedule: Schedule, costs: CostOptions, network: NetworkOptions 
     return replace(made, comm=change_latencies(made.comm, schedule.n_devices, made.unit, changes, size))
 
 
+TIMES = ("tb", "ti", "tw", "tfb", "tr")
 NUMBERS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
 
 
@@ -139,30 +145,44 @@ def _factors(schedule: Schedule, costs: CostOptions) -> dict[str, Any]:
     return {"scale": scale, "speed": np.broadcast_to(speed, schedule.n_devices).copy()}
 
 
-def check_used(schedules: Collection[Schedule], costs: CostOptions) -> None:
-    """Refuse a time that none of the schedules uses.
-
-    Raises:
-        InputError: the time of a kind of op, or of pairs, that no schedule has.
-    """
+def times_used(schedule: Schedule, costs: CostOptions) -> set[str]:
+    """Find which of the times given a schedule uses, by the name of their option."""
     import numpy as np
 
     from ppsim.core.ops import Kind
-    from ppsim.errors import InputError
 
-    times = ("tb", "ti", "tw", "tfb", "tr")
-    if not schedules or all(getattr(costs, name) is None for name in times):
-        return
-    kinds = {kind for schedule in schedules for kind in np.flatnonzero(np.bincount(schedule.kind)).tolist()}
+    kinds = set(np.flatnonzero(np.bincount(schedule.kind)).tolist())
     backward, halves = Kind.B in kinds, Kind.I in kinds or Kind.W in kinds
     summed = backward and costs.tb is None
     used = {
         "tb": backward or (halves and (costs.ti is None or costs.tw is None)),
         "ti": Kind.I in kinds or summed or (Kind.W in kinds and costs.tw is None and costs.tb is not None),
         "tw": Kind.W in kinds or summed or (Kind.I in kinds and costs.ti is None and costs.tb is not None),
-        "tfb": costs.tfb is None or any(map(_fuses_full_backward, schedules)),
+        "tfb": costs.tfb is not None and _fuses_full_backward(schedule),
         "tr": Kind.R in kinds,
     }
+    return {name for name in TIMES if used[name]}
+
+
+def check_used(schedules: Collection[Schedule], costs: CostOptions) -> None:
+    """Refuse a time that none of the schedules uses.
+
+    Raises:
+        InputError: the time of a kind of op, or of pairs, that no schedule has.
+    """
+    if schedules and any(getattr(costs, name) is not None for name in TIMES):
+        used = set[str]().union(*(times_used(schedule, costs) for schedule in schedules))
+        refuse_unused(used, [schedule.name for schedule in schedules], costs)
+
+
+def refuse_unused(used: Collection[str], names: Sequence[str], costs: CostOptions) -> None:
+    """Refuse a time that is not among those used by the schedules of these names.
+
+    Raises:
+        InputError: the time of a kind of op, or of pairs, that no schedule has.
+    """
+    from ppsim.errors import InputError
+
     what = {
         "tb": "no full backward",
         "ti": "no I, and --tb gives its full backward",
@@ -170,11 +190,11 @@ def check_used(schedules: Collection[Schedule], costs: CostOptions) -> None:
         "tfb": "no pairs of F and B",
         "tr": "no R; --recompute adds them",
     }
-    for name in times:
-        if getattr(costs, name) is not None and not used[name]:
-            names = ", ".join(dict.fromkeys(schedule.name for schedule in schedules))
+    for name in TIMES:
+        if getattr(costs, name) is not None and name not in used:
+            named = ", ".join(dict.fromkeys(names))
             raise InputError(
-                f"--{name} has no effect: {names} {'has' if ',' not in names else 'have'} {what[name]}", "leave it out"
+                f"--{name} has no effect: {named} {'has' if ',' not in named else 'have'} {what[name]}", "leave it out"
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +20,9 @@ TIMED = ("tf", "ti", "tw", "message")
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
 REQUEST = ("ops", "module", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)
 MEASURING = (*MODEL, "module", "dtype", "device", "repeats", "warm_up", "max_bytes", "sizes", "note", "real_time")
+# Commands whose -o writes tables too, and what nothing but tables is written as.
+TABLED = ("sweep", "plan")
+ONLY_TABLES = (".parquet",)
 
 
 class Given:
@@ -46,12 +50,12 @@ class Given:
 
     def writes(self, ability: str = "") -> bool:
         """Whether a file is to be written, in a format with this one of :class:`~ppsim.files.document.Abilities`."""
-        suffixes = suffixes_of(self["output"] or (), self["format"])
+        suffixes = suffixes_of(self["output"] or (), self["format"], tables=self.command in TABLED)
         if not ability or not suffixes:
             return bool(suffixes)
         from ppsim.files.document import abilities_of
 
-        return any(getattr(abilities_of(suffix), ability) for suffix in suffixes)
+        return any(getattr(abilities_of(suffix), ability) for suffix in suffixes if suffix not in ONLY_TABLES)
 
     @property
     def draws(self) -> bool:
@@ -83,7 +87,7 @@ def spelling(param: click.Parameter) -> str:
     return param.opts[0] if isinstance(param, click.Option) else (param.metavar or param.opts[0])
 
 
-def suffixes_of(output: Sequence[str], form: str | None) -> list[str]:
+def suffixes_of(output: Sequence[str], form: str | None, *, tables: bool = False) -> list[str]:
     """Find the format of every -o: as named, by its suffix, or json for standard output.
 
     Raises:
@@ -94,4 +98,8 @@ def suffixes_of(output: Sequence[str], form: str | None) -> list[str]:
     from ppsim.files.document import suffix_of
 
     named = f"x.{form.removeprefix('.')}" if form else ""
-    return [suffix_of(named or ("x.json" if target == "-" else target)) for target in output]
+    files = [named or ("x.json" if target == "-" else target) for target in output]
+    return [
+        Path(file).suffix.lower() if tables and file.lower().endswith(ONLY_TABLES) else suffix_of(file)
+        for file in files
+    ]

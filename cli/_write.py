@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ppsim.files.document import Document
 
 # Where output goes: no part of how to make the numbers or the picture again.
-OUTPUT = ("output", "format", "as_json", "quiet", "gantt", "only_check")
+OUTPUT = ("output", "format", "as_json", "quiet", "gantt", "only_check", "dask", "results")
 Written = list[tuple["Document", str, str]]
 
 
@@ -75,7 +75,7 @@ def _text(value: Any, param: click.Parameter) -> str:
     return str(value)
 
 
-def find_targets(output: OutputOptions) -> list[tuple[str, str]]:
+def find_targets(output: OutputOptions, *, tables: bool = False) -> list[tuple[str, str]]:
     """Find every -o with its format's suffix.
 
     Raises:
@@ -92,7 +92,7 @@ def find_targets(output: OutputOptions) -> list[tuple[str, str]]:
         rehearse(target)
     if output.output.count("-") > 1:
         raise InputError("-o - is given twice, and there is one standard output", "leave one of them out")
-    return list(zip(output.output, suffixes_of(output.output, output.format), strict=True))
+    return list(zip(output.output, suffixes_of(output.output, output.format, tables=tables), strict=True))
 
 
 def make_documents(
@@ -148,12 +148,23 @@ def quiet_matplotlib() -> None:
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 
-def write_tradeoff(points: Iterable[Point], time: str, inputs: Mapping[str, Any], output: OutputOptions) -> None:
-    """Write every -o as the trade-off of time against memory, saying so on stderr."""
+def write_tradeoff(
+    points: Iterable[Point],
+    time: str,
+    inputs: Mapping[str, Any],
+    output: OutputOptions,
+    table: Callable[[str, str], None] | None = None,
+    memory: str = "peak activations (of a device's 1/P share)",
+) -> None:
+    """Write every -o as the trade-off of time against memory, saying so on stderr; ``table`` writes those of tables."""
     from ppsim.analysis.tradeoff import tradeoff
+    from ppsim.base.tables import TABLES
     from ppsim.files.tradeoff import save_tradeoff
 
     found = tradeoff(list(points))
-    memory = "peak activations (of a device's 1/P share)"
     save = partial(save_tradeoff, found, time=time, memory=memory, width=output.width, inputs=inputs)
-    write_files([(target, partial(save, target, suffix)) for target, suffix in find_targets(output)])
+    targets = find_targets(output, tables=table is not None)
+    writers = [
+        (target, partial(table if table and suffix in TABLES else save, target, suffix)) for target, suffix in targets
+    ]
+    write_files(writers)

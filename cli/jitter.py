@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,11 +24,15 @@ from ppsim.cli._options import (
     shape_options,
 )
 from ppsim.cli._several import time_schedules
+from ppsim.cli._tasks import TaskOptions, finish_tasks, task_options
 from ppsim.cli._write import inputs_of
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
-    from ppsim.analysis.jitter import Sampled
+    from ppsim.analysis.jitter import Chunk, Sampled
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.simulation.batch import Floats
 
 MOST_COUNT = 10**9  # more devices or links than any run has
 
@@ -76,6 +82,7 @@ noise_options = group_options(
 @noise_options
 @click.option("--samples", type=int, default=10_000, show_default=True, help="Iterations to draw.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random numbers.")
+@task_options
 @json_option
 @quiet_option
 @click.pass_context
@@ -88,6 +95,7 @@ def command(
     uneven: NoiseOptions,
     samples: int,
     seed: int,
+    tasks: TaskOptions,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -112,7 +120,11 @@ def command(
         raise InputError("--slow-links needs messages that take time", "add --comm 0.1, or --profile FILE")
     noise = Noise(**asdict(uneven))
     with progress_bar() as report:
-        sampled = jitter(runs, noise, samples, seed, report)
+        if tasks.dask or tasks.results:
+            kept_for = [asdict(noise), samples, seed, {name: digest(*run) for name, run in runs.items()}]
+            sampled = jitter(runs, noise, samples, seed, run=partial(_draw, tasks, kept_for, report))
+        else:
+            sampled = jitter(runs, noise, samples, seed, report)
     if as_json:
         inputs = inputs_of(ctx, next(iter(runs.values()))[1])
         answer = jitter_object(sampled, noise, seed, inputs)
@@ -125,6 +137,40 @@ def command(
             echo_wrapped(f"{r.name} does not apply: {r.reason}")
         click.echo()
     echo_wrapped(_closing(sampled))
+
+
+def _draw(
+    tasks: TaskOptions,
+    inputs: object,
+    report: Callable[[float, str], None],
+    draw: Callable[[Chunk], Floats],
+    chunks: Mapping[str, Chunk],
+) -> dict[str, Floats]:
+    """Draw the chunks where the options say."""
+    import numpy as np
+
+    rows = finish_tasks(DrawRow(draw), chunks, tasks, inputs, report)
+    return {key: np.array(rows[key]["makespans"]) for key in chunks}
+
+
+@dataclass(frozen=True)
+class DrawRow:
+    """A function of a chunk of samples that gives its row."""
+
+    draw: Callable[[Chunk], Floats]
+
+    def __call__(self, chunk: Chunk) -> dict[str, Any]:
+        """Draw the chunk's samples."""
+        return {"first": chunk.first, "makespans": self.draw(chunk).tolist()}
+
+
+def digest(schedule: Schedule, costs: Costs) -> str:
+    """Compute a short text that differs for another schedule or other costs."""
+    import numpy as np
+
+    queues = (schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, schedule.pair)
+    times = (costs.durations(schedule), costs.latencies(schedule))
+    return sha256(b"".join(np.ascontiguousarray(column).tobytes() for column in (*queues, *times))).hexdigest()
 
 
 def _table(sampled: Sequence[Sampled]) -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import islice, product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.cli._build import build_costs, check_used
+from ppsim.cli._build import build_costs, build_schedule, refuse_unused
+from ppsim.cli._cells import USED, Cell, TimeCell, cells_of, files_of, inputs_of_cells
 from ppsim.cli._options import (
-    OWN,
     CostOptions,
     GridOptions,
     NetworkOptions,
     OutputOptions,
-    ShapeOptions,
     cost_options,
     grid_options,
     json_option,
@@ -25,7 +24,8 @@ from ppsim.cli._options import (
     quiet_option,
     several_schedules,
 )
-from ppsim.cli._several import check_shape, check_taken, time_schedule
+from ppsim.cli._several import check_shape, check_taken, options_taken
+from ppsim.cli._tasks import TaskOptions, finish_tasks, task_options
 from ppsim.cli._write import find_targets, inputs_of, write_tradeoff
 from ppsim.errors import InputError
 from ppsim.simulation.columns import columns_of
@@ -33,18 +33,9 @@ from ppsim.simulation.columns import columns_of
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ppsim.analysis.compare import Row
     from ppsim.simulation.columns import Column
 
 MOST = 10_000
-
-
-class Cell(NamedTuple):
-    """One shape of the grid: the schedule's spelling, its devices (a fraction where it fits none), its microbatches."""
-
-    spec: str
-    devices: float
-    microbatches: int
 
 
 @make_command("sweep")
@@ -60,6 +51,7 @@ class Cell(NamedTuple):
 @cost_options
 @network_options
 @output_options
+@task_options
 @json_option
 @quiet_option
 @click.pass_context
@@ -72,91 +64,70 @@ def command(
     network: NetworkOptions,
     output: OutputOptions,
     metric: str,
+    tasks: TaskOptions,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Time schedules over devices, microbatches and chunks; -o draws time against memory with the Pareto front.
+    """Time schedules over devices, microbatches and chunks.
+
+    -o draws time against memory with the Pareto front, or writes the table: csv, json, parquet.
 
     \b
       ppsim sweep 1f1b zb-1p interleaved --devices 8 --mb 8:64:8 --chunks 2,4
       ppsim sweep 1f1b zb-1p dualpipe --devices 4:16:x2 --mb 32 --metric peak -o pareto.svg
+      ppsim sweep 1f1b zb-1p --devices 8 --mb 8:512:8 --dask tcp://10.0.0.1:8786 --results rows.parquet
     """
-    from ppsim.analysis.compare import mark_front, sweep_object
+    from ppsim.analysis.compare import sweep_object
     from ppsim.cli import _print as show
     from ppsim.cli._progress import progress_bar
-    from ppsim.files.tradeoff import check_suffix
+    from ppsim.schedules import reads_ops
 
-    for _, suffix in find_targets(output):
-        check_suffix(suffix)
+    _check_targets(output)
     check_shape(specs, grid.stages or grid.devices, grid.microbatches)
     check_taken(specs, grid)
-    shapes = list(islice(_shapes(specs, grid), MOST + 1))
+    shapes = list(islice(cells_of(specs, grid), MOST + 1))
     if len(shapes) > MOST:
         raise InputError(f"a sweep takes {MOST:,} shapes, and these are more", "fewer --devices, --mb or --chunks")
-    cells = [cell for cell, _ in shapes]
-    rows: list[Row] = []
+    files = files_of(specs, costs, network)
+    work = {cell.key: (cell, shape) for cell, shape in shapes}
+    here = [cell.key for cell, _ in shapes if reads_ops(cell.spec)]
     with progress_bar(not as_json and not quiet) as report:
-        for cell, shape in shapes:
-            report(len(rows) / len(shapes), f"{cell.spec} {cell.devices}x{cell.microbatches}")
-            rows.append(time_schedule(cell.spec, shape, costs, network))
-    timelines = [row.timeline for row in rows if row.timeline]
-    if not timelines:
+        time_cell = TimeCell(costs, network, files if tasks.dask else {})
+        kept_for = inputs_of_cells(grid, costs, network, files)
+        found = finish_tasks(time_cell, work, tasks, kept_for, report, here)
+    rows = [found[cell.key] for cell, _ in shapes]
+    timed = [(cell, shape, row) for (cell, shape), row in zip(shapes, rows, strict=True) if row["applies"]]
+    if not timed:
         raise InputError(
-            f"no shape of the grid works; the last: {rows[-1].reason}", "other --devices, --mb or --chunks"
+            f"no shape of the grid works; the last: {rows[-1]['reason']}", "other --devices, --mb or --chunks"
         )
-    check_used([timeline.schedule for timeline in timelines], costs)
-    inputs = inputs_of(ctx, build_costs(timelines[0].schedule, costs, network))
-    best = mark_front(rows, per_microbatch=True)
+    refuse_unused(set().union(*(row[USED] for *_, row in timed)), [row["schedule"] for *_, row in timed], costs)
+    cell, shape, _ = timed[0]
+    schedule = build_schedule(cell.spec, options_taken(cell.spec, shape), costs, network, quiet=True)
+    inputs = inputs_of(ctx, build_costs(schedule, costs, network))
+    rows = [{name: value for name, value in row.items() if name != USED} for row in rows]
     if as_json:
-        show.echo_json(sweep_object(rows, best, inputs))
+        show.echo_json(sweep_object(rows, inputs))
     elif "-" not in output.output:
+        cells = [cell for cell, _ in shapes]
         if not quiet:
             _table(cells, rows, metric)
         click.echo(_closing(cells, rows, metric))
-    _write([row for row in rows if row.timeline], inputs, output)
+    _write(rows, inputs, output)
 
 
-def _shapes(specs: tuple[str, ...], grid: GridOptions) -> Iterator[tuple[Cell, ShapeOptions]]:
-    """Each cell of the grid with its shape: devices as given, or the stages over those of a device.
+def _check_targets(output: OutputOptions) -> None:
+    from ppsim.base.tables import TABLES, table_suffix
+    from ppsim.files.tradeoff import check_suffix
 
-    Raises:
-        InputError: --chunks with schedules that all state theirs.
-    """
-    from ppsim.schedules import family_of, split_chunks
-
-    families = {spec: family_of(spec) for spec in specs}
-    varied = {spec for spec, family in families.items() if family and family.chunks > 1 and not split_chunks(spec)[1]}
-    if grid.chunks and not varied:
-        raise InputError(f"--chunks has no effect: none of {', '.join(specs)} takes several", "NAME:V, or leave it out")
-    for spec in specs:
-        family = families[spec]
-        if family is None:
-            cell, shape = _stated(spec, grid)
-            yield cell, shape
-            continue
-        spelled = [f"{spec}:{chunks}" for chunks in grid.chunks] if grid.chunks and spec in varied else [spec]
-        for each, size, m in product(spelled, grid.stages or grid.devices or (), grid.microbatches or ()):
-            stages, devices = (size, None) if grid.stages else (None, size)
-            share = size / (split_chunks(each)[1] or family.chunks) if grid.stages else size
-            yield (
-                Cell(each, int(share) if share == int(share) else share, m),
-                ShapeOptions(stages, devices, None, m, **_own(grid)),
-            )
+    for _, suffix in find_targets(output, tables=True):
+        if suffix not in TABLES:
+            check_suffix(suffix)
+        else:
+            table_suffix(f"x{suffix}")
 
 
-def _stated(spec: str, grid: GridOptions) -> tuple[Cell, ShapeOptions]:
-    """The one cell of a file of ops, which states its own shape."""
-    from ppsim.schedules import schedule_from
-
-    made = schedule_from(spec)
-    return Cell(spec, made.n_devices, made.n_microbatches), ShapeOptions(**_own(grid))
-
-
-def _own(grid: GridOptions) -> dict[str, Any]:
-    return {name: getattr(grid, name) for name in OWN}
-
-
-def _table(grid: list[Cell], rows: list[Row], metric: str) -> None:
+def _table(grid: list[Cell], rows: list[Mapping[str, Any]], metric: str) -> None:
     """Schedules and devices down, microbatches across in as many tables as fit; the best of each column marked."""
     from ppsim.cli._print import console
 
@@ -174,7 +145,7 @@ def _table(grid: list[Cell], rows: list[Row], metric: str) -> None:
     left = max(len(f"{name}  {devices}  ") for name, devices, _ in [Cell("schedule", 0, 0), *grid])
     each = max(len(f"M={across[-1]}"), *map(len, cells.values())) + 2
     fits = max(1, (wide.width - left) // each)
-    unit = next(row.timeline.unit for row in rows if row.timeline)
+    unit = next(row["unit"] for row in rows if row["applies"])
     title = f"{metric} ({unit})" if _column(metric).form == "time" else metric
     for first in range(0, len(across), fits):
         wide.print(_block(cells, across[first : first + fits], title))
@@ -196,7 +167,7 @@ def _block(cells: Mapping[Cell, str], across: list[int], title: str) -> Table:
     return table
 
 
-def _closing(grid: list[Cell], rows: list[Row], metric: str) -> str:
+def _closing(grid: list[Cell], rows: list[Mapping[str, Any]], metric: str) -> str:
     from ppsim.cli._print import counted
 
     found = [(value, key) for key, row in zip(grid, rows, strict=True) if (value := _value(row, metric)) is not None]
@@ -205,8 +176,8 @@ def _closing(grid: list[Cell], rows: list[Row], metric: str) -> str:
     return f"{name} on {shape} has the least {metric}, {_text(least, metric)}"
 
 
-def _value(row: Row, metric: str) -> float | None:
-    return row.value(_column(metric)) if row.metrics else None
+def _value(row: Mapping[str, Any], metric: str) -> float | None:
+    return row[_column(metric).key] if row["applies"] else None
 
 
 def _text(value: float, metric: str) -> str:
@@ -217,13 +188,23 @@ def _column(metric: str) -> Column:
     return next(column for column in columns_of("sweep") if column.name == metric)
 
 
-def _write(timed: list[Row], inputs: dict[str, Any], output: OutputOptions) -> None:
+def _write(rows: Sequence[Mapping[str, Any]], inputs: dict[str, Any], output: OutputOptions) -> None:
+    from ppsim.analysis.compare import mark_shapes, sweep_object
     from ppsim.analysis.tradeoff import Point
+    from ppsim.base.atomic_file import open_atomically
+    from ppsim.base.json_output import dump_json
+    from ppsim.base.tables import save_table
 
-    points = []
-    for r in timed:
-        assert r.timeline is not None
-        schedule = r.timeline.schedule
-        points.append(Point(f"{r.name} {schedule.n_devices}x{schedule.n_microbatches}", r.makespan_per_mb, r.peak))
-    unit = timed[0].timeline.unit if timed[0].timeline else ""
-    write_tradeoff(points, f"makespan per microbatch ({unit})", inputs, output)
+    def write_table(target: str, suffix: str) -> None:
+        if suffix == ".json":
+            with open_atomically(target) as out:
+                out.write(dump_json(sweep_object(rows, inputs), end=b"\n"))
+            return
+        save_table([{**row, "pareto": best} for row, best in zip(rows, mark_shapes(rows), strict=True)], target, suffix)
+
+    timed = [row for row in rows if row["applies"]]
+    points = [
+        Point(f"{r['name']} {r['devices']}x{r['microbatches']}", r["makespan_per_mb"], r["peak_activations_share"])
+        for r in timed
+    ]
+    write_tradeoff(points, f"makespan per microbatch ({timed[0]['unit']})", inputs, output, write_table)

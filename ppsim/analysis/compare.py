@@ -77,12 +77,14 @@ def row(spec: str, build: Build, run: Run = simulate) -> Row:
     return Row(spec, timeline, measure(timeline))
 
 
-def mark_front(rows: Sequence[Row], per_microbatch: bool = False) -> list[bool]:
-    """Mark the rows on the Pareto front of time (per microbatch, for rows of different M) and peak activations."""
-    times = [r.makespan_per_mb if per_microbatch else r.makespan for r in rows if r.metrics]
-    peaks = [r.peak for r in rows if r.metrics]
-    best = iter(front(np.array(list(zip(times, peaks, strict=True))).reshape(-1, 2)))
-    return [bool(next(best)) if r.metrics else False for r in rows]
+def mark_front(rows: Sequence[Row]) -> list[bool]:
+    """Mark the rows on the Pareto front of time and peak activations."""
+    return _mark([(r.makespan, r.peak) if r.metrics else None for r in rows])
+
+
+def _mark(points: Sequence[tuple[float, float] | None]) -> list[bool]:
+    best = iter(front(np.array([point for point in points if point]).reshape(-1, 2)))
+    return [bool(next(best)) if point else False for point in points]
 
 
 def conclude(rows: Sequence[Row]) -> str:
@@ -107,21 +109,24 @@ def compare_object(rows: Sequence[Row], inputs: Mapping[str, Any]) -> dict[str, 
     return {
         "schema": "ppsim.compare/1",
         "inputs": dict(inputs),
-        "schedules": [
-            _row_object(r, "rows") | {"pareto": best} for r, best in zip(rows, mark_front(rows), strict=True)
-        ],
+        "schedules": [row_object(r, "rows") | {"pareto": best} for r, best in zip(rows, mark_front(rows), strict=True)],
         "closing": conclude(rows),
     }
 
 
-def sweep_object(rows: Sequence[Row], best: Sequence[bool], inputs: Mapping[str, Any]) -> dict[str, Any]:
+def mark_shapes(rows: Sequence[Mapping[str, Any]]) -> list[bool]:
+    """Mark the rows of a sweep on the Pareto front of time per microbatch and peak activations."""
+    return _mark([(r["makespan_per_mb"], r["peak_activations_share"]) if r["applies"] else None for r in rows])
+
+
+def sweep_object(rows: Sequence[Mapping[str, Any]], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The object ``ppsim sweep --json`` prints, schema ``ppsim.sweep/1``: one row per shape."""
-    shapes = [_row_object(r, "rows", "sweep") | {"pareto": b} for r, b in zip(rows, best, strict=True)]
+    shapes = [{**row, "pareto": best} for row, best in zip(rows, mark_shapes(rows), strict=True)]
     return {"schema": "ppsim.sweep/1", "inputs": dict(inputs), "shapes": shapes}
 
 
-def _row_object(r: Row, *places: str) -> dict[str, Any]:
-    """One schedule with the numbers shown in these places."""
+def row_object(r: Row, *places: str) -> dict[str, Any]:
+    """Write one schedule with the numbers shown in these places."""
     if r.metrics is None or r.timeline is None:
         return {"name": r.name, "applies": False, "reason": r.reason}
     schedule = r.timeline.schedule

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.workers import count_cores
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
-from ppsim.simulation.batch import Floats, find_ends, find_levels, run_in_chunks
+from ppsim.simulation.batch import Floats, Levels, cut_samples, find_ends, find_levels
 from ppsim.simulation.longest_path import simulate
 
 PERCENTILES = (50, 95, 99)
@@ -63,12 +65,92 @@ class Sampled:
         return float(np.percentile(self.makespans, percent))
 
 
+@dataclass(frozen=True)
+class Sampler:
+    """Draws iterations of one schedule.
+
+    Attributes:
+        levels: the order in which its ops are timed.
+        duration: shape (ops, 1), without noise.
+        latency: likewise, of each op's input.
+        device: shape (ops,).
+        crossing: the ops whose input comes from another device.
+        link: the link of each of them.
+        sigma: of the noise's logarithm; 0 for none.
+        seed: of the random numbers, beside the first sample of a chunk.
+    """
+
+    levels: Levels
+    duration: Floats
+    latency: Floats
+    device: NDArray[np.integer[Any]]
+    crossing: NDArray[np.int64]
+    link: NDArray[np.int64]
+    sigma: float
+    seed: tuple[int, int]
+
+    def draw(self, chunk: Chunk) -> Floats:
+        """Draw a chunk's samples; returns their makespans."""
+        count, sigma = chunk.stop - chunk.first, self.sigma
+        rng = np.random.default_rng((*self.seed, chunk.first))
+
+        def noisy(mean: Floats) -> Floats:
+            if not sigma:
+                return np.repeat(mean, count, axis=1)
+            factor = rng.standard_normal((len(mean), count))
+            factor *= sigma
+            factor -= sigma * sigma / 2
+            return np.multiply(np.exp(factor, out=factor), mean, out=factor)
+
+        durations = noisy(self.duration)
+        latencies = np.zeros((len(self.duration), count))
+        latencies[self.crossing] = noisy(self.latency[self.crossing])
+        if chunk.slow is not None:
+            durations *= chunk.slow.take(self.device, axis=0)
+        if chunk.slow_link is not None:
+            latencies[self.crossing] *= chunk.slow_link.take(self.link, axis=0)
+        return find_ends(self.levels, durations, latencies).max(axis=0)
+
+
+class Chunk(NamedTuple):
+    """Some samples of one schedule.
+
+    Attributes:
+        turn: which schedule.
+        first: its first sample.
+        stop: the one after its last.
+        slow: shape (devices, samples), factors of computing, or None.
+        slow_link: shape (links, samples), factors of messages, or None.
+    """
+
+    turn: int
+    first: int
+    stop: int
+    slow: Floats | None
+    slow_link: Floats | None
+
+
+@dataclass(frozen=True)
+class DrawChunk:
+    """A function of a chunk that gives its makespans; all that the samples of all schedules share."""
+
+    samplers: tuple[Sampler, ...]
+
+    def __call__(self, chunk: Chunk) -> Floats:
+        """Draw the chunk's samples by its schedule's sampler."""
+        return self.samplers[chunk.turn].draw(chunk)
+
+
+Run = Callable[[DrawChunk, Mapping[str, Chunk]], Mapping[str, Floats]]
+
+
 def jitter(
     runs: Mapping[str, tuple[Schedule, Costs]],
     noise: Noise,
     samples: int,
     seed: int = 0,
     progress: Callable[[float, str], None] = lambda done, what: None,
+    run: Run | None = None,
 ) -> list[Sampled]:
     """Time every schedule under the same draws of slow devices and links, and its own noise per op.
 
@@ -77,7 +159,8 @@ def jitter(
         noise: how hardware departs from its costs.
         samples: iterations to draw.
         seed: of the random numbers; the same seed gives the same numbers, whatever the number of cores.
-        progress: called with the share done and the name of the schedule in work.
+        progress: called with the share done and the name of the schedule in work, unless ``run`` does.
+        run: gives the makespans of every chunk by a function of it; None for threads of this process.
 
     Raises:
         InputError: noise that is negative, a slowdown below 1, more slow devices or links than there are, or more
@@ -92,18 +175,31 @@ def jitter(
     rng = np.random.default_rng(seed)
     slow = _factors(rng, samples, devices, noise.slow_devices, noise.slowdown)
     slow_link = _factors(rng, samples, len(links), noise.slow_links, noise.link_slowdown)
+    samplers = [
+        _sampler(schedule, costs, noise.cv, links, (seed, turn)) for turn, (schedule, costs) in enumerate(runs.values())
+    ]
+    chunks = {}
+    for turn, (name, (schedule, _)) in enumerate(runs.items()):
+        for first, stop in cut_samples(samples, len(schedule)):
+            chunks[f"{name} {first}"] = Chunk(
+                turn, first, stop, *(f if f is None else f[:, first:stop] for f in (slow, slow_link))
+            )
+    draw = DrawChunk(tuple(samplers))
+    makespans = run(draw, chunks) if run else _draw_here(draw, chunks, progress)
     result = []
-    for turn, (name, (schedule, costs)) in enumerate(runs.items()):
-        done = turn * samples
+    for name, (schedule, costs) in runs.items():
+        parts = [makespans[f"{name} {first}"] for first, _ in cut_samples(samples, len(schedule))]
+        result.append(Sampled(name, schedule, costs.unit, simulate(schedule, costs).makespan, np.concatenate(parts)))
+    return result
 
-        def report(count: int, name: str = name) -> None:
-            nonlocal done
-            done += count
-            progress(done / (len(runs) * samples), name)
 
-        draw = _sampler(schedule, costs, noise.cv, slow, slow_link, links, (seed, turn))
-        makespans = run_in_chunks(draw, samples, len(schedule), report)
-        result.append(Sampled(name, schedule, costs.unit, simulate(schedule, costs).makespan, makespans))
+def _draw_here(draw: DrawChunk, chunks: Mapping[str, Chunk], report: Callable[[float, str], None]) -> dict[str, Floats]:
+    """Draw the samples of all chunks in threads, which share this process's memory."""
+    result = {}
+    with ThreadPoolExecutor(count_cores()) as pool:
+        for name, makespans in zip(chunks, pool.map(draw, chunks.values()), strict=True):
+            result[name] = makespans
+            report(len(result) / len(chunks), name.rpartition(" ")[0])
     return result
 
 
@@ -146,44 +242,19 @@ def jitter_object(sampled: Sequence[Sampled], noise: Noise, seed: int, inputs: M
     }
 
 
-def _sampler(
-    schedule: Schedule,
-    costs: Costs,
-    cv: float,
-    slow: Floats | None,
-    slow_link: Floats | None,
-    links: Sequence[Link],
-    seed: tuple[int, int],
-) -> Callable[[int, int], Floats]:
-    """A function that times samples first to stop and returns their makespans."""
-    levels = find_levels(schedule)
-    duration, latency = costs.durations(schedule)[:, None], costs.latencies(schedule)[:, None]
-    sigma = np.sqrt(np.log1p(cv * cv))
+def _sampler(schedule: Schedule, costs: Costs, cv: float, links: Sequence[Link], seed: tuple[int, int]) -> Sampler:
     place = {link: k for k, link in enumerate(links)}
     crossing = np.flatnonzero(schedule.crosses)
-    link = np.array([place[pair] for pair in zip(*_ends(schedule, crossing), strict=True)], np.int64)
-
-    def draw(first: int, stop: int) -> Floats:
-        rng = np.random.default_rng((*seed, first))
-
-        def noisy(mean: Floats) -> Floats:
-            if not cv:
-                return np.repeat(mean, stop - first, axis=1)
-            factor = rng.standard_normal((len(mean), stop - first))
-            factor *= sigma
-            factor -= sigma * sigma / 2
-            return np.multiply(np.exp(factor, out=factor), mean, out=factor)
-
-        durations = noisy(duration)
-        latencies = np.zeros((len(schedule), stop - first))
-        latencies[crossing] = noisy(latency[crossing])
-        if slow is not None:
-            durations *= slow[:, first:stop].take(schedule.device, axis=0)
-        if slow_link is not None:
-            latencies[crossing] *= slow_link[:, first:stop].take(link, axis=0)
-        return find_ends(levels, durations, latencies).max(axis=0)
-
-    return draw
+    return Sampler(
+        levels=find_levels(schedule),
+        duration=costs.durations(schedule)[:, None],
+        latency=costs.latencies(schedule)[:, None],
+        device=schedule.device,
+        crossing=crossing,
+        link=np.array([place[pair] for pair in zip(*_ends(schedule, crossing), strict=True)], np.int64),
+        sigma=float(np.sqrt(np.log1p(cv * cv))),
+        seed=seed,
+    )
 
 
 def _factors(rng: np.random.Generator, samples: int, things: int, count: int, factor: float) -> Floats | None:

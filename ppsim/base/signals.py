@@ -55,6 +55,22 @@ def orderly_end() -> Iterator[None]:
         sys.unraisablehook, sys.excepthook = hooks
 
 
+@contextmanager
+def without_interrupts() -> Iterator[None]:
+    """Hold Ctrl-C back from this thread within the block, and from processes and threads started there for good."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # which lets signals through again as it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def first_signal() -> int:
     """Return the number of the first signal that asked the program to end; 0 for none."""
     return _received[0] if _received else 0

@@ -6,7 +6,6 @@ operations, so that neither the ops nor the samples cost a Python step each.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.workers import count_cores
 from ppsim.core.costs import Costs
 from ppsim.core.ops import COMPUTE
 from ppsim.core.schedule import NONE, Schedule
@@ -125,16 +125,16 @@ def run_in_chunks(
 
     ``progress`` is called with the number of samples of each finished chunk.
     """
-    size = max(16, IN_FLIGHT // max(1, n_ops))
-    starts = range(0, count, size)
+    chunks = cut_samples(count, n_ops)
     parts = list[Floats]()
     with ThreadPoolExecutor(count_cores()) as pool:
-        for part in pool.map(lambda first: sample(first, min(first + size, count)), starts):
+        for part in pool.map(lambda chunk: sample(*chunk), chunks):
             parts.append(part)
             progress(len(part))
     return np.concatenate(parts) if parts else np.empty(0)
 
 
-def count_cores() -> int:
-    """Count the processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def cut_samples(count: int, n_ops: int) -> list[tuple[int, int]]:
+    """Cut samples of so many ops into chunks that fit the cache, each from its first sample to before its last."""
+    size = max(16, IN_FLIGHT // max(1, n_ops))
+    return [(first, min(first + size, count)) for first in range(0, count, size)]

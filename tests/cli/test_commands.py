@@ -126,7 +126,7 @@ BAD = {
     "cluster without a unit": ([*RUN, "--cluster", "gallery/cluster.toml"], 2, "--unit"),
     "cluster and comm": ([*RUN, "--cluster", "gallery/cluster.toml", "--comm", "1"], 2, "--comm"),
     "sweep of nothing": (["sweep", "1f1b", "--devices", "4", "--mb", "8:4"], 2, "empty"),
-    "picture only": (["sweep", "1f1b", "--devices", "4", "--mb", "8", "-o", "x.csv"], 2, ".svg"),
+    "picture or table": (["sweep", "1f1b", "--devices", "4", "--mb", "8", "-o", "x.mmd"], 2, ".svg"),
     "two at once": ([*RUN, "-o", "-", "-o", "-"], 2, "twice"),
     "no chunks": (["compare", "interleaved:0", "--devices", "4", "--mb", "8"], 2, "interleaved:2"),
     "comparison as csv": (

@@ -124,6 +124,8 @@ SAMPLES = {
     "account_loss": "--account-for-loss-in-pipeline-split",
     "layers_per_stage": "--layers-per-stage 3,5",
     "placement": "--placement v",
+    "dask": "--dask tcp://127.0.0.1:1",
+    "results": "--results kept.csv",
 }
 BASES = {
     "run": ["run", *SCHEDULE],

@@ -1,0 +1,165 @@
+"""A map of tasks over Dask distributed: a cluster started here, or the scheduler at an address."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from typing import Any
+
+from ppsim.base.signals import without_interrupts
+from ppsim.errors import InputError, MissingDependency, PpsimError
+from ppsim.version import VERSION
+
+LOCAL = "local"
+INSTALL = "pip install 'ppsim-pipeline[dask]'"
+CONNECT_S = 5
+WORKERS_S = 10
+# Workers that may be lost while they run one batch, before the batch itself is blamed.
+MOST_LOSSES = 10
+# The version of ppsim and a digest of its code. As text, since a name of ours would be looked up in a worker's own
+# ppsim, which may not have it; glob follows the links of a source tree.
+CODE = (
+    "(__import__('ppsim.version', fromlist=['version']).VERSION, __import__('hashlib').sha256(b''.join("
+    "__import__('pathlib').Path(path).read_bytes() for path in sorted(__import__('glob').glob("
+    "__import__('os').path.dirname(__import__('ppsim').__file__) + '/**/*.py', recursive=True)))).hexdigest())"
+)
+Batches = Callable[[Sequence[Any], int], list[tuple[int, Sequence[Any]]]]
+
+
+def run_on_dask(
+    run: Callable[[Any], tuple[int, list[Any]]], tasks: Sequence[Any], where: str, cut: Batches
+) -> Iterator[tuple[int, list[Any]]]:
+    """Run tasks in batches; gives the index of a batch's first task and all its results, each batch once.
+
+    Args:
+        run: runs a batch.
+        tasks: all tasks.
+        where: ``local``, or the scheduler's address.
+        cut: cuts tasks into batches for a number of workers.
+
+    Raises:
+        InputError: no scheduler at the address.
+        MissingDependency: Dask is not installed, or the cluster has no workers.
+        PpsimError: workers have another version of ppsim, or a batch ends every worker that runs it.
+    """
+    with _connected(where) as client:
+        from distributed import KilledWorker, as_completed
+
+        workers = _check_workers(client, where)
+        left = {batch[0]: batch for batch in cut(tasks, workers)}
+        # Sent to each worker once, and not lost with the worker that has it.
+        held = client.submit(_hold, run, pure=False)
+        futures = client.map(_run_batch, list(left.values()), code=_own_code(), run=held, pure=False)
+        try:
+            for done in as_completed(futures, loop=client.loop).batches():
+                for first, results in client.gather(done):
+                    if left.pop(first, None):
+                        yield first, results
+        except KilledWorker as error:
+            what = f"workers were lost again and again while they ran the same tasks: {error}"
+            raise PpsimError(what, "give the workers more memory") from error
+        finally:
+            with suppress(Exception):
+                client.cancel(futures, force=True)
+
+
+def _hold(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return run
+
+
+def _run_batch(batch: tuple[int, Sequence[Any]], code: object, run: Callable[[Any], Any]) -> Any:
+    _compare_code([code])  # of a worker that came after the others were asked
+    return run(batch)
+
+
+@contextmanager
+def _connected(where: str) -> Iterator[Any]:
+    """Connect to the scheduler, or start one here with a worker for each core."""
+    try:
+        import dask
+        from distributed import Client, LocalCluster
+    except ImportError as error:
+        raise MissingDependency(f"--dask needs Dask, which cannot be imported: {error}", INSTALL) from error
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    with ExitStack() as stack:
+        stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": MOST_LOSSES}))
+        target: Any = where
+        if where == LOCAL:
+            target = stack.enter_context(_start_cluster(LocalCluster))
+        else:
+            _find_scheduler(where)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other versions of what Dask is built on are its own affair
+            client = Client(target, timeout=CONNECT_S, set_as_default=False)
+        stack.enter_context(client)
+        yield client
+
+
+def _start_cluster(cluster: Callable[..., Any]) -> Any:
+    """Start a scheduler and a worker for each core; an interruption waits until they can be closed."""
+
+    def start() -> Any:
+        with without_interrupts():  # inherited by the thread that starts workers, now and later, and so by them
+            return cluster(threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL)
+
+    with ThreadPoolExecutor(1) as thread:
+        starting = thread.submit(start)
+        try:
+            return starting.result()
+        except KeyboardInterrupt:
+            with suppress(Exception):
+                starting.result().close()
+            raise
+
+
+def _find_scheduler(address: str) -> None:
+    """Refuse an address at which no scheduler answers, before a client keeps trying it."""
+    import asyncio
+
+    from distributed import rpc
+
+    async def ask() -> object:
+        async with rpc(address, timeout=CONNECT_S) as there:
+            return await there.identity()
+
+    try:
+        asyncio.run(asyncio.wait_for(ask(), CONNECT_S))
+    except Exception as error:
+        hint = "the address that dask scheduler prints, such as tcp://10.0.0.1:8786; or --dask local"
+        raise InputError(f"no Dask scheduler answers at '{address}'", hint) from error
+
+
+def _check_workers(client: Any, where: str) -> int:
+    """Wait for a worker, hold all workers to this version of ppsim, and count their threads."""
+    try:
+        client.wait_for_workers(1, timeout=WORKERS_S)
+    except TimeoutError as error:
+        hint = "start some: dask worker " + ("ADDRESS" if where == LOCAL else where)
+        raise MissingDependency(f"the Dask scheduler at '{where}' has no workers", hint) from error
+    found = client.run(eval, CODE, on_error="return")
+    try:
+        found["scheduler"] = client.run_on_scheduler(eval, CODE)
+    except ImportError as error:
+        found["scheduler"] = error
+    _compare_code(code for code in found.values() if not isinstance(code, OSError))  # one that was just lost
+    return sum(client.nthreads().values())
+
+
+@cache
+def _own_code() -> object:
+    return eval(CODE)
+
+
+def _compare_code(others: Iterable[object]) -> None:
+    """Refuse another version of ppsim, or none, and the same with other code."""
+    found = {code[0] if isinstance(code, tuple) else "none" for code in others if code != _own_code()}
+    if found:
+        what = "other code of that version" if found == {VERSION} else ", ".join(sorted(found))
+        raise MissingDependency(
+            f"this is ppsim {VERSION}, and the Dask scheduler or some of its workers have {what}",
+            "install the same in the environment of the scheduler and of every worker, and start them again",
+        )

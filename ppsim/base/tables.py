@@ -1,0 +1,118 @@
+"""Tables as CSV, JSON and Parquet files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ppsim.base.atomic_file import open_atomically
+from ppsim.base.json_output import dump_json
+from ppsim.base.source import read_bytes
+from ppsim.errors import InputError, MissingDependency
+
+Row = Mapping[str, Any]
+TABLES = (".csv", ".json", ".parquet")
+INSTALL = "pip install 'ppsim-pipeline[dask]'"
+
+
+def table_suffix(path: str, suffixes: Sequence[str] = TABLES) -> str:
+    """Find the format of a table by its file's suffix.
+
+    Raises:
+        InputError: none of the formats has it.
+        MissingDependency: pyarrow, which Parquet needs, is not installed.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in suffixes:
+        raise InputError(f"a table cannot be kept in '{path}'", f"a name that ends in {' or '.join(suffixes)}")
+    if suffix == ".parquet":
+        _pyarrow()
+    return suffix
+
+
+def save_table(rows: Sequence[Row], target: str, suffix: str = "") -> None:
+    """Write rows with one column for each key that any of them has; a list is JSON text in CSV.
+
+    Raises:
+        InputError: an unknown suffix, or a file that cannot be written.
+        MissingDependency: pyarrow is not installed.
+    """
+    suffix = suffix or table_suffix(target)
+    if suffix == ".json":
+        data = dump_json(list(rows), end=b"\n")
+    elif suffix == ".csv":
+        data = _csv_of(rows)
+    else:
+        data = _parquet_of(rows)
+    with open_atomically(target) as out:
+        out.write(data)
+
+
+def read_table(path: str) -> list[dict[str, Any]]:
+    """Read the rows of a CSV file, whose cells are texts, or of a Parquet file.
+
+    Raises:
+        InputError: the file cannot be read.
+        MissingDependency: pyarrow is not installed.
+    """
+    data = read_bytes(path)
+    csv.field_size_limit(len(data) + 1)
+    try:
+        if table_suffix(path) == ".csv":
+            return [dict(row) for row in csv.DictReader(io.StringIO(data.decode(), newline=""))]
+        _pyarrow()
+        from pyarrow import BufferReader, parquet
+
+        rows: list[dict[str, Any]] = parquet.read_table(BufferReader(data)).to_pylist()
+    except (csv.Error, ValueError, OSError) as error:
+        raise InputError(f"cannot read the table '{path}': {error}", "give the name of a new file") from error
+    return rows
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _csv_of(rows: Sequence[Row]) -> bytes:
+    out = io.StringIO(newline="")
+    columns = _columns(rows)
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*([_cell(value) for value in column] for column in columns.values()), strict=True))
+    return out.getvalue().encode("utf-8", "backslashreplace")
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, (bool, list, tuple, Mapping)):
+        return json.dumps(value)
+    return repr(value) if isinstance(value, float) else value
+
+
+def _parquet_of(rows: Sequence[Row]) -> bytes:
+    _pyarrow()
+    import pyarrow
+    from pyarrow import parquet
+
+    made = {}
+    for name, values in _columns(rows).items():
+        kinds = {type(value) for value in values if value is not None}
+        if kinds == {int, float}:
+            values = [None if value is None else float(value) for value in values]
+        elif len(kinds) > 1 or kinds & {dict}:
+            values = [None if value is None else str(_cell(value)) for value in values]
+        made[name] = pyarrow.array(values)
+    out = io.BytesIO()
+    parquet.write_table(pyarrow.table(made), out)
+    return out.getvalue()
+
+
+def _pyarrow() -> None:
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError as error:
+        raise MissingDependency(f"Parquet needs pyarrow, which cannot be imported: {error}", INSTALL) from error

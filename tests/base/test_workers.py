@@ -1,0 +1,94 @@
+"""One map of tasks: the same results here, on processes and on Dask, with workers that are lost on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from ppsim.base.dask_cluster import CODE
+from ppsim.base.workers import batches_of, map_tasks
+from ppsim.errors import InputError, MissingDependency, PpsimError
+from ppsim.version import VERSION
+
+
+def square(task: int) -> int:
+    return task * task
+
+
+def refuse(task: int) -> int:
+    raise InputError(f"{task} is refused", "another")
+
+
+def square_and_die(folder: str, task: int) -> int:
+    """The square of a task; the process that is the first to take task 7 is killed."""
+    mark = Path(folder) / "died"
+    if task == 7 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.005)
+    return task * task
+
+
+def test_a_map_in_this_process_gives_every_result_once_in_order():
+    assert list(map_tasks(square, range(5))) == [(0, 0), (1, 1), (2, 4), (3, 9), (4, 16)]
+    assert list(map_tasks(square, [])) == []
+
+
+def test_batches_cover_all_tasks_once_and_leave_work_for_every_worker():
+    batches = batches_of(range(1000), 2)
+    assert [task for _, tasks in batches for task in tasks] == list(range(1000))
+    assert [first for first, _ in batches] == [tasks[0] for _, tasks in batches]
+    assert len(batches) >= 64
+    assert max(len(tasks) for _, tasks in batches_of(range(10**6), 2)) == 256
+
+
+def test_the_code_of_workers_is_compared_by_version_and_content():
+    version, digest = eval(CODE)
+    assert version == VERSION
+    assert len(digest) == 64
+
+
+@pytest.mark.parametrize("address", ["nonsense", "http://x"])
+def test_an_address_without_a_scheduler_is_one_error(address):
+    with pytest.raises(InputError, match="no Dask scheduler answers at"):
+        list(map_tasks(square, [1], address))
+
+
+def test_dask_that_is_not_installed_is_named_with_the_command(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "dask", None)
+    with pytest.raises(MissingDependency) as caught:
+        list(map_tasks(square, [1], "local"))
+    assert "pip install" in caught.value.hint
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_and_a_lost_one_costs_only_time(tmp_path):
+    found = list(map_tasks(partial(square_and_die, str(tmp_path)), range(100), processes=2))
+    assert (tmp_path / "died").exists()
+    assert sorted(found) == [(n, n * n) for n in range(100)]
+
+
+@pytest.mark.slow
+def test_an_error_of_a_task_arrives_as_it_was_raised():
+    with pytest.raises(InputError, match="is refused") as caught:
+        list(map_tasks(refuse, range(4), processes=2))
+    assert caught.value.hint == "another"
+
+
+@pytest.mark.slow
+def test_dask_gives_the_same_with_a_worker_killed_half_way(tmp_path):
+    """Every result comes once, and those of the lost worker are computed again."""
+    found = list(map_tasks(partial(square_and_die, str(tmp_path)), range(200), "local"))
+    assert (tmp_path / "died").exists()
+    assert sorted(found) == [(n, n * n) for n in range(200)]
+
+
+@pytest.mark.slow
+def test_errors_come_through_dask_too():
+    with pytest.raises(PpsimError, match="is refused"):
+        list(map_tasks(refuse, range(4), "local"))

@@ -1,0 +1,132 @@
+"""Sweep and jitter over Dask and from files of results: the same output as without."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ppsim.base import workers
+from ppsim.cli import group
+from ppsim.cli._tasks import SentFile
+from ppsim.errors import InputError
+from tests.commands import start_command
+
+ROOT = Path(__file__).parents[2]
+WORK = {
+    "sweep": ["sweep", "1f1b", "zb-1p", "dualpipe", "--devices", "4", "--mb", "8:11", "--comm", "0.5", "--json"],
+    "jitter": ["jitter", "1f1b", "zb-1p", "--devices", "4", "--mb", "8", "--samples", "9000", "--json"],
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def invoke(*words: str) -> str:
+    result = CliRunner().invoke(group, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize("command", WORK)
+@pytest.mark.parametrize("file", ["kept.csv", "kept.parquet"])
+def test_finished_rows_are_not_run_again_and_the_answer_is_the_same(command, file, monkeypatch):
+    """After an interruption half-way the rest is run, and then nothing is."""
+    plain = invoke(*WORK[command])
+    ran = list[int]()
+
+    def interrupted(function, tasks, where="", processes=1):
+        for index, task in enumerate(tasks):
+            if len(ran) == 3:
+                raise KeyboardInterrupt
+            ran.append(index)
+            yield index, function(task)
+
+    whole = workers.map_tasks
+    monkeypatch.setattr(workers, "map_tasks", interrupted)
+    result = CliRunner().invoke(group, [*WORK[command], "--results", file])
+    assert result.exit_code != 0
+    assert f"3 of {12 if command == 'sweep' else 4} are kept in {file}" in result.stderr
+    counted = []
+
+    def count(function, tasks, where=""):
+        counted.append(len(tasks))
+        return whole(function, tasks, where)
+
+    monkeypatch.setattr(workers, "map_tasks", count)
+    assert invoke(*WORK[command], "--results", file) == plain
+    assert invoke(*WORK[command], "--results", file) == plain
+    assert counted == [9 if command == "sweep" else 1]
+
+
+@pytest.mark.parametrize(("command", "change"), [("sweep", ["--tf", "2"]), ("jitter", ["--seed", "3"])])
+def test_results_of_other_inputs_are_refused(command, change):
+    invoke(*WORK[command], "--results", "kept.csv")
+    result = CliRunner().invoke(group, [*WORK[command], *change, "--results", "kept.csv"])
+    assert isinstance(result.exception, InputError)
+    assert "other inputs" in str(result.exception)
+
+
+def test_a_grid_may_grow_around_what_is_kept():
+    invoke("sweep", "1f1b", "--devices", "4", "--mb", "8", "--results", "kept.csv")
+    words = ["sweep", "1f1b", "zb-1p", "--devices", "4", "--mb", "8,9", "--json"]
+    assert invoke(*words, "--results", "kept.csv") == invoke(*words)
+
+
+def test_a_sweep_is_written_as_csv_json_and_parquet():
+    from ppsim.base.tables import read_table
+
+    answer = json.loads(invoke(*WORK["sweep"]))
+    invoke(*WORK["sweep"], "-o", "t.csv", "-o", "t.json", "-o", "t.parquet")
+    assert json.loads(Path("t.json").read_text())["shapes"] == answer["shapes"]
+    rows = read_table("t.parquet")
+    assert [row["makespan"] for row in rows] == [row.get("makespan") for row in answer["shapes"]]
+    assert [row["peak_activations"] for row in rows] == [row.get("peak_activations") for row in answer["shapes"]]
+    assert [row["name"] for row in read_table("t.csv")] == [row["name"] for row in answer["shapes"]]
+
+
+def test_a_file_goes_to_machines_that_have_it_not(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    there = tmp_path / "own.toml"
+    there.write_bytes(b"same")
+    assert SentFile(str(there), b"same").place() == str(there)
+    placed = SentFile(str(there), b"other").place()
+    assert placed != str(there)
+    assert Path(placed).name == "own.toml"
+    assert Path(placed).read_bytes() == b"other"
+    assert SentFile(str(there), b"other").place() == placed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", WORK)
+def test_dask_gives_the_same_to_the_last_bit(command):
+    assert invoke(*WORK[command], "--dask", "local") == invoke(*WORK[command])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals of Linux")
+@pytest.mark.parametrize("where", [[], ["--dask", "local"]])
+def test_an_interrupted_sweep_leaves_a_whole_file_of_results(where):
+    words = ["sweep", "1f1b", "zb-1p", "interleaved", "--devices", "32", "--mb", "64:1000", "-q"]
+    started = start_command(*words, *where, "--results", "kept.parquet")
+    while not Path("kept.parquet").exists():
+        assert started.poll() is None
+        time.sleep(0.1)
+    started.send_signal(signal.SIGINT)
+    _, errors = started.communicate(timeout=60)
+    assert started.returncode == 130
+    assert errors.endswith("goes on from it\n\nInterrupted.\n")
+    assert "Traceback" not in errors
+    from ppsim.base.tables import read_table
+
+    rows = read_table("kept.parquet")
+    assert 0 < len(rows) < 3 * 937
+    assert len({row["key"] for row in rows}) == len(rows)
