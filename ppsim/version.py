@@ -3,3 +3,4 @@
 VERSION = "0.2.0"
 DISTRIBUTION = "ppsim-pipeline"
 INSTALL_TORCH = f"pip install '{DISTRIBUTION}[torch]'"
+INSTALL_OPTIMIZE = f"pip install '{DISTRIBUTION}[optimize]'"

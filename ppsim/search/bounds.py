@@ -168,7 +168,7 @@ def _spans(work: Work, classes: Classes) -> Floats:
     P, width = classes.head.shape
     mine = np.arange(P)[:, None]
     if P * P * width**3 > MOST_COMPARED:
-        return _seen_from(work, classes, mine, mine)
+        return _seen_from(work, classes, mine, mine)[:, 0]
     return _seen_from(work, classes, mine, np.broadcast_to(mine.T, (P, P))).max(axis=1)
 
 

@@ -34,7 +34,8 @@ class Work:
         rest: least time of W; zero where backwards are full.
         again: least time of R; zero where nothing is recomputed.
         sent: shape (2, replicas, stages): latency of the message that F and the backward wait for.
-        alike: whether all microbatches take the same time, and no two ops run as one for less than their sum.
+        alike: whether all microbatches take the same time, no two ops run as one for less than their sum, and every F
+            allocates what its backward frees.
         frees: least time of the op that frees an activation, W or B.
         longest: the longest time that one microbatch takes alone, from its first F to its last op.
     """
@@ -158,13 +159,14 @@ def build_work(
     speed = costs.speed if costs.speed is not None else np.ones(placement.n_devices)
     time = costs.time[:, None, :] / speed[placement.devices]
     least, whole = scale.min(axis=1)[:, None, None], scale.sum(axis=1)[:, None, None]
-    alone = (count == microbatches) & (not paired)
+    # Where a microbatch could choose, B or I and W or a pair, the least counts for each.
+    alone = (count == microbatches) & (not paired) & (not kinds >= {Kind.B, Kind.I})
     total = time * np.where(alone, whole, count * least)
     shortest = time * least
     halves = _halve(total, kinds), _halve(shortest, kinds)
     runs = np.stack([total[Kind.F], *halves[0], total[Kind.R] * (Kind.R in kinds)])
     forward, (gradient, rest) = shortest[Kind.F], halves[1]
-    alike = costs.scale is None
+    alike = costs.scale is None and Kind.R not in kinds
     if paired:
         assert costs.pair is not None
         pair = costs.pair / speed[placement.devices] * min(least[Kind.F, 0, 0], least[Kind.B, 0, 0])

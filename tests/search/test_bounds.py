@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.core.costs import Costs
+from ppsim.core.recompute import add_recompute
 from ppsim.core.schedule import Schedule, place
 from ppsim.schedules import families, generate
 from ppsim.search.bounds import Bounds, bound_problem, bound_schedule
@@ -66,3 +67,18 @@ def test_gpipe_and_1f1b_are_as_fast_as_full_backwards_allow(name):
     schedule = generate(name, devices=6, microbatches=12)
     prices = Costs(np.array([[1.0], [2.0], [1.0], [1.0]]) * np.ones(6))
     assert bound_schedule(schedule, prices).makespan == 17 * 3 == simulate(schedule, prices).makespan
+
+
+def test_what_recompute_holds_is_no_limit_on_forwards():
+    """The peak counts from R on, so that it says nothing about F, even where R takes no time."""
+    schedule = add_recompute(generate("eager-1f1b", devices=4, microbatches=8))
+    time = np.array([[1.0], [3.0], [1.0], [2.0], [0.0]]) * np.ones(4)
+    assert_below(schedule, Costs(time))
+
+
+def test_each_microbatch_may_have_the_shorter_backward():
+    """DualPipe-V has full and split backwards; which is shorter depends on the microbatch's factors."""
+    schedule = generate("dualpipe-v", devices=2, microbatches=4)
+    scale = np.ones((5, 4))
+    scale[1], scale[2] = [1, 9, 1, 9], [9, 1, 9, 1]
+    assert_below(schedule, Costs(np.ones((5, 4)), scale=scale))

@@ -1,0 +1,338 @@
+"""Exact answers for small problems: OR-tools' CP-SAT finds the best schedule and proves it, or says what is left.
+
+The model has a start for every op. Ops of one device do not overlap, an op waits for its input and the message's
+latency, and what a device holds never exceeds its cap. Microbatches are alike, so each kind of op runs in their order
+on each stage: where a schedule does otherwise, its n-th op of a kind and stage can be that of microbatch n. As many
+inputs have arrived by then as before, and the device holds as much, so nothing is lost.
+
+CP-SAT counts in integers. Times that a power of ten makes integers are exact; others are rounded down to a fine unit,
+so that what is proved still holds, and every schedule found is simulated with the times as given.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import Kind, pack
+from ppsim.core.schedule import Schedule
+from ppsim.errors import Deadlock, MissingDependency
+from ppsim.search.bounds import Bounds
+from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
+from ppsim.simulation.batch import count_cores
+from ppsim.simulation.longest_path import simulate
+from ppsim.version import INSTALL_OPTIMIZE
+
+KINDS = (Kind.F, Kind.I, Kind.W)
+# Times are counted in steps of the longest possible run over this, where no power of ten makes them integers.
+FINEST = 1 << 32
+SHARES = 10_000
+POLL_S = 0.05
+
+Report = Callable[[Solution, float], None]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a solver found and proved.
+
+    Attributes:
+        solution: the best schedule.
+        bound: what no schedule of the problem beats, of its objective.
+    """
+
+    solution: Solution
+    bound: float
+
+
+class Grid(NamedTuple):
+    """Integer times: of F, I and W per stage, of messages, and how many of the steps make one unit of time."""
+
+    time: NDArray[np.int64]
+    latency: NDArray[np.int64]
+    steps: float
+    exact: bool
+
+
+def import_solver() -> Any:
+    """Import CP-SAT.
+
+    Raises:
+        MissingDependency: OR-tools is not installed.
+    """
+    try:
+        from ortools.sat.python import cp_model
+    except ImportError as error:
+        raise MissingDependency(
+            f"a proof needs OR-tools, which cannot be imported: {error}", INSTALL_OPTIMIZE
+        ) from error
+    return cp_model
+
+
+def count_steps(problem: Problem) -> Grid:
+    """Turn times into integers: exactly by a power of ten where one does, else rounded down to a fine step."""
+    time = problem.costs.time[list(KINDS)]
+    values = np.concatenate([time.ravel(), problem.latency.ravel()])
+    length = float(problem.microbatches * time.sum() + 2 * problem.latency.sum()) or 1.0
+    for digits in range(10):
+        scaled = values * 10.0**digits
+        if length * 10.0**digits > FINEST:
+            break
+        if np.allclose(scaled, np.rint(scaled), rtol=1e-12, atol=1e-9):
+            return _grid(problem, 10.0**digits, exact=True)
+    return _grid(problem, FINEST / length, exact=False)
+
+
+def _grid(problem: Problem, steps: float, *, exact: bool) -> Grid:
+    to_steps = np.rint if exact else np.floor
+    time, latency = problem.costs.time[list(KINDS)] * steps, problem.latency * steps
+    return Grid(to_steps(time).astype(np.int64), to_steps(latency).astype(np.int64), steps, exact)
+
+
+class Model:
+    """A problem as CP-SAT sees it: the starts of all ops, and what is to be least.
+
+    A device may start later than it could, so that its span is shorter; with ``soon`` it may not, as in the simulation.
+    """
+
+    def __init__(self, cp: Any, problem: Problem, bounds: Bounds, best: Solution, *, soon: bool) -> None:
+        self.problem, self.grid = problem, count_steps(problem)
+        self.cp = cp.CpModel()
+        # Every device starts within the first one's span, so that all end within two.
+        longest = 2 * best.span if problem.objective == "span" else best.makespan
+        self.longest = int(np.ceil(longest * self.grid.steps)) + 1
+        self.start = np.empty((3, problem.n_stages, problem.microbatches), object)
+        for where in np.ndindex(self.start.shape):
+            self.start[where] = self.cp.new_int_var(0, self.longest, "")
+        self._order()
+        for device in range(problem.n_devices):
+            own = np.flatnonzero(problem.device == device)
+            self._occupy(own)
+            if np.isfinite(problem.caps[device]) and len(own):
+                self._hold(own, float(problem.caps[device]))
+        self.span, self.makespan = self._measure(bounds, soon)
+        self._hint(best)
+        self.cp.minimize(self.span if problem.objective == "span" else self.makespan)
+
+    def end(self, kind: int, stage: int, microbatch: int) -> Any:
+        """The end of an op."""
+        return self.start[kind, stage, microbatch] + int(self.grid.time[kind, stage])
+
+    def _order(self) -> None:
+        """Make ops wait for their inputs, and run in the order of microbatches on each stage."""
+        (S, M), latency = self.start.shape[1:], self.grid.latency
+        for stage, m in np.ndindex(S, M):
+            f, i, w = self.start[:, stage, m]
+            if stage:
+                self.cp.add(f >= self.end(0, stage - 1, m) + int(latency[stage, 0]))
+            if stage < S - 1:
+                self.cp.add(i >= self.end(1, stage + 1, m) + int(latency[stage, 1]))
+            else:
+                self.cp.add(i >= self.end(0, stage, m))
+            self.cp.add(w >= self.end(1, stage, m))
+            for kind in range(3) if m else ():
+                self.cp.add(self.start[kind, stage, m] >= self.end(kind, stage, m - 1))
+        self.cp.add(self.start[0, 0, 0] == 0)
+
+    def _occupy(self, own: NDArray[np.intp]) -> None:
+        """Make the device of these stages run one op at a time."""
+        self.cp.add_no_overlap(
+            self.cp.new_fixed_size_interval_var(self.start[kind, stage, m], int(self.grid.time[kind, stage]), "")
+            for kind, stage, m in np.ndindex(self.start.shape)
+            if stage in own
+        )
+
+    def _hold(self, own: NDArray[np.intp], cap: float) -> None:
+        """Make the device of these stages hold no more than its cap: one from F to I, and a share of it on to W."""
+        M, share, places = self.problem.microbatches, self.problem.after_i, int(cap + ROUNDING)
+        if len(own) == 1 and share == 1:
+            # F of microbatch m + K needs the room that W of microbatch m gives: microbatches run in order.
+            for m in range(M - places):
+                self.cp.add(self.start[0, own[0], m + places] >= self.end(2, own[0], m))
+            return
+        part = Fraction(share).limit_denominator(SHARES)
+        if abs(float(part) - share) > ROUNDING:  # rounded down, so that what is proved still holds
+            part = Fraction(int(share * SHARES), SHARES)
+        intervals, demands = [], []
+        for stage, m in product(own, range(M)):
+            for last, held in ((1, 1 - part), (2, part)):
+                if held:
+                    size, until = self.cp.new_int_var(0, self.longest, ""), self.end(last, stage, m)
+                    intervals.append(self.cp.new_interval_var(self.start[0, stage, m], size, until, ""))
+                    demands.append(int(held * part.denominator))
+        self.cp.add_cumulative(intervals, demands, int(cap * part.denominator + 1e-6))
+
+    def _measure(self, bounds: Bounds, soon: bool) -> tuple[Any, Any]:
+        """Make span and makespan at least the ends of each stage's last W, and their bounds."""
+        device, last = self.problem.device, self.problem.microbatches - 1
+        span = self.cp.new_int_var(_up(bounds.span, self.grid), self.longest, "span")
+        makespan = self.cp.new_int_var(_up(bounds.makespan, self.grid), self.longest, "makespan")
+        for stage, on in enumerate(device.tolist()):
+            lowest = int(np.flatnonzero(device == on)[0])
+            self.cp.add(span >= self.end(2, stage, last) - self.start[0, lowest, 0])
+            self.cp.add(makespan >= self.end(2, stage, last))
+            if soon and lowest == stage > 0:
+                arrival = self.end(0, stage - 1, 0) + int(self.grid.latency[stage, 0])
+                self.cp.add(self.start[0, stage, 0] == arrival)
+        return span, makespan
+
+    def _hint(self, best: Solution) -> None:
+        """Start from a known schedule, its ops of each kind and stage numbered in their order."""
+        timeline = simulate(best.schedule, self.problem.costs)
+        for kind, stage in np.ndindex(self.start.shape[:2]):
+            ops = (best.schedule.kind == KINDS[kind]) & (best.schedule.stage == stage)
+            for m, start in enumerate(np.sort(timeline.start[ops]).tolist()):
+                self.cp.add_hint(self.start[kind, stage, m], round(start * self.grid.steps))
+
+    def then_makespan(self, span: float) -> None:
+        """Ask for the least makespan of all schedules with this span."""
+        self.cp.add(self.span <= int(np.ceil(span * self.grid.steps - 1e-6)))
+        self.cp.minimize(self.makespan)
+
+    def read(self, value: Callable[[Any], int]) -> Schedule:
+        """Read a schedule off the values that the solver gives the starts."""
+        start, time, queues = np.vectorize(value, otypes=[np.int64])(self.start), self.grid.time, []
+        for device in range(self.problem.n_devices):
+            # Ops of no time come before those that start with them, in the order in which they wait for each other.
+            ops = [
+                (start[k, s, m], time[k, s] > 0, m, k, -s if k else s, s)
+                for k, s, m in np.ndindex(start.shape)
+                if self.problem.device[s] == device
+            ]
+            codes = [int(pack(s, m)) | KINDS[k] for _, _, m, k, _, s in sorted(ops)]
+            queues.append(np.array(codes, np.int64))
+        return Schedule.from_queues("optimized", self.problem.placement, self.problem.microbatches, queues)
+
+
+def _up(bound: float, grid: Grid) -> int:
+    """Write a bound in steps; the next whole step where times are exact, as all times are then whole."""
+    return int(np.ceil(bound * grid.steps - 1e-6)) if grid.exact else int(bound * grid.steps * (1 - ROUNDING))
+
+
+def solve(
+    problem: Problem,
+    best: Solution,
+    bounds: Bounds,
+    *,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    workers: int = 0,
+    report: Report = lambda best, bound: None,
+) -> Proof:
+    """Find the best schedule of a small problem from a known one, and prove a bound of its objective.
+
+    Args:
+        problem: what ``best`` solves.
+        best: a schedule to start from.
+        bounds: proved bounds.
+        time_limit: seconds.
+        seed: of the solver's random numbers.
+        workers: threads; all cores when 0.
+        report: called with the best schedule and the bound whenever one of them is better.
+
+    Raises:
+        MissingDependency: OR-tools is not installed.
+    """
+    cp = import_solver()
+    run = _Run(cp, problem, best, bounds, report)
+    run.until = time.monotonic() + time_limit
+    run.seed, run.workers = seed, workers or count_cores()
+    run.solve(Model(cp, problem, bounds, best, soon=False), proves=True)
+    if not run.proved and problem.objective == "span":
+        # What was proved holds for devices that wait before they start; the simulation's do not.
+        run.solve(Model(cp, problem, bounds, run.best, soon=True), proves=False)
+    if problem.objective == "span" and run.best.makespan > bounds.makespan * (1 + ROUNDING):
+        model = Model(cp, problem, bounds, run.best, soon=True)
+        model.then_makespan(run.best.span)
+        run.solve(model, proves=False)
+    return Proof(run.best, min(run.bound, run.best.score(problem.objective)[0]))  # rounding apart
+
+
+class _Run:
+    """The solver's calls for one problem, the best schedule so far and what is proved."""
+
+    def __init__(self, cp: Any, problem: Problem, best: Solution, bounds: Bounds, report: Report) -> None:
+        self.cp, self.problem, self.best, self.report = cp, problem, best, report
+        self.bound = bounds.span if problem.objective == "span" else bounds.makespan
+        self.until, self.seed, self.workers = 0.0, 0, 1
+
+    @property
+    def proved(self) -> bool:
+        """Whether the best schedule attains the bound."""
+        return self.best.score(self.problem.objective)[0] <= self.bound * (1 + ROUNDING)
+
+    def solve(self, model: Model, *, proves: bool) -> None:
+        """Solve a model for the time that is left; what it proves is a bound of the problem where ``proves`` is set."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            return
+        solver, run = self.cp.CpSolver(), self
+        solver.parameters.max_time_in_seconds = left
+        solver.parameters.random_seed = self.seed
+        solver.parameters.num_workers = self.workers
+        solver.parameters.catch_sigint_signal = False
+
+        class Watch(self.cp.CpSolverSolutionCallback):  # type: ignore[misc, name-defined]
+            """Keeps each schedule that the solver finds."""
+
+            def on_solution_callback(self) -> None:
+                run._take(model.read(self.value))
+
+        def prove(steps: float) -> None:
+            run._raise(steps / model.grid.steps)
+
+        if proves:
+            solver.best_bound_callback = prove
+        _wait_for(lambda: solver.solve(model.cp, Watch()), solver.stop_search)
+        if proves:
+            prove(solver.best_objective_bound)
+
+    def _take(self, schedule: Schedule) -> None:
+        """Keep a schedule that fits and, timed as given, is better."""
+        if not fits(self.problem, schedule):
+            return
+        try:
+            found = evaluate(self.problem, schedule, "constraint solver")
+        except Deadlock:  # ops of no time, in an order that their starts do not tell
+            return
+        if found.score(self.problem.objective) < self.best.score(self.problem.objective):
+            self.best = found
+            self.report(self.best, self.bound)
+
+    def _raise(self, bound: float) -> None:
+        """Raise the bound to what the solver has proved."""
+        attained = min(bound, self.best.score(self.problem.objective)[0])
+        if attained > self.bound:
+            self.bound = attained
+            self.report(self.best, self.bound)
+
+
+def _wait_for(work: Callable[[], Any], stop: Callable[[], None]) -> None:
+    """Run work in a thread of its own, so that Ctrl-C reaches Python, which stops it first."""
+    failed = list[BaseException]()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(POLL_S)
+    finally:
+        if thread.is_alive():
+            stop()
+            thread.join()
+    if failed:
+        raise failed[0]
