@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.workers import count_cores
 from ppsim.core.ops import Kind, pack
 from ppsim.core.schedule import Schedule
 from ppsim.errors import Deadlock, MissingDependency
 from ppsim.search.bounds import Bounds
 from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
-from ppsim.simulation.batch import count_cores
 from ppsim.simulation.longest_path import simulate
 from ppsim.version import INSTALL_OPTIMIZE
 
