@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from time import monotonic
 
 import numpy as np
 
+from ppsim.base.workers import count_cores
 from ppsim.core.schedule import Schedule
-from ppsim.search.heuristics import Queues, is_linear, is_v, write_linear, write_v
-from ppsim.search.orders import make_orders, time_orders, write_schedule
+from ppsim.search.heuristics import is_linear, is_v, time_table, write_linear, write_v
+from ppsim.search.improve import Member, cost_of, improve
+from ppsim.search.orders import Queues, read_orders, write_schedule
 from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
 
 Report = Callable[[Solution], None]
+SMALLER_CAPS = 8  # heuristics are tried under as many: with less memory they sometimes find better schedules
 
 
 def search(
@@ -20,17 +26,21 @@ def search(
     seeds: Iterable[Schedule] = (),
     seed: int = 0,
     time_limit: float = 20.0,
+    rounds: int | None = None,
     workers: int | None = None,
     bound: float = 0.0,
     report: Report = lambda best: None,
 ) -> Solution | None:
     """Search for the best schedule that fits a problem.
 
+    Two searches with the same arguments find the same where ``rounds`` ends them, not the time limit.
+
     Args:
         problem: what to schedule.
         seeds: schedules to start from besides the heuristics' own; those that do not fit are passed over.
         seed: of the random numbers.
         time_limit: seconds after which the best so far is returned.
+        rounds: most rounds of local search, of about a second each; no limit when None.
         workers: threads; all cores when None.
         bound: a lower bound of the objective; a schedule that attains it ends the search.
         report: called with each schedule that is better than all before.
@@ -41,38 +51,54 @@ def search(
     """
     if not problem.is_feasible:
         return None
+    deadline = monotonic() + time_limit
+    enough = max(bound, busiest(problem)) * (1 + ROUNDING)
     best: Solution | None = None
+    starts = list[Member]()
     try:
-        for found in start(problem, seeds):
-            if best is None or found.score(problem.objective) < best.score(problem.objective):
-                best = found
-                report(best)
-            if best.score(problem.objective)[0] <= bound * (1 + ROUNDING):
+        for member in start(problem, seeds):
+            if member.cost < min((other.cost for other in starts), default=np.inf):
+                best = _better(problem, best, member, report)
+            starts.append(member)
+            if best and best.score(problem.objective)[0] <= enough:
                 return best
+        walks = improve(problem, starts, seed, workers or count_cores(), deadline)
+        for better in islice(walks, rounds):
+            best = best if better is None else _better(problem, best, better, report)
+            if best and best.score(problem.objective)[0] <= enough:
+                break
     except KeyboardInterrupt:
         if best is None:
             raise
     return best
 
 
-def start(problem: Problem, seeds: Iterable[Schedule]) -> Iterator[Solution]:
-    """Evaluate the schedules that a search starts from; at least one fits where the problem is feasible."""
+def busiest(problem: Problem) -> float:
+    """Return the work of the busiest device, which no span is below."""
+    time = time_table(problem).sum(axis=0)
+    return float(np.bincount(problem.device, weights=time).max(initial=0.0) * problem.microbatches)
+
+
+def start(problem: Problem, seeds: Iterable[Schedule]) -> Iterator[Member]:
+    """Collect the queues that a search starts from; at least one fits where the problem is feasible."""
     for schedule in seeds:
         if fits(problem, schedule):
-            yield evaluate(problem, schedule, schedule.name)
+            yield Member(read_orders(schedule), schedule.name, cost_of(problem, read_orders(schedule)))
     for origin, queues in written(problem):
-        orders = make_orders(problem, queues)
-        if time_orders(orders):
-            yield evaluate(problem, write_schedule(problem, orders.code, orders.offsets), origin)
+        cost = cost_of(problem, queues)
+        if cost < np.inf:
+            yield Member(queues, origin, cost)
 
 
 def written(problem: Problem) -> Iterator[tuple[str, Queues]]:
-    """Write what the heuristics for a placement find, and a schedule that always fits."""
-    if is_linear(problem.placement):
-        yield from write_linear(problem)
-    if is_v(problem.placement):
-        yield from write_v(problem)
+    """Write what the heuristics for a placement find, under smaller caps too, and a schedule that always fits."""
     yield "one microbatch at a time", write_one_by_one(problem)
+    write = write_linear if is_linear(problem.placement) else write_v if is_v(problem.placement) else None
+    if write is not None:
+        most = np.minimum(problem.caps, problem.least_caps * problem.microbatches)
+        for share in np.linspace(1.0, 0.0, SMALLER_CAPS, endpoint=False):
+            caps = problem.least_caps + share * (most - problem.least_caps)
+            yield from write(replace(problem, cap=caps.tolist()))
 
 
 def write_one_by_one(problem: Problem) -> Queues:
@@ -81,3 +107,12 @@ def write_one_by_one(problem: Problem) -> Queues:
     once = np.concatenate([stages, problem.n_stages + stages[::-1], 2 * problem.n_stages + stages])
     device = problem.device[once % problem.n_stages]
     return [np.tile(once[device == d], problem.microbatches) for d in range(problem.n_devices)]
+
+
+def _better(problem: Problem, best: Solution | None, member: Member, report: Report) -> Solution:
+    """Return the better of the best solution so far and some queues, which are reported where they are."""
+    found = evaluate(problem, write_schedule(problem, member.queues), member.origin)
+    if best is not None and found.score(problem.objective) >= best.score(problem.objective):
+        return best
+    report(found)
+    return found

@@ -10,20 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.compiled import call, can_compile
-from ppsim.core.ops import Kind
 from ppsim.core.schedule import Placement
 from ppsim.search import linear_kernel, v_kernel
+from ppsim.search.orders import KINDS, Queues
 from ppsim.search.problem import Problem
 
-Queues = list[NDArray[np.int64]]  # per device the codes of its ops, kind x stages + stage, kind 0 F, 1 I, 2 W
-KINDS = (Kind.F, Kind.I, Kind.W)
 # Cells, stages x microbatches: CPython writes all attempts for this many in less than a second.
 COMPILE_HEURISTICS_ABOVE = 1000
 
 
 def time_table(problem: Problem) -> NDArray[np.float64]:
     """Shape (3, stages): durations of F, I and W."""
-    return problem.costs.time[list(KINDS)].astype(np.float64)
+    return problem.costs.time[KINDS].astype(np.float64)
 
 
 def is_linear(placement: Placement) -> bool:

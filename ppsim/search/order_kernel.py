@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ppsim.base.columns import Floats, Ids, Ints
 
 NOTHING = -1
+MODULUS, FACTOR = 2147483647, 48271  # Park and Miller's minimal standard generator of random numbers
 
 
 class Orders(NamedTuple):
@@ -43,6 +44,12 @@ class Orders(NamedTuple):
     head: Ints
     awaited: Ints
     ready: Ints
+
+
+def draw(random: Ints, size: int) -> int:
+    """Draw a number from 0 to size - 1; ``random`` is the generator's state, shape (1,)."""
+    random[0] = random[0] * FACTOR % MODULUS
+    return int(random[0] * size // MODULUS)
 
 
 def time_orders(orders: Orders) -> int:

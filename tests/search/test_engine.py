@@ -13,7 +13,8 @@ from tests.search.test_problem import costs
 
 def test_unit_costs_on_four_devices():
     """Known from the issue: P=4, M=8, F=I=W=1 takes 27 with 4 activations and 24 with 7."""
-    found = [find(Problem(place("linear", 4, 4), 8, costs(4), cap), time_limit=2) for cap in (4, 7)]
+    problems = [Problem(place("linear", 4, 4), 8, costs(4), cap) for cap in (4, 7)]
+    found = [find(problem, bound=best) for problem, best in zip(problems, (27, 24), strict=True)]
     assert [solution.span for solution in found] == [27, 24]
 
 

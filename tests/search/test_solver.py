@@ -13,7 +13,8 @@ from ppsim.core.ops import Kind, pack
 from ppsim.core.schedule import Placement, Schedule, place
 from ppsim.errors import Deadlock, MissingDependency
 from ppsim.search.bounds import Bounds, bound_problem
-from ppsim.search.engine import start
+from ppsim.search.engine import search, write_one_by_one
+from ppsim.search.orders import write_schedule
 from ppsim.search.problem import Problem, evaluate, fits
 from ppsim.search.solver import count_steps, solve
 
@@ -31,7 +32,7 @@ def problem(devices, microbatches, times, comm=0.0, cap=None, placement="linear"
 
 def worst(problem):
     """The schedule that runs one microbatch at a time."""
-    return list(start(problem, ()))[-1]
+    return evaluate(problem, write_schedule(problem, write_one_by_one(problem)), "")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,8 @@ def test_bounds_are_the_optimum_in_most_small_problems():
         asked = problem(devices, microbatches, times, float(rng.integers(0, 3)), cap, objective=objective)
         bounds = bound_problem(asked)
         mine = bounds.span if objective == "span" else bounds.makespan
-        best = min(start(asked, ()), key=lambda found: found.score(objective))
+        best = search(asked, rounds=0)
+        assert best is not None
         proof = solve(asked, best, bounds, time_limit=10)
         assert mine <= proof.bound
         equal[kind] += mine >= proof.solution.score(objective)[0] * (1 - 1e-9)

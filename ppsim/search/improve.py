@@ -1,0 +1,118 @@
+"""Improve schedules by simulated annealing, in rounds on all cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import pairwise
+from time import monotonic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.compiled import call, can_compile
+from ppsim.search import anneal_kernel
+from ppsim.search.anneal_kernel import Walk
+from ppsim.search.heuristics import changes
+from ppsim.search.order_kernel import MODULUS, Orders
+from ppsim.search.orders import Queues, make_orders
+from ppsim.search.problem import Problem
+
+# Op timings of a walk, some 5 ns each: a round takes about a second.
+TIMINGS_OF_A_WALK = 200_000_000
+# What starts a walk, in mean op durations: high ones leave a schedule far behind, low ones polish it.
+HOT = (0.02, 0.1, 0.5)
+COLD = 0.1  # of hot, where a walk ends
+LONGEST = 16  # places that an op moves at most
+POOL = 6  # schedules that walks start from
+IMPROVED = ", improved"
+MEAN, OTHER = 0.3, 0.001  # weights of the devices' mean span, and of the number that only decides between equals
+
+
+@dataclass
+class Member:
+    """Queues that walks start from, and their cost."""
+
+    queues: Queues
+    origin: str
+    cost: float
+
+
+def improve(
+    problem: Problem, starts: list[Member], seed: int, workers: int, deadline: float
+) -> Iterator[Member | None]:
+    """Improve schedules round by round; yield the best of a round where it is better than all before, else None.
+
+    Rounds of the same seed and number of workers give the same, up to the one that the deadline cuts short.
+    """
+    pool = sorted(starts, key=lambda member: member.cost)[:POOL]
+    best = pool[0].cost
+    stop = np.zeros(1, np.int64)
+    turn = 0
+    with ThreadPoolExecutor(workers) as threads:
+        while monotonic() < deadline:
+            # Every other walk starts from the best; the others take turns.
+            chosen = [0 if nth % 2 else nth // 2 % len(pool) for nth in range(turn, turn + workers)]
+            walks = [
+                threads.submit(_walk, problem, pool[c], seed * 1_000_003 + nth, nth, stop)
+                for nth, c in enumerate(chosen, turn)
+            ]
+            turn += workers
+            try:
+                if wait(walks, timeout=max(0.0, deadline - monotonic())).not_done:
+                    stop[0] = 1
+            except BaseException:
+                stop[0] = 1
+                raise
+            for c, member in zip(chosen, [walk.result() for walk in walks], strict=True):
+                if member.cost < pool[c].cost:
+                    pool[c] = member
+            pool.sort(key=lambda member: member.cost)
+            better = pool[0].cost < best
+            best = pool[0].cost
+            yield pool[0] if better else None
+
+
+def cost_of(problem: Problem, queues: Queues) -> float:
+    """Return what walks minimize, infinite where the queues deadlock."""
+    orders = make_orders(problem, queues)
+    walk = make_walk(problem, orders, 1, np.zeros(1, np.int64))
+    cost = _anneal(orders, walk, 0, 1.0)
+    return cost if cost >= 0 else float("inf")
+
+
+def make_walk(problem: Problem, orders: Orders, seed: int, stop: NDArray[np.int64]) -> Walk:
+    """Make the arrays of a walk."""
+    n = len(orders.code)
+    weights = (1.0, OTHER) if problem.objective == "span" else (OTHER, 1.0)
+    return Walk(
+        change=changes(problem),
+        cap=problem.caps,
+        held=np.zeros(n),
+        place=np.zeros(n, np.int64),
+        path=np.zeros(n, np.int64),
+        best=orders.code.copy(),
+        random=np.array([seed % (MODULUS - 1) + 1]),
+        weights=np.array([*weights, MEAN]),
+        log=np.zeros((2, problem.microbatches), np.int64),
+        reached=np.zeros(1),
+        stop=stop,
+    )
+
+
+def _walk(problem: Problem, start: Member, seed: int, nth: int, stop: NDArray[np.int64]) -> Member:
+    origin, orders = start.origin, make_orders(problem, start.queues)
+    walk = make_walk(problem, orders, seed, stop)
+    moves = max(100, TIMINGS_OF_A_WALK // len(orders.code))
+    hot = HOT[nth // 2 % len(HOT)] * max(float(orders.time.mean()), 1e-300)
+    cost = _anneal(orders, walk, moves, hot)
+    better = [walk.best[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)]
+    return Member(better, origin if origin.endswith(IMPROVED) else origin + IMPROVED, cost)
+
+
+def _anneal(orders: Orders, walk: Walk, moves: int, hot: float) -> float:
+    arguments = orders, walk, moves, LONGEST, hot, COLD * hot
+    if can_compile():
+        return float(call(anneal_kernel.anneal, *arguments, parts=anneal_kernel.PARTS))
+    return anneal_kernel.anneal(*arguments)
