@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ppsim.planning.efficiency import Curve
+from ppsim.planning.efficiency import Efficiency
 from ppsim.planning.hardware import Machine
 from ppsim.planning.parallel import Parallel
 
@@ -38,32 +38,33 @@ def group_of(parallel: Parallel, kind: str) -> Group:
     }[kind]
 
 
-def gather_seconds(machine: Machine, curve: Curve, group: Group, bytes_: float) -> float:
+def gather_seconds(machine: Machine, found: Efficiency, group: Group, bytes_: float) -> float:
     """Compute the time of an all-gather, or a reduce-scatter, that makes, or starts from, that many bytes a rank."""
     n = group.size
     if n == 1:
         return 0.0
     inside = group.per_node(machine)
-    rate, crosses = machine.within * curve.within, inside < n
+    rate, crosses = machine.within * found.curve.within, inside < n
     if crosses:
-        rate = min(rate, machine.between * curve.between * inside)
-    return bytes_ * (n - 1) / n / rate + machine.latency(crosses) * (2 if crosses else 1)
+        rate = min(rate, machine.between * found.curve.between * inside)
+    steps = found.software.collective_us * 1e-6 * (inside - 1)
+    return bytes_ * (n - 1) / n / rate + steps + (machine.latency(crosses) if crosses else 0.0)
 
 
-def exchange_seconds(machine: Machine, curve: Curve, group: Group, bytes_: float) -> float:
+def exchange_seconds(machine: Machine, found: Efficiency, group: Group, bytes_: float) -> float:
     """Compute the time of an all-to-all in which each rank sends that many bytes in all, its own share included."""
     n = group.size
     if n == 1:
         return 0.0
     inside = group.per_node(machine)
-    near = bytes_ * (inside - 1) / n / (machine.within * curve.within)
-    far = bytes_ * (n - inside) / n / (machine.between * curve.between)
+    near = bytes_ * (inside - 1) / n / (machine.within * found.curve.within)
+    far = bytes_ * (n - inside) / n / (machine.between * found.curve.between)
     return max(near, far) + machine.latency(inside < n)
 
 
-def message_seconds(machine: Machine, curve: Curve, parallel: Parallel, bytes_: float, source: int) -> float:
+def message_seconds(machine: Machine, found: Efficiency, parallel: Parallel, bytes_: float, source: int) -> float:
     """Compute the time of a message from one pipeline device to the next: within a node where both are in one."""
     stride = parallel.tp * parallel.cp * parallel.dp
     crosses = source * stride // machine.per_node != (source + 1) % parallel.pp * stride // machine.per_node
-    rate = machine.between * curve.between if crosses else machine.within * curve.within
+    rate = machine.between * found.curve.between if crosses else machine.within * found.curve.within
     return bytes_ / rate + machine.latency(crosses)

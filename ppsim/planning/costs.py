@@ -15,7 +15,7 @@ from ppsim.errors import InputError
 from ppsim.layout.layout import EMBEDDING, LOSS, MTP, Layout, build_layout
 from ppsim.planning import operators as ops
 from ppsim.planning.communication import exchange_seconds, gather_seconds, group_of, message_seconds
-from ppsim.planning.efficiency import Curve, curve_of, seconds
+from ppsim.planning.efficiency import Efficiency, efficiency_of, passes, seconds
 from ppsim.planning.hardware import Machine
 from ppsim.planning.model import (
     Model,
@@ -150,7 +150,7 @@ def stage_costs(
     machine: Machine,
     parallel: Parallel,
     layout: Layout | None = None,
-    curve: Curve | None = None,
+    efficiency: Efficiency | None = None,
 ) -> StageCosts:
     """Compute what each stage costs for a microbatch: times, messages, parameters, reductions.
 
@@ -159,14 +159,14 @@ def stage_costs(
         machine: the cluster and its GPUs.
         parallel: how it is trained.
         layout: what each stage holds; as trainers divide layers without it.
-        curve: efficiency of the GPU; the library's without it.
+        efficiency: of the GPU and the software; the library's without it.
 
     Raises:
         InputError: layers that are not the model's, or a precision that the GPU lacks.
     """
-    curve = curve or curve_of(machine.gpu)
+    found = efficiency or efficiency_of(machine.gpu, parallel.stack)
     contents = contents_of(model, parallel, layout)
-    rows = {content: _stage(model, machine, parallel, content, curve) for content in set(contents)}
+    rows = {content: _stage(model, machine, parallel, content, found) for content in set(contents)}
     time = np.array([rows[content][0] for content in contents]).T
     communication = np.array([rows[content][1] for content in contents])
     split = np.array([_parameters(model, parallel, content) for content in contents]).T
@@ -174,12 +174,12 @@ def stage_costs(
     hops = np.zeros((parallel.pp, parallel.pp))
     for device in range(parallel.pp if parallel.pp > 1 else 0):
         after = (device + 1) % parallel.pp
-        hops[device, after] = hops[after, device] = message_seconds(machine, curve, parallel, message, device)
+        hops[device, after] = hops[after, device] = message_seconds(machine, found, parallel, message, device)
     if not parallel.overlap_p2p and parallel.pp > 1:
         # The device itself waits while its message travels, once for each op.
         time[:4] += hops[np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp]
         hops[:] = 0
-    reduction, gather = _reduction(machine, parallel, split, curve)
+    reduction, gather = _reduction(machine, parallel, split, found)
     return StageCosts(
         costs=Costs(time * 1e3, comm=hops * 1e3, unit="ms"),
         time=time,
@@ -188,7 +188,7 @@ def stage_costs(
         parameters=split.sum(axis=0),
         dp=reduction,
         gather=gather,
-        optimizer=_optimizer(machine, parallel, split, curve),
+        optimizer=_optimizer(machine, parallel, split, found),
     )
 
 
@@ -198,73 +198,69 @@ def message_bytes(model: Model, parallel: Parallel) -> float:
 
 
 def _stage(
-    model: Model, machine: Machine, parallel: Parallel, content: StageContent, curve: Curve
+    model: Model, machine: Machine, parallel: Parallel, content: StageContent, found: Efficiency
 ) -> tuple[Floats, float]:
     """Times F, B, I, W and R of a stage, and what of them is communication."""
-    compute, again = np.zeros(3), 0.0
-    communication = np.zeros(3)
-    recomputed = content.layers if parallel.recompute_layers is None else min(parallel.recompute_layers, content.layers)
-    for count, experts in ((content.dense, False), (content.experts, True)):
-        if not count:
-            continue
-        one, selected = _layer(model, machine, parallel, experts, curve)
-        waits = _layer_communication(model, machine, parallel, experts, curve, one)
-        compute += count * one
-        communication += count * waits
-        share = count * recomputed / content.layers
-        again += share * {"none": 0.0, "selective": selected, "full": one[0] + waits[0]}[parallel.recompute]
+    compute, communication, again = np.zeros(3), np.zeros(3), 0.0
+    recomputed = content.layers if parallel.recompute_layers is None else parallel.recompute_layers
+    share = min(recomputed / max(content.layers, 1), 1.0)
+    kinds = ((content.dense, False, share), (content.experts, True, share), (content.mtp, bool(model.experts), 0.0))
+    for count, experts, part in kinds:
+        if count:
+            one, waits, selected = _layer(model, machine, parallel, experts, found)
+            compute += count * one
+            communication += count * waits
+            again += count * part * {"none": 0.0, "selective": selected, "full": one[ops.FORWARD]}[parallel.recompute]
     extra = []
     if content.embedding:
         extra.append(ops.embedding_operators(model, parallel))
     if model.vocab:
         extra += [ops.head_operators(model, parallel)] * (content.head + content.mtp)
     for operators in extra:
-        compute += seconds(operators, machine.gpu, curve, parallel.precision, parallel.stack).sum(axis=1)
-    if content.mtp:
-        one, _ = _layer(model, machine, parallel, bool(model.experts), curve)
-        compute += content.mtp * one
-        communication += content.mtp * _layer_communication(model, machine, parallel, bool(model.experts), curve, one)
-    forward = compute[ops.FORWARD] + communication[ops.FORWARD]
-    inputs = compute[ops.INPUTS] + communication[ops.INPUTS] + again
-    weights = compute[ops.WEIGHTS] + communication[ops.WEIGHTS]
-    times = np.array([forward, inputs + weights, inputs, weights, again])
+        compute += passes(operators, machine.gpu, found, parallel.precision)
+    forward, inputs, weights = compute
+    times = np.array([forward, inputs + again + weights, inputs + again, weights, again])
     return times, float(communication.sum())
 
 
-def _layer(model: Model, machine: Machine, parallel: Parallel, experts: bool, curve: Curve) -> tuple[Floats, float]:
-    """Compute times F, I and W of a layer, and of attention's part that selective recomputation runs again."""
-    total, again = np.zeros(3), 0.0
+def _layer(
+    model: Model, machine: Machine, parallel: Parallel, experts: bool, found: Efficiency
+) -> tuple[Floats, Floats, float]:
+    """Times F, I and W of a layer, what of them is collectives, and attention's part of F that selective runs again."""
+    total, waits, again = np.zeros(3), np.zeros(3), 0.0
     windows = model.window_every if model.window else 1
     for layer in range(windows):
         operators = ops.layer_operators(model, parallel, experts, layer if model.window else -1)
-        times = seconds(operators, machine.gpu, curve, parallel.precision, parallel.stack)
-        total += times.sum(axis=1) / windows
+        times = seconds(operators, machine.gpu, found, parallel.precision)
+        waiting = _layer_communication(model, machine, parallel, experts, found, times.sum(axis=1))
+        total += passes(operators, machine.gpu, found, parallel.precision, waiting) / windows
+        waits += waiting / windows
         chosen = [i for i, name in enumerate(operators.names) if name in SELECTED]
         again += times[ops.FORWARD, chosen].sum() / windows
-    return total, float(again)
+    return total, waits, float(again)
 
 
 SELECTED = ("attention", "scores", "context", "softmax", "attention dropout")
 
 
 def _layer_communication(
-    model: Model, machine: Machine, parallel: Parallel, experts: bool, curve: Curve, compute: Floats
+    model: Model, machine: Machine, parallel: Parallel, experts: bool, found: Efficiency, compute: Floats
 ) -> Floats:
     """Return what a layer's collectives add to F, I and W: gathers and scatters of tensor, context, expert ranks."""
     p = parallel
     tokens = ops.tokens_of(model, p)
     whole = tokens * model.hidden * ops.ITEM
     pairs = 1 if experts and not model.shared_ffn else 2  # of a gather and a scatter: attention and the dense MLP
-    tensor = 2 * pairs * gather_seconds(machine, curve, group_of(p, "tp"), whole)
-    tensor *= 1 - curve.hidden if p.overlap_tp else 1.0
+    tensor = 2 * pairs * gather_seconds(machine, found, group_of(p, "tp"), whole)
+    tensor *= 1 - found.curve.hidden if p.overlap_tp else 1.0
     keys = 2 * max(model.kv_heads / p.tp, 1.0) * model.head_dim * ops.ITEM * tokens * p.cp
     if model.kv_lora:
         keys = (model.head_dim + model.rope_dim + model.v_dim) * model.heads / p.tp * ops.ITEM * tokens * p.cp
-    context = gather_seconds(machine, curve, group_of(p, "cp"), keys) * (0.3 if p.overlap_tp else 1.0)
+    context = gather_seconds(machine, found, group_of(p, "cp"), keys) * (0.3 if p.overlap_tp else 1.0)
     exchange = 0.0
     if experts:
         sent = tokens / p.tp * model.top_k * model.hidden * ops.ITEM
-        exchange = 2 * exchange_seconds(machine, curve, group_of(p, "ep"), sent)
+        exchange = 2 * exchange_seconds(machine, found, group_of(p, "ep"), sent)
         if p.overlap_ep:
             both = max(OVERLAPPED_PAIR * max(compute.sum(), 2 * exchange) - compute.sum(), 0.0)
             exchange = both / 2
@@ -287,7 +283,7 @@ def _parameters(model: Model, parallel: Parallel, content: StageContent) -> tupl
     return dense / p.tp, mixed * routed / p.ep
 
 
-def _reduction(machine: Machine, parallel: Parallel, split: Floats, curve: Curve) -> tuple[Floats, Floats]:
+def _reduction(machine: Machine, parallel: Parallel, split: Floats, found: Efficiency) -> tuple[Floats, Floats]:
     """Seconds of reducing gradients and of gathering weights, by stage."""
     p = parallel
     stages = split.shape[1]
@@ -296,18 +292,18 @@ def _reduction(machine: Machine, parallel: Parallel, split: Floats, curve: Curve
         group = group_of(p, name)
         for stage in range(stages):
             if split[row, stage]:
-                reduction[stage] += gather_seconds(machine, curve, group, split[row, stage] * p.gradient_bytes)
+                reduction[stage] += gather_seconds(machine, found, group, split[row, stage] * p.gradient_bytes)
                 weights = p.gradient_bytes if p.zero == 0 else ops.ITEM
-                gather[stage] += gather_seconds(machine, curve, group, split[row, stage] * weights)
+                gather[stage] += gather_seconds(machine, found, group, split[row, stage] * weights)
     return reduction, gather
 
 
-def _optimizer(machine: Machine, parallel: Parallel, split: Floats, curve: Curve) -> Floats:
+def _optimizer(machine: Machine, parallel: Parallel, split: Floats, found: Efficiency) -> Floats:
     sharded = split.copy()
     if parallel.zero:
         sharded[0] /= group_of(parallel, "dp").size
         sharded[1] /= group_of(parallel, "expert-dp").size
-    result: Floats = sharded.sum(axis=0) * OPTIMIZER_BYTES / (machine.gpu.hbm_gb_per_s * 1e9 * curve.hbm)
+    result: Floats = sharded.sum(axis=0) * OPTIMIZER_BYTES / (machine.gpu.hbm_gb_per_s * 1e9 * found.curve.hbm)
     return result
 
 
@@ -326,8 +322,8 @@ def step_time(
     machine: Machine,
     parallel: Parallel,
     layout: Layout | None = None,
-    curve: Curve | None = None,
-    found: StageCosts | None = None,
+    efficiency: Efficiency | None = None,
+    costs: StageCosts | None = None,
 ) -> Step:
     """Simulate a training step: the pipeline's schedule, then what is seen of reductions, and the optimizer.
 
@@ -336,13 +332,13 @@ def step_time(
         machine: the cluster and its GPUs.
         parallel: how it is trained.
         layout: what each stage holds; as trainers divide layers without it.
-        curve: efficiency of the GPU; the library's without it.
-        found: the stages' costs where they are known.
+        efficiency: of the GPU and the software; the library's without it.
+        costs: the stages' costs where they are known.
 
     Raises:
         InputError: layers that are not the model's, a schedule that refuses the shape.
     """
-    costs = found or stage_costs(model, machine, parallel, layout, curve)
+    costs = costs or stage_costs(model, machine, parallel, layout, efficiency)
     device = np.arange(parallel.stages) % parallel.pp
     if parallel.pp == 1:
         work = costs.time[Kind.F].sum() + costs.time[Kind.B].sum()

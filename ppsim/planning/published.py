@@ -332,7 +332,7 @@ def predict(setup: Setup) -> tuple[Parallel, Step]:
     for parallel in setup.choices:
         try:
             costs = stage_costs(setup.model, setup.machine, parallel, setup.layout)
-            step = step_time(setup.model, setup.machine, parallel, found=costs)
+            step = step_time(setup.model, setup.machine, parallel, costs=costs)
         except PpsimError as error:
             failure = error
             continue
