@@ -111,6 +111,9 @@ def build_costs(schedule: Schedule, costs: CostOptions, network: NetworkOptions 
         made = _layered_costs(layout, costs)
     else:
         made = costs_for(schedule, **{name: value for name in NUMBERS if (value := getattr(costs, name)) is not None})
+    if schedule.n_slices > 1 and (costs.profile or layout):  # which are of whole sequences
+        pair = None if made.pair is None else made.pair / schedule.n_slices
+        made = replace(made, time=made.time / schedule.n_slices, pair=pair)
     if costs.mb_scale or costs.speed is not None:
         made = replace(made, **_factors(schedule, costs))
     if not costs.links or (network and network.cluster):
@@ -134,7 +137,7 @@ def _factors(schedule: Schedule, costs: CostOptions) -> dict[str, Any]:
     from ppsim.errors import InputError
     from ppsim.profiles.scale import parse_scale
 
-    scale = parse_scale(costs.mb_scale, schedule.n_microbatches) if costs.mb_scale else None
+    scale = parse_scale(costs.mb_scale, schedule.n_microbatches, schedule.n_slices) if costs.mb_scale else None
     if costs.speed is None:
         return {"scale": scale}
     speed = np.atleast_1d(np.asarray(costs.speed, np.float64))

@@ -46,6 +46,7 @@ class ShapeOptions:
     group_size: int | None = None
     rule: str | None = None
     limit: int | None = None
+    slices: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class GridOptions:
     group_size: int | None
     rule: str | None
     limit: int | None
+    slices: int | None
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def group_options(name: str, group: type[Any], *options: Callable[[Any], Any]) -
     return decorate
 
 
-OWN = ("group_size", "rule", "limit")  # options of the shape that only some schedules take
+OWN = ("group_size", "rule", "limit", "slices")  # options of the shape that only some schedules take
 
 SPELLINGS = "Name or alias (ppsim list), NAME:V, or a file: csv, json, mmd, py."
 
@@ -213,6 +215,7 @@ def _shape_options(of: Any) -> tuple[Callable[[Any], Any], ...]:
             type=int,
             help="Activations of one stage that a device may hold, for schedules that take a limit.",
         ),
+        click.option("--slices", type=int, help="Slices that each sequence is cut into, K, for seq1f1b and the like."),
     )
 
 

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 def shape_line(schedule: Schedule) -> str:
-    """The size in words: 4 devices x 2 chunks = 8 stages, 8 microbatches."""
+    """The size in words: 4 devices x 2 chunks = 8 stages, 8 microbatches x 4 slices."""
     return (
         f"{counted(schedule.n_devices, 'device')} x {counted(schedule.n_chunks, 'chunk')} = "
-        f"{counted(schedule.n_stages, 'stage')}, {counted(schedule.n_microbatches, 'microbatch')}"
+        f"{counted(schedule.n_stages, 'stage')}, {counted(schedule.whole_microbatches, 'microbatch')}"
+        + (f" x {schedule.n_slices} slices" if schedule.n_slices > 1 else "")
         + (", 2 replicas" if schedule.placement.n_replicas > 1 else "")
     )
 
@@ -38,7 +39,10 @@ def summary(timeline: Timeline, metrics: Metrics) -> str:
     from ppsim.simulation.columns import columns_of, shape_of
 
     shape = shape_of(timeline.schedule)
-    rows = ((c.heading, c.text(c.of(metrics, shape), timeline.unit), c.note_on(metrics)) for c in columns_of("summary"))
+    rows = (
+        (c.heading, c.text(c.of(metrics, shape), timeline.unit), c.note_on(metrics, shape))
+        for c in columns_of("summary")
+    )
     return "\n".join(f"{name:<18} {value:>12}   {note}" for name, value, note in rows)
 
 

@@ -78,7 +78,7 @@ NEEDS = (
         ("sweep",),
     ),
     Need(
-        ("group_size", "rule", "limit"),
+        ("group_size", "rule", "limit", "slices"),
         lambda g: bool(g["schedule"]),
         "{options} shapes a schedule, and none is named",
         "add --schedule NAME",

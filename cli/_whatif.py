@@ -79,7 +79,7 @@ def change_run(change: str, base: Base) -> Timeline:
         key, _, value = (each.strip() for each in part.partition("="))
         kind, _, stage = key.partition(".")
         if key == "schedule":
-            spec, shape = value, replace(shape, chunks=None, group_size=None, limit=None)
+            spec, shape = value, replace(shape, chunks=None, group_size=None, limit=None, slices=None)
         elif key in SHAPE and value.isdecimal():
             size: dict[str, Any] = {SHAPE[key]: int(value)}
             shape = replace(shape, **size)

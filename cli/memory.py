@@ -127,7 +127,11 @@ def _alternatives(
 
     def attempt(request: Request) -> Trial:
         timeline, held, _ = _simulate(request.spec, ShapeOptions(**request.numbers), costs, model)
-        return Trial(timeline.schedule.n_stages, int(curves(timeline, held).peak.max()), timeline.makespan)
+        return Trial(
+            timeline.schedule.n_stages * timeline.schedule.n_slices,
+            int(curves(timeline, held).peak.max()),
+            timeline.makespan,
+        )
 
     per_stage = found.curve.unit == ACTIVATIONS
     request = Request(spec, asdict(shape))
@@ -144,7 +148,7 @@ def _print_report(found: MemoryReport, quiet: bool, breakdown: bool) -> None:
     size = _amount(fullest.value, unit)
     where = f"on device {fullest.device} from {fullest.time:g} {timeline.unit}, {found.label(fullest.op)}"
     if quiet:
-        click.echo(f"{schedule.name} {schedule.n_devices}x{schedule.n_microbatches}  peak {size} {where}")
+        click.echo(f"{schedule.name} {schedule.n_devices}x{schedule.whole_microbatches}  peak {size} {where}")
         return
     click.echo(f"{show.title_of(schedule)}  {show.shape_line(schedule)}")
     _print_bars(found)

@@ -179,7 +179,7 @@ def _print_run(timeline: Timeline, quiet: bool, gantt: bool) -> None:
 
     schedule, metrics = timeline.schedule, measure(timeline)
     if quiet:
-        name = f"{schedule.name} {schedule.n_devices}x{schedule.n_microbatches}"
+        name = f"{schedule.name} {schedule.n_devices}x{schedule.whole_microbatches}"
         echo_wrapped(show.result_line(name, metrics, shape_of(schedule), timeline.unit))
         return
     click.echo(f"{show.title_of(schedule)}  {show.shape_line(schedule)}")

@@ -33,9 +33,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Trial:
-    """What a request led to when it was run: the number of stages, the peak and the makespan."""
+    """What a request led to when it was run: stages times slices of a sequence, the peak and the makespan."""
 
-    stages: int
+    pieces: int
     peak: int
     makespan: float
 
@@ -67,7 +67,7 @@ def find_fitting(
         per_stage: whether ``cap`` counts activations of one stage. With S stages instead of ``schedule``'s they are
             smaller or larger, so the alternative names the cap that is as much memory.
     """
-    P, V, M = schedule.n_devices, schedule.n_chunks, schedule.n_microbatches
+    P, V, M = schedule.n_devices, schedule.n_chunks, schedule.whole_microbatches
     source, spelled = split_chunks(request.spec)
     family = family_of(request.spec)
 
@@ -80,7 +80,7 @@ def find_fitting(
             return None
         words = [f"--schedule {spec}"] if spec != request.spec else []
         words += [f"{flag(name)} {value}" for name, value in changes.items() if request.numbers.get(name) != value]
-        limit = cap * trial.stages // schedule.n_stages if per_stage else cap
+        limit = cap * trial.pieces // (schedule.n_stages * schedule.n_slices) if per_stage else cap
         words += [f"--cap {limit}"] if limit != cap else []
         return Alternative(" ".join(words), trial.peak, trial.makespan) if trial.peak <= limit else None
 
@@ -114,7 +114,7 @@ def find_fitting(
                 changes |= {"devices": P, "microbatches": M}
             if request.numbers.get("chunks") is not None:
                 changes["chunks"] = other.chunks
-            if other is not family and other.name != schedule.name:
+            if other.interchangeable and other is not family and other.name != schedule.name:
                 yield tried(other.name, other.chunks, M, changes)
 
     own = [fewer(family), other_chunks()] if family else []

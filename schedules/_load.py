@@ -161,7 +161,8 @@ def _stated(path: str, shape: dict[str, Any], note: Callable[[str], None] | None
         "stages": schedule.n_stages,
         "devices": schedule.n_devices,
         "chunks": schedule.n_chunks,
-        "microbatches": schedule.n_microbatches,
+        "microbatches": schedule.whole_microbatches,
+        "slices": schedule.n_slices,
     }
     for name, value in shape.items():
         if value is not None and value != has.get(name):

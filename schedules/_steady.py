@@ -31,7 +31,8 @@ def steady_state(
     """
     family = find(name)
     shape = shape_for(family, **numbers)
-    if family.uses_costs:  # its queues of few microbatches say nothing of those of many
+    # Queues that depend on costs say nothing of those of more microbatches; slices are none that can be inserted.
+    if family.uses_costs or shape.slices > 1:
         return None
 
     def queues(microbatches: int, block: int) -> Iterable[Packed]:

@@ -1,4 +1,4 @@
-"""GPipe: all forwards, then all backwards (Huang et al., arXiv 1811.06965)."""
+"""GPipe: all forwards, then all backwards (Huang et al., arXiv 1811.06965); and forwards alone, for inference."""
 
 from collections.abc import Iterator
 
@@ -30,4 +30,25 @@ def gpipe(shape: Shape) -> Iterator[Packed]:
         q = Queue(forward=order, backward=order)
         q.repeat(shape.microbatches, F)
         q.repeat(shape.microbatches, B)
+        yield q.build()
+
+
+@schedule(
+    "forward-only",
+    title="Forward only",
+    aliases=("inference", "forward-only-pipeline"),
+    idea="Every device runs the forwards of all microbatches and nothing else: inference, or\n"
+    "the evaluation between training steps.\n"
+    "Nothing is kept for a backward, so no activations are counted.",
+    bubble="(P-1) t_F",
+    peak="0",
+    paper="torch's _ScheduleForwardOnly; nnscaler's sched_infer_pipe",
+    rules=(ONE_CHUNK,),
+    interchangeable=False,
+)
+def forward_only(shape: Shape) -> Iterator[Packed]:
+    """Makespan (M + P - 1) t_F for equal stages, + (P - 1) comm."""
+    for rank in range(shape.devices):
+        q = Queue(forward=stream(rank, shape.microbatches))
+        q.repeat(shape.microbatches, F)
         yield q.build()

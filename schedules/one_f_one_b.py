@@ -51,6 +51,24 @@ def eager_one_f_one_b(shape: Shape) -> Iterator[Packed]:
         yield _queue(rank, shape.microbatches, warm_up=2 * (shape.devices - rank - 1))
 
 
+@schedule(
+    "pipedream-2bw",
+    title="PipeDream-2BW",
+    aliases=("2bw", "pipedream", "asynchronous-1f1b"),
+    idea="1F1B that is never drained: M counts the microbatches of a whole run of many optimizer\n"
+    "steps, and the bubble is paid once in all of it. A reference, as it is not the same training:\n"
+    "gradients are of weights one step old, and every device holds two versions of its weights.",
+    bubble="(P-1)(t_F + t_B)",
+    peak="min(M, P - rank)",
+    paper="PipeDream-2BW, arXiv 2006.09503",
+    rules=(ONE_CHUNK,),
+    interchangeable=False,
+)
+def pipedream_2bw(shape: Shape) -> Iterator[Packed]:
+    """1F1B's queues; the second version of the weights is not among the activations that are counted."""
+    yield from one_f_one_b(shape)
+
+
 def _queue(rank: int, microbatches: int, warm_up: int) -> Packed:
     warm_up = min(warm_up, microbatches)
     order = stream(rank, microbatches)

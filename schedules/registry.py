@@ -38,6 +38,11 @@ class Shape:
         """S, stages of the model."""
         return self.devices * self.chunks
 
+    @property
+    def slices(self) -> int:
+        """K, slices of each sequence; 1 for schedules that cut none."""
+        return int(self.options.get("slices", 1))
+
     def __str__(self) -> str:
         counted = {"device": self.devices, "chunk": self.chunks, "stage": self.stages, "microbatch": self.microbatches}
         words = [f"{n} {what}" if n == 1 else f"{n} {what}{'e' * (what[-1] == 'h')}s" for what, n in counted.items()]
@@ -79,6 +84,8 @@ class Family:
         options: keyword arguments of ``generate`` that users may set.
         uses_costs: whether the queues depend on what ops cost: then ``generate`` takes ``costs``, the
             :class:`ppsim.core.costs.Costs` of the shape, before its options.
+        interchangeable: whether it does the same training on whole microbatches as the others, so that it may be
+            suggested in their place.
     """
 
     name: str
@@ -96,6 +103,7 @@ class Family:
     split: bool
     options: tuple[str, ...]
     uses_costs: bool = False
+    interchangeable: bool = True
 
     def broken_rules(self, shape: Shape) -> list[Rule]:
         """List the rules that a shape does not satisfy."""
@@ -126,6 +134,7 @@ def schedule(
     split: bool = False,
     options: tuple[str, ...] = (),
     uses_costs: bool = False,
+    interchangeable: bool = True,
 ) -> Callable[[Generator], Generator]:
     """Register a generator under a name; see :class:`Family` for the arguments.
 
@@ -135,7 +144,9 @@ def schedule(
 
     def register(generate: Generator) -> Generator:
         texts = (placement, idea, bubble, peak, paper, torch)
-        family = Family(name, title, generate, *texts, aliases, chunks, rules, split, options, uses_costs)
+        family = Family(
+            name, title, generate, *texts, aliases, chunks, rules, split, options, uses_costs, interchangeable
+        )
         spellings = {_plain(s) for s in (name, title, torch, *aliases) if s}
         if taken := sorted(spellings & _spellings.keys()):
             raise ValueError(f"schedule spelling {taken[0]!r} is registered twice")
@@ -168,6 +179,7 @@ def find(name: str) -> Family:
     raise UnknownSchedule(f"unknown schedule '{name}'.{guess}", f"one of {', '.join(names)} (ppsim list)")
 
 
+SLICES = 4  # of each sequence, where the user does not say
 # Above these the arrays, two or three ops per stage and microbatch, would not fit an ordinary machine's memory.
 MOST_STAGES, MOST_CELLS = 1_000_000, 200_000_000
 
@@ -208,7 +220,7 @@ def generate(
         nothing = [np.empty(0, np.int64)] * shape.devices
         priced["costs"] = costs(Schedule.from_queues(family.name, placement, microbatches, nothing))
     queues = take_rows(family.name, family.generate(shape, **priced, **shape.options), shape)
-    return Schedule.from_queues(family.name, placement, microbatches, queues)
+    return Schedule.from_queues(family.name, placement, microbatches * shape.slices, queues, shape.slices)
 
 
 def take_rows(name: str, rows: Iterable[Any], shape: Shape) -> list[Any]:
@@ -239,6 +251,8 @@ def shape_for(
     """
     counts = {"stages": stages, "devices": devices, "chunks": chunks, "microbatches": microbatches}
     given = {name: value for name, value in (counts | options).items() if value is not None}
+    if "slices" in family.options:
+        given.setdefault("slices", SLICES)
     for name in given:
         if name not in counts and name not in family.options:
             raise InputError(f"{family.name} takes no {name.replace('_', ' ')}", f"leave out {flag(name)}")
@@ -254,7 +268,7 @@ def shape_for(
     shape = _fit(family, given)
     if shape is None:
         raise InputError(_contradiction(family, given), nearest(given, works))
-    if shape.stages > MOST_STAGES or shape.chunks * shape.microbatches > MOST_CELLS:
+    if shape.stages > MOST_STAGES or shape.chunks * shape.microbatches * shape.slices > MOST_CELLS:
         raise _over(shape)
     if broken := family.broken_rules(shape):
         raise InputError(f"{family.name} needs {broken[0].text}; got {shape}", nearest(given, works))
@@ -262,7 +276,7 @@ def shape_for(
 
 
 def _too_large(shape: Shape) -> bool:
-    return shape.stages > MOST_STAGES or shape.stages * shape.microbatches > MOST_CELLS
+    return shape.stages > MOST_STAGES or shape.stages * shape.microbatches * shape.slices > MOST_CELLS
 
 
 def _over(shape: Shape) -> InputError:

@@ -21,6 +21,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "group_size": (None, 1, 2, 3, 4, 6, 7),
     "rule": (None, "torch", "megatron"),
     "limit": (None, 12),
+    "slices": (2, 3, 5),
 }
 
 FEW = examples(max_examples=max(1, examples().max_examples // 5))  # for tests that run once per schedule

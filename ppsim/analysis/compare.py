@@ -45,7 +45,7 @@ class Row:
     @property
     def makespan_per_mb(self) -> float:
         """Time of the iteration per microbatch, comparable between numbers of microbatches."""
-        return self.makespan / self.timeline.schedule.n_microbatches if self.timeline else float("inf")
+        return self.makespan / self.timeline.schedule.whole_microbatches if self.timeline else float("inf")
 
     @property
     def peak(self) -> float:
@@ -138,7 +138,7 @@ def row_object(r: Row, *places: str) -> dict[str, Any]:
         "devices": schedule.n_devices,
         "stages": schedule.n_stages,
         "chunks": schedule.n_chunks,
-        "microbatches": schedule.n_microbatches,
+        "microbatches": schedule.whole_microbatches,
         "unit": r.timeline.unit,
         **{column.key: column.json(r.metrics, shape) for place in places for column in columns_of(place)},
     }

@@ -235,7 +235,7 @@ def _run_object(idle: Idle, name: str) -> dict[str, Any]:
         "schedule": schedule.name,
         "devices": schedule.n_devices,
         "stages": schedule.n_stages,
-        "microbatches": schedule.n_microbatches,
+        "microbatches": schedule.whole_microbatches,
         "ops": len(schedule),
         "idle": float(idle.by_device.sum()),
     }

@@ -107,7 +107,7 @@ def explain_times(found: Observed) -> Explanation:
 
 def what_if(text: str, advice: str, timeline: Timeline) -> WhatIf:
     """A change whose run has this timeline."""
-    return WhatIf(text, measure(timeline), timeline.makespan / timeline.schedule.n_microbatches, advice)
+    return WhatIf(text, measure(timeline), timeline.makespan / timeline.schedule.whole_microbatches, advice)
 
 
 def own_changes(timeline: Timeline, costs: Costs, time: Callable[[Costs], Timeline] | None = None) -> list[WhatIf]:
@@ -128,7 +128,7 @@ def advise(explanation: Explanation, changes: Sequence[WhatIf]) -> str:
     timeline, before = explanation.base, measure(explanation.base).bubble_rate
     if not explanation.idle.by_cause:
         return "no device is ever idle: only faster ops make it faster"
-    now = timeline.makespan / timeline.schedule.n_microbatches
+    now = timeline.makespan / timeline.schedule.whole_microbatches
     best = min(changes, key=lambda change: change.per_microbatch, default=None)
     if best is None or best.per_microbatch >= now * (1 - 1e-3):
         cause = max(explanation.idle.by_cause, key=explanation.idle.by_cause.__getitem__)
@@ -148,7 +148,7 @@ def explain_object(explanation: Explanation, changes: Sequence[WhatIf], inputs: 
         "schedule": schedule.name,
         "devices": schedule.n_devices,
         "stages": schedule.n_stages,
-        "microbatches": schedule.n_microbatches,
+        "microbatches": schedule.whole_microbatches,
         "unit": timeline.unit,
         "makespan": timeline.makespan,
         "idle": float(explanation.idle.by_device.sum()),

@@ -23,7 +23,8 @@ from ppsim.check.runtime import RUNTIMES, runtime_faults, runtime_warnings
 from ppsim.check.sharding import sharding_faults
 from ppsim.check.tables import Tables
 from ppsim.core.draft import Draft
-from ppsim.core.ops import Kind
+from ppsim.core.ops import BACKWARDS, Kind, mask
+from ppsim.core.slices import SLICE_ORDER, find_early_slices
 
 MOST_FAULTS = 10_000  # that one of the checks lists
 
@@ -71,7 +72,7 @@ def check(
     found = [_placement(draft), _once(draft, tables)]
     if draft.start is not None:
         found.append(timed.overlaps(draft))
-    found += [_dependencies(draft, tables), sharding_faults(draft)]
+    found += [_dependencies(draft, tables), _slices(draft), sharding_faults(draft)]
     if draft.has_comms:
         found.append(message_faults(draft, tables, messages))
         mismatched = list(islice(messages.order_faults(draft), MOST_FAULTS))
@@ -176,9 +177,10 @@ def _once(draft: Draft, tables: Tables) -> Iterator[Fault]:
             int(full[stage, microbatch]),
         )
     held = np.isin(np.arange(draft.n_stages), draft.stage[draft.computes])[:, None]
+    trains = bool(mask((*BACKWARDS, Kind.W))[draft.kind].any())  # no backward at all is inference
     for names, absent in (
         ("F", tables.first[Kind.F] < 0),
-        ("B, nor I", (full < 0) & (split < 0)),
+        ("B, nor I", (full < 0) & (split < 0) & trains),
         ("W", (full < 0) & (split >= 0) & (weights < 0)),
     ):
         for stage in np.flatnonzero((absent & held).any(axis=1)):
@@ -193,6 +195,15 @@ def _once(draft: Draft, tables: Tables) -> Iterator[Fault]:
                 f"device {device} runs no {names} of stage {stage} for microbatch{'es' * (len(lost) > 1)} {which}",
                 f"add {stage}{names[0]}{lost[0]} to device {device}",
             )
+
+
+def _slices(draft: Draft) -> Iterator[Fault]:
+    """Find slices of a sequence that run before one that they need."""
+    if draft.n_slices > 1:
+        early = find_early_slices(draft.kind, draft.stage, draft.microbatch, draft.n_microbatches, draft.n_slices)
+        for op, needed in early.tolist():
+            text = f"{draft.label(op)} runs before {draft.label(needed)}, a slice of its sequence that it needs"
+            yield at(draft, op, "order", text, SLICE_ORDER, needed)
 
 
 def _dependencies(draft: Draft, tables: Tables) -> Iterator[Fault]:

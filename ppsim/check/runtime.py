@@ -30,6 +30,10 @@ def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
             "dualpipe-v or hanayo, which run in a V with one replica",
         )
         return
+    if draft.n_slices > 1:
+        text = "torch has no slices of sequences, and would run each as a microbatch that attends to no other"
+        yield Fault("runtime", None, None, None, text, "a schedule of whole microbatches")
+        return
     if draft.older:
         yield Fault(
             "runtime",

@@ -45,6 +45,7 @@ class Draft(Columns):
         finish: the end of the iteration, where the input states it.
         messages: shape (messages, 2): start and end of each message or collective that the input shows beside its
             ops, or None where it shows none.
+        n_slices: slices of a microbatch's sequence, as in a schedule.
     """
 
     source: str
@@ -64,6 +65,7 @@ class Draft(Columns):
     idle: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 2), np.int32))
     finish: float | None = None
     messages: NDArray[np.float64] | None = None
+    n_slices: int = 1
 
     @classmethod
     def from_table(
@@ -125,6 +127,7 @@ class Draft(Columns):
             schedule.device + 1,
             (cells - first[schedule.device] + 1).astype(np.int32),
             name=schedule.name,
+            n_slices=schedule.n_slices,
         )
 
     def __len__(self) -> int:
@@ -265,6 +268,7 @@ class Draft(Columns):
             self.stage[keep],
             self.microbatch[keep],
             np.where(self.pair == NONE, np.int32(NONE), place[self.pair])[keep],
+            self.n_slices,
         )
 
     def cells(self) -> Iterator[list[str]]:

@@ -26,4 +26,4 @@ def add_recompute(schedule: Schedule) -> Schedule:
     ops = pack(schedule.stage, schedule.microbatch) | schedule.kind
     ops[schedule.first_of_pairs] |= PAIRED
     queues = (recompute_queue(ops[schedule.queue(device)]) for device in range(schedule.n_devices))
-    return Schedule.from_queues(schedule.name, schedule.placement, schedule.n_microbatches, queues)
+    return Schedule.from_queues(schedule.name, schedule.placement, schedule.n_microbatches, queues, schedule.n_slices)

@@ -29,6 +29,7 @@ from ppsim.core.ops import (
     label,
     mask,
 )
+from ppsim.core.slices import SLICE_ORDER, find_early_slices
 from ppsim.core.soundness import prove_placement, prove_queues
 from ppsim.errors import InvalidSchedule
 
@@ -102,12 +103,14 @@ class Schedule(Columns):
     Attributes:
         name: name of its family or file, such as ``1f1b``.
         placement: which device holds which stage.
-        n_microbatches: M.
+        n_microbatches: M; where sequences are cut into slices, M times the slices of each.
         offsets: shape (P + 1,), where each device's queue begins and ends.
         kind: shape (ops,), codes of :class:`ppsim.core.ops.Kind`.
         stage: shape (ops,).
         microbatch: shape (ops,).
         pair: shape (ops,), index of the partner op, or -1.
+        n_slices: slices of a microbatch's sequence, K; slice k of microbatch m counts as microbatch m x K + k. A slice
+            attends to those before it, so on each stage forwards run in their order and backwards in reverse.
     """
 
     name: str
@@ -118,14 +121,19 @@ class Schedule(Columns):
     stage: NDArray[np.int32]
     microbatch: NDArray[np.int32]
     pair: NDArray[np.int32]
+    n_slices: int = 1
 
     def __post_init__(self) -> None:
         prove_queues(self)
+        if self.n_slices != 1:
+            self._prove_slices()
         if (self.kind == Kind.R).any():
             self._prove_recomputes()
 
     @classmethod
-    def from_queues(cls, name: str, placement: Placement, n_microbatches: int, queues: Iterable[Packed]) -> Schedule:
+    def from_queues(
+        cls, name: str, placement: Placement, n_microbatches: int, queues: Iterable[Packed], n_slices: int = 1
+    ) -> Schedule:
         """Make a schedule from one array of packed ops per device, as :class:`ppsim.core.builder.Queue` builds them."""
         queues = list(queues)
         offsets = np.cumsum([0, *map(len, queues)], dtype=np.int64)
@@ -139,7 +147,24 @@ class Schedule(Columns):
         pair = np.full(n, NONE, np.int32)
         pair[first], pair[first + 1] = first + 1, first
         kind &= KIND_MASK
-        return cls(name, placement, n_microbatches, offsets, kind, stage, microbatch, pair)
+        return cls(name, placement, n_microbatches, offsets, kind, stage, microbatch, pair, n_slices)
+
+    def _prove_slices(self) -> None:
+        """Prove that the slices of each sequence run in an order that attention allows.
+
+        Raises:
+            InvalidSchedule: one runs too early, or microbatches are no whole number of slices.
+        """
+        if self.n_slices < 1 or self.n_microbatches % self.n_slices:
+            raise InvalidSchedule(f"{self.name}: {self.n_microbatches} microbatches in slices of {self.n_slices}")
+        early = find_early_slices(self.kind, self.stage, self.microbatch, self.n_microbatches, self.n_slices)
+        if len(early):
+            op, needed = early[0].tolist()
+            raise InvalidSchedule(
+                f"{self.name}: {self.label(op)} runs before the slice of its sequence that it needs, "
+                f"{self.label(needed)}",
+                SLICE_ORDER,
+            )
 
     def _prove_recomputes(self) -> None:
         """Prove that each R runs before its backward: no dependency holds it there, only the order of its queue.
@@ -165,6 +190,11 @@ class Schedule(Columns):
         return bool(self.computes.all())
 
     @cached_property
+    def only_forwards(self) -> bool:
+        """Whether it has no backwards, as in inference."""
+        return not mask(BACKWARDS)[self.kind].any()
+
+    @cached_property
     def _cells(self) -> NDArray[np.int64]:
         """Shape (ops,): a number for each stage and microbatch."""
         return self.stage * np.int64(self.n_microbatches) + self.microbatch
@@ -179,8 +209,11 @@ class Schedule(Columns):
     def activation_changes(self, release: Kind = Kind.W) -> NDArray[np.int8]:
         """Return the activations that each op adds, shape (ops,); of a split backward ``release`` frees the activation.
 
-        Where the backward recomputes, R adds the activation and F none: the input that F keeps does not count.
+        Where the backward recomputes, R adds the activation and F none: the input that F keeps does not count. Where
+        there are no backwards, F keeps nothing.
         """
+        if self.only_forwards:
+            return np.zeros(len(self), np.int8)
         of_kind = [kind.info.allocates - (kind.info.frees == ALL or kind == release) for kind in Kind]
         change = np.array(of_kind, np.int8).take(self.kind)
         change[self.recomputed & (self.kind == Kind.F)] = 0
@@ -200,6 +233,11 @@ class Schedule(Columns):
     def n_chunks(self) -> int:
         """V, stages of one replica per device."""
         return self.placement.n_chunks
+
+    @property
+    def whole_microbatches(self) -> int:
+        """M, whatever slices sequences are cut into."""
+        return self.n_microbatches // self.n_slices
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -36,9 +36,8 @@ def add_fsdp_ops(
         where, extra = np.array([w for w, _ in added], np.int64), np.array([op for _, op in added], np.int64)
         queues.append(np.insert(queue, where, extra))
         sources.append(np.insert(source[part], where, -1))
-    return Schedule.from_queues(schedule.name, schedule.placement, schedule.n_microbatches, queues), np.concatenate(
-        sources
-    )
+    whole = Schedule.from_queues(schedule.name, schedule.placement, schedule.n_microbatches, queues, schedule.n_slices)
+    return whole, np.concatenate(sources)
 
 
 def _op(kind: Kind, stage: int) -> int:

@@ -57,7 +57,9 @@ def wait_for_sends(lowered: Lowered) -> Lowered:
     cell = schedule.stage.astype(np.int64) * schedule.n_microbatches + schedule.microbatch
     comes_back = np.zeros(schedule.n_stages * schedule.n_microbatches, np.int64)
     comes_back[cell[back]] = np.maximum(back, schedule.pair[back]) + 1
-    where = np.concatenate([comes_back[cell[forward]], schedule.offsets[1:][schedule.device[gradient]]])
+    last = schedule.offsets[1:][schedule.device]  # where nothing comes back
+    until = np.where(comes_back[cell[forward]] > 0, comes_back[cell[forward]], last[forward])
+    where = np.concatenate([until, last[gradient]])
     sends = np.concatenate([forward, gradient])
     wait = np.where(kind[sends] == Kind.SEND_F, Kind.WAIT_SEND_F, Kind.WAIT_SEND_B)
     place = np.arange(len(kind)) + np.searchsorted(np.sort(where), np.arange(len(kind)), side="right")

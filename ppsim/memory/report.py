@@ -110,7 +110,7 @@ def memory_object(
         "devices": schedule.n_devices,
         "stages": schedule.n_stages,
         "chunks": schedule.n_chunks,
-        "microbatches": schedule.n_microbatches,
+        "microbatches": schedule.whole_microbatches,
         "unit": curve.unit,
         "time_unit": report.timeline.unit,
         "makespan": report.timeline.makespan,

@@ -212,6 +212,8 @@ def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amou
         taken -= np.where(at["R"], model.stored[stage], 0)
         taken = np.where(at["F"] & schedule.recomputed, model.stored[stage], taken)
     freed = np.stack([amount[of.info.frees] for of in COMPUTE])
+    if schedule.only_forwards:
+        taken = nothing
     yield "activations", taken, -freed[kind, stage]
     if model.stash.any():
         stash = model.stash[stage]

@@ -22,8 +22,10 @@ HINT = "1,1.3,0.8,... (one per microbatch), a file of numbers, or lognormal:SPRE
 LETTERS = "".join(kind.name for kind in COMPUTE)
 
 
-def parse_scale(texts: Sequence[str], n_microbatches: int) -> NDArray[np.float64]:
+def parse_scale(texts: Sequence[str], n_microbatches: int, n_slices: int = 1) -> NDArray[np.float64]:
     """Shape (5, microbatches): the factor of every kind of op and microbatch; a later text overrides an earlier one.
+
+    Where sequences are cut into slices, which count as microbatches, a factor for each slice is taken too.
 
     Raises:
         InputError: a text is none of these, or has another number of factors than there are microbatches.
@@ -32,11 +34,11 @@ def parse_scale(texts: Sequence[str], n_microbatches: int) -> NDArray[np.float64
     for text in texts:
         named = re.fullmatch(rf"([{LETTERS}]+)=(.*)", text, re.DOTALL)
         rows = [LETTERS.index(letter) for letter in named[1]] if named else list(range(len(COMPUTE)))
-        scale[rows] = _parse_row(named[2] if named else text, n_microbatches)
+        scale[rows] = _parse_row(named[2] if named else text, n_microbatches, n_slices)
     return scale
 
 
-def _parse_row(text: str, n: int) -> NDArray[np.float64]:
+def _parse_row(text: str, n: int, n_slices: int) -> NDArray[np.float64]:
     name, _, rest = text.partition(":")
     if name in DISTRIBUTIONS:
         return _draw(name, rest, n, text)
@@ -46,8 +48,14 @@ def _parse_row(text: str, n: int) -> NDArray[np.float64]:
         factors = np.array([float(part) for part in re.split(r"[,\s]+", text.strip())])
     except ValueError:
         raise InputError(f"'{text[:40]}' is no list of factors of microbatches", HINT) from None
+    if 1 < n_slices == len(factors):
+        factors = np.tile(factors, n // n_slices)
     if len(factors) != n:
-        raise InputError(f"{len(factors)} factors for {n} microbatches", "one for each")
+        sliced = f" of {n_slices} slices" if n_slices > 1 else ""
+        raise InputError(
+            f"{len(factors)} factors for {n // n_slices} microbatches{sliced}",
+            f"one for each: {n}, or {n_slices}, one for each slice" if sliced else "one for each",
+        )
     if not (np.isfinite(factors) & (factors > 0)).all():
         raise InputError("a factor of a microbatch must be more than zero and finite", HINT)
     return factors

@@ -216,13 +216,12 @@ def _schedule_from(queues: record_file.Queues, where: str) -> Schedule:
         offsets = np.array(queues.offsets, np.int64)
         devices = np.array(queues.placement.devices, np.int32)
         kind = [Kind[kind if isinstance(kind, str) else CODES[kind]] for kind in queues.kind]
-        columns = [np.array(getattr(queues, key), np.int32) for key in ("stage", "microbatch", "pair")]
+        stage, microbatch, pair = (np.array(getattr(queues, key), np.int32) for key in ("stage", "microbatch", "pair"))
     except (KeyError, IndexError):
         raise InputError(f"{where}.kind holds something that is no kind", f"{', '.join(CODES)}") from None
     except (ValueError, OverflowError):
         raise InputError(f"{where} has rows of unequal length, or too large a number", HINT) from None
     with _located(where):
         placement = Placement(one_line(queues.placement.name), len(offsets) - 1, devices)
-        return Schedule(
-            one_line(queues.name), placement, queues.microbatches, offsets, np.array(kind, np.uint8), *columns
-        )
+        codes = np.array(kind, np.uint8)
+        return Schedule(one_line(queues.name), placement, queues.microbatches, offsets, codes, stage, microbatch, pair)

@@ -142,6 +142,11 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
     for schedule in schedules:
         if schedule.recomputed.any():
             raise InputError(f"{schedule.name} has ops that recompute (R), which no runner can run", "leave them out")
+        if schedule.n_slices > 1:
+            raise InputError(
+                f"{schedule.name} runs slices of sequences, which no runner can run: a slice attends to those before it",
+                "a schedule of whole microbatches",
+            )
         if not computing:
             _costs(schedule, request, None)
         if computing and not request.module and model.layers * schedule.n_devices % schedule.n_stages:

@@ -18,16 +18,17 @@ PLACES = frozenset({"line", "summary", "run", "compare", "sweep", "rows", "cards
 
 
 class Shape(NamedTuple):
-    """The size of a schedule: P, S, M."""
+    """The size of a schedule: P, S, M and K, the slices of each sequence."""
 
     devices: int
     stages: int
     microbatches: int
+    slices: int = 1
 
 
 def shape_of(schedule: Schedule) -> Shape:
     """The size of a schedule."""
-    return Shape(schedule.n_devices, schedule.n_stages, schedule.n_microbatches)
+    return Shape(schedule.n_devices, schedule.n_stages, schedule.whole_microbatches, schedule.n_slices)
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Column:
     meaning: str
     form: str
     of: Callable[[Metrics, Shape], float]
-    note: Callable[[Metrics], str] | None = None
+    note: Callable[[Metrics, Shape], str] | None = None
     places: frozenset[str] = PLACES
     metric: str = ""
 
@@ -67,9 +68,9 @@ class Column:
             return format_share(value, blank)
         return f"{format_number(value)} {unit}".rstrip() if self.form == "time" else format_number(value)
 
-    def note_on(self, metrics: Metrics) -> str:
+    def note_on(self, metrics: Metrics, shape: Shape) -> str:
         """What to say beside the value."""
-        return self.note(metrics) if self.note else self.meaning
+        return self.note(metrics, shape) if self.note else self.meaning
 
     def json(self, metrics: Metrics, shape: Shape) -> Any:
         """The value in JSON: per device where it is measured per device."""
@@ -78,18 +79,19 @@ class Column:
 
 def peak_share(metrics: Metrics, shape: Shape) -> float:
     """Peak activations in units of a device's 1/P share of the model, comparable between numbers of chunks."""
-    return float(metrics.peak_activations.max(initial=0)) * shape.devices / shape.stages
+    return float(metrics.peak_activations.max(initial=0)) * shape.devices / (shape.stages * shape.slices)
 
 
-def _ideal(metrics: Metrics) -> str:
+def _ideal(metrics: Metrics, _: Shape) -> str:
     return f"ideal {format_number(metrics.ideal)}, the work of the busiest device"
 
 
-def _peaks(metrics: Metrics) -> str:
+def _peaks(metrics: Metrics, shape: Shape) -> str:
     """The device of the peak, and the peaks of all."""
     peaks = metrics.peak_activations
     each = " ".join(str(p) for p in peaks) if len(peaks) <= 16 else f"{peaks.min()} to {peaks.max()}"
-    return f"stage-microbatches, on device {int(peaks.argmax())} ({each})"
+    unit = "stage-microbatches" if shape.slices == 1 else "slices of stage-microbatches"
+    return f"{unit}, on device {int(peaks.argmax())} ({each})"
 
 
 COLUMNS = (

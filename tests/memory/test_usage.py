@@ -153,7 +153,7 @@ def alive(timeline: Timeline, model: MemoryModel, device: int, now: float) -> in
             held = model.stored if (stage, microbatch, "R") in ops else model.activations
             leaves = stage + 1 < schedule.n_stages and schedule.crosses[ops[stage + 1, microbatch, "F"]]
             until = timeline.end[back] if model.keep_outputs else end
-            total += held[stage] * (start < now < timeline.end[back])
+            total += held[stage] * (start < now < timeline.end[back]) * (not schedule.only_forwards)
             total += model.output[stage] * (leaves and start < now < until)
             total += model.message[stage - 1] * (arrives and now < start)
         elif kind == "W":

@@ -12,9 +12,9 @@ from types import CodeType
 from typing import Any
 
 NAMES = {"t_F&B": "tfb", "t_F": "tf", "t_B": "tb", "t_I": "ti", "t_W": "tw"}
-TOKEN = re.compile(r"t_F&B|t_[FBIW]|rank|min|max|[PVMN]|\d+|<=|>=|[-+*/(),=]|(?P<wrong>\S)")
+TOKEN = re.compile(r"t_F&B|t_[FBIW]|rank|min|max|[PVMNK]|\d+|<=|>=|[-+*/(),=]|(?P<wrong>\S)")
 FORM = re.compile(r"(?P<number>span bubble|longest idle|) ?(?P<value>[^ ].*?)(?:  for (?P<condition>.*))?")
-WORDS = re.compile(r" (stage activations|on every device)(?=  for |$)")
+WORDS = re.compile(r" (stage activations|slice activations|on every device)(?=  for |$)")
 NOTE = re.compile(r" \(the [^()]*\)$")
 
 
@@ -24,7 +24,7 @@ class ClosedForm:
 
     Attributes:
         number: what it is the value of; empty for the bubble, makespan - ideal, and for peaks.
-        value: an expression over P, V, M, N, rank and times.
+        value: an expression over P, V, M, N, K, rank and times.
         holds: expressions that are all true where the form is.
         fused: whether it depends on the time of a pair.
     """

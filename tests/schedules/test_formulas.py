@@ -114,7 +114,8 @@ def sizes(name: str) -> Iterator[tuple[Any, SimpleNamespace]]:
     """Accepted shapes, with P, V, M and the group size N that is in force."""
     for shape in accepted(name):
         if not {"rule", "limit"} & shape.options.keys():
-            yield shape, SimpleNamespace(P=shape.devices, V=shape.chunks, M=shape.microbatches, N=group(name, shape))
+            sizes = {"P": shape.devices, "V": shape.chunks, "M": shape.microbatches, "K": shape.slices}
+            yield shape, SimpleNamespace(**sizes, N=group(name, shape))
 
 
 def group(name: str, shape: Any) -> int:
@@ -133,7 +134,9 @@ def times(fused: bool, size: SimpleNamespace, latencies: tuple[int, ...] = (0,))
         for pair in sorted({max(tf, ti + tw), (tf + both) // 2 + 1, both}) if fused else (both,):
             each = {"tf": tf, "ti": ti, "tw": tw, "tb": ti + tw, "tfb": pair}
             for comm in latencies:
-                yield SimpleNamespace(**vars(size), comm=comm, **{key: value * size.V for key, value in each.items()})
+                yield SimpleNamespace(
+                    **vars(size), comm=comm, **{key: value * size.V * size.K for key, value in each.items()}
+                )
 
 
 def measured(schedule: Schedule, c: SimpleNamespace) -> Metrics:

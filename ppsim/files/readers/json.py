@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +46,7 @@ class Run(msgspec.Struct, frozen=True):
     schedule: str = ""
     unit: str = "t_F"
     makespan: float | None = None
+    slices: Annotated[int, msgspec.Meta(ge=1)] = 1
     transfers: Transfers | None = None
 
 
@@ -74,6 +77,11 @@ def parse(text: str, source: str) -> Draft:
         finish = _finite([run.makespan], "makespan", source)[0]
         if finish < times[:, 1].max(initial=0.0):
             raise InputError(f"{source}: the makespan, {finish:g}, is before the end of the last op", "leave it out")
+    if run.ops.microbatch and (max(run.ops.microbatch) + 1) % run.slices:
+        raise InputError(
+            f"{source}: {max(run.ops.microbatch) + 1} microbatches are no whole number of {run.slices} slices",
+            "slices is the number of pieces that each sequence is cut into",
+        )
     messages = run.transfers and [_finite(getattr(run.transfers, n), n, source) for n in ("leave", "arrive")]
     if messages and len(messages[0]) != len(messages[1]):
         raise InputError(f"{source}: the columns of transfers differ in length", "give every message both times")
@@ -85,6 +93,7 @@ def parse(text: str, source: str) -> Draft:
         unit=shorten(run.unit),
         finish=finish,
         messages=np.stack(messages, axis=1) if messages else None,
+        n_slices=run.slices,
     )
 
 

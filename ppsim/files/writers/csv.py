@@ -27,7 +27,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """One row per device. Every cell is parsed back and compared before the file takes its place.
 
     Raises:
-        InputError: a placement with two replicas, or ops that recompute.
+        InputError: a placement with two replicas, slices of sequences, or ops that recompute.
         InvalidSchedule: torch would hang on it, or compute wrong gradients without an error.
     """
     schedule = require_one(document, suffix).schedule
@@ -35,6 +35,11 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         raise InputError(
             f"{schedule.name} holds each stage on two devices, and torch's CSV has one rank per stage",
             "dualpipe-v or hanayo, which run in a V with one replica",
+        )
+    if schedule.n_slices > 1:
+        raise InputError(
+            f"{schedule.name} runs slices of sequences, which torch's CSV has no way to say",
+            ".json keeps them; torch would run each slice as a microbatch that attends to no other",
         )
     if (schedule.kind == Kind.R).any():
         raise InputError(

@@ -31,7 +31,8 @@ def run_object(timeline: Timeline, inputs: Mapping[str, Any], execution: Executi
     ``ops`` holds columns of equal length in device-major queue order: device, kind, stage, microbatch, start,
     end, and pair, the index of the partner op or -1. With an execution ``transfers`` holds columns too, one entry
     per message in the order of the sends: source and target device, op, the index in ``ops`` of the one whose
-    result it carries, leave and arrive.
+    result it carries, leave and arrive. Where sequences are cut into ``slices``, slice k of microbatch m counts as
+    microbatch m x slices + k in ``ops``.
     """
     schedule = timeline.schedule
     letters = np.array([kind.name for kind in Kind])
@@ -83,7 +84,8 @@ def _shape(schedule: Schedule) -> dict[str, Any]:
         "devices": schedule.n_devices,
         "stages": schedule.n_stages,
         "chunks": schedule.n_chunks,
-        "microbatches": schedule.n_microbatches,
+        "microbatches": schedule.whole_microbatches,
+        **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
         "placement": schedule.placement.name,
     }
 

@@ -1,0 +1,47 @@
+"""Slices: sequences cut in K pieces that go through the pipeline one by one, each as a microbatch of its own.
+
+Slice k of microbatch m counts as microbatch m x K + k. A slice attends to those before it: on every stage its forward
+needs theirs, whose keys and values it reads, and its backward needs those of the slices after it, which give it their
+gradients. All slices of a microbatch pass a stage on one device, so the order of its queue is all that this asks for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import BACKWARDS, FORWARDS, mask
+
+SLICE_ORDER = "run the forwards of slices in their order, the backwards in reverse"
+
+
+def find_early_slices(
+    kind: NDArray[np.uint8],
+    stage: NDArray[np.int32],
+    microbatch: NDArray[np.int32],
+    n_microbatches: int,
+    n_slices: int,
+) -> NDArray[np.int64]:
+    """Find neighbouring slices of a sequence that run in the wrong order.
+
+    Args:
+        kind: shape (ops,), as in a schedule, in the order of its queues.
+        stage: shape (ops,).
+        microbatch: shape (ops,).
+        n_microbatches: microbatches times slices.
+        n_slices: K.
+
+    Returns:
+        Shape (faults, 2): the op that runs too early, and the one it needs.
+    """
+    found = []
+    for kinds, step in ((FORWARDS, 1), (BACKWARDS, -1)):
+        op = np.flatnonzero(mask(kinds)[kind])
+        cell = stage[op] * np.int64(n_microbatches) + microbatch[op]
+        order = np.argsort(cell, kind="stable")
+        op, cell = op[order], cell[order]
+        joined = (np.diff(cell) == 1) & (cell[1:] % n_microbatches % n_slices != 0)
+        wrong = np.flatnonzero(joined & (np.diff(op) * step < 0))
+        found.append(np.stack([op[wrong + 1], op[wrong]][::step], axis=1))
+    early = np.concatenate(found)
+    return early[np.argsort(early[:, 0], kind="stable")]

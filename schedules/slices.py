@@ -1,0 +1,110 @@
+"""Seq1F1B and SlimPipe: sequences cut into slices, which go through the pipeline one by one.
+
+A microbatch is K slices, numbered on: slice k of microbatch m is m x K + k. Backwards take the slices of a microbatch
+in reverse, as a slice attends to those before it (see :mod:`ppsim.core.slices`). Activations are those of one slice.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ppsim.core.builder import B, F, I, Queue, W
+from ppsim.core.ops import Packed, pack
+from ppsim.schedules.registry import ONE_CHUNK, Rule, Shape, schedule
+
+SLICED = Rule("at least two slices (--slices)", lambda s: s.slices >= 2)
+ENOUGH_SLICES = Rule(
+    "with several stages per device, at least P slices (--slices)",
+    lambda s: s.chunks == 1 or s.slices >= s.devices,
+)
+
+
+@schedule(
+    "seq1f1b",
+    title="Seq1F1B",
+    aliases=("seq-1f1b", "sequence-1f1b"),
+    idea="1F1B over slices of sequences: each microbatch goes through as K pieces, one by one.\n"
+    "The pipeline fills and drains in a K-th of the time, and activations are counted in pieces.\n"
+    "Later slices attend to more: cut them shorter, or give --mb-scale one factor per slice.",
+    bubble="(P-1)(t_F + t_B)/K",
+    peak="min(MK, P - rank + K - 1) slice activations",
+    paper="Seq1F1B, arXiv 2406.03488, and its authors' code",
+    rules=(ONE_CHUNK, SLICED),
+    options=("slices",),
+    interchangeable=False,
+)
+def seq_1f1b(shape: Shape, **_: object) -> Iterator[Packed]:
+    """Warm-up of P - rank + K - 2 forwards, clamped to MK: the last device runs a whole microbatch first."""
+    for rank in range(shape.devices):
+        q, total = _queue(shape, rank)
+        warm_up = min(shape.devices - rank + shape.slices - 2, total)
+        q.repeat(warm_up, F)
+        q.repeat(total - warm_up, F, B)
+        q.repeat(warm_up, B)
+        yield q.build()
+
+
+@schedule(
+    "seq1f1b-zb",
+    title="Seq1F1B zero bubble",
+    aliases=("seq-1f1b-zb", "seq1f1b-zero-bubble"),
+    split=True,
+    idea="Seq1F1B with the backward split: I passes the gradient on at once, W waits.\n"
+    "Device r holds its W back by r slices and spends them where it would idle.\n"
+    "A third of Seq1F1B's bubble at equal costs.",
+    bubble="(P-1)(t_F + t_I - t_W)/K  for MK >= P + K - 1 and t_W <= min(t_F, t_I)",
+    peak="min(MK, P + K - 1) slice activations",
+    paper="Seq1F1B, arXiv 2406.03488, section 3.4",
+    rules=(ONE_CHUNK, SLICED),
+    options=("slices",),
+    interchangeable=False,
+)
+def seq_1f1b_zb(shape: Shape, **_: object) -> Iterator[Packed]:
+    """Warm-up of P - rank + K - 2 forwards, W held back by ``rank``; both clamped to MK."""
+    for rank in range(shape.devices):
+        q, total = _queue(shape, rank)
+        warm_up, hold = min(shape.devices - rank + shape.slices - 2, total), min(rank, total)
+        steady = total - warm_up
+        q.repeat(warm_up, F)
+        q.repeat(min(hold, steady), F, I)
+        q.repeat(steady - hold, F, I, W)
+        q.repeat(hold - steady, I)
+        q.repeat(q.left("backward"), I, W)
+        q.repeat(hold, W)
+        yield q.build()
+
+
+@schedule(
+    "slimpipe",
+    title="SlimPipe",
+    placement="loop",
+    aliases=("slim-pipe",),
+    idea="Interleaved 1F1B whose groups are the slices of one microbatch: all K through a device's\n"
+    "first stage, then all through its second; one microbatch is in flight, and a little more.\n"
+    "Slices are of one length, and devices exchange attention so that they cost the same.",
+    bubble="(P-1)(t_F + t_B)/(V K)",
+    peak="min(MVK, VK + 2(P-1-rank)) slice activations",
+    paper="SlimPipe, arXiv 2504.14519",
+    rules=(SLICED, ENOUGH_SLICES),
+    options=("slices",),
+    interchangeable=False,
+)
+def slimpipe(shape: Shape, **_: object) -> Iterator[Packed]:
+    """Warm-up of VK - 1 + 2(P - 1 - rank) forwards, clamped to MVK; --chunks V for several stages per device."""
+    for rank in range(shape.devices):
+        q, total = _queue(shape, rank)
+        warm_up = min(shape.chunks * shape.slices - 1 + 2 * (shape.devices - 1 - rank), total)
+        q.repeat(warm_up, F)
+        q.repeat(total - warm_up, F, B)
+        q.repeat(warm_up, B)
+        yield q.build()
+
+
+def _queue(shape: Shape, rank: int) -> tuple[Queue, int]:
+    """An empty queue with its streams, and the number of all forwards; backwards reverse chunks and slices."""
+    P, V, K = shape.devices, shape.chunks, shape.slices
+    microbatch, place = np.divmod(np.arange(shape.microbatches * V * K), V * K)
+    chunk, piece = np.divmod(place, K)
+    forward = pack(chunk * P + rank, microbatch * K + piece)
+    backward = pack((V - 1 - chunk) * P + rank, microbatch * K + K - 1 - piece)
+    return Queue(forward=forward, backward=backward), len(forward)
