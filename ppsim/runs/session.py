@@ -144,7 +144,7 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
             raise InputError(f"{schedule.name} has ops that recompute (R), which no runner can run", "leave them out")
         if schedule.n_slices > 1:
             raise InputError(
-                f"{schedule.name} runs slices of sequences, which no runner can run: a slice attends to those before it",
+                f"{schedule.name} runs slices of sequences, which no runner can run: they attend to each other",
                 "a schedule of whole microbatches",
             )
         if not computing:
