@@ -56,6 +56,7 @@ SCRIPTS = (
 )
 LANE_SCRIPT = "report_lanes.js"  # only in pages that have messages
 IDLE_SCRIPT = "report_idle.js"  # only in pages that have causes of idle time
+START = "\nstart().catch(fault);\n"  # after all scripts, whose constants it needs
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
@@ -64,15 +65,28 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     Raises:
         InputError: timelines in different units, which cannot share a time axis.
     """
-    here = files(__package__)
     scripts = SCRIPTS + (LANE_SCRIPT,) * bool(document.executions) + (IDLE_SCRIPT,) * bool(document.idles)
-    page = Template((here / "report.html").read_text("utf-8")).substitute(
+    out.write(make_page(document, "\n".join(map(_read, scripts))).encode())
+
+
+def make_page(document: Document, script: str, style: str = "", controls: str = "") -> str:
+    """Make a page of a document with its scripts, and with further style and controls above the chart if any."""
+    return Template(_read("report.html")).substitute(
         title=html.escape(one_line(document.title or " · ".join(dict.fromkeys(document.titles)))),
-        style=(here / "report.css").read_text("utf-8"),
+        style=_read("report.css") + style,
         data=_json(contents(document)).decode(),
-        script="\n".join((here / name).read_text("utf-8") for name in scripts),
+        script=script + START,
+        controls=controls,
     )
-    out.write(page.encode())
+
+
+def all_scripts() -> str:
+    """Every script of pages, for one that shows whatever it is given."""
+    return "\n".join(map(_read, (*SCRIPTS, LANE_SCRIPT, IDLE_SCRIPT)))
+
+
+def _read(name: str) -> str:
+    return (files(__package__) / name).read_text("utf-8")
 
 
 def write_tradeoff(

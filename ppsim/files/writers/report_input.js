@@ -193,7 +193,6 @@ function listen() {
   printing();
   $('critical').onclick = KEYS.c;
   $('causes').onclick = KEYS.b;
-  $('causes').hidden = !TIMELINES[0].waits;
   $('fit').onclick = fit;
   $('theme').onclick = KEYS.t;
   $('keys').onclick = KEYS['?'];
@@ -201,19 +200,24 @@ function listen() {
   $('find').onchange = () => find($('find').value);
 }
 
-async function start() {
+/** Unpack the data and show all of it. */
+async function showReport() {
   await Promise.all(TIMELINES.map(unpack));
   showHeader();
-  $('numbers').append(TIMELINES.length === 1 ? cards(TIMELINES[0]) : comparison());
-  $('tables').append(...TIMELINES.map(perDevice));
+  $('numbers').replaceChildren(TIMELINES.length === 1 ? cards(TIMELINES[0]) : comparison());
+  $('tables').replaceChildren(...TIMELINES.map(perDevice));
+  $('causes').hidden = !TIMELINES[0].waits;
   showCurveChoice();
   $('chart').setAttribute('aria-label', describe());
-  followTheme();
+  showLegend();
   view.range = [0, SPAN * 1.005];
   draw();
+}
+
+async function start() {
+  followTheme();
+  await showReport();
   listen();
   pickFromAddress();
   root.dataset.state = 'drawn';
 }
-
-start().catch(fault);

@@ -1,9 +1,17 @@
 // The page's data: columns unpacked, and what can be asked of them. A "cell" is what a device runs as one: an op,
 // or the two ops of a pair; it is named by its first op.
 
-const REPORT = JSON.parse(document.getElementById('ppsim-data').textContent);
-const { looks: LOOKS, timelines: TIMELINES } = REPORT;
-const SPAN = Math.max(...TIMELINES.map(timeline => timeline.makespan)) || 1;
+let REPORT, TIMELINES, SPAN;
+
+/** Take a report's data as what the page is about; a live page does so again with each answer. */
+function take(report) {
+  REPORT = report;
+  TIMELINES = report.timelines;
+  SPAN = Math.max(...TIMELINES.map(timeline => timeline.makespan)) || 1;
+}
+
+take(JSON.parse(document.getElementById('ppsim-data').textContent));
+const { looks: LOOKS } = REPORT;
 const EPSILON = 1e-9;
 const LETTERS = LOOKS.kinds.map(kind => kind.letter).join('');
 const OP = new RegExp(`^(\\d+)([${LETTERS}])(\\d+)$`, 'i'); // 2F5

@@ -1,0 +1,67 @@
+"""Serve a live page on this machine: schedules and costs by controls."""
+
+from __future__ import annotations
+
+import click
+
+from ppsim.cli._options import make_command
+
+LOCAL = "127.0.0.1"
+HOSTS = (LOCAL, "localhost", "[::1]")
+FIRST = "1f1b zb-1p --devices 4 --mb 8"
+
+
+@make_command("serve")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one.")
+@click.option("--host", default=LOCAL, show_default=True, help="Another address needs --public.")
+@click.option("--public", is_flag=True, help="Let other machines in: whoever reaches the port can use the page.")
+@click.option("--no-open", is_flag=True, help="Open no browser.")
+def command(port: int, host: str, public: bool, no_open: bool) -> None:
+    """Serve a live page on this machine, where controls set schedules, shape, costs and messages.
+
+    The page reads no files but those dropped on it, and runs no code of yours. Ctrl-C ends it.
+
+    \b
+      ppsim serve
+      ppsim serve --port 9000 --no-open
+    """
+    import socket
+    import webbrowser
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from ppsim.cli._live import show_line
+    from ppsim.errors import InputError, MissingDependency
+    from ppsim.schedules import families
+    from ppsim.server.app import make_app
+    from ppsim.server.page import live_page
+
+    try:
+        import starlette  # noqa: F401
+        import uvicorn
+    except ImportError as error:
+        raise MissingDependency(f"the live page needs {error.name}", "pip install 'ppsim-pipeline[serve]'") from error
+    if host not in HOSTS and not public:
+        raise InputError(f"--host {host} would let other machines in", "add --public if that is meant, or leave it out")
+    with TemporaryDirectory(prefix="ppsim-") as folder:
+        page = live_page(show_line(FIRST, Path(folder)), FIRST, [family.name for family in families()])
+        try:
+            listening = socket.create_server((host.strip("[]"), port), family=_family(host), reuse_port=False)
+        except OSError as error:
+            raise InputError(f"cannot serve on {host}:{port}: {error.strerror}", f"--port {port + 1}") from error
+        port = listening.getsockname()[1]
+        names = (*HOSTS, host)
+        app = make_app(page, show_line, Path(folder), frozenset(f"{name}:{port}" for name in names))
+        address = f"http://{host}:{port}/"
+        click.echo(address)
+        click.echo("Ctrl-C ends it", err=True)
+        if not no_open:
+            webbrowser.open(address)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, lifespan="off"))
+        server.run(sockets=[listening])
+
+
+def _family(host: str) -> int:
+    import socket
+
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

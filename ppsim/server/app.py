@@ -1,0 +1,155 @@
+"""The live page's application: what it answers, to whom, and how much it does for them."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ppsim.base.json_output import dump_json
+from ppsim.errors import PpsimError
+from ppsim.files.document import Document, formats
+from ppsim.files.writers.html import contents
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+MOST_WAITING = 8  # requests for work at a time; more are told to come again
+LARGEST_DROP = 4 << 20
+MOST_DROPS = 50
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+Show = Callable[[str, Path], Document]
+
+
+def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str]) -> Starlette:
+    """Make the application.
+
+    Args:
+        page: what ``/`` answers.
+        show: makes the document of a line; raises PpsimError for one that it refuses.
+        folder: where files that are dropped on the page are kept while the server runs.
+        hosts: names and ports under which the page may be asked for, such as ``127.0.0.1:8765``; others are refused,
+            so that a page of another site cannot reach it by a name of its own.
+    """
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    turn, waiting = threading.Lock(), threading.Semaphore(MOST_WAITING)
+
+    def in_turn(work: Callable[[], Response]) -> Response:
+        if not waiting.acquire(blocking=False):
+            return _refusal(503, "the server is busy with other requests", "try again")
+        try:
+            with turn:
+                return work()
+        except PpsimError as error:
+            return _refusal(422, str(error), error.hint)
+        finally:
+            waiting.release()
+
+    async def index(request: Request) -> Response:
+        return Response(page, media_type="text/html")
+
+    async def view(request: Request) -> Response:
+        line = request.query_params.get("line", "")
+
+        def work() -> Response:
+            return Response(dump_json(contents(show(line, folder))), media_type="application/json")
+
+        return await run_in_threadpool(in_turn, work)
+
+    async def export(request: Request) -> Response:
+        line, suffix = request.query_params.get("line", ""), request.query_params.get("as", "")
+
+        def work() -> Response:
+            form = formats().get(suffix)
+            if form is None:
+                return _refusal(422, f"there is no format '{suffix[:20]}'", " ".join(sorted(formats())))
+            out = BytesIO()
+            form.write(show(line, folder), out, suffix)
+            named = {"Content-Disposition": f'attachment; filename="ppsim{suffix}"'}
+            return Response(out.getvalue(), media_type="application/octet-stream", headers=named)
+
+        return await run_in_threadpool(in_turn, work)
+
+    async def drop(request: Request) -> Response:
+        name = request.query_params.get("name", "")
+        if not _NAME.fullmatch(name):
+            return _refusal(422, "a file's name has letters, digits, dots, dashes and underscores", "rename it")
+        content = bytearray()
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > LARGEST_DROP:
+                return _refusal(
+                    413, f"'{name}' is larger than {LARGEST_DROP >> 20} MiB", "ppsim run reads larger files"
+                )
+        if len(list(folder.iterdir())) >= MOST_DROPS and not (folder / name).exists():
+            return _refusal(422, f"{MOST_DROPS} files were dropped already", "start ppsim serve again")
+        (folder / name).write_bytes(content)
+        return Response(dump_json({"name": name}), media_type="application/json")
+
+    app = Starlette(
+        routes=[
+            Route("/", index),
+            Route("/view", view),
+            Route("/export", export),
+            Route("/drop", drop, methods=["POST"]),
+        ]
+    )
+    app.add_middleware(_Guard, hosts=hosts)
+    return app
+
+
+def _refusal(status: int, message: str, hint: str) -> Response:
+    from starlette.responses import Response
+
+    return Response(dump_json({"error": message, "hint": hint}), status_code=status, media_type="application/json")
+
+
+class _Guard:
+    """Answer only who asks under a name of this server and from no other site; send the headers of every answer."""
+
+    def __init__(self, app: Any, hosts: frozenset[str]) -> None:
+        self.app, self.hosts = app, hosts
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return None
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        origin = headers.get(b"origin")
+        foreign = (
+            headers.get(b"host") not in self.hosts
+            or (origin is not None and origin.partition("://")[2] not in self.hosts)
+            or headers.get(b"sec-fetch-site", "none") not in ("same-origin", "none")
+        )
+
+        async def send_with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_RAW_HEADERS]
+            await send(message)
+
+        if foreign:
+            answer = _refusal(
+                403, "asked under another name, or from another site", "the address that ppsim serve prints"
+            )
+            return await answer(scope, receive, send_with_headers)
+        return await self.app(scope, receive, send_with_headers)
+
+
+_RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]

@@ -1,0 +1,153 @@
+
+// The live page: controls into a line of the command, the line's answer into the page.
+
+const LIVE = JSON.parse($('live-data').textContent); // schedules, formats, the controls and the first line
+const sliders = new Map(); // by option: the number beside the slider
+let chosen = []; // schedules, as typed
+let asked = 0; // the newest request
+let busy = false;
+
+/** A slider with a number beside it, which takes more than the slider reaches. */
+function addSlider(place, { option, label, least, most, step, value }) {
+  const range = element('input', { type: 'range', min: least, max: most, step, value, 'aria-label': `${label} (slider)` });
+  const number = element('input', { type: 'number', min: 0, step, value, 'aria-label': label });
+  range.oninput = () => { number.value = range.value; askSoon(); };
+  number.oninput = () => { range.value = number.value; askSoon(); };
+  $(place).append(element('label', { className: 'plain' }, label, range, number));
+  sliders.set(option, { number, usual: String(value), range });
+}
+
+function showChosen() {
+  $('chosen').replaceChildren(...chosen.map((name, place) => {
+    const button = element('button', { type: 'button', textContent: name, title: `Leave out ${name}` });
+    button.onclick = () => { chosen.splice(place, 1); showChosen(); askSoon(); };
+    return element('li', {}, button);
+  }));
+}
+
+/** What the controls ask for, as words of a command line; times at their usual value are left out. */
+function lineNow() {
+  const words = [...chosen];
+  for (const [option, { number, usual }] of sliders) {
+    if (number.value === '' || (number.value === usual && !LIVE.always.includes(option))) continue;
+    words.push(option, number.value);
+  }
+  if ($('p2p').value) words.push('--p2p', $('p2p').value);
+  if ($('recompute').checked) words.push('--recompute');
+  return [...words, $('more').value].join(' ').trim();
+}
+
+/** Set the controls to a line, as far as they have its options; the rest goes to the text field. */
+function setControls(line) {
+  const words = line.split(' ').filter(Boolean);
+  const rest = [];
+  chosen = [];
+  for (const { number, range, usual } of sliders.values()) number.value = range.value = usual;
+  $('p2p').value = '';
+  $('recompute').checked = false;
+  for (let i = 0; i < words.length; i++) {
+    const word = words[i];
+    const slider = sliders.get(word);
+    if (slider && /^[\d.e+-]+$/.test(words[i + 1] ?? '')) slider.number.value = slider.range.value = words[++i];
+    else if (word === '--p2p') $('p2p').value = words[++i];
+    else if (word === '--recompute') $('recompute').checked = true;
+    else if (word.startsWith('-') || rest.length) rest.push(word);
+    else chosen.push(word);
+  }
+  $('more').value = rest.join(' ');
+  showChosen();
+}
+
+/** Ask with the next frame, once for all that happened until then; the newest request wins. */
+function askSoon() {
+  asked++;
+  if (!busy) requestAnimationFrame(ask);
+}
+
+async function ask() {
+  if (busy) return;
+  busy = true;
+  const number = asked;
+  const line = lineNow();
+  try {
+    const response = await fetch(`view?line=${encodeURIComponent(line)}`);
+    const answer = await response.json();
+    if (response.ok) await showAnswer(answer, line);
+    else refuse(answer);
+  } catch (error) {
+    refuse({ error: `The server does not answer (${error.message}).`, hint: 'ppsim serve' });
+  }
+  busy = false;
+  root.dataset.answered = number;
+  if (asked !== number) ask();
+}
+
+async function showAnswer(answer, line) {
+  $('refused').textContent = '';
+  const kept = { curve: view.curve, names: [...$('curve').options].map(option => option.text).join() };
+  hideTip();
+  Object.assign(view, { op: null });
+  take(answer);
+  await showReport();
+  if ([...$('curve').options].map(option => option.text).join() === kept.names) {
+    view.curve = kept.curve;
+    $('curve').value = kept.curve;
+    draw();
+  }
+  document.querySelector('h1').textContent = TIMELINES.map(t => t.title).join(' · ');
+  try {
+    history.replaceState(null, '', `?line=${encodeURIComponent(line)}${location.hash}`);
+  } catch {
+    // too many changes for the browser's liking: the address stays behind
+  }
+}
+
+function refuse({ error, hint }) {
+  $('refused').textContent = hint ? `${error}\ntry: ${hint}` : error;
+}
+
+async function drop(files) {
+  for (const file of files) {
+    const name = file.name.replace(/[^A-Za-z0-9._-]/g, '_').replace(/^[^A-Za-z0-9]/, 'x').slice(-100);
+    const response = await fetch(`drop?name=${encodeURIComponent(name)}`, { method: 'POST', body: file });
+    const answer = await response.json();
+    if (!response.ok) return refuse(answer);
+    if (!chosen.includes(`dropped:${name}`)) chosen.push(`dropped:${name}`);
+  }
+  showChosen();
+  return askSoon();
+}
+
+function download() {
+  const suffix = $('download').value;
+  $('download').value = '';
+  if (!suffix) return;
+  fetch(`export?as=${suffix}&line=${encodeURIComponent(lineNow())}`).then(async response => {
+    if (!response.ok) return refuse(await response.json());
+    const link = element('a', { download: `ppsim${suffix}`, href: URL.createObjectURL(await response.blob()) });
+    link.click();
+    return URL.revokeObjectURL(link.href);
+  }).catch(error => refuse({ error: error.message }));
+}
+
+function startLive() {
+  for (const [place, controls] of Object.entries(LIVE.controls)) controls.forEach(each => addSlider(place, each));
+  $('add').append(...LIVE.schedules.map(name => new Option(name, name)));
+  $('download').append(...LIVE.formats.map(suffix => new Option(suffix, suffix)));
+  $('add').onchange = () => { chosen.push($('add').value); $('add').value = ''; showChosen(); askSoon(); };
+  $('p2p').onchange = $('recompute').onchange = $('more').onchange = askSoon;
+  $('download').onchange = download;
+  $('file').onchange = () => drop([...$('file').files]);
+  $('controls').onsubmit = event => { event.preventDefault(); askSoon(); };
+  for (const kind of ['dragover', 'dragleave', 'drop'])
+    addEventListener(kind, event => {
+      event.preventDefault();
+      $('controls').classList.toggle('over', kind === 'dragover');
+      if (kind === 'drop') drop([...event.dataTransfer.files]);
+    });
+  const line = new URLSearchParams(location.search).get('line');
+  setControls(line ?? LIVE.line);
+  if (line !== null && line !== LIVE.line) askSoon();
+}
+
+startLive();

@@ -1,0 +1,237 @@
+"""The live page answers lines with reports, refuses what it must, and outlives whatever it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from ppsim.cli._live import MOST_CELLS, MOST_SCHEDULES, show_line
+from ppsim.errors import InputError
+from ppsim.server.app import LARGEST_DROP, MOST_DROPS, make_app
+from ppsim.server.page import live_page
+
+HOST = "127.0.0.1:8765"
+
+
+@pytest.fixture
+def app(tmp_path):
+    return make_app(b"<page>", show_line, tmp_path, frozenset({HOST}))
+
+
+def ask(app, path: str, method: str = "GET", body: bytes = b"", headers: dict[str, str] | None = None, **query: str):
+    """One request: the status, the body, and the headers of the answer."""
+    given = {"host": HOST, **(headers or {})}
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": urlencode(query).encode(),
+        "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items()],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8765),
+    }
+    said = []
+
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message):
+        said.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    content = b"".join(message.get("body", b"") for message in said[1:])
+    return said[0]["status"], content, {name.decode(): value.decode() for name, value in said[0]["headers"]}
+
+
+def refusal(app, line: str) -> str:
+    status, body, _ = ask(app, "/view", line=line)
+    assert status == 422, body
+    return json.loads(body)["error"]
+
+
+def test_a_line_is_answered_with_its_report(app):
+    status, body, _ = ask(app, "/view", line="1f1b zb-1p --devices 4 --mb 8 --comm 0.5 --p2p overlap")
+    report = json.loads(body)
+    assert status == 200
+    assert [timeline["title"] for timeline in report["timelines"]] == ["1F1B", "ZB-1P"]
+    assert report["inputs"]["command"] == "ppsim compare 1f1b zb-1p --devices 4 --mb 8 --comm 0.5 --p2p overlap"
+    assert all(timeline["waits"] for timeline in report["timelines"])
+    single = json.loads(ask(app, "/view", line="gpipe --devices 2 --mb 3")[1])
+    assert single["inputs"]["command"] == "ppsim run gpipe --devices 2 --mb 3"
+    assert single["timelines"][0]["makespan"] == 12
+
+
+def test_a_file_that_was_dropped_is_a_schedule(app, tmp_path):
+    queues = b"0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
+    assert ask(app, "/drop", "POST", queues, name="mine.csv")[:2] == (200, b'{"name":"mine.csv"}')
+    report = json.loads(ask(app, "/view", line="dropped:mine.csv 1f1b --devices 2 --mb 2")[1])
+    assert len(report["timelines"]) == 2
+    assert report["inputs"]["command"] == "ppsim compare mine.csv 1f1b --devices 2 --mb 2"
+    assert list(tmp_path.iterdir()) == [tmp_path / "mine.csv"]
+
+
+def test_every_format_can_be_downloaded(app):
+    for suffix, begins in ((".csv", b"0F0,"), (".json", b'{"schema"'), (".html", b"<!doctype html"), (".mmd", b"---")):
+        status, body, headers = ask(app, "/export", line="1f1b --devices 2 --mb 2", **{"as": suffix})
+        assert (status, headers["content-disposition"]) == (200, f'attachment; filename="ppsim{suffix}"')
+        assert body.startswith(begins)
+    assert ask(app, "/export", line="1f1b --devices 2 --mb 2", **{"as": ".exe"})[0] == 422
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("", "no schedule is named"),
+        ("1f1b", "number of"),
+        ("1f1b --devices 4 --mb 8 --tf -1", "-1"),
+        ("1f1b 'unclosed --devices 4", "cannot be read"),
+        ("1f1b --devices 4 --mb 8 --help", "--help"),
+        ("1f1b --devices 4 --mb 8 -o x.html", "-o"),
+        (f"1f1b --devices 4 --mb {MOST_CELLS}", "too much work"),
+        ("1f1b " * (MOST_SCHEDULES + 1) + "--devices 4 --mb 8", "too many"),
+        ("1f1b " * 100, "words"),
+        ("x" * 5_000, "letters"),
+        ("1f1b --devices 4 --mb 8 --profile gallery/profile-cpu.toml", "reads no files"),
+        ("1f1b --devices 4 --mb 8 --cluster gallery/cluster.toml", "reads no files"),
+        ("tests/data/mine.csv --devices 4 --mb 8", "unknown schedule"),
+        ("/etc/passwd --devices 4 --mb 8", "unknown schedule"),
+        ("dropped:../app.py --devices 4 --mb 8", "was dropped"),
+        ("dropped:none.csv --devices 4 --mb 8", "was dropped"),
+    ],
+)
+def test_a_line_is_refused_with_the_reason(app, line, why):
+    assert why in refusal(app, line)
+
+
+def test_code_is_not_run(app, tmp_path):
+    ask(app, "/drop", "POST", b"import os\nos.mkdir('made')\n", name="x.py")
+    assert "is code" in refusal(app, "dropped:x.py --devices 2 --mb 2")
+
+
+def test_drops_are_bounded(app, tmp_path):
+    assert ask(app, "/drop", "POST", b" " * (LARGEST_DROP + 1), name="x.csv")[0] == 413
+    for name in ("", "../x.csv", "a/b", ".x", "é.csv", "x" * 101):
+        assert ask(app, "/drop", "POST", b"", name=name)[0] == 422
+    for number in range(MOST_DROPS):
+        (tmp_path / f"{number}.csv").touch()
+    assert ask(app, "/drop", "POST", b"", name="more.csv")[0] == 422
+    assert not (tmp_path / "more.csv").exists()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "elsewhere.example"},
+        {"host": "127.0.0.1:1"},
+        {"origin": "https://elsewhere.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+    ],
+)
+def test_other_names_and_other_sites_are_refused(app, headers):
+    for path, method in (("/", "GET"), ("/view", "GET"), ("/drop", "POST")):
+        assert ask(app, path, method, headers=headers, line="1f1b --devices 2 --mb 2", name="x.csv")[0] == 403
+
+
+def test_own_requests_are_answered_with_strict_headers(app):
+    for headers in ({}, {"origin": f"http://{HOST}", "sec-fetch-site": "same-origin"}, {"sec-fetch-site": "none"}):
+        status, body, answer = ask(app, "/", headers=headers)
+        assert (status, body) == (200, b"<page>")
+        assert "default-src 'none'" in answer["content-security-policy"]
+        assert answer["cache-control"] == "no-store"
+    assert ask(app, "/none")[0] == 404
+    assert ask(app, "/view", "POST")[0] == 405
+
+
+def test_the_page_asks_for_nothing_elsewhere():
+    page = live_page(show_line("1f1b --devices 2 --mb 2", Path()), "1f1b --devices 2 --mb 2", ["1f1b"]).decode()
+    assert "https://" not in page.replace("http://www.w3.org", "")
+    assert 'id="controls"' in page
+
+
+WORDS = [
+    "1f1b",
+    "zb-1p",
+    "interleaved:3",
+    "--devices",
+    "--mb",
+    "--tf",
+    "--comm",
+    "--p2p",
+    "overlap",
+    "4",
+    "8",
+    "-1",
+    "1e9",
+]
+WORDS += [
+    "--speed",
+    "1,1,2,1",
+    "--link",
+    "0-1=3",
+    "--mb-scale",
+    "lognormal:1:1",
+    "nan",
+    "--layout",
+    "E|t*4|L",
+    "'",
+    '"',
+]
+WORDS += [
+    "--group-size",
+    "--recompute",
+    "\x00",
+    "é",
+    "dropped:x",
+    "--chunks",
+    "0",
+    "99999999999999999999",
+    "%",
+    "&line=",
+]
+
+
+def fuzzed(count: int, app) -> None:
+    """Ask random things; every answer is a page, a report or a refusal in words."""
+    rng = random.Random(7)
+    for _ in range(count):
+        path = rng.choice(["/view", "/view", "/view", "/view", "/export", "/drop", "/", "/x"])
+        line = " ".join(rng.choices(WORDS, k=rng.randrange(9)))
+        status, body, _ = ask(
+            app,
+            path,
+            rng.choice(["GET", "GET", "POST", "PUT"]),
+            rng.randbytes(rng.randrange(60)),
+            line=line,
+            name=rng.choice(WORDS),
+            **{"as": rng.choice([".csv", ".json", ".mmd", "", "x"])},
+        )
+        assert status in (200, 404, 405, 422), (path, line, status, body[:300])
+        if status == 422:
+            assert json.loads(body)["error"]
+
+
+def test_random_requests_get_an_answer_in_words(app):
+    fuzzed(150, app)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("PPSIM_FUZZ" not in os.environ, reason="set PPSIM_FUZZ to a number of requests")
+def test_many_random_requests_get_an_answer_in_words(app):
+    fuzzed(int(os.environ["PPSIM_FUZZ"]), app)
+
+
+def test_a_line_needs_the_folder_of_drops_only_for_drops(tmp_path):
+    with pytest.raises(InputError, match="was dropped"):
+        show_line("dropped:x.csv --devices 2 --mb 2", tmp_path / "none")
