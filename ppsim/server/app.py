@@ -75,7 +75,7 @@ def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str]) -> St
         return await run_in_threadpool(in_turn, work)
 
     async def export(request: Request) -> Response:
-        line, suffix = request.query_params.get("line", ""), request.query_params.get("as", "")
+        line, suffix = request.query_params.get("line", ""), request.query_params.get("form", "")
 
         def work() -> Response:
             form = formats().get(suffix)

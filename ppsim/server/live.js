@@ -122,7 +122,7 @@ function download() {
   const suffix = $('download').value;
   $('download').value = '';
   if (!suffix) return;
-  fetch(`export?as=${suffix}&line=${encodeURIComponent(lineNow())}`).then(async response => {
+  fetch(`export?form=${suffix}&line=${encodeURIComponent(lineNow())}`).then(async response => {
     if (!response.ok) return refuse(await response.json());
     const link = element('a', { download: `ppsim${suffix}`, href: URL.createObjectURL(await response.blob()) });
     link.click();

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -24,7 +25,7 @@ def app(tmp_path):
     return make_app(b"<page>", show_line, tmp_path, frozenset({HOST}))
 
 
-def ask(app, path: str, method: str = "GET", body: bytes = b"", headers: dict[str, str] | None = None, **query: str):
+def ask(app, path: str, method: str = "GET", body: bytes = b"", headers: Mapping[str, str] | None = None, **query: str):
     """One request: the status, the body, and the headers of the answer."""
     given = {"host": HOST, **(headers or {})}
     scope = {
@@ -83,10 +84,10 @@ def test_a_file_that_was_dropped_is_a_schedule(app, tmp_path):
 
 def test_every_format_can_be_downloaded(app):
     for suffix, begins in ((".csv", b"0F0,"), (".json", b'{"schema"'), (".html", b"<!doctype html"), (".mmd", b"---")):
-        status, body, headers = ask(app, "/export", line="1f1b --devices 2 --mb 2", **{"as": suffix})
+        status, body, headers = ask(app, "/export", line="1f1b --devices 2 --mb 2", form=suffix)
         assert (status, headers["content-disposition"]) == (200, f'attachment; filename="ppsim{suffix}"')
         assert body.startswith(begins)
-    assert ask(app, "/export", line="1f1b --devices 2 --mb 2", **{"as": ".exe"})[0] == 422
+    assert ask(app, "/export", line="1f1b --devices 2 --mb 2", form=".exe")[0] == 422
 
 
 @pytest.mark.parametrize(
@@ -160,46 +161,10 @@ def test_the_page_asks_for_nothing_elsewhere():
     assert 'id="controls"' in page
 
 
-WORDS = [
-    "1f1b",
-    "zb-1p",
-    "interleaved:3",
-    "--devices",
-    "--mb",
-    "--tf",
-    "--comm",
-    "--p2p",
-    "overlap",
-    "4",
-    "8",
-    "-1",
-    "1e9",
-]
-WORDS += [
-    "--speed",
-    "1,1,2,1",
-    "--link",
-    "0-1=3",
-    "--mb-scale",
-    "lognormal:1:1",
-    "nan",
-    "--layout",
-    "E|t*4|L",
-    "'",
-    '"',
-]
-WORDS += [
-    "--group-size",
-    "--recompute",
-    "\x00",
-    "é",
-    "dropped:x",
-    "--chunks",
-    "0",
-    "99999999999999999999",
-    "%",
-    "&line=",
-]
+TEXT = """1f1b zb-1p interleaved:3 --devices --mb --tf --comm --p2p overlap 4 8 -1 1e9 --speed 1,1,2,1 --link 0-1=3
+--mb-scale lognormal:1:1 nan --layout E|t*4|L ' " --group-size --recompute \x00 é dropped:x --chunks 0
+99999999999999999999 % &line="""
+WORDS = TEXT.split()
 
 
 def fuzzed(count: int, app) -> None:
@@ -215,7 +180,7 @@ def fuzzed(count: int, app) -> None:
             rng.randbytes(rng.randrange(60)),
             line=line,
             name=rng.choice(WORDS),
-            **{"as": rng.choice([".csv", ".json", ".mmd", "", "x"])},
+            form=rng.choice([".csv", ".json", ".mmd", "", "x"]),
         )
         assert status in (200, 404, 405, 422), (path, line, status, body[:300])
         if status == 422:
