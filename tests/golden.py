@@ -30,6 +30,8 @@ NAMES = {
     "DualPipeV": "dualpipe-v",
     "ZBVZeroBubble": "zb-v-torch",
     "zbv": "zb-v",
+    "v_half": "v-half",
+    "v_min": "v-min",
     "1f1b_overlap": "1f1b-overlap",
     "1f1b_interleave_overlap": "interleaved-overlap",
     "InterleavedZeroBubble": "interleaved-zb",

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import floor
 from types import CodeType
 from typing import Any
 
+FUNCTIONS: dict[str, Any] = {"min": min, "max": max, "floor": floor}
 NAMES = {"t_F&B": "tfb", "t_F": "tf", "t_B": "tb", "t_I": "ti", "t_W": "tw"}
-TOKEN = re.compile(r"t_F&B|t_[FBIW]|rank|min|max|[PVMNK]|\d+|<=|>=|[-+*/(),=]|(?P<wrong>\S)")
+TOKEN = re.compile(r"t_F&B|t_[FBIW]|rank|min|max|floor|[PVMNK]|\d+|<=|>=|[-+*/(),=]|(?P<wrong>\S)")
 FORM = re.compile(r"(?P<number>span bubble|longest idle|) ?(?P<value>[^ ].*?)(?:  for (?P<condition>.*))?")
 WORDS = re.compile(r" (stage activations|slice activations|on every device)(?=  for |$)")
 NOTE = re.compile(r" \(the [^()]*\)$")
@@ -36,11 +38,11 @@ class ClosedForm:
 
     def at(self, size: Any) -> float:
         """The value for these sizes and times."""
-        return eval(self.value, {"min": min, "max": max}, vars(size))
+        return eval(self.value, FUNCTIONS, vars(size))
 
     def applies(self, size: Any) -> bool:
         """Whether the condition holds for these sizes and times."""
-        return all(eval(clause, {"min": min, "max": max}, vars(size)) for clause in self.holds)
+        return all(eval(clause, FUNCTIONS, vars(size)) for clause in self.holds)
 
 
 def read_form(text: str) -> ClosedForm:
@@ -73,7 +75,7 @@ def read_expression(text: str) -> CodeType:
         if token["wrong"]:
             raise ValueError(f"{token[0]!r} in {text!r} is no part of a closed form")
         word = NAMES.get(token[0], "==" if token[0] == "=" else token[0])
-        ends_factor = bool(words) and (words[-1] == ")" or words[-1][-1].isalnum()) and words[-1] not in ("min", "max")
+        ends_factor = bool(words) and (words[-1] == ")" or words[-1][-1].isalnum()) and words[-1] not in FUNCTIONS
         if ends_factor and (word == "(" or word[0].isalnum()):
             words.append("*")
         words.append(word)

@@ -1,0 +1,79 @@
+"""Schedules that a building block generates on a V placement: less memory than 1F1B for a longer iteration.
+
+Qi et al., "Pipeline Parallelism with Controllable Memory", arXiv 2405.15362.
+"""
+
+from collections.abc import Iterator
+
+from ppsim.core.ops import Packed
+from ppsim.schedules.registry import TWO_CHUNKS, Shape, schedule
+
+PAPER = "Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
+
+
+@schedule(
+    "v-half",
+    title="V-Half",
+    placement="v",
+    chunks=2,
+    split=True,
+    idea="The building block whose forwards go down the V at half the speed of its backwards' return:\n"
+    "a stage's activations live half as long on one leg as on the other, and sum up alike everywhere.\n"
+    "Half of 1F1B's memory on every device, and about half of its bubble.",
+    bubble="max(P - 1, 6 floor((P+1)/2) - 7) t_F/2  for M >= 2 floor(P/2) + 2 and t_F = t_I = t_W",
+    peak="min(2M, M + rank + 1, 2 floor(P/2) + 2) stage activations",
+    paper=PAPER,
+    rules=(TWO_CHUNKS,),
+)
+def v_half(shape: Shape) -> Iterator[Packed]:
+    """Steps of 2, 1, 2 and 1 slots in six."""
+    yield from _completed(shape, steps=(2, 1, 2, 1), gaps=(1, 1 if shape.devices % 2 else 4, 2))
+
+
+@schedule(
+    "v-min",
+    title="V-Min",
+    placement="v",
+    chunks=2,
+    split=True,
+    idea="The building block in which a microbatch goes down the V and back without a wait:\n"
+    "its activations live as short as they can, and in sum equally long on every device.\n"
+    "A third of 1F1B's memory for many devices, and two thirds of its bubble at equal times.",
+    bubble="(4P - 5 - 2 floor(P/3) + 2 floor((P-1)/3)) t_F/2  for P >= 2, M >= P + 1 and t_F = t_I = t_W",
+    peak="min(2M, M + rank + 1, 2P/3 + 2) stage activations  for 3 | P",
+    paper=PAPER,
+    rules=(TWO_CHUNKS,),
+)
+def v_min(shape: Shape) -> Iterator[Packed]:
+    """Steps of one slot in six."""
+    yield from _completed(shape, steps=(1, 1, 1, 1), gaps=(1, 1 if shape.devices % 3 else 3, 1))
+
+
+@schedule(
+    "1f1b-v",
+    title="1F1B-V",
+    placement="v",
+    aliases=("v-1f1b",),
+    chunks=2,
+    idea="1F1B on a V, with full backwards: every op of the building block takes the first slot after its\n"
+    "input that its device has left. No backward is split, so it runs where zero bubble cannot.\n"
+    "Two thirds of 1F1B's memory for many devices, and a shorter bubble.",
+    bubble="(4P - 4 + 3 floor((P-1)/3)) t_F/2  for M >= 2P and t_F = t_B/2",
+    peak="2 floor(2P/3) + 2 stage activations  for M >= 2P",
+    paper=PAPER,
+    rules=(TWO_CHUNKS,),
+)
+def one_f_one_b_v(shape: Shape) -> Iterator[Packed]:
+    """Forwards of one slot and backwards of two, in six; 2P/3 of 1F1B's P activations are those of a whole device."""
+    from ppsim.core.schedule import place
+    from ppsim.search.blocks import complete, fit_block
+
+    yield from complete(fit_block(place("v", shape.devices, shape.stages), 6, split=False), shape.microbatches)
+
+
+def _completed(shape: Shape, steps: tuple[int, ...], gaps: tuple[int, ...]) -> Iterator[Packed]:
+    from ppsim.core.schedule import place
+    from ppsim.search.blocks import block_of_passes, complete
+
+    placement = place("v", shape.devices, shape.stages)
+    yield from complete(block_of_passes(placement, 6, steps, gaps), shape.microbatches)
