@@ -8,12 +8,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ppsim.cli._rules import check_given
-from ppsim.cli._types import Counts, Numbers, ScheduleName
+from ppsim.cli._types import Counts, Highlighted, Numbers, ScheduleName, Window
+
+if TYPE_CHECKING:
+    from ppsim.drawing.look import Highlight, Look
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Value = float | Sequence[float]
@@ -115,6 +118,32 @@ class OutputOptions:
     format: str | None
     style: str | None
     width: float
+
+
+@dataclass(frozen=True)
+class FigureOptions(OutputOptions):
+    """Which files to write, and all that charts in them can show."""
+
+    palette: str
+    base: int
+    title: str
+    labels: str
+    window: tuple[float, float] | None
+    fold: bool
+    highlight: Highlight | None
+    phases: bool
+    per_device: bool
+
+    @property
+    def look(self) -> Look:
+        """The look of charts.
+
+        Raises:
+            InputError: a look that no chart has.
+        """
+        from ppsim.drawing.look import Look
+
+        return Look(**{each.name: getattr(self, each.name) for each in fields(Look)})
 
 
 def join_options(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
@@ -305,9 +334,7 @@ network_options = group_options(
     click.option("--reduce-grad", is_flag=True, help="FSDP: reduce each stage's gradients after its last backward."),
 )
 
-output_options = group_options(
-    "output",
-    OutputOptions,
+_output_options = (
     click.option(
         "--output", "-o", multiple=True, metavar="FILE", help="Write a file by its suffix; repeatable, - is stdout."
     ),
@@ -319,6 +346,31 @@ output_options = group_options(
         "--width", type=click.FloatRange(1, 100), default=6.75, show_default=True, help="Figure width, inches."
     ),
 )
+_look_options = (
+    click.option("--title", default="", help="Title of the figure or page."),
+    click.option(
+        "--palette",
+        type=click.Choice(["default", "zb", "megatron", "dualpipe", "torch", "okabe-ito", "mono"]),
+        default="default",
+        help="Colours in files: those of a paper, for all eyes (okabe-ito), or for print without colour (mono).",
+    ),
+    click.option("--base", type=click.IntRange(0, 1), default=0, help="Number of the first device, stage, microbatch."),
+    click.option(
+        "--labels",
+        type=click.Choice(["auto", "mb", "op", "none"]),
+        default="auto",
+        help="What cells of figures say: the microbatch (auto adds the chunk from three chunks on), the op, nothing.",
+    ),
+    click.option("--window", type=Window(), help="Show the time from A to B only, in the unit of the costs."),
+    click.option("--fold", is_flag=True, help="Draw a middle that repeats once in figures, with how often it runs."),
+    click.option(
+        "--highlight", type=Highlighted(), help="Pick out mb=3, device=1, stage=2 or the critical path; dim the rest."
+    ),
+    click.option("--phases", is_flag=True, help="Mark warm-up, steady phase and cool-down in figures."),
+    click.option("--per-device", is_flag=True, help="Write idle share and peak beside every row of figures."),
+)
+output_options = group_options("output", OutputOptions, *_output_options)
+figure_options = group_options("output", FigureOptions, *_output_options, *_look_options)
 module_option = click.option(
     "--module",
     metavar="FILE.py:FUNCTION",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import click
 
 from ppsim.cli import _rules_real
-from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, UNEVEN, Given, Need, spelling
+from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, LOOK, UNEVEN, Given, Need, spelling
 
 # Texts that may be empty; any other empty value is a variable of the shell that was not set.
 MAY_BE_EMPTY = ("unit", "note")
@@ -40,6 +40,26 @@ NEEDS = (
         lambda g: g.writes("figure"),
         "{options} sets the width of figures, and none is written",
         "add -o FILE.svg, or leave it out",
+    ),
+    Need(
+        ("palette", "title", "window", "highlight"),
+        lambda g: g.draws and g.writes("view"),
+        "{options} sets the look of charts in figures and pages, and none is written",
+        "add -o FILE.svg or -o FILE.html, or leave it out",
+    ),
+    Need(
+        ("base", "labels", "fold", "phases", "per_device"),
+        lambda g: g.draws and g.writes("figure"),
+        "{options} sets the look of charts in figures, and none is written",
+        "add -o FILE.svg, or leave it out",
+    ),
+    Need(("fold",), lambda g: not g["window"], "{options} leaves out a middle, and --window all but one stretch"),
+    Need(
+        ("fold",),
+        lambda g: False,
+        "{options} is for one schedule: several have no repeating middle in common",
+        "ppsim run NAME --fold -o FILE.svg for each, or --window A:B",
+        ("compare", "diff"),
     ),
     Need(
         ("memory",),
@@ -202,7 +222,7 @@ NEEDS = (
     ),
     Need(("grid",), lambda g: not (g["steady"] or g["quiet"]), "{options} shows every step"),
     Need(
-        ("style", "width", "memory", "gantt"),
+        ("style", "width", "memory", "gantt", *LOOK),
         lambda g: not g["grid"],
         "{options} is for charts, and --grid is text",
         "leave it out",

@@ -110,3 +110,47 @@ class ScheduleName(click.ParamType[Any]):
         from ppsim.schedules import families
 
         return [CompletionItem(f.name, help=f.title) for f in families() if f.name.startswith(incomplete.lower())]
+
+
+class Window(click.ParamType[Any]):
+    """From one time to a later one, as 10:25."""
+
+    name = "A:B"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, float]:
+        """Parse both times."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            first, last = map(float, str(value).split(":"))
+        except ValueError:
+            self.fail(f"'{value}' is no window such as 10:25.", param, ctx)
+        if not 0 <= first < last < float("inf"):
+            self.fail(f"'{value}' is no window: A:B with 0 <= A < B.", param, ctx)
+        return Stretch((first, last))
+
+
+class Stretch(tuple[float, float]):
+    """Two times, written as they are typed."""
+
+    def __str__(self) -> str:
+        return ":".join(repr(time).removesuffix(".0") for time in self)
+
+
+class Highlighted(click.ParamType[Any]):
+    """What to pick out: mb=3, device=1, stage=2 or critical."""
+
+    name = "mb=N|critical"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse it."""
+        from ppsim.drawing.look import CRITICAL, PICKED, Highlight
+
+        if isinstance(value, Highlight):
+            return value
+        by, _, number = str(value).partition("=")
+        if by == CRITICAL and not number:
+            return Highlight(CRITICAL)
+        if by not in PICKED or not (number.isascii() and number.isdigit() and len(number) < 10):
+            self.fail(f"'{value}' is none of mb=3, device=1, stage=2 and critical.", param, ctx)
+        return Highlight(by, int(number))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from ppsim.cli._given import suffixes_of
-from ppsim.cli._options import OutputOptions
+from ppsim.cli._options import FigureOptions, OutputOptions
 from ppsim.version import VERSION
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def make_documents(
     timelines: Sequence[Timeline],
     titles: Sequence[str],
     inputs: Mapping[str, Any],
-    output: OutputOptions,
+    output: FigureOptions,
     idles: Sequence[Idle] = (),
 ) -> Written:
     """Make the document of every -o, with where it goes and its format; ``idles`` colour bubbles by their cause."""
@@ -108,13 +109,10 @@ def make_documents(
         return []
     from ppsim.files.document import Document, style_of
 
-    result = []
-    for target, suffix in wanted:
-        style = style_of(suffix, output.style)
-        result.append(
-            (Document(tuple(timelines), tuple(titles), inputs, style, output.width, idles=tuple(idles)), target, suffix)
-        )
-    return result
+    document = Document(
+        tuple(timelines), tuple(titles), inputs, width=output.width, idles=tuple(idles), look=output.look
+    )
+    return [(replace(document, style=style_of(suffix, output.style)), target, suffix) for target, suffix in wanted]
 
 
 def write_all(written: Written) -> None:

@@ -10,14 +10,14 @@ from ppsim.cli._build import add_memory, build_costs
 from ppsim.cli._fit import echo_wrapped, print_table
 from ppsim.cli._options import (
     CostOptions,
+    FigureOptions,
     NetworkOptions,
-    OutputOptions,
     ShapeOptions,
     cost_options,
+    figure_options,
     json_option,
     make_command,
     network_options,
-    output_options,
     quiet_option,
     several_schedules,
     shape_options,
@@ -40,7 +40,7 @@ ESSENTIAL = ("makespan", "bubble_rate", "peak_activations_share")  # the last co
 @shape_options
 @cost_options
 @network_options
-@output_options
+@figure_options
 @click.option("--memory", is_flag=True, help="Draw what the devices hold below each chart.")
 @click.option("--tradeoff", is_flag=True, help="Draw time against peak activations, with the Pareto front, not charts.")
 @json_option
@@ -53,7 +53,7 @@ def command(
     shape: ShapeOptions,
     costs: CostOptions,
     network: NetworkOptions,
-    output: OutputOptions,
+    output: FigureOptions,
     memory: bool,
     tradeoff: bool,
     as_json: bool,
@@ -94,7 +94,7 @@ def command(
     write_all(written)
 
 
-def _check_suffixes(output: OutputOptions, tradeoff: bool) -> None:
+def _check_suffixes(output: FigureOptions, tradeoff: bool) -> None:
     """Refuse a format that cannot show several schedules before anything is timed."""
     from ppsim.files.document import abilities_of
     from ppsim.files.tradeoff import check_suffix

@@ -11,7 +11,7 @@ import click
 from ppsim.cli._build import build_costs, check_used
 from ppsim.cli._given import COSTS, LAYER_TIMES, Given
 from ppsim.cli._observed import iteration_option, read_draft
-from ppsim.cli._options import CostOptions, OutputOptions, cost_options, make_command, output_options
+from ppsim.cli._options import CostOptions, FigureOptions, cost_options, figure_options, make_command
 from ppsim.cli._write import find_targets, inputs_of, write_files
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @make_command("convert")
 @click.argument("file", type=click.Path(allow_dash=True))
-@output_options
+@figure_options
 @cost_options
 @iteration_option("median")
 @click.option("--lossy", is_flag=True, help="Write even what a format cannot carry whole.")
@@ -31,7 +31,7 @@ def command(
     ctx: click.Context,
     /,
     file: str,
-    output: OutputOptions,
+    output: FigureOptions,
     costs: CostOptions,
     iteration: str,
     lossy: bool,
@@ -79,6 +79,7 @@ def command(
             inputs=inputs_of(ctx, prices) if prices else {"converted from": file},
             style=style_of(suffix, output.style),
             width=output.width,
+            look=output.look,
         )
 
     write_files([(target, partial(write, target, suffix)) for target, suffix in written])

@@ -11,14 +11,14 @@ from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, UNEVEN, Given
 from ppsim.cli._observed import iteration_option
 from ppsim.cli._options import (
     CostOptions,
+    FigureOptions,
     NetworkOptions,
-    OutputOptions,
     ShapeOptions,
     cost_options,
+    figure_options,
     json_option,
     make_command,
     network_options,
-    output_options,
     quiet_option,
     shape_options,
 )
@@ -45,7 +45,7 @@ COLUMNS = 80  # of a pipe
 @shape_options
 @cost_options
 @network_options
-@output_options
+@figure_options
 @json_option
 @quiet_option
 @click.pass_context
@@ -57,7 +57,7 @@ def command(
     shape: ShapeOptions,
     costs: CostOptions,
     network: NetworkOptions,
-    output: OutputOptions,
+    output: FigureOptions,
     as_json: bool,
     quiet: bool,
 ) -> None:

@@ -13,15 +13,15 @@ from ppsim.cli._network import execute_messages
 from ppsim.cli._observed import iteration_option
 from ppsim.cli._options import (
     CostOptions,
+    FigureOptions,
     NetworkOptions,
-    OutputOptions,
     ShapeOptions,
     cost_options,
+    figure_options,
     json_option,
     make_command,
     network_options,
     one_schedule,
-    output_options,
     quiet_option,
     shape_options,
 )
@@ -64,7 +64,7 @@ CAUSE_INDENT = 22  # where the words of a row of causes begin
 )
 @click.option("--device", "of_device", type=click.IntRange(min=0), help="Show every gap of this device.")
 @click.option("--op", "of_op", metavar="OP", help="Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2).")
-@output_options
+@figure_options
 @json_option
 @quiet_option
 @click.pass_context
@@ -80,7 +80,7 @@ def command(
     changes: tuple[str, ...],
     of_device: int | None,
     of_op: str | None,
-    output: OutputOptions,
+    output: FigureOptions,
     as_json: bool,
     quiet: bool,
 ) -> None:

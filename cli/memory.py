@@ -11,13 +11,13 @@ from ppsim.cli._build import build, build_memory
 from ppsim.cli._fit import echo_wrapped
 from ppsim.cli._options import (
     CostOptions,
-    OutputOptions,
+    FigureOptions,
     ShapeOptions,
     cost_options,
+    figure_options,
     json_option,
     make_command,
     one_schedule,
-    output_options,
     quiet_option,
     shape_options,
 )
@@ -41,7 +41,7 @@ MARGIN, MOST_ROWS = 40, 32
 @click.option("--model", type=click.Path(), help="Bytes from a model description (TOML): hidden, heads, layers, seq...")
 @click.option("--cap", metavar="SIZE", help="The most a device may hold: 80GiB, or a number of activations.")
 @click.option("--breakdown", is_flag=True, help="What holds each device's peak.")
-@output_options
+@figure_options
 @json_option
 @quiet_option
 @click.pass_context
@@ -54,7 +54,7 @@ def command(
     model: str | None,
     cap: str | None,
     breakdown: bool,
-    output: OutputOptions,
+    output: FigureOptions,
     as_json: bool,
     quiet: bool,
 ) -> None:

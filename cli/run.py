@@ -12,15 +12,15 @@ from ppsim.cli._fit import echo_wrapped
 from ppsim.cli._network import execute_messages, execute_slots, note_queues
 from ppsim.cli._options import (
     CostOptions,
+    FigureOptions,
     NetworkOptions,
-    OutputOptions,
     ShapeOptions,
     cost_options,
+    figure_options,
     json_option,
     make_command,
     network_options,
     one_schedule,
-    output_options,
     quiet_option,
     shape_options,
 )
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @one_schedule
 @shape_options
 @cost_options
-@output_options
+@figure_options
 @json_option
 @quiet_option
 @network_options
@@ -61,7 +61,7 @@ def command(
     shape: ShapeOptions,
     costs: CostOptions,
     network: NetworkOptions,
-    output: OutputOptions,
+    output: FigureOptions,
     as_json: bool,
     quiet: bool,
     lowered: bool,
@@ -138,7 +138,7 @@ def _suggest_order(timeline: Timeline, prices: Costs) -> None:
 
 
 def _show_grid(
-    ctx: click.Context, schedule: Schedule, order: str | None, output: OutputOptions, as_json: bool, lowered: bool
+    ctx: click.Context, schedule: Schedule, order: str | None, output: FigureOptions, as_json: bool, lowered: bool
 ) -> None:
     """Print or write the schedule on integer slots, a slot for every step, with sends and receives where asked for."""
     import orjson

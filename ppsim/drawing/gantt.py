@@ -8,14 +8,17 @@ is exactly as wide as the column of text it is for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
-from ppsim.drawing.gantt_design import design_for
+from ppsim.drawing.gantt_design import HEAD, design_for
 from ppsim.drawing.gantt_layout import DOTS, POINT, TALLEST
 from ppsim.drawing.gantt_legend import LEGEND_LINE, draw_legend_line, figure_legend, legend_lines
-from ppsim.drawing.gantt_strokes import Design, Panel, draw_gantt, draw_heading, draw_time_arrow, draw_time_axis
+from ppsim.drawing.gantt_marks import draw_marks
+from ppsim.drawing.gantt_strokes import Design, Panel, draw_gantt
+from ppsim.drawing.gantt_text import draw_heading, draw_time_arrow, draw_time_axis
+from ppsim.drawing.look import PLAIN, Look
 from ppsim.drawing.memory_panel import GAP as MEMORY_GAP
 from ppsim.drawing.memory_panel import draw_memory, memory_height
 from ppsim.errors import InputError
@@ -45,6 +48,7 @@ def plot(
     cap: int | None = None,
     executions: Sequence[Execution] = (),
     idles: Sequence[Idle] = (),
+    look: Look | None = None,
 ) -> Figure:
     """One or several timelines as a matplotlib figure, stacked on one time axis.
 
@@ -57,9 +61,11 @@ def plot(
         cap: a line across the curves.
         executions: one per timeline, whose messages and collectives to show in a lane below each device.
         idles: one per timeline, to colour bubbles by their cause.
+        look: palette, labels, window and what else a figure can show (:class:`ppsim.drawing.look.Look`).
 
     Raises:
-        InputError: timelines in different units, an unknown style, or a width that no figure can have.
+        InputError: timelines in different units, an unknown style, a width that no figure can have, or a look that
+            the timelines cannot have.
     """
     timelines = (timelines,) if isinstance(timelines, Timeline) else tuple(timelines)
     units = sorted({timeline.unit for timeline in timelines})
@@ -74,7 +80,12 @@ def plot(
     held: Sequence[Curve | None] = share_unit(memory, schedules) if memory else [None] * len(timelines)
     run: Sequence[Execution | None] = executions or [None] * len(timelines)
     waits: Sequence[Idle | None] = idles or [None] * len(timelines)
-    panels = [Panel(*each) for each in zip(timelines, names, held, run, waits, strict=True)]
+    look = look or PLAIN
+    if len(timelines) > 1 and look.fold:
+        raise InputError("several schedules have no repeating middle in common to fold", "one schedule, or a window")
+    if look.title and len(timelines) == 1:
+        names = [look.title]
+    panels = [Panel(*each, look) for each in zip(timelines, names, held, run, waits, strict=True)]
     return _draw(panels, style, round(width * DOTS), cap)
 
 
@@ -99,6 +110,8 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> F
     legend = legend_lines(figure_legend(panels, design), width / POINT - LEGEND_MARGIN, design.font)
     below = round((BELOW_AXIS if style == "screen" else BELOW_ARROW) * em)
     line, top = round(LEGEND_LINE * em), round((ABOVE_HEAD if design.head else ABOVE_ROWS) * DOTS)
+    whole = panels[0].look.title if len(panels) > 1 else ""
+    top += HEAD * bool(whole)
     devices = sum(panel.devices for panel in panels)
     tallest = round(TALLEST * DOTS)
     rows = [min(panel.devices * design.row, max(1, tallest * panel.devices // devices)) for panel in panels]
@@ -112,17 +125,24 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> F
         axes = add_axes(figure, design, y, tall)
         draw_gantt(axes, panel, design, tall)
         if design.head:
-            draw_heading(axes, panel.title, panel.facts, panel.timeline.makespan, design, tall)
+            facts = panel.facts if style == "screen" or len(panels) > 1 else ()
+            draw_heading(axes, panel.title, facts, panel.end, design, tall)
+        draw_marks(axes, panel, design, tall)
         if panel.memory is not None:
             y -= under
             axes = add_axes(figure, design, y, under - MEMORY_GAP)
-            draw_memory(axes, panel.memory, span=design.span, font=design.font, cap=cap, top=most_held)
+            curve = panel.memory if panel.view.whole else panel.view.cut_curve(panel.memory)
+            base = panel.look.base
+            draw_memory(axes, curve, span=design.span, font=design.font, cap=cap, top=most_held, base=base)
     if style == "screen":
-        draw_time_axis(axes, panels[0].timeline.unit, design)
+        draw_time_axis(axes, panels[0].timeline.unit, design, panels[0].view if not panels[0].view.whole else None)
     else:
         draw_time_arrow(axes, design)
     for number, entries in enumerate(legend):
         draw_legend_line(figure, entries, design, foot - below - line * (number + 0.5))
+    if whole:
+        style_of_title: dict[str, Any] = {"fontsize": design.font + 1.5, "fontweight": "bold", "parse_math": False}
+        figure.text(design.left / width, 1 - 0.7 * top / height, whole, va="center", **style_of_title)
     return figure
 
 

@@ -18,7 +18,9 @@ from ppsim.drawing.gantt_layout import (
     choose_labels,
     row_height,
 )
-from ppsim.drawing.gantt_strokes import Design, Panel, text_width
+from ppsim.drawing.gantt_marks import row_notes_width
+from ppsim.drawing.gantt_strokes import Design, Panel
+from ppsim.drawing.gantt_text import text_width
 from ppsim.drawing.memory_panel import names_width
 
 FONT, SMALL_FONT = 6.5, 5.5  # points
@@ -28,6 +30,8 @@ BESIDE_NAMES = 5  # points between the devices' names and the rows, and left of 
 LEAST_RIGHT = 0.06 * DOTS  # right of the time axis
 LEAST_CELL = 3  # dots a cell needs on average to be drawn one by one
 ARROW_GAP, ROW_GAP = 0.17, 0.06  # share of a row that stays empty above and below
+LEAST_MESSAGE = 1.5  # points of a typical message, below which lanes are strips
+MARKS = 1.35  # heights of the font above the rows for the names of phases and of a folded middle
 GAPS_FROM = 15  # dots of a row, below which rows touch
 BORDERED_SHARE = 0.25  # of the cells may be too narrow for borders before all lose them
 
@@ -35,7 +39,8 @@ BORDERED_SHARE = 0.25  # of the cells may be too narrow for borders before all l
 def design_for(panels: Sequence[Panel], style: str, width: int, beside: float = 0.0, cap: int | None = None) -> Design:
     """Find the measures for panels in a figure of so many dots, with so many points free between names and rows."""
     font = FONT if width >= WIDE else SMALL_FONT
-    span = max(panel.timeline.makespan for panel in panels) or 1.0
+    span = max(panel.view.length for panel in panels) or 1.0
+    look = panels[0].look
     left, across = _horizontal(panels, style, width, beside, font, span, cap)
     scale = across / POINT / span
     devices, rows = max(panel.devices for panel in panels), sum(panel.devices for panel in panels)
@@ -48,6 +53,7 @@ def design_for(panels: Sequence[Panel], style: str, width: int, beside: float = 
     rows = math.ceil(rows * (1 + BAND * len(bands)))
     row = row_height(devices, rows, labels=labels, arrows=arrows, narrow=font == SMALL_FONT)
     band = round(BAND * row)
+    marks = round(MARKS * font * POINT) if look.phases or look.fold else 0
     bands = bands if band >= LEAST_BAND else ()
     gap = ARROW_GAP if arrows else ROW_GAP if (style == "screen" or bands) and row >= GAPS_FROM else 0.0
     return Design(
@@ -58,12 +64,15 @@ def design_for(panels: Sequence[Panel], style: str, width: int, beside: float = 
         span=span,
         row=row + band * len(bands),
         gap=gap,
-        head=HEAD if len(panels) > 1 or style == "screen" else 0,
+        head=(HEAD if len(panels) > 1 or style == "screen" or look.title else 0) + marks,
         border=border_width(min(_typical_cell(panels, scale) if vector else 0.0, row / POINT)),
         vector=vector,
         arrows=arrows,
         bands=bands,
         lane=gap + band * len(bands) / (row + band * len(bands)),
+        look=look,
+        marks=marks,
+        strips=bool(bands) and _typical_message(panels, scale) < LEAST_MESSAGE,
     )
 
 
@@ -74,10 +83,12 @@ def _horizontal(
 
     That is half of the last tick's text, or the names beside curves of memory.
     """
-    longest = f"Device {max(panel.devices for panel in panels) - 1}"
+    longest = f"Device {max(panel.devices for panel in panels) - 1 + panels[0].look.base}"
     left = round((text_width(longest, font) + BESIDE_NAMES + beside) * POINT)
     last_tick = text_width(f"{span:,.0f}" if span >= 10 else "0.00", font) / 2 if style == "screen" else 0.0
-    names = max(names_width(panel.memory, font, cap) for panel in panels)
+    names = max(names_width(panel.memory, font, cap, panel.look.base) for panel in panels)
+    if panels[0].look.per_device:
+        names = max(names, *(row_notes_width(panel, font) for panel in panels))
     return left, width - left - round(max(LEAST_RIGHT, (max(last_tick, names) + 1) * POINT))
 
 
@@ -85,6 +96,12 @@ def _typical_cell(panels: Sequence[Panel], scale: float) -> float:
     """The width in points that decides on borders: a few narrow cells leave the others theirs."""
     widths = np.concatenate([panel.cells.width for panel in panels])
     return float(np.quantile(widths, BORDERED_SHARE)) * scale if len(widths) else 0.0
+
+
+def _typical_message(panels: Sequence[Panel], scale: float) -> float:
+    """The width in points of the median message or collective."""
+    widths = np.concatenate([panel.lane.right - panel.lane.left for panel in panels if panel.lane])
+    return float(np.median(widths)) * scale
 
 
 def _bands(panels: Sequence[Panel]) -> tuple[int, ...]:

@@ -15,7 +15,8 @@ from ppsim.analysis.idle import Idle
 from ppsim.core.ops import COMPUTE
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
-from ppsim.drawing.palette import BUBBLE, CAUSE_FILL, FILL, HATCH, HATCHED_SHARE, blend
+from ppsim.drawing.palette import CAUSE_FILL, DEFAULT, DIMMED, HATCHED_SHARE, Palette, blend
+from ppsim.drawing.view import View
 
 DOTS = 300
 POINT = DOTS / 72
@@ -34,8 +35,7 @@ PANEL = 1.8  # inches that the rows of a panel may take before they shrink
 TALLEST = 8.0  # inches of all rows of a figure
 BAND = 0.2  # height of a band of the lane below a device's row, in rows
 LEAST_BAND = 3  # dots, below which there is no lane
-PALETTE = tuple(fill for kind in COMPUTE for fill in FILL[kind])
-HATCHES = tuple(line for kind in COMPUTE for line in HATCH.get(kind, ("", "")))  # of each colour, empty for none
+COLOUR_COUNT = 2 * len(COMPUTE)
 
 Floats = NDArray[np.float64]
 
@@ -52,8 +52,11 @@ class Cells:
         bordered: shape (cells,), whether a border begins here: not in the second half of a pair.
         kind: shape (cells,).
         stage: shape (cells,).
-        colour: shape (cells,), index into ``PALETTE``.
+        colour: shape (cells,), index into :attr:`Palette.colours`; causes of idle time follow.
         number: shape (cells,), the microbatch.
+        chunk: shape (cells,).
+        op: shape (cells,), index into the queues; -1 for none.
+        lit: shape (cells,), whether it is in its full colour; else it is dimmed.
     """
 
     device: NDArray[np.int32]
@@ -65,6 +68,9 @@ class Cells:
     stage: NDArray[np.int32]
     colour: NDArray[np.uint8]
     number: NDArray[np.int32]
+    chunk: NDArray[np.int32]
+    op: NDArray[np.int64]
+    lit: NDArray[np.bool_]
 
     @property
     def width(self) -> Floats:
@@ -75,8 +81,15 @@ class Cells:
         return len(self.left)
 
 
-def cells_of(timeline: Timeline) -> Cells:
-    """Make the cells of all ops that take time."""
+def cut_cells(cells: Cells, view: View) -> Cells:
+    """Cut cells to what a view shows, at their places there."""
+    if view.whole:
+        return cells
+    return Cells(**view.cut({each.name: getattr(cells, each.name) for each in fields(Cells)}, "left", "right", "end"))
+
+
+def cells_of(timeline: Timeline, picked: NDArray[np.bool_] | None = None) -> Cells:
+    """Make the cells of all ops that take time; those not ``picked``, of shape (ops,), are dimmed."""
     schedule = timeline.schedule
     shown = np.flatnonzero(timeline.end > timeline.start)
     start, end = timeline.start[shown], timeline.end[shown]
@@ -94,13 +107,32 @@ def cells_of(timeline: Timeline) -> Cells:
         stage=schedule.stage[shown],
         colour=(2 * kind + schedule.chunk[shown] % 2).astype(np.uint8),
         number=schedule.microbatch[shown],
+        chunk=schedule.chunk[shown],
+        op=shown,
+        lit=np.ones(len(shown), np.bool_) if picked is None else picked[shown],
     )
 
 
 def add_idle(cells: Cells, idle: Idle) -> Cells:
-    """Return the cells and one for each segment of idle time, for a raster; colours of causes follow ``PALETTE``."""
+    """Return the cells and one for each segment of idle time, for a raster."""
+    return join_cells(cells, idle_cells(idle))
+
+
+def join_cells(cells: Cells, more: Cells) -> Cells:
+    """Return both, one after the other."""
+    names = [each.name for each in fields(Cells)]
+    return Cells(**{name: np.concatenate([getattr(cells, name), getattr(more, name)]) for name in names})
+
+
+def take_cells(cells: Cells, which: NDArray[np.bool_]) -> Cells:
+    """Return some of the cells."""
+    return Cells(**{each.name: getattr(cells, each.name)[which] for each in fields(Cells)})
+
+
+def idle_cells(idle: Idle) -> Cells:
+    """Make a cell of each segment of idle time, in the colour of its cause."""
     none = np.zeros(len(idle.device), np.int32)
-    added = Cells(
+    return Cells(
         device=idle.device.astype(np.int32),
         left=idle.start,
         right=idle.end,
@@ -108,11 +140,25 @@ def add_idle(cells: Cells, idle: Idle) -> Cells:
         bordered=none.astype(np.bool_),
         kind=none.astype(np.uint8),
         stage=none,
-        colour=(len(PALETTE) + idle.cause).astype(np.uint8),
+        colour=(COLOUR_COUNT + idle.cause).astype(np.uint8),
         number=none,
+        chunk=none,
+        op=none.astype(np.int64) - 1,
+        lit=none == 0,
     )
-    names = [each.name for each in fields(Cells)]
-    return Cells(**{name: np.concatenate([getattr(cells, name), getattr(added, name)]) for name in names})
+
+
+def label_texts(cells: Cells, labels: str, base: int) -> list[str]:
+    """What each cell says, of shape (cells,), counted from ``base``: see :class:`ppsim.drawing.look.Look`."""
+    numbers = (cells.number + base).tolist()
+    if labels == "op":
+        letters = [COMPUTE[kind].name for kind in cells.kind]
+        stages = (cells.stage + base).tolist()
+        return [f"{stage}{letter}{number}" for stage, letter, number in zip(stages, letters, numbers, strict=True)]
+    if labels == "auto" and cells.chunk.max(initial=0) > 1:
+        chunks = (cells.chunk + base).tolist()
+        return [f"{chunk}.{number}" for chunk, number in zip(chunks, numbers, strict=True)]
+    return [""] * len(numbers) if labels == "none" else list(map(str, numbers))
 
 
 def label_size(cell: float, row: float, digits: int, largest: float) -> float:
@@ -121,7 +167,9 @@ def label_size(cell: float, row: float, digits: int, largest: float) -> float:
     return size if size >= SMALLEST_LABEL else 0.0
 
 
-def choose_labels(cells: Cells, scale: float, row: float, largest: float) -> tuple[float, NDArray[np.bool_]]:
+def choose_labels(
+    cells: Cells, scale: float, row: float, largest: float, digits: int = 0
+) -> tuple[float, NDArray[np.bool_]]:
     """Choose the font size of a panel's numbers and the cells that show theirs: of a kind and stage, all or none.
 
     Args:
@@ -129,13 +177,14 @@ def choose_labels(cells: Cells, scale: float, row: float, largest: float) -> tup
         scale: points per unit of time.
         row: height of a row in points.
         largest: the figure's font size.
+        digits: characters of the longest label; by default those of the largest microbatch.
     """
     if not len(cells):
         return 0.0, np.zeros(0, np.bool_)
     group = len(COMPUTE) * cells.stage + cells.kind
     narrowest = np.full(group.max() + 1, np.inf)
     np.minimum.at(narrowest, group, cells.width * scale)
-    digits = len(str(cells.number.max()))
+    digits = digits or len(str(cells.number.max()))
     sizes = np.array([label_size(width, row, digits, largest) for width in narrowest])
     return float(sizes[np.isfinite(narrowest) & (sizes > 0)].min(initial=largest)), sizes[group] > 0
 
@@ -203,7 +252,9 @@ def messages_of(timeline: Timeline) -> Messages | None:
     return Messages(sender, receiver, sent, sent + np.minimum(wait, travel[sender, receiver]))
 
 
-def raster(cells: Cells, devices: int, makespan: float, span: float, rows: int, columns: int) -> NDArray[np.uint8]:
+def raster(
+    cells: Cells, devices: int, makespan: float, span: float, rows: int, columns: int, palette: Palette = DEFAULT
+) -> NDArray[np.uint8]:
     """Shape (rows, columns, 3): the mean colour of what every pixel covers, for cells too many to draw one by one.
 
     Each cell adds its colour where it begins and takes it away where it ends, shared between two pixels; the running
@@ -216,9 +267,12 @@ def raster(cells: Cells, devices: int, makespan: float, span: float, rows: int, 
         span: the time that the columns cover.
         rows: height of the image.
         columns: width of the image.
+        palette: the colours.
     """
-    flat = [blend(line, fill, HATCHED_SHARE) if line else fill for fill, line in zip(PALETTE, HATCHES, strict=True)]
-    colours = np.array([_rgb(fill) for fill in [*flat, *CAUSE_FILL.values()]]) - _rgb(BUBBLE)
+    flat = [blend(line, fill, HATCHED_SHARE) if line else fill for fill, line in _fills(palette)]
+    grey = _rgb(palette.bubble)
+    colours = (np.array([_rgb(fill) for fill in [*flat, *CAUSE_FILL.values()]]) - grey)[cells.colour]
+    colours *= np.where(cells.lit, 1.0, DIMMED)[:, None]
     track = np.arange(devices)
     device = np.concatenate([track, cells.device])
     row = device.astype(np.int64) * rows // devices
@@ -230,7 +284,7 @@ def raster(cells: Cells, devices: int, makespan: float, span: float, rows: int, 
         for begin, times, sign in ((0.0, cells.left, 1.0), (makespan, cells.right, -1.0))
     ]
     for channel in range(3):
-        paint = np.concatenate([np.full(devices, _rgb(BUBBLE)[channel] - 255.0), colours[cells.colour, channel]])
+        paint = np.concatenate([np.full(devices, grey[channel] - 255.0), colours[:, channel]])
         change = np.zeros(rows * width)
         for x, amount in edges:
             pixel = np.minimum(x.astype(np.int64), columns)
@@ -240,6 +294,10 @@ def raster(cells: Cells, devices: int, makespan: float, span: float, rows: int, 
             change += np.bincount(at + 1, late, rows * width)
         np.cumsum(change.reshape(rows, width), axis=1, out=image[:, :, channel])
     return np.clip(np.rint(image[:, :columns] + 255.0), 0, 255).astype(np.uint8)
+
+
+def _fills(palette: Palette) -> zip[tuple[str, str]]:
+    return zip(palette.colours, palette.lines, strict=True)
 
 
 def _rgb(colour: str) -> Floats:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ppsim.drawing.gantt_layout import POINT
-from ppsim.drawing.gantt_strokes import HATCHING, Design, Panel, text_width
+from ppsim.drawing.gantt_strokes import HATCHING, Design, Panel
+from ppsim.drawing.gantt_text import text_width
 from ppsim.drawing.legend import Entry, legend_entries
 from ppsim.drawing.palette import COMM_ARROW
 
@@ -25,11 +27,23 @@ LEAST_SEEN = 2  # dots, below which cells blend in print
 def figure_legend(panels: Sequence[Panel], design: Design) -> list[Entry]:
     """List what occurs in the panels, in order, and that cells blend where they do."""
     causes = {name for panel in panels if panel.idle for name in panel.idle.by_cause}
-    entries = legend_entries([panel.timeline for panel in panels], design.bands, causes)
+    entries = legend_entries([panel.timeline for panel in panels], design.bands, causes, design.palette)
+    if design.strips:
+        entries = [replace(each, name=f"{each.name}, by share of time") if each.low else each for each in entries]
+    if design.vector and any(panel.cells.chunk.max(initial=0) > 1 for panel in panels):
+        entries.append(Entry(_chunks_named(panels, design)))
     narrowest = min(float(panel.cells.width.min(initial=np.inf)) for panel in panels)
     if not design.vector and narrowest * design.scale * POINT < LEAST_SEEN:
         entries.append(Entry("Cells too narrow to print blend"))
     return entries
+
+
+def _chunks_named(panels: Sequence[Panel], design: Design) -> str:
+    """How cells of the third chunk and later ones are told from the first two."""
+    texts = [panel.choose_texts(design.scale, design.row / POINT, design.font) for panel in panels]
+    if any(shown.any() and "." in words[0] for _, shown, words in texts):
+        return "1.3: chunk 1, microbatch 3"
+    return "Underlined: chunks 2, 3; twice: 4, 5"
 
 
 def legend_lines(entries: Sequence[Entry], room: float, font: float) -> list[list[Entry]]:

@@ -6,9 +6,8 @@ except for numbers that are large enough to read and arrows that are few enough 
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,26 +17,32 @@ from numpy.typing import NDArray
 from ppsim.analysis.idle import NAMES, Idle
 from ppsim.base.numbers import format_number, format_share
 from ppsim.base.text import shorten
+from ppsim.base.units import format_size
 from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.gantt_layout import (
-    DOTS,
-    HATCHES,
+    COLOUR_COUNT,
     LEAST_BORDERED,
-    PALETTE,
     POINT,
     Cells,
     Messages,
-    add_idle,
     cells_of,
     choose_labels,
+    cut_cells,
+    idle_cells,
+    join_cells,
+    label_texts,
     messages_of,
     raster,
+    take_cells,
     tick_step,
 )
-from ppsim.drawing.lanes import COLLECTIVE, Lane, lane_of
-from ppsim.drawing.palette import BUBBLE, CAUSE_FILL, COMM_ARROW, COMM_LANE, text_colour
+from ppsim.drawing.gantt_text import LONGEST_UNIT, is_symbol
+from ppsim.drawing.lanes import COLLECTIVE, Lane, busy_share, lane_of
+from ppsim.drawing.look import CRITICAL, PICKED, PLAIN, Look
+from ppsim.drawing.palette import CAUSE_FILL, COMM_ARROW, COMM_LANE, DEFAULT, DIMMED, Palette, blend, text_colour
 from ppsim.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
+from ppsim.drawing.view import View, view_of
 from ppsim.simulation.columns import peak_share, shape_of
 from ppsim.simulation.metrics import measure
 
@@ -47,10 +52,13 @@ if TYPE_CHECKING:
 
     from ppsim.core.execution import Execution
 
+UNDERLINE, UNDERLINE_WIDTH = 0.1, 0.5  # of a cell's height between lines, and points
+MOST_UNDERLINES = 4
 LANE_EDGE = 0.25  # points
+STRIP_DOTS = 2  # of a column of a strip of messages
+LEAST_SHARE = 0.2  # of a message's colour in a column where one is under way at all
+BUBBLE_HATCHING = "////"
 HATCHING = "////////"  # the more signs, the closer the lines
-NARROWEST_LETTER = 0.2  # of the font's size
-LONGEST_UNIT = 40  # characters
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,7 @@ class Panel:
     memory: Curve | None = None
     execution: Execution | None = None
     idle: Idle | None = None
+    look: Look = PLAIN
 
     @property
     def devices(self) -> int:
@@ -69,32 +78,90 @@ class Panel:
         return self.timeline.schedule.n_devices
 
     @cached_property
+    def view(self) -> View:
+        """Which stretches of the timeline to draw."""
+        return view_of(self.timeline, self.look.window, self.look.fold)
+
+    @property
+    def end(self) -> float:
+        """Where the makespan is in the picture."""
+        return float(self.view.place(np.array([self.timeline.makespan]))[0])
+
+    @cached_property
     def cells(self) -> Cells:
         """What to draw."""
-        return cells_of(self.timeline)
+        picked = self.look.highlight.ops(self.timeline) if self.look.highlight else None
+        return cut_cells(cells_of(self.timeline, picked), self.view)
+
+    def choose_texts(self, scale: float, row: float, largest: float) -> tuple[float, NDArray[np.bool_], list[str]]:
+        """Choose the font size of the cells' texts, the cells that show theirs, and the texts.
+
+        Chunks are left out of the texts where they would leave no room for numbers.
+        """
+        lit, shown = self.cells.lit, np.zeros(len(self.cells), np.bool_)
+        for labels in (self.look.labels, "mb") if self.look.labels == "auto" else (self.look.labels,):
+            texts = label_texts(self.cells, labels, self.look.base)
+            longest = max(map(len, texts), default=0)
+            if longest == 0:
+                return 0.0, shown, texts
+            size, shown[lit] = choose_labels(take_cells(self.cells, lit), scale, row, largest, longest)
+            if shown.any():
+                break
+        return size, shown, texts
+
+    @cached_property
+    def idle_cells(self) -> Cells | None:
+        """The idle time to colour by its cause, if any."""
+        return cut_cells(idle_cells(self.idle), self.view) if self.idle else None
 
     @cached_property
     def messages(self) -> Messages | None:
         """The arrows to draw, if any."""
-        return messages_of(self.timeline)
+        found = messages_of(self.timeline)
+        if found is None or self.view.whole:
+            return found
+        columns = {each.name: getattr(found, each.name) for each in fields(Messages)}
+        return Messages(**self.view.cut(columns, "sent", "arrived"))
 
     @cached_property
     def lane(self) -> Lane | None:
         """The messages and collectives to draw below the rows, if any."""
-        return lane_of(self.execution) if self.execution else None
+        if self.execution is None:
+            return None
+        lane = lane_of(self.execution)
+        if self.view.whole:
+            return lane
+        return Lane(**self.view.cut({each.name: getattr(lane, each.name) for each in fields(Lane)}, "left", "right"))
 
     @cached_property
-    def facts(self) -> str:
-        """The numbers that stand above the panel; the peak counts microbatches on all of a device's stages."""
+    def lane_lit(self) -> NDArray[np.bool_]:
+        """Shape (entries of the lane,), whether each is in its full colour."""
+        count, highlight = len(self.lane or ()), self.look.highlight
+        if highlight is None or self.lane is None:
+            return np.ones(count, np.bool_)
+        if highlight.by == CRITICAL:
+            return np.zeros(count, np.bool_)
+        return np.asarray(getattr(self.lane, PICKED[highlight.by]) == highlight.value)
+
+    @cached_property
+    def facts(self) -> tuple[str, ...]:
+        """The numbers that stand above the panel, the first to be left out first.
+
+        The peak counts microbatches on all of a device's stages, or is in the memory's unit where that is shown.
+        """
         timeline, metrics = self.timeline, measure(self.timeline)
         unit = "" if is_symbol(timeline.unit) else f" {shorten(timeline.unit, LONGEST_UNIT)}"
-        peak = peak_share(metrics, shape_of(timeline.schedule))
-        numbers = (
+        peak = format_number(peak_share(metrics, shape_of(timeline.schedule)), ",")
+        if self.memory is not None and self.memory.unit.endswith("B"):
+            peak = format_size(float(self.memory.peak.max()), self.memory.unit)
+            peak = f"{peak} {self.memory.unit}" if self.memory.unit != "B" else peak
+        return (
+            f"{timeline.schedule.n_devices} devices",
+            f"{timeline.schedule.n_microbatches} microbatches",
             f"T = {format_number(metrics.makespan, ',')}{unit}",
             f"bubble {format_share(metrics.bubble_rate, ' ')}",
-            f"peak {format_number(peak, ',')}",
+            f"peak {peak}",
         )
-        return "\u00a0\u00a0 ".join(numbers)  # browsers would draw plain spaces as one
 
 
 @dataclass(frozen=True)
@@ -113,8 +180,11 @@ class Design:
         border: line width around cells in points.
         vector: whether cells are drawn one by one.
         arrows: whether messages are drawn as arrows.
+        strips: whether the lane shows shares of time, as its messages are too short to see.
         bands: those of the lane below each row, downwards; none where no lane is drawn.
         lane: share of a row that the lane takes, with the empty part below it; ``gap`` where there is none.
+        look: palette, labels and what else the user chose.
+        marks: dots above the rows for the names of phases and of a folded middle, 0 for none.
     """
 
     style: str
@@ -130,6 +200,14 @@ class Design:
     arrows: bool
     bands: tuple[int, ...]
     lane: float
+    look: Look = PLAIN
+    marks: int = 0
+    strips: bool = False
+
+    @property
+    def palette(self) -> Palette:
+        """The colours."""
+        return self.look.colours
 
     @property
     def scale(self) -> float:
@@ -148,20 +226,22 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
     row = tall / devices / POINT
     named = range(0, devices, tick_step(row, 0.95 * design.font))
     middle = (1 + design.gap - design.lane) / 2
-    axes.set_yticks([device + middle for device in named], [f"Device {device}" for device in named])
+    axes.set_yticks([device + middle for device in named], [f"Device {device + design.look.base}" for device in named])
     if design.vector:
         track = np.arange(devices)
-        fill_track(axes, panel.timeline.makespan, track + design.gap, track + 1 - design.lane)
-        if panel.idle:
-            _fill_idle(axes, panel.idle, design)
+        fill_track(axes, panel.end, track + design.gap, track + 1 - design.lane, design.palette)
+        if panel.idle_cells:
+            _fill_idle(axes, panel.idle_cells, design)
         fill_cells(axes, cells, cells.device + design.gap, cells.device + 1 - design.lane, design)
         inside = row * (1 - design.lane + design.gap)
-        number_cells(axes, cells, cells.device + middle, *choose_labels(cells, design.scale, inside, design.font))
+        size, shown, texts = panel.choose_texts(design.scale, inside, design.font)
+        number_cells(axes, cells, cells.device + middle, size, shown, texts, design.palette)
         if panel.lane and design.bands:
-            _fill_lane(axes, panel.lane, design)
+            _fill_lane(axes, panel.lane, panel.lane_lit, design)
     else:
-        shown = add_idle(cells, panel.idle) if panel.idle else cells
-        image = raster(shown, devices, panel.timeline.makespan, design.span, min(devices, tall), design.across)
+        shown_cells = join_cells(cells, panel.idle_cells) if panel.idle_cells else cells
+        rows = min(devices, tall)
+        image = raster(shown_cells, devices, panel.end, design.span, rows, design.across, design.palette)
         axes.imshow(image, extent=(0, design.span, devices, 0), aspect="auto", interpolation="nearest", zorder=1)
         if design.gap:
             axes.hlines(range(1, devices), 0, design.span, color="white", linewidth=2 * design.gap * row, zorder=2)
@@ -169,22 +249,25 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
         _draw_arrows(axes, panel.messages, design)
 
 
-def fill_track(axes: Axes, end: float, top: NDArray[Any], bottom: NDArray[Any]) -> None:
+def fill_track(axes: Axes, end: float, top: NDArray[Any], bottom: NDArray[Any], palette: Palette = DEFAULT) -> None:
     """The grey of the bubbles, which cells cover, from time 0 on: one row per entry of ``top`` and ``bottom``."""
     from matplotlib.patches import PathPatch
 
-    grey = _rectangles(np.zeros(len(top)), np.full(len(top), end), top, bottom)
-    axes.add_patch(PathPatch(grey, facecolor=BUBBLE, linewidth=0, snap=True, zorder=1))
+    grey = rectangles(np.zeros(len(top)), np.full(len(top), end), top, bottom)
+    axes.add_patch(PathPatch(grey, facecolor=palette.bubble, linewidth=0, snap=True, zorder=1))
+    if palette.bubble_hatch:
+        lines: dict[str, Any] = {"hatch": BUBBLE_HATCHING, "hatch_linewidth": 0.4, "edgecolor": palette.bubble_hatch}
+        axes.add_patch(PathPatch(grey, fill=False, linewidth=0, snap=True, zorder=1, **lines))
 
 
-def _fill_idle(axes: Axes, idle: Idle, design: Design) -> None:
+def _fill_idle(axes: Axes, idle: Cells, design: Design) -> None:
     """The idle time of each cause as one path, above the grey and below the cells."""
     from matplotlib.patches import PathPatch
 
-    for cause in np.unique(idle.cause):
-        own = idle.cause == cause
+    for cause in np.unique(idle.colour) - COLOUR_COUNT:
+        own = idle.colour == cause + COLOUR_COUNT
         device = idle.device[own]
-        path = _rectangles(idle.start[own], idle.end[own], device + design.gap, device + 1 - design.lane)
+        path = rectangles(idle.left[own], idle.right[own], device + design.gap, device + 1 - design.lane)
         axes.add_patch(PathPatch(path, facecolor=CAUSE_FILL[NAMES[cause]], linewidth=0, snap=True, zorder=1.5))
 
 
@@ -192,35 +275,79 @@ def fill_cells(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any]
     """Every cell of a colour as one path, all borders as one path above; ``top`` and ``bottom`` of shape (cells,)."""
     from matplotlib.patches import PathPatch
 
-    for colour in np.unique(cells.colour):
-        own = cells.colour == colour
-        path = _rectangles(cells.left[own], cells.right[own], top[own], bottom[own])
-        axes.add_patch(PathPatch(path, facecolor=PALETTE[colour], linewidth=0, snap=True, zorder=3))
-        if HATCHES[colour]:
-            lines = {"hatch": HATCHING, "hatch_linewidth": 0.5, "edgecolor": HATCHES[colour]}
+    palette = design.palette
+    for code in np.unique(2 * cells.colour.astype(np.int64) + cells.lit):
+        colour, lit = divmod(int(code), 2)
+        own = (cells.colour == colour) & (cells.lit == bool(lit))
+        path = rectangles(cells.left[own], cells.right[own], top[own], bottom[own])
+        fill = palette.colours[colour] if lit else blend(palette.colours[colour], palette.bubble, DIMMED)
+        axes.add_patch(PathPatch(path, facecolor=fill, linewidth=0, snap=True, zorder=3))
+        if palette.lines[colour] and lit:
+            lines = {"hatch": HATCHING, "hatch_linewidth": 0.5, "edgecolor": palette.lines[colour]}
             axes.add_patch(PathPatch(path, fill=False, linewidth=0, snap=True, zorder=3, **lines))
+    if design.vector and cells.chunk.max(initial=0) > 1:
+        _underline(axes, cells, top, bottom, design)
     if design.border:
         whole = cells.bordered & ((cells.end - cells.left) * design.scale >= LEAST_BORDERED)
-        path = _rectangles(cells.left[whole], cells.end[whole], top[whole], bottom[whole])
+        path = rectangles(cells.left[whole], cells.end[whole], top[whole], bottom[whole])
         ink = "black" if design.style == "paper" else "white"
         border = PathPatch(path, fill=False, edgecolor=ink, linewidth=design.border, snap=True, zorder=4, clip_on=False)
         axes.add_patch(border)
 
 
-def _fill_lane(axes: Axes, lane: Lane, design: Design) -> None:
+def _underline(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any], design: Design) -> None:
+    """A line below the number for the second pair of chunks, two for the third, three for the fourth, then again."""
+    lines = cells.chunk // 2 % MOST_UNDERLINES
+    for number in range(1, MOST_UNDERLINES):
+        for ink in ("#ffffff", "#000000"):
+            inks = np.array([text_colour(fill) == ink for fill in design.palette.colours])
+            own = np.flatnonzero((lines >= number) & cells.lit & inks[cells.colour])
+            y = bottom[own] - UNDERLINE * number * (bottom - top)[own]
+            margin = 0.12 * (cells.end - cells.left)[own]
+            left, right = cells.left[own] + margin, cells.right[own] - margin
+            if len(own):
+                axes.hlines(y, left, right, color=ink, linewidth=UNDERLINE_WIDTH, zorder=4)
+
+
+def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -> None:
     """A band for each direction of messages and for collectives; the edge keeps even the shortest visible."""
     from matplotlib.patches import PathPatch
 
     high = (design.lane - design.gap) / len(design.bands)
     for place, band in enumerate(design.bands):
-        own = lane.band == band
-        top = lane.device[own] + 1 - design.lane + place * high
-        path = _rectangles(lane.left[own], lane.right[own], top, top + high)
         fill = COLLECTIVE_LANE if band == COLLECTIVE else COMM_LANE
-        axes.add_patch(PathPatch(path, facecolor=fill, edgecolor=COMM_ARROW, linewidth=LANE_EDGE, snap=True, zorder=3))
+        if design.strips:
+            _fill_strips(axes, lane, lane.band == band, (place, high), fill, design)
+            continue
+        for bright in (True, False):
+            own = (lane.band == band) & (lit == bright)
+            if not own.any():
+                continue
+            top = lane.device[own] + 1 - design.lane + place * high
+            path = rectangles(lane.left[own], lane.right[own], top, top + high)
+            look = {"alpha": 1.0 if bright else DIMMED, "edgecolor": COMM_ARROW, "linewidth": LANE_EDGE}
+            axes.add_patch(PathPatch(path, facecolor=fill, snap=True, zorder=3, **look))
 
 
-def _rectangles(left: NDArray[Any], right: NDArray[Any], top: NDArray[Any], bottom: NDArray[Any]) -> Path:
+def _fill_strips(
+    axes: Axes, lane: Lane, own: NDArray[np.bool_], place: tuple[int, float], fill: str, design: Design
+) -> None:
+    """A band whose messages are too short to see: in every column, the share of time that one is under way."""
+    band, high = place
+    devices = int(axes.get_ylim()[0])
+    count = max(1, design.across // STRIP_DOTS)
+    share = busy_share(lane.device[own], lane.left[own], lane.right[own], devices, design.span, count)
+    full, none = (np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) for colour in (fill, design.palette.bubble))
+    seen = np.where(share > 0, LEAST_SHARE + (1 - LEAST_SHARE) * share, 0.0)[:, :, None]
+    image = np.rint(none + seen * (full - none)).astype(np.uint8)
+    for device in np.unique(lane.device[own]):
+        top = device + 1 - design.lane + band * high
+        extent = (0, design.span, top + high, top)
+        axes.imshow(image[device : device + 1], extent=extent, aspect="auto", interpolation="nearest", zorder=3)
+
+
+def rectangles(left: NDArray[Any], right: NDArray[Any], top: NDArray[Any], bottom: NDArray[Any]) -> Path:
+    """Rectangles as one path, each edge of shape (rectangles,)."""
     from matplotlib.path import Path
 
     corners = np.stack([left, top, right, top, right, bottom, left, bottom, left, top], axis=1).reshape(-1, 2)
@@ -228,16 +355,24 @@ def _rectangles(left: NDArray[Any], right: NDArray[Any], top: NDArray[Any], bott
     return Path(corners, np.tile(np.array(codes, Path.code_type), len(left)))
 
 
-def number_cells(axes: Axes, cells: Cells, y: NDArray[Any], size: float, shown: NDArray[np.bool_]) -> None:
-    """The microbatch in the middle of every cell that shows it; ``y`` of shape (cells,)."""
+def number_cells(
+    axes: Axes,
+    cells: Cells,
+    y: NDArray[Any],
+    size: float,
+    shown: NDArray[np.bool_],
+    texts: Sequence[str] = (),
+    palette: Palette = DEFAULT,
+) -> None:
+    """The label in the middle of every cell that shows it, by default its microbatch; ``y`` of shape (cells,)."""
     middle = (cells.left + cells.right) / 2
-    for cell in np.flatnonzero(shown):
+    for cell in np.flatnonzero(shown).tolist():
         axes.text(
             middle[cell],
             y[cell],
-            str(cells.number[cell]),
+            texts[cell] if texts else str(cells.number[cell]),
             fontsize=size,
-            color=text_colour(PALETTE[cells.colour[cell]]),
+            color=text_colour(palette.colours[cells.colour[cell]]),
             ha="center",
             va="center_baseline",
             zorder=5,
@@ -265,64 +400,3 @@ def _draw_arrows(axes: Axes, messages: Messages, design: Design) -> None:
                 zorder=2,
             )
         )
-
-
-def draw_heading(axes: Axes, title: str, facts: str, end: float, design: Design, tall: int) -> None:
-    """Title on the left, cut where it must be; facts that fit end where the panel ends, or right of the title."""
-    above = 1 + 0.045 * DOTS / tall
-    large, small, across = design.font + 0.5, design.font - 0.5, design.across / POINT
-    wide = text_width(facts, small)
-    needed = wide + 10 if wide <= across else 0.0
-    name = _cut(title, across - needed, large)
-    end = max(end / design.span, (text_width(name, large, "bold") + needed) / across)
-    common: dict[str, Any] = {"transform": axes.transAxes, "va": "baseline", "parse_math": False}
-    axes.text(0, above, name, fontsize=large, fontweight="bold", ha="left", **common)
-    if needed:
-        axes.text(min(end, 1.0), above, facts, fontsize=small, color="#444444", ha="right", **common)
-
-
-def _cut(text: str, room: float, size: float) -> str:
-    """Cut a text to what fits into so many points."""
-    # Nothing longer is measured, as that takes long: no figure has room for as many of the narrowest letters.
-    text = shorten(text, max(4, int(room / (NARROWEST_LETTER * size))))
-    if text_width(text, size, "bold") <= room:
-        return text
-    fits = bisect_left(
-        range(len(text)), x=True, key=lambda end: text_width(f"{text[: end + 1]}...", size, "bold") > room
-    )
-    return f"{text[:fits].rstrip()}..." if fits else ""
-
-
-def draw_time_axis(axes: Axes, unit: str, design: Design) -> None:
-    """Ticks at round times, and the unit."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=max(2, design.across // 150), steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axes.tick_params(axis="x", length=2, width=0.4, labelsize=design.font)
-    label = f"time (units of ${unit}$)" if is_symbol(unit) else f"time ({shorten(unit, LONGEST_UNIT)})"
-    axes.set_xlabel(label, fontsize=design.font, labelpad=1, parse_math=is_symbol(unit))
-
-
-def is_symbol(unit: str) -> bool:
-    """Whether a unit is a letter with an index, such as t_F, which figures write as a formula."""
-    return re.fullmatch(r"t_[A-Za-z0-9]", unit) is not None
-
-
-def draw_time_arrow(axes: Axes, design: Design) -> None:
-    """The word and an arrow to the right."""
-    font = design.font
-    begin = text_width("Time", font) + 4
-    where: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "center"}
-    axes.annotate("Time", (0, 0), (0, -0.95 * font), fontsize=font, **where)
-    style = {"arrowstyle": "-|>,head_length=2,head_width=1", "linewidth": 0.6, "color": "black", "mutation_scale": 1}
-    axes.annotate("", (begin + 28, -0.95 * font), (begin, -0.95 * font), xycoords="axes points", arrowprops=style)
-
-
-def text_width(text: str, size: float, weight: str = "normal") -> float:
-    """Width in points."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
-
-    properties = FontProperties(size=size, weight=weight)
-    return float(text_to_path.get_text_width_height_descent(text, properties, ismath=False)[0])

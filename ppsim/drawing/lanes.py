@@ -71,6 +71,30 @@ def lane_of(execution: Execution) -> Lane:
     return Lane(**{each.name: getattr(lane, each.name)[shown] for each in fields(Lane)})
 
 
+def busy_share(
+    row: NDArray[np.int32],
+    left: NDArray[np.float64],
+    right: NDArray[np.float64],
+    rows: int,
+    span: float,
+    columns: int,
+) -> NDArray[np.float64]:
+    """Shape (rows, columns): the share of each column's time that entries cover, at most 1.
+
+    Each adds its share where it begins and takes it away where it ends; the running sum is exact, whatever the width.
+    """
+    width = columns + 2
+    change = np.zeros(rows * width)
+    for times, sign in ((left, 1.0), (right, -1.0)):
+        x = np.clip(times * (columns / span), 0, columns)
+        column = x.astype(np.int64)
+        late = (x - column) * sign
+        place = row.astype(np.int64) * width + column
+        change += np.bincount(place, sign - late, rows * width)
+        change += np.bincount(place + 1, late, rows * width)
+    return np.clip(np.cumsum(change.reshape(rows, width), axis=1)[:, :columns], 0.0, 1.0)
+
+
 def find_collectives(execution: Execution) -> NDArray[np.int64]:
     """Find the UNSHARD, RESHARD and REDUCE_GRAD that take time, as indices into the lowered queues."""
     kind, timeline = execution.lowered.schedule.kind, execution.timeline

@@ -10,7 +10,7 @@ import numpy as np
 from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.lanes import ACTIVATION, COLLECTIVE, GRADIENT
-from ppsim.drawing.palette import BUBBLE, CAUSE_FILL, COMM_LANE, FILL, HATCH
+from ppsim.drawing.palette import CAUSE_FILL, COMM_LANE, DEFAULT, Palette
 from ppsim.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
 
 LIGHTER = "Lighter"
@@ -39,7 +39,10 @@ class Entry:
 
 
 def legend_entries(
-    timelines: Sequence[Timeline], bands: Collection[int] = (), causes: Collection[str] = ()
+    timelines: Sequence[Timeline],
+    bands: Collection[int] = (),
+    causes: Collection[str] = (),
+    palette: Palette = DEFAULT,
 ) -> list[Entry]:
     """List what occurs in the timelines, in order.
 
@@ -47,26 +50,29 @@ def legend_entries(
         timelines: what is drawn.
         bands: those drawn in the lane below each device.
         causes: those that bubbles are coloured by; empty where all are grey.
+        palette: the colours.
     """
     schedules = [timeline.schedule for timeline in timelines]
     long = [timeline.schedule.kind[timeline.end > timeline.start] for timeline in timelines]
     kinds = [kind for kind in COMPUTE if any((each == kind).any() for each in long)]
     split = Kind.I in kinds or Kind.W in kinds
     names = {kind: kind.info.legend for kind in kinds} | ({} if split else {Kind.B: "Backward"})
-    entries = [Entry(names[kind], (FILL[kind][0],), hatch=HATCH.get(kind, ("",))[0], kinds=(kind,)) for kind in kinds]
+    entries = [
+        Entry(names[kind], (palette.fill(kind)[0],), hatch=palette.hatch(kind)[0], kinds=(kind,)) for kind in kinds
+    ]
     if any(len(schedule.second_of_pairs) for schedule in schedules):
         pair = Kind.F, Kind.B if Kind.B in kinds else Kind.I
-        entries.append(Entry("Overlapped F&B", (FILL[pair[0]][0], FILL[pair[1]][0]), kinds=pair))
+        entries.append(Entry("Overlapped F&B", (palette.fill(pair[0])[0], palette.fill(pair[1])[0]), kinds=pair))
     lighter = [schedule for schedule in schedules if (schedule.chunk % 2).any()]
     if lighter:
         # With one stage of each of two replicas on a device, its second stage is of the second replica.
         replicas = {schedule.placement.n_replicas > 1 and schedule.n_chunks == 1 for schedule in lighter}
         chunk = "2nd chunk" if max(schedule.n_chunks for schedule in lighter) <= 2 else "odd chunks"
         meaning = " or ".join([chunk] * (False in replicas) + ["2nd replica"] * (True in replicas))
-        entries.append(Entry(f"{LIGHTER}: {meaning}", (FILL[Kind.F][1],)))
+        entries.append(Entry(f"{LIGHTER}: {meaning}", (palette.fill(Kind.F)[1],)))
     entries += [Entry(f"Idle: {name}", (fill,), cause=name) for name, fill in CAUSE_FILL.items() if name in causes]
     if not causes and any(map(_has_bubble, timelines)):
-        entries.append(Entry("Bubble", (BUBBLE,)))
+        entries.append(Entry("Bubble", (palette.bubble,), hatch=palette.bubble_hatch))
     if {ACTIVATION, GRADIENT} & {*bands}:
         both = {ACTIVATION, GRADIENT} <= {*bands}
         entries.append(Entry("Message (activation above gradient)" if both else "Message", (COMM_LANE,), low=True))

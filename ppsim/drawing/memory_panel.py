@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ppsim.base.units import binary_unit, format_size
 from ppsim.core.curve import Curve
 from ppsim.drawing.gantt_layout import DOTS, tick_step
-from ppsim.drawing.gantt_strokes import text_width
+from ppsim.drawing.gantt_text import text_width
 from ppsim.drawing.palette import HIGHLIGHT, RAMP
 from ppsim.memory.report import columns
 from ppsim.memory.usage import BYTES, steps
@@ -39,7 +39,14 @@ def memory_height(curve: Curve | None, row: int) -> int:
 
 
 def draw_memory(
-    axes: Axes, curve: Curve, *, span: float, font: float, cap: int | None = None, top: float | None = None
+    axes: Axes,
+    curve: Curve,
+    *,
+    span: float,
+    font: float,
+    cap: int | None = None,
+    top: float | None = None,
+    base: int = 0,
 ) -> None:
     """Draw every device's memory onto axes whose x is time.
 
@@ -50,26 +57,27 @@ def draw_memory(
         font: size of its texts in points.
         cap: drawn as a line; the devices over it are named above the panel.
         top: the largest value of all panels that compare with this one; by default its own.
+        base: the number of the first device.
     """
     axes.set_xlim(0, span)
     axes.tick_params(length=2, width=0.4, pad=2, labelsize=font)
     axes.set_xticks([])
     top = float(curve.peak.max()) if top is None else top
     if len(curve.peak) > MOST_LINES:
-        _strip(axes, curve, span, font, top)
+        _strip(axes, curve, span, font, top, base)
     else:
-        _lines(axes, curve, span, font, cap, top)
+        _lines(axes, curve, span, font, cap, top, base)
 
 
-def names_width(curve: Curve | None, font: float, cap: int | None = None) -> float:
+def names_width(curve: Curve | None, font: float, cap: int | None = None, base: int = 0) -> float:
     """Points that the names right of a panel take, with the gap to the axes; 0 where none are drawn there."""
     if curve is None or len(curve.peak) > MOST_LINES:
         return 0.0
-    texts = [name for _, name, _ in _named_levels(curve)] + ([_cap_text(curve, cap)] if cap is not None else [])
+    texts = [name for _, name, _ in _named_levels(curve, base)] + ([_cap_text(curve, cap)] if cap is not None else [])
     return BESIDE + max(text_width(text, font) for text in texts)
 
 
-def _lines(axes: Axes, curve: Curve, span: float, font: float, cap: int | None, top: float) -> None:
+def _lines(axes: Axes, curve: Curve, span: float, font: float, cap: int | None, top: float, base: int) -> None:
     from matplotlib.ticker import MaxNLocator
 
     unit, scale = binary_unit(top) if curve.unit == BYTES else (curve.unit, 1)
@@ -84,13 +92,13 @@ def _lines(axes: Axes, curve: Curve, span: float, font: float, cap: int | None, 
     else:
         for device, colour in enumerate(colours):
             _step(axes, curve, device, span, scale, colour)
-    labels = [(level / scale, name, colours[device]) for level, name, device in _named_levels(curve)]
-    above = [(f"band: {_names(list(range(len(curve.peak))))}", RAMP[0][0])] if _banded(curve) else []
+    labels = [(level / scale, name, colours[device]) for level, name, device in _named_levels(curve, base)]
+    above = [(f"band: {_names(list(range(len(curve.peak))), base)}", RAMP[0][0])] if _banded(curve) else []
     if cap is not None:
         axes.axhline(cap / scale, color=HIGHLIGHT[0], linewidth=0.8, linestyle=(0, (4, 2)))
         labels.append((cap / scale, _cap_text(curve, cap), HIGHLIGHT[0]))
         if over := np.flatnonzero(curve.peak > cap).tolist():
-            above = [(f"{_names(over)} over the cap", HIGHLIGHT[0])]
+            above = [(f"{_names(over, base)} over the cap", HIGHLIGHT[0])]
     for text, colour in above:
         axes.text(1, 1.01, text, transform=axes.transAxes, fontsize=font, color=colour, ha="right", va="bottom")
     _name_levels(axes, labels, font)
@@ -119,14 +127,14 @@ def _value_at(time: NDArray[Any], value: NDArray[Any], at: NDArray[Any]) -> NDAr
     return np.append(0.0, value)[np.searchsorted(time, at, "right")]
 
 
-def _named_levels(curve: Curve) -> list[tuple[float, str, int]]:
+def _named_levels(curve: Curve, base: int) -> list[tuple[float, str, int]]:
     """The heights to name, with the names and a device of each: every peak, or that of the fullest device."""
     fullest = int(curve.peak.argmax())
     if _banded(curve):
-        return [(float(curve.peak[fullest]), _short([fullest]), fullest)]
+        return [(float(curve.peak[fullest]), _short([fullest], base), fullest)]
     levels = np.unique(curve.peak)[::-1]
     groups = [np.flatnonzero(curve.peak == level).tolist() for level in levels]
-    return [(float(level), _short(group), group[0]) for level, group in zip(levels, groups, strict=True)]
+    return [(float(level), _short(group, base), group[0]) for level, group in zip(levels, groups, strict=True)]
 
 
 def _name_levels(axes: Axes, labels: list[tuple[float, str, str]], font: float) -> None:
@@ -154,17 +162,18 @@ def _name_levels(axes: Axes, labels: list[tuple[float, str, str]], font: float) 
         )
 
 
-def _short(devices: list[int]) -> str:
+def _short(devices: list[int], base: int) -> str:
     """``dev 2``, ``dev 0-3``, for the margin."""
-    return _names(devices).replace("devices", "dev").replace("device", "dev")
+    return _names(devices, base).replace("devices", "dev").replace("device", "dev")
 
 
 def _cap_text(curve: Curve, cap: int) -> str:
     return f"cap {format_size(cap, curve.unit)}"
 
 
-def _names(devices: list[int]) -> str:
-    """``device 2``, ``devices 0-3``, ``devices 0, 3``."""
+def _names(devices: list[int], base: int) -> str:
+    """``device 2``, ``devices 0-3``, ``devices 0, 3``, counted from ``base``."""
+    devices = [device + base for device in devices]
     if len(devices) == 1:
         return f"device {devices[0]}"
     if devices == list(range(devices[0], devices[-1] + 1)):
@@ -172,7 +181,7 @@ def _names(devices: list[int]) -> str:
     return "devices " + ", ".join(map(str, devices))
 
 
-def _strip(axes: Axes, curve: Curve, span: float, font: float, top: float) -> None:
+def _strip(axes: Axes, curve: Curve, span: float, font: float, top: float, base: int) -> None:
     """A row per device, the darker the more it holds; the bar above gives the scale."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -192,7 +201,7 @@ def _strip(axes: Axes, curve: Curve, span: float, font: float, top: float) -> No
     tall = axes.get_window_extent().height * POINTS / axes.figure.dpi
     every = tick_step(tall / devices, 0.95 * font)
     named = range(0, devices, every)
-    axes.set_yticks([device + 0.5 for device in named], [f"Device {device}" for device in named])
+    axes.set_yticks([device + 0.5 for device in named], [f"Device {device + base}" for device in named])
     axes.tick_params(axis="y", length=0)
     _draw_scale(axes, curve, top, font, blues)
 

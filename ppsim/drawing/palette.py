@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ppsim.core.ops import COMPUTE
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ppsim.core.ops import COMPUTE, Kind
 
 # By colour key of a kind (:class:`ppsim.core.ops.KindInfo`): the first and second tint, for even and odd chunks of a
 # device, and the terminal's second shade of the first, for every other microbatch, so that neighbours of one kind stay
@@ -40,6 +44,7 @@ CAUSE_FILL = {
 }
 # The same on a dark page, where the greys of what has to be must not glare.
 CAUSE_DARK = CAUSE_FILL | {"collective": "#8E4A7E", "fill": "#3B3646", "turnaround": "#575066", "drain": "#2A2A35"}
+DIMMED = 0.22  # of a colour that is left over the bubble's, for what the reader did not pick out
 MUTED = "#66707E"
 TERMINAL_MUTED = "#767676"  # contrast of 4.5 on white and on black, whichever the terminal has
 
@@ -60,3 +65,69 @@ def luminance(colour: str) -> float:
 def text_colour(fill: str) -> str:
     """White or black, whichever reads on ``fill`` (contrast at least 4.5)."""
     return "#ffffff" if 1.05 / (luminance(fill) + 0.05) >= 4.5 else "#000000"
+
+
+@dataclass(frozen=True)
+class Palette:
+    """The colours of a chart.
+
+    Attributes:
+        name: what the user calls it.
+        tints: by colour key of a kind, the tints of even and odd chunks.
+        bubble: the fill of idle time on a light page.
+        bubble_dark: the same on a dark page.
+        bubble_hatch: the colour of lines across idle time; empty for none.
+        hatches: by colour key, the colour of lines across such cells; empty for none.
+    """
+
+    name: str
+    tints: Mapping[str, tuple[str, str]]
+    bubble: str = BUBBLE
+    bubble_dark: str = BUBBLE_DARK
+    bubble_hatch: str = ""
+    hatches: Mapping[str, str] = field(default_factory=dict)
+
+    def fill(self, kind: Kind) -> tuple[str, str]:
+        """The tints of a kind, for even and odd chunks."""
+        return self.tints[kind.info.colour]
+
+    def hatch(self, kind: Kind) -> tuple[str, str]:
+        """The colours of lines across its cells, empty for none; a kind drawn hatched has those of its other tint."""
+        if kind.info.hatched:
+            return self.fill(kind)[::-1]
+        return (self.hatches.get(kind.info.colour, ""),) * 2
+
+    @cached_property
+    def colours(self) -> tuple[str, ...]:
+        """Both tints of every kind, by colour index."""
+        return tuple(fill for kind in COMPUTE for fill in self.fill(kind))
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """The colours of lines across cells, by colour index."""
+        return tuple(line for kind in COMPUTE for line in self.hatch(kind))
+
+
+DEFAULT = Palette("default", {key: shades[:2] for key, shades in COLOURS.items()})
+# Colours of the papers that a figure is to be compared with, in the order of ``COLOURS``; of these only mono and
+# okabe-ito are made for every eye.
+OF_PAPERS = {
+    "zb": "#397AF2 #9DBDF9  #44D3DA #A6EAED  #44D3DA #A6EAED  #C5E3D1 #E0F0E7",
+    "megatron": "#305496 #B4C6E7  #375623 #A9D08E  #375623 #A9D08E  #D88C2B #F2CF9F",
+    "dualpipe": "#F1B238 #F9DDA5  #7FD650 #C3ECAD  #A5DDB5 #D5F0DD  #75B8FB #BEDDFD",
+    "torch": "#0000FF #7F7FFF  #FFA500 #FFD280  #008080 #66B2B2  #008000 #7FBF7F",
+    "okabe-ito": "#0072B2 #7FB8D8  #009E73 #7FCEB9  #56B4E9 #AAD9F4  #F0E442 #F7F1A0",
+    "mono": "#3A3A3A #5E5E5E  #8A8A8A #A6A6A6  #B4B4B4 #CACACA  #E2E2E2 #F2F2F2",
+}
+BUBBLES = {"megatron": "#E7E6E6", "okabe-ito": BUBBLE}  # elsewhere white
+HATCHED_BUBBLE = "#B8B8B8"
+
+
+def _of_paper(name: str) -> Palette:
+    fills = OF_PAPERS[name].split()
+    tints = dict(zip(COLOURS, zip(fills[::2], fills[1::2], strict=True), strict=True))
+    lines = HATCHED_BUBBLE if name == "mono" else ""
+    return Palette(name, tints, bubble=BUBBLES.get(name, "#FFFFFF"), bubble_hatch=lines)
+
+
+PALETTES = {"default": DEFAULT, **{name: _of_paper(name) for name in OF_PAPERS}}

@@ -13,6 +13,7 @@ from ppsim.base.atomic_file import open_atomically
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.timeline import Timeline
+from ppsim.drawing.look import PLAIN, Look
 from ppsim.errors import InputError
 from ppsim.files.document import Document, abilities_of, formats
 from ppsim.files.read import parse, readable
@@ -34,6 +35,7 @@ def convert(
     inputs: Mapping[str, Any] | None = None,
     style: str = "screen",
     width: float = 6.75,
+    look: Look = PLAIN,
 ) -> None:
     """Write a draft in another format.
 
@@ -47,11 +49,12 @@ def convert(
         inputs: command and settings, embedded where the format can.
         style: as in :class:`ppsim.files.document.Document`.
         width: likewise.
+        look: likewise.
 
     Raises:
         InputError: the format cannot carry the draft, and ``lossy`` is not set.
     """
-    document = Document((_timeline(draft, suffix, costs),), (title,), dict(inputs or {}), style, width)
+    document = Document((_timeline(draft, suffix, costs),), (title,), dict(inputs or {}), style, width, look=look)
     out = io.BytesIO()
     formats()[suffix].write(document, out, suffix)
     if not lossy and (lost := list(_lost(draft, out.getvalue(), suffix))):

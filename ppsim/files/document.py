@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 from ppsim.base.atomic_file import open_atomically
 from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
+from ppsim.drawing.look import PLAIN, Look
 from ppsim.errors import InputError
 from ppsim.files import writers
 
@@ -40,6 +41,7 @@ class Document:
             they are not known.
         title: the page's title; empty to list those of the timelines.
         idles: the idle time of each timeline by cause, to colour bubbles by; empty to leave them grey.
+        look: palette, labels, window and what else charts can show.
     """
 
     timelines: tuple[Timeline, ...]
@@ -54,6 +56,7 @@ class Document:
     executions: tuple[Execution, ...] = ()
     title: str = ""
     idles: tuple[Idle, ...] = ()
+    look: Look = PLAIN
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Abilities:
     Attributes:
         one_schedule: it holds a single schedule.
         figure: it is a drawing, with a style and a width.
+        view: it takes a palette, a title, a window and a highlight.
         memory: it shows what devices hold.
         times: it states when ops run.
         lowered: it can hold sends, receives and FSDP ops in the queues.
@@ -71,6 +75,7 @@ class Abilities:
 
     one_schedule: bool = False
     figure: bool = False
+    view: bool = False
     memory: bool = False
     times: bool = True
     lowered: bool = False

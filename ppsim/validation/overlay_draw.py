@@ -14,16 +14,8 @@ from ppsim.drawing.gantt import BELOW_AXIS, add_axes, check_look
 from ppsim.drawing.gantt_design import HEAD, design_for
 from ppsim.drawing.gantt_layout import DOTS, POINT, Cells, choose_labels, raster, tick_step
 from ppsim.drawing.gantt_legend import LEGEND_LINE, draw_legend_line, figure_legend, legend_lines
-from ppsim.drawing.gantt_strokes import (
-    Design,
-    Panel,
-    draw_heading,
-    draw_time_axis,
-    fill_cells,
-    fill_track,
-    number_cells,
-    text_width,
-)
+from ppsim.drawing.gantt_strokes import Design, Panel, fill_cells, fill_track, number_cells
+from ppsim.drawing.gantt_text import draw_heading, draw_time_axis, text_width
 from ppsim.drawing.legend import Entry
 from ppsim.drawing.palette import FILL
 from ppsim.errors import InputError
@@ -164,7 +156,7 @@ def _draw_rows(axes: Axes, overlay: Overlay, design: Design, tall: int) -> None:
         axes.plot(
             (end, end), (APART, 2 * devices + APART), color=INK, linewidth=0.7, linestyle=":", clip_on=False, zorder=4.5
         )
-    draw_heading(axes, overlay.title, overlay.facts(design), max(overlay.ends), design, tall)
+    draw_heading(axes, overlay.title, (overlay.facts(design),), max(overlay.ends), design, tall)
 
 
 def _draw_cells(axes: Axes, overlay: Overlay, design: Design) -> None:

@@ -14,8 +14,8 @@ from ppsim.core.recompute import add_recompute
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.canvas import write_figure
 from ppsim.drawing.gantt import plot
-from ppsim.drawing.gantt_layout import HATCHES, PALETTE, cells_of, raster
-from ppsim.drawing.palette import FILL, HATCH, HATCHED_SHARE, blend
+from ppsim.drawing.gantt_layout import cells_of, raster
+from ppsim.drawing.palette import DEFAULT, FILL, HATCH, HATCHED_SHARE, blend
 from ppsim.drawing.terminal import gantt
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
@@ -47,7 +47,7 @@ def test_figures_hatch_recomputes_and_name_them():
 def test_hatching_has_the_colours_of_the_forward():
     assert FILL[Kind.R] == FILL[Kind.F]
     assert {Kind.R: FILL[Kind.F][::-1]} == HATCH
-    assert [bool(line) for line in HATCHES] == [kind == Kind.R for kind in COMPUTE for _ in range(2)]
+    assert [bool(line) for line in DEFAULT.lines] == [kind == Kind.R for kind in COMPUTE for _ in range(2)]
 
 
 def test_where_lines_would_be_too_fine_both_colours_blend():
@@ -57,7 +57,7 @@ def test_where_lines_would_be_too_fine_both_colours_blend():
     image = raster(cells, 2, timeline.makespan, timeline.makespan, 2, round(timeline.makespan))
     op = int(np.flatnonzero(timeline.schedule.kind == Kind.R)[0])
     red, green, blue = image[0, int(timeline.start[op])]
-    assert f"#{red:02X}{green:02X}{blue:02X}" == blend(HATCH[Kind.R][0], PALETTE[2 * Kind.R], HATCHED_SHARE)
+    assert f"#{red:02X}{green:02X}{blue:02X}" == blend(HATCH[Kind.R][0], DEFAULT.colours[2 * Kind.R], HATCHED_SHARE)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
-ABILITIES = Abilities(figure=True, memory=True, paper=(".pdf",))
+ABILITIES = Abilities(figure=True, view=True, memory=True, paper=(".pdf",))
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
@@ -48,4 +48,5 @@ def draw_document(document: Document) -> Figure:
         cap=document.cap,
         executions=document.executions,
         idles=document.idles,
+        look=document.look,
     )

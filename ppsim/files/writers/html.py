@@ -31,6 +31,7 @@ from ppsim.core.timeline import Timeline
 from ppsim.drawing import palette
 from ppsim.drawing.lanes import lane_of
 from ppsim.drawing.legend import legend_entries
+from ppsim.drawing.look import CRITICAL, PICKED, Look
 from ppsim.errors import InputError
 from ppsim.files.document import Abilities, Document
 from ppsim.memory.comparable import SHARES, share_unit
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
 
 SUFFIXES = (".html",)
-ABILITIES = Abilities(memory=True)
+ABILITIES = Abilities(memory=True, view=True)
 PLAIN = 2048
 SCRIPTS = (
     "report_ops.js",
@@ -72,7 +73,9 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
 def make_page(document: Document, script: str, style: str = "", controls: str = "") -> str:
     """Make a page of a document with its scripts, and with further style and controls above the chart if any."""
     return Template(_read("report.html")).substitute(
-        title=html.escape(one_line(document.title or " · ".join(dict.fromkeys(document.titles)))),
+        title=html.escape(
+            one_line(document.look.title or document.title or " · ".join(dict.fromkeys(document.titles)))
+        ),
         style=_read("report.css") + style,
         data=_json(contents(document)).decode(),
         script=script + START,
@@ -121,9 +124,22 @@ def contents(document: Document) -> dict[str, Any]:
             for column in columns.COLUMNS
         ],
         "cap": _cap(document),
+        "view": _view(document.look),
         "timelines": [
             _entry(document, number, curves) for number, curves in enumerate(_curves(document, _shared(document)))
         ],
+    }
+
+
+def _view(look: Look) -> dict[str, Any]:
+    """What the page shows first: a window of time, and what is picked out."""
+    highlight = look.highlight
+    return {
+        "window": look.window,
+        "critical": highlight is not None and highlight.by == CRITICAL,
+        "highlight": {"by": PICKED[highlight.by], "value": highlight.value}
+        if highlight and highlight.by in PICKED
+        else None,
     }
 
 
@@ -190,7 +206,8 @@ def _held(curve: Curve) -> list[str]:
 def _legend(document: Document) -> list[dict[str, Any]]:
     bands = {int(band) for execution in document.executions for band in np.unique(lane_of(execution).band)}
     causes = {name for idle in document.idles for name in idle.by_cause}
-    entries = legend_entries(document.timelines, bands)
+    colours = document.look.colours
+    entries = legend_entries(document.timelines, bands, palette=colours)
     entries += [entry for entry in legend_entries(document.timelines, bands, causes) if entry.cause]
     return [
         {
@@ -198,7 +215,7 @@ def _legend(document: Document) -> list[dict[str, Any]]:
             "colours": entry.colours,
             "hatch": entry.hatch,
             "low": entry.low,
-            "bubble": entry.colours == (palette.BUBBLE,),
+            "bubble": entry.name == "Bubble",
             "cause": NAMES.index(entry.cause) if entry.cause else -1,
         }
         for entry in entries
@@ -207,15 +224,16 @@ def _legend(document: Document) -> list[dict[str, Any]]:
 
 def _looks(document: Document) -> dict[str, Any]:
     """Colours and names: of the kinds that any schedule may have, and of R, which comes last, where it occurs."""
+    colours = document.look.colours
     again = any((timeline.schedule.kind == Kind.R).any() for timeline in document.timelines)
     return {
         "kinds": [
             {
                 "letter": kind.name,
                 "name": kind.info.name,
-                "fill": palette.FILL[kind],
-                "text": [palette.text_colour(fill) for fill in palette.FILL[kind]],
-                **({"hatch": palette.HATCH[kind]} if kind in palette.HATCH else {}),
+                "fill": colours.fill(kind),
+                "text": [palette.text_colour(fill) for fill in colours.fill(kind)],
+                **({"hatch": colours.hatch(kind)} if any(colours.hatch(kind)) else {}),
             }
             for kind in COMPUTE
             if again or kind != Kind.R
@@ -227,8 +245,8 @@ def _looks(document: Document) -> dict[str, Any]:
             {"name": name, "meaning": meaning, "fill": [palette.CAUSE_FILL[name], palette.CAUSE_DARK[name]]}
             for name, meaning in CAUSES.items()
         ],
-        "bubble": palette.BUBBLE,
-        "bubble_dark": palette.BUBBLE_DARK,
+        "bubble": colours.bubble,
+        "bubble_dark": colours.bubble_dark,
         "highlight": palette.HIGHLIGHT,
         "ramp": palette.RAMP,
     }

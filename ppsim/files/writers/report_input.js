@@ -210,7 +210,9 @@ async function showReport() {
   showCurveChoice();
   $('chart').setAttribute('aria-label', describe());
   showLegend();
-  view.range = [0, SPAN * 1.005];
+  const [from, to] = REPORT.view.window ?? [0, SPAN * 1.005];
+  view.range = [from, Math.min(to, SPAN * 1.005)];
+  Object.assign(view, { highlight: REPORT.view.highlight, critical: REPORT.view.critical });
   draw();
 }
 
@@ -218,6 +220,7 @@ async function start() {
   followTheme();
   await showReport();
   listen();
+  if (view.highlight || view.critical) pick(view.highlight, view.critical);
   pickFromAddress();
   root.dataset.state = 'drawn';
 }

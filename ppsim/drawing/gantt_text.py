@@ -1,0 +1,101 @@
+"""The texts of a Gantt figure: headings, the time axis, and how wide a text is."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppsim.base.text import shorten
+from ppsim.drawing.gantt_layout import DOTS, POINT
+from ppsim.drawing.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ppsim.drawing.gantt_strokes import Design
+
+BETWEEN_FACTS = "\u00a0\u00a0 "  # browsers would draw plain spaces as one
+FEWER_FACTS = ((0, None), (2, None), (2, 4), (2, 3))  # first without the size, then the peak, then the bubble
+LONGEST_TITLE = 200  # characters, beyond which no title fits
+SMALLEST_FONT = 5.0  # points of a title before it is cut
+NARROWEST_LETTER = 0.2  # of the font's size
+LONGEST_UNIT = 40  # characters
+
+
+def draw_heading(axes: Axes, title: str, numbers: Sequence[str], end: float, design: Design, tall: int) -> None:
+    """Title on the left, cut where it must be; facts that fit end where the panel ends, or right of the title.
+
+    Facts are left out until the title has room, and the title is set smaller before it is cut.
+    """
+    above = 1 + (0.045 * DOTS + design.marks) / tall
+    large, small, across = design.font + 0.5, design.font - 0.5, design.across / POINT
+    rows = [BETWEEN_FACTS.join(numbers[first:last]) for first, last in FEWER_FACTS if first < max(1, len(numbers))]
+    named = text_width(title, large, "bold") if len(title) < LONGEST_TITLE else np.inf
+    facts = next((row for row in rows if named + text_width(row, small) + 10 <= across), rows[-1])
+    wide = text_width(facts, small)
+    if named + wide + 10 > across >= named * SMALLEST_FONT / large + wide + 10:
+        large *= (across - wide - 10) / named
+    needed = wide + 10 if wide <= across else 0.0
+    name = _cut(title, across - needed, large)
+    end = max(end / design.span, (text_width(name, large, "bold") + needed) / across)
+    common: dict[str, Any] = {"transform": axes.transAxes, "va": "baseline", "parse_math": False}
+    axes.text(0, above, name, fontsize=large, fontweight="bold", ha="left", **common)
+    if needed:
+        axes.text(min(end, 1.0), above, facts, fontsize=small, color="#444444", ha="right", **common)
+
+
+def _cut(text: str, room: float, size: float) -> str:
+    """Cut a text to what fits into so many points."""
+    # Nothing longer is measured, as that takes long: no figure has room for as many of the narrowest letters.
+    text = shorten(text, max(4, int(room / (NARROWEST_LETTER * size))))
+    if text_width(text, size, "bold") <= room:
+        return text
+    fits = bisect_left(
+        range(len(text)), x=True, key=lambda end: text_width(f"{text[: end + 1]}...", size, "bold") > room
+    )
+    return f"{text[:fits].rstrip()}..." if fits else ""
+
+
+def draw_time_axis(axes: Axes, unit: str, design: Design, view: View | None = None) -> None:
+    """Ticks at round times, and the unit; those of what a view shows at their places there."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    locator = MaxNLocator(nbins=max(2, design.across // 150), steps=[1, 2, 5, 10])
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    if view and not view.whole:
+        step = np.diff(locator.tick_values(0, view.length)[:2])[0]
+        shown = zip(view.start, view.end, strict=True)
+        times = np.concatenate([step * np.arange(np.ceil(a / step - 1e-9), b / step + 1e-9) for a, b in shown])
+        axes.set_xticks(view.place(times), [f"{time + 0.0:,.10g}" for time in times])
+    axes.tick_params(axis="x", length=2, width=0.4, labelsize=design.font)
+    label = f"time (units of ${unit}$)" if is_symbol(unit) else f"time ({shorten(unit, LONGEST_UNIT)})"
+    axes.set_xlabel(label, fontsize=design.font, labelpad=1, parse_math=is_symbol(unit))
+
+
+def is_symbol(unit: str) -> bool:
+    """Whether a unit is a letter with an index, such as t_F, which figures write as a formula."""
+    return re.fullmatch(r"t_[A-Za-z0-9]", unit) is not None
+
+
+def draw_time_arrow(axes: Axes, design: Design) -> None:
+    """The word and an arrow to the right."""
+    font = design.font
+    begin = text_width("Time", font) + 4
+    where: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "center"}
+    axes.annotate("Time", (0, 0), (0, -0.95 * font), fontsize=font, **where)
+    style = {"arrowstyle": "-|>,head_length=2,head_width=1", "linewidth": 0.6, "color": "black", "mutation_scale": 1}
+    axes.annotate("", (begin + 28, -0.95 * font), (begin, -0.95 * font), xycoords="axes points", arrowprops=style)
+
+
+def text_width(text: str, size: float, weight: str = "normal") -> float:
+    """Width in points."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    properties = FontProperties(size=size, weight=weight)
+    return float(text_to_path.get_text_width_height_descent(text, properties, ismath=False)[0])

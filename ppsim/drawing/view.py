@@ -1,0 +1,147 @@
+"""Which stretches of a timeline a figure shows: all, a window, or all but a middle that repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.curve import Curve
+from ppsim.core.ops import COMPUTE
+from ppsim.core.timeline import Timeline
+from ppsim.errors import InputError
+
+LEAST_REPEATS = 3  # of the period, for which a fold is worth while
+MOST_PERIOD = 16  # microbatches of a period at most
+GAP = 0.5  # of a period, between the part before and the part after the fold
+SAME = 1e-9  # of the makespan
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class View:
+    """Stretches of time, drawn one after the other.
+
+    Attributes:
+        start: shape (stretches,), in the timeline's time.
+        end: shape (stretches,).
+        at: shape (stretches,), where each begins in the picture.
+        period: where the part that stands for its repetitions begins and ends in the picture; empty where none does.
+        repeats: how often it runs.
+    """
+
+    start: Floats
+    end: Floats
+    at: Floats
+    period: tuple[float, ...] = ()
+    repeats: int = 1
+
+    @property
+    def whole(self) -> bool:
+        """Whether the picture's time is the timeline's."""
+        return len(self.start) == 1 and self.start[0] == 0.0
+
+    @property
+    def length(self) -> float:
+        """Where the picture ends."""
+        return float(self.at[-1] + self.end[-1] - self.start[-1])
+
+    def place(self, times: Floats) -> Floats:
+        """Where times are in the picture; those outside of it at its nearest edge."""
+        stretch = np.maximum(np.searchsorted(self.start, times, "right") - 1, 0)
+        inside = np.clip(times, self.start[stretch], self.end[stretch])
+        return inside - self.start[stretch] + self.at[stretch]
+
+    def cut(self, columns: Mapping[str, NDArray[Any]], left: str, right: str, *more: str) -> dict[str, NDArray[Any]]:
+        """Cut spans of time to what is shown; ``more`` names further columns of times."""
+        parts = []
+        for start, end, at in zip(self.start, self.end, self.at, strict=True):
+            seen = (columns[right] > start) & (columns[left] < end)
+            part = {name: values[seen] for name, values in columns.items()}
+            for name in (left, right, *more):
+                part[name] = np.clip(part[name], start, end) - start + at
+            parts.append(part)
+        return {name: np.concatenate([part[name] for part in parts]) for name in columns}
+
+    def cut_curve(self, curve: Curve) -> Curve:
+        """A curve as the picture shows it, from its left edge on."""
+        rows = np.arange(len(curve.offsets) - 1)
+        held = [_held(curve, int(device), float(start)) for start in self.start for device in rows]
+        device = np.concatenate([np.repeat(rows, np.diff(curve.offsets)), np.tile(rows, len(self.start))])
+        time = np.concatenate([curve.time, np.repeat(self.start, len(rows))])
+        value = np.concatenate([curve.value, np.array(held, np.float64)])
+        order = np.lexsort((np.arange(len(time)), time, device))
+        device, time, value = device[order], time[order], value[order]
+        shown = np.zeros(len(order), np.bool_)
+        for start, end in zip(self.start, self.end, strict=True):
+            shown |= (time >= start) & (time < end)
+        offsets = np.searchsorted(device[shown], np.arange(len(curve.offsets)))
+        return replace(curve, offsets=offsets, time=self.place(time[shown]), value=value[shown])
+
+
+def _held(curve: Curve, device: int, time: float) -> float:
+    own = slice(int(curve.offsets[device]), int(curve.offsets[device + 1]))
+    step = int(np.searchsorted(curve.time[own], time, "right"))
+    return float(curve.value[own][step - 1]) if step else 0.0
+
+
+def view_of(timeline: Timeline, window: tuple[float, float] | None, fold: bool) -> View:
+    """Choose what a figure shows of a timeline.
+
+    Raises:
+        InputError: the window is after the last op, or no middle repeats.
+    """
+    if window:
+        if window[0] >= timeline.makespan:
+            raise InputError(
+                f"nothing runs from {window[0]:g} on: {timeline.schedule.name} ends at {timeline.makespan:g}",
+                f"a window before {timeline.makespan:g}",
+            )
+        return View(np.array([window[0]]), np.array([window[1]]), np.zeros(1))
+    if not fold:
+        return View(np.zeros(1), np.array([timeline.makespan]), np.zeros(1))
+    found = find_repetition(timeline)
+    if found is None:
+        raise InputError(
+            f"no part of {timeline.schedule.name} repeats at least {LEAST_REPEATS} times, so there is none to fold",
+            "more microbatches, or --window A:B",
+        )
+    first, period, repeats = found
+    start = np.array([0.0, first + repeats * period])
+    end = np.array([first + period, timeline.makespan])
+    at = np.array([0.0, first + (1 + GAP) * period])
+    return View(start, end, at, (first, first + period), repeats)
+
+
+def find_repetition(timeline: Timeline) -> tuple[float, float, int] | None:
+    """Find a stretch around the middle microbatch in which every op runs again one period later for a later microbatch.
+
+    Returns its start, the period and how often that runs, None where there is none; of several periods the shortest.
+    """
+    schedule, near = timeline.schedule, SAME * timeline.makespan
+    middle = schedule.n_microbatches // 2
+    start = np.full((len(COMPUTE), schedule.n_stages, schedule.n_microbatches), np.nan)
+    end = start.copy()
+    where = (schedule.kind, schedule.stage, schedule.microbatch)
+    start[where], end[where] = timeline.start, timeline.end
+    for step in range(1, min(MOST_PERIOD, middle) + 1):
+        period = start[0, 0, middle] - start[0, 0, middle - step]
+        if not period > near:
+            continue
+        same = np.abs(start[:, :, step:] - start[:, :, :-step] - period) <= near
+        same &= np.abs(end[:, :, step:] - end[:, :, :-step] - period) <= near
+        alone = np.zeros((*start.shape[:2], step), np.bool_)
+        final = start[~np.concatenate([same, alone], axis=2) & ~np.isnan(start)]  # those that do not recur
+        first = start[~np.concatenate([alone, same], axis=2) & ~np.isnan(start)]  # those that recur from none
+        anchor = start[0, 0, middle]
+        begin = max(final[final <= anchor].max(initial=-np.inf), first[first <= anchor].max(initial=-np.inf) - period)
+        until = min(final[final > anchor].min(initial=np.inf), first[first > anchor].min(initial=np.inf) - period)
+        begin = float(timeline.start[timeline.start > begin + near].min(initial=np.inf))
+        repeats = int((until - begin) / period + SAME) + 1 if begin < until else 0
+        if repeats >= LEAST_REPEATS:
+            return begin, float(period), repeats
+    return None
