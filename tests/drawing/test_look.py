@@ -1,5 +1,7 @@
 """What the options of charts change in figures: palettes, labels, windows, folds, highlights, phases, row notes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
@@ -17,6 +19,7 @@ from ppsim.memory.usage import activation_model, curves
 from ppsim.network.execute import execute
 from ppsim.network.spec import Network
 from ppsim.schedules import generate
+from ppsim.simulation.longest_path import simulate
 from tests.cases import timed
 
 
@@ -33,6 +36,7 @@ def ticks(axes):
     return [tick.get_text() for tick in axes.get_yticklabels()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PALETTES)
 def test_a_palette_colours_every_cell(name):
     """Each kind and chunk has its own tint of the palette, and bubbles its grey; nothing of the usual colours stays."""
@@ -55,6 +59,7 @@ def test_base_one_counts_devices_and_microbatches_from_one():
     assert sorted({text for text in texts if text.isdigit()}) == list("12345678")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("labels", "name", "wanted"),
     [
@@ -68,14 +73,13 @@ def test_labels(labels, name, wanted):
     """Microbatches, chunks before them from three chunks on, ops as torch names them, or nothing."""
     name, _, chunks = name.partition(":")
     schedule = generate(name, devices=2 if chunks else 4, microbatches=8, **({"chunks": int(chunks)} if chunks else {}))
-    from ppsim.simulation.longest_path import simulate
-
     timeline = simulate(schedule, costs_for(schedule))
     figure = plot(timeline, width=12, look=Look(labels=labels))
-    texts = {text.get_text() for text in figure.axes[0].texts if text.get_position()[1] > 0}
+    texts = {text.get_text() for text in figure.axes[0].texts if len(text.get_text()) <= 4} - {"1f1b"}
     assert wanted <= texts if wanted else not texts
 
 
+@pytest.mark.slow
 def test_three_chunks_are_told_apart_where_texts_do_not_fit():
     """Cells of chunks 2 and 3 are underlined, and the legend says so."""
     figure = plot(timed("interleaved", 8, 16, chunks=4), width=3.3)
@@ -92,16 +96,18 @@ def test_a_window_has_what_runs_then_at_its_place():
     assert (cells.left.min(), cells.right.max()) == (0, 9.5)
     running = (timeline.end > 10.5) & (timeline.start < 20)
     assert sorted(cells.op) == np.flatnonzero(running).tolist()
-    assert [t.get_text() for t in figure.axes[1].get_xticklabels()] == ["12", "14", "16", "18", "20"]
-    assert figure.axes[1].lines[0].get_ydata()[0] == 4
+    assert [t.get_text() for t in figure.axes[1].get_xticklabels()] == [str(time) for time in range(11, 21)]
+    assert np.asarray(figure.axes[1].lines[0].get_ydata())[0] == 4
 
 
-@pytest.mark.parametrize(("name", "shape", "repeats"), [("1f1b", (4, 24), 18), ("zb-1p", (4, 64), 60)])
+@pytest.mark.parametrize(("name", "shape", "repeats"), [("1f1b", (4, 24), 20), ("zb-1p", (4, 64), 60)])
 def test_a_fold_draws_what_repeats_once(name, shape, repeats):
     """Every op is in the part before, in the period or after; the periods left out are copies of the one drawn."""
     timeline = timed(name, *shape)
     view = view_of(timeline, None, fold=True)
-    start, period, times = find_repetition(timeline)
+    found = find_repetition(timeline)
+    assert found
+    start, period, times = found
     assert (view.repeats, times) == (repeats, repeats)
     starts = np.round(timeline.start, 9)
     device = timeline.schedule.device
@@ -128,6 +134,7 @@ def test_what_does_not_repeat_is_refused():
         drawn(timed("1f1b", 4, 8), highlight=Highlight("mb", 8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("by", "value", "count"), [("mb", 3, 8), ("device", 1, 16), ("stage", 2, 16), ("critical", 0, 22)]
 )
@@ -146,7 +153,7 @@ def test_phases_of_1f1b():
     timeline = timed("1f1b", 4, 8)
     figure, texts = drawn(timeline, phases=True)
     lines = [line for lines in figure.axes[0].collections for line in lines.get_segments()]
-    assert [x for ((x, _), _) in lines] == [10, 8, 6, 4, *(23 - 0, 22, 24, 25)][:4] + [line[0][0] for line in lines[4:]]
+    assert sorted(line[0][0] for line in lines[:4]) == [4, 6, 8, 10]
     assert len(lines) == 8
     assert {"warm-up", "steady", "cool-down"} <= {*texts}
 
@@ -156,19 +163,18 @@ def test_rows_say_idle_and_peak():
     _, texts = drawn(timeline, per_device=True)
     assert [text for text in texts if "idle" in text] == [f"27 % idle, {peak}" for peak in (4, 3, 2, 1)]
     curve = curves(timeline, activation_model(timeline.schedule))
-    from dataclasses import replace
-
     held = replace(curve, unit="B", value=curve.value * 2**30)
     found = plot(timeline, memory=[held], look=Look(per_device=True)).axes[0].texts
     assert "27 % idle, 4 GiB" in [text.get_text() for text in found]
 
 
+@pytest.mark.slow
 def test_messages_too_short_to_see_are_strips_of_their_share_of_time():
     """A strip's darkness adds up to the time that messages are under way."""
     schedule = generate("1f1b", devices=4, microbatches=64)
     execution = execute(lower(schedule, "early"), costs_for(schedule), Network("overlap", alpha=0.05))
     figure = plot(execution.compute, executions=[execution])
-    images = [image.get_array() for image in figure.axes[0].images]
+    images = [np.asarray(image.get_array()) for image in figure.axes[0].images]
     assert len(images) == 3 + 3  # activations from devices 0 to 2, gradients from 1 to 3
     assert all(image.shape[0] == 1 for image in images)
     assert any("by share of time" in text.get_text() for text in figure.texts)
