@@ -72,7 +72,7 @@ def test_base_one_counts_devices_and_microbatches_from_one():
 def test_labels(labels, name, wanted):
     """Microbatches, chunks before them from three chunks on, ops as torch names them, or nothing."""
     name, _, chunks = name.partition(":")
-    schedule = generate(name, devices=2 if chunks else 4, microbatches=8, **({"chunks": int(chunks)} if chunks else {}))
+    schedule = generate(name, devices=2 if chunks else 4, microbatches=8, chunks=int(chunks) if chunks else None)
     timeline = simulate(schedule, costs_for(schedule))
     figure = plot(timeline, width=12, look=Look(labels=labels))
     texts = {text.get_text() for text in figure.axes[0].texts if len(text.get_text()) <= 4} - {"1f1b"}
