@@ -20,7 +20,7 @@ from ppsim.drawing.gantt_layout import (
 )
 from ppsim.drawing.gantt_marks import row_notes_width
 from ppsim.drawing.gantt_strokes import Design, Panel
-from ppsim.drawing.gantt_text import text_width
+from ppsim.drawing.letters import text_width
 from ppsim.drawing.memory_panel import names_width
 
 FONT, SMALL_FONT = 6.5, 5.5  # points

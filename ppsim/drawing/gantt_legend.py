@@ -10,8 +10,8 @@ import numpy as np
 
 from ppsim.drawing.gantt_layout import POINT
 from ppsim.drawing.gantt_strokes import HATCHING, Design, Panel
-from ppsim.drawing.gantt_text import text_width
 from ppsim.drawing.legend import Entry, legend_entries
+from ppsim.drawing.letters import text_width
 from ppsim.drawing.palette import COMM_ARROW
 
 if TYPE_CHECKING:

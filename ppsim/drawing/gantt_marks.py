@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ppsim.base.numbers import format_number
 from ppsim.core.ops import BACKWARDS, Kind, mask
 from ppsim.drawing.gantt_strokes import Design, Panel, rectangles
-from ppsim.drawing.gantt_text import text_width
+from ppsim.drawing.letters import text_width
 from ppsim.drawing.look import CRITICAL
 from ppsim.drawing.palette import HIGHLIGHT
 from ppsim.simulation.metrics import measure

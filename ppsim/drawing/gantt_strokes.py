@@ -37,8 +37,8 @@ from ppsim.drawing.gantt_layout import (
     take_cells,
     tick_step,
 )
-from ppsim.drawing.gantt_text import LONGEST_UNIT, is_symbol
 from ppsim.drawing.lanes import COLLECTIVE, Lane, busy_share, lane_of
+from ppsim.drawing.letters import LONGEST_UNIT, is_symbol
 from ppsim.drawing.look import CRITICAL, PICKED, PLAIN, Look
 from ppsim.drawing.palette import CAUSE_FILL, COMM_ARROW, COMM_LANE, DEFAULT, DIMMED, Palette, blend, text_colour
 from ppsim.drawing.palette import COLLECTIVE as COLLECTIVE_LANE

@@ -1,8 +1,7 @@
-"""The texts of a Gantt figure: headings, the time axis, and how wide a text is."""
+"""The texts of a Gantt figure: headings and the time axis."""
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from ppsim.base.text import shorten
 from ppsim.drawing.gantt_layout import DOTS, POINT
+from ppsim.drawing.letters import LONGEST_UNIT, is_symbol, text_width
 from ppsim.drawing.view import View
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ FEWER_FACTS = ((0, None), (2, None), (2, 4), (2, 3))  # first without the size, 
 LONGEST_TITLE = 200  # characters, beyond which no title fits
 SMALLEST_FONT = 5.0  # points of a title before it is cut
 NARROWEST_LETTER = 0.2  # of the font's size
-LONGEST_UNIT = 40  # characters
 
 
 def draw_heading(axes: Axes, title: str, numbers: Sequence[str], end: float, design: Design, tall: int) -> None:
@@ -77,11 +76,6 @@ def draw_time_axis(axes: Axes, unit: str, design: Design, view: View | None = No
     axes.set_xlabel(label, fontsize=design.font, labelpad=1, parse_math=is_symbol(unit))
 
 
-def is_symbol(unit: str) -> bool:
-    """Whether a unit is a letter with an index, such as t_F, which figures write as a formula."""
-    return re.fullmatch(r"t_[A-Za-z0-9]", unit) is not None
-
-
 def draw_time_arrow(axes: Axes, design: Design) -> None:
     """The word and an arrow to the right."""
     font = design.font
@@ -90,12 +84,3 @@ def draw_time_arrow(axes: Axes, design: Design) -> None:
     axes.annotate("Time", (0, 0), (0, -0.95 * font), fontsize=font, **where)
     style = {"arrowstyle": "-|>,head_length=2,head_width=1", "linewidth": 0.6, "color": "black", "mutation_scale": 1}
     axes.annotate("", (begin + 28, -0.95 * font), (begin, -0.95 * font), xycoords="axes points", arrowprops=style)
-
-
-def text_width(text: str, size: float, weight: str = "normal") -> float:
-    """Width in points."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
-
-    properties = FontProperties(size=size, weight=weight)
-    return float(text_to_path.get_text_width_height_descent(text, properties, ismath=False)[0])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ppsim.base.units import binary_unit, format_size
 from ppsim.core.curve import Curve
 from ppsim.drawing.gantt_layout import DOTS, tick_step
-from ppsim.drawing.gantt_text import text_width
+from ppsim.drawing.letters import text_width
 from ppsim.drawing.palette import HIGHLIGHT, RAMP
 from ppsim.memory.report import columns
 from ppsim.memory.usage import BYTES, steps

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.text import shorten
-from ppsim.drawing.gantt_text import text_width
+from ppsim.drawing.letters import text_width
 from ppsim.drawing.palette import MUTED, RAMP
 
 if TYPE_CHECKING:
