@@ -212,7 +212,6 @@ async function showReport() {
   showLegend();
   const [from, to] = REPORT.view.window ?? [0, SPAN * 1.005];
   view.range = [from, Math.min(to, SPAN * 1.005)];
-  Object.assign(view, { highlight: REPORT.view.highlight, critical: REPORT.view.critical });
   draw();
 }
 
@@ -220,7 +219,7 @@ async function start() {
   followTheme();
   await showReport();
   listen();
-  if (view.highlight || view.critical) pick(view.highlight, view.critical);
+  if (REPORT.view.highlight || REPORT.view.critical) pick(REPORT.view.highlight, REPORT.view.critical);
   pickFromAddress();
   root.dataset.state = 'drawn';
 }
