@@ -79,8 +79,11 @@ def layout_for(schedule: Schedule, text: str) -> Layout:
 
 def _layered_costs(layout: Layout, costs: CostOptions) -> Costs:
     """Make costs from a layout and the times of its layers."""
+    from ppsim.errors import InputError
     from ppsim.layout.costs import layout_costs
 
+    if costs.t_mtp is not None and not layout.n_mtp:
+        raise InputError("--t-mtp has no effect: the layout has no MTP layer (m)", "leave it out")
     unit = costs.unit if costs.unit is not None else "t_layer" if costs.t_layer is None else "t"
     return layout_costs(layout, layer_times(costs), costs.comm or 0.0, unit)
 
@@ -244,6 +247,27 @@ def build_memory(
 
         return profile_memory(read(costs.profile), schedule, content), prices
     return (layer_model(schedule, content) if content else activation_model(schedule)), prices
+
+
+def parse_cap(text: str, unit: str) -> int:
+    """Parse --cap in the unit of memory: bytes, or a whole number of activations.
+
+    Raises:
+        InputError: it is none, or has a unit where memory has none, or none where memory is in bytes.
+    """
+    from ppsim.base.units import parse_size
+    from ppsim.errors import InputError
+    from ppsim.memory.usage import BYTES
+
+    cap, in_bytes = parse_size(text)
+    if in_bytes and unit != BYTES:
+        raise InputError(
+            f"--cap {text} is in bytes, and nothing says how many bytes an activation has",
+            "--model FILE or --profile FILE, or a number of activations such as --cap 6",
+        )
+    if not in_bytes and unit == BYTES:
+        raise InputError(f"--cap {text} has no unit, and memory is in bytes here", f"--cap {text}GiB")
+    return cap
 
 
 def add_memory(document: Document, prices: Sequence[Costs], costs: CostOptions, *, asked: bool) -> Document:

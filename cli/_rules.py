@@ -137,6 +137,13 @@ NEEDS = (
         "add --layout STRING (ppsim layout), or --tf for whole stages",
     ),
     Need(
+        ("tf", "tb", "ti", "tw", "tfb", "tr", "per", "layout"),
+        lambda g: False,
+        "partition makes the layout from the times of layers, so {options} cannot be given",
+        "--t-layer, --t-embedding, --t-head, --t-mtp and --b-over-f",
+        ("partition",),
+    ),
+    Need(
         ("tf", "tb", "ti", "tw", "tfb", "tr", "per"),
         lambda g: not g["layout"],
         "--layout gives every stage the time of its layers, so {options} cannot be given too",

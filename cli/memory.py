@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.cli._build import build, build_memory
+from ppsim.cli._build import build, build_memory, parse_cap
 from ppsim.cli._fit import echo_wrapped
 from ppsim.cli._options import (
     CostOptions,
@@ -74,7 +74,7 @@ def command(
 
     find_targets(output)
     timeline, held, prices = _simulate(spec, shape, costs, model)
-    most = _cap(cap, held.unit)
+    most = None if cap is None else parse_cap(cap, held.unit)
     found = report(timeline, held, most)
     inputs = inputs_of(ctx, prices)
     near = _alternatives(found, spec, shape, costs, model) if found.over else []
@@ -98,24 +98,6 @@ def _simulate(
     schedule, prices = build(spec, shape, costs)
     held, prices = build_memory(schedule, prices, costs, model)
     return simulate(schedule, prices), held, prices
-
-
-def _cap(text: str | None, unit: str) -> int | None:
-    from ppsim.base.units import parse_size
-    from ppsim.errors import InputError
-    from ppsim.memory.usage import BYTES
-
-    if text is None:
-        return None
-    cap, in_bytes = parse_size(text)
-    if in_bytes and unit != BYTES:
-        raise InputError(
-            f"--cap {text} is in bytes, and nothing says how many bytes an activation has",
-            "--model FILE or --profile FILE, or a number of activations such as --cap 6",
-        )
-    if not in_bytes and unit == BYTES:
-        raise InputError(f"--cap {text} has no unit, and memory is in bytes here", f"--cap {text}GiB")
-    return cap
 
 
 def _alternatives(

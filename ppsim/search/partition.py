@@ -1,0 +1,203 @@
+"""The best split of layers over the stages of a schedule: proved where it can be, else with what is left to prove.
+
+Up to a million splits are all bounded by cuts (:mod:`ppsim.search.splits`) and timed in the order of their bounds,
+until none is left that could be better. Of more, an even one is improved layer by layer, and OR-tools' CP-SAT, where
+it is installed, finds the split that all cuts together say least of, until that is no less than the best found.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.search.split_search import Report, Split, SplitSearch
+from ppsim.search.splits import Cut, Ends, Floats, SplitProblem, layers_in, list_ends
+
+MOST_LISTED = 1_000_000
+ROUNDING, TOLERANCE = 1e-9, 1e-6  # of equal makespans; of what the solver proves
+# Splits timed at once, at first and at most; cuts made of each batch; splits that the master gives more cuts from.
+FEWEST, MOST, CUTS = 64, 4096, 4
+RUNNER_UPS = 5
+DUAL_STEPS = 40
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The best split found.
+
+    Attributes:
+        best: layers of each stage, and the makespan.
+        runner_ups: the next ones; where the search listed all splits and ended, no others are better.
+        status: ``optimal``, where no split is better, or ``feasible``.
+        bound: a makespan that no split beats.
+        timed: how many splits were simulated.
+    """
+
+    best: tuple[Split, float]
+    runner_ups: tuple[tuple[Split, float], ...]
+    status: str
+    bound: float
+    timed: int
+
+
+def partition(
+    problem: SplitProblem,
+    *,
+    accepts: Callable[[Split], bool] = lambda split: True,
+    time_limit: float = 60.0,
+    report: Report = lambda best, bound, timed: None,
+) -> Partition | None:
+    """Find the split with the least makespan.
+
+    Args:
+        problem: what to split.
+        accepts: says whether a split is allowed, beyond the problem's own cap; asked of good splits only.
+        time_limit: seconds after which the best so far is returned.
+        report: called with the best makespan so far, the bound and the number of splits timed.
+
+    Returns:
+        The best split, after Ctrl-C too; None where no split was found that is allowed.
+    """
+    search = SplitSearch(problem, accepts, report, time.monotonic() + time_limit)
+    if not problem.n_splits:
+        return None
+    try:
+        if problem.n_splits <= MOST_LISTED:
+            _list_all(search)
+        else:
+            _improve(search)
+    except KeyboardInterrupt:
+        if not search.best(1):
+            raise
+    found = search.best(1 + RUNNER_UPS)
+    if not found:
+        return None
+    least = found[0][1]
+    proved = search.complete or search.bound >= least * (1 - TOLERANCE)
+    bound = least if proved else min(search.bound, least)
+    return Partition(found[0], tuple(found[1:]), "optimal" if proved else "feasible", bound, len(search.found))
+
+
+def _list_all(search: SplitSearch) -> None:
+    """Time all splits that could be the best, those of the least bound first, even ones before others."""
+    problem = search.problem
+    ends = list_ends(problem.n_layers, problem.schedule.n_stages, problem.least)
+    if np.isfinite(problem.cap):
+        ends = ends[:, problem.peaks(ends) <= problem.cap]
+    least, done = np.zeros(ends.shape[1]), np.zeros(ends.shape[1], np.bool_)
+    tilt, size = _unevenness(problem, ends), FEWEST
+    while not (search.complete or search.late):
+        left = np.flatnonzero(~done)
+        order = least[left] + tilt[left]
+        batch = left[np.argpartition(order, size)[:size]] if len(left) > size else left
+        least[batch] = search.time_all(ends[:, batch])
+        done[batch] = True
+        for split in batch[np.argsort(least[batch])][: CUTS // 2].tolist() + batch[: CUTS // 2].tolist():
+            np.maximum(least, search.problem.bound_by(problem.cut_at(ends[:, split]), ends), out=least, where=~done)
+        search.bound = float(least.min(initial=np.inf, where=~done))
+        enough = 1 + RUNNER_UPS
+        if done.all() or len(search.best(enough, search.bound * (1 + ROUNDING))) == enough:
+            search.complete = True
+        size = min(2 * size, MOST)
+        search.tell()
+
+
+def _unevenness(problem: SplitProblem, ends: Ends) -> Floats:
+    """Tell even splits from others by numbers too small to count, shape (splits,)."""
+    until, total = problem.until, np.zeros(ends.shape[1])
+    before: NDArray[np.float64] | float = 0.0
+    for end in [*ends, np.full(ends.shape[1], problem.n_layers)]:
+        total += (until[end] - before) ** 2
+        before = until[end]
+    return total * (1e-12 / max(until[-1], 1e-300))
+
+
+def _improve(search: SplitSearch) -> None:
+    """Improve an even split layer by layer, then bound all splits by the paths found and by the solver."""
+    problem = search.problem
+    for ends in _starts(problem):
+        _climb(search, ends)
+        if search.late:
+            return
+    _bound_by_weights(search)
+    search.tell()
+    if not search.late:
+        from ppsim.search.partition_solver import solve_by_cuts
+
+        solve_by_cuts(search)
+
+
+def _starts(problem: SplitProblem) -> Iterable[Ends]:
+    """Splits to start from: as even as layers, and as weights with what the stages have besides, allow."""
+    S, N = problem.schedule.n_stages, problem.n_layers
+    yield _at_least(problem, np.round(np.arange(1, S) * N / S).astype(np.int64))
+    work = np.maximum(problem.rate.time[:2].sum(axis=0), 1e-300)
+    extra = problem.base.time[:2].sum(axis=0) / work
+    share = (problem.until[-1] + extra.sum()) / S
+    wanted = np.cumsum(np.maximum(share - extra, 0.0))[:-1]
+    yield _at_least(
+        problem, np.searchsorted(problem.until, wanted * min(1.0, problem.until[-1] / max(wanted.max(), 1)))
+    )
+
+
+def _at_least(problem: SplitProblem, ends: NDArray[np.int64]) -> Ends:
+    """Move ends so that each stage has the fewest layers allowed."""
+    S, N, least = problem.schedule.n_stages, problem.n_layers, problem.least
+    stage = np.arange(1, S)
+    ends = np.maximum.accumulate(np.maximum(ends - least * stage, 0)) + least * stage
+    return np.minimum(ends, N - least * (S - stage)).astype(np.int16)
+
+
+def _climb(search: SplitSearch, ends: Ends) -> None:
+    """Move one layer from a stage to another as long as that is faster, or needs less than the cap allows."""
+    problem = search.problem
+    here = (np.inf, np.inf)
+    while not search.late:
+        near = np.unique(np.stack([ends, *_neighbours(problem, ends)], axis=1), axis=1)
+        over = np.maximum(problem.peaks(near) - problem.cap, 0) if np.isfinite(problem.cap) else np.zeros(near.shape[1])
+        if (over == 0).any():
+            near, over = near[:, over == 0], over[over == 0]
+            makespans = search.time_all(near)
+        else:
+            makespans = np.zeros(near.shape[1])
+        best = int(np.lexsort((_unevenness(problem, near), makespans, over))[0])
+        there = (float(over[best]), float(makespans[best]))
+        if there[1]:
+            search.cuts.append(problem.cut_at(near[:, best]))
+            search.tell()
+        if there >= here or (there[0] == here[0] and there[1] > here[1] * (1 - ROUNDING)):
+            return
+        here, ends = there, near[:, best]
+
+
+def _neighbours(problem: SplitProblem, ends: Ends) -> Iterable[Ends]:
+    """Splits with one layer more on a stage and one fewer on another; the stages between keep their number."""
+    layers = np.array(layers_in(ends, problem.n_layers))
+    for source in np.flatnonzero(layers > problem.least).tolist():
+        for target in range(len(layers)):
+            moved = ends.copy()
+            moved[source:target] -= 1
+            moved[target:source] += 1
+            yield moved
+
+
+def _bound_by_weights(search: SplitSearch) -> None:
+    """Raise the bound by means of the cuts, each mean minimized over all splits; cuts that say most gain weight."""
+    problem, weight = search.problem, np.ones(len(search.cuts))
+    for _ in range(DUAL_STEPS):
+        if search.late or not search.cuts:
+            return
+        rates, constants = np.stack([cut.rate for cut in search.cuts]), np.array([cut.constant for cut in search.cuts])
+        share = weight / weight.sum()
+        mean = Cut(share @ rates, float(share @ constants))
+        said, ends = problem.best_of(mean)
+        search.bound = max(search.bound, said)
+        search.cuts.append(problem.cut_at(ends))
+        weights = problem.weigh(ends[:, None])[:, 0]
+        values = np.append(rates @ weights + constants, search.cuts[-1].rate @ weights + search.cuts[-1].constant)
+        weight = np.append(weight, weight.mean()) * np.exp(2 * (values - values.max()) / max(values.max(), 1e-300))
+        weight = np.maximum(weight / weight.sum(), 1e-12)

@@ -1,0 +1,104 @@
+"""What ``ppsim partition`` answers and refuses."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from ppsim.cli import group
+from ppsim.errors import PpsimError
+
+BASE = ["partition", "1f1b", "--devices", "4", "--mb", "8", "--t-head", "2"]
+
+
+def ask(*words: str) -> Any:
+    result = CliRunner().invoke(group, [*words, "--json"])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return json.loads(result.stdout)
+
+
+def test_the_answer_is_what_run_times():
+    found = ask(*BASE, "--num-layers", "14")
+    assert {key: found[key] for key in ("split", "layout", "makespan", "status", "bound")} == {
+        "split": [4, 4, 4, 2],
+        "layout": "Et*4|t*4|t*4|ttL",
+        "makespan": 132.0,
+        "status": "optimal",
+        "bound": 132.0,
+    }
+    assert found["flags"].endswith("--num-layers 14 --decoder-last-pipeline-num-layers 2")
+    assert found["peak"] == [16, 12, 8, 2]
+    run = ask("run", "1f1b", "--mb", "8", "--t-head", "2", "--layout", found["layout"])
+    assert run["makespan"] == found["makespan"]
+
+
+def test_the_line_that_runs_it_does():
+    text = CliRunner().invoke(group, [*BASE, "--num-layers", "14", "--cap", "16"]).stdout
+    assert "optimal: none of the 680 splits is faster" in text
+    assert "device 0 has most to compute, 96 of 132 t_layer" in text
+    line = " ".join(text.partition("run it")[2].split())
+    assert line == "ppsim run 1f1b --devices 4 --mb 8 --t-head 2.0 --layout 'Et*4|t*4|t*4|ttL'"
+
+
+def test_a_cap_changes_the_split():
+    """Device 0 holds four microbatches: with a cap of 12 activations it takes three layers."""
+    found = ask(*BASE, "--num-layers", "14", "--cap", "12")
+    assert max(found["peak"]) <= 12
+    assert found["split"][0] == 3
+    assert found["makespan"] > 132
+    refused = CliRunner().invoke(group, [*BASE, "--num-layers", "14", "--cap", "3"]).exception
+    assert isinstance(refused, PpsimError)
+    assert (refused.exit_code, refused.hint) == (1, "--cap 8, the least that any split needs")
+
+
+def test_a_cap_in_bytes_takes_a_model(tmp_path):
+    model = tmp_path / "m.toml"
+    model.write_text('schema = "ppsim.model/1"\nhidden = 1024\nheads = 16\nlayers = 8\nseq = 1024\nvocab = 50000\n')
+    words = ["partition", "1f1b", "--devices", "4", "--mb", "8", "--model", str(model)]
+    free, capped = ask(*words, "--cap", "80GiB"), ask(*words, "--cap", "2100MiB")
+    assert (free["layers"], free["peak_unit"]) == (8, "B")
+    assert max(capped["peak"]) <= 2100 << 20 < max(free["peak"])
+    assert capped["makespan"] >= free["makespan"]
+
+
+def test_other_chunks_and_mtp_layers():
+    found = ask(
+        "partition", "interleaved:2", "--devices", "2", "--mb", "4", "--num-layers", "6", "--mtp-num-layers", "1"
+    )
+    assert (found["stages"], found["chunks"], sum(found["split"])) == (4, 2, 6)
+    assert found["layout"].endswith("mL")
+    assert found["status"] == "optimal"
+
+
+def test_layers_of_a_profile_are_split():
+    profile = "gallery/profile-cpu.toml"
+    found = ask("partition", "1f1b", "--devices", "3", "--mb", "4", "--num-layers", "7", "--profile", profile)
+    run = ask("run", "1f1b", "--mb", "4", "--profile", profile, "--layout", found["layout"])
+    assert run["makespan"] == pytest.approx(found["makespan"], rel=1e-12)
+    assert found["unit"] == "ms"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (BASE, "the number of layers is missing"),
+        ([*BASE, "--num-layers", "0"], "--num-layers"),
+        ([*BASE, "--num-layers", "3", "--t-layer", "1,2"], "--t-layer says 2, --num-layers says 3"),
+        ([*BASE, "--num-layers", "3", "--min-layers", "1"], "3 layers are too few for 4 stages"),
+        ([*BASE, "--num-layers", "99999"], "10,000 at most"),
+        ([*BASE, "--num-layers", "8", "--tf", "2"], "--tf cannot be given"),
+        ([*BASE, "--num-layers", "8", "--layout", "E|t*8|tL|"], "--layout cannot be given"),
+        ([*BASE, "--num-layers", "8", "--cap", "3GiB"], "nothing says how many bytes"),
+        ([*BASE, "--num-layers", "8", "--t-layer=-1"], "must be zero or more"),
+        ([*BASE, "--num-layers", "8", "--time-limit", "0"], "--time-limit"),
+        (["partition", "1f1b", "--mb", "8", "--num-layers", "8"], "the number of stages is missing"),
+        (["partition", "nothing", "--devices", "4", "--mb", "8", "--num-layers", "8"], "unknown schedule"),
+    ],
+)
+def test_what_cannot_be_is_refused(words, said):
+    result = CliRunner().invoke(group, words)
+    error = result.exception
+    assert (error.exit_code if isinstance(error, PpsimError) else result.exit_code) == 2
+    hint = error.hint if isinstance(error, PpsimError) else ""
+    assert said in f"{error} {hint} {result.output}"
