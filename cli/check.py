@@ -207,9 +207,10 @@ def prose(draft: Draft, report: CheckReport, modes: tuple[str, ...], queues: str
         elif draft.start is not None:
             checked += ", one at a time on each device"
         checked += order
-        summary += (
-            f": {draft.n_devices} devices, {draft.n_stages} stages, {draft.n_microbatches} microbatches; {checked}"
-        )
+        microbatches = f"{draft.n_microbatches // draft.n_slices} microbatches"
+        if draft.n_slices > 1:
+            microbatches += f" x {draft.n_slices} slices"
+        summary += f": {draft.n_devices} devices, {draft.n_stages} stages, {microbatches}; {checked}"
     return "\n\n".join([*blocks, summary])
 
 

@@ -137,7 +137,7 @@ def _print_report(found: MemoryReport, quiet: bool, breakdown: bool) -> None:
     held = sorted(((amount, name) for name, amount in fullest.parts.items() if amount), reverse=True)
     click.echo(f"\npeak {size} {where}")
     parts = (f"{name} {format_size(amount, unit)} ({amount / fullest.value:.0%})" for amount, name in held)
-    echo_wrapped(f"held by {', '.join(parts)}", 8)
+    echo_wrapped(f"held by {', '.join(parts) or 'nothing'}", 8)
     if unit != BYTES:
         show.print_recomputed([schedule])
     if breakdown:

@@ -24,7 +24,7 @@ def recognise(schedule: Schedule) -> str:
         try:
             made = generate(
                 family.name,
-                microbatches=schedule.n_microbatches,
+                microbatches=schedule.whole_microbatches,
                 stages=schedule.n_stages,
                 devices=schedule.n_devices,
                 **options,
@@ -38,10 +38,12 @@ def recognise(schedule: Schedule) -> str:
 
 
 def _candidates(schedule: Schedule) -> Iterator[tuple[Family, dict[str, Any]]]:
-    """List every family as it is by default, then with each group size."""
-    for family in families():
-        yield family, {}
-    for family in families():
+    """List every family as it is by default, then with each group size; where there are slices, those that cut them."""
+    cuts = schedule.n_slices > 1
+    those = [family for family in families() if ("slices" in family.options) == cuts]
+    for family in those:
+        yield family, {"slices": schedule.n_slices} if cuts else {}
+    for family in those:
         if "group_size" in family.options:
             for size in range(1, schedule.n_microbatches + 1):
                 yield family, {"group_size": size}

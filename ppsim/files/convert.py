@@ -93,6 +93,8 @@ def find_losses(meant: Draft, back: Draft) -> Iterator[str]:
         for name in ("offsets", "kind", "stage", "microbatch", "pair")
     ):
         yield "the order of ops"
+    if back.n_slices != meant.n_slices:
+        yield "the slices of sequences"
     if len(meant.idle) and not np.array_equal(back.idle, meant.idle):
         yield "the empty cells"
     if meant.messages is not None and not _close(back.messages, np.sort(meant.messages, axis=0)):

@@ -92,7 +92,7 @@ def all_schedules() -> dict[str, Schedule]:
                     schedule = generate(family.name, devices=devices, microbatches=microbatches)
                 except InputError:
                     continue
-                if schedule.placement.n_replicas == 1:
+                if schedule.placement.n_replicas == schedule.n_slices == 1 and not schedule.only_forwards:
                     found[f"{family.name}-{devices}-{microbatches}"] = schedule
                     break
     for record in RECORDS:

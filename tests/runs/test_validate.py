@@ -293,7 +293,8 @@ def _gradients(rank, say, meeting, entries, lowered):
 def test_gradients_of_our_runner_are_those_of_one_process():
     """Float64, to 1e-12 of the largest; a bidirectional schedule's two replicas share the microbatches."""
     pytest.importorskip("torch")
-    plans = [plan_of(name) for name in ("1f1b", "zb-h2", "interleaved", "dualpipe-v", "dualpipe")]
+    names = ("1f1b", "zb-h2", "interleaved", "dualpipe-v", "dualpipe", "chimera", "bitpipe", "hanayo", "interleaved-zb")
+    plans = [plan_of(name) for name in names]
     entries = [[own_runner.entries_of(plan, device) for plan in plans] for device in range(2)]
     got: list[list[dict[int, list[np.ndarray]]]] = [[], []]
     with ranks(_gradients, 2, entries, [plan.lowered for plan in plans]) as messages:

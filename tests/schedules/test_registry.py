@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ppsim.errors import InputError, UnknownSchedule
-from ppsim.schedules import Rule, families, find, generate, shape_for
+from ppsim.schedules import Rule, families, find, generate, recognise, shape_for
 from ppsim.schedules.registry import MOST_CELLS, MOST_STAGES, schedule
 from tests.cases import accepted
 
@@ -73,6 +73,21 @@ def test_a_spelling_is_registered_once():
         find("another")
 
 
+@pytest.mark.parametrize("name", ["1f1b", "chimera", "hanayo", "bitpipe", "gis", "seq1f1b slices=3", "forward-only"])
+def test_queues_are_recognised(name):
+    """A schedule without its name is named again, with the slices of its sequences."""
+    family, *options = name.split()
+    numbers: dict[str, Any] = {option.partition("=")[0]: int(option.partition("=")[2]) for option in options}
+    made = generate(family, devices=4, microbatches=6, **numbers)
+    assert recognise(replace(made, name="custom")) == name
+
+
+def test_other_training_is_never_suggested():
+    """What keeps no gradients, uses old weights or cuts sequences is no alternative to a schedule that does not."""
+    others = {family.name for family in families() if not family.interchangeable}
+    assert others == {"forward-only", "pipedream-2bw", "seq1f1b", "seq1f1b-zb", "slimpipe"}
+
+
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("1f1b", {"stages": 8, "devices": 4, "microbatches": 3}, "one stage per device"),
     ("1f1b", {"stages": 8, "chunks": 2, "microbatches": 3}, "one stage per device"),
@@ -93,6 +108,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("interleaved", {"devices": 256, "microbatches": 1000, "rule": "megatron"}, "megatron"),
     ("interleaved", {"devices": 4, "microbatches": 8, "group_size": 3}, "group size 3"),
     ("interleaved-overlap", {"devices": 5, "microbatches": 12, "group_size": 5}, "group size 5"),
+    ("chimera", {"devices": 5, "microbatches": 8}, "an even number of devices"),
+    ("bitpipe", {"devices": 4, "microbatches": 7}, "an even number of microbatches"),
+    ("hanayo", {"devices": 4, "chunks": 3, "microbatches": 8}, "an even number of stages per device"),
+    ("gis", {"devices": 8, "microbatches": 8, "group_size": 3}, "P/2 <= N <= P"),
+    ("interleaved-zb", {"devices": 4, "microbatches": 8, "group_size": 3}, "min(P, M) <= N <= M"),
+    ("seq1f1b", {"devices": 4, "microbatches": 8, "slices": 1}, "at least two slices"),
+    ("slimpipe", {"devices": 8, "chunks": 2, "microbatches": 8, "slices": 4}, "at least P slices"),
     ("interleaved", {"devices": 400_000, "microbatches": 199, "group_size": 3}, "group size 3"),
 ]
 CONTRADICTIONS: list[tuple[str, dict[str, Any], str]] = [

@@ -1,0 +1,109 @@
+"""Slices of sequences: the order that attention allows is proved, counted in costs, and carried by files."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ppsim.check import check
+from ppsim.core.costs import costs_for
+from ppsim.core.draft import Draft
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Schedule, place
+from ppsim.core.slices import find_early_slices
+from ppsim.errors import InputError, InvalidSchedule
+from ppsim.files.document import Document, save
+from ppsim.files.read import read
+from ppsim.profiles.scale import parse_scale
+from ppsim.schedules import generate
+from ppsim.simulation.longest_path import simulate
+from tests.cases import accepted, build, drawn_queue
+
+SLICED = ("seq1f1b", "seq1f1b-zb", "slimpipe")
+
+
+def sliced(text: str, slices: int) -> Schedule:
+    queue = drawn_queue(text)
+    return Schedule.from_queues("sliced", place("linear", 1, 1), int((queue >> 32).max()) + 1, [queue], slices)
+
+
+@pytest.mark.parametrize("name", SLICED)
+def test_forwards_follow_their_slices_and_backwards_reverse_them(name):
+    """On every stage, for every accepted shape, by looking at each op alone."""
+    for shape in accepted(name):
+        schedule, place_of = build(name, shape), {}
+        for op in range(len(schedule)):
+            row = (int(schedule.stage[op]), int(schedule.microbatch[op]), Kind(schedule.kind[op]).name)
+            place_of[row] = op
+        for (stage, unit, kind), op in place_of.items():
+            if kind != "W" and (unit + 1) % shape.slices:
+                later = place_of[stage, unit + 1, kind]
+                assert (op < later) == (kind == "F"), (shape, stage, unit, kind)
+
+
+@pytest.mark.parametrize(
+    ("text", "slices", "early"),
+    [
+        ("F0.0 F0.1 B0.1 B0.0", 2, None),
+        ("F0.1 F0.0 B0.1 B0.0", 2, "0F1 runs before the slice of its sequence that it needs, 0F0"),
+        ("F0.0 F0.1 B0.0 B0.1", 2, "0B0 runs before the slice of its sequence that it needs, 0B1"),
+        ("F0.0 F0.1 I0.0 I0.1 W0.1 W0.0", 2, "0I0 runs before the slice of its sequence that it needs, 0I1"),
+        ("F0.0 F0.1 B0.0 B0.1", 1, None),
+        ("F0.2 F0.3 F0.0 F0.1 B0.1 B0.0 B0.3 B0.2", 2, None),
+        ("F0.0 F0.1 F0.2 B0.2 B0.1 B0.0", 2, "3 microbatches in slices of 2"),
+    ],
+)
+def test_an_order_that_attention_forbids_is_no_schedule(text, slices, early):
+    """A forward before the slice whose keys it reads, a backward before the one that gives it a gradient."""
+    if early is None:
+        assert sliced(text, slices).n_slices == slices
+        return
+    with pytest.raises(InvalidSchedule) as error:
+        sliced(text, slices)
+    assert str(error.value).startswith(f"sliced: {early}")
+
+
+def test_check_finds_early_slices():
+    """A draft of microbatches becomes faulty where they are slices of one sequence."""
+    draft = Draft.from_schedule(sliced("F0.0 F0.1 B0.0 B0.1", 1))
+    assert check(draft).valid
+    (fault,) = check(replace(draft, n_slices=2)).faults
+    assert (fault.kind, fault.device, fault.message) == (
+        "order",
+        0,
+        "0B0 runs before 0B1, a slice of its sequence that it needs",
+    )
+    assert find_early_slices(draft.kind, draft.stage, draft.microbatch, 2, 2).tolist() == [[2, 3]]
+
+
+def test_a_slice_costs_its_share_of_a_microbatch():
+    """The work of a device is the same, whatever slices sequences are cut into."""
+    for slices in (2, 4, 5):
+        schedule = generate("seq1f1b", devices=4, microbatches=3, slices=slices)
+        assert schedule.n_microbatches == 3 * slices
+        assert schedule.whole_microbatches == 3
+        work = np.bincount(schedule.device, costs_for(schedule, tf=2.0, tb=3.0).durations(schedule))
+        assert work == pytest.approx([3 * 5.0] * 4)
+
+
+def test_factors_of_slices_hold_for_every_microbatch():
+    """Causal attention: one factor per slice, or one per slice of each microbatch."""
+    assert parse_scale(["0.5,1.5"], 6, 2)[Kind.F].tolist() == [0.5, 1.5] * 3
+    assert parse_scale(["1,2,3,4,5,6"], 6, 2)[Kind.B].tolist() == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(InputError, match="3 factors for 3 microbatches of 2 slices"):
+        parse_scale(["1,2,3"], 6, 2)
+
+
+def test_json_carries_slices_and_other_formats_say_that_they_do_not(tmp_path):
+    schedule = generate("slimpipe", devices=2, chunks=2, microbatches=2, slices=3)
+    document = Document((simulate(schedule, costs_for(schedule)),), ("SlimPipe",))
+    save(document, str(tmp_path / "x.json"))
+    back = read(str(tmp_path / "x.json"))
+    assert back.n_slices == 3
+    assert back.schedule().n_slices == 3
+    with pytest.raises(InputError, match="slices of sequences, which torch's CSV has no way to say"):
+        save(document, str(tmp_path / "x.csv"))
+    text = (tmp_path / "x.json").read_text().replace('"slices":3', '"slices":4')
+    (tmp_path / "y.json").write_text(text)
+    with pytest.raises(InputError, match="6 microbatches are no whole number of 4 slices"):
+        read(str(tmp_path / "y.json"))
