@@ -94,9 +94,7 @@ def head_operators(model: Model, parallel: Parallel) -> Operators:
     _norm(rows, "final norm", tokens / (parallel.tp if parallel.sequence_parallel else 1) * model.hidden)
     rows.product("output matrix", tokens, model.vocab / parallel.tp, model.hidden, unit=WIDE)
     logits = tokens * model.vocab / parallel.tp
-    rows.elementwise(
-        "loss", *((24 * logits, 12 * logits, 8) if parallel.stack == "eager" else (8 * logits, 4 * logits, 3))
-    )
+    rows.elementwise("loss", 8 * logits, 4 * logits, 3)
     return rows.finish()
 
 
