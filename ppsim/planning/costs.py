@@ -36,13 +36,23 @@ OPTIMIZER_BYTES = 34  # that Adam moves for a parameter: reads 2 moments, master
 
 @dataclass(frozen=True)
 class StageContent:
-    """What a stage holds: how many layers without experts, with, and of MTP; whether embedding or output."""
+    """What a stage holds.
+
+    Attributes:
+        dense: layers without experts.
+        experts: layers with experts.
+        mtp: layers of multi-token prediction.
+        embedding: whether it holds the embedding.
+        head: whether it holds the output matrix and the loss.
+        recomputed: layers whose forward, or attention, the backward runs again.
+    """
 
     dense: int
     experts: int
     mtp: int
     embedding: bool
     head: bool
+    recomputed: int
 
     @property
     def layers(self) -> int:
@@ -136,11 +146,19 @@ def contents_of(model: Model, parallel: Parallel, layout: Layout | None = None) 
             f"{model.layers} layers on {parallel.pp} x {parallel.vp} stages",
             "a layout with all layers, as many stages as pp x vp",
         )
+    again = parallel.recompute_layers
+    if isinstance(again, tuple) and len(again) != parallel.stages:
+        raise InputError(
+            f"{len(again)} numbers of recomputed layers for {parallel.stages} stages", "one for each stage"
+        )
     result, first = [], 0
-    for letters, count in zip(layout.content, layout.layers, strict=True):
+    for stage, (letters, count) in enumerate(zip(layout.content, layout.layers, strict=True)):
+        most = count if again is None else min(again[stage] if isinstance(again, tuple) else again, count)
+        recomputed = 0 if parallel.recompute == "none" else most
         with_experts = sum(has_experts(model, layer) for layer in range(first, first + count))
         mtp = letters.count(MTP)
-        result.append(StageContent(count - with_experts, with_experts, mtp, EMBEDDING in letters, LOSS in letters))
+        ends = EMBEDDING in letters, LOSS in letters
+        result.append(StageContent(count - with_experts, with_experts, mtp, *ends, recomputed))
         first += count
     return tuple(result)
 
@@ -202,8 +220,7 @@ def _stage(
 ) -> tuple[Floats, float]:
     """Times F, B, I, W and R of a stage, and what of them is communication."""
     compute, communication, again = np.zeros(3), np.zeros(3), 0.0
-    recomputed = content.layers if parallel.recompute_layers is None else parallel.recompute_layers
-    share = min(recomputed / max(content.layers, 1), 1.0)
+    share = content.recomputed / max(content.layers, 1)
     kinds = ((content.dense, False, share), (content.experts, True, share), (content.mtp, bool(model.experts), 0.0))
     for count, experts, part in kinds:
         if count:
@@ -219,6 +236,8 @@ def _stage(
     for operators in extra:
         compute += passes(operators, machine.gpu, found, parallel.precision)
     forward, inputs, weights = compute
+    if parallel.adapters:
+        weights = np.float64(0.0)
     times = np.array([forward, inputs + again + weights, inputs + again, weights, again])
     return times, float(communication.sum())
 
@@ -288,7 +307,7 @@ def _reduction(machine: Machine, parallel: Parallel, split: Floats, found: Effic
     p = parallel
     stages = split.shape[1]
     reduction, gather = np.zeros(stages), np.zeros(stages)
-    for row, name in ((0, "dp"), (1, "expert-dp")):
+    for row, name in () if p.adapters else ((0, "dp"), (1, "expert-dp")):
         group = group_of(p, name)
         for stage in range(stages):
             if split[row, stage]:
@@ -299,6 +318,8 @@ def _reduction(machine: Machine, parallel: Parallel, split: Floats, found: Effic
 
 
 def _optimizer(machine: Machine, parallel: Parallel, split: Floats, found: Efficiency) -> Floats:
+    if parallel.adapters:
+        return np.zeros(split.shape[1])
     sharded = split.copy()
     if parallel.zero:
         sharded[0] /= group_of(parallel, "dp").size

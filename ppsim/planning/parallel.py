@@ -28,7 +28,7 @@ class Parallel:
         sequence_parallel: whether tensor-parallel ranks divide what lies between the linear layers too.
         zero: 0 nothing is divided over data-parallel ranks; 1 optimizer states; 2 gradients too; 3 weights too.
         recompute: none; selective computes attention's products again; full runs each layer's forward again.
-        recompute_layers: how many layers of each stage recompute in full; None takes all of them.
+        recompute_layers: how many layers of a stage recompute, one number or one for each stage; None takes all.
         flash: whether attention runs as one kernel that skips what the causal mask hides and keeps no scores.
         overlap_tp: whether tensor-parallel communication overlaps with the matrix products beside it.
         overlap_p2p: whether messages between stages overlap with compute.
@@ -37,6 +37,7 @@ class Parallel:
         offload: share of activations moved to the host until the backward.
         precision: of the linear layers' products: bf16, fp16, fp8, mxfp8 or nvfp4.
         gradient_bytes: of a gradient as it is summed and reduced.
+        adapters: whether only small adapters (LoRA) are trained: no weight gradients, reductions or optimizer states.
         stack: the software, which decides how many kernels a layer launches: fused or eager.
     """
 
@@ -52,7 +53,7 @@ class Parallel:
     sequence_parallel: bool = True
     zero: int = 1
     recompute: str = "none"
-    recompute_layers: int | None = None
+    recompute_layers: int | tuple[int, ...] | None = None
     flash: bool = True
     overlap_tp: bool = True
     overlap_p2p: bool = True
@@ -61,6 +62,7 @@ class Parallel:
     offload: float = 0.0
     precision: str = "bf16"
     gradient_bytes: int = 4
+    adapters: bool = False
     stack: str = "fused"
 
     def __post_init__(self) -> None:

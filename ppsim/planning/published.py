@@ -118,18 +118,20 @@ def setup_of(row: Row) -> Setup:
     model, machine = _model(row), _machine(row)
     numbers = {key: _count(row, key, 1) for key in ("tp", "pp", "cp", "ep")}
     gpus = _count(row, "gpus", 0)
-    layout = numbers["tp"] * numbers["pp"] * numbers["cp"]
-    dp = _count(row, "dp", 0) or _count(row, "fsdp", 0) or max(gpus // layout, 1)
+    each = numbers["tp"] * numbers["pp"] * numbers["cp"]
+    dp = _count(row, "dp", 0) or _count(row, "fsdp", 0) or max(gpus // each, 1)
     if not gpus:
-        gpus = dp * layout
-    if gpus != dp * layout:
-        dp = gpus // layout
-        if not dp or dp * layout != gpus:
-            raise Skipped(f"tp x pp x cp = {layout} does not divide {gpus} GPUs")
+        gpus = dp * each
+    if gpus != dp * each:
+        dp = gpus // each
+        if not dp or dp * each != gpus:
+            raise Skipped(f"tp x pp x cp = {each} does not divide {gpus} GPUs")
     fixed = replace(_habits(row), dp=dp, tp=numbers["tp"], pp=numbers["pp"], cp=numbers["cp"], ep=numbers["ep"])
     choices, chosen = _choices(row, model, fixed)
-    measured = _measured(row, model, choices[0])
-    return Setup(model, machine, choices[0], choices, _layout(row, model, choices[0]), measured, chosen)
+    layout = _layout(row, model, choices[0])
+    if again := _recomputed(row, layout):
+        choices = tuple(replace(choice, recompute_layers=again) for choice in choices)
+    return Setup(model, machine, choices[0], choices, layout, _measured(row, model, choices[0]), chosen)
 
 
 def _model(row: Row) -> Model:
@@ -198,9 +200,10 @@ def _habits(row: Row) -> Parallel:
     framework = str(row.get("framework") or "").lower()
     recompute = str(row.get("recompute") or "none").lower()
     schedule = str(row.get("schedule") or "none").lower()
-    how = "full" if recompute.startswith(("full", "block", "ids")) else "none"
+    how = "full" if recompute.startswith(("full", "block", "uniform", "ids")) else "none"
     how = "selective" if recompute.startswith("selective") else how
-    parallel = Parallel(precision=_precision(row), recompute=how)
+    adapters = "lora" in str(row.get("task") or "").lower()
+    parallel = Parallel(precision=_precision(row), recompute=how, adapters=adapters)
     model = str(row.get("model") or "").lower()
     old = "sc21" in framework or model.startswith(("megatron-", "turing")) or "deepspeed" in framework
     if old:
@@ -300,6 +303,21 @@ def _layout(row: Row, model: Model, parallel: Parallel) -> Layout | None:
     except InputError:
         return None
     return found if found.n_stages == parallel.stages else None
+
+
+def _recomputed(row: Row, layout: Layout | None) -> int | tuple[int, ...] | None:
+    """Read which layers recompute: so many of each stage, or those of some numbers."""
+    text = str(row.get("recompute") or "")
+    if found := re.search(r"(\d+) layers? per virtual stage", text):
+        return int(found[1])
+    if text.startswith("ids") and layout is not None:
+        chosen = {int(number) for number in re.findall(r"\d{1,6}", text)}
+        first = [sum(layout.layers[:stage]) for stage in range(layout.n_stages)]
+        return tuple(
+            sum(start <= number < start + count for number in chosen)
+            for start, count in zip(first, layout.layers, strict=True)
+        )
+    return None
 
 
 def _measured(row: Row, model: Model, parallel: Parallel) -> float | None:
