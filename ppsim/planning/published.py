@@ -15,10 +15,12 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.layout.layout import Layout, read_layout
 from ppsim.planning.costs import Step, stage_costs, step_time
 from ppsim.planning.hardware import Machine, read_machine
+from ppsim.planning.memory import device_memory
 from ppsim.planning.model import Model, flops_per_token, library, read_model
 from ppsim.planning.parallel import Parallel
 
 LARGEST = 64 << 20
+GIB = 2.0**30
 Row = Mapping[str, Any]
 # The first that a row's GPU contains is its cluster.
 CLUSTERS = (
@@ -164,8 +166,8 @@ def _model(row: Row) -> Model:
     found = re.search(r"(\d+) layers", name)
     layers = _count(row, "layers", int(found[1]) if found else model.layers)
     changes: dict[str, Any] = {"layers": layers, "dense_layers": min(model.dense_layers, layers)}
-    if layers < model.layers // 2:
-        changes["mtp"] = 0
+    if layers < model.layers // 2:  # a few layers of a large model: one without experts stands for those that it has
+        changes |= {"mtp": 0, "dense_layers": min(model.dense_layers, 1)}
     if "w/o MTP" in name:
         changes["mtp"] = 0
     return replace(model, seq=seq or model.seq, **changes)
@@ -332,6 +334,13 @@ def _measured(row: Row, model: Model, parallel: Parallel) -> float | None:
     return None
 
 
+def _measured_peak(row: Row) -> float | None:
+    """Return the largest peak of all ranks in GiB, where the row has what PyTorch allocated."""
+    ranks = row.get("peak_by_rank_MB")
+    values = [value for value in ranks.values() if isinstance(value, (int, float))] if isinstance(ranks, dict) else []
+    return max(values) / 1024 if values else _number(row, "memory_alloc_GiB")
+
+
 def _number(row: Row, key: str) -> float | None:
     value = row.get(key)
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e15
@@ -388,6 +397,9 @@ def _predict_rows(rows: list[Row]) -> Iterator[dict[str, Any]]:
             result["chosen"] = f"{setup.chosen}: mbs {parallel.mbs}, vp {parallel.vp}"
         if setup.measured:
             result["error"] = step.seconds / setup.measured - 1
+        if held := _measured_peak(row):
+            peak = float(device_memory(setup.model, parallel, setup.layout).total.max())
+            result |= {"predicted_peak_gib": peak / GIB, "measured_peak_gib": held}
         result |= {"bubble": step.bubble, "tflops_per_gpu": step.tflops, "mfu": step.mfu}
         yield {**result, "model": setup.model.name, "gpu": setup.machine.gpu.name, "layout": str(parallel)}
 
@@ -399,6 +411,8 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
     if not errors:
         return {"rows": len(rows), "predicted": 0, "skipped": skipped}
     sizes = [abs(error) for error in errors]
+    held = [abs(r["predicted_peak_gib"] / r["measured_peak_gib"] - 1) for r in rows if "measured_peak_gib" in r]
+    memory = {"memory_rows": len(held), "mean_memory_error": sum(held) / len(held)} if held else {}
     return {
         "rows": len(rows),
         "predicted": len(errors),
@@ -407,4 +421,5 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "median_error": median(sizes),
         "mean_bias": sum(errors) / len(errors),
         "within_10_percent": sum(size <= 0.1 for size in sizes) / len(sizes),
+        **memory,
     }

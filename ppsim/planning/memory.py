@@ -1,0 +1,198 @@
+"""Memory of every pipeline device: weights, gradients, optimizer, activations as the schedule holds them, buffers.
+
+What a layer keeps of a microbatch follows Megatron-LM with Transformer Engine: inputs and outputs of norms, queries,
+keys and values, attention's output, and input and output of the MLP's activation; GPT models of 2021 keep scores and
+dropout's masks as well (Korthikanti et al., arXiv 2205.05198). SimuMax's runs on B200 show the rest: a buffer for the
+weight gradients of one layer, and at the output three copies of the logits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Schedule
+from ppsim.layout.layout import Layout
+from ppsim.planning.communication import group_of
+from ppsim.planning.costs import StageContent, contents_of, schedule_of, split_parameters
+from ppsim.planning.model import Model, layer_parameters
+from ppsim.planning.operators import ITEM, tokens_of
+from ppsim.planning.parallel import Parallel
+
+Bytes = NDArray[np.float64]
+OPTIMIZER = 12.0  # bytes a parameter: the master copy and two moments in 32 bits
+LOGITS = 3.0 * ITEM  # bytes a logit at the loss: in 16 bits, and in 32
+GATHERED = 3.0  # whole inputs gathered from tensor-parallel ranks and being worked on, at the output
+PARTS = ("weights", "gradients", "optimizer", "activations", "work")
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """What each stage needs on one GPU, in bytes; every array has shape (stages,).
+
+    Attributes:
+        weights: weights in 16 bits, a share of them with ZeRO-3.
+        gradients: gradients, a share of them with ZeRO-2.
+        optimizer: master copy and moments, a share of them with ZeRO-1.
+        activations: what a forward leaves for a microbatch.
+        kept: the part of it that W needs.
+        work: what the backward, or the loss, needs beside it while it runs.
+    """
+
+    weights: Bytes
+    gradients: Bytes
+    optimizer: Bytes
+    activations: Bytes
+    kept: Bytes
+    work: Bytes
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """The peak of each pipeline device in bytes, shape (devices,), by part; they sum to ``total``."""
+
+    weights: Bytes
+    gradients: Bytes
+    optimizer: Bytes
+    activations: Bytes
+    work: Bytes
+
+    @property
+    def total(self) -> Bytes:
+        """All parts."""
+        result: Bytes = self.weights + self.gradients + self.optimizer + self.activations + self.work
+        return result
+
+
+def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None) -> StageMemory:
+    """Compute what each stage needs on one GPU.
+
+    Raises:
+        InputError: the layout's layers or stages are not those of the model and the run.
+    """
+    contents = contents_of(model, parallel, layout)
+    split = np.array([split_parameters(model, parallel, content) for content in contents]).T
+    shares = np.array([1.0 / group_of(parallel, "dp").size, 1.0 / group_of(parallel, "expert-dp").size])
+    whole, shared = split.sum(axis=0), (split * shares[:, None]).sum(axis=0)
+    trained = 0.0 if parallel.adapters else 1.0
+    kept = np.array([_stage_activations(model, parallel, content) for content in contents])
+    return StageMemory(
+        weights=ITEM * (shared if parallel.zero >= 3 else whole),
+        gradients=trained * parallel.gradient_bytes * (shared if parallel.zero >= 2 else whole),
+        optimizer=trained * OPTIMIZER * (shared if parallel.zero >= 1 else whole),
+        activations=kept * (1 - parallel.offload),
+        kept=0.5 * kept * (1 - parallel.offload),
+        work=np.array([_stage_work(model, parallel, content) for content in contents]),
+    )
+
+
+def device_memory(model: Model, parallel: Parallel, layout: Layout | None = None) -> DeviceMemory:
+    """Compute the peak of each pipeline device, with activations as its queue holds them.
+
+    Raises:
+        InputError: the layout does not fit, or the schedule refuses the shape.
+    """
+    stages = stage_memory(model, parallel, layout)
+    if parallel.pp == 1:
+        held, work = stages.activations.sum(keepdims=True), stages.work.max(keepdims=True)
+        return DeviceMemory(*(getattr(stages, n).sum(keepdims=True) for n in PARTS[:3]), held, work)
+    schedule = schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
+    held, work = _peaks(schedule, stages)
+    static = []
+    for name in PARTS[:3]:
+        sums = np.zeros(parallel.pp)
+        for replica in schedule.placement.devices:
+            np.add.at(sums, replica, getattr(stages, name))
+        static.append(sums)
+    return DeviceMemory(*static, held, work)
+
+
+def in_flight(schedule: Schedule) -> NDArray[np.int64]:
+    """Count the stage-microbatches that each device holds at most, shape (devices,)."""
+    one, none = np.ones(schedule.n_stages), np.zeros(schedule.n_stages)
+    held, _ = _peaks(schedule, StageMemory(none, none, none, one, one, none))
+    return held.astype(np.int64)
+
+
+def _peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes]:
+    """Walk each device's queue and return what it holds in activations at its peak, and for the op that runs then."""
+    kind, stage = schedule.kind, schedule.stage
+    change = np.zeros(len(schedule))
+    for what, amount in (
+        (Kind.F, stages.activations),
+        (Kind.B, -stages.activations),
+        (Kind.I, stages.kept - stages.activations),
+        (Kind.W, -stages.kept),
+    ):
+        here = kind == what
+        change[here] = amount[stage[here]]
+    during = np.where((kind == Kind.B) | (kind == Kind.I), stages.work[stage], 0.0)
+    held, work = np.zeros(schedule.n_devices), np.zeros(schedule.n_devices)
+    for device in range(schedule.n_devices):
+        ops = slice(schedule.offsets[device], schedule.offsets[device + 1])
+        after = np.cumsum(change[ops])
+        most = np.maximum(after, after - change[ops])
+        peak = int(np.argmax(most + during[ops]))
+        held[device], work[device] = most[peak], during[ops][peak]
+    return held, work
+
+
+def layer_activations(model: Model, parallel: Parallel, experts: bool, recompute: str) -> float:
+    """Compute the bytes that a layer keeps of a microbatch on one GPU."""
+    p, h = parallel, model.hidden
+    tokens = tokens_of(model, p)
+    local = tokens / (p.tp if p.sequence_parallel else 1)
+    if recompute == "full":
+        return ITEM * local * h
+    a = model.heads / p.tp
+    kept = 4 * ITEM * local * h  # input and output of both norms
+    if model.kv_lora:
+        width = model.head_dim + model.rope_dim
+        kept += ITEM * local * (2 * model.q_lora + 2 * model.kv_lora + model.rope_dim)
+        kept += ITEM * tokens * a * (2 * width + 2 * model.v_dim)
+    else:
+        keys = max(model.kv_heads / p.tp, 1.0)
+        kept += ITEM * tokens * (2 * a + 2 * keys) * model.head_dim
+    if not p.flash and recompute == "none":
+        kept += (2 * ITEM + 1) * tokens * model.seq * a
+    if model.biases:
+        kept += 2 * local * h  # dropout's masks
+    gate = 2 if model.gated else 1
+    if not experts:
+        return kept + ITEM * tokens * (gate + 1) * model.ffn / p.tp
+    visits = tokens / p.tp * model.top_k
+    kept += ITEM * visits * (2 * h + (gate + 1) * model.expert_ffn) + 8 * tokens / p.tp * model.experts
+    return kept + ITEM * tokens * (gate + 1) * model.shared_ffn / p.tp
+
+
+def _stage_activations(model: Model, parallel: Parallel, content: StageContent) -> float:
+    """Bytes that a stage keeps of a microbatch; of its layers, the first ones recompute."""
+    total = content.mtp * layer_activations(model, parallel, bool(model.experts), "none")
+    first = min(content.recomputed, content.dense)
+    for count, recomputed, experts in (
+        (content.dense, first, False),
+        (content.experts, content.recomputed - first, True),
+    ):
+        total += recomputed * layer_activations(model, parallel, experts, parallel.recompute)
+        total += (count - recomputed) * layer_activations(model, parallel, experts, "none")
+    return total
+
+
+def _stage_work(model: Model, parallel: Parallel, content: StageContent) -> float:
+    """Bytes that the backward of a stage needs while it runs: the loss, or the layer at work; and weight gradients."""
+    tokens, p = tokens_of(model, parallel), parallel
+    ends = GATHERED * ITEM * tokens * model.hidden
+    experts = content.experts > 0
+    width = model.expert_ffn * model.top_k if experts else model.ffn
+    layer = ITEM * tokens * width / p.tp * (2 if model.gated else 1) if content.layers else 0.0
+    if content.recomputed and p.recompute == "full":
+        layer += layer_activations(model, parallel, experts, "none")
+    loss = LOGITS * tokens * model.vocab / p.tp if content.head else 0.0
+    gradients = 0.0
+    if content.layers and p.stack == "fused" and not p.adapters:
+        routed = (3 if model.gated else 2) * model.hidden * model.expert_ffn * model.experts if experts else 0
+        gradients = ITEM * (layer_parameters(model, experts) - routed) / p.tp  # experts share one expert's
+    return max(loss, layer) + ends + gradients
