@@ -97,17 +97,16 @@ def device_memory(model: Model, parallel: Parallel, layout: Layout | None = None
     """
     stages = stage_memory(model, parallel, layout)
     if parallel.pp == 1:
-        held, work = stages.activations.sum(keepdims=True), stages.work.max(keepdims=True)
-        return DeviceMemory(*(getattr(stages, n).sum(keepdims=True) for n in PARTS[:3]), held, work)
+        parts = stages.weights, stages.gradients, stages.optimizer, stages.activations
+        weights, gradients, optimizer, held = (part.sum(keepdims=True) for part in parts)
+        return DeviceMemory(weights, gradients, optimizer, held, stages.work.max(keepdims=True))
     schedule = schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
     held, work = _peaks(schedule, stages)
-    static = []
-    for name in PARTS[:3]:
-        sums = np.zeros(parallel.pp)
+    static = [np.zeros(parallel.pp) for _ in range(3)]
+    for sums, amount in zip(static, (stages.weights, stages.gradients, stages.optimizer), strict=True):
         for replica in schedule.placement.devices:
-            np.add.at(sums, replica, getattr(stages, name))
-        static.append(sums)
-    return DeviceMemory(*static, held, work)
+            np.add.at(sums, replica, amount)
+    return DeviceMemory(static[0], static[1], static[2], held, work)
 
 
 def in_flight(schedule: Schedule) -> NDArray[np.int64]:

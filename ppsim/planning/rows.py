@@ -1,0 +1,347 @@
+"""Rows of tables of published runs: which model, machine and parallel layout each describes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ppsim.base.source import read_text
+from ppsim.errors import InputError
+from ppsim.layout.layout import Layout, read_layout
+from ppsim.planning.hardware import Machine, read_machine
+from ppsim.planning.model import Model, flops_per_token, library, read_model
+from ppsim.planning.parallel import Parallel
+
+LARGEST = 64 << 20
+Row = Mapping[str, Any]
+# The first that a row's GPU contains is its cluster.
+CLUSTERS = (
+    ("gb300", "gb300-nvl72"),
+    ("gb200", "gb200-nvl72"),
+    ("b300", "dgx-b300"),
+    ("b200", "dgx-b200"),
+    ("h200", "dgx-h200"),
+    ("h100 96gb", "h100-96gb-500w"),
+    ("h100", "dgx-h100"),
+    ("a100-40", "dgx-a100-40gb"),
+    ("a100 40", "dgx-a100-40gb"),
+    ("a100", "dgx-a100"),
+    ("mi355x", "mi355x"),
+    ("mi325x", "mi325x"),
+    ("mi300x", "mi300x"),
+)
+SCHEDULES = {
+    "none": "",
+    "1f1b": "1f1b",
+    "interleaved 1f1b": "interleaved",
+    "interleaved where pp > 1": "interleaved",
+    "zb-1p": "zb-1p",
+    "zb1p": "zb-1p",
+    "zb-h1": "zb-1p",
+    "zero bubble": "zb-1p",
+    "zb-v": "zb-v",
+    "zbv": "zb-v",
+    "v-half": "v-half",
+    "v-min": "v-min",
+    "gpipe": "gpipe",
+    "dualpipe": "dualpipe",
+    "dualpipev": "dualpipe-v",
+    "dualpipe-v": "dualpipe-v",
+}
+OTHER_NAMES = {
+    "gpt175b": "gpt3-175b",
+    "deepseekr1": "deepseek-v3",
+    "llama3.370b": "llama3-70b",
+    "kimik21t": "kimi-k2",
+    "llama4maverick400b": "llama4-maverick",
+    "llama4400be128": "llama4-maverick",
+}
+USUAL_MICROBATCHES = 4  # for each pipeline device, where a row has no batch
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a row says, as the cost model takes it.
+
+    Attributes:
+        model: the model.
+        machine: the cluster.
+        parallel: how it was trained; ``choices`` are what may replace it where the row leaves numbers out.
+        choices: settings to choose from, the row's own included.
+        layout: what each stage holds, or None.
+        measured: seconds of a step, or None.
+        chosen: what the row does not say and was chosen.
+    """
+
+    model: Model
+    machine: Machine
+    parallel: Parallel
+    choices: tuple[Parallel, ...]
+    layout: Layout | None
+    measured: float | None
+    chosen: str
+
+
+class Skipped(Exception):
+    """A row that cannot be predicted, and why."""
+
+
+def read_table(path: str) -> list[Row]:
+    """Read the rows of a table of published runs: JSON with ``rows``, or a list of them.
+
+    Raises:
+        InputError: the file is not JSON or has no rows.
+    """
+    hint = 'a JSON file with "rows" of published runs'
+    try:
+        data = json.loads(read_text(path, hint, largest=LARGEST))
+    except ValueError as error:
+        raise InputError(f"'{path}' is not JSON: {error}", hint) from error
+    rows = data.get("rows") if isinstance(data, dict) else data
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputError(f"'{path}' has no rows of published runs", hint)
+    return rows
+
+
+def setup_of(row: Row) -> Setup:
+    """Turn a row into a model, a machine and a layout.
+
+    Raises:
+        Skipped: the row names a model or GPU that the library lacks, or lacks numbers that cannot be chosen.
+    """
+    model, machine = _model(row), _machine(row)
+    numbers = {key: _count(row, key, 1) for key in ("tp", "pp", "cp", "ep")}
+    gpus = _count(row, "gpus", 0)
+    each = numbers["tp"] * numbers["pp"] * numbers["cp"]
+    dp = _count(row, "dp", 0) or _count(row, "fsdp", 0) or max(gpus // each, 1)
+    if not gpus:
+        gpus = dp * each
+    if gpus != dp * each:
+        dp = gpus // each
+        if not dp or dp * each != gpus:
+            raise Skipped(f"tp x pp x cp = {each} does not divide {gpus} GPUs")
+    fixed = replace(_habits(row), dp=dp, tp=numbers["tp"], pp=numbers["pp"], cp=numbers["cp"], ep=numbers["ep"])
+    choices, chosen = _choices(row, model, fixed)
+    layout = _layout(row, model, choices[0])
+    if again := _recomputed(row, layout):
+        choices = tuple(replace(choice, recompute_layers=again) for choice in choices)
+    return Setup(model, machine, choices[0], choices, layout, measured_step(row, model, choices[0]), chosen)
+
+
+def _model(row: Row) -> Model:
+    shape = row.get("architecture") or {}
+    if not isinstance(shape, dict):
+        shape = {}
+    seq = _count(row, "seq", 0)
+    name = str(row.get("model") or "").strip()
+    known = _known_name(name)
+    if known:
+        model = read_model(known)
+    elif shape.get("moe") or not {"layers", "hidden", "heads"} <= shape.keys():
+        raise Skipped(f"no model {name!r} in the library, and the row does not describe it")
+    else:
+        gated = bool(shape.get("kv"))
+        model = Model(
+            hidden=_count(shape, "hidden", 0),
+            heads=_count(shape, "heads", 0),
+            layers=_count(shape, "layers", 0),
+            seq=seq or 2048,
+            vocab=_count(shape, "vocab", 51200),
+            name=name,
+            ffn=_count(shape, "ffn", 0),
+            kv_heads=_count(shape, "kv", 0),
+            gated=gated,
+            tied=not gated,
+            learned_positions=not gated,
+            biases=not gated,
+        )
+    found = re.search(r"(\d+) layers", name)
+    layers = _count(row, "layers", int(found[1]) if found else model.layers)
+    changes: dict[str, Any] = {"layers": layers, "dense_layers": min(model.dense_layers, layers)}
+    if layers < model.layers // 2:  # a few layers of a large model: one without experts stands for those that it has
+        changes |= {"mtp": 0, "dense_layers": min(model.dense_layers, 1)}
+    if "w/o MTP" in name:
+        changes["mtp"] = 0
+    return replace(model, seq=seq or model.seq, **changes)
+
+
+def _known_name(name: str) -> str:
+    """Return the library's name of a model, or an empty one."""
+    plain = re.sub(r"\(.*?\)|proxy.*|, *\d+ layers.*", "", name.lower())
+    plain = re.sub(r"[^a-z0-9.]", "", plain).replace("llama3.1", "llama3").replace("meta", "")
+    if plain == "gpt":
+        return ""
+    by_plain = {re.sub(r"[^a-z0-9.]", "", known): known for known in library()} | OTHER_NAMES
+    if plain in by_plain:
+        return by_plain[plain]
+    if plain.startswith("gpt") and "megatron" + plain[3:] in by_plain:
+        return by_plain["megatron" + plain[3:]]
+    return ""
+
+
+def _machine(row: Row) -> Machine:
+    gpu = str(row.get("gpu") or "").lower()
+    if "a100" in gpu and "vtrain" in f"{row.get('framework', '')} {row.get('source', '')}".lower():
+        return read_machine("vtrain-a100")
+    for word, name in CLUSTERS:
+        if word in gpu:
+            return read_machine(name)
+    raise Skipped(f"no GPU {row.get('gpu')!r} in the library")
+
+
+def _habits(row: Row) -> Parallel:
+    """What the software of a row does: taken from its framework, and from notes in the row."""
+    framework = str(row.get("framework") or "").lower()
+    recompute = str(row.get("recompute") or "none").lower()
+    schedule = str(row.get("schedule") or "none").lower()
+    how = "full" if recompute.startswith(("full", "block", "uniform", "ids")) else "none"
+    how = "selective" if recompute.startswith("selective") else how
+    adapters = "lora" in str(row.get("task") or "").lower()
+    parallel = Parallel(precision=_precision(row), recompute=how, adapters=adapters)
+    model = str(row.get("model") or "").lower()
+    old = "sc21" in framework or model.startswith(("megatron-", "turing")) or "deepspeed" in framework
+    if old:
+        parallel = replace(
+            parallel,
+            stack="eager",
+            flash=False,
+            sequence_parallel="sequence" in recompute,
+            overlap_tp=False,
+            overlap_p2p=False,
+            overlap_dp=False,
+            zero=0,
+            gradient_bytes=2,
+        )
+    elif "0.14" in framework or "simumax" in json.dumps(row.get("peer_prediction") or "").lower():
+        parallel = replace(parallel, overlap_tp=False, overlap_p2p=False, overlap_dp=False)
+    if "synchronous" in schedule or "no overlap" in schedule:
+        parallel = replace(parallel, overlap_p2p=False)
+    elif "overlap" in schedule or "async" in schedule:
+        parallel = replace(parallel, overlap_p2p=True)
+    if _count(row, "fsdp", 0) > 1:
+        parallel = replace(parallel, zero=3 if _count(row, "pp", 1) == 1 else 2)
+    return parallel
+
+
+def _precision(row: Row) -> str:
+    text = str(row.get("precision") or "bf16").lower()
+    for word, name in (
+        ("nvfp4", "nvfp4"),
+        ("fp4", "nvfp4"),
+        ("fp8-cs", "fp8"),
+        ("mx", "mxfp8"),
+        ("f8", "fp8"),
+        ("fp8", "fp8"),
+        ("float8", "fp8"),
+        ("release notes", "fp8"),
+        ("fp16", "fp16"),
+    ):
+        if word in text:
+            return name
+    return "bf16"
+
+
+def _choices(row: Row, model: Model, fixed: Parallel) -> tuple[tuple[Parallel, ...], str]:
+    """Fill in batch, chunks and schedule; where the row leaves out microbatch size or chunks, all that could be."""
+    chosen = []
+    text = str(row.get("schedule") or "none").lower().split(",")[0].strip()
+    schedule = SCHEDULES.get(text, "interleaved" if "interleaved" in text else "1f1b") if fixed.pp > 1 else ""
+    gbs, mbs = _count(row, "gbs", 0), _count(row, "mbs", 0)
+    microbatches = int(number_of(row, "microbatches") or 0)
+    if not gbs:
+        mbs, microbatches = mbs or 1, microbatches or USUAL_MICROBATCHES * fixed.pp
+        chosen.append(f"mbs {mbs}, {microbatches} microbatches")
+        gbs = fixed.dp * mbs * microbatches
+    per_pipeline = gbs // fixed.dp
+    if not per_pipeline:
+        raise Skipped(f"a batch of {gbs} for {fixed.dp} data-parallel ranks")
+    sizes = [mbs] if mbs else [size for size in (1, 2, 4, 8, 16) if per_pipeline % size == 0]
+    if not mbs:
+        chosen.append("mbs")
+    chunks = [_count(row, "vp", 0)]
+    if fixed.pp == 1:
+        chunks = [1]
+    elif not chunks[0]:
+        chunks = _chunks(model, fixed.pp, schedule)
+        if len(chunks) > 1:
+            chosen.append("vp")
+    if chunks == [1] and schedule == "interleaved":
+        schedule = "1f1b"
+    return tuple(_fill(fixed, size, per_pipeline, v, schedule) for size in sizes for v in chunks), ", ".join(chosen)
+
+
+def _fill(fixed: Parallel, mbs: int, per_pipeline: int, chunks: int, schedule: str) -> Parallel:
+    if schedule in ("zb-v", "v-half", "v-min", "dualpipe-v"):
+        chunks = 2
+    if schedule == "interleaved" and chunks == 1:
+        schedule = "1f1b"
+    microbatches = max(per_pipeline // mbs, 1)
+    return replace(fixed, mbs=mbs, microbatches=microbatches, vp=chunks, schedule=schedule)
+
+
+def _chunks(model: Model, devices: int, schedule: str) -> list[int]:
+    """Numbers of chunks that divide the layers of a device, up to 4."""
+    if schedule != "interleaved":
+        return [1]
+    each = -(-model.layers // devices)
+    return [v for v in (2, 3, 4) if each % v == 0] or [1]
+
+
+def _layout(row: Row, model: Model, parallel: Parallel) -> Layout | None:
+    """Read the layout of a row; where it does not fit what the row says otherwise, none."""
+    text = row.get("layout")
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        found = read_layout(text, parallel.pp, model.layers)
+    except InputError:
+        return None
+    return found if found.n_stages == parallel.stages else None
+
+
+def _recomputed(row: Row, layout: Layout | None) -> int | tuple[int, ...] | None:
+    """Read which layers recompute: so many of each stage, or those of some numbers."""
+    text = str(row.get("recompute") or "")
+    if found := re.search(r"(\d+) layers? per virtual stage", text):
+        return int(found[1])
+    if text.startswith("ids") and layout is not None:
+        chosen = {int(number) for number in re.findall(r"\d{1,6}", text)}
+        first = [sum(layout.layers[:stage]) for stage in range(layout.n_stages)]
+        return tuple(
+            sum(start <= number < start + count for number in chosen)
+            for start, count in zip(first, layout.layers, strict=True)
+        )
+    return None
+
+
+def measured_step(row: Row, model: Model, parallel: Parallel) -> float | None:
+    for key, scale in (("step_s", 1.0), ("step_ms", 1e-3), ("derived_step_s", 1.0)):
+        if value := number_of(row, key):
+            return value * scale
+    tokens = parallel.gbs * model.seq
+    if rate := number_of(row, "tokens_per_s_per_gpu"):
+        return tokens / rate / parallel.gpus
+    if rate := number_of(row, "model_tflops_per_gpu") or number_of(row, "tflops_per_gpu"):
+        return flops_per_token(model) * tokens / (rate * 1e12) / parallel.gpus
+    return None
+
+
+def measured_peak(row: Row) -> float | None:
+    """Return the largest peak of all ranks in GiB, where the row has what PyTorch allocated."""
+    ranks = row.get("peak_by_rank_MB")
+    values = [value for value in ranks.values() if isinstance(value, (int, float))] if isinstance(ranks, dict) else []
+    return max(values) / 1024 if values else number_of(row, "memory_alloc_GiB")
+
+
+def number_of(row: Row, key: str) -> float | None:
+    value = row.get(key)
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e15
+    return float(value) if good and isinstance(value, (int, float)) else None
+
+
+def _count(row: Row, key: str, otherwise: int) -> int:
+    value = number_of(row, key)
+    return otherwise if value is None else int(value)
