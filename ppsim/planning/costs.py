@@ -187,7 +187,7 @@ def stage_costs(
     rows = {content: _stage(model, machine, parallel, content, found) for content in set(contents)}
     time = np.array([rows[content][0] for content in contents]).T
     communication = np.array([rows[content][1] for content in contents])
-    split = np.array([split_parameters(model, parallel, content) for content in contents]).T
+    split = np.array([count_stage_parameters(model, parallel, content) for content in contents]).T
     message = message_bytes(model, parallel)
     hops = np.zeros((parallel.pp, parallel.pp))
     for device in range(parallel.pp if parallel.pp > 1 else 0):
@@ -286,7 +286,7 @@ def _layer_communication(
     return np.array([tensor + context + exchange, tensor + 2 * context + exchange, 0.0])
 
 
-def split_parameters(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, float]:
+def count_stage_parameters(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, float]:
     """Count the parameters of a stage on one GPU: those outside experts, and experts."""
     p = parallel
     routed = (3 if model.gated else 2) * model.hidden * model.expert_ffn * model.experts if model.experts else 0

@@ -17,7 +17,7 @@ from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.layout.layout import Layout
 from ppsim.planning.communication import group_of
-from ppsim.planning.costs import StageContent, contents_of, schedule_of, split_parameters
+from ppsim.planning.costs import StageContent, contents_of, count_stage_parameters, schedule_of
 from ppsim.planning.model import Model, layer_parameters
 from ppsim.planning.operators import ITEM, tokens_of
 from ppsim.planning.parallel import Parallel
@@ -74,7 +74,7 @@ def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None)
         InputError: the layout's layers or stages are not those of the model and the run.
     """
     contents = contents_of(model, parallel, layout)
-    split = np.array([split_parameters(model, parallel, content) for content in contents]).T
+    split = np.array([count_stage_parameters(model, parallel, content) for content in contents]).T
     shares = np.array([1.0 / group_of(parallel, "dp").size, 1.0 / group_of(parallel, "expert-dp").size])
     whole, shared = split.sum(axis=0), (split * shares[:, None]).sum(axis=0)
     trained = 0.0 if parallel.adapters else 1.0

@@ -12,9 +12,10 @@ from ppsim.errors import PpsimError
 from ppsim.planning.costs import Step, stage_costs, step_time
 from ppsim.planning.memory import device_memory
 from ppsim.planning.parallel import Parallel
-from ppsim.planning.rows import Row, Setup, Skipped, measured_peak, measured_step, number_of, setup_of
+from ppsim.planning.rows import Row, Setup, Skipped, measured_peak, measured_step, number_of, read_table, setup_of
 
 GIB = 2.0**30
+__all__ = ["Row", "Setup", "Skipped", "against", "predict", "read_table", "setup_of", "summarise"]
 
 
 def predict(setup: Setup) -> tuple[Parallel, Step]:

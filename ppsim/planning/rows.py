@@ -318,6 +318,7 @@ def _recomputed(row: Row, layout: Layout | None) -> int | tuple[int, ...] | None
 
 
 def measured_step(row: Row, model: Model, parallel: Parallel) -> float | None:
+    """Return the seconds of a step as a row states them, or as its throughput does; None where it states neither."""
     for key, scale in (("step_s", 1.0), ("step_ms", 1e-3), ("derived_step_s", 1.0)):
         if value := number_of(row, key):
             return value * scale
@@ -337,6 +338,7 @@ def measured_peak(row: Row) -> float | None:
 
 
 def number_of(row: Row, key: str) -> float | None:
+    """Return a number of a row that is more than 0, or None."""
     value = row.get(key)
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e15
     return float(value) if good and isinstance(value, (int, float)) else None
