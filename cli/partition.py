@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.curve import Curve
     from ppsim.core.schedule import Schedule
-    from ppsim.core.timeline import Timeline
     from ppsim.layout.layout import Layout
+    from ppsim.search.partition import Partition
+    from ppsim.search.split_search import Report, Split
     from ppsim.search.splits import SplitProblem
 
-ROUNDS = 5
 SEARCH_ONLY = ("--num-layers", "--mtp-num-layers", "--min-layers", "--model", "--cap", "--time-limit")
 
 
@@ -146,32 +146,30 @@ def _count_layers(costs: CostOptions, num_layers: int | None, model: str | None)
 
 
 def _solve(asked: Asked, limit: float, show_bar: bool) -> Answer:
-    """Search; a family whose order depends on the costs is planned again for the split found, while that is faster."""
+    """Search, with the queues planned for each split where a family's order depends on the costs."""
     from ppsim.cli._progress import progress_bar
+    from ppsim.errors import PpsimError
     from ppsim.schedules import family_of
+    from ppsim.simulation.longest_path import simulate
 
     family = family_of(asked.spec)
-    planned = bool(family and family.uses_costs)
     schedule = build_schedule(asked.spec, asked.shape, CostOptions(recompute=asked.costs.recompute))
     _refuse_too_few(asked, schedule)
-    begin, best = time.monotonic(), None
-    even = _even_layout(asked, schedule)
-    if planned:
-        schedule = _build(asked, even)
+    begin, even = time.monotonic(), _even_layout(asked, schedule)
+    find = _search_planned if family and family.uses_costs else _search
     with progress_bar(show_bar) as bar:
 
         def report(makespan: float, bound: float, timed: int) -> None:
             bar(min((time.monotonic() - begin) / limit, 1.0), f"best {makespan:.6g}, bound {bound:.6g}, {timed} timed")
 
-        for _ in range(ROUNDS if planned else 1):
-            left = max(limit - (time.monotonic() - begin), 0.1)
-            answer = _search(asked, schedule, even, left, report, planned)
-            if best is not None and answer.timeline.makespan >= best.timeline.makespan:
-                break
-            best = answer
-            schedule = _build(asked, answer.layout) if planned else schedule
-    assert best is not None
-    return best
+        problem, cap = _problem(asked, schedule)
+        found = find(asked, problem, cap, even, limit, report)
+    if found is None:
+        raise PpsimError(f"no split found fits --cap {asked.cap}", _least_cap(problem, cap))
+    layout = _layout(asked, schedule, list(found.best[0]))
+    final, first = (schedule, schedule) if find is _search else (_build(asked, layout), _build(asked, even))
+    timeline, of_even = (simulate(each, _costs(asked, each, x)) for each, x in ((final, layout), (first, even)))
+    return Answer(found, layout, timeline, problem, of_even.makespan, _held(asked, final, layout))
 
 
 def _build(asked: Asked, layout: Layout) -> Schedule:
@@ -202,33 +200,46 @@ def _layout(asked: Asked, schedule: Schedule, layers: list[int]) -> Layout:
     return build_layout(layers, devices, asked.mtp)
 
 
-def _search(asked: Asked, schedule: Schedule, even: Layout, limit: float, report: Any, planned: bool) -> Answer:
-    """Search the best split for these queues.
-
-    Raises:
-        InputError: no split fits the cap; the message has the least cap that one would fit, where that is known.
-    """
-    from ppsim.errors import PpsimError
+def _search(
+    asked: Asked, problem: SplitProblem, cap: int | None, even: Layout, limit: float, report: Report
+) -> Partition | None:
+    """Search the best split for the queues of the problem."""
     from ppsim.search.partition import partition
-    from ppsim.simulation.longest_path import simulate
 
-    problem, cap = _problem(asked, schedule)
+    schedule = problem.schedule
 
-    def timed(layout: Layout) -> Timeline:
-        return simulate(schedule, _costs(asked, schedule, layout))
-
-    def accepts(split: tuple[int, ...]) -> bool:
+    def accepts(split: Split) -> bool:
         return cap is None or _held(asked, schedule, _layout(asked, schedule, list(split))).peak.max() <= cap
 
-    found = partition(problem, accepts=accepts, time_limit=limit, report=report)
-    if found is None:
-        raise PpsimError(f"no split found fits --cap {asked.cap}", _least_cap(problem, cap))
-    layout = _layout(asked, schedule, list(found.best[0]))
-    timeline = timed(layout)
-    if planned:  # queues planned for another split may be faster still
-        work = float((timeline.end - timeline.start)[schedule.leads].sum())
-        found = replace(found, status="feasible", bound=min(work / schedule.n_devices, timeline.makespan))
-    return Answer(found, layout, timeline, problem, timed(even).makespan, _held(asked, schedule, layout))
+    return partition(problem, accepts=accepts, time_limit=limit, report=report)
+
+
+def _search_planned(
+    asked: Asked, problem: SplitProblem, cap: int | None, even: Layout, limit: float, report: Report
+) -> Partition | None:
+    """Search the best split where each has queues of its own."""
+    import math
+
+    from ppsim.search.partition import partition
+    from ppsim.search.partition_planned import partition_planned
+    from ppsim.simulation.longest_path import simulate
+
+    most, starts = problem.cap if cap is None else cap, [even.layers]
+    of_even, _ = _problem(asked, _build(asked, even))
+    if one_plan := partition(of_even, time_limit=limit / 10):
+        starts.append(one_plan.best[0])
+
+    def time_split(split: Split) -> float:
+        layout = _layout(asked, problem.schedule, list(split))
+        schedule = _build(asked, layout)
+        if math.isfinite(most) and _held(asked, schedule, layout).peak.max() > most:
+            return math.inf
+        return simulate(schedule, _costs(asked, schedule, layout)).makespan
+
+    def price(split: Split) -> Costs:
+        return _costs(asked, problem.schedule, _layout(asked, problem.schedule, list(split)))
+
+    return partition_planned(problem, time_split, price, starts, time_limit=limit, report=report)
 
 
 def _least_cap(problem: SplitProblem, cap: int | None) -> str:

@@ -157,7 +157,7 @@ def _climb(search: SplitSearch, ends: Ends) -> None:
     problem = search.problem
     here = (np.inf, np.inf)
     while not search.late:
-        near = np.unique(np.stack([ends, *_neighbours(problem, ends)], axis=1), axis=1)
+        near = np.unique(np.stack([ends, *climbs_from(problem, ends)], axis=1), axis=1)
         over = np.maximum(problem.peaks(near) - problem.cap, 0) if np.isfinite(problem.cap) else np.zeros(near.shape[1])
         if (over == 0).any():
             near, over = near[:, over == 0], over[over == 0]
@@ -174,7 +174,7 @@ def _climb(search: SplitSearch, ends: Ends) -> None:
         here, ends = there, near[:, best]
 
 
-def _neighbours(problem: SplitProblem, ends: Ends) -> Iterable[Ends]:
+def climbs_from(problem: SplitProblem, ends: Ends) -> Iterable[Ends]:
     """Splits with one layer more on a stage and one fewer on another; the stages between keep their number."""
     layers = np.array(layers_in(ends, problem.n_layers))
     for source in np.flatnonzero(layers > problem.least).tolist():

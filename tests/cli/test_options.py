@@ -120,7 +120,7 @@ SAMPLES = {
     "module": f"--module {DATA / 'module.py'}:stage",
     "merge_bw": "--merge-bw",
     "split_bw": "--split-bw",
-    "layout": "--layout Et|(t|)*6tL",
+    "layout": "--layout Ett||(t|)*5tL",
     "least": "--min-layers 2",
     "time_limit": "--time-limit 20",
     "t_layer": "--t-layer 2",

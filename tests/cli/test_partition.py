@@ -1,5 +1,6 @@
 """What ``ppsim partition`` answers and refuses."""
 
+import itertools
 import json
 from typing import Any
 
@@ -7,7 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from ppsim.cli import group
+from ppsim.cli._build import build_costs, build_schedule
+from ppsim.cli._options import CostOptions, ShapeOptions
 from ppsim.errors import PpsimError
+from ppsim.layout.layout import build_layout
+from ppsim.simulation.longest_path import simulate
 
 BASE = ["partition", "1f1b", "--devices", "4", "--mb", "8", "--t-head", "2"]
 
@@ -102,3 +107,21 @@ def test_what_cannot_be_is_refused(words, said):
     assert (error.exit_code if isinstance(error, PpsimError) else result.exit_code) == 2
     hint = error.hint if isinstance(error, PpsimError) else ""
     assert said in f"{error} {hint} {result.output}"
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_an_order_planned_with_the_costs_is_planned_for_each_split(least):
+    """ZB-V's queues follow the costs: the best split equals brute force over runs, each planned with its layout."""
+    found = ask(
+        *("partition", "zb-v", "--devices", "2", "--mb", "4", "--num-layers", "5"),
+        *("--t-head", "1.5", "--min-layers", str(least)),
+    )
+    shape = ShapeOptions(devices=2, microbatches=4)
+    makespans = []
+    for ends in itertools.combinations_with_replacement(range(6), 3):
+        split = [after - before for before, after in itertools.pairwise((0, *ends, 5))]
+        if min(split) >= least:
+            costs = CostOptions(t_head=1.5, layout=str(build_layout(split, 2)))
+            schedule = build_schedule("zb-v", shape, costs)
+            makespans.append(simulate(schedule, build_costs(schedule, costs)).makespan)
+    assert (found["makespan"], found["status"], found["splits"]) == (min(makespans), "optimal", len(makespans))
