@@ -83,7 +83,7 @@ def command(
     if tradeoff:
         from ppsim.analysis.tradeoff import Point
 
-        points = (Point(r.name, r.makespan, r.peak) for r in rows if r.timeline)
+        points = (Point(r.name, r.makespan, r.peak, r.name.partition(":")[0]) for r in rows if r.timeline)
         write_tradeoff(points, f"makespan ({timelines[0].unit})", inputs, output)
         return
     written = make_documents(timelines, [_title(t) for t in timelines], inputs, output)

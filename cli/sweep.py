@@ -204,7 +204,13 @@ def _write(rows: Sequence[Mapping[str, Any]], inputs: dict[str, Any], output: Ou
 
     timed = [row for row in rows if row["applies"]]
     points = [
-        Point(f"{r['name']} {r['devices']}x{r['microbatches']}", r["makespan_per_mb"], r["peak_activations_share"])
+        Point(
+            f"{r['name']} {r['devices']}x{r['microbatches']}",
+            r["makespan_per_mb"],
+            r["peak_activations_share"],
+            r["name"].partition(":")[0],
+            f"{r['devices']} devices",
+        )
         for r in timed
     ]
     write_tradeoff(points, f"makespan per microbatch ({timed[0]['unit']})", inputs, output, write_table)

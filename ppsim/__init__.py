@@ -26,6 +26,7 @@ _HOME = {
     "ppsim.core.schedule": ("Placement", "Schedule"),
     "ppsim.core.timeline": ("Timeline",),
     "ppsim.drawing.gantt": ("plot",),
+    "ppsim.drawing.notebook": ("figure",),
     "ppsim.errors": ("PpsimError",),
     "ppsim.files.document": ("Document", "save"),
     "ppsim.simulation.longest_path": ("simulate",),
@@ -41,6 +42,7 @@ __all__ = [
     "Schedule",
     "Timeline",
     "costs_for",
+    "figure",
     "measure",
     "plot",
     "save",
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Placement, Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.drawing.gantt import plot
+    from ppsim.drawing.notebook import figure
     from ppsim.errors import PpsimError
     from ppsim.files.document import Document, save
     from ppsim.simulation.longest_path import simulate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ class Point:
 
     Attributes:
         name: as the reader knows it.
+        family: the schedule, whatever its shape; points of one have one colour.
+        group: what is compared with each other only, such as shapes on 8 devices; each has a front of its own.
         makespan: how long it runs; infinite where it does not apply.
         peak: the most a device holds; not a number where it does not apply.
     """
@@ -24,6 +26,8 @@ class Point:
     name: str
     makespan: float
     peak: float
+    family: str = ""
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Tradeoff:
 
     Attributes:
         points: in the order given; points at the same place are one, with their names joined.
-        best: shape (points,), whether nothing beats the point.
+        best: shape (points,), whether nothing of its group beats the point.
     """
 
     points: tuple[Point, ...]
@@ -40,11 +44,14 @@ class Tradeoff:
 
 
 def tradeoff(points: Sequence[Point]) -> Tradeoff:
-    """Join points that coincide, leave out those that do not apply, and mark the front."""
-    names: dict[tuple[float, float], list[str]] = {}
+    """Join points of a group that coincide, leave out those that do not apply, and mark each group's front."""
+    places: dict[tuple[str, float, float], list[Point]] = {}
     for point in points:
         if np.isfinite([point.makespan, point.peak]).all():
-            names.setdefault((point.makespan, point.peak), []).append(point.name)
-    return Tradeoff(
-        tuple(Point(", ".join(joined), *place) for place, joined in names.items()), front(np.array(list(names)))
-    )
+            places.setdefault((point.group, point.makespan, point.peak), []).append(point)
+    joined = tuple(replace(same[0], name=", ".join(point.name for point in same)) for same in places.values())
+    best = np.zeros(len(joined), bool)
+    for group in dict.fromkeys(point.group for point in joined):
+        here = [number for number, point in enumerate(joined) if point.group == group]
+        best[here] = front([(joined[number].makespan, joined[number].peak) for number in here])
+    return Tradeoff(joined, best)

@@ -45,6 +45,18 @@ CAUSE_FILL = {
 # The same on a dark page, where the greys of what has to be must not glare.
 CAUSE_DARK = CAUSE_FILL | {"collective": "#8E4A7E", "fill": "#3B3646", "turnaround": "#575066", "drain": "#2A2A35"}
 DIMMED = 0.22  # of a colour that is left over the bubble's, for what the reader did not pick out
+# Schedules beside each other in charts of many points, on a light and on a dark page; marks differ in shape as well.
+FAMILY_COLOURS = (
+    ("#0072B2", "#5FB3F0"),
+    ("#C85200", "#FF9A4D"),
+    ("#008F68", "#3CC79B"),
+    ("#B3579A", "#E6A1CB"),
+    ("#8F7200", "#E0C04A"),
+    ("#4D4D4D", "#C8CED6"),
+    ("#7B5CB8", "#B9A3EA"),
+    ("#8C510A", "#D59A5B"),
+)
+SHAPES = 4
 MUTED = "#66707E"
 TERMINAL_MUTED = "#767676"  # contrast of 4.5 on white and on black, whichever the terminal has
 

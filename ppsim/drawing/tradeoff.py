@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.text import shorten
 from ppsim.drawing.letters import text_width
-from ppsim.drawing.palette import MUTED, RAMP
+from ppsim.drawing.palette import FAMILY_COLOURS, MUTED, SHAPES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,10 @@ GAP = 4.0  # points between a point and its name
 DOT = 2.0  # radius of a point
 LINE = 1.1  # height of a line of text over the font's size
 SPREAD = 1.05  # of a text drawn on a raster over its width in the font
-HALO = 2.0
+CROWD = 40  # points, of which only those of fronts have names
+AWAY = (14.0, 24.0)  # points between a point and a name that has no room beside it
+FAR = 8.0  # ratio of the largest to the smallest value from which an axis is logarithmic
+MARKERS = "os^D"
 LONGEST_NAME, LONGEST_LABEL = 60, 80  # characters
 LABEL = re.compile(r"([\w ]+) \((t_[A-Za-z0-9])\)")
 
@@ -40,7 +43,8 @@ def figure_of(found: Tradeoff, time: str, memory: str, width: float) -> Figure:
     across, upwards = 1 - (LEFT + RIGHT) / width, 1 - (BELOW + ABOVE) / height
     axes = figure.add_axes((LEFT / width, BELOW / height, across, upwards))
     draw_tradeoff(axes, found, time=time, memory=memory)
-    axes.legend(loc="best", fontsize=FONT, frameon=False)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(loc="best", fontsize=FONT, frameon=False)
     return figure
 
 
@@ -55,32 +59,67 @@ def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str, font: 
         font: size of its texts in points.
     """
     x, y = np.array([(p.makespan, p.peak) for p in found.points], np.float64).reshape(-1, 2).T
-    best = found.best
-    dark, light = RAMP[0]
-    order = np.flatnonzero(best)[np.argsort(x[best], kind="stable")]
-    axes.step(x[order], y[order], where="post", color=light, linewidth=0.8, zorder=1)
-    axes.scatter(x[best], y[best], s=14, color=dark, zorder=3, label="Pareto front")
-    axes.scatter(x[~best], y[~best], s=12, facecolors="white", edgecolors=MUTED, linewidths=0.8, zorder=2)
-    axes.margins(0.12, 0.15)
-    axes.set_ylim(bottom=0)
+    best, groups = found.best, np.array([p.group for p in found.points])
+    for group in dict.fromkeys(groups.tolist()):
+        here = np.flatnonzero(best & (groups == group))
+        order = here[np.argsort(x[here], kind="stable")]
+        axes.step(x[order], y[order], where="post", color=MUTED, linewidth=0.7, zorder=1)
+    names = [p.family or p.name for p in found.points]
+    families = list(dict.fromkeys(names))
+    for number, family in enumerate(families):
+        colour = FAMILY_COLOURS[number % len(FAMILY_COLOURS)][0]
+        marker = MARKERS[(number + number // len(FAMILY_COLOURS)) % SHAPES]
+        own = np.array([name == family for name in names])
+        first, rest = own & best, own & ~best
+        axes.scatter(x[first], y[first], s=15, color=colour, marker=marker, zorder=3)
+        axes.scatter(
+            x[rest], y[rest], s=11, facecolors="white", edgecolors=colour, linewidths=0.8, marker=marker, zorder=2
+        )
+        if len(names) > CROWD:  # most points have no name beside them
+            axes.scatter([], [], s=13, color=colour, marker=marker, label=family)
+    _spread(axes, x, y)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(length=2, width=0.4, labelsize=font)
     symbol = LABEL.fullmatch(time)
     label = f"{symbol[1]} (units of ${symbol[2]}$)" if symbol else shorten(time, LONGEST_LABEL)
     axes.set_xlabel(label, fontsize=font, parse_math=bool(symbol))
-    axes.set_ylabel(memory, fontsize=font, parse_math=False)
+    axes.set_ylabel(_folded(memory, font, axes), fontsize=font, parse_math=False)
     _name_points(axes, found, x, y, font)
+
+
+def _spread(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
+    """Set both axes' ranges: logarithmic where values are far apart, else memory from zero."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.margins(0.12, 0.15)
+    for axis, values, scale in ((axes.xaxis, x, axes.set_xscale), (axes.yaxis, y, axes.set_yscale)):
+        if len(values) and values.min() > 0 and values.max() > FAR * values.min():
+            scale("log")
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+            axis.set_minor_formatter(NullFormatter())
+    if axes.get_yscale() == "linear":
+        axes.set_ylim(bottom=0)
+
+
+def _folded(label: str, font: float, axes: Axes) -> str:
+    """An axis label on two lines where one is longer than the axis."""
+    tall = axes.get_window_extent().height * POINTS / axes.figure.dpi
+    words = shorten(label, LONGEST_LABEL).split(" ")
+    if text_width(" ".join(words), font) < tall or len(words) < 2:
+        return " ".join(words)
+    half = min(range(1, len(words)), key=lambda cut: abs(len(" ".join(words[:cut])) - len(" ".join(words[cut:]))))
+    return " ".join(words[:half]) + "\n" + " ".join(words[half:])
 
 
 def _name_points(axes: Axes, found: Tradeoff, x: NDArray[np.float64], y: NDArray[np.float64], font: float) -> None:
     """Write each point's name beside it, on the first side where it covers neither a point nor another name.
 
     The front has its names first and in any case, on the side where most of them is in the picture; in a crowd the
-    others go without. A white halo keeps the front's line from striking through a name.
+    others go without. A name that had to move away has a line to its point, and a white box behind it keeps lines from
+    striking through.
     """
-    from matplotlib.patheffects import withStroke
-
-    halo = [withStroke(linewidth=HALO, foreground="white")]
+    box: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.3, "alpha": 0.85}
     point_per_dot = POINTS / axes.figure.dpi
     points = axes.transData.transform(np.stack([x, y], 1)) * point_per_dot
     page = axes.figure.bbox
@@ -89,6 +128,8 @@ def _name_points(axes: Axes, found: Tradeoff, x: NDArray[np.float64], y: NDArray
     for here in np.argsort(~found.best, kind="stable"):
         point, place, on_front = found.points[here], points[here], bool(found.best[here])
         name = shorten(point.name, LONGEST_NAME)
+        if not on_front and len(points) > CROWD:
+            continue
         sides = _sides(SPREAD * text_width(name, font) + 1, LINE * font)
         boxes = [_box(place, side) for side in sides]
         others = taken[:here] + taken[here + 1 :]
@@ -104,12 +145,14 @@ def _name_points(axes: Axes, found: Tradeoff, x: NDArray[np.float64], y: NDArray
             (side.right, side.up),
             textcoords="offset points",
             fontsize=font,
-            color=RAMP[0][0] if on_front else MUTED,
+            color="black" if on_front else MUTED,
             ha=side.align,
             va="bottom",
             parse_math=False,
+            bbox=box,
+            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": MUTED} if side.far else None,
         )
-        text.set(path_effects=halo, zorder=4)
+        text.set_zorder(4)
 
 
 class Side(NamedTuple):
@@ -120,11 +163,12 @@ class Side(NamedTuple):
     align: str
     wide: float
     tall: float
+    far: bool = False
 
 
 def _sides(wide: float, tall: float) -> tuple[Side, ...]:
-    """The places for a name of this size, the best first."""
-    return (
+    """The places for a name of this size, the best first: beside the point, then further away."""
+    near = (
         Side(GAP, -tall / 2, "left", wide, tall),
         Side(0.0, GAP, "center", wide, tall),
         Side(0.0, -GAP - tall, "center", wide, tall),
@@ -132,6 +176,12 @@ def _sides(wide: float, tall: float) -> tuple[Side, ...]:
         Side(GAP, GAP, "left", wide, tall),
         Side(GAP, -GAP - tall, "left", wide, tall),
     )
+    far = (
+        Side(across * away, up * away - tall * (up < 0), align, wide, tall, far=True)
+        for away in AWAY
+        for across, up, align in ((1, 0.6, "left"), (1, -0.6, "left"), (-1, 0.6, "right"), (-1, -0.6, "right"))
+    )
+    return (*near, *far)
 
 
 def _box(place: NDArray[np.float64], side: Side) -> Box:

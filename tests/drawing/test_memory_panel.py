@@ -21,6 +21,7 @@ from ppsim.memory.report import columns
 from ppsim.memory.usage import activation_model, curves, in_flight, scale_bytes
 from ppsim.schedules import families, generate
 from ppsim.simulation.longest_path import simulate
+from tests.drawing.test_tradeoff import box_of
 
 
 def axes_of(width: float = 6.75, height: float = 1.5):
@@ -156,7 +157,7 @@ def test_tradeoff_names_do_not_cover_each_other():
     axes = axes_of(6.75, 4)
     found = tradeoff(every_schedule(8, 32))
     draw_tradeoff(axes, found, time="makespan", memory="peak activations")
-    boxes = [text.get_window_extent() for text in axes.texts]
+    boxes = [box_of(text) for text in axes.texts]
     front = {point.name for point, best in zip(found.points, found.best, strict=True) if best}
     assert front <= {text.get_text() for text in axes.texts}
     assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
@@ -167,20 +168,20 @@ def test_in_a_crowd_the_front_is_named_and_no_name_covers_another():
     axes = axes_of(4, 3)
     beaten = [Point(f"beaten {i}", 3 + i % 20 / 20, 4 + i // 20 / 5) for i in range(200)]
     draw_tradeoff(axes, tradeoff([*beaten, Point("best", 2, 1)]), time="makespan", memory="peak activations")
-    boxes = [text.get_window_extent() for text in axes.texts]
+    boxes = [box_of(text) for text in axes.texts]
     assert "best" in [text.get_text() for text in axes.texts]
     assert len(boxes) < 201
     assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
 
 
-def test_tradeoff_names_have_a_halo_above_the_front_and_the_unit_is_set_as_in_charts():
+def test_tradeoff_names_have_a_box_above_the_front_and_the_unit_is_set_as_in_charts():
     """No line strikes through a name; t_F is mathematics, other units are plain text."""
     found = tradeoff([Point("a", 3, 1), Point("b", 1, 3)])
     for unit, wanted in (("t_F", "makespan (units of $t_F$)"), ("ms", "makespan (ms)")):
         axes = axes_of()
         draw_tradeoff(axes, found, time=f"makespan ({unit})", memory="peak activations")
         assert axes.get_xlabel() == wanted
-        assert all(name.get_path_effects() for name in axes.texts)
+        assert all(name.get_bbox_patch() for name in axes.texts)
         assert min(name.get_zorder() for name in axes.texts) > max(line.get_zorder() for line in axes.lines)
 
 

@@ -96,9 +96,43 @@ def write_tradeoff(
     found: Tradeoff, out: IO[bytes], suffix: str, *, time: str, memory: str, width: float, inputs: Mapping[str, Any]
 ) -> None:
     """Write a page of time against memory; ``time`` and ``memory`` are the axes' labels."""
-    from ppsim.drawing.tradeoff_page import write_page
+    from ppsim.drawing.palette import FAMILY_COLOURS, SHAPES
 
-    write_page(found, out, time=time, memory=memory, inputs=inputs)
+    families = dict.fromkeys(point.family or point.name for point in found.points)
+    looks = {
+        family: {
+            "colour": FAMILY_COLOURS[number % len(FAMILY_COLOURS)],
+            "shape": (number + number // len(FAMILY_COLOURS)) % SHAPES,
+        }
+        for number, family in enumerate(families)
+    }
+    points = [
+        {
+            "name": point.name,
+            "family": point.family or point.name,
+            "group": point.group,
+            "time": point.makespan,
+            "memory": point.peak,
+            "best": bool(best),
+        }
+        for point, best in zip(found.points, found.best, strict=True)
+    ]
+    data = {
+        "schema": "ppsim.front/1",
+        "inputs": dict(inputs),
+        "time": time,
+        "memory": memory,
+        "grouped": len({point.group for point in found.points}) > 1,
+        "families": looks,
+        "points": points,
+    }
+    page = Template(_read("front.html")).substitute(
+        title=html.escape(f"{time[:1].upper()}{time[1:]} against {memory}"),
+        style=_read("front.css"),
+        data=_json(data).decode(),
+        script=_read("front.js"),
+    )
+    out.write(page.encode())
 
 
 def contents(document: Document) -> dict[str, Any]:

@@ -1,0 +1,192 @@
+// Time against memory: the points, a front for each group, and the same points as a table.
+
+const $ = id => document.getElementById(id);
+const root = document.documentElement;
+const DATA = JSON.parse($('ppsim-data').textContent);
+const WIDE = 820;
+const TALL = 560;
+const EDGE = { left: 62, right: 24, top: 16, bottom: 48 };
+const CROWD = 28; // above so many points only those of fronts have their names beside them; the pointer tells the others
+const LOGARITHMIC = 8; // from this ratio of the largest to the smallest on, an axis is logarithmic
+const escapeText = text => String(text).replace(/[&<>"]/g, sign => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[sign]);
+const number = value => Number(value.toPrecision(6)).toLocaleString('en-US', { maximumFractionDigits: 6 });
+const hidden = new Set(); // families that the reader has switched off
+let sorting = { by: 'time', up: true };
+
+const shownPoints = () => {
+  const wanted = $('filter').value.trim().toLowerCase();
+  return DATA.points.filter(({ name, family }) => !hidden.has(family) && name.toLowerCase().includes(wanted));
+};
+
+/** A scale from values to pixels, with its ticks: logarithmic where values are far apart, else from zero for memory. */
+function scaleOf(values, from, to, zero) {
+  const least = Math.min(...values);
+  const most = Math.max(...values);
+  const log = least > 0 && most / least > LOGARITHMIC;
+  const low = log ? least / 1.25 : zero ? 0 : least - 0.08 * (most - least || Math.abs(least) || 1);
+  const high = log ? most * 1.25 : most + 0.1 * (most - low || 1);
+  const place = log ? v => Math.log(v / low) / Math.log(high / low) : v => (v - low) / (high - low);
+  return { at: v => from + place(v) * (to - from), ticks: log ? decades(low, high) : steps(low, high) };
+}
+
+function steps(low, high) {
+  const rough = (high - low) / 6;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find(factor => factor * power >= rough);
+  const ticks = [];
+  for (let tick = Math.ceil(low / step) * step; tick <= high + 1e-9 * step; tick += step) ticks.push(tick);
+  return ticks;
+}
+
+function decades(low, high) {
+  const ticks = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
+    for (const factor of [1, 2, 5]) ticks.push(factor * 10 ** power);
+  return ticks.filter(tick => tick >= low && tick <= high);
+}
+
+const lookOf = family => DATA.families[family];
+
+/** The outline of a mark by the number of its shape. */
+function markOf(shape, x, y, r) {
+  const polygon = corners => `M${corners.map(([dx, dy]) => `${(x + r * dx).toFixed(1)} ${(y + r * dy).toFixed(1)}`).join('L')}Z`;
+  if (shape === 1) return polygon([[-0.9, -0.9], [0.9, -0.9], [0.9, 0.9], [-0.9, 0.9]]);
+  if (shape === 2) return polygon([[0, -1.2], [1.1, 0.8], [-1.1, 0.8]]);
+  if (shape === 3) return polygon([[0, -1.3], [1.1, 0], [0, 1.3], [-1.1, 0]]);
+  return `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0Z`;
+}
+
+function draw() {
+  const points = shownPoints();
+  if (!points.length) {
+    $('chart').innerHTML = '<p class="muted">no point has this name</p>';
+    return fillTable(points);
+  }
+  const dark = +(root.dataset.theme === 'dark');
+  const x = scaleOf(points.map(p => p.time), EDGE.left, WIDE - EDGE.right, false);
+  const y = scaleOf(points.map(p => p.memory), TALL - EDGE.bottom, EDGE.top, true);
+  const parts = [];
+  for (const tick of x.ticks)
+    parts.push(`<line class="grid" x1="${x.at(tick)}" x2="${x.at(tick)}" y1="${EDGE.top}" y2="${TALL - EDGE.bottom}"/>`
+      + `<text class="muted" text-anchor="middle" x="${x.at(tick)}" y="${TALL - EDGE.bottom + 17}">${number(tick)}</text>`);
+  for (const tick of y.ticks)
+    parts.push(`<line class="grid" x1="${EDGE.left}" x2="${WIDE - EDGE.right}" y1="${y.at(tick)}" y2="${y.at(tick)}"/>`
+      + `<text class="muted" text-anchor="end" x="${EDGE.left - 7}" y="${y.at(tick) + 4}">${number(tick)}</text>`);
+  parts.push(`<text text-anchor="middle" x="${(WIDE + EDGE.left) / 2}" y="${TALL - 8}">${escapeText(DATA.time)}</text>`
+    + `<text text-anchor="middle" transform="translate(14 ${TALL / 2}) rotate(-90)">${escapeText(DATA.memory)}</text>`);
+  for (const group of new Set(points.map(p => p.group))) parts.push(frontLine(points.filter(p => p.group === group && p.best), x, y));
+  const order = [...points].sort((a, b) => a.best - b.best);
+  for (const point of order) {
+    const { colour, shape } = lookOf(point.family);
+    const fill = point.best ? colour[dark] : 'var(--page)';
+    parts.push(`<path class="point" data-place="${point.place}" d="${markOf(shape, x.at(point.time), y.at(point.memory), point.best ? 6 : 4.5)}"`
+      + ` fill="${fill}" stroke="${colour[dark]}" stroke-width="1.6"><title>${escapeText(tellPoint(point))}</title></path>`);
+  }
+  parts.push(names(points, x, y));
+  $('chart').innerHTML = `<svg viewBox="0 0 ${WIDE} ${TALL}" aria-hidden="true">${parts.join('')}</svg>`;
+  for (const mark of $('chart').querySelectorAll('.point')) {
+    mark.onpointerenter = () => pick(+mark.dataset.place, false);
+    mark.onclick = () => pick(+mark.dataset.place, true);
+  }
+  return fillTable(points);
+}
+
+const tellPoint = p => `${p.name}\n${DATA.time}: ${number(p.time)}\n${DATA.memory}: ${number(p.memory)}${p.best ? '\non the front' : ''}`;
+
+/** The line that joins a group's front: nothing lies below and left of it. */
+function frontLine(best, x, y) {
+  const ordered = [...best].sort((a, b) => a.time - b.time);
+  if (!ordered.length) return '';
+  let path = `M${x.at(ordered[0].time)} ${y.at(ordered[0].memory)}`;
+  for (const point of ordered.slice(1)) path += `H${x.at(point.time)}V${y.at(point.memory)}`;
+  return `<path d="${path}" fill="none" stroke="var(--muted)" stroke-width="1.2"/>`;
+}
+
+/** What is written beside points, the most important first: names of fronts, groups at the end of theirs, other names. */
+function labelsOf(points) {
+  const fronts = points.filter(p => p.best).sort((a, b) => a.time - b.time);
+  const ends = DATA.grouped ? Object.values(Object.fromEntries(fronts.map(p => [p.group, p]))) : [];
+  const others = points.length > CROWD ? [] : points.filter(p => !p.best);
+  return [...fronts.map(p => [p, p.name, '']), ...ends.map(p => [p, p.group, ' group']), ...others.map(p => [p, p.name, ' muted'])];
+}
+
+/** Names beside points, those of fronts first, each where it covers no other name and no point; a line leads to one that is moved away. */
+function names(points, x, y) {
+  const taken = points.map(p => ({ left: x.at(p.time) - 6, right: x.at(p.time) + 6, top: y.at(p.memory) - 6, bottom: y.at(p.memory) + 6 }));
+  const free = box => box.left > EDGE.left && box.right < WIDE && box.top > 2 && box.bottom < TALL - EDGE.bottom
+    && !taken.some(other => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom);
+  const parts = [];
+  for (const [point, text, look] of labelsOf(points)) {
+    const name = text.length > 34 ? `${text.slice(0, 33)}…` : text;
+    const [px, py, wide] = [x.at(point.time), y.at(point.memory), 6.6 * name.length + 2];
+    const spots = [8, 22, 40].flatMap(away => [[away, 4], [-away - wide, 4], [-wide / 2, -away - 2], [-wide / 2, away + 12],
+      [away, -away], [away, away + 8], [-away - wide, -away], [-away - wide, away + 8]].map(([dx, dy]) => [dx, dy, away]));
+    const spot = spots.find(([dx, dy]) => free({ left: px + dx, right: px + dx + wide, top: py + dy - 12, bottom: py + dy + 3 }));
+    if (!spot) continue;
+    const [dx, dy, away] = spot;
+    taken.push({ left: px + dx, right: px + dx + wide, top: py + dy - 12, bottom: py + dy + 3 });
+    if (away > 8) parts.push(`<line stroke="var(--muted)" x1="${px}" y1="${py}" x2="${px + dx + (dx < -wide / 2 ? wide : dx < 0 ? wide / 2 : 0)}" y2="${py + dy - 4}"/>`);
+    parts.push(`<text class="name${look}" x="${px + dx}" y="${py + dy}">${escapeText(name)}</text>`);
+  }
+  return parts.join('');
+}
+
+const KEYS = { name: 'schedule', time: DATA.time, memory: DATA.memory };
+
+function fillTable(points) {
+  const { by, up } = sorting;
+  const ordered = [...points].sort((a, b) => (a[by] < b[by] ? -1 : a[by] > b[by] ? 1 : 0) * (up ? 1 : -1));
+  $('table').querySelector('thead').innerHTML = `<tr>${Object.entries(KEYS).map(([key, text]) =>
+    `<th scope="col" aria-sort="${key === by ? (up ? 'ascending' : 'descending') : 'none'}"><button type="button" data-key="${key}">${escapeText(text)}</button></th>`).join('')}</tr>`;
+  $('table').querySelector('tbody').innerHTML = ordered.map(p => `<tr data-place="${p.place}" class="${p.best ? 'best' : ''}">`
+    + `<td>${escapeText(p.name)}${p.best ? ' ●' : ''}</td><td>${number(p.time)}</td><td>${number(p.memory)}</td></tr>`).join('');
+  for (const button of $('table').querySelectorAll('thead button'))
+    button.onclick = () => { sorting = { by: button.dataset.key, up: button.dataset.key === by ? !up : true }; fillTable(points); };
+  for (const row of $('table').querySelectorAll('tbody tr')) row.onpointerenter = () => pick(+row.dataset.place, false);
+}
+
+/** Mark a point in the chart and in the table; ``far`` brings its row into sight. */
+function pick(place, far) {
+  for (const item of document.querySelectorAll('[data-place]')) {
+    item.classList.toggle('on', +item.dataset.place === place);
+    if (far && item.tagName === 'TR' && +item.dataset.place === place) item.scrollIntoView({ block: 'nearest' });
+  }
+}
+
+function showLegend() {
+  const dark = +(root.dataset.theme === 'dark');
+  $('legend').innerHTML = Object.entries(DATA.families).map(([family, { colour, shape }]) =>
+    `<li><button type="button" aria-pressed="${!hidden.has(family)}" data-family="${escapeText(family)}">`
+    + `<svg width="14" height="14" aria-hidden="true"><path d="${markOf(shape, 7, 7, 5)}" fill="${colour[dark]}"/></svg>${escapeText(family)}</button></li>`).join('');
+  for (const button of $('legend').querySelectorAll('button'))
+    button.onclick = () => {
+      const { family } = button.dataset;
+      if (!hidden.delete(family)) hidden.add(family);
+      showLegend();
+      draw();
+    };
+}
+
+function setTheme(theme) {
+  root.dataset.theme = theme;
+  showLegend();
+  draw();
+}
+
+function start() {
+  DATA.points.forEach((point, place) => { point.place = place; });
+  $('command').textContent = DATA.inputs.command ?? '';
+  $('filter').oninput = draw;
+  const dark = matchMedia('(prefers-color-scheme: dark)');
+  let chosen = false;
+  $('theme').onclick = () => { chosen = true; setTheme(root.dataset.theme === 'dark' ? 'light' : 'dark'); };
+  const follow = () => { if (!chosen) setTheme(dark.matches ? 'dark' : 'light'); };
+  dark.addEventListener('change', follow);
+  let before = null;
+  addEventListener('beforeprint', () => { before = root.dataset.theme; setTheme('light'); });
+  addEventListener('afterprint', () => { if (before) setTheme(before); });
+  follow();
+  root.dataset.state = 'drawn';
+}
+
+start();
