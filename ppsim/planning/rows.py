@@ -258,19 +258,15 @@ def _choices(row: Row, model: Model, fixed: Parallel) -> tuple[tuple[Parallel, .
     per_pipeline = gbs // fixed.dp
     if not per_pipeline:
         raise Skipped(f"a batch of {gbs} for {fixed.dp} data-parallel ranks")
-    sizes = [mbs] if mbs else [size for size in (1, 2, 4, 8, 16) if per_pipeline % size == 0]
+    # Megatron's own table 2 states microbatches of one sequence for its pipelines.
+    sizes = [mbs] if mbs else [1] if fixed.pp > 1 else [size for size in (1, 2, 4) if per_pipeline % size == 0]
     if not mbs:
         chosen.append("mbs")
-    chunks = [_count(row, "vp", 0)]
-    if fixed.pp == 1:
-        chunks = [1]
-    elif not chunks[0]:
-        chunks = _chunks(model, fixed.pp, schedule)
-        if len(chunks) > 1:
-            chosen.append("vp")
-    if chunks == [1] and schedule == "interleaved":
-        schedule = "1f1b"
-    return tuple(_fill(fixed, size, per_pipeline, v, schedule) for size in sizes for v in chunks), ", ".join(chosen)
+    chunks = 1 if fixed.pp == 1 else _count(row, "vp", 0)
+    if not chunks:
+        chunks = _fewest_chunks(model, fixed.pp, schedule)
+        chosen.append("vp")
+    return tuple(_fill(fixed, size, per_pipeline, chunks, schedule) for size in sizes), ", ".join(chosen)
 
 
 def _fill(fixed: Parallel, mbs: int, per_pipeline: int, chunks: int, schedule: str) -> Parallel:
@@ -282,12 +278,12 @@ def _fill(fixed: Parallel, mbs: int, per_pipeline: int, chunks: int, schedule: s
     return replace(fixed, mbs=mbs, microbatches=microbatches, vp=chunks, schedule=schedule)
 
 
-def _chunks(model: Model, devices: int, schedule: str) -> list[int]:
-    """Numbers of chunks that divide the layers of a device, up to 4."""
+def _fewest_chunks(model: Model, devices: int, schedule: str) -> int:
+    """Return the fewest chunks, from 2 on, that divide the layers of a device; 1 where the schedule has no chunks."""
     if schedule != "interleaved":
-        return [1]
+        return 1
     each = -(-model.layers // devices)
-    return [v for v in (2, 3, 4) if each % v == 0] or [1]
+    return next((v for v in range(2, 9) if each % v == 0), 1)
 
 
 def _layout(row: Row, model: Model, parallel: Parallel) -> Layout | None:

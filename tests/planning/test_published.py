@@ -1,0 +1,107 @@
+"""Published runs: what rows say, what is skipped with which reason, and how far predictions are from measurements."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ppsim.errors import InputError
+from ppsim.planning.published import against, read_table, setup_of
+
+# Rows of three tables, as their files state them; sources in `source`.
+MEGATRON = {
+    "id": "mw6", "source": "arXiv 2104.04473 table 1", "framework": "Megatron-LM (SC21)", "model": "GPT 145.6B",
+    "gpu": "A100-80GB (Selene)", "gpus": 1536, "precision": "FP16", "tp": 8, "pp": 8, "dp": 24, "cp": 1, "vp": None,
+    "mbs": None, "gbs": 2304, "seq": 2048, "schedule": "interleaved where pp > 1", "recompute": "full",
+    "step_s": 24.8174, "architecture": {"layers": 80, "hidden": 12288, "heads": 96, "vocab": 51200},
+}  # fmt: skip
+VTRAIN = {
+    "id": "vs0152", "source": "VIA-Research/vTrain@f8dda84:data/ground_truth_single.csv:45",
+    "framework": "Megatron-DeepSpeed (vTrain, MICRO 2024)", "model": "GPT ", "gpu": "A100, one node of 8", "gpus": 8,
+    "precision": "FP16", "tp": 1, "pp": 1, "dp": 8, "cp": 1, "vp": 1, "gbs": 128, "mbs": 4, "seq": 1024,
+    "microbatches": 4.0, "schedule": "none", "recompute": "full (use_checkpoint: true in config/validation)",
+    "step_ms": 484.820972, "architecture": {"layers": 20, "hidden": 1024, "heads": 16},
+}  # fmt: skip
+SIMUMAX = {
+    "id": "p424", "source": "MooreThreads/SimuMax", "framework": "Megatron-LM 0.14", "model": "llama3-70b",
+    "layers": 12, "gpu": "B200-SXM, one node", "gpus": 8, "precision": "BF16", "tp": 1, "pp": 2, "dp": 4, "cp": 1,
+    "vp": 1, "mbs": 1, "seq": 4096, "microbatches": 4, "gbs": 16, "schedule": "1F1B", "step_ms": 843.0,
+    "peak_by_rank_MB": {"0": 68149.2, "4": 64479.5}, "peer_prediction": {"system": "SimuMax"},
+}  # fmt: skip
+BRIDGE = {
+    "id": "p288", "framework": "NeMo 2 / Megatron-Core", "model": "LLAMA3.1_70B", "gpu": "DGX-H100", "gpus": 64,
+    "precision": "BF16", "step_s": 14.66, "tp": 4, "pp": 4, "cp": 2, "vp": 5, "mbs": 1, "gbs": 128, "seq": 8192,
+    "schedule": "interleaved 1F1B", "dp": 2, "microbatches": 64.0,
+}  # fmt: skip
+
+
+def test_rows_of_each_table_are_predicted_within_ten_percent():
+    rows, summary = against([MEGATRON, VTRAIN, SIMUMAX, BRIDGE])
+    assert [(row["id"], row["measured_step_s"]) for row in rows] == [
+        ("mw6", 24.8174), ("vs0152", 0.484820972), ("p424", 0.843), ("p288", 14.66),
+    ]  # fmt: skip
+    assert [row["id"] for row in rows if abs(row["error"]) > 0.1] == []
+    assert (summary["rows"], summary["predicted"], summary["skipped"]) == (4, 4, 0)
+
+
+def test_what_a_row_leaves_out_is_chosen_and_named():
+    rows, _ = against([MEGATRON])
+    assert rows[0]["chosen"] == "mbs, vp: mbs 1, vp 2"
+
+
+def test_peaks_of_ranks_are_within_five_percent():
+    """PyTorch's peak of allocated bytes, the larger of two stages."""
+    rows, summary = against([SIMUMAX])
+    assert rows[0]["predicted_peak_gib"] == pytest.approx(68149.2 / 1024, rel=0.05)
+    assert summary["mean_memory_error"] < 0.05
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"model": "DeepSeekV4 Flash"}, "no model 'DeepSeekV4 Flash' in the library"),
+        ({"model": None}, "no model ''"),
+        ({"gpu": "TPU v5"}, "no GPU 'TPU v5' in the library"),
+        ({"gpu": None}, "no GPU None"),
+        ({"gpus": 63}, "does not divide 63 GPUs"),
+        ({"gbs": 1}, "a batch of 1 for 2 data-parallel ranks"),
+        ({"architecture": 3, "model": [1]}, "no model"),
+        ({"pp": 200, "gpus": 1600, "dp": None, "vp": 1}, "80 layers for 200 stages"),
+    ],
+)
+def test_a_row_that_cannot_be_predicted_is_skipped_with_the_reason(changes, reason):
+    rows, summary = against([BRIDGE, {**BRIDGE, **changes}])
+    assert reason in rows[1]["reason"]
+    assert rows[1]["predicted_step_s"] is None
+    assert (summary["predicted"], summary["skipped"]) == (1, 1)
+
+
+@pytest.mark.parametrize("key", sorted(VTRAIN))
+def test_no_value_of_a_row_ends_the_table(key):
+    """Whatever is in one field, each row has a prediction or a reason."""
+    values = (None, "", -3, 0, "text", [], {}, True, 1e300)
+    rows, summary = against([{**VTRAIN, "pp": 2, "dp": 4, key: value} for value in values])
+    assert [row for row in rows if (row["predicted_step_s"] is None) != ("reason" in row)] == []
+    assert summary["rows"] == len(values)
+
+
+def test_lists_of_recomputed_layers_are_counted_by_stage():
+    row = {
+        **BRIDGE, "model": "DeepSeekV3", "gpu": "MI355X", "gpus": 256, "tp": 1, "pp": 16, "cp": 1, "vp": 2, "ep": 8,
+        "dp": 16, "gbs": 4096, "mbs": 2, "layout": "Et|t|(tt|)*29,tL", "recompute": "ids 0,1,2,4,60",
+    }  # fmt: skip
+    assert setup_of(row).parallel.recompute_layers == (1, 1, 1, 1, *(0,) * 27, 1)
+    assert setup_of({**row, "recompute": "block, 1 layer per virtual stage"}).parallel.recompute_layers == 1
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "is not JSON"), ("{}", "has no rows"), ("[1]", "has no rows")])
+def test_a_file_that_is_no_table_is_refused(tmp_path, text, message):
+    (tmp_path / "t.json").write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_table(str(tmp_path / "t.json"))
+
+
+def test_a_table_is_rows_or_a_list_of_them(tmp_path):
+    (tmp_path / "t.json").write_text(json.dumps([BRIDGE]))
+    assert read_table(str(tmp_path / "t.json")) == [BRIDGE]
