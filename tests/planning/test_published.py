@@ -80,7 +80,7 @@ def test_a_row_that_cannot_be_predicted_is_skipped_with_the_reason(changes, reas
 @pytest.mark.parametrize("key", sorted(VTRAIN))
 def test_no_value_of_a_row_ends_the_table(key):
     """Whatever is in one field, each row has a prediction or a reason."""
-    values = (None, "", -3, 0, "text", [], {}, True, 1e300)
+    values: tuple[object, ...] = (None, "", -3, 0, "text", [], {}, True, 1e300)
     rows, summary = against([{**VTRAIN, "pp": 2, "dp": 4, key: value} for value in values])
     assert [row for row in rows if (row["predicted_step_s"] is None) != ("reason" in row)] == []
     assert summary["rows"] == len(values)
