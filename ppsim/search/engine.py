@@ -56,7 +56,7 @@ def search(
     best: Solution | None = None
     starts = list[Member]()
     try:
-        for member in start(problem, seeds):
+        for member in collect(problem, seeds):
             if member.cost < min((other.cost for other in starts), default=np.inf):
                 best = _better(problem, best, member, report)
             starts.append(member)
@@ -79,7 +79,7 @@ def busiest(problem: Problem) -> float:
     return float(np.bincount(problem.device, weights=time).max(initial=0.0) * problem.microbatches)
 
 
-def start(problem: Problem, seeds: Iterable[Schedule]) -> Iterator[Member]:
+def collect(problem: Problem, seeds: Iterable[Schedule]) -> Iterator[Member]:
     """Collect the queues that a search starts from; at least one fits where the problem is feasible."""
     for schedule in seeds:
         if fits(problem, schedule):
