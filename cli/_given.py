@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 # Names of options that rules speak of together.
-SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule", "limit", "slices")
+SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule", "limit", "after_i", "slices")
 COSTS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
 LAYER_TIMES = ("t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f")
 UNEVEN = ("links", "mb_scale", "speed")

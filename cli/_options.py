@@ -49,6 +49,7 @@ class ShapeOptions:
     group_size: int | None = None
     rule: str | None = None
     limit: int | None = None
+    after_i: float | None = None
     slices: int | None = None
 
 
@@ -63,6 +64,7 @@ class GridOptions:
     group_size: int | None
     rule: str | None
     limit: int | None
+    after_i: float | None
     slices: int | None
 
 
@@ -171,7 +173,7 @@ def group_options(name: str, group: type[Any], *options: Callable[[Any], Any]) -
     return decorate
 
 
-OWN = ("group_size", "rule", "limit", "slices")  # options of the shape that only some schedules take
+OWN = ("group_size", "rule", "limit", "after_i", "slices")  # options of the shape that only some schedules take
 
 SPELLINGS = "Name or alias (ppsim list), NAME:V, or a file: csv, json, mmd, py."
 
@@ -243,6 +245,11 @@ def _shape_options(of: Any) -> tuple[Callable[[Any], Any], ...]:
             "--limit",
             type=int,
             help="Activations of one stage that a device may hold, for schedules that take a limit.",
+        ),
+        click.option(
+            "--after-i",
+            type=click.FloatRange(0, 1),
+            help="Share of an activation that is still held between I and W, for zb-auto.",
         ),
         click.option("--slices", type=int, help="Slices that each sequence is cut into, K, for seq1f1b and the like."),
     )

@@ -98,7 +98,7 @@ NEEDS = (
         ("sweep",),
     ),
     Need(
-        ("group_size", "rule", "limit", "slices"),
+        ("group_size", "rule", "limit", "after_i", "slices"),
         lambda g: bool(g["schedule"]),
         "{options} shapes a schedule, and none is named",
         "add --schedule NAME",

@@ -6,6 +6,7 @@ Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241; their B is our 
 from collections.abc import Iterator
 
 from ppsim.core.builder import F, I, Queue, W, stream
+from ppsim.core.costs import Costs
 from ppsim.core.ops import Packed
 from ppsim.schedules.registry import ONE_CHUNK, Shape, schedule
 
@@ -53,6 +54,28 @@ def zb_h2(shape: Shape) -> Iterator[Packed]:
     """
     for rank in range(shape.devices):
         yield _queue(rank, shape.microbatches, warm_up=2 * (shape.devices - rank) - 1, hold=2 * rank)
+
+
+@schedule(
+    "zb-auto",
+    title="ZB (automatic)",
+    aliases=("zb-heuristic",),
+    split=True,
+    uses_costs=True,
+    idea="The authors' heuristic: from the costs given, how many F before the first I, and where W fill\n"
+    "gaps, under a limit of activations; the best of eight attempts. Better than the orders for equal\n"
+    "times where stages, or F, I and W, differ; ZB-1p and ZB-2p of the paper with limits of P and 2P.",
+    bubble="(P-1)(t_F + t_I - t_W)  for M >= P and t_F = t_I = t_W",
+    peak="min(M, P)",
+    paper="Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 3.1, and its authors' code",
+    rules=(ONE_CHUNK,),
+    options=("limit", "after_i"),
+)
+def zb_auto(shape: Shape, costs: Costs, limit: int | None = None, after_i: float = 1.0) -> Iterator[Packed]:
+    """A limit of P activations by default, of each of which ``after_i`` is still held between I and W."""
+    from ppsim.search.heuristics import order_linear
+
+    yield from order_linear(costs, shape.devices, shape.microbatches, limit or shape.devices, after_i)
 
 
 def _queue(rank: int, microbatches: int, warm_up: int, hold: int) -> Packed:

@@ -30,6 +30,8 @@ NAMES = {
     "DualPipeV": "dualpipe-v",
     "ZBVZeroBubble": "zb-v-torch",
     "zbv": "zb-v",
+    "zb_1p": "zb-auto",
+    "zb_2p": "zb-auto",
     "v_half": "v-half",
     "v_min": "v-min",
     "1f1b_overlap": "1f1b-overlap",
@@ -56,6 +58,9 @@ def ours(record: dict[str, Any]) -> Schedule:
     options: dict[str, Any] = {"group_size": group} if group and name == "interleaved" else {}
     if record["schedule"] == "zbv" and record["mem_setting"] == "mf1_mw0":  # nothing is held after I: W waits freely
         options = {"limit": 2 * max(record["M"], record["P"])}
+    if name == "zb-auto":  # 1p and 2p are how many times the memory of 1F1B
+        held = {"mf1_mw0": 0.0, "paperlike": 32 / 87}[record["mem_setting"]]
+        options = {"limit": int(record["schedule"][3]) * record["P"], "after_i": held}
     chunks = 1 if record["placement"] == "bidirectional" else record["V"]
     return generate(
         name, devices=record["P"], chunks=chunks, microbatches=record["M"], costs=costs_of(record), **options

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.compiled import call, can_compile
-from ppsim.core.schedule import Placement
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Packed
+from ppsim.core.schedule import Placement, place
 from ppsim.search import linear_kernel, v_kernel
-from ppsim.search.orders import KINDS, Queues
-from ppsim.search.problem import Problem
+from ppsim.search.orders import KINDS, Queues, pack_queues, read_orders, write_schedule
+from ppsim.search.problem import Problem, evaluate
 
-# Cells, stages x microbatches: CPython writes all attempts for this many in less than a second.
-COMPILE_HEURISTICS_ABOVE = 1000
+# Cells, stages x microbatches: CPython writes all attempts for this many in about a second.
+COMPILE_HEURISTICS_ABOVE = 5000
 
 
 def time_table(problem: Problem) -> NDArray[np.float64]:
@@ -43,7 +45,7 @@ def changes(problem: Problem) -> NDArray[np.float64]:
 def write_linear(problem: Problem) -> Iterator[tuple[str, Queues]]:
     """Write schedules of one stage per device, see :mod:`ppsim.search.linear_kernel`; none where no attempt fits."""
     devices, microbatches = problem.n_devices, problem.microbatches
-    for flags in product((False, True), repeat=3):
+    for flags in product((False, True), (True, False), (True, False)):
         line = linear_kernel.Line(
             time=time_table(problem),
             latency=problem.latency,
@@ -59,6 +61,26 @@ def write_linear(problem: Problem) -> Iterator[tuple[str, Queues]]:
         )
         if run_kernel(problem, linear_kernel.schedule_line, line, *flags, parts=linear_kernel.PARTS):
             yield "zero-bubble heuristic", [line.queue[d] * devices + d for d in range(devices)]
+
+
+def order_linear(costs: Costs, devices: int, microbatches: int, limit: float, after_i: float = 1.0) -> list[Packed]:
+    """Order the ops of one stage per device: the first attempt with the least span.
+
+    Args:
+        costs: of one stage per device; factors of microbatches and times of pairs do not count.
+        devices: P.
+        microbatches: M.
+        limit: activations that a device may hold.
+        after_i: share of an activation that is still held between I and W.
+
+    Returns:
+        The queue of each device.
+    """
+    time = costs.time / (1.0 if costs.speed is None else costs.speed)
+    problem = Problem(place("linear", devices, devices), microbatches, Costs(time, costs.comm), limit, after_i)
+    found = [evaluate(problem, write_schedule(problem, queues), name) for name, queues in write_linear(problem)]
+    best = min(found, key=lambda each: each.span)
+    return pack_queues(problem, read_orders(best.schedule))
 
 
 def write_v(problem: Problem) -> Iterator[tuple[str, Queues]]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.ops import Kind, pack
+from ppsim.core.ops import Kind, Packed, pack
 from ppsim.core.schedule import Schedule
 from ppsim.search.order_kernel import Orders
 from ppsim.search.problem import Problem
@@ -54,10 +54,16 @@ def read_orders(schedule: Schedule) -> Queues:
     return [code[schedule.queue(d)] for d in range(schedule.n_devices)]
 
 
-def write_schedule(problem: Problem, queues: Queues) -> Schedule:
-    """Make a schedule of each device's op codes."""
+def pack_queues(problem: Problem, queues: Queues) -> list[Packed]:
+    """Pack each device's op codes as a schedule's queues."""
     packed = []
     for queue in queues:
         kind, stage = np.divmod(queue, problem.n_stages)
         packed.append(pack(stage, count_occurrences(queue)) | KINDS[kind])
+    return packed
+
+
+def write_schedule(problem: Problem, queues: Queues) -> Schedule:
+    """Make a schedule of each device's op codes."""
+    packed = pack_queues(problem, queues)
     return Schedule.from_queues("optimized", problem.placement, problem.microbatches, packed)

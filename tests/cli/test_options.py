@@ -32,6 +32,7 @@ SAMPLES = {
     "group_size": "--group-size 5",
     "rule": "--rule torch",
     "limit": "--limit 12",
+    "after_i": "--after-i 0.5",
     "slices": "--slices 3",
     "tf": "--tf 2",
     "tb": "--tb 3",
