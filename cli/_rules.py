@@ -220,6 +220,28 @@ NEEDS = (
         lambda g: not g["steady"],
         "{options} makes microbatches or devices unequal, and --steady needs them alike",
     ),
+    # A search.
+    Need(
+        ("mb_scale", "recompute"),
+        lambda g: False,
+        "{options} is beyond what a search knows: all microbatches take the same time, and no op runs twice",
+        "leave it out",
+        ("optimize",),
+    ),
+    Need(
+        ("gantt",),
+        lambda g: not g["front"],
+        "{options} draws one schedule, and --front has several",
+        "leave it out",
+        ("optimize",),
+    ),
+    Need(
+        ("style", "memory"),
+        lambda g: not g["front"],
+        "{options} is for charts, and --front draws time against memory",
+        "leave it out",
+        ("optimize",),
+    ),
     # The grid.
     Need(
         ("grid",),

@@ -52,6 +52,14 @@ def bound_problem(problem: Problem) -> Bounds:
     return bound_work(work, problem.caps, problem.after_i)
 
 
+def bound_choice(problem: Problem) -> Bounds:
+    """Bound every schedule of a problem's stages whose backwards may be full as well, and whose F and B may pair."""
+    count = np.full((1, problem.n_stages), problem.microbatches, np.int64)
+    paired = problem.costs.pair is not None
+    work = build_work(problem.placement, count, problem.costs, SPLIT | {Kind.B}, paired, problem.microbatches)
+    return bound_work(work, problem.caps, problem.after_i)
+
+
 def bound_schedule(
     schedule: Schedule, costs: Costs, caps: float | Sequence[float] | NDArray[Any] | None = None
 ) -> Bounds:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
@@ -36,6 +37,8 @@ KINDS = (Kind.F, Kind.I, Kind.W)
 FINEST = 1 << 32
 SHARES = 10_000
 POLL_S = 0.05
+# The makespan only decides between schedules of one span.
+MOST_S_FOR_MAKESPAN = 5.0
 
 Report = Callable[[Solution, float], None]
 
@@ -238,6 +241,9 @@ def solve(
         workers: threads; all cores when 0.
         report: called with the best schedule and the bound whenever one of them is better.
 
+    Returns:
+        The best schedule and bound; after Ctrl-C too, those so far.
+
     Raises:
         MissingDependency: OR-tools is not installed.
     """
@@ -245,14 +251,17 @@ def solve(
     run = _Run(cp, problem, best, bounds, report)
     run.until = time.monotonic() + time_limit
     run.seed, run.workers = seed, workers or count_cores()
-    run.solve(Model(cp, problem, bounds, best, soon=False), proves=True)
-    if not run.proved and problem.objective == "span":
-        # What was proved holds for devices that wait before they start; the simulation's do not.
-        run.solve(Model(cp, problem, bounds, run.best, soon=True), proves=False)
-    if problem.objective == "span" and run.best.makespan > bounds.makespan * (1 + ROUNDING):
-        model = Model(cp, problem, bounds, run.best, soon=True)
-        model.then_makespan(run.best.span)
-        run.solve(model, proves=False)
+    with suppress(KeyboardInterrupt):  # the best so far is the answer
+        if not run.proved:
+            run.solve(Model(cp, problem, bounds, best, soon=False), proves=True)
+        if not run.proved and problem.objective == "span":
+            # What was proved holds for devices that wait before they start; the simulation's do not.
+            run.solve(Model(cp, problem, bounds, run.best, soon=True), proves=False)
+        if problem.objective == "span" and run.best.makespan > bounds.makespan * (1 + ROUNDING):
+            run.until = min(run.until, time.monotonic() + MOST_S_FOR_MAKESPAN)
+            model = Model(cp, problem, bounds, run.best, soon=True)
+            model.then_makespan(run.best.span)
+            run.solve(model, proves=False)
     return Proof(run.best, min(run.bound, run.best.score(problem.objective)[0]))  # rounding apart
 
 

@@ -1,0 +1,375 @@
+"""Find the best schedule for given costs and memory, with proof."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.cli._build import add_memory
+from ppsim.cli._fit import echo_wrapped, print_table
+from ppsim.cli._options import (
+    CostOptions,
+    OutputOptions,
+    ShapeOptions,
+    cost_options,
+    group_options,
+    json_option,
+    make_command,
+    output_options,
+    quiet_option,
+)
+from ppsim.cli._problems import PLACEMENTS, SearchOptions, check_times, find_known, make_problems
+from ppsim.cli._types import COUNT
+from ppsim.cli._write import find_targets, inputs_of, make_documents, write_all, write_tradeoff
+from ppsim.errors import PpsimError
+
+if TYPE_CHECKING:
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+    from ppsim.files.document import Document
+    from ppsim.search.optimize import Known, Outcome
+    from ppsim.search.problem import Problem, Solution
+
+search_options = group_options(
+    "search",
+    SearchOptions,
+    click.option(
+        "--placement",
+        type=click.Choice([*PLACEMENTS, "auto"]),
+        default="linear",
+        show_default=True,
+        help="Which device holds which stage; auto tries all.",
+    ),
+    click.option(
+        "--cap",
+        type=click.FloatRange(min=0, min_open=True),
+        help="Activations that a device may hold, of one stage each; with --placement auto of its 1/P share.",
+    ),
+    click.option(
+        "--after-i",
+        type=click.FloatRange(0, 1),
+        default=1.0,
+        show_default=True,
+        help="Share of an activation that is still held between I and W.",
+    ),
+    click.option(
+        "--objective",
+        type=click.Choice(["span", "makespan"]),
+        default="span",
+        show_default=True,
+        help="What is to be least: the longest time from a device's first start to its last end, or the makespan.",
+    ),
+)
+
+
+@make_command("optimize")
+@click.option("--devices", "--pp", type=COUNT, help="Pipeline devices, P.")
+@click.option("--chunks", "--vpp", type=COUNT, help="Stages per device, V (2 for v and loop).")
+@click.option("--mb", "-m", "--microbatches", "microbatches", type=COUNT, help="Microbatches, M.")
+@search_options
+@click.option("--front", is_flag=True, help="Find the best for each cap: time against memory; -o draws it.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds; the best found by then is the answer. Ends earlier with a proof.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random numbers.")
+@cost_options
+@output_options
+@json_option
+@quiet_option
+@click.option("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    devices: int | None,
+    chunks: int | None,
+    microbatches: int | None,
+    search: SearchOptions,
+    front: bool,
+    time_limit: float,
+    seed: int,
+    costs: CostOptions,
+    output: OutputOptions,
+    as_json: bool,
+    quiet: bool,
+    gantt: bool,
+) -> None:
+    """Find the best schedule for given costs and memory, and how far from the best possible it can be.
+
+    Backwards run as I and W. Starts from every schedule of the list, searches, and proves small problems with OR-tools
+    (extra optimize). The bound is a time that no schedule beats: optimal means that it is attained. Exits with 1 where
+    no schedule fits the cap, and says which cap would do. Ctrl-C ends the search and keeps the best.
+
+    \b
+      ppsim optimize --devices 4 --mb 8 --cap 4 -o best.csv -o best.svg
+      ppsim optimize --devices 4 --mb 8 --placement auto --tf 10 --ti 11 --tw 8 --comm 1 --front
+    """
+    from ppsim.search.optimize import find_front
+
+    _find_targets(output, front)
+    problems = make_problems(ShapeOptions(None, devices, chunks, microbatches), costs, search)
+    _check_feasible(problems, search)
+    known = [find_known(problem, costs) for problem in problems]
+    check_times(problems, known, costs)
+    inputs = inputs_of(ctx, problems[0].costs)
+    show = not as_json and not quiet
+    if front:
+        shares = [problem.placement.n_chunks if search.placement == "auto" else 1 for problem in problems]
+        rows = find_front(problems, known, shares, partial(_optimize, seed=seed, show=show), time_limit)
+        _show_front(rows, known, inputs, output, as_json)
+        return
+    found = _optimize(problems, known, (), time_limit, seed=seed, show=show)
+    timeline = _time(found)
+    if as_json:
+        from ppsim.cli._print import echo_json
+
+        echo_json({"schema": "ppsim.optimize/1", "inputs": inputs, **_object(found)})
+    elif "-" not in output.output:
+        _print(found, timeline, quiet, gantt)
+
+    def complete(document: Document, suffix: str) -> Document:
+        from ppsim.files.document import abilities_of
+
+        if document.style == "paper" or not abilities_of(suffix).memory:
+            return document
+        return add_memory(document, [found.problem.costs], costs, asked=False)
+
+    written = make_documents([timeline], ["optimized"], inputs, output)
+    write_all([(complete(document, suffix), target, suffix) for document, target, suffix in written])
+
+
+def _find_targets(output: OutputOptions, front: bool) -> None:
+    """Refuse files that cannot be written before anything is searched."""
+    from ppsim.files.tradeoff import check_suffix
+
+    for _, suffix in find_targets(output):
+        if front:
+            check_suffix(suffix)
+
+
+def _check_feasible(problems: Sequence[Problem], search: SearchOptions) -> None:
+    """Refuse a cap below what any schedule needs.
+
+    Raises:
+        PpsimError: on every placement; with the least cap that works.
+    """
+    if all(not problem.is_feasible for problem in problems):
+        auto = search.placement == "auto"
+        least = min(float(p.least_caps.max()) / (p.placement.n_chunks if auto else 1) for p in problems)
+        stages = int(problems[0].least_caps.max())
+        why = "one microbatch goes forward through all stages before its first backward" if stages > 1 else "it runs F"
+        raise PpsimError(
+            f"no schedule fits --cap {search.cap:g}: {why}, so a device holds {least:g} at least",
+            f"--cap {least:g}, the least that works",
+        )
+
+
+def _optimize(
+    problems: Sequence[Problem],
+    known: Sequence[Sequence[Known]],
+    seeds: Sequence[Schedule],
+    time_limit: float,
+    *,
+    seed: int,
+    show: bool,
+) -> Outcome:
+    """Search the placements that are feasible, with the best and the bound so far on a bar."""
+    from ppsim.base.numbers import format_number
+    from ppsim.cli._progress import progress_bar
+    from ppsim.search.optimize import optimize
+
+    begin = time.monotonic()
+    with progress_bar(show) as bar:
+
+        def report(best: Solution, bound: float) -> None:
+            value = best.score(problems[0].objective)[0]
+            share = min(1.0, (time.monotonic() - begin) / time_limit)
+            bar(share, f"best {format_number(value)}, bound {format_number(bound)}")
+
+        pairs = [(p, k) for p, k in zip(problems, known, strict=True) if p.is_feasible]
+        return optimize(
+            [p for p, _ in pairs], [k for _, k in pairs], seeds=seeds, seed=seed, time_limit=time_limit, report=report
+        )
+
+
+def _time(found: Outcome) -> Timeline:
+    from ppsim.simulation.longest_path import simulate
+
+    return simulate(found.solution.schedule, found.problem.costs)
+
+
+def _object(found: Outcome) -> dict[str, Any]:
+    """The numbers of an outcome in JSON."""
+    problem, solution = found.problem, found.solution
+    best = found.best_known
+    return {
+        "schedule": solution.schedule.name,
+        "placement": problem.placement.name,
+        "devices": problem.n_devices,
+        "stages": problem.n_stages,
+        "chunks": problem.placement.n_chunks,
+        "microbatches": problem.microbatches,
+        "unit": problem.costs.unit,
+        "objective": problem.objective,
+        "makespan": solution.makespan,
+        "span": solution.span,
+        "bound": found.bound,
+        "gap": found.gap,
+        "status": found.status,
+        "peak_activations": solution.peak_activations,
+        "cap": None if problem.cap is None else problem.caps,
+        "after_i": problem.after_i,
+        "origin": solution.origin,
+        "interrupted": found.interrupted,
+        "best_known": best.name if best else None,
+        "known": [
+            {"name": k.name, "makespan": k.makespan, "span": k.span, "peak": k.peak_activations, "fits": k.fits}
+            for k in found.known
+        ],
+    }
+
+
+def _print(found: Outcome, timeline: Timeline, quiet: bool, gantt: bool) -> None:
+    from ppsim.base.numbers import format_number
+    from ppsim.cli import _print as show
+    from ppsim.simulation.metrics import measure
+
+    problem, solution, unit = found.problem, found.solution, found.problem.costs.unit
+    line = (
+        f"optimized {problem.n_devices}x{problem.microbatches}  span {format_number(solution.span)} {unit}  "
+        f"makespan {format_number(solution.makespan)} {unit}  bound {format_number(found.bound)} {unit}  "
+        f"{found.status}  peak {format_number(float(solution.peak_activations.max()))}"
+    )
+    if quiet:
+        echo_wrapped(line)
+        return
+    schedule, metrics = timeline.schedule, measure(timeline)
+    click.echo(f"optimized  {show.shape_line(schedule)}, {problem.placement.name}")
+    if gantt:
+        show.print_gantt(timeline, metrics)
+    click.echo()
+    for text in show.summary(timeline, metrics).splitlines():
+        echo_wrapped(text, 34)
+    rows = [
+        ("span", f"{format_number(solution.span)} {unit}", "longest time from a device's first start to its last end"),
+        ("bound", f"{format_number(found.bound)} {unit}", _bound_note(found)),
+        ("held", format_number(float(solution.peak_activations.max())), _held_note(found)),
+    ]
+    for name, value, note in rows:
+        echo_wrapped(f"{name:<18} {value:>12}   {note}", 34)
+    click.echo()
+    for text in _sentences(found):
+        echo_wrapped(text)
+
+
+def _bound_note(found: Outcome) -> str:
+    from ppsim.base.numbers import format_share
+
+    if found.status == "optimal":
+        return f"no schedule has a shorter {found.problem.objective}: optimal, proved"
+    return f"no schedule has a shorter {found.problem.objective}; this one is {format_share(found.gap)} from it at most"
+
+
+def _held_note(found: Outcome) -> str:
+    """The activations of each device, and the cap."""
+    from ppsim.base.numbers import format_number
+
+    held, problem = found.solution.peak_activations, found.problem
+    many = len(held) > 16
+    each = f"{held.min():g} to {held.max():g}" if many else " ".join(format_number(float(h)) for h in held)
+    cap = "no cap" if problem.cap is None else f"cap {format_number(float(problem.caps.max()))}"
+    share = "" if problem.after_i == 1 else f", {problem.after_i:g} of one between I and W"
+    return f"activations of one stage at most ({each}), {cap}{share}"
+
+
+def _sentences(found: Outcome) -> list[str]:
+    """Say how it compares with the schedules of the list, where it comes from, and what kept it from a proof."""
+    from ppsim.base.numbers import format_number, format_share
+
+    best, objective, lines = found.best_known, found.problem.objective, list[str]()
+    if best is None:
+        lines.append("no schedule of the list with this placement fits")
+    else:
+        value = best.span if objective == "span" else best.makespan
+        told = f"{best.name}, the best of the list that fits, has a {objective} of {format_number(value)}"
+        better = 1 - found.value / value if value else 0.0
+        lines.append(f"{told}: this is {format_share(better)} less" if better > 1e-9 else f"{told}: no more, no less")
+    lines.append(f"found by: {found.solution.origin}")
+    if found.interrupted:
+        lines.append("interrupted: the best so far is kept")
+    elif found.status != "optimal" and not found.solver:
+        from ppsim.version import INSTALL_OPTIMIZE
+
+        lines.append(f"a proof needs OR-tools: {INSTALL_OPTIMIZE}")
+    return lines
+
+
+def _show_front(
+    rows: Sequence[tuple[float, Outcome]],
+    known: Sequence[Sequence[Known]],
+    inputs: dict[str, Any],
+    output: OutputOptions,
+    as_json: bool,
+) -> None:
+    """Print and draw the best of each cap, and the schedules of the list."""
+    from ppsim.analysis.tradeoff import Point
+    from ppsim.cli import _print as show
+
+    problem = rows[0][1].problem
+    if as_json:
+        front = [{"cap": cap, **{k: v for k, v in _object(f).items() if k not in ("cap", "known")}} for cap, f in rows]
+        show.echo_json({"schema": "ppsim.optimize-front/1", "inputs": inputs, "front": front})
+    elif "-" not in output.output:
+        _print_front(rows)
+    if not output.output:
+        return
+    points = [
+        Point(f"cap {cap:g}", f.value, float(f.solution.peak_activations.max()) / f.problem.placement.n_chunks)
+        for cap, f in rows
+    ]
+    for entry in (entry for entries in known for entry in entries):
+        value = entry.span if problem.objective == "span" else entry.makespan
+        points.append(Point(entry.name, value, entry.peak_activations / entry.schedule.n_chunks))
+    write_tradeoff(points, f"{problem.objective} ({problem.costs.unit})", inputs, output)
+
+
+def _print_front(rows: Sequence[tuple[float, Outcome]]) -> None:
+    from ppsim.base.numbers import format_number, format_share
+
+    unit = rows[0][1].problem.costs.unit
+    headings = [
+        "cap",
+        "placement",
+        f"span\n{unit}",
+        f"makespan\n{unit}",
+        f"bound\n{unit}",
+        "gap",
+        "status",
+        "held",
+        "found by",
+    ]
+    cells = [
+        [
+            f"{cap:g}",
+            found.problem.placement.name,
+            format_number(found.solution.span),
+            format_number(found.solution.makespan),
+            format_number(found.bound),
+            format_share(found.gap),
+            found.status,
+            format_number(float(found.solution.peak_activations.max())),
+            found.solution.origin,
+        ]
+        for cap, found in rows
+    ]
+    words = ("placement", "status", "found by")
+    print_table(headings, cells, at_least=110, spare=("found by", "held"), left=words)
+    echo_wrapped("held counts activations of one stage; the bound is of the objective, and no schedule beats it")

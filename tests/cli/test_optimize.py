@@ -1,0 +1,139 @@
+"""``ppsim optimize``: known optima with proof, never worse than the list, files that others read."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from ppsim.errors import InputError, PpsimError
+from tests.commands import invoke
+
+
+def call(*words: str) -> Result:
+    return invoke("optimize", *words)
+
+
+def found(*words: str) -> Any:
+    result = call(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+SHAPE = ("--devices", "4", "--mb", "8")
+UNEVEN = (*SHAPE, "--tf", "10", "--ti", "11", "--tw", "8", "--comm", "1")
+
+
+@pytest.mark.parametrize(
+    ("words", "span", "makespan"),
+    [
+        ((*SHAPE, "--cap", "4"), 27, 27),
+        ((*SHAPE, "--cap", "7"), 24, 27),
+        ((*UNEVEN, "--cap", "4"), 283, 283),
+        pytest.param((*UNEVEN, "--cap", "8"), 245, 265, marks=pytest.mark.slow),
+        ((*SHAPE, "--cap", "8", "--placement", "v", "--cost-per", "stage"), 48, 51),
+        ((*SHAPE, "--objective", "makespan"), 24, 27),
+    ],
+)
+def test_known_optima_are_found_and_proved(words, span, makespan):
+    numbers = found(*words)
+    value = numbers[numbers["objective"]]
+    assert (numbers["span"], numbers["makespan"], numbers["status"]) == (span, makespan, "optimal")
+    assert numbers["bound"] == value
+
+
+def test_the_object_has_what_is_promised():
+    """Keys of design, one entry of the peak per device, and the schedules of the list it was compared with."""
+    numbers = found(*SHAPE, "--cap", "4")
+    assert numbers["schema"] == "ppsim.optimize/1"
+    assert numbers["peak_activations"] == [4, 4, 4, 4]
+    assert (numbers["best_known"], numbers["gap"], numbers["interrupted"]) == ("zb-1p", 0, False)
+    fitting = {k["name"] for k in numbers["known"] if k["fits"]}
+    assert {"1f1b", "zb-1p"} <= fitting
+    assert not {"gpipe", "zb-h2"} & fitting
+
+
+@pytest.mark.parametrize("placement", ["linear", "v", "loop", "auto"])
+def test_no_schedule_of_the_list_that_fits_is_better(placement):
+    numbers = found("--devices", "3", "--mb", "5", "--cap", "5", "--placement", placement, "--time-limit", "1")
+    assert all(numbers["span"] <= k["span"] for k in numbers["known"] if k["fits"])
+    assert numbers["bound"] <= numbers["span"]
+
+
+def test_full_backwards_and_pairs_of_the_list_count_as_they_are():
+    """Where B takes less than I and W, 1F1B may be the best, and the bound holds for it too."""
+    numbers = found("--devices", "2", "--mb", "4", "--tb", "1", "--ti", "1", "--tw", "1", "--cap", "2")
+    assert numbers["bound"] <= numbers["span"] <= 10
+    assert min(k["span"] for k in numbers["known"] if k["fits"]) >= numbers["span"]
+
+
+@pytest.mark.parametrize(
+    ("words", "least"),
+    [
+        ((*SHAPE, "--cap", "0.5"), "--cap 1"),
+        ((*SHAPE, "--cap", "1", "--placement", "v"), "--cap 2"),
+        ((*SHAPE, "--cap", "2", "--placement", "loop", "--chunks", "3"), "--cap 3"),
+        ((*SHAPE, "--cap", "0.5", "--placement", "auto"), "--cap 1"),
+    ],
+)
+def test_a_cap_too_small_names_the_least_that_works(words, least):
+    error = call(*words).exception
+    assert isinstance(error, PpsimError)
+    assert error.exit_code == 1
+    assert error.hint.startswith(least)
+    assert found(*words[:4], *words[6:], "--cap", least.split()[1], "--time-limit", "0.5")["status"]
+
+
+def test_files_hold_the_schedule(tmp_path):
+    """The CSV has every op, a JSON the times."""
+    csv, document = tmp_path / "best.csv", tmp_path / "best.json"
+    result = call(*SHAPE, "--cap", "4", "-q", "-o", str(csv), "-o", str(document))
+    assert result.exit_code == 0
+    assert result.stdout.split("  ")[1:5] == ["span 27 t_F", "makespan 27 t_F", "bound 27 t_F", "optimal"]
+    assert sum(len(line.split(",")) for line in csv.read_text().splitlines()) == 96
+    assert invoke("check", str(csv)).exit_code == 0
+    assert json.loads(document.read_text())["makespan"] == 27
+
+
+@pytest.mark.slow
+def test_a_front_never_rises_and_ends_where_memory_helps_no_more(tmp_path):
+    figure = tmp_path / "front.svg"
+    result = call("--devices", "3", "--mb", "5", "--front", "--json", "--time-limit", "10", "-o", str(figure))
+    rows = json.loads(result.stdout)["front"]
+    assert [row["cap"] for row in rows] == [1, 2, 3, 4, 5]
+    assert [row["span"] for row in rows] == sorted((row["span"] for row in rows), reverse=True)
+    assert rows[-1]["span"] == found("--devices", "3", "--mb", "5")["span"]
+    assert figure.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--mb", "8"), "the size is missing"),
+        ((*SHAPE, "--mb-scale", "1,2,1,1,1,1,1,1"), "--mb-scale is beyond what a search knows"),
+        ((*SHAPE, "--chunks", "2"), "placement linear has one stage per device"),
+        ((*SHAPE, "--tf", "1,2"), "tf has 2 values for 4 stages"),
+        ((*SHAPE, "--tr", "2"), "--tr has no effect"),
+        ((*SHAPE, "--front", "-o", "x.csv"), ""),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(words, message):
+    error = call(*words).exception
+    assert isinstance(error, InputError)
+    assert message in str(error)
+
+
+def test_without_the_solver_the_search_goes_on(monkeypatch):
+    """A bound that is attained is a proof; else the line says what a proof needs."""
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    assert found(*SHAPE, "--cap", "4")["status"] == "optimal"
+    text = call("--devices", "3", "--mb", "4", "--tf", "8,2,5", "--ti", "1,9,4", "--time-limit", "0.3").stdout
+    assert "a proof needs OR-tools: pip install 'ppsim-pipeline[optimize]'" in text
+
+
+def test_speeds_and_links_count():
+    """A device half as fast takes twice as long."""
+    slow = found("--devices", "2", "--mb", "3", "--speed", "1,0.5", "--link", "0-1=3")
+    same = found("--devices", "2", "--mb", "3", "--tf", "1,2", "--ti", "1,2", "--tw", "1,2", "--comm", "3")
+    assert (slow["span"], slow["makespan"], slow["bound"]) == (same["span"], same["makespan"], same["bound"])
