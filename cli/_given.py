@@ -61,7 +61,7 @@ class Given:
     @property
     def draws(self) -> bool:
         """Whether the files written show schedules, and not time against memory."""
-        return self.command != "sweep" and not self["tradeoff"]
+        return self.command != "sweep" and not (self["tradeoff"] or self["front"])
 
 
 @dataclass(frozen=True)

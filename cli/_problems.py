@@ -118,7 +118,7 @@ def _at_full_speed(costs: Costs, placement: Placement) -> Costs:
 def find_known(problem: Problem, costs: CostOptions) -> list[Known]:
     """Generate and time every schedule of the list with the problem's placement that takes its shape."""
     from ppsim.schedules import families
-    from ppsim.search.optimize import know
+    from ppsim.search.optimize import know, solves
 
     found = []
     placement, M = problem.placement, problem.microbatches
@@ -131,7 +131,7 @@ def find_known(problem: Problem, costs: CostOptions) -> list[Known]:
                 schedule = build_schedule(family.name, shape, costs, quiet=True)
             except PpsimError:  # this family does not take the shape
                 continue
-            if np.array_equal(schedule.placement.devices, placement.devices):
+            if solves(schedule, problem):
                 found.append(know(family.name, schedule, problem, problem.costs))
                 break
     return found

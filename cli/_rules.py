@@ -235,13 +235,6 @@ NEEDS = (
         "leave it out",
         ("optimize",),
     ),
-    Need(
-        ("style", "memory"),
-        lambda g: not g["front"],
-        "{options} is for charts, and --front draws time against memory",
-        "leave it out",
-        ("optimize",),
-    ),
     # The grid.
     Need(
         ("grid",),

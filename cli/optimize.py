@@ -13,13 +13,13 @@ from ppsim.cli._build import add_memory
 from ppsim.cli._fit import echo_wrapped, print_table
 from ppsim.cli._options import (
     CostOptions,
-    OutputOptions,
+    FigureOptions,
     ShapeOptions,
     cost_options,
+    figure_options,
     group_options,
     json_option,
     make_command,
-    output_options,
     quiet_option,
 )
 from ppsim.cli._problems import PLACEMENTS, SearchOptions, check_times, find_known, make_problems
@@ -81,7 +81,7 @@ search_options = group_options(
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random numbers.")
 @cost_options
-@output_options
+@figure_options
 @json_option
 @quiet_option
 @click.option("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
@@ -97,7 +97,7 @@ def command(
     time_limit: float,
     seed: int,
     costs: CostOptions,
-    output: OutputOptions,
+    output: FigureOptions,
     as_json: bool,
     quiet: bool,
     gantt: bool,
@@ -146,7 +146,7 @@ def command(
     write_all([(complete(document, suffix), target, suffix) for document, target, suffix in written])
 
 
-def _find_targets(output: OutputOptions, front: bool) -> None:
+def _find_targets(output: FigureOptions, front: bool) -> None:
     """Refuse files that cannot be written before anything is searched."""
     from ppsim.files.tradeoff import check_suffix
 
@@ -316,7 +316,7 @@ def _show_front(
     rows: Sequence[tuple[float, Outcome]],
     known: Sequence[Sequence[Known]],
     inputs: dict[str, Any],
-    output: OutputOptions,
+    output: FigureOptions,
     as_json: bool,
 ) -> None:
     """Print and draw the best of each cap, and the schedules of the list."""

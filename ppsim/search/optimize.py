@@ -16,7 +16,7 @@ from ppsim.core.split_backward import split_backwards
 from ppsim.errors import MissingDependency
 from ppsim.search.bounds import Bounds, bound_choice, bound_problem
 from ppsim.search.engine import search
-from ppsim.search.problem import ROUNDING, Objective, Problem, Solution, held_at_most
+from ppsim.search.problem import ROUNDING, Objective, Problem, Solution, fits, held_at_most
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure
 
@@ -100,6 +100,13 @@ def know(name: str, schedule: Schedule, problem: Problem, costs: Costs) -> Known
     held = held_at_most(schedule, problem.after_i)
     fits = bool((held <= problem.caps + ROUNDING).all())
     return Known(name, schedule, metrics.makespan, metrics.span, float(held.max(initial=0.0)), fits)
+
+
+def solves(schedule: Schedule, problem: Problem) -> bool:
+    """Whether a schedule runs all of a problem's ops on its placement, whatever it holds; B stands for I and W."""
+    if schedule.n_microbatches != problem.microbatches or not (schedule.kind < Kind.R).all():
+        return False
+    return fits(replace(problem, cap=None), take_apart(schedule))
 
 
 def take_apart(schedule: Schedule) -> Schedule:

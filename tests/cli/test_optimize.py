@@ -61,6 +61,14 @@ def test_no_schedule_of_the_list_that_fits_is_better(placement):
     assert numbers["bound"] <= numbers["span"]
 
 
+@pytest.mark.parametrize("placement", ["linear", "v", "loop"])
+def test_only_schedules_that_run_all_ops_are_compared(placement):
+    """Forwards alone would be faster than any iteration."""
+    numbers = found(*SHAPE, "--placement", placement, "--time-limit", "0.5")
+    assert "forward-only" not in {k["name"] for k in numbers["known"]}
+    assert numbers["bound"] >= 24
+
+
 def test_full_backwards_and_pairs_of_the_list_count_as_they_are():
     """Where B takes less than I and W, 1F1B may be the best, and the bound holds for it too."""
     numbers = found("--devices", "2", "--mb", "4", "--tb", "1", "--ti", "1", "--tw", "1", "--cap", "2")
