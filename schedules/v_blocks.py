@@ -5,9 +5,13 @@ Qi et al., "Pipeline Parallelism with Controllable Memory", arXiv 2405.15362.
 
 from collections.abc import Iterator
 
+from ppsim.core.costs import Costs
 from ppsim.core.ops import Packed
-from ppsim.schedules.registry import TWO_CHUNKS, Shape, schedule
+from ppsim.schedules.registry import TWO_CHUNKS, Rule, Shape, schedule
 
+TWO_HELD = Rule(
+    "a limit of at least 2 activations", lambda s: s.options.get("limit") is None or s.options["limit"] >= 2
+)
 PAPER = "Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
 
 
@@ -69,6 +73,30 @@ def one_f_one_b_v(shape: Shape) -> Iterator[Packed]:
     from ppsim.search.blocks import complete, fit_block
 
     yield from complete(fit_block(place("v", shape.devices, shape.stages), 6, split=False), shape.microbatches)
+
+
+@schedule(
+    "v-auto",
+    title="V under a limit",
+    placement="v",
+    aliases=("v-limit", "v-flex"),
+    chunks=2,
+    split=True,
+    uses_costs=True,
+    idea="The best order on a V found for the costs given, within --limit activations per device:\n"
+    "building blocks between V-Min, V-Half and zero bubble, completed, timed and improved.\n"
+    "Any memory down to one microbatch at a time; 2P activations, 1F1B's memory, by default.",
+    bubble="span bubble 0  for M >= 2P-1 and t_F = t_I = t_W",
+    peak="min(2M, 2P) stage activations  for M >= 2P-1",
+    paper=f"{PAPER}, appendix A",
+    rules=(TWO_CHUNKS, TWO_HELD),
+    options=("limit",),
+)
+def v_auto(shape: Shape, costs: Costs, limit: int | None = None) -> Iterator[Packed]:
+    """A search that the same costs and limit end alike."""
+    from ppsim.search.v_limit import order_v
+
+    yield from order_v(costs, shape.devices, shape.microbatches, limit or 2 * shape.devices)
 
 
 def _completed(shape: Shape, steps: tuple[int, ...], gaps: tuple[int, ...]) -> Iterator[Packed]:
