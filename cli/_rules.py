@@ -22,6 +22,9 @@ NEEDS = (
         "{options} says how to write -o, and there is no -o",
         "add -o FILE, or -o - for stdout",
     ),
+    Need(
+        ("heat",), lambda g: g.writes("figure"), "{options} is drawn in figures, and none is written", "add -o FILE.svg"
+    ),
     Need(("tradeoff",), lambda g: g.writes(), "{options} says what -o draws, and there is no -o", "add -o FILE.svg"),
     Need(
         ("lowered",),

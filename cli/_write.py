@@ -16,6 +16,7 @@ from ppsim.cli._options import FigureOptions, OutputOptions
 from ppsim.version import VERSION
 
 if TYPE_CHECKING:
+    from ppsim.analysis.heat import HeatMap
     from ppsim.analysis.idle import Idle
     from ppsim.analysis.tradeoff import Point
     from ppsim.core.costs import Costs
@@ -153,16 +154,24 @@ def write_tradeoff(
     output: OutputOptions,
     table: Callable[[str, str], None] | None = None,
     memory: str = "peak activations (of a device's 1/P share)",
+    heat: HeatMap | None = None,
+    figure: Callable[[str, str], None] | None = None,
 ) -> None:
-    """Write every -o as the trade-off of time against memory, saying so on stderr; ``table`` writes those of tables."""
+    """Write every -o as the trade-off of time against memory, saying so on stderr.
+
+    ``table`` writes the targets that are tables, ``figure`` those that are figures; a page has the ``heat`` maps.
+    """
     from ppsim.analysis.tradeoff import tradeoff
     from ppsim.base.tables import TABLES
     from ppsim.files.tradeoff import save_tradeoff
 
     found = tradeoff(list(points))
-    save = partial(save_tradeoff, found, time=time, memory=memory, width=output.width, inputs=inputs)
+    save = partial(save_tradeoff, found, time=time, memory=memory, width=output.width, inputs=inputs, heat=heat)
     targets = find_targets(output, tables=table is not None)
-    writers = [
-        (target, partial(table if table and suffix in TABLES else save, target, suffix)) for target, suffix in targets
-    ]
-    write_files(writers)
+
+    def writer(suffix: str) -> Callable[[str, str], None]:
+        if table and suffix in TABLES:
+            return table
+        return figure if figure and suffix != ".html" else save
+
+    write_files([(target, partial(writer(suffix), target, suffix)) for target, suffix in targets])

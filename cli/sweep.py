@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,7 @@ MOST = 10_000
 @cost_options
 @network_options
 @output_options
+@click.option("--heat", is_flag=True, help="Draw --metric over the grid as a heat map, not time against memory.")
 @task_options
 @json_option
 @quiet_option
@@ -64,17 +66,20 @@ def command(
     network: NetworkOptions,
     output: OutputOptions,
     metric: str,
+    heat: bool,
     tasks: TaskOptions,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Time schedules over devices, microbatches and chunks.
 
-    -o draws time against memory with the Pareto front, or writes the table: csv, json, parquet.
+    -o draws time against memory with the Pareto front, or a heat map, or writes the table: csv, json, parquet. A page
+    (.html) has both.
 
     \b
       ppsim sweep 1f1b zb-1p interleaved --devices 8 --mb 8:64:8 --chunks 2,4
       ppsim sweep 1f1b zb-1p dualpipe --devices 4:16:x2 --mb 32 --metric peak -o pareto.svg
+      ppsim sweep 1f1b zb-1p interleaved --devices 4,8 --mb 8:128:8 --heat -o heat.pdf -o both.html
       ppsim sweep 1f1b zb-1p --devices 8 --mb 8:512:8 --dask tcp://10.0.0.1:8786 --results rows.parquet
     """
     from ppsim.analysis.compare import sweep_object
@@ -82,7 +87,7 @@ def command(
     from ppsim.cli._progress import progress_bar
     from ppsim.schedules import reads_ops
 
-    _check_targets(output)
+    _check_targets(output, heat)
     check_shape(specs, grid.stages or grid.devices, grid.microbatches)
     check_taken(specs, grid)
     shapes = list(islice(cells_of(specs, grid), MOST + 1))
@@ -113,16 +118,16 @@ def command(
         if not quiet:
             _table(cells, rows, metric)
         click.echo(_closing(cells, rows, metric))
-    _write(rows, inputs, output)
+    _write(rows, inputs, output, metric if heat else "")
 
 
-def _check_targets(output: OutputOptions) -> None:
+def _check_targets(output: OutputOptions, heat: bool) -> None:
     from ppsim.base.tables import TABLES, table_suffix
     from ppsim.files.tradeoff import check_suffix
 
     for _, suffix in find_targets(output, tables=True):
         if suffix not in TABLES:
-            check_suffix(suffix)
+            check_suffix(suffix, heat and suffix != ".html")
         else:
             table_suffix(f"x{suffix}")
 
@@ -142,18 +147,37 @@ def _table(grid: list[Cell], rows: list[Mapping[str, Any]], metric: str) -> None
     }
     across = sorted({m for _, _, m in grid})
     wide = console(at_least=100)
+    colourful = wide.is_terminal and wide.color_system in ("256", "truecolor") and not wide.no_color
+    looks = _shade(values) if colourful else {}
     left = max(len(f"{name}  {devices}  ") for name, devices, _ in [Cell("schedule", 0, 0), *grid])
     each = max(len(f"M={across[-1]}"), *map(len, cells.values())) + 2
     fits = max(1, (wide.width - left) // each)
     unit = next(row["unit"] for row in rows if row["applies"])
     title = f"{metric} ({unit})" if _column(metric).form == "time" else metric
     for first in range(0, len(across), fits):
-        wide.print(_block(cells, across[first : first + fits], title))
+        wide.print(_block(cells, looks, across[first : first + fits], title))
     click.echo(f"* least {metric} of that M on as many devices; - the schedule does not take the shape")
 
 
-def _block(cells: Mapping[Cell, str], across: list[int], title: str) -> Table:
+def _shade(values: Mapping[Cell, float | None]) -> dict[Cell, str]:
+    """The colours of each cell on a terminal, darker for more."""
+    import numpy as np
+
+    from ppsim.analysis.heat import shades_of
+    from ppsim.drawing.palette import HEAT, blend, text_colour
+
+    shades = shades_of(np.array([np.nan if value is None else value for value in values.values()]))
+    fills = {
+        cell: blend(HEAT[1], HEAT[0], shade)
+        for cell, shade in zip(values, shades.tolist(), strict=True)
+        if values[cell] is not None
+    }
+    return {cell: f"{text_colour(fill)} on {fill}" for cell, fill in fills.items()}
+
+
+def _block(cells: Mapping[Cell, str], looks: Mapping[Cell, str], across: list[int], title: str) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(
         box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title=title, title_justify="left"
@@ -163,7 +187,8 @@ def _block(cells: Mapping[Cell, str], across: list[int], title: str) -> Table:
     for m in across:
         table.add_column(f"M={m}", justify="right", no_wrap=True)
     for name, devices in dict.fromkeys((name, devices) for name, devices, _ in cells):
-        table.add_row(name, str(devices), *(cells.get(Cell(name, devices, m), "") for m in across))
+        row = [Cell(name, devices, m) for m in across]
+        table.add_row(name, str(devices), *(Text(cells.get(cell, ""), looks.get(cell, "")) for cell in row))
     return table
 
 
@@ -188,12 +213,15 @@ def _column(metric: str) -> Column:
     return next(column for column in columns_of("sweep") if column.name == metric)
 
 
-def _write(rows: Sequence[Mapping[str, Any]], inputs: dict[str, Any], output: OutputOptions) -> None:
+def _write(rows: Sequence[Mapping[str, Any]], inputs: dict[str, Any], output: OutputOptions, heat: str) -> None:
+    """Write every -o; figures show the metric ``heat`` as a heat map where one is named."""
     from ppsim.analysis.compare import mark_shapes, sweep_object
+    from ppsim.analysis.heat import heat_map
     from ppsim.analysis.tradeoff import Point
     from ppsim.base.atomic_file import open_atomically
     from ppsim.base.json_output import dump_json
     from ppsim.base.tables import save_table
+    from ppsim.files.tradeoff import save_heat
 
     def write_table(target: str, suffix: str) -> None:
         if suffix == ".json":
@@ -213,4 +241,7 @@ def _write(rows: Sequence[Mapping[str, Any]], inputs: dict[str, Any], output: Ou
         )
         for r in timed
     ]
-    write_tradeoff(points, f"makespan per microbatch ({timed[0]['unit']})", inputs, output, write_table)
+    found = heat_map(columns_of("sweep"), rows)
+    draw = partial(save_heat, found, _column(heat).key, width=output.width, inputs=inputs) if heat else None
+    time = f"makespan per microbatch ({timed[0]['unit']})"
+    write_tradeoff(points, time, inputs, output, table=write_table, heat=found, figure=draw)

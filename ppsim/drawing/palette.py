@@ -57,6 +57,8 @@ FAMILY_COLOURS = (
     ("#8C510A", "#D59A5B"),
 )
 SHAPES = 4
+HEAT = ("#F2F7FC", "#1F5C99")  # the least and the most of a heat map
+HEAT_DARK = ("#16202C", "#7FB2E5")  # the same on a dark page
 MUTED = "#66707E"
 TERMINAL_MUTED = "#767676"  # contrast of 4.5 on white and on black, whichever the terminal has
 

@@ -38,7 +38,8 @@ def test_a_number_added_to_the_table_shows_everywhere(more, tmp_path):
     assert "busiest device       " in shown(run.command, "-s", "1f1b", *shape)
     assert "the work of one" in shown(run.command, "-s", "1f1b", *shape)
     assert "busiest device 12.5%" in shown(run.command, "-s", "1f1b", *shape, "-q")
-    assert "busiest device 12.5%" in shown(gallery.command, *shape, "-o", str(tmp_path))
+    shown(gallery.command, *shape, "-o", str(tmp_path))
+    assert "busiest device 12.5%" in (tmp_path / "README.md").read_text()
     assert json.loads(shown(run.command, "-s", "1f1b", *shape, "--json"))["busiest"] == 0.125
     assert (
         json.loads(shown(run.command, "-s", "1f1b", "--devices", "2", "--mb", "400", "--steady", "--json"))["busiest"]

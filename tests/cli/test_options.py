@@ -74,6 +74,7 @@ SAMPLES = {
     "memory": "--memory",
     "steady": "--steady",
     "tradeoff": "--tradeoff",
+    "heat": "--heat",
     "metric": "--metric peak",
     "model": f"--model {ROOT / 'gallery' / 'model-7b.toml'}",
     "cap": "--cap 40",

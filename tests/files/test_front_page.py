@@ -15,8 +15,8 @@ POINTS = [Point("1f1b", 33, 4), Point("gpipe", 33, 8), Point("zb-1p", 27, 4), Po
 
 def page(points, **inputs):
     out = io.BytesIO()
-    labels = {"time": "makespan (t_F)", "memory": "peak activations"}
-    write_tradeoff(tradeoff(points), out, ".html", width=0, inputs=inputs, **labels)
+    time, memory = "makespan (t_F)", "peak activations"
+    write_tradeoff(tradeoff(points), out, ".html", time=time, memory=memory, width=0, inputs=inputs)
     return out.getvalue().decode()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any
 
+from ppsim.analysis.heat import HeatMap
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.drawing.canvas import write_figure
 from ppsim.drawing.gantt import plot
@@ -28,13 +29,30 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
 
 
 def write_tradeoff(
-    found: Tradeoff, out: IO[bytes], suffix: str, *, time: str, memory: str, width: float, inputs: Mapping[str, Any]
+    found: Tradeoff,
+    out: IO[bytes],
+    suffix: str,
+    *,
+    time: str,
+    memory: str,
+    width: float,
+    inputs: Mapping[str, Any],
+    heat: HeatMap | None = None,
 ) -> None:
     """Draw time against memory; ``time`` and ``memory`` are the axes' labels."""
     from ppsim.drawing.tradeoff import figure_of
 
     title = f"{time} against {memory}"
     write_figure(lambda: figure_of(found, time, memory, width), out, suffix, title=title, inputs=inputs)
+
+
+def write_heat(
+    heat: HeatMap, key: str, out: IO[bytes], suffix: str, *, width: float, inputs: Mapping[str, Any]
+) -> None:
+    """Draw one metric of a sweep as a heat map."""
+    from ppsim.drawing.heat_map import figure_of
+
+    write_figure(lambda: figure_of(heat, key, width), out, suffix, title=f"{key} of a sweep", inputs=inputs)
 
 
 def draw_document(document: Document) -> Figure:

@@ -167,8 +167,33 @@ function showLegend() {
     };
 }
 
+/** The colour of a shade from 0 to 1, and that of the text on it. */
+function heatLook(shade) {
+  const [low, high] = DATA.heat.colours[+(root.dataset.theme === 'dark')]
+    .map(colour => [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16)));
+  const mixed = low.map((value, i) => Math.round(value + shade * (high[i] - value)));
+  const linear = mixed.map(value => (value / 255 <= 0.03928 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+  const light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  return `background:rgb(${mixed});color:${light > 0.18 ? '#000000' : '#ffffff'}`;
+}
+
+function showHeat() {
+  if (!DATA.heat) return;
+  const { rows, microbatches, maps } = DATA.heat;
+  $('heat').hidden = false;
+  if (!$('metric').options.length) $('metric').append(...maps.map(({ heading }, place) => new Option(heading, place)));
+  const { meaning, text, shade, best } = maps[+$('metric').value];
+  $('meaning').textContent = `${meaning}; outlined: the least of that M on as many devices; -: the schedule does not take the shape`;
+  $('heat').querySelector('thead').innerHTML = `<tr><th scope="col">schedule</th><th scope="col">P</th>${microbatches
+    .map(m => `<th scope="col">M = ${m}</th>`).join('')}</tr>`;
+  $('heat').querySelector('tbody').innerHTML = rows.map(([name, devices], row) => `<tr><th scope="row">${escapeText(name)}</th><td>${devices}</td>${text[row]
+    .map((value, m) => (value === null ? '<td class="none">-</td>'
+      : `<td class="${best[row][m] ? 'best' : ''}" style="${heatLook(shade[row][m])}">${escapeText(value)}</td>`)).join('')}</tr>`).join('');
+}
+
 function setTheme(theme) {
   root.dataset.theme = theme;
+  showHeat();
   showLegend();
   draw();
 }
@@ -177,6 +202,7 @@ function start() {
   DATA.points.forEach((point, place) => { point.place = place; });
   $('command').textContent = DATA.inputs.command ?? '';
   $('filter').oninput = draw;
+  $('metric').onchange = showHeat;
   const dark = matchMedia('(prefers-color-scheme: dark)');
   let chosen = false;
   $('theme').onclick = () => { chosen = true; setTheme(root.dataset.theme === 'dark' ? 'light' : 'dark'); };

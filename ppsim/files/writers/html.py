@@ -40,6 +40,7 @@ from ppsim.simulation import columns
 from ppsim.simulation.metrics import Metrics, measure
 
 if TYPE_CHECKING:
+    from ppsim.analysis.heat import HeatMap
     from ppsim.core.execution import Execution
     from ppsim.core.schedule import Schedule
 
@@ -93,9 +94,17 @@ def _read(name: str) -> str:
 
 
 def write_tradeoff(
-    found: Tradeoff, out: IO[bytes], suffix: str, *, time: str, memory: str, width: float, inputs: Mapping[str, Any]
+    found: Tradeoff,
+    out: IO[bytes],
+    suffix: str,
+    *,
+    time: str,
+    memory: str,
+    width: float,
+    inputs: Mapping[str, Any],
+    heat: HeatMap | None = None,
 ) -> None:
-    """Write a page of time against memory; ``time`` and ``memory`` are the axes' labels."""
+    """Write a page of time against memory, and the heat maps of a sweep; ``time`` and ``memory`` are axis labels."""
     from ppsim.drawing.palette import FAMILY_COLOURS, SHAPES
 
     families = dict.fromkeys(point.family or point.name for point in found.points)
@@ -125,6 +134,7 @@ def write_tradeoff(
         "grouped": len({point.group for point in found.points}) > 1,
         "families": looks,
         "points": points,
+        "heat": _heat(heat) if heat else None,
     }
     page = Template(_read("front.html")).substitute(
         title=html.escape(f"{time[:1].upper()}{time[1:]} against {memory}"),
@@ -362,3 +372,21 @@ def _gzip(data: bytes) -> str:
 
 def _json(data: dict[str, Any]) -> bytes:
     return dump_json(data).replace(b"<", b"\\u003c")  # no text of the user's can close the script element
+
+
+def _heat(heat: HeatMap) -> dict[str, Any]:
+    """Heat maps as the page draws them: per metric a text, a shade from 0 to 1 and a mark for each cell."""
+    from ppsim.analysis.heat import shades_of
+    from ppsim.drawing.palette import HEAT, HEAT_DARK
+
+    maps = [
+        {
+            "heading": column.heading + (f" ({heat.unit})" if column.form == "time" else ""),
+            "meaning": column.meaning,
+            "text": [[None if value != value else column.text(value) for value in row] for row in values.tolist()],
+            "shade": shades_of(values),
+            "best": best,
+        }
+        for column, values, best in zip(heat.columns, heat.values, heat.best, strict=True)
+    ]
+    return {"rows": heat.rows, "microbatches": heat.microbatches, "maps": maps, "colours": (HEAT, HEAT_DARK)}

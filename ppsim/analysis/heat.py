@@ -1,0 +1,59 @@
+"""A sweep as heat maps: each metric over microbatches, for every schedule and number of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.simulation.columns import Column
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Metrics of a sweep.
+
+    Attributes:
+        columns: the metrics.
+        rows: schedule and number of devices of each row.
+        microbatches: M of each column of cells.
+        values: shape (metrics, rows, microbatches); not a number where the schedule does not take the shape.
+        best: the same shape, whether nothing on as many devices with as many microbatches has less.
+        unit: of times.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, int], ...]
+    microbatches: tuple[int, ...]
+    values: NDArray[np.float64]
+    best: NDArray[np.bool_]
+    unit: str
+
+
+def heat_map(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> HeatMap:
+    """Arrange the rows of a sweep, each with ``name``, ``devices``, ``microbatches``, ``applies`` and the metrics."""
+    applying = dict.fromkeys((row["name"], int(row["devices"])) for row in rows if row["applies"])
+    places = sorted(applying, key=lambda place: place[1])
+    across = sorted({row["microbatches"] for row in rows if row["applies"]})
+    values = np.full((len(columns), len(places), len(across)), np.nan)
+    for row in rows:
+        if row["applies"]:
+            place = places.index((row["name"], int(row["devices"])))
+            values[:, place, across.index(row["microbatches"])] = [row[column.key] for column in columns]
+    best = np.zeros(values.shape, bool)
+    devices = np.array([count for _, count in places])
+    for count in np.unique(devices):
+        here = devices == count
+        least = np.fmin.reduce(values[:, here], axis=1, keepdims=True)
+        best[:, here] = values[:, here] <= least
+    unit = next(row["unit"] for row in rows if row["applies"])
+    return HeatMap(tuple(columns), tuple(places), tuple(across), values, best, unit)
+
+
+def shades_of(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How dark each cell of one metric is, 0 for the least to 1 for the most; not a number stays so."""
+    low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
+    return (values - low) / (high - low) if high > low else values * 0.0
