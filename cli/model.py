@@ -13,23 +13,57 @@ if TYPE_CHECKING:
     from ppsim.planning.model import Model
 
 
-@make_command("model")
-@click.argument("spec", metavar="[NAME|FILE]", required=False)
-@json_option
-def command(spec: str | None, as_json: bool) -> None:
-    """Show a model's parameters, FLOPs and operators; without a name, list the library.
+# Spelled out here: reading them from the planning room would load numpy for every command's help.
+RECOMPUTE = ("none", "selective", "full")
+PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")
+NAMES = {"devices": "pp", "chunks": "vp", "schedule_name": "schedule", "again": "recompute"}
 
-    A model is a name of the library, a TOML file (schema ppsim.model/2) or a Hugging Face config.json.
+
+@make_command("model")
+@click.argument("file", metavar="[NAME|FILE]", required=False)
+@click.option("--cluster", "machine", help="Times on a cluster: a name such as dgx-h100, or a file that names its GPU.")
+@click.option("--tp", type=int, help="Tensor-parallel ranks.")
+@click.option("--cp", type=int, help="Context-parallel ranks.")
+@click.option("--ep", type=int, help="Expert-parallel ranks, inside dp x cp x tp.")
+@click.option("--devices", "--pp", "devices", type=int, help="Pipeline devices, P.")
+@click.option("--dp", type=int, help="Data-parallel replicas.")
+@click.option("--chunks", "--vp", "chunks", type=int, help="Stages per device, V.")
+@click.option("--mbs", type=int, help="Sequences in a microbatch.")
+@click.option("--mb", "-m", "--microbatches", "microbatches", type=int, help="Microbatches in a step.")
+@click.option("--seq", "sequence", type=int, help="Sequence length instead of the model's.")
+@click.option("--schedule", "-s", "schedule_name", help="The schedule: 1f1b, or interleaved with chunks, by default.")
+@click.option("--layout", help="Which layers each stage holds: Et*3|(tt|)*14,tL.")
+@click.option("--recompute", "again", type=click.Choice(RECOMPUTE), help="What the backward runs again.")
+@click.option("--zero", type=int, help="What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too.")
+@click.option("--precision", type=click.Choice(PRECISIONS), help="Of the linear layers' products.")
+@click.option("--measured", metavar="FILE", help="Measured memory of the devices, beside the predicted one.")
+@click.option("--even", is_flag=True, help="Which layers to recompute so that no device holds more than it must.")
+@json_option
+def command(
+    file: str | None, as_json: bool, machine: str | None, measured: str | None, even: bool, **given: Any
+) -> None:
+    """Show a model's parameters, FLOPs and operators, and what training it costs on each stage and device.
+
+    A model is a name of the library, a TOML file (schema ppsim.model/2) or a Hugging Face config.json; without one, the
+    library is listed. With sizes of parallel groups, memory by device; with --cluster, times too.
 
     \b
       ppsim model
       ppsim model llama3-70b
-      ppsim model config.json --json
+      ppsim model llama3-70b --tp 4 --pp 8 --dp 4 --mb 32 --cluster dgx-h100
+      ppsim model config.json --pp 8 --mb 16 --measured peaks.json --even
     """
+    from dataclasses import replace
+
+    from ppsim.cli import _model
     from ppsim.cli import _print as show
+    from ppsim.errors import InputError
     from ppsim.planning.model import library, read_model
 
-    if spec is None:
+    trains = machine is not None or measured is not None or even or any(v is not None for v in given.values())
+    if file is None and trains:
+        raise InputError("which model is missing", "ppsim model llama3-70b ...; ppsim model lists the library")
+    if file is None:
         rows = [_numbers(read_model(name)) for name in library()]
         if as_json:
             show.echo_json({"schema": "ppsim.models/1", "models": rows})
@@ -38,12 +72,24 @@ def command(spec: str | None, as_json: bool) -> None:
             active = f", {row['active'] / 1e9:.3g} B active" if row["active"] != row["parameters"] else ""
             click.echo(f"{row['name']:<18} {row['parameters'] / 1e9:>8.4g} B{active}")
         return
-    model = read_model(spec)
+    model = read_model(file)
+    if (sequence := given.pop("sequence")) is not None:
+        if sequence < 1:
+            raise InputError(f"--seq must be 1 or more, got {sequence}")
+        model = replace(model, seq=sequence)
     numbers = _numbers(model)
+    found: dict[str, Any] = {}
+    if trains:
+        layout = given.pop("layout")
+        parallel = _model.parallel_from({NAMES.get(name, name): value for name, value in given.items()})
+        arranged = _model.layout_from(layout, model, parallel)
+        found = _model.training(model, parallel, arranged, machine, measured, even)
     if as_json:
-        show.echo_json({"schema": "ppsim.model/2", **numbers, "operators": _operators(model)})
+        show.echo_json({"schema": "ppsim.model/2", **numbers, "operators": _operators(model), **found})
         return
-    _print(model, numbers)
+    _print(model, numbers, operators=not trains)
+    if trains:
+        _model.print_training(found)
 
 
 def _numbers(model: Model) -> dict[str, Any]:
@@ -85,7 +131,7 @@ def _operators(model: Model) -> list[dict[str, Any]]:
     ]
 
 
-def _print(model: Model, numbers: dict[str, Any]) -> None:
+def _print(model: Model, numbers: dict[str, Any], *, operators: bool) -> None:
     click.echo(f"{model.name}: {numbers['parameters'] / 1e9:.4g} B parameters")
     if model.experts:
         click.echo(f"a token visits {numbers['active'] / 1e9:.4g} B of them: {model.top_k} of {model.experts} experts")
@@ -96,6 +142,8 @@ def _print(model: Model, numbers: dict[str, Any]) -> None:
     click.echo("  ".join(f"{name} {numbers[name]}" for name in sizes))
     if model.source:
         echo_wrapped(f"from {model.source}", 5)
+    if not operators:
+        return
     click.echo(f"\n{'':<10} {'operator, one sequence':<24} {'F GFLOP':>10} {'B GFLOP':>10} {'F MB':>10}")
     for row in _operators(model):
         click.echo(

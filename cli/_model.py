@@ -1,0 +1,204 @@
+"""What ``ppsim model`` prints of a model in training: stages, devices, a step, and measured memory beside predicted."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.cli._fit import echo_wrapped
+
+if TYPE_CHECKING:
+    from ppsim.layout.layout import Layout
+    from ppsim.planning.model import Model
+    from ppsim.planning.parallel import Parallel
+
+GIB = 2.0**30
+MOST_ROWS = 64
+
+
+def parallel_from(given: dict[str, Any]) -> Parallel:
+    """Make the parallel layout that the options ask for; those that were not given have usual values.
+
+    Raises:
+        InputError: a number that cannot be; the message names the option.
+    """
+    from ppsim.base.toml import Refused
+    from ppsim.errors import InputError
+    from ppsim.planning.parallel import Parallel
+
+    try:
+        return Parallel(**{name: value for name, value in given.items() if value is not None})
+    except Refused as refused:
+        raise InputError(f"--{refused.key.replace('_', '-')} {refused.why}") from refused
+
+
+def layout_from(text: str | None, model: Model, parallel: Parallel) -> Layout | None:
+    """Read --layout for the model's layers.
+
+    Raises:
+        InputError: it is no layout of this model on so many devices.
+    """
+    from ppsim.layout.layout import read_layout
+
+    return None if text is None else read_layout(text, parallel.pp, model.layers)
+
+
+def training(
+    model: Model,
+    parallel: Parallel,
+    layout: Layout | None,
+    cluster: str | None,
+    measured: str | None,
+    even: bool,
+) -> dict[str, Any]:
+    """Collect what training the model so costs: by stage, by device, and a step where the cluster is known.
+
+    Raises:
+        InputError: the layout, the schedule, the cluster or the file of measured peaks cannot be used.
+    """
+    from ppsim.errors import InputError
+    from ppsim.planning.memory import PARTS, device_memory
+
+    if parallel.ep > 1 and not model.experts:
+        raise InputError(f"--ep {parallel.ep} divides experts, and {model.name} has none", "leave out --ep")
+    held = device_memory(model, parallel, layout)
+    devices: list[dict[str, Any]] = [
+        {"device": d, **{f"{name}_gib": float(getattr(held, name)[d] / GIB) for name in PARTS}}
+        | {"total_gib": float(held.total[d] / GIB)}
+        for d in range(parallel.pp)
+    ]
+    stages = _stages(model, parallel, layout)
+    found: dict[str, Any] = {"parallel": asdict(parallel), "gpus": parallel.gpus, "gbs": parallel.gbs}
+    found |= {"stages": stages, "devices": devices}
+    if cluster is not None:
+        found |= _timed(model, parallel, layout, cluster, stages)
+    if measured is not None:
+        found |= _compare(devices, measured, parallel)
+    if even:
+        found["evened_out"] = _even(model, parallel, layout)
+    return found
+
+
+def _stages(model: Model, parallel: Parallel, layout: Layout | None) -> list[dict[str, Any]]:
+    from ppsim.planning.costs import contents_of, count_stage_parameters
+
+    return [
+        {
+            "stage": stage,
+            "layers": content.layers,
+            "recomputed": content.recomputed,
+            "parameters": sum(count_stage_parameters(model, parallel, content)),
+        }
+        for stage, content in enumerate(contents_of(model, parallel, layout))
+    ]
+
+
+def _timed(
+    model: Model, parallel: Parallel, layout: Layout | None, cluster: str, stages: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Add times to the stages, and return those of a step."""
+    from ppsim.core.ops import Kind
+    from ppsim.planning.costs import stage_costs, step_time
+    from ppsim.planning.hardware import read_machine
+
+    machine = read_machine(cluster)
+    costs = stage_costs(model, machine, parallel, layout)
+    for row in stages:
+        stage = row["stage"]
+        for name, kind in (("f_ms", Kind.F), ("b_ms", Kind.B), ("i_ms", Kind.I), ("w_ms", Kind.W), ("r_ms", Kind.R)):
+            row[name] = float(costs.time[kind, stage] * 1e3)
+        row["communication_ms"] = float(costs.communication[stage] * 1e3)
+    step = {name: float(value) for name, value in asdict(step_time(model, machine, parallel, costs=costs)).items()}
+    capacity = {"gpu": machine.gpu.name, "gpu_memory_gib": machine.gpu.memory_gib}
+    return {"cluster": machine.name, **capacity, "message_bytes": costs.message, "step": step}
+
+
+def _compare(devices: list[dict[str, Any]], measured: str, parallel: Parallel) -> dict[str, Any]:
+    """Add measured peaks to the devices, and return the line through them over microbatches in flight."""
+    from ppsim.planning.costs import schedule_of
+    from ppsim.planning.measured import fit_line, read_peaks
+    from ppsim.planning.memory import in_flight
+
+    peaks = read_peaks(measured, len(devices))
+    for row, peak in zip(devices, peaks, strict=True):
+        row["measured_gib"] = float(peak / GIB)
+        row["error"] = row["total_gib"] / row["measured_gib"] - 1 if peak else None
+    if parallel.pp == 1:
+        return {}
+    held = in_flight(schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches))
+    base, each = fit_line(held.astype(float), peaks)
+    off = [float((base + each * n) / peak - 1) if peak else 0.0 for n, peak in zip(held, peaks, strict=True)]
+    return {"line": {"base_gib": base / GIB, "microbatch_gib": each / GIB, "in_flight": held.tolist(), "errors": off}}
+
+
+def _even(model: Model, parallel: Parallel, layout: Layout | None) -> dict[str, Any]:
+    from ppsim.planning.measured import even_out
+    from ppsim.planning.memory import device_memory
+
+    chosen = even_out(model, parallel, layout)
+    then = device_memory(model, replace(parallel, recompute="full", recompute_layers=chosen), layout).total
+    return {"recompute_layers": list(chosen), "total_gib": [float(value / GIB) for value in then]}
+
+
+def print_training(found: dict[str, Any]) -> None:
+    """Print what training costs, as tables."""
+    sizes = {name: value for name, value in found["parallel"].items() if name in ("tp", "cp", "ep", "pp", "dp", "vp")}
+    text = ", ".join(f"{name} {value}" for name, value in sizes.items() if value > 1) or "one GPU"
+    click.echo(f"\n{text}: {found['gpus']} GPUs, {found['gbs']} sequences a step")
+    _print_stages(found["stages"])
+    _print_devices(found["devices"], found.get("gpu_memory_gib"))
+    if line := found.get("line"):
+        echo_wrapped(
+            f"the measured peaks are {line['base_gib']:.1f} GiB and {line['microbatch_gib']:.2f} GiB for each of "
+            f"{line['in_flight']} microbatches in flight, within {max(map(abs, line['errors'])):.1%}"
+        )
+    if step := found.get("step"):
+        click.echo(
+            f"\na step on {found['cluster']} takes {step['seconds']:.4g} s: {step['tokens_per_s']:,.0f} tokens/s, "
+            f"{step['tflops']:.0f} TFLOP/s per GPU, MFU {step['mfu']:.1%}, bubble {step['bubble']:.1%}"
+        )
+        click.echo(
+            f"of it {step['reduction']:.3g} s of gradients and weights, {step['optimizer']:.3g} s of the optimizer"
+        )
+    if even := found.get("evened_out"):
+        layers = ",".join(map(str, even["recompute_layers"]))
+        worst = max(even["total_gib"])
+        echo_wrapped(f"\nlayers to recompute on each stage: {layers}; then no device holds more than {worst:.1f} GiB")
+
+
+def _print_stages(stages: list[dict[str, Any]]) -> None:
+    timed = "f_ms" in stages[0]
+    heading = f"{'stage':>5} {'layers':>6} {'parameters':>11}"
+    click.echo("\n" + heading + (f" {'F ms':>8} {'B ms':>8} {'W ms':>8} {'waits ms':>9}" if timed else ""))
+    for row in stages[:MOST_ROWS]:
+        line = f"{row['stage']:>5} {row['layers']:>6} {row['parameters'] / 1e6:>9,.1f} M"
+        if timed:
+            line += f" {row['f_ms']:>8.3f} {row['b_ms']:>8.3f} {row['w_ms']:>8.3f} {row['communication_ms']:>9.3f}"
+        click.echo(line)
+    if len(stages) > MOST_ROWS:
+        click.echo(f"{len(stages) - MOST_ROWS} more stages (--json has them)")
+
+
+def _print_devices(devices: list[dict[str, Any]], capacity: float | None) -> None:
+    names = ("weights", "gradients", "optimizer", "activations", "work", "total")
+    measured = "measured_gib" in devices[0]
+    click.echo(
+        f"\n{'device':>6} "
+        + " ".join(f"{name:>11}" for name in names)
+        + (f" {'measured':>11} {'error':>7}" if measured else "")
+        + "  GiB"
+    )
+    for row in devices[:MOST_ROWS]:
+        line = f"{row['device']:>6} " + " ".join(f"{row[f'{name}_gib']:>11.2f}" for name in names)
+        if measured:
+            error = "-" if row["error"] is None else f"{row['error']:+.1%}"
+            line += f" {row['measured_gib']:>11.2f} {error:>7}"
+        over = capacity is not None and row["total_gib"] > capacity
+        click.echo(line + (f"  over {capacity:g} GiB" if over else ""))
+    worst = max(devices, key=lambda row: row["total_gib"])
+    click.echo(f"device {worst['device']} holds most, {worst['total_gib']:.1f} GiB")
+    if measured:
+        worst = max(devices, key=lambda row: row["measured_gib"])
+        click.echo(f"measured, device {worst['device']} holds most, {worst['measured_gib']:.1f} GiB")

@@ -1,0 +1,162 @@
+"""Measured peaks of pipeline devices, from files as people have them, beside predicted ones; how to even them out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ppsim.base.source import read_text
+from ppsim.base.units import parse_size
+from ppsim.errors import InputError
+from ppsim.layout.layout import Layout
+from ppsim.planning.memory import Bytes, device_memory
+from ppsim.planning.model import Model
+from ppsim.planning.parallel import Parallel
+
+LARGEST = 16 << 20
+EXAMPLE = 'JSON such as {"unit": "GiB", "memory": [66.5, 63.0]}, a size per line, or a folder of pp_rank_0.json ...'
+# Keys that hold a list, or an object by rank, and the bytes of one; "GB" of PyTorch and Megatron's logs are 2^30.
+KEYS = {
+    "memory_GB_per_rank": 2**30,
+    "peak_by_rank_MB": 2**20,
+    "memory_GiB": 2**30,
+    "memory_MiB": 2**20,
+    "memory_bytes": 1,
+}
+UNITS = {"B": 1, "MB": 2**20, "MiB": 2**20, "GB": 2**30, "GiB": 2**30}
+
+
+def read_peaks(path: str, devices: int) -> Bytes:
+    """Read the measured peak of each pipeline device in bytes, shape (devices,).
+
+    A file with more ranks than devices lists them in Megatron's order; a device has the largest of its ranks.
+
+    Raises:
+        InputError: the file has no sizes, or a number of ranks that the devices do not divide.
+    """
+    values = _from_folder(path) if Path(path).is_dir() else _from_text(path)
+    if len(values) < devices or len(values) % devices:
+        raise InputError(
+            f"'{path}' has the memory of {len(values)} ranks, and the pipeline has {devices} devices",
+            "one size for each device, or for each rank",
+        )
+    found: Bytes = np.array(values).reshape(devices, -1).max(axis=1)
+    return found
+
+
+def _from_folder(path: str) -> list[float]:
+    """Read Primus' folder: a file for each pipeline rank, with the memory of each iteration in GiB."""
+    files = sorted(Path(path).glob("pp_rank_*.json"), key=lambda file: int(re.sub(r"\D", "", file.stem) or 0))
+    values = []
+    for file in files:
+        data = _json(str(file))
+        rows = data.values() if isinstance(data, dict) else ()
+        held = [row["memory"] for row in rows if isinstance(row, dict) and isinstance(row.get("memory"), (int, float))]
+        if not held:
+            raise InputError(f"'{file}' has no memory of an iteration", EXAMPLE)
+        values.append(max(held) * float(2**30))
+    if not values:
+        raise InputError(f"'{path}' has no pp_rank_*.json", EXAMPLE)
+    return values
+
+
+def _from_text(path: str) -> list[float]:
+    text = read_text(path, EXAMPLE, largest=LARGEST)
+    if text.lstrip().startswith(("{", "[")):
+        data = _json(path)
+        found = _find(data)
+        if found is None:
+            raise InputError(f"'{path}' has no memory by rank", EXAMPLE)
+        return found
+    sizes = [parse_size(line.split(",")[-1].strip()) for line in text.splitlines() if line.strip()]
+    return [float(size if in_bytes else size * 2**30) for size, in_bytes in sizes]
+
+
+def _json(path: str) -> Any:
+    try:
+        return json.loads(read_text(path, EXAMPLE, largest=LARGEST))
+    except ValueError as error:
+        raise InputError(f"'{path}' is not JSON: {error}", EXAMPLE) from error
+
+
+def _find(data: Any) -> list[float] | None:
+    """Find sizes by rank, at the top or in one of the objects below it."""
+    if isinstance(data, list):
+        return _sizes(data, 2**30)
+    if not isinstance(data, dict):
+        return None
+    for key, scale in (*KEYS.items(), ("memory", UNITS.get(str(data.get("unit", "GiB")), 0))):
+        if key in data and scale:
+            return _sizes(data[key], scale)
+    return next((found for value in data.values() if isinstance(value, dict) and (found := _find(value))), None)
+
+
+def _sizes(values: Any, scale: int) -> list[float] | None:
+    """Take sizes of a list, or of an object by the number of the rank."""
+    if isinstance(values, Mapping):
+        if not all(str(rank).isdigit() for rank in values):
+            return None
+        values = [values[rank] for rank in sorted(values, key=int)]
+    if not isinstance(values, list) or not values:
+        return None
+    good = [float(v) * scale for v in values if isinstance(v, (int, float)) and not isinstance(v, bool) and v >= 0]
+    return good if len(good) == len(values) else None
+
+
+def even_out(model: Model, parallel: Parallel, layout: Layout | None = None) -> tuple[int, ...]:
+    """Find how many layers of each stage to recompute so that the worst device holds as little as possible.
+
+    A layer is added where the worst device gains most, until that device holds no more than the least one held before,
+    or gains nothing.
+
+    Raises:
+        InputError: the layout does not fit, or the schedule refuses the shape.
+    """
+    from ppsim.planning.costs import contents_of, schedule_of
+
+    full = replace(parallel, recompute="full", recompute_layers=(0,) * parallel.stages)
+    layers = [content.layers for content in contents_of(model, full, layout)]
+    owners = np.zeros(parallel.stages, np.int64)
+    if parallel.pp > 1:
+        schedule = schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
+        owners = schedule.placement.devices[0].astype(np.int64)
+    chosen, held = [0] * parallel.stages, device_memory(model, full, layout).total
+    target = held.min()
+    for _ in range(sum(layers)):
+        worst = int(held.argmax())
+        if held[worst] <= target:
+            break
+        best: tuple[float, int] | None = None
+        for stage in np.flatnonzero(owners == worst):
+            if chosen[stage] < layers[stage]:
+                tried = tuple(count + (number == stage) for number, count in enumerate(chosen))
+                total = device_memory(model, replace(full, recompute_layers=tried), layout).total
+                if best is None or total[worst] < best[0]:
+                    best = float(total[worst]), int(stage)
+        if best is None or (best[0] >= held[worst] and max(chosen) > 0 and chosen[best[1]] > 0):
+            break
+        chosen[best[1]] += 1
+        held = device_memory(model, replace(full, recompute_layers=tuple(chosen)), layout).total
+    return tuple(chosen)
+
+
+def fit_line(held: Bytes, peaks: Bytes) -> tuple[float, float]:
+    """Fit a base and the bytes of a microbatch in flight to measured peaks, by least squares.
+
+    Args:
+        held: shape (devices,), microbatches in flight at each device's peak, as the schedule holds them.
+        peaks: shape (devices,), measured bytes.
+
+    Returns:
+        The base and the bytes of a microbatch; where all devices hold the same number, the base is 0.
+    """
+    if np.ptp(held) == 0:
+        return 0.0, float(peaks.mean() / max(held.mean(), 1e-9))
+    slope, base = np.polyfit(held, peaks, 1)
+    return float(base), float(slope)
