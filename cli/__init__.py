@@ -185,5 +185,14 @@ def _hinted(message: str, hint: str) -> str:
 def _complain(message: str, code: int) -> int:
     from ppsim.base.text import shorten_lines
 
-    click.echo(shorten_lines(message), err=True)
+    text = shorten_lines(message)
+    if sys.stderr.isatty():
+        from ppsim.cli._fit import echo_wrapped
+
+        for line in text.splitlines():
+            kind, colon, rest = line.partition(": ")
+            tone = {"Error": "fault", "Warning": "bad", "  try": "try"}.get(kind, "")
+            echo_wrapped([(kind + colon, tone), rest] if tone else line, 7, err=True)
+    else:
+        click.echo(text, err=True)
     return code

@@ -1,13 +1,32 @@
-"""Tables and sentences that fit the terminal: columns are left out whole, numbers are never cut."""
+"""Tables and sentences that fit the terminal, in its colours: columns are left out whole, numbers are never cut.
+
+Colours are those of the terminal's own theme, which read on its background; muted text is a grey that reads on both.
+"""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
 BETWEEN = 2  # blanks between columns
+# What a part of a text is, and how terminals with colour show it.
+TONES = {
+    "": "",
+    "name": "bold",
+    "good": "green",
+    "bad": "red",
+    "fault": "bold red",
+    "try": "cyan",
+    "quiet": "",
+    "bar": "blue",
+}
+Part = str | tuple[str, str]  # a text, or a text and its tone
 
 
 def print_table(
@@ -17,6 +36,7 @@ def print_table(
     at_least: int,
     spare: Sequence[str] = (),
     left: Sequence[str] = (),
+    tone: Callable[[int, int], str] = lambda row, column: "",
 ) -> None:
     """Print a table whose first column holds names.
 
@@ -29,8 +49,10 @@ def print_table(
         at_least: columns of text that a pipe has.
         spare: headings of columns that may go first.
         left: headings of columns of words, which are aligned on the left.
+        tone: of the cell in a row and column, of :data:`TONES`.
     """
     from rich.table import Table
+    from rich.text import Text
 
     from ppsim.cli._print import console
 
@@ -45,30 +67,71 @@ def print_table(
         table.add_column(
             headings[column], justify="right" if column and headings[column] not in left else "left", no_wrap=True
         )
-    for row in rows:
-        table.add_row(*(row[column] for column in kept))
+    for number, row in enumerate(rows):
+        table.add_row(*(Text(row[column], style_of(tone(number, column))) for column in kept))
     screen.print(table)
     if gone := [_on_one_line(heading) for column, heading in enumerate(headings) if column not in kept]:
-        echo_wrapped(f"no room for {', '.join(gone)}: a wider terminal shows them")
+        echo_wrapped([(f"no room for {', '.join(gone)}: a wider terminal shows them", "quiet")])
 
 
-def echo_wrapped(text: str, indent: int = 0) -> None:
-    """Print a line, on a terminal wrapped between words with ``indent`` blanks before what follows."""
+def style_of(tone: str) -> str:
+    """The style of a tone, as rich has it."""
+    if tone == "quiet":
+        from ppsim.drawing.palette import TERMINAL_MUTED
+
+        return TERMINAL_MUTED
+    return TONES[tone]
+
+
+def echo_wrapped(text: str | Sequence[Part], indent: int = 0, *, err: bool = False) -> None:
+    """Print a line, on a terminal wrapped between words with ``indent`` blanks before what follows.
+
+    Parts with a tone are coloured where the terminal has colours; with ``err`` all goes to standard error. A word
+    longer than the line goes over its end.
+    """
     from ppsim.cli._print import console
 
-    screen = console()
-    if screen.is_terminal and len(text) > screen.width:
-        indent = min(indent, screen.width // 2)
-        text = textwrap.fill(
-            text,
-            screen.width,
-            subsequent_indent=" " * indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-            replace_whitespace=False,
-            drop_whitespace=True,
-        )
-    click.echo(text)
+    screen = console(err=err)
+    parts = [text] if isinstance(text, str) else text
+    plain = "".join(part if isinstance(part, str) else part[0] for part in parts)
+    if not screen.is_terminal:
+        click.echo(plain, err=err)
+        return
+    whole = _toned(parts)
+    lines = [whole]
+    if len(plain) > screen.width:
+        lines = _wrap(whole, screen.width, min(indent, screen.width // 2))
+    for line in lines:
+        screen.print(line, soft_wrap=True)
+
+
+def _toned(parts: Sequence[Part]) -> Text:
+    from rich.text import Text
+
+    pairs = ((part, "") if isinstance(part, str) else part for part in parts)
+    return Text.assemble(*((text, style_of(tone)) for text, tone in pairs))
+
+
+def _wrap(whole: Text, width: int, indent: int) -> list[Text]:
+    """The lines of a text between words, those after the first behind blanks."""
+    from rich.text import Text
+
+    lines = textwrap.wrap(
+        whole.plain,
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+    )
+    found, at = [], 0
+    for number, line in enumerate(lines):
+        blanks = " " * indent if number else ""
+        content = line.removeprefix(blanks)
+        at = whole.plain.index(content, at)
+        found.append(Text(blanks) + whole[at : at + len(content)])
+        at += len(content)
+    return found
 
 
 def _fit_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, spare: Sequence[str]) -> list[int]:

@@ -12,9 +12,13 @@ if TYPE_CHECKING:
 
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
+    from ppsim.drawing.terminal_marks import Marks
     from ppsim.schedules import Family
     from ppsim.simulation.columns import Shape
     from ppsim.simulation.metrics import Metrics
+
+
+WIDEST = 160  # columns of a chart
 
 
 def shape_line(schedule: Schedule) -> str:
@@ -52,24 +56,31 @@ def print_recomputed(schedules: Iterable[Schedule]) -> None:
         click.echo("with recompute an activation counts from its R on; the input that F keeps for it does not count")
 
 
-def print_gantt(timeline: Timeline, metrics: Metrics) -> None:
-    """The chart, in colour where the terminal has it, letters elsewhere."""
+def print_gantt(timeline: Timeline, metrics: Metrics, marks: Marks | None = None) -> None:
+    """The chart, in colour where the terminal has it, letters elsewhere; ``marks`` are drawn in idle time."""
     from ppsim.drawing.terminal import gantt
 
     screen = console()
-    # Of 16 colours several kinds would get the same: letters tell them apart.
-    colour = screen.is_terminal and screen.color_system in ("256", "truecolor") and not screen.no_color
-    screen.print(gantt(timeline, metrics, min(screen.width, 160), colour, screen.encoding), crop=False)
+    colour = shows_colours(screen)
+    # Of 16 colours both shades of a kind would get the same: letters tell the ops apart.
+    basic = screen.is_terminal and screen.color_system == "standard" and not screen.no_color
+    columns = min(screen.width, WIDEST)
+    screen.print(gantt(timeline, metrics, columns, colour, screen.encoding, basic=basic, marks=marks), crop=False)
 
 
-def console(at_least: int = 20) -> Console:
-    """Standard output as rich sees it; in a pipe at least so many columns wide."""
+def shows_colours(screen: Console) -> bool:
+    """Whether a console has the colours of figures."""
+    return screen.is_terminal and screen.color_system in ("256", "truecolor") and not screen.no_color
+
+
+def console(at_least: int = 20, *, err: bool = False) -> Console:
+    """Standard output, or standard error, as rich sees it; in a pipe at least so many columns wide."""
     from rich.console import Console
 
     # Brackets and colons of units and file names are no markup.
     plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
-    screen = Console(soft_wrap=True, **plain)
-    return screen if screen.is_terminal or screen.width >= at_least else Console(width=at_least, **plain)
+    screen = Console(soft_wrap=True, stderr=err, **plain)
+    return screen if screen.is_terminal or screen.width >= at_least else Console(width=at_least, stderr=err, **plain)
 
 
 def title_of(schedule: Schedule) -> str:

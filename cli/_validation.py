@@ -59,7 +59,7 @@ def _table(validation: Validation) -> None:
         )
     if any(not v.held_out for v in validation.verdicts):
         counted = ", and not counted below" if any(v.held_out for v in validation.verdicts) else ""
-        click.echo(f"* its costs come from its own run: not held out{counted}")
+        echo_wrapped(f"* its costs come from its own run: not held out{counted}", 2)
     click.echo()
 
 

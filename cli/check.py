@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ppsim.cli._fit import Part, echo_wrapped
 from ppsim.cli._observed import read_draft
 from ppsim.cli._options import ShapeOptions, json_option, make_command, quiet_option, shape_options
 from ppsim.cli._types import ScheduleName
@@ -101,9 +103,24 @@ def command(
     elif quiet:
         click.echo(verdict(report))
     else:
-        click.echo(prose(draft, report, modes, queue_note(runtime, queues), order_note(draft, expected)))
+        for line in prose(draft, report, modes, queue_note(runtime, queues), order_note(draft, expected)).split("\n"):
+            echo_wrapped(_toned(line), len(line) - len(line.lstrip()) + 2)
     if not report.valid:
         ctx.exit(1)
+
+
+def _toned(line: str) -> list[Part]:
+    """A line of :func:`prose` with what it is: a kind of fault, carets, what to try, the verdict."""
+    words = line.strip()
+    if words and not words.strip("^"):
+        return [(line, "fault")]
+    if words.startswith("try: "):
+        return [(line, "try")]
+    if line.startswith(("valid", "invalid")):
+        first, colon, rest = line.partition(":")
+        return [(first + colon, "good" if line.startswith("valid") else "fault"), rest]
+    kind = re.match(r"(warning: )?[\w-]+(?=(, device \d+, op \d+| in line \d+(, cell \d+)?)?: )", line)
+    return [(kind[0], "fault"), line[kind.end() :]] if kind and not line.startswith(" ") else [line]
 
 
 def check_object(report: CheckReport) -> dict[str, Any]:

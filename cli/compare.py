@@ -128,7 +128,15 @@ def _table(rows: list[Row]) -> None:
     cells = [[r.name, *_cells(r, first, "*" if best else " ")] for r, best in zip(rows, mark_front(rows), strict=True)]
     spare = [column.narrow.format(unit=unit) for column in columns_of("compare") if column.key not in ESSENTIAL]
     spare.append(f"vs\n{first.name}")
-    print_table(headings, cells, at_least=100, spare=spare)
+    fastest = min(r.makespan for r in timed)
+
+    def tone(row: int, column: int) -> str:
+        if column == 0:
+            return "name"
+        best = headings[column].startswith("makespan") and rows[row].makespan == fastest
+        return "good" if best or cells[row][column].endswith("*") else "quiet" if not rows[row].timeline else ""
+
+    print_table(headings, cells, at_least=100, spare=spare, tone=tone)
     echo_wrapped("peak act. counts microbatches of a device's 1/P share of the model; * nothing is faster with less")
     print_recomputed([r.timeline.schedule for r in timed if r.timeline])
     for r in rows:

@@ -58,13 +58,14 @@ def command(spec: str, devices: int, microbatches: int, as_json: bool) -> None:
         "also called": ", ".join(family.aliases),
         "options": ", ".join(f"--{option.replace('_', '-')}" for option in family.options),
     }
-    click.echo(f"{family.title} ({family.name})\n")
-    echo_wrapped(family.idea)
+    echo_wrapped([(family.title, "name"), f" ({family.name})\n"])
+    echo_wrapped(" ".join(family.idea.split()) if show.console().is_terminal else family.idea)
     click.echo()
     for fact, text in facts.items():
         if text:
-            echo_wrapped(f"{fact:<18}{text}", 18)
-    click.echo(f"\n{show.shape_line(schedule)}, t_F = t_I = t_W = 1 per device")
+            echo_wrapped([(f"{fact:<18}", "quiet"), text], 18)
+    click.echo()
+    echo_wrapped(f"{show.shape_line(schedule)}, t_F = t_I = t_W = 1 per device", 2)
     show.print_gantt(timeline, metrics)
     click.echo()
     echo_wrapped(show.result_line(family.name, metrics, shape_of(schedule), timeline.unit))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from ppsim.cli._build import build
+from ppsim.cli._fit import Part, echo_wrapped
 from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, SHAPE, UNEVEN, Given
 from ppsim.cli._network import execute_messages
 from ppsim.cli._observed import iteration_option
@@ -220,7 +222,6 @@ def _explain_simulated(
 def _print(explanation: Explanation, tried: list[WhatIf], stated: Stated | None, views: _View, quiet: bool) -> None:
     from ppsim.analysis.explain import advise
     from ppsim.cli._explain_text import explain_lines, heading_lines
-    from ppsim.cli._fit import echo_wrapped
 
     if quiet:
         click.echo(advise(explanation, tried))
@@ -228,8 +229,31 @@ def _print(explanation: Explanation, tried: list[WhatIf], stated: Stated | None,
         for line in [*heading_lines(explanation, stated), "", *near]:
             echo_wrapped(line, indent=4)
     else:
-        for line in explain_lines(explanation, tried, stated):
-            echo_wrapped(line, indent=CAUSE_INDENT if line.startswith(" ") else 2)
+        drawn = False
+        for number, line in enumerate(explain_lines(explanation, tried, stated)):
+            indent = CAUSE_INDENT if line.startswith(" ") else 2
+            name, blanks, rest = line.partition("  ")
+            echo_wrapped([(name, "name"), blanks + rest] if number == 0 else _toned(line), indent)
+            if not line and not drawn:
+                drawn = _draw(explanation)
+
+
+def _draw(explanation: Explanation) -> bool:
+    """The chart with bubbles in the colours of their causes, on a terminal that has them."""
+    from ppsim.cli import _print as show
+    from ppsim.drawing.terminal_marks import marks_of_idle
+
+    if show.shows_colours(show.console()):
+        show.print_gantt(explanation.timeline, explanation.metrics, marks_of_idle(explanation.idle))
+        click.echo()
+    return True
+
+
+def _toned(line: str) -> list[Part]:
+    """A line of what ``explain`` prints: time and cause of a row, and the advice, stand out."""
+    if row := re.match(r" +\S+  \S+ ", line):
+        return [(row[0], "name"), line[row.end() :]]
+    return [("first:", "good"), line.removeprefix("first:")] if line.startswith("first:") else [line]
 
 
 def _title(explanation: Explanation) -> str:

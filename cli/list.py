@@ -25,7 +25,7 @@ def command(as_json: bool) -> None:
         return
     for family in families():
         also = f", also {', '.join(family.aliases)}" if family.aliases else ""
-        click.echo(f"{family.name}{also}")
+        echo_wrapped([(family.name, "name"), (also, "quiet")], 4)
         facts = {
             "needs": show.needs(family),
             "bubble": family.bubble,
@@ -34,7 +34,7 @@ def command(as_json: bool) -> None:
         }
         for fact, text in facts.items():
             if text:
-                echo_wrapped(f"    {fact:<18}{text}", 22)
+                echo_wrapped([(f"    {fact:<18}", "quiet"), text], 22)
     click.echo()
     echo_wrapped(
         "P devices, V stages per device, M microbatches, N group size; times are for a device's share of the model."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ppsim.cli._build import build, build_memory, parse_cap
-from ppsim.cli._fit import echo_wrapped
+from ppsim.cli._fit import Part, echo_wrapped, print_table
 from ppsim.cli._options import (
     CostOptions,
     FigureOptions,
@@ -132,10 +132,11 @@ def _print_report(found: MemoryReport, quiet: bool, breakdown: bool) -> None:
     if quiet:
         click.echo(f"{schedule.name} {schedule.n_devices}x{schedule.whole_microbatches}  peak {size} {where}")
         return
-    click.echo(f"{show.title_of(schedule)}  {show.shape_line(schedule)}")
+    echo_wrapped([(show.title_of(schedule), "name"), f"  {show.shape_line(schedule)}"])
     _print_bars(found)
     held = sorted(((amount, name) for name, amount in fullest.parts.items() if amount), reverse=True)
-    click.echo(f"\npeak {size} {where}")
+    click.echo()
+    echo_wrapped(["peak ", (size, "bad" if found.over else "name"), f" {where}"], 5)
     parts = (f"{name} {format_size(amount, unit)} ({amount / fullest.value:.0%})" for amount, name in held)
     echo_wrapped(f"held by {', '.join(parts) or 'nothing'}", 8)
     if unit != BYTES:
@@ -155,34 +156,58 @@ def _print_bars(found: MemoryReport) -> None:
     levels = LEVELS if carries(screen.encoding, LEVELS) else ASCII_LEVELS
     timeline, curve = found.timeline, found.curve
     full = _amount(found.fullest.value, curve.unit)
-    click.echo(f"1 column = {timeline.makespan / columns:.3g} {timeline.unit}, full height = {full}")
+    capped = f", cap {_amount(found.cap, curve.unit)}" if found.cap is not None else ""
+    echo_wrapped(
+        [(f"1 column = {timeline.makespan / columns:.3g} {timeline.unit}, full height = {full}{capped}", "quiet")]
+    )
     name_width = len(f"dev {len(found.peaks) - 1}")
     for peak in _shown(found.peaks):
         if peak is None:
             click.echo(_left_out(found))
             continue
         line = bars(curve, peak.device, timeline.makespan, columns, levels)
-        over = "  over" if found.cap is not None and peak.value > found.cap else ""
+        over = found.cap is not None and peak.value > found.cap
         size = format_size(peak.value, curve.unit)
-        click.echo(
-            f"{f'dev {peak.device}':<{name_width}} {line}  {size:>9} at {peak.time:g}, {found.label(peak.op)}{over}"
-        )
+        row: list[Part] = [f"{f'dev {peak.device}':<{name_width}} ", *_bar_parts(found, peak.device, line), "  "]
+        row += [(f"{size:>9}", "bad" if over else "name"), (f" at {peak.time:g}, {found.label(peak.op)}", "quiet")]
+        echo_wrapped([*row, ("  over", "fault")] if over else row, name_width + 1)
+
+
+def _bar_parts(found: MemoryReport, device: int, line: str) -> list[Part]:
+    """The bars of a device, those above the cap as bad."""
+    from itertools import groupby
+
+    from ppsim.memory.report import columns
+
+    cap = float("inf") if found.cap is None else found.cap
+    over = columns(found.curve, device, found.timeline.makespan, len(line)) > cap
+    runs = groupby(zip(line, over.tolist(), strict=True), key=lambda pair: pair[1])
+    return [("".join(sign for sign, _ in run), "bad" if above else "bar") for above, run in runs]
 
 
 def _print_breakdown(found: MemoryReport) -> None:
     from ppsim.base.units import format_size
 
     names = [name for name in found.peaks[0].parts if any(peak.parts[name] for peak in found.peaks)]
-    width = [max(len(name), 9) for name in names]
     click.echo("\nat each device's peak")
-    click.echo("         " + "  ".join(f"{name:>{w}}" for name, w in zip(names, width, strict=True)))
-    for peak in _shown(found.peaks):
-        if peak is None:
-            click.echo(_left_out(found))
-            continue
-        cells = (format_size(peak.parts[name], found.curve.unit) for name in names)
-        row = "  ".join(f"{cell:>{w}}" for cell, w in zip(cells, width, strict=True))
-        click.echo(f"{f'dev {peak.device}':<9}{row}")
+    rows = [
+        [_left_out(found), *[""] * len(names)]
+        if peak is None
+        else [f"dev {peak.device}", *(format_size(peak.parts[name], found.curve.unit) for name in names)]
+        for peak in _shown(found.peaks)
+    ]
+    least = sorted(names, key=lambda name: max(peak.parts[name] for peak in found.peaks))
+    headings = {name: _on_two_lines(name) for name in names}
+    spare = [headings[name] for name in least]
+    print_table(
+        ["\n", *headings.values()], rows, at_least=100, spare=spare, tone=lambda _, column: "" if column else "name"
+    )
+
+
+def _on_two_lines(name: str) -> str:
+    """A heading whose last word is below the others."""
+    first, _, last = name.rpartition(" ")
+    return f"{first}\n{last}"
 
 
 def _left_out(found: MemoryReport) -> str:

@@ -29,6 +29,7 @@ from ppsim.errors import UnknownSchedule
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
+    from ppsim.core.execution import Execution
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.files.document import Document
@@ -98,7 +99,7 @@ def command(
 
         echo_json(run_object(timeline, inputs, execution))
     elif "-" not in output.output:
-        _print_run(timeline, quiet, gantt)
+        _print_run(timeline, execution, quiet, gantt)
     if reorder:
         _suggest_order(timeline, prices)
     if lowered and execution:
@@ -172,8 +173,9 @@ def _title(timeline: Timeline) -> str:
     return title_of(timeline.schedule)
 
 
-def _print_run(timeline: Timeline, quiet: bool, gantt: bool) -> None:
+def _print_run(timeline: Timeline, execution: Execution | None, quiet: bool, gantt: bool) -> None:
     from ppsim.cli import _print as show
+    from ppsim.drawing.terminal_marks import marks_of_messages
     from ppsim.simulation.columns import shape_of
     from ppsim.simulation.metrics import measure
 
@@ -182,12 +184,12 @@ def _print_run(timeline: Timeline, quiet: bool, gantt: bool) -> None:
         name = f"{schedule.name} {schedule.n_devices}x{schedule.whole_microbatches}"
         echo_wrapped(show.result_line(name, metrics, shape_of(schedule), timeline.unit))
         return
-    click.echo(f"{show.title_of(schedule)}  {show.shape_line(schedule)}")
+    echo_wrapped([(show.title_of(schedule), "name"), f"  {show.shape_line(schedule)}"])
     if gantt:
-        show.print_gantt(timeline, metrics)
+        show.print_gantt(timeline, metrics, marks_of_messages(execution) if execution else None)
     click.echo()
     for line in show.summary(timeline, metrics).splitlines():
-        echo_wrapped(line, 34)
+        echo_wrapped([line[:19], (line[19:34], "name"), (line[34:], "quiet")], 34)
     show.print_recomputed([schedule])
 
 

@@ -11,6 +11,7 @@ import click
 
 from ppsim.cli._build import build_costs, build_schedule, refuse_unused
 from ppsim.cli._cells import USED, Cell, TimeCell, cells_of, files_of, inputs_of_cells
+from ppsim.cli._fit import echo_wrapped, style_of
 from ppsim.cli._options import (
     CostOptions,
     GridOptions,
@@ -117,7 +118,7 @@ def command(
         cells = [cell for cell, _ in shapes]
         if not quiet:
             _table(cells, rows, metric)
-        click.echo(_closing(cells, rows, metric))
+        echo_wrapped(_closing(cells, rows, metric), 2)
     _write(rows, inputs, output, metric if heat else "")
 
 
@@ -156,7 +157,7 @@ def _table(grid: list[Cell], rows: list[Mapping[str, Any]], metric: str) -> None
     title = f"{metric} ({unit})" if _column(metric).form == "time" else metric
     for first in range(0, len(across), fits):
         wide.print(_block(cells, looks, across[first : first + fits], title))
-    click.echo(f"* least {metric} of that M on as many devices; - the schedule does not take the shape")
+    echo_wrapped(f"* least {metric} of that M on as many devices; - the schedule does not take the shape")
 
 
 def _shade(values: Mapping[Cell, float | None]) -> dict[Cell, str]:
@@ -188,7 +189,9 @@ def _block(cells: Mapping[Cell, str], looks: Mapping[Cell, str], across: list[in
         table.add_column(f"M={m}", justify="right", no_wrap=True)
     for name, devices in dict.fromkeys((name, devices) for name, devices, _ in cells):
         row = [Cell(name, devices, m) for m in across]
-        table.add_row(name, str(devices), *(Text(cells.get(cell, ""), looks.get(cell, "")) for cell in row))
+        texts = [(cells.get(cell, ""), looks.get(cell, "")) for cell in row]
+        shown = (Text(text, look or style_of("good" * text.endswith("*"))) for text, look in texts)
+        table.add_row(name, str(devices), *shown)
     return table
 
 

@@ -1,14 +1,16 @@
 """The Gantt chart for a terminal: one row per device, cells by duration.
 
 With colour a cell is its kind's colour with the microbatch number; without, its kind's letter and number
-(lower case for a device's second stage). One column is never more time than the shortest op, so nothing is
-down-sampled: what does not fit is folded out of the middle, and said so. Only ops that take a ``NEGLIGIBLE`` part
-of the makespan, which no chart could show next to the others, are left out, and said so too.
+(lower case for a device's second stage), in the kind's colour where a terminal has sixteen. One column is never more
+time than the shortest op, so nothing is down-sampled: what does not fit is folded away, and said so. Only ops that
+take a ``NEGLIGIBLE`` part of the makespan, which no chart could show next to the others, are left out, and said so
+too, as are gaps that a column is too coarse for.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +24,22 @@ from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.legend import LIGHTER, Entry, legend_entries
 from ppsim.drawing.palette import FILL, SHADE, TERMINAL_MUTED, text_colour
+from ppsim.drawing.terminal_marks import Marks
 from ppsim.simulation.metrics import Metrics
 
 MOST_ROWS = 32
 NEGLIGIBLE = 1e-9
 LEAST_CELLS = 20
 NUMBERS = len(" 100.0% idle  peak 999")
+LONG = 4  # times the columns at hand, from which on a part of the middle is shown too
+# Of sixteen colours, by colour key of a kind, which themes of light and of dark terminals set apart.
+BASIC = {
+    "forward": Style(color="white", bgcolor="blue"),
+    "backward": Style(color="black", bgcolor="green"),
+    "input": Style(color="black", bgcolor="cyan"),
+    "weights": Style(color="black", bgcolor="yellow"),
+}
+PLAIN = Style()
 
 
 @dataclass(frozen=True)
@@ -85,10 +97,25 @@ def grid_for(timeline: Timeline, columns: int) -> Grid:
     for column in (shortest / 2, shortest):
         if total / column <= columns:
             return Grid(column, ((0.0, np.ceil(total / column - 1e-9) * column),))
-    head = int(columns * 0.56)
-    tail = columns - head - len(Signs.fold)
     cells = np.ceil(total / shortest - 1e-9)
-    return Grid(shortest, ((0.0, head * shortest), ((cells - tail) * shortest, cells * shortest)))
+    if total / shortest > LONG * columns:
+        head = middle = (columns - 2 * len(Signs.fold)) // 3
+        first = int(cells) // 2 - middle // 2
+        parts = [(0, head), (first, first + middle)]
+    else:
+        head, middle = int(columns * 0.56), -len(Signs.fold)
+        parts = [(0, head)]
+    tail = columns - head - middle - 2 * len(Signs.fold)
+    parts.append((int(cells) - tail, int(cells)))
+    return Grid(shortest, tuple((first * shortest, last * shortest) for first, last in parts))
+
+
+def _finest_gap(timeline: Timeline) -> float:
+    """The shortest idle time between two ops of a device that count as time; infinite where there is none."""
+    schedule = timeline.schedule
+    same = schedule.device[1:] == schedule.device[:-1]
+    gaps = (timeline.start[1:] - timeline.end[:-1])[same]
+    return float(gaps[gaps > NEGLIGIBLE * timeline.makespan].min(initial=np.inf))
 
 
 def _lengths(timeline: Timeline) -> NDArray[np.float64]:
@@ -99,34 +126,57 @@ def _lengths(timeline: Timeline) -> NDArray[np.float64]:
     return length
 
 
-def gantt(timeline: Timeline, metrics: Metrics, columns: int, colour: bool, encoding: str = "utf-8") -> Group:
-    """The chart as rich renderables, ``columns`` wide at most; each device's numbers where there is room for them."""
-    schedule, signs = timeline.schedule, signs_for(encoding, colour)
+def gantt(
+    timeline: Timeline,
+    metrics: Metrics,
+    columns: int,
+    colour: bool,
+    encoding: str = "utf-8",
+    *,
+    basic: bool = False,
+    marks: Marks | None = None,
+) -> Group:
+    """The chart as rich renderables, ``columns`` wide at most; each device's numbers where there is room for them.
+
+    Args:
+        timeline: what to draw.
+        metrics: its numbers.
+        columns: of the terminal.
+        colour: whether cells have the colours of figures, and no letters.
+        encoding: of the terminal.
+        basic: without ``colour``, whether letters are on one of sixteen colours.
+        marks: what devices wait for, to be drawn in their idle time.
+    """
+    schedule, signs = timeline.schedule, signs_for(encoding, colour or basic)
     name_width = len(f"dev {schedule.n_devices - 1} ")
     numbers = columns - name_width - NUMBERS >= LEAST_CELLS
     grid = grid_for(timeline, max(LEAST_CELLS, columns - name_width - NUMBERS * numbers))
+    if numbers and _finest_gap(timeline) < grid.column * (1 - 1e-9):
+        wide = grid_for(timeline, columns - name_width)
+        if wide.column < grid.column:  # gaps matter more than the numbers, which the summary has too
+            numbers, grid = False, wide
     labelled = _labelled_kinds(timeline, grid, colour)
     devices = list(range(schedule.n_devices))
     if len(devices) > MOST_ROWS:
-        devices[MOST_ROWS // 2 : -MOST_ROWS // 2] = [NONE]
+        devices = np.unique(np.linspace(0, schedule.n_devices - 1, MOST_ROWS).round().astype(int)).tolist()
     lines = [_scale(timeline, grid, signs)]
     for device in devices:
-        if device == NONE:
-            lines.append(Text(f"{signs.more} {schedule.n_devices - MOST_ROWS} more devices", signs.muted))
-            continue
         line = Text(f"dev {device}".ljust(name_width), signs.muted)
         for stretch in range(len(grid.stretches)):
             if stretch:
                 line.append(signs.fold, signs.muted)
-            line.append_text(_row(timeline, grid, stretch, device, labelled, colour, signs))
+            idle = IdleSigns(signs, marks.of_device(device) if marks else None, grid, stretch)
+            line.append_text(_row(timeline, idle, device, labelled, (colour, basic)))
         if numbers:
-            idle = metrics.idle[device] / metrics.makespan if metrics.makespan else 0.0
-            line.append(f" {idle:6.1%} idle  peak {metrics.peak_activations[device]}", signs.muted)
+            share = metrics.idle[device] / metrics.makespan if metrics.makespan else 0.0
+            line.append(f" {share:6.1%} idle  peak {metrics.peak_activations[device]}", signs.muted)
         lines.append(line)
+    if len(devices) < schedule.n_devices:
+        lines.append(Text(f"{signs.more} {len(devices)} of {schedule.n_devices} devices, evenly chosen", signs.muted))
     lines.append(_axis(grid, name_width, signs))
     for line in lines:
         line.no_wrap, line.overflow = True, "crop"
-    return Group(*lines, *_legend(timeline, name_width, columns, colour, signs))
+    return Group(*lines, *_legend(timeline, name_width, columns, (colour, basic), signs, marks))
 
 
 def _labelled_kinds(timeline: Timeline, grid: Grid, colour: bool) -> set[int]:
@@ -143,9 +193,28 @@ def _labelled_kinds(timeline: Timeline, grid: Grid, colour: bool) -> set[int]:
     return kinds
 
 
-def _row(
-    timeline: Timeline, grid: Grid, stretch: int, device: int, labelled: set[int], colour: bool, signs: Signs
-) -> Text:
+@dataclass(frozen=True)
+class IdleSigns:
+    """The signs of a device's idle time in one stretch of the chart: what it waits for, where that is known."""
+
+    signs: Signs
+    marks: Marks | None
+    grid: Grid
+    stretch: int
+
+    def append(self, row: Text, first: int, last: int) -> None:
+        """Add the columns from one to before another to a row."""
+        if self.marks is None or first >= last:
+            row.append(self.signs.bubble * (last - first), self.signs.muted)
+            return
+        begin = self.grid.stretches[self.stretch][0]
+        for column in range(first, last):
+            found = self.marks.at(begin + (column + 0.5) * self.grid.column)
+            row.append(*((found.sign, found.style) if found else (self.signs.bubble, self.signs.muted)))
+
+
+def _row(timeline: Timeline, idle: IdleSigns, device: int, labelled: set[int], how: tuple[bool, bool]) -> Text:
+    grid, stretch, signs = idle.grid, idle.stretch, idle.signs
     schedule, (begin, finish) = timeline.schedule, grid.stretches[stretch]
     queue = schedule.queue(device)
     start, end = timeline.start[queue].copy(), timeline.end[queue].copy()
@@ -161,22 +230,22 @@ def _row(
         a, b = max(int(left[i]), at), min(int(right[i]), width)
         if b <= a:
             continue
-        row.append(signs.bubble * (a - at), signs.muted)
-        row.append(*_cell(timeline, queue.start + int(i), b - a, labelled, colour, signs))
+        idle.append(row, at, a)
+        row.append(*_cell(timeline, queue.start + int(i), b - a, labelled, how, signs))
         at = b
-    row.append(signs.bubble * (width - at), signs.muted)
+    idle.append(row, at, width)
     return row
 
 
 def _cell(
-    timeline: Timeline, op: int, width: int, labelled: set[int], colour: bool, signs: Signs
+    timeline: Timeline, op: int, width: int, labelled: set[int], how: tuple[bool, bool], signs: Signs
 ) -> tuple[str, Style | str]:
-    schedule = timeline.schedule
+    schedule, (colour, basic) = timeline.schedule, how
     kind, microbatch, chunk = Kind(schedule.kind[op]), int(schedule.microbatch[op]), int(schedule.chunk[op])
     number = str(microbatch) if int(kind) in labelled else ""
     if not colour:
         letter = kind.name.lower() if chunk % 2 else kind.name
-        return (letter + number)[:width].ljust(width, signs.rest), ""
+        return (letter + number)[:width].ljust(width, signs.rest), BASIC[kind.info.colour] if basic else ""
     fill = FILL[kind][chunk % 2]
     if microbatch % 2:
         fill = _darker(fill) if chunk % 2 else SHADE[kind]
@@ -191,8 +260,11 @@ def _darker(colour: str) -> str:
 
 def _scale(timeline: Timeline, grid: Grid, signs: Signs) -> Text:
     text = f"1 column = {format_number(grid.column)} {timeline.unit}"
-    if len(grid.stretches) > 1:
-        text += f"; {format_number(grid.stretches[0][1])} to {format_number(grid.stretches[1][0])} folded"
+    folded = [f"{format_number(before[1])} to {format_number(after[0])}" for before, after in pairwise(grid.stretches)]
+    if folded:
+        text += f"; {' and '.join(folded)} folded"
+    if (gap := _finest_gap(timeline)) < grid.column * (1 - 1e-9):
+        text += f"; gaps from {format_number(gap)} {timeline.unit} rounded"
     length = timeline.end - timeline.start
     if ((length > 0) & (_lengths(timeline) == 0)).any():
         text += f"; ops under {NEGLIGIBLE * timeline.makespan:.2g} {timeline.unit} not shown"
@@ -214,9 +286,12 @@ def _axis(grid: Grid, indent: int, signs: Signs) -> Text:
     return Text(" " * indent + axis, signs.muted)
 
 
-def _legend(timeline: Timeline, indent: int, columns: int, colour: bool, signs: Signs) -> list[Text]:
+def _legend(
+    timeline: Timeline, indent: int, columns: int, how: tuple[bool, bool], signs: Signs, marks: Marks | None
+) -> list[Text]:
     """What the cells mean, only what occurs, on as many lines as it takes."""
-    entries = [_legend_entry(entry, colour, signs) for entry in legend_entries([timeline])]
+    entries = [_legend_entry(entry, how, signs) for entry in legend_entries([timeline])]
+    entries += [Text.assemble((2 * mark.sign, mark.style), (f" {mark.name}", signs.muted)) for mark in marks or ()]
     lines = [Text(" " * indent)]
     for entry in entries:
         if len(lines[-1]) + len(entry) > columns and len(lines[-1]) > indent:
@@ -227,8 +302,9 @@ def _legend(timeline: Timeline, indent: int, columns: int, colour: bool, signs: 
     return lines
 
 
-def _legend_entry(entry: Entry, colour: bool, signs: Signs) -> Text:
+def _legend_entry(entry: Entry, how: tuple[bool, bool], signs: Signs) -> Text:
     """The cell of each kind and their name; the sign of idle time; what lighter colours or small letters mean."""
+    colour, basic = how
     name = entry.name[0].lower() + entry.name[1:]
     if entry.name.startswith(LIGHTER):
         return Text(name if colour else name.replace(LIGHTER.lower(), "lower case", 1), signs.muted)
@@ -238,5 +314,6 @@ def _legend_entry(entry: Entry, colour: bool, signs: Signs) -> Text:
     for kind, fill in zip(entry.kinds, entry.colours, strict=True):
         wide = 3 if len(entry.kinds) == 1 else 2
         cell = kind.name.center(wide, signs.hatch if kind.info.hatched else " ") if colour else kind.name
-        cells.append((cell, Style(color=text_colour(fill), bgcolor=fill) if colour else Style()))
+        style = Style(color=text_colour(fill), bgcolor=fill) if colour else BASIC[kind.info.colour] if basic else PLAIN
+        cells.append((cell, style))
     return Text.assemble(*cells, (f" {name}", signs.muted))

@@ -12,6 +12,7 @@ from ppsim.profiles.costs import layer_line, message_ms
 from ppsim.profiles.message_fits import relative_errors
 from ppsim.profiles.profile import KINDS, PATTERNS, Fit, Message, OpTime, Profile
 
+ALIKE = 1.05  # ratio of two times that is no change
 NAMES = {"F": "forward", "B": "backward", "I": "backward for input", "W": "backward for weights", "FB": "pair F&B"}
 
 
@@ -64,8 +65,26 @@ def result_line(profile: Profile) -> str:
     return f"{times}  message {found['message_ms']:.3g} ms"
 
 
-def lines(profile: Profile) -> Iterator[str]:
-    """Write the profile as text."""
+def op_rows(profile: Profile) -> list[tuple[str, ...]]:
+    """The table of ops: name, median, 10th and 90th percentile in ms, count, and what to know of it."""
+    flags = ("launch-bound" if op.launch_bound else "wide spread" * (op.p90_ms > 1.5 * op.p10_ms) for op in profile.op)
+    return [
+        (_op_name(op), f"{op.median_ms:.3f}", f"{op.p10_ms:.3f}", f"{op.p90_ms:.3f}", str(op.n), flag)
+        for op, flag in zip(profile.op, flags, strict=True)
+    ]
+
+
+def message_rows(profile: Profile, link: str) -> tuple[list[str], list[list[str]]]:
+    """The table of a link's messages: patterns, and a row of medians in ms for each size."""
+    rows = [m for m in profile.message if m.link == link]
+    patterns = [p for p in PATTERNS if any(m.pattern == p for m in rows)]
+    median = {(m.bytes, m.pattern): f"{m.median_ms:.3f}" for m in rows}
+    sizes = sorted({m.bytes for m in rows})
+    return patterns, [[_size(size), *(median.get((size, p), "") for p in patterns)] for size in sizes]
+
+
+def heading(profile: Profile) -> Iterator[str]:
+    """Say what was measured, on what."""
     made, model = profile.provenance, profile.model
     yield f"{made.device} on {made.cpu}, {made.cores} cores, load {made.load:g}, torch {made.torch}, {made.date}"
     if made.note:
@@ -75,11 +94,10 @@ def lines(profile: Profile) -> Iterator[str]:
             f"hidden {model.hidden}, heads {model.heads}, sequence {model.sequence}, microbatch size "
             f"{model.microbatch_size}, {model.layers} layers a device, {model.dtype}, vocabulary {model.vocab}"
         )
-    yield ""
-    yield f"{'op':<38}{'median':>12}{'p10':>10}{'p90':>10}{'n':>5}"
-    for op in profile.op:
-        flag = "  launch-bound" if op.launch_bound else "  wide spread" if op.p90_ms > 1.5 * op.p10_ms else ""
-        yield f"{_op_name(op):<38}{_row(op)}{flag}"
+
+
+def lines(profile: Profile) -> Iterator[str]:
+    """Write what follows from the times of ops, and what a microbatch holds."""
     for kind in KINDS:
         if line := layer_line(profile.op, kind):
             yield f"{kind}: {line.alpha:.3f} ms + {line.slope:.3f} ms a layer (off by at most {line.max_residual:.0%})"
@@ -96,9 +114,10 @@ def lines(profile: Profile) -> Iterator[str]:
         held_bytes = ", ".join(f"{format_size(size)} after {kind}" for size, kind in zip(sizes, "FIW", strict=True))
         sends = f", sends {format_size(row.message_bytes)}" if row.message_bytes else ""
         yield f"stage {row.stage}: {row.parameters} parameters; a microbatch holds {held_bytes}{sends}"
-    for link in dict.fromkeys(m.link for m in profile.message):
-        yield ""
-        yield from _message_table(link, [m for m in profile.message if m.link == link])
+
+
+def fit_lines(profile: Profile) -> Iterator[str]:
+    """Write the fitted times of messages."""
     together = relative_errors(profile.message, profile.fit)
     for fit in profile.fit:
         speed = f" + bytes / {1e-6 / fit.ms_per_byte:.3g} GB/s" if fit.ms_per_byte else ""
@@ -130,18 +149,10 @@ def differences(before: Profile, after: Profile) -> Differences:
     return Differences(changed, times, tuple(first.keys() - second.keys()), tuple(second.keys() - first.keys()))
 
 
-def diff_lines(found: Differences, before: str, after: str) -> Iterator[str]:
-    """Write the differences as text."""
-    yield f"{before} -> {after}"
-    for name, (old, new) in found.settings.items():
-        yield f"  {name}: {old} -> {new}"
-    yield f"{'':<40}{'before':>12}{'after':>12}{'ratio':>8}"
-    for row in found.times:
-        mark = "" if row.overlap else "  spreads apart"
-        yield f"{row.what:<40}{row.before_ms:>9.3f} ms{row.after_ms:>9.3f} ms{row.ratio:>8.2f}{mark}"
-    for title, names in (("only before", found.only_before), ("only after", found.only_after)):
-        if names:
-            yield f"{title}: {', '.join(sorted(names))}"
+def differing(found: Differences) -> list[Difference]:
+    """Choose the times that differ by more than the spread or 5 %, the largest change first."""
+    rows = [row for row in found.times if not row.overlap or not 1 / ALIKE <= row.ratio <= ALIKE]
+    return sorted(rows, key=lambda row: -abs(math.log(row.ratio)) if 0 < row.ratio < math.inf else -math.inf)
 
 
 def _ratio(before: float, after: float) -> float:
@@ -184,17 +195,3 @@ def _range(fit: Fit) -> str:
     if fit.range == "all":
         return "all sizes"
     return f"{fit.range} sizes, {_size(fit.low_bytes)} to {_size(fit.high_bytes)}"
-
-
-def _message_table(link: str, rows: list[Message]) -> Iterator[str]:
-    """Write medians in ms: a line for each size, a column for each pattern."""
-    patterns = [p for p in PATTERNS if any(m.pattern == p for m in rows)]
-    median = {(m.bytes, m.pattern): m.median_ms for m in rows}
-    yield f"{f'{link} messages, ms':<24}" + "".join(f"{p:>14}" for p in patterns)
-    for size in sorted({m.bytes for m in rows}):
-        cells = (f"{median[size, p]:>14.3f}" if (size, p) in median else " " * 14 for p in patterns)
-        yield f"{_size(size):<24}" + "".join(cells)
-
-
-def _row(row: OpTime | Message) -> str:
-    return f"{row.median_ms:>9.3f} ms{row.p10_ms:>10.3f}{row.p90_ms:>10.3f}{row.n:>5}"

@@ -17,7 +17,7 @@ def terminal(monkeypatch, capsys):
     """A function that makes standard output a terminal of so many columns, and one that reads it."""
 
     def make(width):
-        def console(at_least=20):
+        def console(at_least=20, *, err=False):
             return Console(width=width, force_terminal=True, color_system=None, legacy_windows=False)
 
         monkeypatch.setattr(_print, "console", console)
@@ -80,6 +80,6 @@ def test_sentences_are_wrapped_between_words_on_a_terminal(terminal, width):
 
 
 def test_sentences_in_a_pipe_stay_on_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(_print, "console", lambda at_least=20: Console(file=io.StringIO(), width=80))
+    monkeypatch.setattr(_print, "console", lambda at_least=20, err=False: Console(file=io.StringIO(), width=80))
     _fit.echo_wrapped("word " * 100)
     assert capsys.readouterr().out == "word " * 100 + "\n"

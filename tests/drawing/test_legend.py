@@ -1,6 +1,7 @@
 """One rule for legends: terminal, figure and page name the same things by the same words."""
 
 import io
+import re
 from typing import Any
 
 import pytest
@@ -62,10 +63,11 @@ def test_terminal_figure_and_page_have_the_same_legend(shape):
 
 
 @pytest.mark.parametrize(
-    ("system", "colours"), [("standard", False), ("256", True), ("truecolor", True), (None, False)]
+    ("system", "colours", "letters"),
+    [("standard", True, True), ("256", True, False), ("truecolor", True, False), (None, False, True)],
 )
-def test_sixteen_colours_are_too_few_for_the_kinds(monkeypatch, system, colours):
-    """There F and B would get the same, so that letters tell them apart, and grey text the terminal's own colour."""
+def test_sixteen_colours_are_too_few_for_shades(monkeypatch, system, colours, letters):
+    """There letters tell the ops apart, each kind on a colour of its own: F on blue, B on green."""
     timeline = timed("1f1b", 2, 4)
     out = io.StringIO()
     screen = Console(file=out, width=100, color_system=system, force_terminal=True, legacy_windows=False)
@@ -73,7 +75,10 @@ def test_sixteen_colours_are_too_few_for_the_kinds(monkeypatch, system, colours)
     _print.print_gantt(timeline, measure(timeline))
     text = out.getvalue()
     assert ("\x1b[" in text) == colours
-    assert ("F0" in text) == (not colours)
+    assert ("F0" in text) == letters
+    if system == "standard":
+        assert re.search(r"\x1b\[37;44mF0", text)
+        assert re.search(r"\x1b\[30;42mB0", text)
 
 
 def test_grey_text_reads_on_light_and_on_dark_terminals():

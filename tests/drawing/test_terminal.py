@@ -1,12 +1,20 @@
 """The chart in a terminal: whatever the costs, the width and the encoding."""
 
 import io
+from itertools import pairwise
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from ppsim.analysis.idle import arrivals, explain_idle
 from ppsim.core.costs import costs_for
+from ppsim.drawing.palette import CAUSE_FILL
 from ppsim.drawing.terminal import gantt
+from ppsim.drawing.terminal_marks import marks_of_idle, marks_of_messages
+from ppsim.lowering.lower import lower
+from ppsim.network.execute import execute
+from ppsim.network.spec import Network
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure
@@ -61,4 +69,64 @@ def test_large_times_have_all_their_digits():
     """Where the fold ends is a number to find in the trace."""
     lines = chart(microbatches=1_000_000)
     assert "e+" not in "".join(lines)
-    assert lines[0] == "1 column = 1 t_F; 40 to 2999976 folded"
+    assert lines[0] == "1 column = 1 t_F; 20 to 1499991 and 1500011 to 2999981 folded"
+
+
+def test_many_devices_are_chosen_evenly():
+    """Of 64 devices 32 have a row, the first and the last among them, and their steady middle is in sight."""
+    schedule = generate("1f1b", stages=64, microbatches=512)
+    timeline = simulate(schedule, costs_for(schedule))
+    out = io.StringIO()
+    Console(file=out, width=100, soft_wrap=True).print(gantt(timeline, measure(timeline), 100, False), crop=False)
+    lines = out.getvalue().splitlines()
+    rows = [line for line in lines if line.startswith("dev ")]
+    named = [int(line.split()[1]) for line in rows]
+    assert (len(rows), named[0], named[-1]) == (32, 0, 63)
+    assert {b - a for a, b in pairwise(named)} == {2, 3}
+    assert all("F" in row and "B" in row for row in rows)
+    assert any("32 of 64 devices, evenly chosen" in line for line in lines)
+
+
+def test_gaps_are_shown_where_there_is_room_and_said_to_be_rounded_elsewhere():
+    """Latencies of half an op: at 100 columns the numbers beside the rows make way, at 60 a word says what is lost."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    timeline = execute(lower(schedule, "early"), costs_for(schedule), Network("blocking", alpha=0.5)).compute
+    heads = []
+    for columns in (100, 120, 60):
+        out = io.StringIO()
+        chart = gantt(timeline, measure(timeline), columns, False)
+        Console(file=out, width=columns, soft_wrap=True).print(chart, crop=False)
+        heads.append(out.getvalue().splitlines()[:2])
+    assert [head[0] for head in heads] == [
+        "1 column = 1 t_F; gaps from 0.5 t_F rounded",
+        "1 column = 0.5 t_F",
+        "1 column = 1 t_F; 17 to 41 folded; gaps from 0.5 t_F rounded",
+    ]
+    assert ["idle" in head[1] for head in heads] == [True, False, True]
+
+
+def test_a_device_blocked_in_a_send_is_no_idle_one():
+    """Time in sends and receives has its own sign, and the legend says so."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    execution = execute(lower(schedule, "early"), costs_for(schedule), Network("blocking", alpha=0.5))
+    timeline = execution.compute
+    out = io.StringIO()
+    chart = gantt(timeline, measure(timeline), 160, False, marks=marks_of_messages(execution))
+    Console(file=out, width=160, soft_wrap=True).print(chart, crop=False)
+    lines = out.getvalue().splitlines()
+    assert lines[1].startswith("dev 0 F0~F1~")
+    assert lines[-1].endswith("~~ blocked in a send or receive")
+
+
+def test_bubbles_have_the_colours_of_their_causes():
+    """On a terminal with colours every idle column is a cell of its cause's colour."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    timeline = simulate(schedule, costs_for(schedule))
+    idle = explain_idle(timeline, arrivals(timeline, np.zeros(len(schedule))))
+    out = io.StringIO()
+    screen = Console(file=out, width=160, color_system="truecolor", force_terminal=True, legacy_windows=False)
+    screen.print(gantt(timeline, measure(timeline), 160, True, marks=marks_of_idle(idle)))
+    red, green, blue = (int(CAUSE_FILL["turnaround"][i : i + 2], 16) for i in (1, 3, 5))
+    assert f"48;2;{red};{green};{blue}m" in out.getvalue()
+    assert "idle: turnaround" in out.getvalue()
+    assert "\u254c" not in out.getvalue().splitlines()[1]

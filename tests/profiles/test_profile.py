@@ -17,7 +17,7 @@ from ppsim.profiles import line_fit
 from ppsim.profiles.costs import costs_from, message_ms
 from ppsim.profiles.message_fits import fit_messages, relative_errors
 from ppsim.profiles.profile import SCHEMA, read, write
-from ppsim.profiles.text import differences, lines
+from ppsim.profiles.text import differences, lines, message_rows, op_rows
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
 from tests.profiles.cases import MADE, PROFILE, message, op
@@ -253,12 +253,10 @@ def test_two_profiles_differ_where_they_do():
 
 
 def test_the_text_of_a_profile_names_every_number():
-    text = "\n".join(lines(PROFILE))
-    for word in (
-        "2 layers F, cold",
-        "10.000 ms",
-        "head B, cold",
-        "1 MiB                            1.000",
-        "I + W take 1.15 x B",
-    ):
-        assert word in text
+    rows = op_rows(PROFILE)
+    assert rows[[row[0] for row in rows].index("2 layers F, cold")][1] == "10.000"
+    assert "head B, cold" in {row[0] for row in rows}
+    patterns, sizes = message_rows(PROFILE, PROFILE.message[0].link)
+    assert all(len(row) == 1 + len(patterns) for row in sizes)
+    assert any(row[0] == "1 MiB" and "1.000" in row for row in sizes)
+    assert "I + W take 1.15 x B" in "\n".join(lines(PROFILE))

@@ -14,7 +14,7 @@ from ppsim.memory.from_profile import profile_memory
 from ppsim.profiles.costs import costs_from, message_ms
 from ppsim.profiles.message_fits import fit_messages
 from ppsim.profiles.profile import Activation, Fit, Message, OpTime, Profile
-from ppsim.profiles.text import differences, lines, summary
+from ppsim.profiles.text import differences, fit_lines, message_rows, summary
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
 from tests.profiles.cases import MADE, MODEL, PROFILE, message, op
@@ -131,7 +131,8 @@ def test_a_profile_of_nothing_has_a_text():
     fit = Fit("same-host", "early", "rendezvous", "p10", 1024, 1024, 0.0, 1e-6, 0.0, 0.0)
     profile = replace(PROFILE, op=(PROFILE.op[0], still, *PROFILE.op[2:4]), message=(quiet,), fit=(fit,))
     assert "split_over_full" not in summary(profile)
-    assert any("1 KiB" in line for line in lines(profile))
+    assert message_rows(profile, "same-host")[1][0][0] == "1 KiB"
+    assert any("rendezvous sizes, 1 KiB" in line for line in fit_lines(profile))
     ratios = {d.what: d.ratio for d in differences(profile, PROFILE).times}
     assert ratios["2 layers B, cold"] == np.inf
     assert {d.ratio for d in differences(profile, profile).times} == {1.0}

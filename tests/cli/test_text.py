@@ -1,0 +1,98 @@
+"""What commands print fits the terminal, keeps its digits, and is coloured by what it means."""
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ppsim.cli import group
+
+ROOT = Path(__file__).parents[2]
+GALLERY = ROOT / "gallery"
+COMMANDS = {
+    "list": "list",
+    "describe": "describe 1f1b",
+    "run": "run 1f1b --stages 4 --mb 8",
+    "compare": "compare gpipe 1f1b interleaved:2 zb-1p --devices 4 --mb 8",
+    "sweep": "sweep 1f1b zb-1p --devices 4,8 --mb 8:24:8",
+    "memory": f"memory 1f1b --devices 8 --mb 16 --model {GALLERY}/model-7b.toml --cap 30GiB --breakdown",
+    "check": "check dead.csv",
+    "profile show": f"profile show {GALLERY}/profile-cpu.toml",
+    "profile diff": f"profile diff {GALLERY}/profile-cpu.toml other.toml",
+    "explain": "explain 1f1b --stages 4 --mb 8",
+    "validate": f"validate --from-record {ROOT}/tests/data/records/timed-p2.json.gz",
+}
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dead.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B1,1F1,1B0\n")
+    text = (GALLERY / "profile-cpu.toml").read_text()
+    head, *ops = text.split("[[op]]")
+    for number, factor in ((4, 2), (8, 3)):
+        ops[number] = re.sub(r"(?m)(?<=_ms = )[\d.]+$", lambda found: str(float(found[0]) * factor), ops[number])  # noqa: B023
+    (tmp_path / "other.toml").write_text("[[op]]".join([head, *ops]))
+
+
+def printed(words, columns, monkeypatch, **env):
+    """What a terminal of so many columns gets, with its colours."""
+    for name, value in {"COLUMNS": str(columns), "FORCE_COLOR": "1", "TERM": "xterm-256color", **env}.items():
+        monkeypatch.setenv(name, value)
+    return CliRunner().invoke(group, words.split(), color=True).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [60, 80, 100])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_lines_fit_and_words_stay_whole(name, columns, monkeypatch):
+    """No line is wider than the terminal, except for one word that is; no number is cut short."""
+    lines = COLOUR.sub("", printed(COMMANDS[name], columns, monkeypatch)).splitlines()
+    assert lines
+    wide = [line for line in lines if len(line) > columns and len(line.split()) > 1]
+    assert [line for line in wide if not any(len(word) > columns - 20 for word in line.split())] == []
+    assert not any("\u2026" in line or "..." in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "coloured"),
+    [
+        ("list", {"1": "1f1b"}),
+        ("compare", {"32": "27", "1": "zb-1p"}),
+        ("sweep", {"32": "4.0%*"}),
+        ("check", {"1;31": "^^^", "36": "  try: move 1B1 after 1F1"}),
+        ("profile diff", {"31": "3.00"}),
+    ],
+)
+def test_colours_say_what_matters(name, coloured, monkeypatch):
+    """Names stand out, the best is green, faults are red, what to try is cyan: colours of the terminal's own theme."""
+    text = printed(COMMANDS[name], 100, monkeypatch)
+    for code, words in coloured.items():
+        assert re.search(rf"\x1b\[{code}m\s*{re.escape(words)}", text), (code, words)
+
+
+def test_memory_above_the_cap_is_red(monkeypatch):
+    text = printed(COMMANDS["memory"].replace("30GiB", "20GiB"), 100, monkeypatch)
+    first = next(line for line in text.splitlines() if "dev 0" in line)
+    assert re.search(r"\x1b\[31m\u2588+", first)
+    assert "\x1b[1;31m  over" in first
+    assert "cap 20 GiB" in COLOUR.sub("", text)
+
+
+def test_nothing_is_coloured_where_no_colour_is_wanted(monkeypatch):
+    for name in ("list", "compare", "check"):
+        text = printed(COMMANDS[name], 100, monkeypatch, NO_COLOR="1", FORCE_COLOR="")
+        assert not COLOUR.search(text)
+
+
+def test_a_diff_of_profiles_has_what_differs_and_a_count_of_the_rest(monkeypatch):
+    """Rows are those that differ, the largest change first; identical profiles have none."""
+    text = COLOUR.sub("", printed(COMMANDS["profile diff"], 100, monkeypatch))
+    ratios = [float(row) for row in re.findall(r"(\d\.\d\d)(?: +apart)? *$", text, re.M)]
+    assert ratios
+    assert ratios == sorted(ratios, reverse=True)
+    assert re.search(rf"{90 - len(ratios)} of 90 times differ by 5 % at most", text)
+    same = printed(f"profile diff {GALLERY}/profile-cpu.toml {GALLERY}/profile-cpu.toml", 100, monkeypatch)
+    assert "90 of 90 times differ by 5 % at most" in same
