@@ -37,5 +37,6 @@ def command(as_json: bool) -> None:
                 echo_wrapped([(f"    {fact:<18}", "quiet"), text], 22)
     click.echo()
     echo_wrapped(
-        "P devices, V stages per device, M microbatches, N group size; times are for a device's share of the model."
+        "P devices, V stages per device, M microbatches, N group size, K slices of a sequence; times are for a "
+        "device's share of the model."
     )

@@ -26,13 +26,17 @@ EVEN_CHUNKS = Rule("an even number of stages per device, two for each wave", lam
     idea="Two 1F1B pipelines in opposite directions: each device holds stage s of one replica and\n"
     "P-1-s of the other, and one direction's ops fill the gaps of the other's.\n"
     "About half of 1F1B's bubble and more even memory, for two copies of the parameters.",
-    bubble="(P-2) max(t_F, t_B)  for M = P",
+    bubble="(P-2)(max(t_F, t_B) + (M/P-1)(max(t_F, t_B) - min(t_F, t_B)))  for P | M",
     peak="min(M, P)/2 + min(M/2, 1 + min(rank, P-1-rank))",
     paper="Chimera, arXiv 2107.06925, and its authors' code (direct concatenation)",
     rules=(ONE_CHUNK, EVEN_DEVICES, EVEN_MICROBATCHES),
 )
 def chimera(shape: Shape) -> Iterator[Packed]:
-    """Units of P microbatches, half of them from each end."""
+    """Units of P microbatches, half of them from each end.
+
+    Each unit after the first adds to the bubble unless t_F = t_B; the paper's doubled forwards, which avoid that, are
+    not among the authors' orders.
+    """
     yield from _in_slots(shape, "bidirectional")
 
 
@@ -45,13 +49,16 @@ def chimera(shape: Shape) -> Iterator[Packed]:
     idea="The model folds into W waves over the devices, down and up again: V = 2W stages each.\n"
     "Microbatches on their way down and up fill each other's gaps, as in Chimera.\n"
     "Chimera's effect with one copy of the parameters; more waves, less bubble, more messages.",
-    bubble="2(P-1) max(t_F, t_B)/V  for M = P",
+    bubble="2(P-1)(max(t_F, t_B) + (M/P-1)(max(t_F, t_B) - min(t_F, t_B)))/V  for P | M",
     peak="(V-1) min(M, P) + min(M, rank + 1) stage activations",
     paper="Hanayo, arXiv 2308.15762",
     rules=(EVEN_CHUNKS,),
 )
 def hanayo(shape: Shape) -> Iterator[Packed]:
-    """Units of P microbatches; ``--chunks 2W`` for W waves."""
+    """Units of P microbatches; ``--chunks 2W`` for W waves.
+
+    For M = P and t_B = 2 t_F a share of (2P-2)/(3PW + 2P-2) is bubble.
+    """
     yield from _in_slots(shape, "v")
 
 
@@ -64,7 +71,7 @@ def hanayo(shape: Shape) -> Iterator[Packed]:
     idea="Two V-shaped pipelines in opposite directions: a device holds two stages of each of two\n"
     "replicas, so four streams of microbatches fill each other's gaps.\n"
     "Half of Chimera's bubble, for two copies of the parameters and twice its messages.",
-    bubble="(P-2) max(t_F, t_B)/V  for M = P",
+    bubble="(P-2)(max(t_F, t_B) + (M/P-1)(max(t_F, t_B) - min(t_F, t_B)))/V  for P | M",
     peak="3 min(M, P)/2 + min(M/2, 1 + min(rank, P-1-rank)) stage activations",
     paper="BitPipe, arXiv 2410.19367",
     rules=(TWO_CHUNKS, EVEN_DEVICES, EVEN_MICROBATCHES),

@@ -128,8 +128,8 @@ def costs_for(
 
     Without ``tb``, a full backward costs ``ti + tw`` (1 each by default); with ``tb`` alone the two halves share it.
     Without ``tr``, a recompute costs ``tf``. ``per="device"`` takes each time for a device's 1/P share of the model, so
-    that a stage costs time x P / S and schedules compare fairly on the same devices; ``per="stage"`` takes it as given.
-    Where sequences are cut into K slices, each takes a K-th of either.
+    that a stage costs time x P / S and schedules compare fairly on the same devices, and each of K slices of a sequence
+    a K-th of that; ``per="stage"`` takes it as given for an op.
 
     Raises:
         InputError: a negative or non-finite value, a list of the wrong length, ti above tb, or another ``per``.
@@ -150,7 +150,7 @@ def costs_for(
                 )
     full = given.get("tb", given["ti"] + given["tw"])
     again = forward if tr is None else _per_stage("tr", tr, n)
-    share = (schedule.n_devices / n if per == "device" else 1.0) / schedule.n_slices
+    share = schedule.n_devices / (n * schedule.n_slices) if per == "device" else 1.0
     return Costs(
         time=np.stack([forward, full, given["ti"], given["tw"], again]) * share,
         comm=float(_per_stage("comm", comm, 1)[0]),

@@ -141,7 +141,7 @@ def times(fused: bool, size: SimpleNamespace, latencies: tuple[int, ...] = (0,))
 
 def measured(schedule: Schedule, c: SimpleNamespace) -> Metrics:
     """The numbers of a simulation with these times."""
-    given = {key: getattr(c, key) / c.V for key in ("tf", "ti", "tw", "tfb")}
+    given = {key: getattr(c, key) / (c.V * c.K) for key in ("tf", "ti", "tw", "tfb")}
     return measure(simulate(schedule, costs_for(schedule, per="stage", comm=c.comm, **given)))
 
 
