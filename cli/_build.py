@@ -232,7 +232,7 @@ def build_memory(
     Bytes come from a model or from a profile that has them, else memory counts activations of one stage and microbatch,
     or with a layout those of one layer.
     """
-    from ppsim.memory.usage import activation_model, layer_model
+    from ppsim.memory.usage import activation_model, cut_in_slices, layer_model
 
     layout = layout_for(schedule, costs.layout) if costs.layout else None
     content = layout.content if layout else None
@@ -240,12 +240,13 @@ def build_memory(
         from ppsim.memory.transformer import memory_model, read_model, recompute_share, with_recompute
 
         transformer = read_model(model)
-        return memory_model(transformer, schedule, content), with_recompute(prices, recompute_share(transformer))
+        whole = memory_model(transformer, schedule, content)
+        return cut_in_slices(whole, schedule.n_slices), with_recompute(prices, recompute_share(transformer))
     if costs.profile:
         from ppsim.memory.from_profile import profile_memory
         from ppsim.profiles.profile import read
 
-        return profile_memory(read(costs.profile), schedule, content), prices
+        return cut_in_slices(profile_memory(read(costs.profile), schedule, content), schedule.n_slices), prices
     return (layer_model(schedule, content) if content else activation_model(schedule)), prices
 
 

@@ -89,6 +89,15 @@ def activation_model(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
     return MemoryModel(one, kept, none, none, none, none, none, none, stored=none, unit=ACTIVATIONS)
 
 
+def cut_in_slices(model: MemoryModel, slices: int) -> MemoryModel:
+    """Return what a stage holds of one slice of a sequence, from what it holds of the whole; rounded up.
+
+    All but what is always held grows with the length of the sequence.
+    """
+    parts = ("activations", "kept", "stash", "work_b", "work_i", "message", "output", "stored")
+    return replace(model, **{name: -(-getattr(model, name) // slices) for name in parts})
+
+
 def layer_model(schedule: Schedule, content: Sequence[str]) -> MemoryModel:
     """Make a model that counts activations of one layer: per microbatch as many as a layout's stage holds layers."""
     layers = np.array([stage.count("t") + stage.count("m") for stage in content], np.int64)

@@ -12,7 +12,17 @@ from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
-from ppsim.memory.usage import MemoryModel, activation_model, curves, in_flight, op_at, peaks, steps, sum_static
+from ppsim.memory.usage import (
+    MemoryModel,
+    activation_model,
+    curves,
+    cut_in_slices,
+    in_flight,
+    op_at,
+    peaks,
+    steps,
+    sum_static,
+)
 from ppsim.schedules import families, generate
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import peak_activations
@@ -278,3 +288,13 @@ def test_the_op_at_a_time_is_the_one_that_runs_or_ran_last():
     labels = [timeline.schedule.label(op_at(timeline, 1, time)) for time in (1, 1.5, 2, 7.5)]
     assert labels == ["1F0", "1F0", "1B0", "1B1"]
     assert op_at(timeline, 1, 0.5) == NONE
+
+
+def test_a_slice_of_a_sequence_holds_its_share():
+    """Activations, gradients and messages are divided, rounded up; weights are not."""
+    amounts = np.array([8, 9])
+    whole = MemoryModel(*([amounts] * 9), static={"weights": amounts})
+    cut = cut_in_slices(whole, 4)
+    assert cut.activations.tolist() == cut.message.tolist() == cut.stored.tolist() == [2, 3]
+    assert cut.gathered.tolist() == cut.static["weights"].tolist() == [8, 9]
+    assert cut_in_slices(whole, 1).stash.tolist() == [8, 9]
