@@ -292,8 +292,8 @@ def test_the_op_at_a_time_is_the_one_that_runs_or_ran_last():
 
 def test_a_slice_of_a_sequence_holds_its_share():
     """Activations, gradients and messages are divided, rounded up; weights are not."""
-    amounts = np.array([8, 9])
-    whole = MemoryModel(*([amounts] * 9), static={"weights": amounts})
+    a = np.array([8, 9])
+    whole = MemoryModel(a, a, a, a, a, a, a, a, a, static={"weights": a})
     cut = cut_in_slices(whole, 4)
     assert cut.activations.tolist() == cut.message.tolist() == cut.stored.tolist() == [2, 3]
     assert cut.gathered.tolist() == cut.static["weights"].tolist() == [8, 9]
