@@ -175,7 +175,7 @@ def group_options(name: str, group: type[Any], *options: Callable[[Any], Any]) -
 
 OWN = ("group_size", "rule", "limit", "after_i", "slices")  # options of the shape that only some schedules take
 
-SPELLINGS = "Name or alias (ppsim list), NAME:V, or a file: csv, json, mmd, py."
+SPELLINGS = "Name or alias (ppsim list), NAME:V, or a file: csv, json, mmd, py, toml (a block)."
 
 
 def one_schedule(function: Callable[..., Any]) -> Callable[..., Any]:

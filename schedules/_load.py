@@ -1,4 +1,4 @@
-"""Schedules from outside: a file of ops, a Python file with a generator, an entry point of an installed package.
+"""Schedules from outside: a file of ops, a Python file with a generator, a building block, an entry point.
 
 Nothing outside is run unless it was named. A Python file either declares its schedule as the files here do,
 or holds one function that takes a Shape and yields a row per device, packed or as text::
@@ -29,6 +29,7 @@ from ppsim.core.costs import costs_for
 from ppsim.core.ops import PAIRED, Packed, pack
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, UnknownSchedule
+from ppsim.schedules._block import load_block
 from ppsim.schedules.registry import Family, Generator, Pricing, Shape, families, find, generate, schedule, take_rows
 
 GROUP = "ppsim.schedules"
@@ -45,8 +46,8 @@ def schedule_from(
 
     Args:
         spec: a registered name; a file that :mod:`ppsim.files.read` reads, ``-`` for standard input; ``file.py`` or
-            ``file.py:function``; or the name of an entry point of the group ``ppsim.schedules``. ``:V`` after any of
-            them sets the stages per device.
+            ``file.py:function``; a block in ``file.toml`` (:mod:`ppsim.schedules._block`); or the name of an
+            entry point of the group ``ppsim.schedules``. ``:V`` after any of them sets the stages per device.
         note: called with a sentence for each thing in a file of ops that its schedule leaves out.
         costs: as :func:`ppsim.schedules.generate` takes them.
         shape: as :func:`ppsim.schedules.generate` takes it. A file of ops states its own shape; what is given for it
@@ -87,7 +88,7 @@ def split_chunks(spec: str) -> tuple[str, int | None]:
 
 def reads_ops(spec: str) -> bool:
     """Whether a spelling is a file of ops, which states its own shape."""
-    return spec == "-" or (not spec.endswith(".py") and bool(Path(spec).suffix) and Path(spec).is_file())
+    return spec == "-" or (not spec.endswith((".py", ".toml")) and bool(Path(spec).suffix) and Path(spec).is_file())
 
 
 def family_of(spec: str) -> Family | None:
@@ -101,7 +102,9 @@ def family_of(spec: str) -> Family | None:
 
 
 def _family(source: str) -> tuple[Family, bool]:
-    """The family of a name, a Python file or an entry point, and whether its code is someone else's."""
+    """The family of a name, a file of Python or of a block, or an entry point, and whether its code is not ours."""
+    if source.endswith(".toml"):
+        return load_block(source), False
     if source.partition(":")[0].endswith(".py"):
         return _load_file(source), True
     try:
