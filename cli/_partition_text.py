@@ -50,6 +50,7 @@ def print_answer(answer: Answer, command: str) -> None:
     from ppsim.base.numbers import format_number, format_share
     from ppsim.cli import _print as show
     from ppsim.layout.flags import flags_of
+    from ppsim.search.partition import MOST_LISTED
 
     timeline, layout, found = answer.timeline, answer.layout, answer.found
     schedule, unit = timeline.schedule, timeline.unit
@@ -68,7 +69,8 @@ def print_answer(answer: Answer, command: str) -> None:
     echo_wrapped(f"status    {proof}", 10)
     _print_devices(answer)
     if found.runner_ups:
-        click.echo("\nnext best")
+        listed = found.status == "optimal" and answer.problem.n_splits <= MOST_LISTED
+        click.echo("\nnext best" + ("" if listed else " of those simulated"))
         for split, makespan in found.runner_ups:
             click.echo(f"  {format_number(makespan):>10}  {','.join(map(str, split))}")
     click.echo()

@@ -8,14 +8,14 @@ it is installed, finds the split that all cuts together say least of, until that
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.search.split_search import Report, Split, SplitSearch
-from ppsim.search.splits import Cut, Ends, Floats, SplitProblem, layers_in, list_ends
+from ppsim.search.splits import Cut, Ends, Floats, SplitProblem, bound_busiest, layers_in, list_ends
 
 MOST_LISTED = 1_000_000
 ROUNDING, TOLERANCE = 1e-9, 1e-6  # of equal makespans; of what the solver proves
@@ -119,11 +119,14 @@ def _unevenness(problem: SplitProblem, ends: Ends) -> Floats:
 def _improve(search: SplitSearch) -> None:
     """Improve an even split layer by layer, then bound all splits by the paths found and by the solver."""
     problem = search.problem
+    search.cuts = list(problem.work_cuts)
+    search.bound = max(problem.best_of(_mean(search.cuts, np.ones(len(search.cuts))))[0], bound_busiest(problem))
+    _bound_by_weights(search, DUAL_STEPS // 4)
     for ends in _starts(problem):
         _climb(search, ends)
         if search.late:
             return
-    _bound_by_weights(search)
+    _bound_by_weights(search, DUAL_STEPS)
     search.tell()
     if not search.late:
         from ppsim.search.partition_solver import solve_by_cuts
@@ -185,19 +188,23 @@ def climbs_from(problem: SplitProblem, ends: Ends) -> Iterable[Ends]:
             yield moved
 
 
-def _bound_by_weights(search: SplitSearch) -> None:
+def _bound_by_weights(search: SplitSearch, steps: int) -> None:
     """Raise the bound by means of the cuts, each mean minimized over all splits; cuts that say most gain weight."""
     problem, weight = search.problem, np.ones(len(search.cuts))
-    for _ in range(DUAL_STEPS):
+    for _ in range(steps):
         if search.late or not search.cuts:
             return
-        rates, constants = np.stack([cut.rate for cut in search.cuts]), np.array([cut.constant for cut in search.cuts])
-        share = weight / weight.sum()
-        mean = Cut(share @ rates, float(share @ constants))
-        said, ends = problem.best_of(mean)
+        said, ends = problem.best_of(_mean(search.cuts, weight))
         search.bound = max(search.bound, said)
         search.cuts.append(problem.cut_at(ends))
         weights = problem.weigh(ends[:, None])[:, 0]
-        values = np.append(rates @ weights + constants, search.cuts[-1].rate @ weights + search.cuts[-1].constant)
+        values = np.array([cut.rate @ weights + cut.constant for cut in search.cuts])
         weight = np.append(weight, weight.mean()) * np.exp(2 * (values - values.max()) / max(values.max(), 1e-300))
         weight = np.maximum(weight / weight.sum(), 1e-12)
+
+
+def _mean(cuts: Sequence[Cut], weight: Floats) -> Cut:
+    """Take the mean of cuts, which is a cut as well."""
+    share = weight / weight.sum()
+    rates, constants = np.stack([cut.rate for cut in cuts]), np.array([cut.constant for cut in cuts])
+    return Cut(share @ rates, float(share @ constants))

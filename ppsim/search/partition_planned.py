@@ -11,7 +11,7 @@ from ppsim.core.costs import Costs
 from ppsim.search.bounds import bound_schedule
 from ppsim.search.partition import MOST_LISTED, ROUNDING, RUNNER_UPS, Partition, climbs_from
 from ppsim.search.split_search import Report, Split
-from ppsim.search.splits import Cut, SplitProblem, layers_in, list_ends
+from ppsim.search.splits import SplitProblem, layers_in, list_ends
 
 
 def partition_planned(
@@ -92,14 +92,11 @@ def _climb(problem: SplitProblem, take: Callable[[Split], float], start: Split, 
 
 def _in_order(problem: SplitProblem) -> Iterator[tuple[Split, float]]:
     """Yield all splits with what their busiest device must compute, the least first; none where they are too many."""
-    schedule, (constant, rate) = problem.schedule, problem.linear
     if problem.n_splits > MOST_LISTED:
         return
-    ends = list_ends(problem.n_layers, schedule.n_stages, problem.least)
+    ends = list_ends(problem.n_layers, problem.schedule.n_stages, problem.least)
     least = np.zeros(ends.shape[1])
-    for device in range(schedule.n_devices):
-        own = schedule.queue(device)
-        work = np.bincount(schedule.stage[own], rate[own], schedule.n_stages).astype(np.float64)
-        np.maximum(least, problem.bound_by(Cut(work, float(constant[own].sum())), ends), out=least)
+    for cut in problem.work_cuts:
+        np.maximum(least, problem.bound_by(cut, ends), out=least)
     for split in np.argsort(least, kind="stable").tolist():
         yield layers_in(ends[:, split], problem.n_layers), float(least[split])

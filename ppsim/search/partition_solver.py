@@ -31,8 +31,6 @@ def solve_by_cuts(search: SplitSearch) -> None:
     except ImportError:
         return
     refused: list[Split] = []
-    if not search.cuts:  # no start fits the cap
-        search.cuts.append(search.problem.cut_at(np.zeros(search.problem.schedule.n_stages - 1, np.int16)))
     while (left := search.until - time.monotonic()) > LEAST_S:
         found = search.best(1)
         if found and search.bound >= found[0][1] * (1 - TOLERANCE):

@@ -82,6 +82,16 @@ class SplitProblem:
         return _own_times(self.schedule, self.base), _own_times(self.schedule, self.rate)
 
     @cached_property
+    def work_cuts(self) -> list[Cut]:
+        """What each device must compute, as cuts that hold for any order of the ops."""
+        (constant, rate), cuts = self.linear, list[Cut]()
+        for device in range(self.schedule.n_devices):
+            own = self.schedule.queue(device)
+            work = np.bincount(self.schedule.stage[own], rate[own], self.schedule.n_stages)
+            cuts.append(Cut(work.astype(np.float64), float(constant[own].sum())))
+        return cuts
+
+    @cached_property
     def held(self) -> NDArray[np.int64]:
         """Shape (states, stages): the activations per stage that a device may hold at once, largest states only."""
         return _held_states(self.schedule)
@@ -159,6 +169,44 @@ class SplitProblem:
             at_end = int(choice[stage][at_end])
             ends[stage - 1] = at_end
         return float(found[N]) + cut.constant, ends
+
+
+def bound_busiest(problem: SplitProblem) -> float:
+    """Bound every split by its busiest device: what comes before its first op, all its work, what comes after its last.
+
+    With one stage on each device; 0 with more, where other cuts say as much.
+    """
+    schedule, N = problem.schedule, problem.n_layers
+    if schedule.n_chunks > 1 or schedule.placement.n_replicas > 1 or N > MOST_COMPARED:
+        return 0.0
+    before, rates = _least_times(problem)
+    until, least = problem.until, np.where(np.arange(N + 1) == 0, 0.0, np.inf)
+    layers = np.arange(N + 1) - np.arange(N + 1)[:, None]  # [first, end]
+    weight = np.where(layers >= 0, until - until[:, None], 0.0)
+    for stage, cut in enumerate(problem.work_cuts[int(d)] for d in schedule.placement.devices[0]):
+        work = np.where(layers >= problem.least, cut.rate[stage] * weight, np.inf)
+        whole = work + cut.constant + before[stage] + (rates * until)[:, None]
+        least = np.maximum(least[:, None], whole).min(axis=0)
+    return float(least[N])
+
+
+def _least_times(problem: SplitProblem) -> tuple[Floats, float]:
+    """Find the least time of a microbatch to each stage and of its gradient back: a constant each, and one rate.
+
+    Where a device may run W last, its last gradient has left before, and its way back does not count.
+    """
+    schedule, found = problem.schedule, []
+    counted = [Kind.F] if (schedule.kind == Kind.W).any() else [Kind.F, Kind.B]
+    for times in problem.linear:
+        least = np.zeros(schedule.n_stages)
+        for kind in counted:
+            of_kind = schedule.kind == kind
+            shortest = np.full(schedule.n_stages, np.inf)
+            np.minimum.at(shortest, schedule.stage[of_kind], times[of_kind])
+            least += np.where(np.isfinite(shortest), shortest, 0.0)
+        found.append(least)
+    constant, rate = found
+    return np.concatenate([[0.0], np.cumsum(constant)[:-1]]), float(rate.min())
 
 
 def list_ends(n_layers: int, n_stages: int, least: int) -> Ends:

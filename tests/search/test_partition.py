@@ -17,7 +17,7 @@ from ppsim.memory.usage import curves, layer_model
 from ppsim.schedules import generate
 from ppsim.search import partition as search
 from ppsim.search.partition import partition
-from ppsim.search.splits import SplitProblem, list_ends
+from ppsim.search.splits import SplitProblem, bound_busiest, list_ends
 from ppsim.simulation.longest_path import simulate
 
 NAMES = (("1f1b", 3, 1), ("interleaved", 2, 2), ("zb-1p", 4, 1), ("dualpipe-v", 2, 2), ("1f1b-overlap", 3, 1))
@@ -168,3 +168,12 @@ def test_of_equal_splits_the_most_even_comes_first():
     assert found is not None
     assert found.best[0] == (4, 4, 4)
     assert [makespan for _, makespan in found.runner_ups] == sorted(makespan for _, makespan in found.runner_ups)
+
+
+@settings(max_examples=25, deadline=None)
+@given(tasks())
+def test_the_busiest_device_bounds_every_split(task):
+    name, devices, chunks, n_layers, times, least, comm = task
+    problem = replace(problem_of(make(name, devices, chunks), times, n_layers, comm), least=least)
+    ends = list_ends(n_layers, problem.schedule.n_stages, least)
+    assert bound_busiest(problem) <= problem.makespans(ends).min() + 1e-9
