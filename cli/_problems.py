@@ -124,7 +124,7 @@ def find_known(problem: Problem, costs: CostOptions) -> list[Known]:
     placement, M = problem.placement, problem.microbatches
     size = ShapeOptions(devices=problem.n_devices, chunks=placement.n_chunks, microbatches=M)
     for family in families():
-        if family.placement.partition("-")[0] != placement.name:
+        if not family.interchangeable or family.placement.partition("-")[0] != placement.name:
             continue
         for shape in _shapes(size, problem, family.options):
             try:
