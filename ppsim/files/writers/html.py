@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import gzip
 import html
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib.resources import files
@@ -54,6 +55,7 @@ SCRIPTS = (
     "report_axes.js",
     "report_marks.js",
     "report.js",
+    "report_select.js",
     "report_input.js",
 )
 LANE_SCRIPT = "report_lanes.js"  # only in pages that have messages
@@ -68,7 +70,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         InputError: timelines in different units, which cannot share a time axis.
     """
     scripts = SCRIPTS + (LANE_SCRIPT,) * bool(document.executions) + (IDLE_SCRIPT,) * bool(document.idles)
-    out.write(make_page(document, "\n".join(map(_read, scripts))).encode())
+    out.write(make_page(document, "\n".join(map(_script, scripts))).encode())
 
 
 def make_page(document: Document, script: str, style: str = "", controls: str = "") -> str:
@@ -86,7 +88,14 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
 
 def all_scripts() -> str:
     """Every script of pages, for one that shows whatever it is given."""
-    return "\n".join(map(_read, (*SCRIPTS, LANE_SCRIPT, IDLE_SCRIPT)))
+    return "\n".join(map(_script, (*SCRIPTS, LANE_SCRIPT, IDLE_SCRIPT)))
+
+
+def _script(name: str) -> str:
+    """Read a script without comments of whole lines and indentation, which a page need not carry."""
+    text = re.sub(r"/\*\*.*?\*/", "", _read(name), flags=re.DOTALL)
+    lines = (line.strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
 def _read(name: str) -> str:
@@ -140,7 +149,7 @@ def write_tradeoff(
         title=html.escape(f"{time[:1].upper()}{time[1:]} against {memory}"),
         style=_read("front.css"),
         data=_json(data).decode(),
-        script=_read("front.js"),
+        script=_script("front.js"),
     )
     out.write(page.encode())
 

@@ -4,7 +4,7 @@ const $ = id => document.getElementById(id);
 const root = document.documentElement;
 const MOST_ROWS = 16; // devices whose table is open from the start
 const BY = { mb: 'microbatch', device: 'device', stage: 'stage' }; // what the address after # can pick out
-const view = { range: [0, 1], highlight: null, critical: false, causes: true, curve: -1, op: null };
+const view = { range: [0, 1], highlight: null, critical: false, causes: true, curve: -1, op: null, selected: null };
 let shown = null; // geometry and drawn panels of the last drawing
 
 /** An element with properties and children. */
@@ -144,7 +144,7 @@ function draw(width = $('chart').clientWidth, tallest = undefined) {
     Object.assign(canvas.style, { left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` });
   $('chart').style.height = `${shown.height}px`;
   $('pixels').replaceChildren(...canvases.map(({ canvas }) => canvas));
-  $('marks').innerHTML = content;
+  $('marks').innerHTML = content + selectionMarks(shown, themeNow());
   for (const item of $('legend').querySelectorAll('.lane')) item.hidden = !shown.panels.some(panel => panel.lane);
   const plain = !view.highlight && !view.critical && !view.op;
   if (plain && TIMELINES.some(t => t.bands.length)) say(hiddenMessages(shown));

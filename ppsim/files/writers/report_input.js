@@ -76,25 +76,42 @@ function hover(event) {
   return tellIdle(at.panel.timeline, at.device, at.time, event.clientX, event.clientY);
 }
 
-/** Dragging moves the view; a press and release in one place is a click. */
+/** Dragging moves the view, or selects with Shift; two fingers zoom; a press and release in one place is a click. */
 function pointers() {
   let pressed = null; // where, and what was in sight then
   let dragged = false;
+  const fingers = new Map(); // where those on the chart are
   $('chart').addEventListener('pointerdown', event => {
-    pressed = event.button === 0 ? { x: event.clientX, y: event.clientY, range: [...view.range] } : null;
-    dragged = false;
+    fingers.set(event.pointerId, event.clientX);
+    pressed = event.button === 0 && fingers.size === 1
+      ? { x: event.clientX, y: event.clientY, range: [...view.range], selects: event.shiftKey } : null;
+    dragged = fingers.size > 1;
   });
   addEventListener('pointermove', event => {
-    if (!pressed || !shown) return;
+    if (fingers.size === 2 && fingers.has(event.pointerId) && shown) return pinch(fingers, event);
+    if (!pressed || !shown) return undefined;
     const by = event.clientX - pressed.x;
     dragged ||= Math.hypot(by, event.clientY - pressed.y) > 4;
+    if (dragged && pressed.selects) return selectTo(pressed, event);
     if (dragged) show(...pressed.range.map(time => time - by / shown.scale));
+    return undefined;
   });
-  addEventListener('pointercancel', () => { pressed = null; });
+  addEventListener('pointercancel', event => { pressed = null; fingers.delete(event.pointerId); });
   addEventListener('pointerup', event => {
+    fingers.delete(event.pointerId);
     if (pressed && !dragged) click(event);
     pressed = null;
   });
+}
+
+/** Zoom by how far two fingers have moved apart, around the middle between them. */
+function pinch(fingers, event) {
+  const before = [...fingers.values()];
+  fingers.set(event.pointerId, event.clientX);
+  const after = [...fingers.values()];
+  const apart = ([a, b]) => Math.max(20, Math.abs(a - b));
+  const middle = (after[0] + after[1]) / 2 - $('chart').getBoundingClientRect().left - shown.left;
+  zoom(apart(before) / apart(after), shown.from + middle / shown.scale);
 }
 
 /** Pick out the microbatch of the op under the pointer, or nothing where it was picked out already. */
@@ -110,8 +127,14 @@ function click(event) {
   pick(op < 0 || same ? null : { by: 'microbatch', value });
 }
 
+let wheeled = false; // whether the reader was told how to zoom
+
 function wheel(event) {
-  if (!event.ctrlKey && !event.metaKey) return;
+  if (!event.ctrlKey && !event.metaKey) {
+    if (!wheeled) say('Ctrl + wheel zooms; W and S do as well');
+    wheeled = true;
+    return;
+  }
   event.preventDefault();
   const x = event.clientX - $('chart').getBoundingClientRect().left - shown.left;
   const [from, to] = view.range;
@@ -123,7 +146,7 @@ const KEYS = {
   arrowleft: () => step(-1), arrowright: () => step(1), ',': () => walk(-1), '.': () => walk(1),
   c: () => pick(null, !view.critical), b: () => TIMELINES[0].waits && toggleCauses(), t: () => setTheme(root.dataset.theme === 'dark' ? 'light' : 'dark', true),
   '/': () => $('find').focus(), '?': () => $('help').showModal(),
-  escape: () => { $('find').value = ''; pick(null); },
+  escape: () => { $('find').value = ''; clearSelection(); pick(null); },
 };
 
 function key(event) {

@@ -1,0 +1,87 @@
+// A range that the reader selects, Shift + drag: what its devices do in it, in sums, and a ruler.
+
+/** The rows of a panel between two heights of the chart: [first, after last] devices; empty where there are none. */
+function rowsBetween(panel, above, below) {
+  const first = Math.max(0, Math.floor((above - panel.top) / panel.row));
+  const stop = Math.min(panel.timeline.devices, Math.ceil((below - panel.top) / panel.row));
+  return first < stop && below > panel.top && above < panel.top + panel.height ? [first, stop] : null;
+}
+
+/** Select from where the pointer was pressed to where it is; a range of all rows that it touches. */
+function selectTo(pressed, event) {
+  const box = $('chart').getBoundingClientRect();
+  const timeAt = x => clamp(shown.from + (x - box.left - shown.left) / shown.scale, 0, SPAN);
+  const [from, to] = [pressed.x, event.clientX].map(timeAt).sort((a, b) => a - b);
+  const [above, below] = [pressed.y - box.top, event.clientY - box.top].sort((a, b) => a - b);
+  const rows = shown.panels.map(panel => rowsBetween(panel, above, Math.max(below, above + 1)));
+  view.selected = to > from && rows.some(Boolean) ? { from, to, rows } : null;
+  drawSoon();
+  showSums();
+}
+
+function clearSelection() {
+  view.selected = null;
+  showSums();
+}
+
+/** The selected range in the chart: its rows marked, and its length above them. */
+function selectionMarks(geometry, theme) {
+  if (!view.selected) return '';
+  const { from, to, rows } = view.selected;
+  const left = geometry.left + clamp(xOf(geometry, from), 0, geometry.plotWidth);
+  const wide = geometry.left + clamp(xOf(geometry, to), 0, geometry.plotWidth) - left;
+  const colour = LOOKS.highlight[+theme.dark];
+  let ruler = '';
+  const parts = geometry.panels.map(({ top, row }, i) => {
+    if (!rows[i]) return '';
+    const [first, stop] = rows[i];
+    ruler ||= text(left + wide / 2, Math.max(11, top + first * row - 3), 12, theme.ink, measured(to - from, REPORT.unit), CENTRED);
+    return `<rect class="selected" x="${left}" y="${top + first * row}" width="${wide}" height="${(stop - first) * row}"`
+      + ` fill="${colour}" fill-opacity="0.12" stroke="${colour}"/>`;
+  });
+  return parts.join('') + ruler;
+}
+
+/** Times within a range, by kind of op and by cause of idle time: what, time, count. */
+function sumsOf(timeline, [first, stop], from, to) {
+  const { ops, offsets, waits } = timeline;
+  const inside = (a, b) => Math.max(0, Math.min(b, to) - Math.max(a, from));
+  const sums = new Map();
+  const add = (name, time, count) => {
+    const [before, counted] = sums.get(name) ?? [0, 0];
+    if (time > 0) sums.set(name, [before + time, counted + count]);
+  };
+  let busy = 0;
+  for (let device = first; device < stop; device++)
+    for (let op = offsets[device]; op < offsets[device + 1]; op++) {
+      const time = inside(ops.left[op], ops.right[op]);
+      add(LOOKS.kinds[ops.kind[op]].name, time, 1);
+      busy += time;
+    }
+  const whole = (stop - first) * inside(0, timeline.makespan);
+  const rows = [['busy', [busy, 0]], ...sums];
+  sums.clear();
+  if (waits)
+    for (let i = 0; i < waits.left.length; i++)
+      if (waits.device[i] >= first && waits.device[i] < stop)
+        add(`idle: ${LOOKS.causes[waits.cause[i]].name}`, inside(waits.left[i], waits.right[i]), 1);
+  return [...rows, ['idle', [Math.max(0, whole - busy), 0]], ...sums].map(([name, [time, count]]) => [name, time, count, whole]);
+}
+
+function showSums() {
+  const { selected } = view;
+  $('sums').hidden = !selected;
+  if (!selected) return;
+  const { from, to, rows } = selected;
+  const heading = element('h2', { textContent: `Selected: ${interval(from, to)}` });
+  const tables = TIMELINES.flatMap((timeline, i) => {
+    if (!rows[i]) return [];
+    const [first, stop] = rows[i];
+    const where = stop - first === 1 ? `device ${first}` : `devices ${first} to ${stop - 1}`;
+    const lines = sumsOf(timeline, rows[i], from, to)
+      .map(([name, time, count, whole]) => [name, number(time), percent(whole ? time / whole : 0), count || '']);
+    const head = [`${TIMELINES.length > 1 ? `${timeline.title}, ` : ''}${where}`, `time (${REPORT.unit})`, 'share', 'ops or gaps'];
+    return [table(head, lines, `Sums of the selected range: ${timeline.title}`)];
+  });
+  $('sums').replaceChildren(heading, ...tables);
+}

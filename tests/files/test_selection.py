@@ -1,0 +1,50 @@
+"""A range selected on a page has the sums of its ops and gaps."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ppsim.analysis.idle import arrivals, explain_idle
+from ppsim.core.costs import costs_for
+from ppsim.files.document import Document, save
+from ppsim.schedules import generate
+from ppsim.simulation.longest_path import simulate
+from tests.pages import BROWSER, opened
+
+# Shift + drag over the first two of three devices, from the left edge of the chart to its middle.
+SELECT = """
+<script>
+const drawn = setInterval(() => {
+  if (document.documentElement.dataset.state !== 'drawn') return;
+  clearInterval(drawn);
+  const chart = document.getElementById('chart');
+  const box = chart.getBoundingClientRect();
+  const at = (type, x, y) => chart.dispatchEvent(new PointerEvent(type, {
+    bubbles: true, pointerId: 1, button: 0, buttons: 1, shiftKey: true, clientX: box.left + x, clientY: box.top + y }));
+  at('pointerdown', 60, 14); at('pointermove', 300, 30); at('pointermove', LAST, 60); at('pointerup', LAST, 60);
+}, 50);
+</script></body>
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+def test_the_sums_of_everything_are_those_of_the_timeline(tmp_path):
+    schedule = generate("1f1b", stages=2, microbatches=4)
+    costs = costs_for(schedule, comm=0.5)
+    timeline = simulate(schedule, costs)
+    idle = explain_idle(timeline, arrivals(timeline, costs.latencies(schedule)))
+    save(Document((timeline,), ("1F1B",), idles=(idle,)), str(tmp_path / "x.html"))
+    text = (tmp_path / "x.html").read_text()
+    dom = opened(text.replace("</body>", SELECT.replace("LAST", "1400")), tmp_path)
+    section = dom[dom.index('<section id="sums"') :]
+    rows = dict(re.findall(r"<td>([^<]+)</td><td>([^<]+)</td>", section[: section.index("</section>")]))
+    busy = float(timeline.schedule.n_devices * 12)
+    whole = timeline.makespan * 2
+    assert float(rows["busy"]) == busy
+    assert float(rows["idle"]) == pytest.approx(whole - busy)
+    assert (float(rows["forward"]), float(rows["backward"])) == (8.0, 16.0)
+    assert sum(float(v) for name, v in rows.items() if name.startswith("idle: ")) == pytest.approx(whole - busy)
+    assert 'class="selected"' in dom
