@@ -17,6 +17,10 @@ LAYER_TIMES = ("t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f")
 UNEVEN = ("links", "mb_scale", "speed")
 DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad")
 LOOK = ("palette", "title", "window", "highlight", "base", "labels", "fold", "phases", "per_device")
+PLANNED = (
+    *("model", "cluster", "gpus", "gbs", "tp", "cp", "ep", "pp", "vp", "mbs", "schedules", "recomputes", "layouts"),
+    *("zero", "precision", "seq", "cap", "top", "front", "flags", "ranks", "output"),
+)
 TIMED = ("tf", "ti", "tw", "message")
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
 REQUEST = ("ops", "module", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)
@@ -61,7 +65,7 @@ class Given:
     @property
     def draws(self) -> bool:
         """Whether the files written show schedules, and not time against memory."""
-        return self.command != "sweep" and not (self["tradeoff"] or self["front"])
+        return self.command not in TABLED and not (self["tradeoff"] or self["front"])
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import click
 
 from ppsim.cli import _rules_real
-from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, LOOK, UNEVEN, Given, Need, spelling
+from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, LOOK, PLANNED, UNEVEN, Given, Need, spelling
 
 # Texts that may be empty; any other empty value is a variable of the shell that was not set.
 MAY_BE_EMPTY = ("unit", "note")
@@ -254,6 +254,28 @@ NEEDS = (
         ("run",),
     ),
     Need(("order",), lambda g: not g["grid"] or bool(g["lowered"]), "{options} needs --lowered beside --grid"),
+    # Plans.
+    Need(("improve",), lambda g: bool(g["against"]), "{options} plans the runs of a table", "add --against TABLE"),
+    Need(
+        PLANNED,
+        lambda g: not g["against"],
+        "--against takes models, clusters and sizes from its table, so {options} has no effect",
+        "leave it out",
+        ("plan",),
+    ),
+    Need(
+        ("ranks", "flags"),
+        lambda g: not (g["as_json"] or g["quiet"] or "-" in g["output"]),
+        "{options} prints more, where only the result is to be printed",
+        commands=("plan",),
+    ),
+    Need(
+        ("style",),
+        lambda g: False,
+        "{options} sets the look of charts, and a plan draws none",
+        "leave it out",
+        ("plan",),
+    ),
     # Noise.
     Need(("slowdown",), lambda g: bool(g["slow_devices"]), "{options} needs slow devices", "add --slow-devices 1"),
     Need(("link_slowdown",), lambda g: bool(g["slow_links"]), "{options} needs slow links", "add --slow-links 1"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +16,8 @@ import click
 from ppsim.cli._options import group_options
 
 Task = TypeVar("Task")
+Row = Mapping[str, Any]
+Map = Callable[..., Iterator[tuple[str, Row]]]
 
 
 @dataclass(frozen=True)
@@ -70,14 +73,72 @@ def send_files(paths: Iterable[str | None]) -> dict[str, SentFile]:
     return {path: SentFile(path, Path(path).read_bytes()) for path in named}
 
 
+@contextmanager
+def open_tasks(options: TaskOptions, inputs: object, processes: int = 1) -> Iterator[Map]:
+    """Open the results file and the workers; gives a map that runs what the file has not, each task by its key.
+
+    Args:
+        options: of the command line.
+        inputs: what all rows depend on, beside their keys.
+        processes: of this machine, without Dask.
+
+    Raises:
+        InputError: the results file is of other inputs; and what ``open_workers`` raises.
+    """
+    from ppsim.base.results import Results
+    from ppsim.base.workers import open_workers
+
+    with Results(options.results, inputs) as results:
+        old = len(results.rows)
+        if old:
+            click.echo(f"{old:,} are in {options.results} already", err=True)
+
+        def run(
+            function: Callable[[Task], Row], tasks: Mapping[str, Task], here: Collection[str] = ()
+        ) -> Iterator[tuple[str, Row]]:
+            yield from ((key, results.rows[key]) for key in tasks if key in results.rows)
+            left = [key for key in tasks if key not in results.rows]
+            near, far = [key for key in left if key in here], [key for key in left if key not in here]
+            for keys, each in ((near, map_here), (far, map_far)):
+                for index, row in each(function, [tasks[key] for key in keys]) if keys else ():
+                    results.add(keys[index], row)
+                    yield keys[index], row
+
+        try:
+            with open_workers() as map_here, _lazily(open_workers, options.dask or "", processes) as map_far:
+                yield run
+        except KeyboardInterrupt:
+            if options.results:
+                results.write()
+                what = f"{len(results.rows):,} are kept in {options.results}: the same command goes on from it"
+                click.echo(what, err=True)
+            raise
+
+
+@contextmanager
+def _lazily(
+    open_workers: Callable[[str, int], AbstractContextManager[Any]], where: str, processes: int
+) -> Iterator[Any]:
+    """Open workers when they are first needed: what a file of results has needs none."""
+    with ExitStack() as stack:
+        opened: list[Any] = []
+
+        def run(function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+            if not opened:
+                opened.append(stack.enter_context(open_workers(where, processes)))
+            return opened[0](function, tasks)
+
+        yield run
+
+
 def finish_tasks(
-    function: Callable[[Task], Mapping[str, Any]],
+    function: Callable[[Task], Row],
     tasks: Mapping[str, Task],
     options: TaskOptions,
     inputs: object,
     report: Callable[[float, str], None],
-    here: Sequence[str] = (),
-) -> Mapping[str, Mapping[str, Any]]:
+    here: Collection[str] = (),
+) -> Mapping[str, Row]:
     """Run the tasks whose rows the results file has not, and return the rows of all by key.
 
     Args:
@@ -89,32 +150,12 @@ def finish_tasks(
         here: keys of tasks that run in this process in any case.
 
     Raises:
-        InputError: the results file is of other inputs; and what ``map_tasks`` raises.
+        InputError: the results file is of other inputs; and what ``open_workers`` raises.
     """
-    from ppsim.base.results import Results
-    from ppsim.base.workers import map_tasks
-
-    with Results(options.results, inputs) as results:
-        left = [key for key in tasks if key not in results.rows]
-        done = len(tasks) - len(left)
-        if options.results and done:
-            click.echo(f"{done:,} of {len(tasks):,} are in {options.results} already", err=True)
-        near = [key for key in left if not options.dask or key in here]
-        far = [key for key in left if options.dask and key not in here]
-        try:
-            for keys, where in ((near, ""), (far, options.dask or "")):
-                if keys:
-                    report(done / len(tasks), keys[0])
-                for index, row in map_tasks(function, [tasks[key] for key in keys], where) if keys else ():
-                    results.add(keys[index], row)
-                    done += 1
-                    report(done / len(tasks), keys[index])
-        except KeyboardInterrupt:
-            if options.results:
-                results.write()
-                click.echo(
-                    f"{done:,} of {len(tasks):,} are kept in {options.results}: the same command goes on from it",
-                    err=True,
-                )
-            raise
-        return results.rows
+    rows = {}
+    report(0.0, next(iter(tasks), ""))
+    with open_tasks(options, inputs) as run:
+        for key, row in run(function, tasks, here):
+            rows[key] = row
+            report(len(rows) / len(tasks), key)
+    return rows

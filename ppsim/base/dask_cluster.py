@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -27,44 +28,55 @@ CODE = (
     "__import__('pathlib').Path(path).read_bytes() for path in sorted(__import__('glob').glob("
     "__import__('os').path.dirname(__import__('ppsim').__file__) + '/**/*.py', recursive=True)))).hexdigest())"
 )
-Batches = Callable[[Sequence[Any], int], list[tuple[int, Sequence[Any]]]]
 
 
-def run_on_dask(
-    run: Callable[[Any], tuple[int, list[Any]]], tasks: Sequence[Any], where: str, cut: Batches
-) -> Iterator[tuple[int, list[Any]]]:
-    """Run tasks in batches; gives the index of a batch's first task and all its results, each batch once.
+@dataclass(frozen=True)
+class Connection:
+    """A client of a scheduler, and how many tasks its workers run at once."""
 
-    Args:
-        run: runs a batch.
-        tasks: all tasks.
-        where: ``local``, or the scheduler's address.
-        cut: cuts tasks into batches for a number of workers.
+    client: Any
+    threads: int
+
+
+@contextmanager
+def connect(where: str) -> Iterator[Connection]:
+    """Connect to the scheduler at an address, or for ``local`` start one here, and hold its workers to this ppsim.
 
     Raises:
         InputError: no scheduler at the address.
-        MissingDependency: Dask is not installed, or the cluster has no workers.
-        PpsimError: workers have another version of ppsim, or a batch ends every worker that runs it.
+        MissingDependency: Dask is not installed, the cluster has no workers, or they have another ppsim.
     """
     with _connected(where) as client:
-        from distributed import KilledWorker, as_completed
+        yield Connection(client, _check_workers(client, where))
 
-        workers = _check_workers(client, where)
-        left = {batch[0]: batch for batch in cut(tasks, workers)}
-        # Sent to each worker once, and not lost with the worker that has it.
-        held = client.submit(_hold, run, pure=False)
-        futures = client.map(_run_batch, list(left.values()), code=_own_code(), run=held, pure=False)
-        try:
-            for done in as_completed(futures, loop=client.loop).batches():
-                for first, results in client.gather(done):
-                    if left.pop(first, None):
-                        yield first, results
-        except KilledWorker as error:
-            what = f"workers were lost again and again while they ran the same tasks: {error}"
-            raise PpsimError(what, "give the workers more memory") from error
-        finally:
-            with suppress(Exception):
-                client.cancel(futures, force=True)
+
+def run_on(
+    cluster: Connection, run: Callable[[Any], tuple[int, list[Any]]], batches: Sequence[tuple[int, Sequence[Any]]]
+) -> Iterator[tuple[int, list[Any]]]:
+    """Run batches of tasks; gives the index of a batch's first task and all its results, each batch once.
+
+    Raises:
+        MissingDependency: a worker that came later has another ppsim.
+        PpsimError: a batch ends every worker that runs it.
+    """
+    from distributed import KilledWorker, as_completed
+
+    client, left = cluster.client, {batch[0] for batch in batches}
+    # Sent to each worker once, and not lost with the worker that has it.
+    held = client.submit(_hold, run, pure=False)
+    futures = client.map(_run_batch, list(batches), code=_own_code(), run=held, pure=False)
+    try:
+        for done in as_completed(futures, loop=client.loop).batches():
+            for first, results in client.gather(done):
+                if first in left:
+                    left.remove(first)
+                    yield first, results
+    except KilledWorker as error:
+        what = f"workers were lost again and again while they ran the same tasks: {error}"
+        raise PpsimError(what, "give the workers more memory") from error
+    finally:
+        with suppress(Exception):
+            client.cancel(futures, force=True)
 
 
 def _hold(run: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from ppsim.errors import PpsimError
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Batch = tuple[int, Sequence[Any]]
+Map = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[tuple[int, Any]]]
 MOST_PER_BATCH = 256
 BATCHES_PER_WORKER = 32  # enough that the last ones of all workers end nearly together
 MOST_LOSSES = 5
@@ -33,23 +35,44 @@ def map_tasks(
     Args:
         function: of a module, or a partial of one; it is pickled unless all runs in this process.
         tasks: values that can be pickled.
+        where: as for :func:`open_workers`.
+        processes: likewise.
+
+    Raises:
+        PpsimError: as :func:`open_workers` and its map do.
+    """
+    with open_workers(where, processes) as run:
+        yield from run(function, tasks)
+
+
+@contextmanager
+def open_workers(where: str = "", processes: int = 1) -> Iterator[Map]:
+    """Start workers, or connect to them; gives a map for several calls, each as :func:`map_tasks`.
+
+    Args:
         where: empty for this machine; ``local`` for a Dask cluster started here; or the address of a Dask scheduler.
         processes: how many of this machine, 1 for this process itself.
 
     Raises:
         InputError: no scheduler at the address.
-        MissingDependency: Dask is not installed, or the cluster has no workers.
-        PpsimError: workers have another version of ppsim, or the tasks end every worker that runs them.
+        MissingDependency: Dask is not installed, the cluster has no workers, or they have another ppsim. The map
+            raises that too, and PpsimError where tasks end every worker that runs them.
     """
     if where:
-        from ppsim.base.dask_cluster import run_on_dask
+        from ppsim.base.dask_cluster import connect, run_on
 
-        yield from _split(run_on_dask(partial(run_batch, function), tasks, where, batches_of))
-    elif processes > 1 and len(tasks) > 1:
-        yield from _split(_run_on_processes(function, batches_of(tasks, processes), processes))
+        with connect(where) as cluster:
+            yield lambda function, tasks: _split(
+                run_on(cluster, partial(run_batch, function), batches_of(tasks, cluster.threads))
+            )
+    elif processes > 1:
+        pool = _Pool(processes)
+        try:
+            yield lambda function, tasks: _split(pool.run(function, batches_of(tasks, processes)))
+        finally:
+            pool.close()
     else:
-        for index, task in enumerate(tasks):
-            yield index, function(task)
+        yield lambda function, tasks: ((index, function(task)) for index, task in enumerate(tasks))
 
 
 def batches_of(tasks: Sequence[Any], workers: int) -> list[Batch]:
@@ -74,25 +97,35 @@ def _split(batches: Iterator[tuple[int, list[Any]]]) -> Iterator[tuple[int, Any]
         yield from enumerate(results, first)
 
 
-def _run_on_processes(
-    function: Callable[[Any], Any], batches: Sequence[Batch], processes: int
-) -> Iterator[tuple[int, list[Any]]]:
-    """Run batches in new processes; those of processes that were lost are run again."""
-    left = {batch[0]: batch for batch in batches}
-    losses = 0
-    while left:
-        pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
-        try:
-            with without_interrupts():  # a terminal's Ctrl-C is this process's affair
-                waiting = {pool.submit(run_batch, function, batch) for batch in left.values()}
-            while waiting:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for first, results in map(Future.result, done):
-                    del left[first]
-                    yield first, results
-        except BrokenProcessPool as error:
-            losses += 1
-            if losses == MOST_LOSSES:
-                raise PpsimError(f"{losses} processes were ended from outside, maybe for want of memory") from error
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+class _Pool:
+    """Processes of this machine; a lost one ends them all, and others take their place."""
+
+    def __init__(self, processes: int) -> None:
+        self.processes = processes
+        self.pool: ProcessPoolExecutor | None = None
+
+    def run(self, function: Callable[[Any], Any], batches: Sequence[Batch]) -> Iterator[tuple[int, list[Any]]]:
+        """Run batches; those of processes that were lost are run again."""
+        left = {batch[0]: batch for batch in batches}
+        losses = 0
+        while left:
+            try:
+                with without_interrupts():  # a terminal's Ctrl-C is this process's affair
+                    self.pool = self.pool or ProcessPoolExecutor(self.processes, multiprocessing.get_context("spawn"))
+                    waiting = {self.pool.submit(run_batch, function, batch) for batch in left.values()}
+                while waiting:
+                    done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                    for first, results in map(Future.result, done):
+                        del left[first]
+                        yield first, results
+            except BrokenProcessPool as error:
+                self.close()
+                losses += 1
+                if losses == MOST_LOSSES:
+                    raise PpsimError(f"{losses} processes were ended from outside, maybe for want of memory") from error
+
+    def close(self) -> None:
+        """Let the processes end, without waiting."""
+        if self.pool:
+            self.pool.shutdown(wait=False, cancel_futures=True)
+            self.pool = None

@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def invoke(*words: str) -> str:
+def output_of(*words: str) -> str:
     result = CliRunner().invoke(group, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
@@ -40,52 +41,52 @@ def invoke(*words: str) -> str:
 @pytest.mark.parametrize("file", ["kept.csv", "kept.parquet"])
 def test_finished_rows_are_not_run_again_and_the_answer_is_the_same(command, file, monkeypatch):
     """After an interruption half-way the rest is run, and then nothing is."""
-    plain = invoke(*WORK[command])
-    ran = list[int]()
+    plain = output_of(*WORK[command])
+    ran = list[object]()
+    most = 3
 
-    def interrupted(function, tasks, where="", processes=1):
-        for index, task in enumerate(tasks):
-            if len(ran) == 3:
-                raise KeyboardInterrupt
-            ran.append(index)
-            yield index, function(task)
+    @contextmanager
+    def counted(where="", processes=1):
+        def run(function, tasks):
+            for index, task in enumerate(tasks):
+                if len(ran) == most:
+                    raise KeyboardInterrupt
+                ran.append(task)
+                yield index, function(task)
 
-    whole = workers.map_tasks
-    monkeypatch.setattr(workers, "map_tasks", interrupted)
+        yield run
+
+    monkeypatch.setattr(workers, "open_workers", counted)
     result = CliRunner().invoke(group, [*WORK[command], "--results", file])
     assert result.exit_code != 0
-    assert f"3 of {12 if command == 'sweep' else 4} are kept in {file}" in result.stderr
-    counted = []
-
-    def count(function, tasks, where=""):
-        counted.append(len(tasks))
-        return whole(function, tasks, where)
-
-    monkeypatch.setattr(workers, "map_tasks", count)
-    assert invoke(*WORK[command], "--results", file) == plain
-    assert invoke(*WORK[command], "--results", file) == plain
-    assert counted == [9 if command == "sweep" else 1]
+    assert f"3 are kept in {file}" in result.stderr
+    most = 1000
+    assert output_of(*WORK[command], "--results", file) == plain
+    count = 12 if command == "sweep" else 4
+    assert len(ran) == count
+    assert output_of(*WORK[command], "--results", file) == plain
+    assert len(ran) == count
 
 
 @pytest.mark.parametrize(("command", "change"), [("sweep", ["--tf", "2"]), ("jitter", ["--seed", "3"])])
 def test_results_of_other_inputs_are_refused(command, change):
-    invoke(*WORK[command], "--results", "kept.csv")
+    output_of(*WORK[command], "--results", "kept.csv")
     result = CliRunner().invoke(group, [*WORK[command], *change, "--results", "kept.csv"])
     assert isinstance(result.exception, InputError)
     assert "other inputs" in str(result.exception)
 
 
 def test_a_grid_may_grow_around_what_is_kept():
-    invoke("sweep", "1f1b", "--devices", "4", "--mb", "8", "--results", "kept.csv")
+    output_of("sweep", "1f1b", "--devices", "4", "--mb", "8", "--results", "kept.csv")
     words = ["sweep", "1f1b", "zb-1p", "--devices", "4", "--mb", "8,9", "--json"]
-    assert invoke(*words, "--results", "kept.csv") == invoke(*words)
+    assert output_of(*words, "--results", "kept.csv") == output_of(*words)
 
 
 def test_a_sweep_is_written_as_csv_json_and_parquet():
     from ppsim.base.tables import read_table
 
-    answer = json.loads(invoke(*WORK["sweep"]))
-    invoke(*WORK["sweep"], "-o", "t.csv", "-o", "t.json", "-o", "t.parquet")
+    answer = json.loads(output_of(*WORK["sweep"]))
+    output_of(*WORK["sweep"], "-o", "t.csv", "-o", "t.json", "-o", "t.parquet")
     assert json.loads(Path("t.json").read_text())["shapes"] == answer["shapes"]
     rows = read_table("t.parquet")
     assert [row["makespan"] for row in rows] == [row.get("makespan") for row in answer["shapes"]]
@@ -108,7 +109,7 @@ def test_a_file_goes_to_machines_that_have_it_not(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", WORK)
 def test_dask_gives_the_same_to_the_last_bit(command):
-    assert invoke(*WORK[command], "--dask", "local") == invoke(*WORK[command])
+    assert output_of(*WORK[command], "--dask", "local") == output_of(*WORK[command])
 
 
 @pytest.mark.slow

@@ -1,0 +1,95 @@
+"""The options that restrict what a plan may choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.cli._options import group_options
+from ppsim.cli._types import Counts
+
+if TYPE_CHECKING:
+    from ppsim.planning.model import Model
+    from ppsim.planning.space import Axes
+
+
+@dataclass(frozen=True)
+class SpaceOptions:
+    """What a plan may choose; None leaves it free."""
+
+    tp: list[int] | None
+    cp: list[int] | None
+    ep: list[int] | None
+    pp: list[int] | None
+    vp: list[int] | None
+    mbs: list[int] | None
+    schedules: str | None
+    recomputes: str | None
+    layouts: str | None
+    zero: int
+    precision: str
+    seq: int | None
+    cap: str | None
+
+
+space_options = group_options(
+    "space",
+    SpaceOptions,
+    click.option("--tp", type=Counts(), help="Tensor-parallel ranks: 4,8 (any power of 2 inside a node)."),
+    click.option("--cp", type=Counts(), help="Context-parallel ranks (1 to 4; to 16 from 8,192 tokens on)."),
+    click.option("--ep", type=Counts(), help="Expert-parallel ranks (all that divide the experts)."),
+    click.option("--pp", type=Counts(), help="Pipeline devices (all that divide the GPUs)."),
+    click.option("--vp", type=Counts(), help="Chunks of the model on each pipeline device (1 to 12)."),
+    click.option("--mbs", type=Counts(), help="Sequences in a microbatch (1,2,4,8,16)."),
+    click.option("--schedules", metavar="NAMES", help="Schedules with commas between (10 of ppsim list)."),
+    click.option("--recomputes", metavar="NAMES", help="Of none,selective,full (all)."),
+    click.option("--layouts", metavar="NAMES", help="Layers per stage: of even,light-last,light-ends (all)."),
+    click.option("--zero", type=click.IntRange(0, 3), default=1, show_default=True, help="What ZeRO divides: stage."),
+    click.option(
+        "--precision",
+        type=click.Choice(["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]),
+        default="bf16",
+        show_default=True,
+        help="Of the linear layers' products.",
+    ),
+    click.option("--seq", type=click.IntRange(1, 1 << 24), help="Tokens in a sequence (the model's)."),
+    click.option("--cap", metavar="SIZE", help="Memory of a GPU for training (94 % of its own): 75GiB."),
+)
+
+
+def make_axes(model: Model, space: SpaceOptions) -> Axes:
+    """Make the axes of a search from options.
+
+    Raises:
+        InputError: an unknown name.
+    """
+    from ppsim.planning.parallel import Parallel
+    from ppsim.planning.space import LAYOUTS, RECOMPUTE, SCHEDULES, Axes
+    from ppsim.schedules import find
+
+    sizes: dict[str, Any] = {
+        name: None if (counts := getattr(space, name)) is None else tuple(sorted(set(counts)))
+        for name in ("tp", "cp", "ep", "pp", "vp", "mbs")
+    }
+    named = tuple(find(name.strip()).name for name in space.schedules.split(",")) if space.schedules else SCHEDULES
+    return Axes(
+        **sizes,
+        schedules=tuple(dict.fromkeys(named)),
+        recompute=_chosen("recomputes", space.recomputes, RECOMPUTE),
+        layouts=_chosen("layouts", space.layouts, LAYOUTS),
+        base=Parallel(zero=space.zero, precision=space.precision, overlap_ep=bool(model.experts)),
+    )
+
+
+def _chosen(option: str, text: str | None, known: Sequence[str]) -> tuple[str, ...]:
+    from ppsim.errors import InputError
+
+    if text is None:
+        return tuple(known)
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if wrong := [name for name in names if name not in known]:
+        raise InputError(f"--{option} knows no '{wrong[0]}'", f"of {','.join(known)}")
+    return names

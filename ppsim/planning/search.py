@@ -1,0 +1,356 @@
+"""The best ways to train a model on so many GPUs: bounds first, then simulation of what they leave, best bound first.
+
+Candidates are simulated in rounds whose sizes depend on nothing. After each round the slowest plan that is still wanted
+gives the time that later candidates must be able to beat. So results and counts are the same on any number of workers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ppsim.analysis.pareto import front
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import place
+from ppsim.errors import PpsimError
+from ppsim.planning.costs import StageCosts, contents_of, schedule_of, stage_costs, step_time
+from ppsim.planning.footprint import RESERVE, peak_bytes, stage_bytes
+from ppsim.planning.hardware import Machine
+from ppsim.planning.model import Model
+from ppsim.planning.parallel import Parallel
+from ppsim.planning.space import Axes, Candidate, groups, layout_of, least_held, members, short_run
+from ppsim.schedules import find
+
+FIRST_ROUND, ROUND = 32, 512  # candidates; rounds double, as the first ones set a limit to the others
+TRIED = 32  # candidates, the smallest first, to find out whether any fits
+REFUSED = "the schedule refuses the shape"
+STATES = "weights, gradients and optimizer do not fit"
+HELD = "activations do not fit"
+WORK = "cannot win: work, fill and drain of even stages"
+STAGES = "cannot win: work and fill of its slowest device"
+SIMULATED = "simulated"
+OUTCOMES = (REFUSED, STATES, HELD, WORK, STAGES, SIMULATED)
+ROUNDING = 1e-9
+
+Row = dict[str, Any]
+Map = Callable[[Callable[[Any], Row], Sequence[Any]], Iterator[tuple[int, Row]]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a plan is for.
+
+    Attributes:
+        model: the model.
+        machine: the cluster and its GPUs.
+        gpus: how many of them.
+        gbs: sequences in a step.
+        axes: what may be chosen.
+        cap: bytes that a GPU has for training.
+        keep: how many plans are wanted.
+        front: whether slower plans that hold less memory are wanted too.
+    """
+
+    model: Model
+    machine: Machine
+    gpus: int
+    gbs: int
+    axes: Axes
+    cap: float
+    keep: int = 10
+    front: bool = False
+
+
+def usable_bytes(machine: Machine) -> float:
+    """Return the bytes of a GPU that training can use, after what drivers and communicators take."""
+    return machine.gpu.memory_gib * 2**30 * (1 - RESERVE)
+
+
+class Bound(NamedTuple):
+    """A candidate, the time it takes at least, and the bytes it holds at least."""
+
+    seconds: float
+    candidate: Candidate
+    bytes_: float
+
+
+@dataclass
+class Found:
+    """What a search has found so far.
+
+    Attributes:
+        rows: plans that fit, best first; with the front, those on it too.
+        counts: candidates by outcome.
+        total: candidates in all.
+        least: the fewest bytes that a candidate holds, by its bound where it was not evaluated, and that candidate.
+        complete: whether the search has come to its end.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    total: int = 0
+    least: tuple[float, Candidate] | None = None
+    complete: bool = False
+
+
+def search(task: Task, run: Map, found: Found, report: Callable[[float, str], None]) -> None:
+    """Search for the best plans; ``found`` holds what is known at any time, so that an interruption loses nothing.
+
+    Args:
+        task: what the plan is for.
+        run: gives the rows of tasks by a function of them, as :func:`ppsim.base.workers.map_tasks`.
+        found: filled in.
+        report: called with the share done and a line.
+    """
+    report(0.0, "bounds")
+    left = _bound_all(task, found)
+    tried, exact, size = 0, None, FIRST_ROUND
+    while left:
+        limit = _limit(task, found.rows)
+        able = _leave_out(left, limit, found)
+        chosen, left = able[:size], able[size:]
+        size = min(2 * size, ROUND)
+        # Neighbours share a schedule, which a worker keeps.
+        chosen.sort(key=lambda bound: (*bound.candidate[1:], bound.candidate.group))
+        evaluate = Evaluate(task, limit)
+        candidates = [bound.candidate for bound in chosen]
+        rows: list[Row | None] = [None] * len(chosen)
+        for index, row in run(evaluate, candidates):
+            rows[index] = row
+            tried += 1
+            report(tried / max(1, tried + len(left)), f"{tried:,} tried, {len(left):,} left")
+            if row["outcome"] == HELD and not found.rows:
+                exact = min(exact or (row["memory_bytes"], candidates[index]), (row["memory_bytes"], candidates[index]))
+            if "step_s" in row:
+                found.rows = _best(task, [*found.rows, row])
+        found.counts.update(row["outcome"] for row in rows if row)
+    found.least = exact or found.least
+    found.complete = True
+
+
+def gpus_that_fit(task: Task) -> int | None:
+    """Find the fewest GPUs, doubling them, on which a candidate fits; None up to 64 times as many."""
+    for factor in (2, 4, 8, 16, 32, 64):
+        axes = replace(task.axes, recompute=task.axes.recompute[-1:], layouts=task.axes.layouts[:1])
+        more = replace(task, gpus=task.gpus * factor, axes=axes)
+        bounds = sorted(_bound_all(more, Found()), key=lambda bound: bound.bytes_)
+        if any("step_s" in Evaluate(more)(bound.candidate) for bound in bounds[:TRIED]):
+            return more.gpus
+    return None
+
+
+def _bound_all(task: Task, found: Found) -> list[Bound]:
+    """List candidates that may fit, by the time they take at least; count the others."""
+    bounds = []
+    for group in groups(task.model, task.machine.per_node, task.gpus, task.gbs, task.axes):
+        for candidate in members(task.model, group, task.axes):
+            found.total += 1
+            made = _bound(task, candidate)
+            if isinstance(made, str):
+                found.counts[made] += 1
+                continue
+            bound, states = made
+            if found.least is None or bound.bytes_ < found.least[0]:
+                found.least = bound.bytes_, candidate
+            if bound.bytes_ > task.cap:
+                found.counts[STATES if states > task.cap else HELD] += 1
+            else:
+                bounds.append(bound)
+    bounds.sort()
+    return bounds
+
+
+def _bound(task: Task, candidate: Candidate) -> tuple[Bound, float] | str:
+    """Bound a candidate by whole layers, without its stages; with the bytes of states alone. Or why it is none."""
+    g, name = candidate.group, candidate.schedule
+    held = least_held(name, g.pp, candidate.vp, short_run(g.pp, g.microbatches))
+    if held is None:
+        return REFUSED
+    sizes = (g.tp, g.cp, g.ep, g.mbs)
+    share = _share(task.model, candidate)
+    base = candidate.base(task.axes.base)
+    forward, backward = _work(task.model, task.machine, base, sizes, "none")
+    if share:
+        again = _work(task.model, task.machine, base, sizes, candidate.recompute)[1]
+        backward += share * (again - backward)
+    ends = forward + (0.0 if g.pp > 1 and find(name).split else backward)
+    seconds = g.microbatches * (forward + backward) / g.pp + ends * (g.pp - 1) / (g.pp * candidate.vp)
+    states, whole = _bytes(task.model, task.axes.base, sizes, g.dp, "none")
+    activation = whole
+    if share:
+        activation += share * (_bytes(task.model, task.axes.base, sizes, g.dp, candidate.recompute)[1] - whole)
+    states /= g.pp
+    return Bound(seconds * (1 - ROUNDING), candidate, states + held * activation), states
+
+
+def _share(model: Model, candidate: Candidate) -> float:
+    """The share of layers that recompute, at most."""
+    if candidate.recompute == "none":
+        return 0.0
+    return 1.0 if candidate.layers < 0 else candidate.layers * candidate.group.pp * candidate.vp / model.layers
+
+
+@lru_cache(maxsize=65536)
+def _work(
+    model: Model, machine: Machine, base: Parallel, sizes: tuple[int, int, int, int], recompute: str
+) -> tuple[float, float]:
+    """Seconds of the forward and the backward of the whole model for a microbatch."""
+    time = stage_costs(model, machine, _alone(base, sizes, sizes[2], recompute)).time
+    return float(time[Kind.F].sum()), float(time[Kind.B].sum())
+
+
+@lru_cache(maxsize=65536)
+def _bytes(
+    model: Model, base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute: str
+) -> tuple[float, float]:
+    """Bytes of the states of the whole model, and of its activations for a microbatch."""
+    alone = _alone(base, sizes, dp, recompute)
+    found = stage_bytes(model, alone, contents_of(model, alone))
+    return float(found.states.sum()), float(found.activation.sum())
+
+
+def _alone(base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute: str) -> Parallel:
+    """The whole model on one pipeline device."""
+    tp, cp, ep, mbs = sizes
+    return replace(
+        base, tp=tp, cp=cp, ep=ep, dp=dp, pp=1, vp=1, mbs=mbs, recompute=recompute, recompute_layers=None, schedule=""
+    )
+
+
+def _limit(task: Task, rows: Sequence[Row]) -> tuple[tuple[float, float], ...]:
+    """What a further candidate must beat in time, among plans of as few bytes: pairs of seconds and bytes."""
+    if task.front:
+        return tuple((row["step_s"], row["memory_bytes"]) for row in rows if row["pareto"])
+    return ((rows[task.keep - 1]["step_s"], 0.0),) if len(rows) >= task.keep else ()
+
+
+def _beaten(limit: tuple[tuple[float, float], ...], seconds: float, bytes_: float) -> bool:
+    return any(best <= seconds and held <= bytes_ for best, held in limit)
+
+
+def _leave_out(bounds: list[Bound], limit: tuple[tuple[float, float], ...], found: Found) -> list[Bound]:
+    """Leave out the candidates that cannot win any more, and count them."""
+    if not limit:
+        return bounds
+    seconds = np.array([bound.seconds for bound in bounds])
+    held = np.array([bound.bytes_ for bound in bounds])
+    out = np.zeros(len(bounds), np.bool_)
+    for best, least in limit:
+        out |= (seconds >= best) & (held >= least)
+    found.counts[WORK] += int(out.sum())
+    return [bound for bound, gone in zip(bounds, out.tolist(), strict=True) if not gone]
+
+
+def _best(task: Task, rows: list[Row]) -> list[Row]:
+    """The rows that are wanted, best first."""
+    rows.sort(key=lambda row: (row["step_s"], row["memory_bytes"], row["key"]))
+    wanted = rows[: task.keep]
+    if not task.front:
+        return wanted
+    best = front(np.array([(row["step_s"], row["memory_bytes"]) for row in rows]))
+    for row, on_front in zip(rows, best.tolist(), strict=True):
+        row["pareto"] = on_front
+    return [row for place_, row in enumerate(rows) if row["pareto"] or place_ < task.keep]
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """A function of a candidate that gives its row: how it came out and, where it fits and may win, its numbers.
+
+    Attributes:
+        task: what the plan is for.
+        limit: pairs of seconds and bytes that it must beat.
+    """
+
+    task: Task
+    limit: tuple[tuple[float, float], ...] = ()
+
+    def __call__(self, candidate: Candidate) -> Row:
+        """Evaluate one candidate."""
+        try:
+            return self._evaluate(candidate)
+        except PpsimError:
+            return {"outcome": REFUSED}
+
+    def _evaluate(self, candidate: Candidate) -> Row:
+        task, g = self.task, candidate.group
+        parallel = candidate.parallel(task.axes.base)
+        layout = layout_of(task.model, candidate)
+        held = stage_bytes(task.model, parallel, contents_of(task.model, parallel, layout))
+        if g.pp == 1:
+            devices = np.zeros(1, np.int64)
+            peaks = np.array([(held.states + held.activation + held.work).sum()])
+        else:
+            devices = place(find(candidate.schedule).placement, g.pp, g.pp * candidate.vp).devices[0]
+            states = float(np.bincount(devices, held.states).max())
+            if states > task.cap:
+                return {"outcome": HELD, "memory_bytes": states}
+            peaks = peak_bytes(schedule_of(candidate.schedule, g.pp, candidate.vp, g.microbatches), held)
+        memory = float(peaks.max())
+        if memory > task.cap:
+            return {"outcome": HELD, "memory_bytes": memory}
+        costs = stage_costs(task.model, task.machine, parallel, layout)
+        if _beaten(self.limit, least_seconds(costs, devices, g.microbatches) * (1 - ROUNDING), memory):
+            return {"outcome": STAGES}
+        return make_row(task.model, task.machine, parallel, candidate, costs, peaks)
+
+
+def make_row(
+    model: Model,
+    machine: Machine,
+    parallel: Parallel,
+    candidate: Candidate,
+    costs: StageCosts,
+    peaks: np.ndarray[Any, np.dtype[np.float64]],
+) -> Row:
+    """Simulate a candidate's step and write its row, as ``plan --json`` prints it."""
+    step = step_time(model, machine, parallel, found=costs)
+    scale = parallel.microbatches / parallel.pp
+    again = scale * float(costs.time[Kind.R].sum())
+    waits = scale * float(costs.communication.sum())
+    work = scale * float(costs.time[Kind.F].sum() + costs.time[Kind.B].sum())
+    return {
+        "outcome": SIMULATED,
+        "key": candidate.key,
+        "tp": parallel.tp,
+        "cp": parallel.cp,
+        "ep": parallel.ep,
+        "pp": parallel.pp,
+        "dp": parallel.dp,
+        "vp": parallel.vp,
+        "mbs": parallel.mbs,
+        "microbatches": parallel.microbatches,
+        "schedule": candidate.schedule,
+        "recompute": parallel.recompute,
+        "recompute_layers": parallel.recompute_layers,
+        "layout": candidate.layout,
+        "step_s": float(step.seconds),
+        "tokens_per_s": float(step.tokens_per_s),
+        "mfu": float(step.mfu),
+        "tflops_per_gpu": float(step.tflops),
+        "bubble": float(step.bubble),
+        "memory_bytes": float(peaks.max()),
+        "memory_of_devices": [float(peak) for peak in peaks],
+        "terms": {
+            "compute": work - waits - again,
+            "recompute": again,
+            "communication": waits,
+            "bubble": float(step.pipeline) - work,
+            "gradients": float(step.reduction),
+            "optimizer": float(step.optimizer),
+        },
+        "pareto": False,
+    }
+
+
+def least_seconds(costs: StageCosts, devices: np.ndarray[Any, Any], microbatches: int) -> float:
+    """Bound the time of a pipeline: a device's work after the forwards that must come before its first one."""
+    work = np.bincount(devices, costs.time[Kind.F] + costs.time[Kind.B]) * microbatches
+    before = np.concatenate([[0.0], np.cumsum(costs.time[Kind.F])])
+    first = np.array([np.flatnonzero(devices == device)[0] for device in range(len(work))])
+    return float((work + before[first]).max())

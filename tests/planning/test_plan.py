@@ -1,0 +1,300 @@
+"""Plans: every candidate is counted once, bounds leave out no winner, and results are the same wherever they run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ppsim.errors import InputError, PpsimError
+from ppsim.planning import search as module
+from ppsim.planning.costs import contents_of, schedule_of
+from ppsim.planning.flags import megatron_flags, torchtitan_toml
+from ppsim.planning.footprint import StageBytes, peak_bytes, stage_bytes
+from ppsim.planning.hardware import read_machine
+from ppsim.planning.model import read_model
+from ppsim.planning.parallel import Parallel
+from ppsim.planning.ranks import flowchart, group_links, rank_grid
+from ppsim.planning.search import OUTCOMES, Evaluate, Found, Task, search, usable_bytes
+from ppsim.planning.space import Axes, groups, layout_layers, layout_of, members, read_key
+from tests.commands import invoke, start_command
+
+MODEL, MACHINE = read_model("llama3-8b"), read_machine("dgx-h100")
+SMALL = Axes(tp=(1, 2), cp=(1,), pp=(1, 2, 4), mbs=(1, 2), schedules=("1f1b", "interleaved", "zb-1p", "dualpipe-v"))
+PLAN = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--gbs", "64", "--seq", "4096"]
+PLAN += ["--cp", "1", "--mbs", "1,2", "--pp", "2,4,8"]
+
+
+def run_here(function, tasks):
+    return ((index, function(task)) for index, task in enumerate(tasks))
+
+
+def plan(task: Task) -> Found:
+    found = Found()
+    search(task, run_here, found, lambda done, what: None)
+    return found
+
+
+def small_task(**changes) -> Task:
+    model = replace(MODEL, seq=2048, layers=8)
+    return Task(model, MACHINE, 8, 16, replace(SMALL, **changes), usable_bytes(MACHINE), keep=3)
+
+
+def all_candidates(task: Task):
+    return [c for g in groups(task.model, 8, task.gpus, task.gbs, task.axes) for c in members(task.model, g, task.axes)]
+
+
+def test_every_candidate_multiplies_to_the_gpus_and_the_batch():
+    task = small_task()
+    candidates = all_candidates(task)
+    assert len(candidates) == len(set(candidates)) > 300
+    for candidate in candidates:
+        parallel = candidate.parallel(task.axes.base)
+        assert parallel.gpus == 8
+        assert parallel.gbs == 16
+        assert sum(layout_of(task.model, candidate).layers) == 8
+        assert read_key(candidate.key) == candidate
+
+
+def test_the_plan_is_that_of_simulating_all_candidates():
+    """Bounds and rounds leave out no winner: the three best are those of the whole space, in order."""
+    task = small_task()
+    rows = [row for c in all_candidates(task) if "step_s" in (row := Evaluate(task)(c))]
+    best = sorted((row["step_s"], row["memory_bytes"], row["key"]) for row in rows)[:3]
+    found = plan(task)
+    assert [(row["step_s"], row["memory_bytes"], row["key"]) for row in found.rows] == best
+    assert found.complete
+    assert found.total == sum(found.counts.values()) == len(all_candidates(task))
+    assert set(found.counts) <= set(OUTCOMES)
+    assert found.counts["simulated"] < found.total / 2
+
+
+def test_the_front_is_that_of_simulating_all_candidates():
+    task = replace(small_task(), front=True, keep=1)
+    rows = [row for c in all_candidates(task) if "step_s" in (row := Evaluate(task)(c))]
+    places = {(row["step_s"], row["memory_bytes"]) for row in rows}
+    best = {p for p in places if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in places)}
+    found = plan(task)
+    assert {(row["step_s"], row["memory_bytes"]) for row in found.rows if row["pareto"]} == best
+    assert len(best) > 2
+
+
+def test_rounds_of_any_size_find_the_same(monkeypatch):
+    best = plan(small_task()).rows
+    monkeypatch.setattr(module, "FIRST_ROUND", 3)
+    monkeypatch.setattr(module, "ROUND", 7)
+    assert plan(small_task()).rows == best
+
+
+def test_the_terms_of_a_step_sum_to_it():
+    for row in plan(small_task()).rows:
+        assert sum(row["terms"].values()) == pytest.approx(row["step_s"], rel=1e-9)
+
+
+def test_an_interruption_leaves_the_best_so_far():
+    """What a round has found is there before the round ends."""
+    found, ran = Found(), list[object]()
+
+    def run(function, tasks):
+        for index, task in enumerate(tasks):
+            if len(ran) == 20:
+                raise KeyboardInterrupt
+            ran.append(task)
+            yield index, function(task)
+
+    with pytest.raises(KeyboardInterrupt):
+        search(small_task(), run, found, lambda done, what: None)
+    assert found.rows
+    assert not found.complete
+
+
+def test_bytes_peak_where_the_queue_says():
+    """1F1B: device d holds P - d microbatches of its stage, beside its states."""
+    found = StageBytes(np.full(4, 100.0), np.full(4, 10.0), np.full(4, 1.0))
+    peaks = peak_bytes(schedule_of("1f1b", 4, 1, 8), found)
+    assert peaks.tolist() == [141.0, 131.0, 121.0, 111.0]
+
+
+def test_bytes_fall_with_what_divides_them():
+    """States with pipeline, tensor and ZeRO; activations with tensor ranks, context ranks and recompute."""
+
+    def held(**sizes):
+        parallel = Parallel(**sizes)
+        found = stage_bytes(MODEL, parallel, contents_of(MODEL, parallel))
+        return found.states.sum(), found.activation.sum()
+
+    states, activation = held(zero=0)
+    assert states == pytest.approx(18 * 8.03e9, rel=0.01)
+    assert held(dp=8, zero=1)[0] == pytest.approx(states * 7.5 / 18)
+    assert held(dp=8, zero=3)[0] == pytest.approx(states / 8)
+    assert held(tp=8)[1] == pytest.approx(activation / 8)
+    assert held(cp=4)[1] == pytest.approx(activation / 4)
+    assert held(recompute="full")[1] == pytest.approx(32 * MODEL.seq * MODEL.hidden * 2)
+
+
+def test_layouts_hold_all_layers_and_lighten_the_ends():
+    assert layout_layers(MODEL, 8, "even") == (4,) * 8
+    assert layout_layers(MODEL, 8, "light-last") == (4, 4, 4, 5, 4, 4, 4, 3)
+    assert layout_layers(MODEL, 8, "light-ends") == (3, 4, 4, 5, 5, 4, 4, 3)
+    assert layout_layers(MODEL, 32, "light-ends") is None
+    for stages, layout in product(range(1, 35), ("even", "light-last", "light-ends")):
+        split = layout_layers(MODEL, stages, layout)
+        assert split is None or (sum(split) == 32 and len(split) == stages)
+
+
+def test_groups_of_ranks_lie_where_megatron_puts_them():
+    """Eight GPUs as data 2 x pipeline 2 x tensor 2 on nodes of four: tensor ranks adjacent, stages four apart."""
+    machine = replace(MACHINE, cluster=replace(MACHINE.cluster, devices_per_node=4))
+    parallel = Parallel(tp=2, pp=2, dp=2)
+    assert rank_grid(parallel).tolist() == [[[[0, 1]], [[4, 5]]], [[[2, 3]], [[6, 7]]]]
+    found = {links.kind: (links.ranks, links.count, links.link) for links in group_links(machine, parallel)}
+    assert found == {
+        "tp": ((0, 1), 4, "inside a node"),
+        "pp": ((0, 4), 4, "between nodes"),
+        "dp": ((0, 2), 4, "inside a node"),
+    }
+    drawn = flowchart(machine, parallel).splitlines()
+    assert drawn[0] == "flowchart LR"
+    assert sum("rank " in line for line in drawn) == 8
+    assert '  D0P0 -->|"activations: between nodes"| D0P1' in drawn
+    assert '  D0 <-.->|"gradients: inside a node"| D1' in drawn
+
+
+def test_launch_flags_say_what_the_plan_says():
+    parallel = Parallel(
+        tp=4, pp=4, dp=2, vp=2, mbs=2, microbatches=8, schedule="interleaved", recompute="full", recompute_layers=2
+    )
+    found = read_key("4/1/1/4/2/2/8/2/interleaved/full/2/even")
+    flags = megatron_flags(MODEL, parallel, layout_of(MODEL, found))
+    for wanted in (
+        "--tensor-model-parallel-size 4",
+        "--pipeline-model-parallel-size 4",
+        "--num-virtual-stages-per-pipeline-rank 2",
+        "--micro-batch-size 2",
+        "--global-batch-size 32",
+        "--recompute-method block",
+        "--recompute-num-layers 2",
+        "--sequence-parallel",
+        "--num-query-groups 8",
+    ):
+        assert wanted in flags
+    text = torchtitan_toml(MODEL, parallel, layout_of(MODEL, found))
+    assert 'pipeline_parallel_schedule = "Interleaved1F1B"' in text
+    assert "local_batch_size = 16" in text
+    with pytest.raises(InputError, match="Megatron-LM has no schedule"):
+        megatron_flags(MODEL, replace(parallel, schedule="zb-v-torch"), layout_of(MODEL, found))
+
+
+def answer(*words: str) -> dict[str, Any]:
+    result = invoke(*words, "--json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    return json.loads(result.stdout) | {"inputs": None}
+
+
+QUICK = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "8", "--seq", "4096"]
+QUICK += ["--cp", "1", "--tp", "4,8", "--mbs", "1", "--schedules", "1f1b,zb-1p"]
+
+
+def test_a_plan_prints_what_it_left_out_and_the_best():
+    result = invoke(*QUICK, "--ranks", "--flags", "megatron")
+    assert result.exit_code == 0
+    assert "candidates\n" in result.stdout
+    assert "\nbest: tp " in result.stdout
+    assert "inside a node" in result.stdout
+    assert "--tensor-model-parallel-size" in result.stdout
+    assert invoke(*QUICK, "-q").stdout.count("\n") == 1
+
+
+def test_plans_are_best_first_in_json_and_tables(tmp_path, monkeypatch):
+    from ppsim.base.tables import read_table
+
+    monkeypatch.chdir(tmp_path)
+    found = answer(*QUICK, "--top", "4")
+    assert found["schema"] == "ppsim.plan/1"
+    steps = [row["step_s"] for row in found["plans"]]
+    assert steps == sorted(steps)
+    assert sum(found["outcomes"].values()) == found["candidates"]
+    written = invoke(*QUICK, "--top", "4", "-q", "-o", "p.csv", "-o", "p.parquet", "-o", "r.mmd", "-o", "r.svg")
+    assert written.exit_code == 0
+    assert [float(row["step_s"]) for row in read_table("p.csv")] == steps
+    assert [row["step_s"] for row in read_table("p.parquet")] == steps
+    assert Path("r.mmd").read_text().startswith("flowchart LR")
+    assert "pipeline device 0" in Path("r.svg").read_text()
+
+
+def test_a_plan_goes_on_from_its_results(tmp_path):
+    kept = str(tmp_path / "kept.csv")
+    first = answer(*QUICK, "--results", kept)
+    assert answer(*QUICK, "--results", kept) == first == answer(*QUICK)
+    assert "other inputs" in str(invoke(*QUICK, "--top", "2", "--results", kept).exception)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "says"),
+    [
+        (["--gpus", "7", "--tp", "2"], 2, "--tp"),
+        (["--gpus", "16", "--gbs", "7", "--pp", "1"], 2, "no way to train"),
+        (["--cap", "1GiB"], 1, "the smallest needs"),
+        (["--cap", "40"], 2, "75GiB"),
+        (["--schedules", "dualpipe"], 2, "two replicas"),
+        (["--schedules", "1f1c"], 2, "1f1b"),
+        (["--recomputes", "some"], 2, "none,selective,full"),
+        (["--model", "nobody"], 2, "library"),
+        (["--cluster", "nowhere"], 2, "dgx-h100"),
+        (["--precision", "nvfp4"], 2, "no fp4"),
+        (["-o", "x.html"], 2, ".mmd"),
+        (["--seq", "0"], 2, "range"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_error_with_a_way_out(changes, code, says):
+    result = invoke(*QUICK, *changes)
+    error = result.exception
+    assert (error.exit_code if isinstance(error, PpsimError) else result.exit_code) == code
+    hint = error.hint if isinstance(error, PpsimError) else ""
+    assert says in f"{error} {hint} {result.output}"
+
+
+def test_what_a_plan_needs_is_named():
+    assert str(invoke("plan", "--gpus", "8").exception) == "a plan needs --model, --cluster, --gbs"
+
+
+@pytest.mark.slow
+def test_dask_gives_the_same_plan_with_a_worker_killed_half_way():
+    from distributed import LocalCluster
+
+    plain = answer(*PLAN)
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster:
+
+        def kill() -> None:
+            time.sleep(3)
+            os.kill(cluster.workers[0].pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        assert answer(*PLAN, "--dask", cluster.scheduler_address) == plain
+        killer.join()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals of Linux")
+def test_an_interrupted_plan_keeps_its_results(tmp_path):
+    words = ["plan", "--model", "gpt3-175b", "--cluster", "dgx-h100", "--gpus", "1024", "--gbs", "1536", "--top", "999"]
+    started = start_command(*words, "--results", "kept.csv", cwd=tmp_path)
+    while not (tmp_path / "kept.csv").exists():
+        assert started.poll() is None
+        time.sleep(0.1)
+    started.send_signal(signal.SIGINT)
+    _, errors = started.communicate(timeout=60)
+    assert started.returncode == 130
+    assert "Traceback" not in errors
+    assert "the same command goes on from it" in errors
