@@ -306,7 +306,11 @@ def _write_table(
             out.write(dump_json(plan_object(task, found, inputs), end=b"\n"))
         return
     rows = [
-        {**{k: v for k, v in row.items() if k != "terms"}, **{f"{k}_s": v for k, v in row["terms"].items()}}
+        {
+            **{k: v for k, v in row.items() if k not in ("terms", "memory_parts")},
+            **{f"{k}_s": v for k, v in row["terms"].items()},
+            **{f"{k}_bytes": v for k, v in row["memory_parts"].items()},
+        }
         for row in plans_of(found)
     ]
     save_table(rows, target, suffix)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def compare_runs(table: str, improve: bool, as_json: bool, quiet: bool, tasks: TaskOptions) -> None:
     """Predict the runs of a table; with ``improve`` plan each anew in the same model."""
     from ppsim.cli import _print as show
-    from ppsim.planning.published import against, read_table
+    from ppsim.planning.published import against
+    from ppsim.planning.rows import read_table
 
     published = read_table(table)
     rows, summary = against(published)

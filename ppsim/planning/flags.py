@@ -59,7 +59,8 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
     if p.recompute == "selective":
         flags.append("--recompute-activations")
     elif p.recompute == "full":
-        method, count = ("uniform", 1) if p.recompute_layers is None else ("block", p.recompute_layers)
+        layers = p.recompute_layers
+        method, count = ("block", layers) if isinstance(layers, int) else ("uniform", 1)
         flags += ["--recompute-granularity full", f"--recompute-method {method}", f"--recompute-num-layers {count}"]
     if p.precision in ("fp8", "mxfp8", "nvfp4"):
         flags += ["--fp8-format hybrid"] if p.precision == "fp8" else [f"--fp8-format e4m3 --fp8-recipe {p.precision}"]

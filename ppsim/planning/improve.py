@@ -8,7 +8,8 @@ from typing import Any
 from ppsim.base.toml import Refused
 from ppsim.errors import PpsimError
 from ppsim.planning.parallel import Parallel
-from ppsim.planning.published import Skipped, predict, setup_of
+from ppsim.planning.published import predict
+from ppsim.planning.rows import Skipped, setup_of
 from ppsim.planning.search import Found, Row, Task, search, usable_bytes
 from ppsim.planning.space import Axes
 

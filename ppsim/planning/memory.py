@@ -26,6 +26,7 @@ Bytes = NDArray[np.float64]
 OPTIMIZER = 12.0  # bytes a parameter: the master copy and two moments in 32 bits
 LOGITS = 3.0 * ITEM  # bytes a logit at the loss: in 16 bits, and in 32
 GATHERED = 3.0  # whole inputs gathered from tensor-parallel ranks and being worked on, at the output
+KEPT = 0.5  # share of activations that W needs
 PARTS = ("weights", "gradients", "optimizer", "activations", "work")
 
 
@@ -84,7 +85,7 @@ def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None)
         gradients=trained * parallel.gradient_bytes * (shared if parallel.zero >= 2 else whole),
         optimizer=trained * OPTIMIZER * (shared if parallel.zero >= 1 else whole),
         activations=kept * (1 - parallel.offload),
-        kept=0.5 * kept * (1 - parallel.offload),
+        kept=KEPT * kept * (1 - parallel.offload),
         work=np.array([_stage_work(model, parallel, content) for content in contents]),
     )
 
@@ -101,7 +102,7 @@ def device_memory(model: Model, parallel: Parallel, layout: Layout | None = None
         weights, gradients, optimizer, held = (part.sum(keepdims=True) for part in parts)
         return DeviceMemory(weights, gradients, optimizer, held, stages.work.max(keepdims=True))
     schedule = schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
-    held, work = _peaks(schedule, stages)
+    held, work = held_at_peaks(schedule, stages)
     static = [np.zeros(parallel.pp) for _ in range(3)]
     for sums, amount in zip(static, (stages.weights, stages.gradients, stages.optimizer), strict=True):
         for replica in schedule.placement.devices:
@@ -112,11 +113,11 @@ def device_memory(model: Model, parallel: Parallel, layout: Layout | None = None
 def in_flight(schedule: Schedule) -> NDArray[np.int64]:
     """Count the stage-microbatches that each device holds at most, shape (devices,)."""
     one, none = np.ones(schedule.n_stages), np.zeros(schedule.n_stages)
-    held, _ = _peaks(schedule, StageMemory(none, none, none, one, one, none))
+    held, _ = held_at_peaks(schedule, StageMemory(none, none, none, one, one, none))
     return held.astype(np.int64)
 
 
-def _peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes]:
+def held_at_peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes]:
     """Walk each device's queue and return what it holds in activations at its peak, and for the op that runs then."""
     kind, stage = schedule.kind, schedule.stage
     change = np.zeros(len(schedule))

@@ -18,14 +18,15 @@ from ppsim.analysis.pareto import front
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import place
 from ppsim.errors import PpsimError
-from ppsim.planning.costs import StageCosts, contents_of, schedule_of, stage_costs, step_time
-from ppsim.planning.footprint import RESERVE, peak_bytes, stage_bytes
+from ppsim.planning.costs import StageCosts, stage_costs, step_time
 from ppsim.planning.hardware import Machine
+from ppsim.planning.memory import PARTS, DeviceMemory, device_memory, stage_memory
 from ppsim.planning.model import Model
 from ppsim.planning.parallel import Parallel
 from ppsim.planning.space import Axes, Candidate, groups, layout_of, least_held, members, short_run
 from ppsim.schedules import find
 
+RESERVE = 0.06  # share of a GPU's memory for its driver, communicators, workspaces and what lies between tensors
 FIRST_ROUND, ROUND = 32, 512  # candidates; rounds double, as the first ones set a limit to the others
 TRIED = 32  # candidates, the smallest first, to find out whether any fits
 REFUSED = "the schedule refuses the shape"
@@ -210,8 +211,8 @@ def _bytes(
 ) -> tuple[float, float]:
     """Bytes of the states of the whole model, and of its activations for a microbatch."""
     alone = _alone(base, sizes, dp, recompute)
-    found = stage_bytes(model, alone, contents_of(model, alone))
-    return float(found.states.sum()), float(found.activation.sum())
+    found = stage_memory(model, alone)
+    return float((found.weights + found.gradients + found.optimizer).sum()), float(found.activations.sum())
 
 
 def _alone(base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute: str) -> Parallel:
@@ -281,17 +282,15 @@ class Evaluate:
         task, g = self.task, candidate.group
         parallel = candidate.parallel(task.axes.base)
         layout = layout_of(task.model, candidate)
-        held = stage_bytes(task.model, parallel, contents_of(task.model, parallel, layout))
-        if g.pp == 1:
-            devices = np.zeros(1, np.int64)
-            peaks = np.array([(held.states + held.activation + held.work).sum()])
-        else:
+        devices = np.zeros(1, np.int32)
+        if g.pp > 1:
             devices = place(find(candidate.schedule).placement, g.pp, g.pp * candidate.vp).devices[0]
-            states = float(np.bincount(devices, held.states).max())
-            if states > task.cap:
-                return {"outcome": HELD, "memory_bytes": states}
-            peaks = peak_bytes(schedule_of(candidate.schedule, g.pp, candidate.vp, g.microbatches), held)
-        memory = float(peaks.max())
+        held = stage_memory(task.model, parallel, layout)
+        states = float(np.bincount(devices, held.weights + held.gradients + held.optimizer).max())
+        if states > task.cap:
+            return {"outcome": HELD, "memory_bytes": states}
+        peaks = device_memory(task.model, parallel, layout)
+        memory = float(peaks.total.max())
         if memory > task.cap:
             return {"outcome": HELD, "memory_bytes": memory}
         costs = stage_costs(task.model, task.machine, parallel, layout)
@@ -306,11 +305,12 @@ def make_row(
     parallel: Parallel,
     candidate: Candidate,
     costs: StageCosts,
-    peaks: np.ndarray[Any, np.dtype[np.float64]],
+    peaks: DeviceMemory,
 ) -> Row:
     """Simulate a candidate's step and write its row, as ``plan --json`` prints it."""
-    step = step_time(model, machine, parallel, found=costs)
+    step = step_time(model, machine, parallel, costs=costs)
     scale = parallel.microbatches / parallel.pp
+    total = peaks.total
     again = scale * float(costs.time[Kind.R].sum())
     waits = scale * float(costs.communication.sum())
     work = scale * float(costs.time[Kind.F].sum() + costs.time[Kind.B].sum())
@@ -334,8 +334,9 @@ def make_row(
         "mfu": float(step.mfu),
         "tflops_per_gpu": float(step.tflops),
         "bubble": float(step.bubble),
-        "memory_bytes": float(peaks.max()),
-        "memory_of_devices": [float(peak) for peak in peaks],
+        "memory_bytes": float(total.max()),
+        "memory_of_devices": total.tolist(),
+        "memory_parts": {part: float(getattr(peaks, part)[total.argmax()]) for part in PARTS},
         "terms": {
             "compute": work - waits - again,
             "recompute": again,

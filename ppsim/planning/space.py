@@ -7,13 +7,15 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ppsim.errors import InputError, PpsimError
 from ppsim.layout.layout import Layout, build_layout
 from ppsim.planning.costs import schedule_of, split_layers
+from ppsim.planning.memory import KEPT, StageMemory, held_at_peaks
 from ppsim.planning.model import Model
 from ppsim.planning.parallel import Parallel
 from ppsim.schedules import families, find
-from ppsim.simulation.metrics import peak_activations
 
 SCHEDULES = (
     "gpipe",
@@ -260,10 +262,12 @@ def least_held(schedule: str, pp: int, vp: int, microbatches: int) -> float | No
     if pp == 1:
         return 1.0
     try:
-        found = peak_activations(schedule_of(schedule, pp, vp, microbatches))
+        made = schedule_of(schedule, pp, vp, microbatches)
     except PpsimError:
         return None
-    return float(found.max()) / (pp * vp)
+    one, none = np.ones(made.n_stages), np.zeros(made.n_stages)
+    held, _ = held_at_peaks(made, StageMemory(none, none, none, one, KEPT * one, none))
+    return float(held.max()) / made.n_stages
 
 
 def short_run(pp: int, microbatches: int) -> int:

@@ -13,14 +13,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ppsim.errors import InputError, PpsimError
 from ppsim.planning import search as module
-from ppsim.planning.costs import contents_of, schedule_of
 from ppsim.planning.flags import megatron_flags, torchtitan_toml
-from ppsim.planning.footprint import StageBytes, peak_bytes, stage_bytes
 from ppsim.planning.hardware import read_machine
 from ppsim.planning.model import read_model
 from ppsim.planning.parallel import Parallel
@@ -116,30 +113,6 @@ def test_an_interruption_leaves_the_best_so_far():
         search(small_task(), run, found, lambda done, what: None)
     assert found.rows
     assert not found.complete
-
-
-def test_bytes_peak_where_the_queue_says():
-    """1F1B: device d holds P - d microbatches of its stage, beside its states."""
-    found = StageBytes(np.full(4, 100.0), np.full(4, 10.0), np.full(4, 1.0))
-    peaks = peak_bytes(schedule_of("1f1b", 4, 1, 8), found)
-    assert peaks.tolist() == [141.0, 131.0, 121.0, 111.0]
-
-
-def test_bytes_fall_with_what_divides_them():
-    """States with pipeline, tensor and ZeRO; activations with tensor ranks, context ranks and recompute."""
-
-    def held(**sizes):
-        parallel = Parallel(**sizes)
-        found = stage_bytes(MODEL, parallel, contents_of(MODEL, parallel))
-        return found.states.sum(), found.activation.sum()
-
-    states, activation = held(zero=0)
-    assert states == pytest.approx(18 * 8.03e9, rel=0.01)
-    assert held(dp=8, zero=1)[0] == pytest.approx(states * 7.5 / 18)
-    assert held(dp=8, zero=3)[0] == pytest.approx(states / 8)
-    assert held(tp=8)[1] == pytest.approx(activation / 8)
-    assert held(cp=4)[1] == pytest.approx(activation / 4)
-    assert held(recompute="full")[1] == pytest.approx(32 * MODEL.seq * MODEL.hidden * 2)
 
 
 def test_layouts_hold_all_layers_and_lighten_the_ends():
