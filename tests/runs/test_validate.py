@@ -174,6 +174,7 @@ def test_costs_come_from_the_schedules_that_are_named():
         (("-s", "1f1b", "--devices", "2", "--mb", "4", "--hidden", "96", "--heads", "5"), "does not divide"),
         (("-s", "interleaved", "--devices", "2", "--mb", "4", "--layers", "3"), "cannot share 3 layers"),
         (("-s", "dualpipe", "--devices", "2", "--mb", "4", "--runner", "torch"), "torch cannot run dualpipe"),
+        (("-s", "seq1f1b", "--devices", "2", "--mb", "4"), "seq1f1b runs slices of sequences"),
         (
             ("-s", "1f1b", "--devices", "2", "--mb", "4", "--runner", "torch", "--ops", "timed", "--message", "7"),
             "no whole number",
