@@ -21,8 +21,8 @@ PAPER = "Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
     placement="v",
     chunks=2,
     split=True,
-    idea="The building block whose forwards go down the V at half the speed of its backwards' return:\n"
-    "a stage's activations live half as long on one leg as on the other, and sum up alike everywhere.\n"
+    idea="The building block whose passes down the V take two slots per device, and those back one:\n"
+    "the activations of a device's two stages add up to about the same on every device.\n"
     "Half of 1F1B's memory on every device, and about half of its bubble.",
     bubble="max(P - 1, 6 floor((P+1)/2) - 7) t_F/2  for M >= 2 floor(P/2) + 2 and t_F = t_I = t_W",
     peak="min(2M, M + rank + 1, 2 floor(P/2) + 2) stage activations",
