@@ -47,7 +47,7 @@ function cards(timeline) {
 
 function table(head, rows, caption) {
   const cell = (name, content) => element(name, { textContent: content });
-  return element('div', { className: 'scroll' }, element(
+  return element('div', { className: 'scroll', tabIndex: 0, role: 'group', 'aria-label': caption }, element(
     'table', { 'aria-label': caption },
     element('thead', {}, element('tr', {}, ...head.map(content => cell('th', content)))),
     element('tbody', {}, ...rows.map(row => element('tr', {}, ...row.map(content => cell('td', content))))),
@@ -56,7 +56,7 @@ function table(head, rows, caption) {
 
 function comparison() {
   const shown = columnsOf('page');
-  const head = ['', ...shown.flatMap(({ key, heading }) => key === 'makespan' ? [heading, 'versus baseline'] : [heading])];
+  const head = ['schedule', ...shown.flatMap(({ key, heading }) => key === 'makespan' ? [heading, 'versus baseline'] : [heading])];
   const rows = TIMELINES.map((t, i) => [t.title, ...shown.flatMap(({ key }) => {
     const text = signed(t.numbers[key].text);
     return key === 'makespan' ? [text, i === t.baseline ? 'baseline' : change(t.versus_baseline)] : [text];
@@ -70,7 +70,7 @@ function perDevice(timeline) {
     number(timeline.idle[device]), percent(timeline.makespan ? timeline.idle[device] / timeline.makespan : 0),
     timeline.peak_activations[device], ...(timeline.peak_memory ? [timeline.held[device]] : []),
   ]);
-  const head = ['', 'ops', `busy (${REPORT.unit})`, `idle (${REPORT.unit})`, 'idle share', 'peak activations',
+  const head = ['device', 'ops', `busy (${REPORT.unit})`, `idle (${REPORT.unit})`, 'idle share', 'peak activations',
     ...(timeline.peak_memory ? ['peak memory'] : [])];
   const open = TIMELINES.length === 1 && timeline.devices <= MOST_ROWS;
   const heading = TIMELINES.length === 1 ? 'Per device' : `Per device: ${timeline.title}`;
