@@ -51,18 +51,18 @@ def search(
     """
     if not problem.is_feasible:
         return None
-    deadline = monotonic() + time_limit
+    began = monotonic()
     enough = max(bound, busiest(problem)) * (1 + ROUNDING)
     best: Solution | None = None
     starts = list[Member]()
     try:
-        for member in collect(problem, seeds):
+        for member in collect(problem, seeds, began + time_limit / 2):
             if member.cost < min((other.cost for other in starts), default=np.inf):
                 best = _better(problem, best, member, report)
             starts.append(member)
             if best and best.score(problem.objective)[0] <= enough:
                 return best
-        walks = improve(problem, starts, seed, workers or count_cores(), deadline)
+        walks = improve(problem, starts, seed, workers or count_cores(), began + time_limit)
         for better in islice(walks, rounds):
             best = best if better is None else _better(problem, best, better, report)
             if best and best.score(problem.objective)[0] <= enough:
@@ -79,24 +79,29 @@ def busiest(problem: Problem) -> float:
     return float(np.bincount(problem.device, weights=time).max(initial=0.0) * problem.microbatches)
 
 
-def collect(problem: Problem, seeds: Iterable[Schedule]) -> Iterator[Member]:
-    """Collect the queues that a search starts from; at least one fits where the problem is feasible."""
+def collect(problem: Problem, seeds: Iterable[Schedule], deadline: float = np.inf) -> Iterator[Member]:
+    """Collect the queues that a search starts from; at least one fits where the problem is feasible.
+
+    Nothing more is written for smaller caps once the deadline is past.
+    """
     for schedule in seeds:
         if fits(problem, schedule):
             yield Member(read_orders(schedule), schedule.name, cost_of(problem, read_orders(schedule)))
-    for origin, queues in written(problem):
+    for origin, queues in written(problem, deadline):
         cost = cost_of(problem, queues)
         if cost < np.inf:
             yield Member(queues, origin, cost)
 
 
-def written(problem: Problem) -> Iterator[tuple[str, Queues]]:
+def written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
     """Write what the heuristics for a placement find, under smaller caps too, and a schedule that always fits."""
     yield "one microbatch at a time", write_one_by_one(problem)
     write = write_linear if is_linear(problem.placement) else write_v if is_v(problem.placement) else None
     if write is not None:
         most = np.minimum(problem.caps, problem.least_caps * problem.microbatches)
         for share in np.linspace(1.0, 0.0, SMALLER_CAPS, endpoint=False):
+            if share < 1 and monotonic() > deadline:
+                break
             caps = problem.least_caps + share * (most - problem.least_caps)
             yield from write(replace(problem, cap=caps.tolist()))
 

@@ -17,8 +17,8 @@ from ppsim.search import linear_kernel, v_kernel
 from ppsim.search.orders import KINDS, Queues, pack_queues, read_orders, write_schedule
 from ppsim.search.problem import Problem, evaluate
 
-# Cells, stages x microbatches: CPython writes all attempts for this many in about a second.
-COMPILE_HEURISTICS_ABOVE = 5000
+# Cells, stages x microbatches: CPython writes all attempts for this many in a quarter of a second.
+COMPILE_HEURISTICS_ABOVE = 1000
 
 
 def time_table(problem: Problem) -> NDArray[np.float64]:
@@ -132,10 +132,15 @@ def _by_sweep(table: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.stack([np.where(swap, second, first), np.where(swap, first, second)], axis=1)
 
 
+def pays_to_compile(problem: Problem) -> bool:
+    """Whether a problem is large enough for machine code to be worth its loading."""
+    return problem.n_stages * problem.microbatches > COMPILE_HEURISTICS_ABOVE and can_compile()
+
+
 def run_kernel(
     problem: Problem, kernel: Callable[..., bool], *arguments: Any, parts: tuple[Callable[..., Any], ...]
 ) -> bool:
-    """Run a heuristic, as machine code where the problem is large enough to pay for its loading."""
-    if problem.n_stages * problem.microbatches > COMPILE_HEURISTICS_ABOVE and can_compile():
+    """Run a heuristic, as machine code where that pays."""
+    if pays_to_compile(problem):
         return bool(call(kernel, *arguments, parts=parts))
     return bool(kernel(*arguments))

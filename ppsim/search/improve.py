@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 from ppsim.base.compiled import call, can_compile
 from ppsim.search import anneal_kernel
 from ppsim.search.anneal_kernel import Walk
-from ppsim.search.heuristics import changes
+from ppsim.search.heuristics import changes, pays_to_compile
 from ppsim.search.order_kernel import MODULUS, Orders
 from ppsim.search.orders import Queues, make_orders
 from ppsim.search.problem import Problem
 
-# Op timings of a walk, some 5 ns each: a round takes about a second.
-TIMINGS_OF_A_WALK = 200_000_000
-# What starts a walk, in mean op durations: high ones leave a schedule far behind, low ones polish it.
-HOT = (0.02, 0.1, 0.5)
-COLD = 0.1  # of hot, where a walk ends
+# Op timings of a walk, some 5 ns each: a round takes about half a second.
+TIMINGS_OF_A_WALK = 80_000_000
+# Temperatures that walks start at, in mean op durations: high ones leave a schedule far behind, low ones polish it.
+# A walk has too few moves per op for high ones where there are many ops.
+HOT, MANY_OPS, HOT_OF_MANY = (1.0, 0.3, 0.1), 2000, (0.02, 0.1, 0.005)
+COLD = 0.05  # of hot, where a walk ends
 LONGEST = 16  # places that an op moves at most
 POOL = 6  # schedules that walks start from
 IMPROVED = ", improved"
@@ -50,6 +51,7 @@ def improve(
     best = pool[0].cost
     stop = np.zeros(1, np.int64)
     turn = 0
+    _walk(problem, pool[0], seed, 0, np.ones(1, np.int64))  # compiles in this thread, once
     with ThreadPoolExecutor(workers) as threads:
         while monotonic() < deadline:
             # Every other walk starts from the best; the others take turns.
@@ -78,7 +80,8 @@ def cost_of(problem: Problem, queues: Queues) -> float:
     """Return what walks minimize, infinite where the queues deadlock."""
     orders = make_orders(problem, queues)
     walk = make_walk(problem, orders, 1, np.zeros(1, np.int64))
-    cost = _anneal(orders, walk, 0, 1.0)
+    run = _anneal if pays_to_compile(problem) else anneal_kernel.anneal
+    cost = run(orders, walk, 0, LONGEST, 1.0, 1.0)
     return cost if cost >= 0 else float("inf")
 
 
@@ -105,14 +108,15 @@ def _walk(problem: Problem, start: Member, seed: int, nth: int, stop: NDArray[np
     origin, orders = start.origin, make_orders(problem, start.queues)
     walk = make_walk(problem, orders, seed, stop)
     moves = max(100, TIMINGS_OF_A_WALK // len(orders.code))
-    hot = HOT[nth // 2 % len(HOT)] * max(float(orders.time.mean()), 1e-300)
-    cost = _anneal(orders, walk, moves, hot)
+    temperatures = HOT if len(orders.code) < MANY_OPS else HOT_OF_MANY
+    hot = temperatures[nth // 2 % len(temperatures)] * max(float(orders.time.mean()), 1e-300)
+    cost = _anneal(orders, walk, moves, LONGEST, hot, COLD * hot)
     better = [walk.best[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)]
     return Member(better, origin if origin.endswith(IMPROVED) else origin + IMPROVED, cost)
 
 
-def _anneal(orders: Orders, walk: Walk, moves: int, hot: float) -> float:
-    arguments = orders, walk, moves, LONGEST, hot, COLD * hot
+def _anneal(orders: Orders, walk: Walk, moves: int, longest: int, hot: float, cold: float) -> float:
+    arguments = orders, walk, moves, longest, hot, cold
     if can_compile():
         return float(call(anneal_kernel.anneal, *arguments, parts=anneal_kernel.PARTS))
     return anneal_kernel.anneal(*arguments)
