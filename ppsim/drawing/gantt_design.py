@@ -23,7 +23,7 @@ from ppsim.drawing.gantt_strokes import Design, Panel
 from ppsim.drawing.letters import text_width
 from ppsim.drawing.memory_panel import names_width
 
-FONT, SMALL_FONT = 6.5, 5.5  # points
+FONT, SMALL_FONT = 6.5, 6.0  # points
 WIDE = 5 * DOTS  # from here on a figure has the larger font
 HEAD = round(0.19 * DOTS)  # above a panel, for its title and facts
 BESIDE_NAMES = 5  # points between the devices' names and the rows, and left of the names

@@ -27,7 +27,8 @@ LABEL_HEIGHT = 0.62  # largest font of a number over the row's height
 LABEL_MARGIN = 1.2  # points free beside a number, both sides together
 DIGIT_WIDTH = 0.58  # of a digit over the font's size
 BORDER = 0.4  # points
-LEAST_BORDERED = 2.5  # points
+LEAST_BORDERED = 1.2  # points
+THIN_BORDER = 2.5  # points of a cell below which its border is a hairline
 FULL_BORDER = 4  # points of a cell from which its border is not thinned
 ROW, NARROW_ROW, ROW_OF_ARROWS = 0.17, 0.145, 0.24  # inches of a row at most: elsewhere, in one column, with arrows
 LABELLED_ROW, LEAST_ROW = 0.105, 0.06  # inches at least, with numbers and without
@@ -191,7 +192,9 @@ def choose_labels(
 
 def border_width(width: float) -> float:
     """Line width in points around cells of so many points."""
-    return BORDER if width >= FULL_BORDER else BORDER / 2 if width >= LEAST_BORDERED else 0.0
+    if width < LEAST_BORDERED:
+        return 0.0
+    return BORDER if width >= FULL_BORDER else BORDER / 2 if width >= THIN_BORDER else BORDER / 4
 
 
 def row_height(devices: int, rows: int, *, labels: bool, arrows: bool, narrow: bool) -> int:

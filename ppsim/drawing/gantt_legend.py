@@ -48,7 +48,8 @@ def _chunks_named(panels: Sequence[Panel], design: Design) -> str:
 
 def legend_lines(entries: Sequence[Entry], room: float, font: float) -> list[list[Entry]]:
     """The entries on as few lines of ``room`` points as it takes, about equally many on each."""
-    for per_line in range(len(entries), 0, -1):
+    for count in range(1, len(entries) + 1):
+        per_line = -(-len(entries) // count)
         lines = [list(entries[i : i + per_line]) for i in range(0, len(entries), per_line)]
         if per_line == 1 or max(_line_width(line, font) for line in lines) <= room:
             return lines

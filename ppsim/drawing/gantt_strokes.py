@@ -93,12 +93,19 @@ class Panel:
         picked = self.look.highlight.ops(self.timeline) if self.look.highlight else None
         return cut_cells(cells_of(self.timeline, picked), self.view)
 
+    @property
+    def _cut(self) -> NDArray[np.bool_]:
+        """Shape (cells,), whether a window or a fold cuts the cell, which then has no room for its text."""
+        schedule, op = self.timeline.schedule, self.cells.op
+        whole = (self.timeline.end - self.timeline.start)[op] / np.where(schedule.pair[op] >= 0, 2, 1)
+        return np.asarray(self.cells.width < whole * (1 - 1e-6))
+
     def choose_texts(self, scale: float, row: float, largest: float) -> tuple[float, NDArray[np.bool_], list[str]]:
         """Choose the font size of the cells' texts, the cells that show theirs, and the texts.
 
         Chunks are left out of the texts where they would leave no room for numbers.
         """
-        lit, shown = self.cells.lit, np.zeros(len(self.cells), np.bool_)
+        lit, shown = self.cells.lit & ~self._cut, np.zeros(len(self.cells), np.bool_)
         for labels in (self.look.labels, "mb") if self.look.labels == "auto" else (self.look.labels,):
             texts = label_texts(self.cells, labels, self.look.base)
             longest = max(map(len, texts), default=0)

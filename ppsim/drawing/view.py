@@ -32,6 +32,7 @@ class View:
         at: shape (stretches,), where each begins in the picture.
         period: where the part that stands for its repetitions begins and ends in the picture; empty where none does.
         repeats: how often it runs.
+        whole: whether all is shown.
     """
 
     start: Floats
@@ -39,11 +40,7 @@ class View:
     at: Floats
     period: tuple[float, ...] = ()
     repeats: int = 1
-
-    @property
-    def whole(self) -> bool:
-        """Whether the picture's time is the timeline's."""
-        return len(self.start) == 1 and self.start[0] == 0.0
+    whole: bool = False
 
     @property
     def length(self) -> float:
@@ -103,7 +100,7 @@ def view_of(timeline: Timeline, window: tuple[float, float] | None, fold: bool) 
             )
         return View(np.array([window[0]]), np.array([window[1]]), np.zeros(1))
     if not fold:
-        return View(np.zeros(1), np.array([timeline.makespan]), np.zeros(1))
+        return View(np.zeros(1), np.array([timeline.makespan]), np.zeros(1), whole=True)
     found = find_repetition(timeline)
     if found is None:
         raise InputError(

@@ -10,6 +10,8 @@ from matplotlib.patches import PathPatch
 from ppsim.core.costs import costs_for
 from ppsim.drawing.gantt import plot
 from ppsim.drawing.gantt_layout import cells_of, cut_cells
+from ppsim.drawing.gantt_legend import legend_lines
+from ppsim.drawing.legend import Entry
 from ppsim.drawing.look import Highlight, Look
 from ppsim.drawing.palette import BUBBLE, DEFAULT, DIMMED, HIGHLIGHT, PALETTES, blend
 from ppsim.drawing.view import find_repetition, view_of
@@ -182,7 +184,27 @@ def test_messages_too_short_to_see_are_strips_of_their_share_of_time():
 
 def test_the_numbers_above_give_way_to_the_title():
     """In a narrow figure the size goes first, and the title is set smaller before it is cut."""
-    figure = plot(timed("1f1b", 4, 8), width=3.3, titles=["Interleaved 1F1B with fused forward and backward"])
+    figure = plot(timed("1f1b", 4, 8), width=3.3, titles=["Interleaved 1F1B, with F and B fused in pairs"])
     texts = [text.get_text() for text in figure.axes[0].texts]
-    assert "Interleaved 1F1B with fused forward and backward" in texts
+    assert "Interleaved 1F1B, with F and B fused in pairs" in texts
     assert any(text.startswith("T = 33") for text in texts)
+
+
+@pytest.mark.parametrize("count", [5, 6, 7, 8])
+def test_no_entry_of_a_legend_stands_alone(count):
+    """Entries are spread evenly over their lines."""
+    entries = [Entry(f"entry number {number}", ("#000000",)) for number in range(count)]
+    lines = legend_lines(entries, 320.0, 6.0)
+    assert sum(map(len, lines)) == count
+    assert max(map(len, lines)) - min(map(len, lines)) <= len(lines) - 1
+    assert len(lines) == 1 or len(lines[-1]) > 1
+
+
+def test_a_window_puts_no_label_beside_its_cell():
+    """Cells that the window cuts have none, and all others keep theirs."""
+    timeline = timed("1f1b", 4, 8)
+    figure = plot(timeline, look=Look(window=(0, 10.1)))
+    axes = figure.axes[0]
+    numbers = [text.get_position()[0] for text in axes.texts if text.get_text().isdigit()]
+    assert len(numbers) == (timeline.end <= 10.1).sum()
+    assert max(numbers) <= 10.1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import IO, Any
@@ -12,6 +13,7 @@ from ppsim.base.text import one_line
 from ppsim.base.times import scaled_unit
 from ppsim.core.ops import Kind
 from ppsim.core.timeline import Timeline
+from ppsim.drawing.palette import DEFAULT
 from ppsim.errors import InputError
 from ppsim.files.document import Abilities, Document, require_one
 
@@ -19,9 +21,16 @@ SUFFIXES = (".mmd",)
 ABILITIES = Abilities(one_schedule=True)
 MOST_OPS = 400
 LARGEST = 10**12  # scale of times
-# Mermaid has four looks for a bar, here by colour key; what is hatched elsewhere takes the last one.
-STYLE = {"forward": "", "backward": "done, ", "input": "active, ", "weights": "done, "}
-HATCHED = "crit, "
+# Mermaid has four looks for a bar, here by colour key; what is hatched elsewhere has the border of another.
+STYLE = {"forward": "", "backward": "done, ", "input": "active, ", "weights": "crit, "}
+HATCHED = "done, crit, "
+# The variables of its theme for the fill of each look. All but the first share one colour of text, white, which a
+# darker tint for I lets read.
+FILLS = {"taskBkgColor": "forward", "doneTaskBkgColor": "backward", "critBkgColor": "weights"}
+INPUT_FILL = "#2F7A8A"
+LETTER = 7.0  # pixels of a label's letter
+NARROWEST, WIDEST = 800, 6000  # pixels of the chart
+BESIDE = 150  # pixels beside the bars
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
@@ -45,7 +54,7 @@ def text(timeline: Timeline, title: str, inputs: Mapping[str, Any] | None = None
     lines = ["---", "displayMode: compact", "---"]
     if inputs and "command" in inputs:
         lines.append(one_line(f"%% ppsim {inputs.get('ppsim')}: {inputs['command']}"))
-    lines += ["gantt", f"    title {heading}"]
+    lines += [_look(timeline), "gantt", f"    title {heading}"]
     lines += ["    dateFormat x", "    axisFormat %Q"]
     for device in range(schedule.n_devices):
         lines.append(f"    section device {device}")
@@ -57,6 +66,25 @@ def text(timeline: Timeline, title: str, inputs: Mapping[str, Any] | None = None
             style = HATCHED if info.hatched else STYLE[info.colour]
             lines.append(f"    {name} :{style}o{op}, {start}, {end}")
     return "\n".join(lines) + "\n"
+
+
+def _look(timeline: Timeline) -> str:
+    """The line that gives the chart its colours, and the width at which every label fits its bar."""
+    schedule, spans = timeline.schedule, timeline.end - timeline.start
+    leads = schedule.leads & (spans > 0)
+    name = len(f"{schedule.n_stages - 1}F{schedule.n_microbatches - 1}")
+    letters = np.where(schedule.pair >= 0, 2 * name + 3, name)[leads] * LETTER + LETTER
+    needed = float((letters / spans[leads]).max(initial=0.0)) * timeline.makespan + BESIDE
+    theme = {variable: DEFAULT.tints[key][0] for variable, key in FILLS.items()} | {
+        "activeTaskBkgColor": INPUT_FILL,
+        **dict.fromkeys(("taskTextColor", "taskTextDarkColor", "taskTextLightColor"), "#ffffff"),
+        "taskTextOutsideColor": "#000000",
+        **dict.fromkeys(("taskBorderColor", "activeTaskBorderColor", "doneTaskBorderColor", "critBorderColor"), "#fff"),
+        **dict.fromkeys(("sectionBkgColor", "sectionBkgColor2", "altSectionBkgColor"), DEFAULT.bubble),
+    }
+    width = round(min(max(NARROWEST, needed), WIDEST))
+    settings = {"theme": "base", "gantt": {"useWidth": width}, "themeVariables": theme}
+    return f"%%{{init: {json.dumps(settings)}}}%%"
 
 
 def _scale(timeline: Timeline) -> int:
