@@ -35,7 +35,10 @@ SEARCH_ONLY = ("--num-layers", "--mtp-num-layers", "--min-layers", "--model", "-
 
 
 class Asked(NamedTuple):
-    """What a call asks to split: the schedule's spelling and shape, costs, layers, and the memory of devices."""
+    """What a call asks to split: the schedule's spelling and shape, costs, layers, and the memory of devices.
+
+    ``plans`` keeps the schedules that were planned for layouts.
+    """
 
     spec: str
     shape: ShapeOptions
@@ -45,6 +48,7 @@ class Asked(NamedTuple):
     least: int
     model: str | None
     cap: str | None
+    plans: dict[str, Schedule]
 
 
 @make_command("partition")
@@ -99,7 +103,7 @@ def command(
     from ppsim.cli import _print as show
 
     layers = _count_layers(costs, num_layers, model)
-    asked = Asked(spec, shape, costs, layers, mtp, least, model, cap)
+    asked = Asked(spec, shape, costs, layers, mtp, least, model, cap, {})
     answer = _solve(asked, time_limit, show_bar=not as_json and not quiet)
     if as_json:
         prices = build_costs(answer.timeline.schedule, replace(costs, layout=str(answer.layout)))
@@ -174,7 +178,10 @@ def _solve(asked: Asked, limit: float, show_bar: bool) -> Answer:
 
 def _build(asked: Asked, layout: Layout) -> Schedule:
     """Build the schedule of a family that plans with the costs, for a layout's."""
-    return build_schedule(asked.spec, asked.shape, replace(asked.costs, layout=str(layout)))
+    text = str(layout)
+    if text not in asked.plans:
+        asked.plans[text] = build_schedule(asked.spec, asked.shape, replace(asked.costs, layout=text))
+    return asked.plans[text]
 
 
 def _refuse_too_few(asked: Asked, schedule: Schedule) -> None:

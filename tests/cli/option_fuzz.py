@@ -56,6 +56,7 @@ BYTES = ["80GiB", "1e9", "5", "65536", "3.7", "1e999", "1e300GiB", "-1", "0", "x
 ORDERS = ["deferred", "prefetch:2", "as-listed", "async", "prefetch:" + "9" * 5000, "x", ""]
 WORDS = ["median", "1", "all", "1f1b", "-1", "%s%n", "1:2:3", ""]
 TARGETS = ["-", "/dev/null", "none/x.svg", ""]
+LAYOUTS = ["Et|tL", "Et*3|tt||tL", "E|t*3|(t|)*5mL", "Et|(t|)*6tL", "t|L", "Et*99999999", "(((", "", "E|q", "|*9999"]
 MANY = ("compare", "sweep", "jitter", "explain")
 SUFFIXES = ["csv", "json", "mmd", "trace.json", "svg", "png", "pdf", "html", "xyz", ""]
 # What runs for real would take minutes, so these commands get recordings.
@@ -117,7 +118,7 @@ def words_of(names: tuple[str, ...], command: click.Command, draw: random.Random
                 count = draw.choice([1, 2, 3]) if param.nargs == -1 and names[0] in MANY else 1
                 arguments += [value_of(param, draw, usual) for _ in range(count)]
             continue
-        needed = param.required or (param.name in ("devices", "microbatches") and not recorded)
+        needed = param.required or (param.name in ("devices", "microbatches", "num_layers") and not recorded)
         given = "schedule" in (param.name or "") and not usual
         if draw.random() > (0.97 if needed else 0.1 if given else 0 if param.name == "schedule" else others):
             continue
@@ -129,6 +130,8 @@ def words_of(names: tuple[str, ...], command: click.Command, draw: random.Random
                 words += [spelling, value_of(param, draw, usual)]
     if names[0] == "jitter" and "--samples" not in words:
         words += ["--samples", "100"]  # ten thousand of a long schedule are minutes of honest work
+    if names[0] == "partition" and "--time-limit" not in words:
+        words += ["--time-limit", "2"]
     return words + arguments + recorded
 
 
@@ -156,7 +159,9 @@ def value_of(param: click.Parameter, draw: random.Random, usual: bool) -> str:
     if isinstance(kind, click.Path) or name in ("cluster", "model", "profile"):
         fitting = [file for file in TABLES if file.startswith(name)] or [*FILES, "profile.toml"]
         return draw.choice(fitting if usual else [*fitting, *FILES, *TABLES, *SPECIAL])
-    pool = {"cap": BYTES, "message": BYTES, "order": ORDERS, "unit": TEXTS}.get(name, [*WORDS, *TEXTS])
+    pool = {"layout": LAYOUTS, "string": LAYOUTS, "cap": BYTES, "message": BYTES, "order": ORDERS, "unit": TEXTS}.get(
+        name, [*WORDS, *TEXTS]
+    )
     return draw.choice(pool[:4] if usual else pool)
 
 
