@@ -14,10 +14,12 @@ from ppsim.cli._options import CostOptions, NetworkOptions, ShapeOptions
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
     from ppsim.files.document import Document
     from ppsim.layout.costs import LayerTimes
     from ppsim.layout.layout import Layout
     from ppsim.memory.usage import MemoryModel
+    from ppsim.simulation.metrics import Metrics
 
 
 def build_schedule(
@@ -289,3 +291,13 @@ def _has_bytes(profile: str) -> bool:
 
     found = read(profile)
     return bool(found.stage) or (found.model is not None and any(row.part == "layers" for row in found.activation))
+
+
+def measure_with_bound(timeline: Timeline, costs: Costs) -> Metrics:
+    """Measure a timeline, with the time that no order of its ops beats, each device holding no more than in it."""
+    from ppsim.search.bounds import bound_schedule
+    from ppsim.simulation.metrics import measure
+
+    metrics = measure(timeline)
+    found = bound_schedule(timeline.schedule, costs, metrics.peak_activations).makespan
+    return replace(metrics, bound=min(found, metrics.makespan))  # rounding apart

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -46,6 +47,7 @@ def summary(timeline: Timeline, metrics: Metrics) -> str:
     rows = (
         (c.heading, c.text(c.of(metrics, shape), timeline.unit), c.note_on(metrics, shape))
         for c in columns_of("summary")
+        if not isnan(c.of(metrics, shape))
     )
     return "\n".join(f"{name:<18} {value:>12}   {note}" for name, value, note in rows)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppsim.cli._build import build_costs, build_schedule, check_used
+from ppsim.cli._build import build_costs, build_schedule, check_used, measure_with_bound
 from ppsim.cli._network import time_ops
 from ppsim.cli._options import OWN, CostOptions, GridOptions, NetworkOptions, ShapeOptions
 from ppsim.errors import InputError
@@ -25,11 +25,15 @@ def time_schedule(spec: str, shape: ShapeOptions, costs: CostOptions, network: N
 
     own, links = options_taken(spec, shape), costs.links
 
+    prices: list[Costs] = []
+
     def build(spec: str) -> tuple[Schedule, Costs]:
         schedule = build_schedule(spec, own, costs, network)
-        return schedule, build_costs(schedule, costs, network)
+        prices.append(build_costs(schedule, costs, network))
+        return schedule, prices[-1]
 
-    return row(spec, build, lambda schedule, costs: time_ops(schedule, costs, network, links))
+    timed = row(spec, build, lambda schedule, costs: time_ops(schedule, costs, network, links))
+    return replace(timed, metrics=measure_with_bound(timed.timeline, prices[-1])) if timed.timeline else timed
 
 
 def time_schedules(

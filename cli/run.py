@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ppsim.cli._build import add_memory, build, build_costs, check_used, shape_of_layout
+from ppsim.cli._build import add_memory, build, build_costs, check_used, measure_with_bound, shape_of_layout
 from ppsim.cli._fit import echo_wrapped
 from ppsim.cli._network import execute_messages, execute_slots, note_queues
 from ppsim.cli._options import (
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.files.document import Document
+    from ppsim.simulation.metrics import Metrics
 
 
 @make_command("run")
@@ -75,6 +76,9 @@ def command(
 ) -> None:
     """Time one schedule and show it.
 
+    The bound is proved: no order of the same ops takes less on the same devices, each holding no more activations than
+    in this schedule. Other ops, such as backwards split into I and W, another placement or more memory may.
+
     \b
       ppsim run 1f1b --stages 4 --mb 8
       ppsim run -s dualpipe --devices 8 --mb 20 -o fig.pdf -o report.html
@@ -92,14 +96,14 @@ def command(
         click.echo("no steady state that repeats exactly was proved: timing every op", err=True)
     execution = execute_messages(schedule, prices, network, costs.links, to_torch=lowered)
     timeline = execution.compute if execution else simulate(schedule, prices)
-    inputs = inputs_of(ctx, prices)
+    inputs, metrics = inputs_of(ctx, prices), measure_with_bound(timeline, prices)
     if as_json:
         from ppsim.cli._print import echo_json
         from ppsim.files.writers.json import run_object
 
-        echo_json(run_object(timeline, inputs, execution))
+        echo_json(run_object(timeline, inputs, execution, metrics.bound))
     elif "-" not in output.output:
-        _print_run(timeline, execution, quiet, gantt)
+        _print_run(timeline, metrics, execution, quiet, gantt)
     if reorder:
         _suggest_order(timeline, prices)
     if lowered and execution:
@@ -110,8 +114,7 @@ def command(
 
         if execution and lowered and abilities_of(suffix).lowered:
             return replace(document, timelines=(execution.timeline,))
-        if execution:
-            document = replace(document, executions=(execution,))
+        document = replace(document, bounds=(metrics.bound,), executions=(execution,) if execution else ())
         wanted = document.style != "paper" if memory is None else memory
         if not wanted or not abilities_of(suffix).memory:
             return document
@@ -173,13 +176,12 @@ def _title(timeline: Timeline) -> str:
     return title_of(timeline.schedule)
 
 
-def _print_run(timeline: Timeline, execution: Execution | None, quiet: bool, gantt: bool) -> None:
+def _print_run(timeline: Timeline, metrics: Metrics, execution: Execution | None, quiet: bool, gantt: bool) -> None:
     from ppsim.cli import _print as show
     from ppsim.drawing.terminal_marks import marks_of_messages
     from ppsim.simulation.columns import shape_of
-    from ppsim.simulation.metrics import measure
 
-    schedule, metrics = timeline.schedule, measure(timeline)
+    schedule = timeline.schedule
     if quiet:
         name = f"{schedule.name} {schedule.n_devices}x{schedule.whole_microbatches}"
         echo_wrapped(show.result_line(name, metrics, shape_of(schedule), timeline.unit))

@@ -41,6 +41,7 @@ class Document:
             they are not known.
         title: the page's title; empty to list those of the timelines.
         idles: the idle time of each timeline by cause, to colour bubbles by; empty to leave them grey.
+        bounds: a time that no order of the ops of each timeline beats; empty where nobody asked for it.
         look: palette, labels, window and what else charts can show.
     """
 
@@ -56,6 +57,7 @@ class Document:
     executions: tuple[Execution, ...] = ()
     title: str = ""
     idles: tuple[Idle, ...] = ()
+    bounds: tuple[float, ...] = ()
     look: Look = PLAIN
 
 

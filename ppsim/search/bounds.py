@@ -29,7 +29,7 @@ from ppsim.search.work import Floats, Work, build_work, work_of
 
 SPLIT = frozenset({Kind.F, Kind.I, Kind.W})
 # Above so many numbers a device is compared with itself only: still true, and at most a little weaker.
-MOST_COMPARED = 4_000_000
+MOST_COMPARED = 1_000_000
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from ppsim.search.work import Floats, Work
 
 ROUNDING = 1e-9
+# Each device takes a Python step; beyond so many memory is left out, which makes bounds weaker and no less true.
+MOST_DEVICES = 4096
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class _Device:
 
 def find_windows(work: Work, caps: NDArray[np.float64], after_i: float) -> Windows | None:
     """Bound each device's time by its memory; None where no device is limited, or the arguments do not apply."""
-    if len(work.count) != 1 or not work.alike or np.isinf(caps).all():
+    if len(work.count) != 1 or not work.alike or np.isinf(caps).all() or len(caps) > MOST_DEVICES:
         return None
     M, P = int(work.count.max()), work.placement.n_devices
     whole, gradients = np.zeros(P), np.zeros(P)

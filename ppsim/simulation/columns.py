@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # sweep, the JSON rows of both, and the cards and the table of a page.
 PLACES = frozenset({"line", "summary", "run", "compare", "sweep", "rows", "cards", "page"})
 
+ATTAINED = 1e-9  # a gap that only rounding leaves
+
 
 class Shape(NamedTuple):
     """The size of a schedule: P, S, M and K, the slices of each sequence."""
@@ -94,6 +96,12 @@ def _peaks(metrics: Metrics, shape: Shape) -> str:
     return f"{unit}, on device {int(peaks.argmax())} ({each})"
 
 
+def _bound(metrics: Metrics, _: Shape) -> str:
+    """What the bound proves, and how far the makespan is from it."""
+    proved = "no order of these ops in this memory takes less"
+    return f"{proved}, {format_share(metrics.gap)} below" if metrics.gap > ATTAINED else f"{proved}: attained"
+
+
 COLUMNS = (
     Column(
         "makespan_per_mb",
@@ -121,6 +129,25 @@ COLUMNS = (
         "time",
         lambda metrics, _: metrics.ideal,
         places=frozenset({"rows", "page"}),
+    ),
+    Column(
+        "bound",
+        "bound",
+        "bound\n{unit}",
+        "a time that no order of the same ops in the same memory beats",
+        "time",
+        lambda metrics, _: metrics.bound,
+        note=_bound,
+        places=frozenset({"summary", "run", "rows"}),
+    ),
+    Column(
+        "gap",
+        "gap to bound",
+        "gap to\nbound",
+        "share of the makespan above the bound, which no order of the same ops in the same memory beats",
+        "share",
+        lambda metrics, _: metrics.gap,
+        places=frozenset({"compare", "sweep", "rows"}),
     ),
     Column(
         "bubble_rate",

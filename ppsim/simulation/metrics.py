@@ -30,6 +30,8 @@ class Metrics:
         peak_activations: shape (devices,), most (stage, microbatch) activations held at once, each from its F
             to its W or B.
         messages: P2P messages, activations and gradients that cross devices.
+        bound: a time that no order of the same ops in the same memory beats (:mod:`ppsim.search.bounds`); not a number
+            where nobody asked for it.
     """
 
     makespan: float
@@ -42,10 +44,16 @@ class Metrics:
     idle: NDArray[np.float64]
     peak_activations: NDArray[np.int64]
     messages: int
+    bound: float = float("nan")
+
+    @property
+    def gap(self) -> float:
+        """The share of the makespan that lies above the bound."""
+        return _ratio(self.makespan - self.bound, self.makespan)
 
 
 def measure(timeline: Timeline) -> Metrics:
-    """Every number of a timeline at once."""
+    """Every number of a timeline at once, but for the bound."""
     schedule = timeline.schedule
     duration = timeline.end - timeline.start
     duration[schedule.second_of_pairs] = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import zip_longest
 from typing import IO, TYPE_CHECKING, Any
 
@@ -25,7 +26,9 @@ SUFFIXES = (".json",)
 ABILITIES = Abilities()
 
 
-def run_object(timeline: Timeline, inputs: Mapping[str, Any], execution: Execution | None = None) -> dict[str, Any]:
+def run_object(
+    timeline: Timeline, inputs: Mapping[str, Any], execution: Execution | None = None, bound: float = float("nan")
+) -> dict[str, Any]:
     """The object ``ppsim run --json`` prints, schema ``ppsim.run/1``.
 
     ``ops`` holds columns of equal length in device-major queue order: device, kind, stage, microbatch, start,
@@ -41,7 +44,7 @@ def run_object(timeline: Timeline, inputs: Mapping[str, Any], execution: Executi
         "inputs": dict(inputs),
         **_shape(schedule),
         "unit": timeline.unit,
-        **_numbers(measure(timeline), shape_of(schedule)),
+        **_numbers(replace(measure(timeline), bound=bound), shape_of(schedule)),
         "ops": {
             "device": schedule.device,
             "kind": letters[schedule.kind].tolist(),
@@ -103,7 +106,7 @@ def _transfers(execution: Execution) -> dict[str, Any]:
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """One run as its object, several as ``{"schema": "ppsim.runs/1", "runs": [...]}``."""
-    pairs = zip_longest(document.timelines, document.executions)
-    runs = [run_object(timeline, document.inputs, execution) for timeline, execution in pairs]
+    parts = zip_longest(document.timelines, document.executions, document.bounds)
+    runs = [run_object(t, document.inputs, execution, bound or float("nan")) for t, execution, bound in parts]
     value = runs[0] if len(runs) == 1 else {"schema": "ppsim.runs/1", "runs": runs}
     out.write(dump_json(value, end=b"\n"))
