@@ -11,7 +11,8 @@ from ppsim.search.problem import Problem, evaluate, fits, held_at_most
 
 
 def costs(stages, f=1.0, i=1.0, w=1.0, comm=0.0):
-    return Costs(np.array([[f] * stages, [i + w] * stages, [i] * stages, [w] * stages], float), comm=comm)
+    times = np.array([[f], [i + w], [i], [w]], float)
+    return Costs(np.repeat(times, stages, axis=1), comm=comm * 1.0)
 
 
 def test_a_schedule_fits_where_its_activations_do():
