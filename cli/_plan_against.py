@@ -47,7 +47,7 @@ def _improve(
         if row.get("predicted_step_s")
     }
     found: dict[str, Any] = {}
-    with progress_bar(show_progress) as report, open_tasks(tasks, "improve", count_cores()) as run:
+    with progress_bar(show_progress) as report, open_tasks(tasks, ["improve", *published], count_cores()) as run:
         for key, row in run(improve, keyed):
             found[key] = row
             report(len(found) / len(keyed), key)

@@ -7,6 +7,8 @@ from typing import Any
 
 from ppsim.base.toml import Refused
 from ppsim.errors import PpsimError
+from ppsim.layout.layout import Layout
+from ppsim.planning.memory import device_memory
 from ppsim.planning.parallel import Parallel
 from ppsim.planning.published import predict
 from ppsim.planning.rows import Skipped, setup_of
@@ -35,19 +37,25 @@ def improve(published: Mapping[str, Any]) -> dict[str, Any]:
         Axes(base=parallel),
         usable_bytes(setup.machine),
         keep=1,
+        known=step.seconds,
     )
     found = Found()
     try:
         search(task, _run_here, found, lambda done, what: None)
     except PpsimError as error:
         return {"planned_step_s": None, "change": str(error)}
-    if not found.rows:
-        return {"planned_step_s": None, "change": "no candidate fits by the memory model"}
-    best = found.rows[0]
-    if best["step_s"] >= step.seconds:
-        what = "nothing: the published one is the best" if best["step_s"] == step.seconds else "nothing faster found"
-        return {"planned_step_s": best["step_s"], "change": what}
+    best = found.rows[0] if found.rows else None
+    if best is None or best["step_s"] >= step.seconds:
+        return _equal(task, parallel, setup.layout, step.seconds)
     return {"planned_step_s": best["step_s"], "change": describe_change(parallel, best, step.seconds)}
+
+
+def _equal(task: Task, parallel: Parallel, layout: Layout | None, seconds: float) -> dict[str, Any]:
+    """Say that the published configuration is the best, or that by the memory model it does not fit."""
+    held = float(device_memory(task.model, parallel, layout).total.max())
+    if held <= task.cap:
+        return {"planned_step_s": seconds, "change": "nothing: no plan is faster"}
+    return {"planned_step_s": None, "change": f"no plan that fits is faster: this one holds {held / 2**30:.3g} GiB"}
 
 
 def describe_change(parallel: Parallel, best: Row, seconds: float) -> str:

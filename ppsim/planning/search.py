@@ -23,7 +23,17 @@ from ppsim.planning.hardware import Machine
 from ppsim.planning.memory import PARTS, DeviceMemory, device_memory, stage_memory
 from ppsim.planning.model import Model
 from ppsim.planning.parallel import Parallel
-from ppsim.planning.space import Axes, Candidate, groups, layout_of, least_held, members, short_run
+from ppsim.planning.space import (
+    Axes,
+    Candidate,
+    Group,
+    groups,
+    layout_of,
+    least_held,
+    members,
+    overlapping,
+    short_run,
+)
 from ppsim.schedules import find
 
 RESERVE = 0.06  # share of a GPU's memory for its driver, communicators, workspaces and what lies between tensors
@@ -55,6 +65,7 @@ class Task:
         cap: bytes that a GPU has for training.
         keep: how many plans are wanted.
         front: whether slower plans that hold less memory are wanted too.
+        known: seconds of a step that is known to be possible; slower groups are not even counted.
     """
 
     model: Model
@@ -65,6 +76,7 @@ class Task:
     cap: float
     keep: int = 10
     front: bool = False
+    known: float = float("inf")
 
 
 def usable_bytes(machine: Machine) -> float:
@@ -149,6 +161,8 @@ def _bound_all(task: Task, found: Found) -> list[Bound]:
     """List candidates that may fit, by the time they take at least; count the others."""
     bounds = []
     for group in groups(task.model, task.machine.per_node, task.gpus, task.gbs, task.axes):
+        if task.known < float("inf") and _least_work(task, group) >= task.known:
+            continue
         for candidate in members(task.model, group, task.axes):
             found.total += 1
             made = _bound(task, candidate)
@@ -189,6 +203,13 @@ def _bound(task: Task, candidate: Candidate) -> tuple[Bound, float] | str:
     return Bound(seconds * (1 - ROUNDING), candidate, states + held * activation), states
 
 
+def _least_work(task: Task, group: Group) -> float:
+    """Bound the step of any candidate of a group by its work."""
+    base = overlapping(task.axes.base) if group.ep > 1 else task.axes.base
+    sizes = (group.tp, group.cp, group.ep, group.mbs)
+    return group.microbatches * sum(_work(task.model, task.machine, base, sizes, "none")) / group.pp * (1 - ROUNDING)
+
+
 def _share(model: Model, candidate: Candidate) -> float:
     """The share of layers that recompute, at most."""
     if candidate.recompute == "none":
@@ -227,7 +248,8 @@ def _limit(task: Task, rows: Sequence[Row]) -> tuple[tuple[float, float], ...]:
     """What a further candidate must beat in time, among plans of as few bytes: pairs of seconds and bytes."""
     if task.front:
         return tuple((row["step_s"], row["memory_bytes"]) for row in rows if row["pareto"])
-    return ((rows[task.keep - 1]["step_s"], 0.0),) if len(rows) >= task.keep else ()
+    best = rows[task.keep - 1]["step_s"] if len(rows) >= task.keep else task.known
+    return ((best, 0.0),) if best < float("inf") else ()
 
 
 def _beaten(limit: tuple[tuple[float, float], ...], seconds: float, bytes_: float) -> bool:
