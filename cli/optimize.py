@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from ppsim.cli._write import find_targets, inputs_of, make_documents, write_all,
 from ppsim.errors import PpsimError
 
 if TYPE_CHECKING:
+    from ppsim.base.workers import Workers
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.files.document import Document
@@ -80,6 +82,11 @@ search_options = group_options(
     help="Seconds; the best found by then is the answer. Ends earlier with a proof.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random numbers.")
+@click.option(
+    "--dask",
+    metavar="ADDRESS|local",
+    help="Search on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS); local starts both here.",
+)
 @cost_options
 @figure_options
 @json_option
@@ -96,6 +103,7 @@ def command(
     front: bool,
     time_limit: float,
     seed: int,
+    dask: str | None,
     costs: CostOptions,
     output: FigureOptions,
     as_json: bool,
@@ -121,12 +129,14 @@ def command(
     check_times(problems, known, costs)
     inputs = inputs_of(ctx, problems[0].costs)
     show = not as_json and not quiet
-    if front:
-        shares = [problem.placement.n_chunks if search.placement == "auto" else 1 for problem in problems]
-        rows = find_front(problems, known, shares, partial(_optimize, seed=seed, show=show), time_limit)
-        _show_front(rows, known, inputs, output, as_json)
-        return
-    found = _optimize(problems, known, (), time_limit, seed=seed, show=show)
+    with _open(dask) as workers:
+        run = partial(_optimize, seed=seed, show=show, workers=workers)
+        if front:
+            shares = [problem.placement.n_chunks if search.placement == "auto" else 1 for problem in problems]
+            rows = find_front(problems, known, shares, run, time_limit)
+            _show_front(rows, known, inputs, output, as_json)
+            return
+        found = run(problems, known, (), time_limit)
     timeline = _time(found)
     if as_json:
         from ppsim.cli._print import echo_json
@@ -144,6 +154,13 @@ def command(
 
     written = make_documents([timeline], ["optimized"], inputs, output)
     write_all([(complete(document, suffix), target, suffix) for document, target, suffix in written])
+
+
+def _open(dask: str | None) -> AbstractContextManager[Workers | None]:
+    """Connect to the workers of a Dask cluster, if one is asked for."""
+    from ppsim.base.workers import open_workers
+
+    return open_workers(dask) if dask else nullcontext()
 
 
 def _find_targets(output: FigureOptions, front: bool) -> None:
@@ -180,6 +197,7 @@ def _optimize(
     *,
     seed: int,
     show: bool,
+    workers: Workers | None,
 ) -> Outcome:
     """Search the placements that are feasible, with the best and the bound so far on a bar."""
     from ppsim.base.numbers import format_number
@@ -196,7 +214,13 @@ def _optimize(
 
         pairs = [(p, k) for p, k in zip(problems, known, strict=True) if p.is_feasible]
         return optimize(
-            [p for p, _ in pairs], [k for _, k in pairs], seeds=seeds, seed=seed, time_limit=time_limit, report=report
+            [p for p, _ in pairs],
+            [k for _, k in pairs],
+            seeds=seeds,
+            seed=seed,
+            time_limit=time_limit,
+            report=report,
+            workers=workers,
         )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,6 +26,23 @@ Map = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[tuple[int, Any]]]
 MOST_PER_BATCH = 256
 BATCHES_PER_WORKER = 32  # enough that the last ones of all workers end nearly together
 MOST_LOSSES = 5
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Workers that are ready: called with a function and tasks, they give each result with its task's index.
+
+    Attributes:
+        run: the map.
+        count: how many tasks they run at once.
+    """
+
+    run: Map
+    count: int
+
+    def __call__(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Run a function on every task, as :func:`map_tasks` does."""
+        return self.run(function, tasks)
 
 
 def map_tasks(
@@ -46,7 +64,7 @@ def map_tasks(
 
 
 @contextmanager
-def open_workers(where: str = "", processes: int = 1) -> Iterator[Map]:
+def open_workers(where: str = "", processes: int = 1) -> Iterator[Workers]:
     """Start workers, or connect to them; gives a map for several calls, each as :func:`map_tasks`.
 
     Args:
@@ -62,17 +80,20 @@ def open_workers(where: str = "", processes: int = 1) -> Iterator[Map]:
         from ppsim.base.dask_cluster import connect, run_on
 
         with connect(where) as cluster:
-            yield lambda function, tasks: _split(
-                run_on(cluster, partial(run_batch, function), batches_of(tasks, cluster.threads))
+            yield Workers(
+                lambda function, tasks: _split(
+                    run_on(cluster, partial(run_batch, function), batches_of(tasks, cluster.threads))
+                ),
+                cluster.threads,
             )
     elif processes > 1:
         pool = _Pool(processes)
         try:
-            yield lambda function, tasks: _split(pool.run(function, batches_of(tasks, processes)))
+            yield Workers(lambda function, tasks: _split(pool.run(function, batches_of(tasks, processes))), processes)
         finally:
             pool.close()
     else:
-        yield lambda function, tasks: ((index, function(task)) for index, task in enumerate(tasks))
+        yield Workers(lambda function, tasks: ((index, function(task)) for index, task in enumerate(tasks)), 1)
 
 
 def batches_of(tasks: Sequence[Any], workers: int) -> list[Batch]:

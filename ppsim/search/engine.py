@@ -9,7 +9,7 @@ from time import monotonic
 
 import numpy as np
 
-from ppsim.base.workers import count_cores
+from ppsim.base.workers import Map, count_cores
 from ppsim.core.schedule import Schedule
 from ppsim.search.heuristics import is_linear, is_v, time_table, write_linear, write_v
 from ppsim.search.improve import Member, cost_of, improve
@@ -28,6 +28,7 @@ def search(
     time_limit: float = 20.0,
     rounds: int | None = None,
     workers: int | None = None,
+    run: Map | None = None,
     bound: float = 0.0,
     report: Report = lambda best: None,
 ) -> Solution | None:
@@ -42,6 +43,7 @@ def search(
         time_limit: seconds after which the best so far is returned.
         rounds: most rounds of local search, of about a second each; no limit when None.
         workers: threads; all cores when None.
+        run: maps walks over as many workers elsewhere, instead of threads.
         bound: a lower bound of the objective; a schedule that attains it ends the search.
         report: called with each schedule that is better than all before.
 
@@ -62,7 +64,7 @@ def search(
             starts.append(member)
             if best and best.score(problem.objective)[0] <= enough:
                 return best
-        walks = improve(problem, starts, seed, workers or count_cores(), began + time_limit)
+        walks = improve(problem, starts, seed, workers or count_cores(), began + time_limit, run)
         for better in islice(walks, rounds):
             best = best if better is None else _better(problem, best, better, report)
             if best and best.score(problem.objective)[0] <= enough:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.compiled import call, can_compile
+from ppsim.base.workers import Map
 from ppsim.search import anneal_kernel
 from ppsim.search.anneal_kernel import Walk
 from ppsim.search.heuristics import changes, pays_to_compile
@@ -40,12 +41,16 @@ class Member:
     cost: float
 
 
+Task = tuple[Problem, Member, int, int]
+
+
 def improve(
-    problem: Problem, starts: list[Member], seed: int, workers: int, deadline: float
+    problem: Problem, starts: list[Member], seed: int, workers: int, deadline: float, run: Map | None = None
 ) -> Iterator[Member | None]:
     """Improve schedules round by round; yield the best of a round where it is better than all before, else None.
 
-    Rounds of the same seed and number of workers give the same, up to the one that the deadline cuts short.
+    Rounds of the same seed and number of workers give the same, up to the one that the deadline cuts short. ``run``
+    maps walks over workers elsewhere, where a round that has begun is finished; without it they are threads here.
     """
     pool = sorted(starts, key=lambda member: member.cost)[:POOL]
     best = pool[0].cost
@@ -56,24 +61,40 @@ def improve(
         while monotonic() < deadline:
             # Every other walk starts from the best; the others take turns.
             chosen = [0 if nth % 2 else nth // 2 % len(pool) for nth in range(turn, turn + workers)]
-            walks = [
-                threads.submit(_walk, problem, pool[c], seed * 1_000_003 + nth, nth, stop)
-                for nth, c in enumerate(chosen, turn)
-            ]
+            tasks = [(problem, pool[c], seed * 1_000_003 + nth, nth) for nth, c in enumerate(chosen, turn)]
             turn += workers
-            try:
-                if wait(walks, timeout=max(0.0, deadline - monotonic())).not_done:
-                    stop[0] = 1
-            except BaseException:
-                stop[0] = 1
-                raise
-            for c, member in zip(chosen, [walk.result() for walk in walks], strict=True):
+            ended = _walk_here(threads, tasks, stop, deadline) if run is None else _walk_there(run, tasks)
+            for c, member in zip(chosen, ended, strict=True):
                 if member.cost < pool[c].cost:
                     pool[c] = member
             pool.sort(key=lambda member: member.cost)
             better = pool[0].cost < best
             best = pool[0].cost
             yield pool[0] if better else None
+
+
+def _walk_here(
+    threads: ThreadPoolExecutor, tasks: list[Task], stop: NDArray[np.int64], deadline: float
+) -> list[Member]:
+    """Walk in threads, up to the deadline."""
+    walks = [threads.submit(_walk, *task, stop) for task in tasks]
+    try:
+        if wait(walks, timeout=max(0.0, deadline - monotonic())).not_done:
+            stop[0] = 1
+    except BaseException:
+        stop[0] = 1
+        raise
+    return [walk.result() for walk in walks]
+
+
+def _walk_there(run: Map, tasks: list[Task]) -> list[Member]:
+    """Walk on other workers, in whatever order they end."""
+    return [member for _, member in sorted(run(walk_alone, tasks), key=lambda pair: pair[0])]
+
+
+def walk_alone(task: Task) -> Member:
+    """Walk once, to its end."""
+    return _walk(*task, np.zeros(1, np.int64))
 
 
 def cost_of(problem: Problem, queues: Queues) -> float:

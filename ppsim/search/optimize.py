@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ppsim.base.signals import first_signal
+from ppsim.base.workers import Workers
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
@@ -123,6 +124,7 @@ def optimize(
     seed: int = 0,
     time_limit: float = 30.0,
     report: Report = lambda best, bound: None,
+    workers: Workers | None = None,
 ) -> Outcome:
     """Find the best schedule of several placements of one pipeline, and a bound for all of them.
 
@@ -133,6 +135,7 @@ def optimize(
         seed: of all random numbers.
         time_limit: seconds for all of it.
         report: called with the best schedule so far and a bound for all placements.
+        workers: of another machine or process, for the search; threads here without them.
     """
     until = time.monotonic() + time_limit
     bounds = [bound_for(problem) for problem in problems]
@@ -149,7 +152,7 @@ def optimize(
             report(best[1], min(lows))
 
         limit = max(0.1, (until - time.monotonic()) / (len(problems) - n))
-        solver &= _solve_one(problem, bounds[n], known[n], seeds, seed, limit, tell)
+        solver &= _solve_one(problem, bounds[n], known[n], seeds, seed, limit, tell, workers)
         if first_signal():
             break
     assert best is not None
@@ -172,6 +175,7 @@ def _solve_one(
     seed: int,
     time_limit: float,
     tell: Callable[[Solution, float], None],
+    workers: Workers | None,
 ) -> bool:
     """Search, then prove, one problem; False where a proof needed OR-tools and it is not installed."""
     until = time.monotonic() + time_limit
@@ -189,6 +193,8 @@ def _solve_one(
         seed=seed,
         time_limit=limit,
         bound=low,
+        workers=workers.count if workers else None,
+        run=workers,
         report=lambda found: tell(found, low),
     )
     if best is None or first_signal() or not small:
