@@ -101,6 +101,7 @@ def _timed(
     """Add times to the stages, and return those of a step."""
     from ppsim.core.ops import Kind
     from ppsim.planning.costs import stage_costs, step_time
+    from ppsim.planning.efficiency import efficiency_of
     from ppsim.planning.hardware import read_machine
 
     machine = read_machine(cluster)
@@ -111,8 +112,12 @@ def _timed(
             row[name] = float(costs.time[kind, stage] * 1e3)
         row["communication_ms"] = float(costs.communication[stage] * 1e3)
     step = {name: float(value) for name, value in asdict(step_time(model, machine, parallel, costs=costs)).items()}
-    capacity = {"gpu": machine.gpu.name, "gpu_memory_gib": machine.gpu.memory_gib}
-    return {"cluster": machine.name, **capacity, "message_bytes": costs.message, "step": step}
+    known = {
+        "fitted_on": efficiency_of(machine.gpu, parallel.stack).curve.seen or "no run: usual shares of a GPU's peaks",
+        "gpu": machine.gpu.name,
+        "gpu_memory_gib": machine.gpu.memory_gib,
+    }
+    return {"cluster": machine.name, **known, "message_bytes": costs.message, "step": step}
 
 
 def _compare(devices: list[dict[str, Any]], measured: str, parallel: Parallel) -> dict[str, Any]:
@@ -162,6 +167,7 @@ def print_training(found: dict[str, Any]) -> None:
         click.echo(
             f"of it {step['reduction']:.3g} s of gradients and weights, {step['optimizer']:.3g} s of the optimizer"
         )
+        echo_wrapped(f"efficiency fitted on {found['fitted_on']}", 5)
     if even := found.get("evened_out"):
         layers = ",".join(map(str, even["recompute_layers"]))
         worst = max(even["total_gib"])

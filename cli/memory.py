@@ -40,6 +40,7 @@ MARGIN, MOST_ROWS = 40, 32
 @cost_options
 @click.option("--model", type=click.Path(), help="Bytes from a model description (TOML): hidden, heads, layers, seq...")
 @click.option("--cap", metavar="SIZE", help="The most a device may hold: 80GiB, or a number of activations.")
+@click.option("--measured", metavar="FILE", help="Measured peaks of the devices, beside these.")
 @click.option("--breakdown", is_flag=True, help="What holds each device's peak.")
 @figure_options
 @json_option
@@ -53,6 +54,7 @@ def command(
     costs: CostOptions,
     model: str | None,
     cap: str | None,
+    measured: str | None,
     breakdown: bool,
     output: FigureOptions,
     as_json: bool,
@@ -70,6 +72,7 @@ def command(
     from dataclasses import replace
 
     from ppsim.cli import _print as show
+    from ppsim.cli._measured import compare_measured, print_measured
     from ppsim.memory.report import memory_object, report
 
     find_targets(output)
@@ -78,11 +81,14 @@ def command(
     found = report(timeline, held, most)
     inputs = inputs_of(ctx, prices)
     near = _alternatives(found, spec, shape, costs, model) if found.over else []
+    beside = None if measured is None else compare_measured(found, measured)
     if as_json:
         rows = [{"options": a.options, "peak": a.peak, "makespan": a.makespan} for a in near]
-        show.echo_json(memory_object(found, inputs, rows))
+        show.echo_json(memory_object(found, inputs, rows) | ({} if beside is None else {"measured": beside}))
     elif "-" not in output.output:
         _print_report(found, quiet, breakdown)
+        if beside is not None:
+            print_measured(beside)
     written = make_documents([timeline], [show.title_of(timeline.schedule)], inputs, output)
     write_all([(replace(document, memory=(found.curve,), cap=most), name, form) for document, name, form in written])
     if found.over:

@@ -14,6 +14,7 @@ from ppsim.layout.layout import Layout, read_layout
 from ppsim.planning.hardware import Machine, read_machine
 from ppsim.planning.model import Model, flops_per_token, library, read_model
 from ppsim.planning.parallel import Parallel
+from ppsim.schedules import find
 
 LARGEST = 64 << 20
 Row = Mapping[str, Any]
@@ -33,23 +34,18 @@ CLUSTERS = (
     ("mi325x", "mi325x"),
     ("mi300x", "mi300x"),
 )
+# What rows call a schedule, where the registry has no such spelling.
 SCHEDULES = {
-    "none": "",
-    "1f1b": "1f1b",
     "interleaved 1f1b": "interleaved",
     "interleaved where pp > 1": "interleaved",
-    "zb-1p": "zb-1p",
+    "1f1b-interleaved": "interleaved",
+    "1f1b-interleave": "interleaved",
     "zb1p": "zb-1p",
-    "zb-h1": "zb-1p",
     "zero bubble": "zb-1p",
-    "zb-v": "zb-v",
+    "zero-bubble": "zb-1p",
+    "zero-bubble-heuristic": "zb-1p",
     "zbv": "zb-v",
-    "v-half": "v-half",
-    "v-min": "v-min",
-    "gpipe": "gpipe",
-    "dualpipe": "dualpipe",
-    "dualpipev": "dualpipe-v",
-    "dualpipe-v": "dualpipe-v",
+    "zbv-formatted": "zb-v",
 }
 OTHER_NAMES = {
     "gpt175b": "gpt3-175b",
@@ -247,8 +243,7 @@ def _precision(row: Row) -> str:
 def _choices(row: Row, model: Model, fixed: Parallel) -> tuple[tuple[Parallel, ...], str]:
     """Fill in batch, chunks and schedule; where the row leaves out microbatch size or chunks, all that could be."""
     chosen = []
-    text = str(row.get("schedule") or "none").lower().split(",")[0].strip()
-    schedule = SCHEDULES.get(text, "interleaved" if "interleaved" in text else "1f1b") if fixed.pp > 1 else ""
+    schedule = _schedule(row) if fixed.pp > 1 else ""
     gbs, mbs = _count(row, "gbs", 0), _count(row, "mbs", 0)
     microbatches = int(number_of(row, "microbatches") or 0)
     if not gbs:
@@ -269,9 +264,20 @@ def _choices(row: Row, model: Model, fixed: Parallel) -> tuple[tuple[Parallel, .
     return tuple(_fill(fixed, size, per_pipeline, chunks, schedule) for size in sizes), ", ".join(chosen)
 
 
+def _schedule(row: Row) -> str:
+    """Return the registry's name of a row's schedule."""
+    text = str(row.get("schedule") or "none").lower().split(",")[0].split("(")[0].strip()
+    try:
+        return find("1f1b" if text == "none" else SCHEDULES.get(text, text)).name
+    except InputError as error:
+        if "interleaved" in text or "vpp" in text:
+            return "interleaved"
+        raise Skipped(f"no schedule {row.get('schedule')!r}") from error
+
+
 def _fill(fixed: Parallel, mbs: int, per_pipeline: int, chunks: int, schedule: str) -> Parallel:
-    if schedule in ("zb-v", "v-half", "v-min", "dualpipe-v"):
-        chunks = 2
+    if schedule and (family := find(schedule)).placement == "v":
+        chunks = family.chunks
     if schedule == "interleaved" and chunks == 1:
         schedule = "1f1b"
     microbatches = max(per_pipeline // mbs, 1)

@@ -24,6 +24,8 @@ from ppsim.planning.rows import Setup, Skipped, read_table, setup_of
 SHARES = ("bf16", "fp8", "mxfp8", "fp4", "attention", "hbm", "within", "between")
 PRIOR = 0.01  # what a factor of e away from the usual value costs, squared
 USUAL = Curve("")
+# How many times rows of large models count beside the many of small ones, by what their file or source says.
+LARGE = (("weak_scaling", 15), ("ground_truth_multi", 3), ("ground_truth_single", 1), ("2205.05198", 6))
 Part = TypeVar("Part", Curve, Software)
 
 
@@ -55,10 +57,7 @@ def read_cases(paths: list[str]) -> list[Case]:
             case.measured.append(setup.measured)
             case.names.append(str(row.get("id", "?")))
             case.weight = math.sqrt(len(case.measured)) * {3: 0.2, 2: 1.0, 1: 1.0}.get(int(row.get("tier") or 1), 0.0)
-            if "weak_scaling" in path:
-                case.weight *= 10
-            elif "vtrain" not in path and "a100" in setup.machine.gpu.name:
-                case.weight *= 6
+            case.weight *= next((times for word, times in LARGE if word in f"{path} {row.get('source')}"), 1)
     return list(cases.values())
 
 
@@ -107,7 +106,8 @@ def search(cases: list[Case], start: Efficiency, software: bool, rounds: int) ->
     if any(case.setup.parallel.overlap_tp and case.setup.parallel.tp > 1 for case in cases):
         names.append(("curve", "hidden"))
     if software:
-        names += [("software", name) for name in asdict(start.software) if name != "name"]
+        # Elementwise bytes are not searched: they and the memory's bandwidth stand for each other.
+        names += [("software", name) for name in asdict(start.software) if name not in ("name", "elementwise", "sharp")]
     best, least, step = start, loss(cases, start), 0.2
     for number in range(rounds):
         for part, name in names:
@@ -148,8 +148,9 @@ def cross_validate(cases: list[Case], software: bool, folds: int, rounds: int) -
 
 
 def thin(cases: list[Case]) -> list[Case]:
-    """Keep some 200 cases, evenly spread, of more."""
-    return cases[:: max(len(cases) // 200, 1)]
+    """Keep some 200 of many cases that count once, evenly spread, and all others."""
+    once = [case for case in cases if case.weight <= 1]
+    return [case for case in cases if case.weight > 1] + once[:: max(len(once) // 200, 1)]
 
 
 def main() -> None:

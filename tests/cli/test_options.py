@@ -186,7 +186,7 @@ ONE_BY_ONE = {
     "partition": ["partition", "interleaved-overlap", "--devices", "4", "--mb", "8", "--t-layer", "1,1,2,1,1,1,1,2"],
     "optimize": ["optimize", "--devices", "3", "--mb", "4", "--cap", "3"],
     "layout": ["layout", "E|t*3|(t|)*5mL", "--devices", "4"],
-    "model": ["model", "llama3-8b", "--tp", "4", "--dp", "2", "--pp", "4", "--mb", "8", "--cluster", "dgx-h100"],
+    "model": ["model", "llama3-8b", "--tp", "8", "--dp", "2", "--pp", "4", "--mb", "8", "--cluster", "dgx-h100"],
     "check": ["check", "own.csv"],
     "convert": ["convert", "own.csv", "-o", "y.json"],
     "read": ["read", TRACE],

@@ -64,6 +64,7 @@ def test_peaks_of_ranks_are_within_five_percent():
         ({"model": None}, "no model ''"),
         ({"gpu": "TPU v5"}, "no GPU 'TPU v5' in the library"),
         ({"gpu": None}, "no GPU None"),
+        ({"schedule": "magic"}, "no schedule 'magic'"),
         ({"gpus": 63}, "does not divide 63 GPUs"),
         ({"gbs": 1}, "a batch of 1 for 2 data-parallel ranks"),
         ({"architecture": 3, "model": [1]}, "no model"),
@@ -84,6 +85,15 @@ def test_no_value_of_a_row_ends_the_table(key):
     rows, summary = against([{**VTRAIN, "pp": 2, "dp": 4, key: value} for value in values])
     assert [row for row in rows if (row["predicted_step_s"] is None) != ("reason" in row)] == []
     assert summary["rows"] == len(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("none", "1f1b"), ("1F1B", "1f1b"), ("interleaved 1F1B, synchronous P2P", "interleaved"), ("ZB-1P", "zb-1p"),
+     ("ZBV", "zb-v"), ("V-Half", "v-half"), ("1f1b-interleaved", "interleaved"), ("DualPipeV", "dualpipe-v")],
+)  # fmt: skip
+def test_schedules_are_known_by_what_rows_call_them(text, name):
+    assert setup_of({**BRIDGE, "schedule": text}).parallel.schedule == name
 
 
 def test_lists_of_recomputed_layers_are_counted_by_stage():
