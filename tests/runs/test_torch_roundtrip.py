@@ -14,10 +14,10 @@ from ppsim.check import check
 from ppsim.check.messages import ExpectedMessages
 from ppsim.check.queues import QUEUES
 from ppsim.check.tables import Tables
-from ppsim.core.costs import costs_for
+from ppsim.core.costs import Costs, costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.ops import RECEIVES, SENDS, Kind
-from ppsim.core.schedule import Schedule
+from ppsim.core.schedule import Schedule, place
 from ppsim.core.split_backward import merge_backwards, split_backwards
 from ppsim.errors import InputError
 from ppsim.files.document import Document, save
@@ -25,6 +25,8 @@ from ppsim.files.readers.csv import parse
 from ppsim.files.writers import csv
 from ppsim.lowering.lower import lower
 from ppsim.schedules import families, generate
+from ppsim.search.optimize import optimize
+from ppsim.search.problem import Problem
 from ppsim.simulation.longest_path import simulate
 
 pytestmark = pytest.mark.torch
@@ -106,7 +108,17 @@ def all_schedules() -> dict[str, Schedule]:
     for seed in range(6):
         devices, placement = (2, 4)[seed % 2], ("loop", "v")[seed // 2 % 2]
         found[f"random-{seed}-{devices}"] = random_order(seed, devices, 2, 3, placement)
+    for devices, placement, cap in ((4, "linear", 3), (4, "v", 5), (2, "v", 3)):
+        found[f"optimized-{placement}-{devices}"] = optimized(devices, placement, cap)
     return found
+
+
+def optimized(devices: int, placement: str, cap: int) -> Schedule:
+    """What a search for uneven stages finds, whose devices run at capacity: no schedule of the list."""
+    stages = devices * (2 if placement == "v" else 1)
+    f, i, w = (np.resize(times, stages) for times in ([3.0, 5.0, 4.0], [4.0, 2.0], [1.0, 3.0, 2.0, 2.0]))
+    asked = Problem(place(placement, devices, stages), 5, Costs(np.stack([f, i + w, i, w]), 1.0), cap)
+    return optimize([asked], [[]], time_limit=2).solution.schedule
 
 
 def test_exported_schedules_run_in_torch_with_the_gradients_of_one_process(tmp_path):
