@@ -13,7 +13,8 @@ from ppsim.base.workers import Map, count_cores
 from ppsim.core.schedule import Schedule
 from ppsim.search.heuristics import is_linear, is_v, time_table, write_linear, write_v
 from ppsim.search.improve import Member, cost_of, improve
-from ppsim.search.orders import Queues, read_orders, write_schedule
+from ppsim.search.orders import Queues, read_orders, write_one_by_one, write_schedule
+from ppsim.search.policies import write_policies
 from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
 
 Report = Callable[[Solution], None]
@@ -84,7 +85,7 @@ def busiest(problem: Problem) -> float:
 def collect(problem: Problem, seeds: Iterable[Schedule], deadline: float = np.inf) -> Iterator[Member]:
     """Collect the queues that a search starts from; at least one fits where the problem is feasible.
 
-    Nothing more is written for smaller caps once the deadline is past.
+    Once the deadline is past, nothing more is written for smaller caps or by rules.
     """
     for schedule in seeds:
         if fits(problem, schedule):
@@ -106,14 +107,10 @@ def written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
                 break
             caps = problem.least_caps + share * (most - problem.least_caps)
             yield from write(replace(problem, cap=caps.tolist()))
-
-
-def write_one_by_one(problem: Problem) -> Queues:
-    """Write the schedule that finishes a microbatch before it starts the next: the least memory of all."""
-    stages = np.arange(problem.n_stages)
-    once = np.concatenate([stages, problem.n_stages + stages[::-1], 2 * problem.n_stages + stages])
-    device = problem.device[once % problem.n_stages]
-    return [np.tile(once[device == d], problem.microbatches) for d in range(problem.n_devices)]
+    for found in write_policies(problem):
+        yield found
+        if monotonic() > deadline:
+            break
 
 
 def _better(problem: Problem, best: Solution | None, member: Member, report: Report) -> Solution:

@@ -67,3 +67,11 @@ def write_schedule(problem: Problem, queues: Queues) -> Schedule:
     """Make a schedule of each device's op codes."""
     packed = pack_queues(problem, queues)
     return Schedule.from_queues("optimized", problem.placement, problem.microbatches, packed)
+
+
+def write_one_by_one(problem: Problem) -> Queues:
+    """Write the schedule that finishes a microbatch before it starts the next: the least memory of all."""
+    stages = np.arange(problem.n_stages)
+    once = np.concatenate([stages, problem.n_stages + stages[::-1], 2 * problem.n_stages + stages])
+    device = problem.device[once % problem.n_stages]
+    return [np.tile(once[device == d], problem.microbatches) for d in range(problem.n_devices)]

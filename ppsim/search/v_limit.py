@@ -22,10 +22,9 @@ from ppsim.core.schedule import Placement, Schedule, place
 from ppsim.search import anneal_kernel
 from ppsim.search.blocks import Block, complete
 from ppsim.search.bounds import bound_problem
-from ppsim.search.engine import write_one_by_one
 from ppsim.search.heuristics import write_v
 from ppsim.search.improve import COLD, HOT, LONGEST, cost_of, make_walk
-from ppsim.search.orders import Queues, make_orders, read_orders, write_schedule
+from ppsim.search.orders import Queues, make_orders, read_orders, write_one_by_one, write_schedule
 from ppsim.search.problem import ROUNDING, Problem
 from ppsim.search.zbv import order_zb_v
 

@@ -9,10 +9,10 @@ from ppsim.core.costs import Costs
 from ppsim.core.schedule import place
 from ppsim.schedules import generate
 from ppsim.search import anneal_kernel
-from ppsim.search.engine import search, write_one_by_one
+from ppsim.search.engine import search
 from ppsim.search.improve import cost_of, make_walk
 from ppsim.search.order_kernel import Orders
-from ppsim.search.orders import make_orders, write_schedule
+from ppsim.search.orders import make_orders, write_one_by_one, write_schedule
 from ppsim.search.problem import Problem, Solution, evaluate, fits
 from tests.search.published import read_caps, read_v_caps
 from tests.search.test_problem import costs
@@ -33,7 +33,7 @@ def find(problem: Problem, **options) -> Solution:
 
 @pytest.mark.parametrize("placement", [place("linear", 3, 3), place("v", 3, 6), place("loop", 3, 6), place("v", 2, 6)])
 def test_the_least_cap_is_enough_for_any_placement(placement):
-    problem = Problem(placement, 5, costs(placement.n_stages, comm=0.5), cap=placement.n_chunks)
+    problem = Problem(placement, 3, costs(placement.n_stages, comm=0.5), cap=placement.n_chunks)
     solution = find(problem, rounds=0)
     assert fits(problem, solution.schedule)
 

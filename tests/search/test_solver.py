@@ -13,8 +13,8 @@ from ppsim.core.ops import Kind, pack
 from ppsim.core.schedule import Placement, Schedule, place
 from ppsim.errors import Deadlock, MissingDependency
 from ppsim.search.bounds import Bounds, bound_problem
-from ppsim.search.engine import search, write_one_by_one
-from ppsim.search.orders import write_schedule
+from ppsim.search.engine import search
+from ppsim.search.orders import write_one_by_one, write_schedule
 from ppsim.search.problem import Problem, evaluate, fits
 from ppsim.search.solver import count_steps, solve
 

@@ -1,0 +1,28 @@
+"""Schedules written by rules fit every cap, for any placement."""
+
+import pytest
+
+from ppsim.core.schedule import place
+from ppsim.search.orders import write_schedule
+from ppsim.search.policies import write_policies
+from ppsim.search.problem import Problem, evaluate, fits
+from tests.search.test_problem import costs
+
+PLACEMENTS = [place("linear", 4, 4), place("v", 3, 6), place("loop", 3, 6), place("loop", 2, 6)]
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=lambda p: f"{p.name}-{p.n_devices}-{p.n_stages}")
+@pytest.mark.parametrize("more", [0, 0.5, 3])
+def test_rules_write_schedules_that_fit(placement, more):
+    """Every one that is written holds to the cap and finishes; at least one is written."""
+    cap = placement.n_chunks + more
+    problem = Problem(placement, 3, costs(placement.n_stages, 2, 3, 1, 0.5), cap=cap, after_i=0.5)
+    found = [write_schedule(problem, queues) for _, queues in write_policies(problem)]
+    assert found
+    assert all(fits(problem, schedule) and evaluate(problem, schedule, "").span > 0 for schedule in found)
+
+
+def test_equal_costs_need_no_search():
+    """With the memory for it, rules alone leave no bubble between a device's ops."""
+    problem = Problem(place("linear", 4, 4), 8, costs(4), cap=7)
+    assert min(evaluate(problem, write_schedule(problem, q), "").span for _, q in write_policies(problem)) == 24
