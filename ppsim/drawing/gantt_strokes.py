@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 UNDERLINE, UNDERLINE_WIDTH = 0.1, 0.5  # of a cell's height between lines, and points
 MOST_UNDERLINES = 4
 LANE_EDGE = 0.25  # points
-STRIP_DOTS = 2  # of a column of a strip of messages
+STRIP_DOTS = 24  # of a column of a strip of messages
 LEAST_SHARE = 0.2  # of a message's colour in a column where one is under way at all
 BUBBLE_HATCHING = "////"
 HATCHING = "////////"  # the more signs, the closer the lines

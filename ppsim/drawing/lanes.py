@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.core.curve import Curve
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ppsim.core.execution import Execution
 
 ACTIVATION, GRADIENT, COLLECTIVE = range(3)
+CARD = "messages at the network card"
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,19 @@ def lane_of(execution: Execution) -> Lane:
     )
     shown = lane.right > lane.left
     return Lane(**{each.name: getattr(lane, each.name)[shown] for each in fields(Lane)})
+
+
+def card_use(execution: Execution) -> Curve:
+    """Count the messages on their way from or to each device: how much of its network card is in use."""
+    messages, devices = execution.messages, execution.compute.schedule.n_devices
+    device = np.concatenate([messages.source, messages.target] * 2).astype(np.int64)
+    time = np.concatenate([messages.leave] * 2 + [messages.arrive] * 2)
+    change = np.repeat([1.0, -1.0], 2 * len(messages))
+    order = np.lexsort((time, device))
+    device, time, change = device[order], time[order], change[order]
+    last = np.append((np.diff(device) > 0) | (np.diff(time) > 0), np.ones(min(1, len(time)), np.bool_))
+    value, device, time = np.cumsum(change)[last], device[last], time[last]
+    return Curve(CARD, "", np.searchsorted(device, np.arange(devices + 1)), time, np.rint(value))
 
 
 def busy_share(

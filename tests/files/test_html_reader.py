@@ -171,7 +171,7 @@ def test_the_saved_picture_is_whole(reader, microbatches, cells):
         URL.createObjectURL = blob => { saved = blob; return 'data:,'; };
         HTMLAnchorElement.prototype.click = () => {};
         by('export').click();
-        return [await saved.text(), [box().width, box().height]];
+        return [await saved.text(), [box().width, box().height + 24]];
         """,
         timed("1f1b", 4, microbatches),
     )
@@ -179,7 +179,12 @@ def test_the_saved_picture_is_whole(reader, microbatches, cells):
     space = "{http://www.w3.org/2000/svg}"
     assert [float(root.attrib["width"]), float(root.attrib["height"])] == pytest.approx(size, abs=1)
     texts = [text.text for text in root.iter(f"{space}text")]
-    assert {"device 0", "device 3", "time (t_F)", "live activations"} <= set(texts)
+    assert {"device 0", "device 3", "time (t_F)", "live activations", "Forward", "Bubble"} <= set(texts)
+    title, desc = (root.find(f"{space}{name}") for name in ("title", "desc"))
+    assert title is not None
+    assert title.text == "1f1b \u00b7 ppsim"
+    assert desc is not None
+    assert json.loads(desc.text or "") == {}
     assert len(root.findall(f".//{space}g[@text-anchor='middle']/{space}text")) == cells
     images = [image.attrib["href"] for image in root.iter(f"{space}image")]
     assert len(images) == (0 if cells else 1)
@@ -275,3 +280,35 @@ def test_a_comparison_of_chunks_has_one_unit_and_names_its_size(reader):
         *("4 shares", "3 shares", "2 shares", "1 shares"),
         *("5.5 shares", "4.5 shares", "3.5 shares", "2.5 shares"),
     ]
+
+
+def test_printing_hides_what_is_closed_and_fits_the_page(reader):
+    """On paper the curve is low enough for header, numbers, chart and curve of 64 devices to share a page."""
+    before, printed, after = reader(
+        """
+        const before = by('chart').clientHeight;
+        dispatchEvent(new Event('beforeprint'));
+        const printed = by('chart').clientHeight;
+        dispatchEvent(new Event('afterprint'));
+        return [before, printed, by('chart').clientHeight];
+        """,
+        timed("1f1b", 64, 512),
+    )
+    assert printed < 480 < before
+    assert after == before
+
+
+def test_a_tap_tells_what_was_tapped(reader):
+    """A finger cannot hover: the tip comes with the tap that picks the microbatch."""
+    tip, hidden = reader(
+        """
+        const [zero, five] = ticks().map(([, x]) => x);
+        const x = zero + 0.5 * (five - zero) / 5;
+        point('pointerdown', x, 20, { button: 0, pointerType: 'touch', pointerId: 1 });
+        point('pointerup', x, 20, { pointerType: 'touch', pointerId: 1 });
+        return [by('tip').textContent, by('tip').hidden];
+        """,
+        timed("1f1b", 4, 8),
+    )
+    assert tip.startswith("0F0  forward")
+    assert not hidden

@@ -30,7 +30,7 @@ from ppsim.core.curve import Curve
 from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.timeline import Timeline
 from ppsim.drawing import palette
-from ppsim.drawing.lanes import lane_of
+from ppsim.drawing.lanes import card_use, lane_of
 from ppsim.drawing.legend import legend_entries
 from ppsim.drawing.look import CRITICAL, PICKED, Look
 from ppsim.errors import InputError
@@ -209,6 +209,8 @@ def _curves(document: Document, shared: bool) -> list[list[Curve]]:
     rows = [[curve] for curve in counts]
     if len(held) == len(counts):
         rows = [[curve, *row] for curve, row in zip(share_unit(held, schedules), rows, strict=True)]
+    if document.executions:
+        rows = [[*row, card_use(execution)] for row, execution in zip(rows, document.executions, strict=True)]
     return [row + list(document.curves[number] if document.curves else ()) for number, row in enumerate(rows)]
 
 

@@ -28,7 +28,8 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
     top += height;
     if (panel.curve) {
       panel.curveTop = top + 24;
-      panel.curveHeight = timeline.devices <= LINES ? 118 : clamp(6 * timeline.devices, 90, 260);
+      panel.curveHeight = timeline.devices <= LINES ? 118 : clamp(6 * timeline.devices, 90, view.printing ? 110 : 260);
+      if (view.printing && several) panel.curveHeight = 60;
       top = panel.curveTop + panel.curveHeight;
     }
     panels.push(panel);

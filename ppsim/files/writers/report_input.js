@@ -125,6 +125,7 @@ function click(event) {
   if (value < 0) return;
   const same = view.highlight?.by === 'microbatch' && view.highlight.value === value;
   pick(op < 0 || same ? null : { by: 'microbatch', value });
+  if (event.pointerType === 'touch') hover(event); // there is no other way to hover
 }
 
 let wheeled = false; // whether the reader was told how to zoom
@@ -182,22 +183,46 @@ function printing() {
     before = root.dataset.theme;
     root.dataset.theme = 'light';
     showLegend();
+    view.printing = true;
     draw(1010, TIMELINES.length > 1 ? 18 : clamp(Math.floor(290 / TIMELINES[0].devices), 1, 34));
+    if (shown.height > 640) $('chart').style.breakInside = 'auto'; // no page has room for it
   });
-  addEventListener('afterprint', () => setTheme(before));
+  addEventListener('afterprint', () => {
+    view.printing = false;
+    $('chart').style.breakInside = '';
+    setTheme(before);
+  });
+}
+
+/** The legend as one line of a saved picture, so far down. */
+function savedLegend(top) {
+  let x = shown.left;
+  const entries = [...$('legend').children].filter(item => !item.hidden).map(item => {
+    const fill = item.querySelector('.swatch').style.background;
+    const colour = /rgb\([^)]*\)|#[0-9a-fA-F]{6}/.exec(fill)?.[0] ?? 'none';
+    const name = item.textContent;
+    const at = x;
+    x += 34 + 6.6 * name.length;
+    return `<rect x="${at}" y="${top}" width="13" height="13" fill="${colour}" stroke="#0003"/>`
+      + text(at + 18, top + 11, 12, themeNow().ink, escapeText(name));
+  });
+  return `<g font-family='${FONT}'>${entries.join('')}</g>`;
 }
 
 /** Save what is shown as one SVG file. */
 function save() {
-  const { width, height } = shown;
+  const width = shown.width;
+  const height = shown.height + 24;
   const images = [...$('pixels').children].map(canvas => {
     const [left, top, wide, high] = ['left', 'top', 'width', 'height'].map(name => parseFloat(canvas.style[name]));
     return `<image href="${canvas.toDataURL()}" x="${left}" y="${top}" width="${wide}" height="${high}"`
       + ' preserveAspectRatio="none"/>';
   });
   const whole = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}"`
-    + ` viewBox="0 0 ${width} ${height}"><rect width="${width}" height="${height}" fill="${themeNow().page}"/>`
-    + `${images.join('')}${$('marks').innerHTML}</svg>`;
+    + ` viewBox="0 0 ${width} ${height}"><title>${escapeText(document.title)}</title>`
+    + `<desc>${escapeText(JSON.stringify(REPORT.inputs))}</desc>`
+    + `<rect width="${width}" height="${height}" fill="${themeNow().page}"/>`
+    + `${images.join('')}${$('marks').innerHTML}${savedLegend(shown.height)}</svg>`;
   const link = element('a', { download: `${TIMELINES.map(t => t.schedule).join('-')}.svg` });
   link.href = URL.createObjectURL(new Blob([whole], { type: 'image/svg+xml' }));
   link.click();

@@ -3,6 +3,7 @@
 
 const LEAST_BOX = 3; // pixels of a typical message, below which the lane is a strip
 const MOST_BOXES = 3000;
+const STRIP = 8; // pixels of a column of a strip, over which the share of time is taken
 
 /** The share of a row that its lane takes: a band for each kind, or one strip where rows are low; none below that. */
 function laneShare({ timeline, row }) {
@@ -65,7 +66,7 @@ function lanes(panel, geometry, view, theme) {
   }).join('') + numbers.join('');
 }
 
-/** The lane as pixels: of every column the share of time that a message or collective of the band is under way. */
+/** The lane as a canvas: of every column of some pixels the share of time that a message or collective of the band is under way. */
 function lanePixels(panel, geometry, theme, view) {
   const { lane, bands } = panel.timeline;
   const dense = Math.min(2, window.devicePixelRatio || 1);
@@ -74,14 +75,15 @@ function lanePixels(panel, geometry, theme, view) {
   const context = canvas.getContext('2d');
   const choose = laneChooser(panel, view);
   const single = panel.row < 15;
-  const perPixel = (geometry.to - geometry.from) / width;
+  const bins = Math.ceil(width / (STRIP * dense));
+  const perBin = (geometry.to - geometry.from) / width * STRIP * dense;
   const track = theme.dark ? LOOKS.bubble_dark : LOOKS.bubble;
   const shares = new Map();
   for (let i = 0; i < lane.left.length; i++) {
     if (lane.right[i] < geometry.from || lane.left[i] > geometry.to || choose && !choose(i)) continue;
     const key = lane.device[i] * bands.length + (single ? 0 : bands.indexOf(lane.band[i]));
-    if (!shares.has(key)) shares.set(key, new Float32Array(width));
-    addShares(shares.get(key), (lane.left[i] - geometry.from) / perPixel, (lane.right[i] - geometry.from) / perPixel);
+    if (!shares.has(key)) shares.set(key, new Float32Array(bins));
+    addShares(shares.get(key), (lane.left[i] - geometry.from) / perBin, (lane.right[i] - geometry.from) / perBin);
   }
   for (const [key, share] of shares) {
     const [device, place] = [Math.floor(key / bands.length), key % bands.length];
@@ -90,7 +92,8 @@ function lanePixels(panel, geometry, theme, view) {
     const words = new Uint32Array(data.data.buffer);
     const fill = LOOKS.lane[bands[single ? 0 : place]];
     for (let x = 0; x < width; x++) {
-      const word = pixel(share[x] ? blend(fill, track, 0.2 + 0.8 * Math.min(1, share[x])) : track);
+      const part = share[Math.floor(x / (STRIP * dense))];
+      const word = pixel(part ? blend(fill, track, 0.2 + 0.8 * Math.min(1, part)) : track);
       for (let y = 0; y < data.height; y++) words[y * width + x] = word;
     }
     context.putImageData(data, 0, top);
