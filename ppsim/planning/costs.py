@@ -136,8 +136,10 @@ def contents_of(model: Model, parallel: Parallel, layout: Layout | None = None) 
     """Return what each stage holds, in model order: as the layout says, or as trainers divide layers.
 
     Raises:
-        InputError: the layout's stages or layers are not those of the run and the model.
+        InputError: the layout's stages or layers are not those of the run and the model, or the model's heads or
+            experts do not divide over the ranks.
     """
+    ops.check_division(model, parallel)
     if layout is None:
         layout = build_layout(list(split_layers(model, parallel.stages)), parallel.pp, model.mtp)
     if layout.n_stages != parallel.stages or layout.n_layers != model.layers:

@@ -85,6 +85,8 @@ class Model:
     source: str = ""
 
     def __post_init__(self) -> None:
+        if self.head_dim == 0 and self.heads > 0 and self.hidden % self.heads:
+            raise Refused("heads", f"must divide hidden = {self.hidden} where head_dim is not given, got {self.heads}")
         usual = {
             "ffn": 4 * self.hidden,
             "kv_heads": self.heads,
@@ -103,7 +105,7 @@ class Model:
             least = field.name in ("hidden", "heads", "layers", "seq", "head_dim", "moe_every", "window_every")
             if not least <= value <= LARGEST:
                 raise Refused(field.name, f"must be {int(least)} or more and {LARGEST} at most, got {value}")
-        if self.heads % self.kv_heads:
+        if self.kv_heads < 1 or self.heads % self.kv_heads:
             raise Refused("kv_heads", f"must divide heads = {self.heads}, got {self.kv_heads}")
         if bool(self.experts) != bool(self.top_k) or self.top_k > self.experts:
             raise Refused("top_k", f"must be 1 to {self.experts} experts, got {self.top_k}")
@@ -286,6 +288,7 @@ def _from_hugging_face(path: str) -> Model:
         data = data["text_config"]
     if not isinstance(data, dict):
         raise InputError(f"'{path}' holds no object", "a Hugging Face config.json")
+    _refuse_other_layers(data, path)
     numbers = {name: _first(data, keys, path) for name, keys in KEYS_OF_HUGGING_FACE.items()}
     given: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
     for name in ("hidden", "heads", "layers", "seq", "vocab"):
@@ -304,6 +307,7 @@ def _from_hugging_face(path: str) -> Model:
     try:
         return Model(
             **given,
+            **_window(data),
             head_dim=head_dim or 0,
             shared_ffn=shared or 0,
             gated=gated,
@@ -315,6 +319,30 @@ def _from_hugging_face(path: str) -> Model:
         )
     except Refused as refused:
         raise InputError(f"'{path}': {refused.key} {refused.why}") from refused
+
+
+def _refuse_other_layers(data: Mapping[str, Any], path: str) -> None:
+    """Refuse models whose layers are not all attention, which the cost model does not know."""
+    kinds = data.get("layer_types")
+    others = {str(kind) for kind in kinds if "attention" not in str(kind)} if isinstance(kinds, list) else set()
+    others |= {str(kind) for kind in kinds if "linear" in str(kind)} if isinstance(kinds, list) else set()
+    others |= {key for key in data if "mamba" in key or "hybrid" in key or key.startswith("ssm_")}
+    if "mamba" in str(data.get("model_type")):
+        others.add(str(data["model_type"]))
+    if others:
+        raise InputError(
+            f"'{path}' has layers that are no attention ({', '.join(sorted(others)[:3])})",
+            "a transformer: hybrid models are not modelled",
+        )
+
+
+def _window(data: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sliding window where all layers or every second one has it; otherwise none, which costs more."""
+    kinds, width = data.get("layer_types"), data.get("sliding_window")
+    if not isinstance(kinds, list) or not kinds or not isinstance(width, int):
+        return {}
+    every = len(kinds) / max(sum("sliding" in str(kind) for kind in kinds), 1)
+    return {"window": width, "window_every": int(every)} if every in (1, 2) else {}
 
 
 def _first(data: Mapping[str, Any], keys: tuple[str, ...], path: str) -> int | None:

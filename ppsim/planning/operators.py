@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.errors import InputError
 from ppsim.planning.model import Model, attended_tokens
 from ppsim.planning.parallel import Parallel
 
@@ -105,6 +106,20 @@ def embedding_operators(model: Model, parallel: Parallel) -> Operators:
     elements = tokens_of(model, parallel) * model.hidden
     rows.elementwise("embedding", 3 * ITEM * elements, 4 * ITEM * elements, 3)
     return rows.finish()
+
+
+def check_division(model: Model, parallel: Parallel) -> None:
+    """Prove that heads divide over tensor-parallel ranks, and experts over expert-parallel ones.
+
+    Raises:
+        InputError: they do not.
+    """
+    divided = (model.heads, parallel.tp, "heads over tp"), (model.experts, parallel.ep, "experts over ep")
+    for amount, ranks, what in divided:
+        if amount % ranks:
+            raise InputError(
+                f"{model.name or 'the model'}: {amount} {what} = {ranks} do not divide", "a divisor of them"
+            )
 
 
 def tokens_of(model: Model, parallel: Parallel) -> float:

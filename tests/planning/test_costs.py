@@ -131,6 +131,13 @@ def test_messages_are_divided_over_tensor_parallel_ranks():
     assert message_bytes(LLAMA, Parallel(tp=8, cp=2, mbs=2)) == 2 * 8192 * 8192 * 2 / 16
 
 
+def test_ranks_that_do_not_divide_the_model_are_refused():
+    with pytest.raises(InputError, match="64 heads over tp = 7 do not divide"):
+        stage_costs(LLAMA, H100, Parallel(tp=7))
+    with pytest.raises(InputError, match="256 experts over ep = 3 do not divide"):
+        stage_costs(read_model("deepseek-v3"), H100, Parallel(dp=3, ep=3))
+
+
 def test_a_precision_that_the_gpu_lacks_is_refused():
     with pytest.raises(InputError, match="a100-80gb has no fp8 units"):
         stage_costs(LLAMA, A100, Parallel(precision="fp8"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -74,6 +75,19 @@ def test_a_hugging_face_config_is_read(tmp_path):
     assert flops_per_token(found) == flops_per_token(known)
 
 
+def test_a_window_of_every_second_layer_is_read(tmp_path):
+    """Gpt-oss-120b's attention: half of the layers see 128 tokens."""
+    config = {
+        "hidden_size": 2880, "num_attention_heads": 64, "num_hidden_layers": 36, "max_position_embeddings": 4096,
+        "vocab_size": 201088, "intermediate_size": 2880, "num_key_value_heads": 8, "head_dim": 64,
+        "num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128, "hidden_act": "silu",
+        "layer_types": ["sliding_attention", "full_attention"] * 18,
+    }  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    assert flops_per_token(read_model(str(path))) == flops_per_token(read_model("gpt-oss-120b"))
+
+
 def test_the_sizes_of_a_memory_description_are_a_model():
     assert count_parameters(read_model("gallery/model-7b.toml")) == pytest.approx(6.7e9, rel=0.02)
 
@@ -81,12 +95,16 @@ def test_the_sizes_of_a_memory_description_are_a_model():
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("m.toml", 'schema = "ppsim.model/2"\nhidden = 8\nheads = 3\nlayers = 1\nseq = 1\nvocab = 1\nkv_heads = 2',
-         "line 7: 'kv_heads' must divide heads = 3, got 2"),
+        ("m.toml", 'schema = "ppsim.model/2"\nhidden = 8\nheads = 4\nlayers = 1\nseq = 1\nvocab = 1\nkv_heads = 3',
+         "line 7: 'kv_heads' must divide heads = 4, got 3"),
         ("m.toml", 'schema = "ppsim.model/2"\nhidden = 8\nheads = 2\nlayers = 1\nseq = 1\nvocab = 1\nexperts = 4',
          "'top_k' must be 1 to 4 experts, got 0"),
         ("m.toml", 'schema = "ppsim.model/2"\nhidden = 8\nheads = 0\nlayers = 1\nseq = 1\nvocab = 1',
          "line 3: 'heads' must be 1 or more"),
+        ("m.toml", 'schema = "ppsim.model/2"\nhidden = 8\nheads = 3\nlayers = 1\nseq = 1\nvocab = 1',
+         "line 3: 'heads' must divide hidden = 8 where head_dim is not given"),
+        ("c.json", '{"hidden_size": 8, "mamba_num_heads": 4}', "layers that are no attention (mamba_num_heads)"),
+        ("c.json", '{"layer_types": ["full_attention", "linear_attention"]}', "no attention (linear_attention)"),
         ("c.json", "{", "is not JSON"),
         ("c.json", "[]", "holds no object"),
         ("c.json", '{"hidden_size": 8}', "has no num_attention_heads"),
@@ -95,7 +113,7 @@ def test_the_sizes_of_a_memory_description_are_a_model():
 )  # fmt: skip
 def test_a_description_that_is_none_is_refused_with_the_reason(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
-    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+    with pytest.raises(InputError, match=re.escape(message)):
         read_model(str(tmp_path / name))
 
 
