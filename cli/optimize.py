@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ppsim.search.optimize import Known, Outcome
     from ppsim.search.problem import Problem, Solution
 
+LEAST_S = 0.5  # for a search after all else
+
 search_options = group_options(
     "search",
     SearchOptions,
@@ -122,11 +124,13 @@ def command(
     """
     from ppsim.search.optimize import find_front
 
+    begin = time.monotonic()
     _find_targets(output, front)
     problems = make_problems(ShapeOptions(None, devices, chunks, microbatches), costs, search)
     _check_feasible(problems, search)
     known = [find_known(problem, costs) for problem in problems]
     check_times(problems, known, costs)
+    time_limit = max(LEAST_S, time_limit - (time.monotonic() - begin))  # what generating the list took counts too
     inputs = inputs_of(ctx, problems[0].costs)
     show = not as_json and not quiet
     with _open(dask) as workers:

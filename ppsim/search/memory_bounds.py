@@ -57,7 +57,7 @@ class _Device:
 
 def find_windows(work: Work, caps: NDArray[np.float64], after_i: float) -> Windows | None:
     """Bound each device's time by its memory; None where no device is limited, or the arguments do not apply."""
-    if len(work.count) != 1 or not work.alike or np.isinf(caps).all() or len(caps) > MOST_DEVICES:
+    if not (len(work.count) == 1 and work.alike and work.returns) or np.isinf(caps).all() or len(caps) > MOST_DEVICES:
         return None
     M, P = int(work.count.max()), work.placement.n_devices
     whole, gradients = np.zeros(P), np.zeros(P)

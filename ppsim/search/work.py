@@ -37,6 +37,7 @@ class Work:
         alike: whether all microbatches take the same time, no two ops run as one for less than their sum, and every F
             allocates what its backward frees.
         frees: least time of the op that frees an activation, W or B.
+        returns: whether there are backwards, so that what a device starts comes back to it.
         longest: the longest time that one microbatch takes alone, from its first F to its last op.
     """
 
@@ -50,6 +51,7 @@ class Work:
     sent: Floats
     alike: bool
     frees: Floats
+    returns: bool
     longest: float
 
     @cached_property
@@ -177,7 +179,7 @@ def build_work(
     sent = latencies(placement, costs.comm, backward)
     frees = np.minimum(gradient, rest) if kinds >= {Kind.B, Kind.I} else gradient if Kind.B in kinds else rest
     longest = 0.0 if paired else _longest(time, scale, kinds, sent)
-    return Work(placement, count, runs, forward, gradient, rest, again, sent, alike, frees, longest)
+    return Work(placement, count, runs, forward, gradient, rest, again, sent, alike, frees, backward, longest)
 
 
 def _halve(time: Floats, kinds: frozenset[Kind]) -> tuple[Floats, Floats]:

@@ -82,3 +82,8 @@ def test_each_microbatch_may_have_the_shorter_backward():
     scale = np.ones((5, 4))
     scale[1], scale[2] = [1, 9, 1, 9], [9, 1, 9, 1]
     assert_below(schedule, Costs(np.ones((5, 4)), scale=scale))
+
+
+def test_forwards_alone_do_not_come_back():
+    """A device's span ends with its own last forward."""
+    assert_below(generate("forward-only", devices=4, microbatches=2), Costs(np.ones((5, 4)), 3.0))
