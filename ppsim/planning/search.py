@@ -24,6 +24,7 @@ from ppsim.planning.memory import PARTS, DeviceMemory, device_memory, stage_memo
 from ppsim.planning.model import Model
 from ppsim.planning.parallel import Parallel
 from ppsim.planning.space import (
+    PAIRS,
     Axes,
     Candidate,
     Group,
@@ -160,14 +161,16 @@ def gpus_that_fit(task: Task) -> int | None:
 def _bound_all(task: Task, found: Found) -> list[Bound]:
     """List candidates that may fit, by the time they take at least; count the others."""
     bounds = []
+    split = {name: find(name).split for name in task.axes.schedules} | {"": False}
     for group in groups(task.model, task.machine.per_node, task.gpus, task.gbs, task.axes):
-        if task.known < float("inf") and _least_work(task, group) >= task.known:
+        whole = _Whole(task, group)
+        if task.known < float("inf") and group.microbatches * sum(whole.work(True, "none")) / group.pp >= task.known:
             continue
         for candidate in members(task.model, group, task.axes):
             found.total += 1
-            made = _bound(task, candidate)
-            if isinstance(made, str):
-                found.counts[made] += 1
+            made = _bound(task.model, candidate, whole, split[candidate.schedule])
+            if made is None:
+                found.counts[REFUSED] += 1
                 continue
             bound, states = made
             if found.least is None or bound.bytes_ < found.least[0]:
@@ -180,34 +183,48 @@ def _bound_all(task: Task, found: Found) -> list[Bound]:
     return bounds
 
 
-def _bound(task: Task, candidate: Candidate) -> tuple[Bound, float] | str:
-    """Bound a candidate by whole layers, without its stages; with the bytes of states alone. Or why it is none."""
+class _Whole:
+    """The whole model on one pipeline device, with the sizes of a group: its work and bytes, once computed."""
+
+    def __init__(self, task: Task, group: Group) -> None:
+        self.task, self.group = task, group
+        self.works: dict[tuple[bool, str], tuple[float, float]] = {}
+        self.bytes: dict[str, tuple[float, float]] = {}
+
+    def work(self, paired: bool, recompute: str) -> tuple[float, float]:
+        """Return the seconds of forward and backward for a microbatch; ``paired``: in pairs that hide all-to-all."""
+        if (paired, recompute) not in self.works:
+            g, base = self.group, self.task.axes.base
+            base = overlapping(base) if paired and g.ep > 1 else base
+            sizes = (g.tp, g.cp, g.ep, g.mbs)
+            self.works[paired, recompute] = _work(self.task.model, self.task.machine, base, sizes, recompute)
+        return self.works[paired, recompute]
+
+    def held(self, recompute: str) -> tuple[float, float]:
+        """Return the bytes of states, and those of activations for a microbatch."""
+        if recompute not in self.bytes:
+            g = self.group
+            sizes = (g.tp, g.cp, g.ep, g.mbs)
+            self.bytes[recompute] = _bytes(self.task.model, self.task.axes.base, sizes, g.dp, recompute)
+        return self.bytes[recompute]
+
+
+def _bound(model: Model, candidate: Candidate, whole: _Whole, split: bool) -> tuple[Bound, float] | None:
+    """Bound a candidate by whole layers, without its stages; with the bytes of states alone. None: it is refused."""
     g, name = candidate.group, candidate.schedule
     held = least_held(name, g.pp, candidate.vp, short_run(g.pp, g.microbatches))
     if held is None:
-        return REFUSED
-    sizes = (g.tp, g.cp, g.ep, g.mbs)
-    share = _share(task.model, candidate)
-    base = candidate.base(task.axes.base)
-    forward, backward = _work(task.model, task.machine, base, sizes, "none")
+        return None
+    share, paired = _share(model, candidate), name in PAIRS
+    forward, backward = whole.work(paired, "none")
+    states, activation = whole.held("none")
     if share:
-        again = _work(task.model, task.machine, base, sizes, candidate.recompute)[1]
-        backward += share * (again - backward)
-    ends = forward + (0.0 if g.pp > 1 and find(name).split else backward)
+        backward += share * (whole.work(paired, candidate.recompute)[1] - backward)
+        activation += share * (whole.held(candidate.recompute)[1] - activation)
+    ends = forward + (0.0 if split else backward)
     seconds = g.microbatches * (forward + backward) / g.pp + ends * (g.pp - 1) / (g.pp * candidate.vp)
-    states, whole = _bytes(task.model, task.axes.base, sizes, g.dp, "none")
-    activation = whole
-    if share:
-        activation += share * (_bytes(task.model, task.axes.base, sizes, g.dp, candidate.recompute)[1] - whole)
     states /= g.pp
     return Bound(seconds * (1 - ROUNDING), candidate, states + held * activation), states
-
-
-def _least_work(task: Task, group: Group) -> float:
-    """Bound the step of any candidate of a group by its work."""
-    base = overlapping(task.axes.base) if group.ep > 1 else task.axes.base
-    sizes = (group.tp, group.cp, group.ep, group.mbs)
-    return group.microbatches * sum(_work(task.model, task.machine, base, sizes, "none")) / group.pp * (1 - ROUNDING)
 
 
 def _share(model: Model, candidate: Candidate) -> float:
