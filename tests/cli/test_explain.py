@@ -33,11 +33,6 @@ def test_1f1b_in_a_screenful():
     assert max(map(len, said.splitlines())) <= 120
 
 
-def test_the_readme_shows_what_is_printed():
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    assert f"```\n{explain('1f1b', '--stages', '4', '--mb', '8').stdout}```\n" in readme
-
-
 @pytest.mark.parametrize("words", [("--comm", "0.5"), ("--comm", "0.5", "--p2p", "blocking"), ("--tf", "1,1,2,1")])
 def test_json_adds_up(words):
     """Causes sum to the idle time, by device too; the path's last op ends with the iteration."""
