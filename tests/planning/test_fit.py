@@ -8,7 +8,7 @@ from statistics import mean, median
 import pytest
 
 from ppsim.planning.efficiency import fitted
-from ppsim.planning.published import against, read_table
+from ppsim.planning.published import against, read_table, setup_of
 
 pytestmark = pytest.mark.slow
 DATA = Path(__file__).parents[1] / "data" / "published"
@@ -52,3 +52,26 @@ def test_runs_with_a_pipeline_are_within_ten_percent():
 def test_curves_say_what_they_were_fitted_on():
     said = (" runs, ", "no run", "no dense run")
     assert [curve.gpu for curve in fitted().curve if not any(text in curve.seen for text in said)] == []
+
+
+# GPUs, GPT parameters, TFLOP/s per GPU with tensor and pipeline parallelism: arXiv 2104.04473, table 2, not fitted on.
+PTD = [(384, "175B", 153), (768, "175B", 149), (1536, "175B", 141), (560, "529.6B", 171), (1120, "529.6B", 167),
+       (2240, "529.6B", 159)]  # fmt: skip
+
+
+def test_runs_that_were_not_fitted_on_are_within_eight_percent():
+    """Megatron's FLOPs of equation 3, microbatches of one sequence, plain 1F1B."""
+    errors = []
+    for gpus, name, measured in PTD:
+        pp, gbs = (12, 1536) if name == "175B" else (35, 2240)
+        row = {
+            "framework": "Megatron-LM (SC21)", "model": f"GPT {name}", "gpu": "A100-80GB", "gpus": gpus, "tp": 8,
+            "pp": pp, "vp": 1, "mbs": 1, "gbs": gbs, "seq": 2048, "precision": "FP16", "recompute": "full",
+            "schedule": "1F1B",
+        }  # fmt: skip
+        model = setup_of(row).model
+        l, h = model.layers, model.hidden  # noqa: E741
+        flops = 96 * gbs * 2048 * l * h**2 * (1 + 2048 / (6 * h) + 51200 / (16 * l * h))
+        predicted = flops / against([row])[0][0]["predicted_step_s"] / gpus / 1e12
+        errors.append(abs(predicted / measured - 1))
+    assert mean(errors) < 0.08
