@@ -14,8 +14,8 @@ from ppsim.search.improve import cost_of, make_walk
 from ppsim.search.order_kernel import Orders
 from ppsim.search.orders import make_orders, write_one_by_one, write_schedule
 from ppsim.search.problem import Problem, Solution, evaluate, fits
+from tests.search.prices import costs
 from tests.search.published import read_caps, read_v_caps
-from tests.search.test_problem import costs
 
 
 def test_unit_costs_on_four_devices():

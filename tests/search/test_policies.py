@@ -6,7 +6,7 @@ from ppsim.core.schedule import place
 from ppsim.search.orders import write_schedule
 from ppsim.search.policies import write_policies
 from ppsim.search.problem import Problem, evaluate, fits
-from tests.search.test_problem import costs
+from tests.search.prices import costs
 
 PLACEMENTS = [place("linear", 4, 4), place("v", 3, 6), place("loop", 3, 6), place("loop", 2, 6)]
 

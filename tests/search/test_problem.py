@@ -3,16 +3,11 @@
 import numpy as np
 import pytest
 
-from ppsim.core.costs import Costs
 from ppsim.core.schedule import place
 from ppsim.errors import InputError
 from ppsim.schedules import generate
 from ppsim.search.problem import Problem, evaluate, fits, held_at_most
-
-
-def costs(stages, f=1.0, i=1.0, w=1.0, comm=0.0):
-    times = np.array([[f], [i + w], [i], [w]], float)
-    return Costs(np.repeat(times, stages, axis=1), comm=comm * 1.0)
+from tests.search.prices import costs
 
 
 def test_a_schedule_fits_where_its_activations_do():
