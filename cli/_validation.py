@@ -19,25 +19,27 @@ def show(validation: Validation, record: Record, value: dict[str, Any], quiet: b
     verdict = "within" if value["passed"] else "NOT within"
     errors = value["errors"]
     if not quiet:
-        _table(validation)
+        _table(validation, value["tolerance"])
         for v in validation.verdicts[: 1 if len(validation.verdicts) > 1 else None]:
             _residuals(v)
         for level, error in errors.items():
-            click.echo(f"{level:<10} median {error['median']:6.2%}   worst {error['worst']:6.2%}")
+            text = f"{level:<10} median {error['median']:6.2%}   worst {error['worst']:6.2%}"
+            echo_wrapped([(text, "name" if level == "held-out" else "")])
         if validation.pairs:
-            click.echo(f"ranking    {validation.ranked_right} of {validation.pairs} held-out pairs more than 2 % apart")
+            echo_wrapped(
+                f"ranking    {validation.ranked_right} of {validation.pairs} held-out pairs more than 2 % apart", 11
+            )
         echo_wrapped(f"measured   {_where(record)}", 11)
         for line in _on_a_gpu(record):
             echo_wrapped(line, 11)
     held = errors["held-out"]
     what = "held-out predictions" if any(v.held_out for v in validation.verdicts) else "predictions with own costs"
-    echo_wrapped(
-        f"{what} are off by {held['median']:.2%} (median), {held['worst']:.2%} (worst): "
-        f"{verdict} the tolerance of {value['tolerance']:.0%}"
-    )
+    text = f"{what} are off by {held['median']:.2%} (median), {held['worst']:.2%} (worst): "
+    passed = (f"{verdict} the tolerance of {value['tolerance']:.0%}", "good" if value["passed"] else "fault")
+    echo_wrapped([text, passed])
 
 
-def _table(validation: Validation) -> None:
+def _table(validation: Validation, tolerance: float) -> None:
     headings = ["schedule\n", "measured\nms", "p10 to p90\n", "predicted\nms"]
     headings += ["nominal\n", "+ link\n", "+ host\n", "held-out\n"]
     noise = any(v.floor is not None for v in validation.verdicts)
@@ -50,7 +52,16 @@ def _table(validation: Validation) -> None:
         held = f"{v.errors['held-out']:+.1%}" + ("" if v.held_out else "*")
         floor = [] if not noise else ["" if v.floor is None else f"{v.floor:.1%}"]
         rows.append([v.run.name, *times, *errors, held, *floor, f"{v.errors['replay']:+.1%}"])
-    print_table(headings, rows, at_least=110, spare=["p10 to p90\n", "+ link\n", "+ host\n", "replay\n", "nominal\n"])
+    held_out = headings.index("held-out\n")
+
+    def tone(row: int, column: int) -> str:
+        if column != held_out:
+            return "" if column else "name"
+        v = validation.verdicts[row]
+        return "quiet" if not v.held_out else "good" if abs(v.errors["held-out"]) <= tolerance else "bad"
+
+    spare = ["p10 to p90\n", "+ link\n", "+ host\n", "replay\n", "nominal\n"]
+    print_table(headings, rows, at_least=110, spare=spare, tone=tone)
     if noise:
         within = sum(v.within_noise for v in validation.verdicts)
         echo_wrapped(
@@ -66,10 +77,9 @@ def _table(validation: Validation) -> None:
 def _residuals(v: Verdict) -> None:
     from ppsim.validation.analyse import CLASSES, find_worst_ops
 
-    click.echo(f"{v.run.name}: predicted - measured, ms per device")
-    click.echo("          " + "".join(f"{name:>10}" for name in CLASSES))
-    for device, row in enumerate(v.residual):
-        click.echo(f"device {device:<3}" + "".join(f"{ms:>+10.2f}" for ms in row))
+    echo_wrapped([(v.run.name, "name"), ": predicted - measured, ms per device"])
+    rows = [[f"device {device}", *(f"{ms:+.2f}" for ms in row)] for device, row in enumerate(v.residual)]
+    print_table(["", *CLASSES], rows, at_least=110)
     off = ", ".join(f"{op} on device {device} {shift:+.2f} ms" for op, device, _, shift in find_worst_ops(v, 3))
     echo_wrapped(f"furthest off: {off}")
     click.echo()

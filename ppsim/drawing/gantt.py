@@ -8,6 +8,7 @@ is exactly as wide as the column of text it is for.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ppsim.core.curve import Curve
@@ -83,6 +84,9 @@ def plot(
     look = look or PLAIN
     if len(timelines) > 1 and look.fold:
         raise InputError("several schedules have no repeating middle in common to fold", "one schedule, or a window")
+    longest = max(timeline.makespan for timeline in timelines)
+    if look.window and look.window[0] < longest < look.window[1]:
+        look = replace(look, window=(look.window[0], longest))
     if look.title and len(timelines) == 1:
         names = [look.title]
     panels = [Panel(*each, look) for each in zip(timelines, names, held, run, waits, strict=True)]

@@ -73,6 +73,17 @@ def test_colours_say_what_matters(name, coloured, monkeypatch):
         assert re.search(rf"\x1b\[{code}m\s*{re.escape(words)}", text), (code, words)
 
 
+@pytest.mark.slow
+def test_an_error_within_the_tolerance_is_green_and_one_beyond_it_red(monkeypatch):
+    """In the column of held-out errors, and in the verdict below."""
+    within = printed(COMMANDS["validate"], 120, monkeypatch)
+    assert re.search(r"\x1b\[32m *[+-]\d\.\d%", within)
+    assert re.search(r"\x1b\[32mwithin the tolerance", within)
+    beyond = printed(COMMANDS["validate"] + " --tolerance 0.1%", 120, monkeypatch)
+    assert re.search(r"\x1b\[31m *[+-]\d\.\d%", beyond)
+    assert re.search(r"\x1b\[1;31mNOT within the tolerance", beyond)
+
+
 def test_memory_above_the_cap_is_red(monkeypatch):
     text = printed(COMMANDS["memory"].replace("30GiB", "20GiB"), 100, monkeypatch)
     first = next(line for line in text.splitlines() if "dev 0" in line)

@@ -208,3 +208,9 @@ def test_a_window_puts_no_label_beside_its_cell():
     numbers = [text.get_position()[0] for text in axes.texts if text.get_text().isdigit()]
     assert len(numbers) == (timeline.end <= 10.1).sum()
     assert max(numbers) <= 10.1
+
+
+def test_a_window_ends_where_the_longest_timeline_does():
+    """However late it is to end."""
+    figure = plot([timed("1f1b", 4, 8), timed("zb-1p", 4, 8)], look=Look(window=(3, 1e300)))
+    assert [axes.get_xlim() for axes in figure.axes] == [(0, 30), (0, 30)]

@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import io
 import json
 import re
 from html.parser import HTMLParser
@@ -10,8 +11,11 @@ import numpy as np
 import pytest
 
 from ppsim.core.ops import Kind
+from ppsim.drawing.look import Highlight, Look
+from ppsim.drawing.palette import PALETTES
 from ppsim.errors import InputError
-from ppsim.files.writers.html import PLAIN
+from ppsim.files.document import Document
+from ppsim.files.writers.html import PLAIN, write
 from ppsim.memory.usage import activations
 from ppsim.simulation.metrics import measure
 from tests.cases import timed
@@ -181,3 +185,19 @@ def test_a_browser_draws_it(timelines, numbers, tmp_path, request):
     assert ("<canvas" in dom) == (not numbers)
     extra = re.findall(r"</span>(Overlapped[^<]*|Lighter[^<]*)</li>", dom)
     assert extra == LEGENDS.get(request.node.callspec.id, [])
+
+
+def test_a_page_begins_with_the_look_it_was_asked_for():
+    """Palette, title, window and highlight are in its data; what a timeline does not have is refused."""
+    timeline = timed("1f1b", 4, 8)
+    look = Look(palette="zb", title="Own <title>", window=(2, 9), highlight=Highlight("mb", 3))
+    out = io.BytesIO()
+    write(Document((timeline,), ("1F1B",), look=look), out, ".html")
+    text = out.getvalue().decode()
+    data = data_of(text)
+    assert "<title>Own &lt;title&gt; \u00b7 ppsim</title>" in text
+    assert data["view"] == {"window": [2, 9], "critical": False, "highlight": {"by": "microbatch", "value": 3}}
+    assert data["looks"]["kinds"][0]["fill"] == list(PALETTES["zb"].tints["forward"])
+    for wrong in (Look(window=(99, 100)), Look(highlight=Highlight("stage", 4))):
+        with pytest.raises(InputError):
+            write(Document((timeline,), ("1F1B",), look=wrong), io.BytesIO(), ".html")

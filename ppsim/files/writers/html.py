@@ -32,7 +32,8 @@ from ppsim.core.timeline import Timeline
 from ppsim.drawing import palette
 from ppsim.drawing.lanes import card_use, lane_of
 from ppsim.drawing.legend import legend_entries
-from ppsim.drawing.look import CRITICAL, PICKED, Look
+from ppsim.drawing.look import CRITICAL, PICKED
+from ppsim.drawing.view import view_of
 from ppsim.errors import InputError
 from ppsim.files.document import Abilities, Document
 from ppsim.memory.comparable import SHARES, share_unit
@@ -177,16 +178,24 @@ def contents(document: Document) -> dict[str, Any]:
             for column in columns.COLUMNS
         ],
         "cap": _cap(document),
-        "view": _view(document.look),
+        "view": _view(document),
         "timelines": [
             _entry(document, number, curves) for number, curves in enumerate(_curves(document, _shared(document)))
         ],
     }
 
 
-def _view(look: Look) -> dict[str, Any]:
-    """What the page shows first: a window of time, and what is picked out."""
-    highlight = look.highlight
+def _view(document: Document) -> dict[str, Any]:
+    """What the page shows first: a window of time, and what is picked out.
+
+    Raises:
+        InputError: a timeline has nothing there.
+    """
+    look, highlight = document.look, document.look.highlight
+    for timeline in document.timelines:
+        view_of(timeline, look.window, fold=False)
+        if highlight:
+            highlight.ops(timeline)
     return {
         "window": look.window,
         "critical": highlight is not None and highlight.by == CRITICAL,
