@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
 BETWEEN = 2  # blanks between columns
@@ -68,15 +69,15 @@ def print_table(
             headings[column], justify="right" if column and headings[column] not in left else "left", no_wrap=True
         )
     for number, row in enumerate(rows):
-        table.add_row(*(Text(row[column], style_of(tone(number, column))) for column in kept))
+        table.add_row(*(Text(row[column], find_style(tone(number, column), screen)) for column in kept))
     screen.print(table)
     if gone := [_on_one_line(heading) for column, heading in enumerate(headings) if column not in kept]:
         echo_wrapped([(f"no room for {', '.join(gone)}: a wider terminal shows them", "quiet")])
 
 
-def style_of(tone: str) -> str:
-    """The style of a tone, as rich has it."""
-    if tone == "quiet":
+def find_style(tone: str, screen: Console) -> str:
+    """The style of a tone on a console, as rich has it."""
+    if tone == "quiet" and screen.color_system not in (None, "standard"):  # no grey of sixteen reads on every theme
         from ppsim.drawing.palette import TERMINAL_MUTED
 
         return TERMINAL_MUTED
@@ -97,7 +98,7 @@ def echo_wrapped(text: str | Sequence[Part], indent: int = 0, *, err: bool = Fal
     if not screen.is_terminal:
         click.echo(plain, err=err)
         return
-    whole = _toned(parts)
+    whole = _toned(parts, screen)
     lines = [whole]
     if len(plain) > screen.width:
         lines = _wrap(whole, screen.width, min(indent, screen.width // 2))
@@ -105,11 +106,11 @@ def echo_wrapped(text: str | Sequence[Part], indent: int = 0, *, err: bool = Fal
         screen.print(line, soft_wrap=True)
 
 
-def _toned(parts: Sequence[Part]) -> Text:
+def _toned(parts: Sequence[Part], screen: Console) -> Text:
     from rich.text import Text
 
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
-    return Text.assemble(*((text, style_of(tone)) for text, tone in pairs))
+    return Text.assemble(*((text, find_style(tone, screen)) for text, tone in pairs))
 
 
 def _wrap(whole: Text, width: int, indent: int) -> list[Text]:

@@ -11,7 +11,7 @@ import click
 
 from ppsim.cli._build import build_costs, build_schedule, refuse_unused
 from ppsim.cli._cells import USED, Cell, TimeCell, cells_of, files_of, inputs_of_cells
-from ppsim.cli._fit import echo_wrapped, style_of
+from ppsim.cli._fit import TONES, echo_wrapped
 from ppsim.cli._options import (
     CostOptions,
     GridOptions,
@@ -190,7 +190,7 @@ def _block(cells: Mapping[Cell, str], looks: Mapping[Cell, str], across: list[in
     for name, devices in dict.fromkeys((name, devices) for name, devices, _ in cells):
         row = [Cell(name, devices, m) for m in across]
         texts = [(cells.get(cell, ""), looks.get(cell, "")) for cell in row]
-        shown = (Text(text, look or style_of("good" * text.endswith("*"))) for text, look in texts)
+        shown = (Text(text, look or TONES["good" * text.endswith("*")]) for text, look in texts)
         table.add_row(name, str(devices), *shown)
     return table
 

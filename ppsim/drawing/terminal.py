@@ -148,6 +148,8 @@ def gantt(
         marks: what devices wait for, to be drawn in their idle time.
     """
     schedule, signs = timeline.schedule, signs_for(encoding, colour or basic)
+    if basic:  # the grey of light and dark terminals is none of sixteen colours
+        signs = replace(signs, muted="")
     name_width = len(f"dev {schedule.n_devices - 1} ")
     numbers = columns - name_width - NUMBERS >= LEAST_CELLS
     grid = grid_for(timeline, max(LEAST_CELLS, columns - name_width - NUMBERS * numbers))

@@ -92,6 +92,14 @@ def test_memory_above_the_cap_is_red(monkeypatch):
     assert "cap 20 GiB" in COLOUR.sub("", text)
 
 
+def test_sixteen_colours_have_no_grey(monkeypatch):
+    """Bright black is unreadable in some themes: muted text has the terminal's own colour there."""
+    for name in ("list", "run", "memory"):
+        text = printed(COMMANDS[name], 100, monkeypatch, TERM="xterm")
+        assert COLOUR.search(text)
+        assert "\x1b[90m" not in text
+
+
 def test_nothing_is_coloured_where_no_colour_is_wanted(monkeypatch):
     for name in ("list", "compare", "check"):
         text = printed(COMMANDS[name], 100, monkeypatch, NO_COLOR="1", FORCE_COLOR="")
