@@ -213,9 +213,9 @@ def _habits(row: Row) -> Parallel:
         )
     elif "0.14" in framework or "simumax" in json.dumps(row.get("peer_prediction") or "").lower():
         parallel = replace(parallel, overlap_tp=False, overlap_p2p=False, overlap_dp=False)
-    if "synchronous" in schedule or "no overlap" in schedule:
+    if re.search(r"\bsync|no[nt]?[- ]overlap|without overlap", schedule):
         parallel = replace(parallel, overlap_p2p=False)
-    elif "overlap" in schedule or "async" in schedule:
+    elif re.search(r"overlap|\basync", schedule):
         parallel = replace(parallel, overlap_p2p=True)
     if _count(row, "fsdp", 0) > 1:
         parallel = replace(parallel, zero=3 if _count(row, "pp", 1) == 1 else 2)

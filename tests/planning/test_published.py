@@ -96,6 +96,15 @@ def test_schedules_are_known_by_what_rows_call_them(text, name):
     assert setup_of({**BRIDGE, "schedule": text}).parallel.schedule == name
 
 
+@pytest.mark.parametrize(
+    ("text", "overlaps"),
+    [("interleaved 1F1B, synchronous P2P", False), ("interleaved 1F1B, asynchronous P2P", True),
+     ("1F1B, no overlap", False), ("1F1B, P2P overlap", True)],
+)  # fmt: skip
+def test_whether_messages_overlap_is_read_from_the_schedule(text, overlaps):
+    assert setup_of({**SIMUMAX, "schedule": text}).parallel.overlap_p2p is overlaps
+
+
 def test_lists_of_recomputed_layers_are_counted_by_stage():
     row = {
         **BRIDGE, "model": "DeepSeekV3", "gpu": "MI355X", "gpus": 256, "tp": 1, "pp": 16, "cp": 1, "vp": 2, "ep": 8,
