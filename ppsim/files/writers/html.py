@@ -11,10 +11,8 @@ from __future__ import annotations
 import base64
 import gzip
 import html
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from importlib.resources import files
 from string import Template
 from typing import IO, TYPE_CHECKING, Any
 
@@ -23,7 +21,6 @@ from numpy.typing import NDArray
 
 from ppsim.analysis.idle import CAUSES, NAMES, Idle
 from ppsim.analysis.tradeoff import Tradeoff
-from ppsim.base.json_output import dump_json
 from ppsim.base.text import one_line
 from ppsim.base.units import binary_unit, format_size
 from ppsim.core.curve import Curve
@@ -36,6 +33,7 @@ from ppsim.drawing.look import CRITICAL, PICKED
 from ppsim.drawing.view import view_of
 from ppsim.errors import InputError
 from ppsim.files.document import Abilities, Document
+from ppsim.files.page_parts import embed_json, read_part, read_script
 from ppsim.memory.comparable import SHARES, share_unit
 from ppsim.memory.usage import BYTES, activations
 from ppsim.simulation import columns
@@ -71,17 +69,17 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         InputError: timelines in different units, which cannot share a time axis.
     """
     scripts = SCRIPTS + (LANE_SCRIPT,) * bool(document.executions) + (IDLE_SCRIPT,) * bool(document.idles)
-    out.write(make_page(document, "\n".join(map(_script, scripts))).encode())
+    out.write(make_page(document, "\n".join(map(read_script, scripts))).encode())
 
 
 def make_page(document: Document, script: str, style: str = "", controls: str = "") -> str:
     """Make a page of a document with its scripts, and with further style and controls above the chart if any."""
-    return Template(_read("report.html")).substitute(
+    return Template(read_part("report.html")).substitute(
         title=html.escape(
             one_line(document.look.title or document.title or " · ".join(dict.fromkeys(document.titles)))
         ),
-        style=_read("report.css") + style,
-        data=_json(contents(document)).decode(),
+        style=read_part("report.css") + style,
+        data=embed_json(contents(document)).decode(),
         script=script + START,
         controls=controls,
     )
@@ -89,18 +87,7 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
 
 def all_scripts() -> str:
     """Every script of pages, for one that shows whatever it is given."""
-    return "\n".join(map(_script, (*SCRIPTS, LANE_SCRIPT, IDLE_SCRIPT)))
-
-
-def _script(name: str) -> str:
-    """Read a script without comments of whole lines and indentation, which a page need not carry."""
-    text = re.sub(r"/\*\*.*?\*/", "", _read(name), flags=re.DOTALL)
-    lines = (line.strip() for line in text.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith("//"))
-
-
-def _read(name: str) -> str:
-    return (files(__package__) / name).read_text("utf-8")
+    return "\n".join(map(read_script, (*SCRIPTS, LANE_SCRIPT, IDLE_SCRIPT)))
 
 
 def write_tradeoff(
@@ -115,44 +102,9 @@ def write_tradeoff(
     heat: HeatMap | None = None,
 ) -> None:
     """Write a page of time against memory, and the heat maps of a sweep; ``time`` and ``memory`` are axis labels."""
-    from ppsim.drawing.palette import FAMILY_COLOURS, SHAPES
+    from ppsim.files.front_page import front_page
 
-    families = dict.fromkeys(point.family or point.name for point in found.points)
-    looks = {
-        family: {
-            "colour": FAMILY_COLOURS[number % len(FAMILY_COLOURS)],
-            "shape": (number + number // len(FAMILY_COLOURS)) % SHAPES,
-        }
-        for number, family in enumerate(families)
-    }
-    points = [
-        {
-            "name": point.name,
-            "family": point.family or point.name,
-            "group": point.group,
-            "time": point.makespan,
-            "memory": point.peak,
-            "best": bool(best),
-        }
-        for point, best in zip(found.points, found.best, strict=True)
-    ]
-    data = {
-        "schema": "ppsim.front/1",
-        "inputs": dict(inputs),
-        "time": time,
-        "memory": memory,
-        "grouped": len({point.group for point in found.points}) > 1,
-        "families": looks,
-        "points": points,
-        "heat": _heat(heat) if heat else None,
-    }
-    page = Template(_read("front.html")).substitute(
-        title=html.escape(f"{time[:1].upper()}{time[1:]} against {memory}"),
-        style=_read("front.css"),
-        data=_json(data).decode(),
-        script=_script("front.js"),
-    )
-    out.write(page.encode())
+    out.write(front_page(found, time=time, memory=memory, inputs=inputs, heat=heat))
 
 
 def contents(document: Document) -> dict[str, Any]:
@@ -388,25 +340,3 @@ def _column(values: NDArray[Any]) -> NDArray[Any] | dict[str, str]:
 
 def _gzip(data: bytes) -> str:
     return base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
-
-
-def _json(data: dict[str, Any]) -> bytes:
-    return dump_json(data).replace(b"<", b"\\u003c")  # no text of the user's can close the script element
-
-
-def _heat(heat: HeatMap) -> dict[str, Any]:
-    """Heat maps as the page draws them: per metric a text, a shade from 0 to 1 and a mark for each cell."""
-    from ppsim.analysis.heat import shades_of
-    from ppsim.drawing.palette import HEAT, HEAT_DARK
-
-    maps = [
-        {
-            "heading": column.heading + (f" ({heat.unit})" if column.form == "time" else ""),
-            "meaning": column.meaning,
-            "text": [[None if value != value else column.text(value) for value in row] for row in values.tolist()],
-            "shade": shades_of(values),
-            "best": best,
-        }
-        for column, values, best in zip(heat.columns, heat.values, heat.best, strict=True)
-    ]
-    return {"rows": heat.rows, "microbatches": heat.microbatches, "maps": maps, "colours": (HEAT, HEAT_DARK)}
