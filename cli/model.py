@@ -35,6 +35,7 @@ NAMES = {"devices": "pp", "chunks": "vp", "schedule_name": "schedule", "again": 
 @click.option("--layout", help="Which layers each stage holds: Et*3|(tt|)*14,tL.")
 @click.option("--recompute", "again", type=click.Choice(RECOMPUTE), help="What the backward runs again.")
 @click.option("--zero", type=int, help="What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too.")
+@click.option("--offload", type=float, help="Share of activations that wait in the host's memory for their backward.")
 @click.option("--precision", type=click.Choice(PRECISIONS), help="Of the linear layers' products.")
 @click.option("--measured", metavar="FILE", help="Measured memory of the devices, beside the predicted one.")
 @click.option("--even", is_flag=True, help="Which layers to recompute so that no device holds more than it must.")

@@ -14,6 +14,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
 from ppsim.layout.layout import EMBEDDING, LOSS, MTP, Layout, build_layout
 from ppsim.planning import operators as ops
+from ppsim.planning.activations import stage_activations
 from ppsim.planning.communication import exchange_seconds, gather_seconds, group_of, message_seconds
 from ppsim.planning.efficiency import Efficiency, efficiency_of, passes, seconds
 from ppsim.planning.hardware import Machine
@@ -27,11 +28,11 @@ from ppsim.planning.model import (
 )
 from ppsim.planning.operators import Floats
 from ppsim.planning.parallel import Parallel
+from ppsim.planning.update import optimizer_seconds, reduction_seconds
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
 
 OVERLAPPED_PAIR = 1.04  # times the longer of compute and all-to-all: DeepSeek's profile of DualPipe, arXiv 2412.19437
-OPTIMIZER_BYTES = 34  # that Adam moves for a parameter: reads 2 moments, master and gradient, writes three and a weight
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ def stage_costs(
         # The device itself waits while its message travels, once for each op.
         time[:4] += hops[np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp]
         hops[:] = 0
-    reduction, gather = _reduction(machine, parallel, split, found)
+    reduction, gather = reduction_seconds(machine, parallel, split, found)
     return StageCosts(
         costs=Costs(time * 1e3, comm=hops * 1e3, unit="ms"),
         time=time,
@@ -208,7 +209,7 @@ def stage_costs(
         parameters=split.sum(axis=0),
         dp=reduction,
         gather=gather,
-        optimizer=_optimizer(machine, parallel, split, found),
+        optimizer=optimizer_seconds(machine, parallel, split, found),
     )
 
 
@@ -238,10 +239,20 @@ def _stage(
     for operators in extra:
         compute += passes(operators, machine.gpu, found, parallel.precision)
     forward, inputs, weights = compute
+    if parallel.offload:  # copies to and from the host run beside the stage, and delay it where they are longer
+        copies = parallel.offload * kept_bytes(model, parallel, content) / (machine.gpu.host_gb_per_s * 1e9)
+        inputs += max(copies - inputs - weights, 0.0)
+        forward = np.float64(max(forward, copies))
     if parallel.adapters:
         weights = np.float64(0.0)
     times = np.array([forward, inputs + again + weights, inputs + again, weights, again])
     return times, float(communication.sum())
+
+
+def kept_bytes(model: Model, parallel: Parallel, content: StageContent) -> float:
+    """Compute the bytes that a stage keeps of a microbatch."""
+    c = content
+    return stage_activations(model, parallel, dense=c.dense, experts=c.experts, mtp=c.mtp, recomputed=c.recomputed)
 
 
 def _layer(
@@ -302,32 +313,6 @@ def count_stage_parameters(model: Model, parallel: Parallel, content: StageConte
         dense += head_parameters(model) + tied_elsewhere
     dense += content.mtp * (2 * model.hidden**2 + (0 if model.experts else layer_parameters(model, False)))
     return dense / p.tp, mixed * routed / p.ep
-
-
-def _reduction(machine: Machine, parallel: Parallel, split: Floats, found: Efficiency) -> tuple[Floats, Floats]:
-    """Seconds of reducing gradients and of gathering weights, by stage."""
-    p = parallel
-    stages = split.shape[1]
-    reduction, gather = np.zeros(stages), np.zeros(stages)
-    for row, name in () if p.adapters else ((0, "dp"), (1, "expert-dp")):
-        group = group_of(p, name)
-        for stage in range(stages):
-            if split[row, stage]:
-                reduction[stage] += gather_seconds(machine, found, group, split[row, stage] * p.gradient_bytes)
-                weights = p.gradient_bytes if p.zero == 0 else ops.ITEM
-                gather[stage] += gather_seconds(machine, found, group, split[row, stage] * weights)
-    return reduction, gather
-
-
-def _optimizer(machine: Machine, parallel: Parallel, split: Floats, found: Efficiency) -> Floats:
-    if parallel.adapters:
-        return np.zeros(split.shape[1])
-    sharded = split.copy()
-    if parallel.zero:
-        sharded[0] /= group_of(parallel, "dp").size
-        sharded[1] /= group_of(parallel, "expert-dp").size
-    result: Floats = sharded.sum(axis=0) * OPTIMIZER_BYTES / (machine.gpu.hbm_gb_per_s * 1e9 * found.curve.hbm)
-    return result
 
 
 @lru_cache(maxsize=128)

@@ -43,6 +43,7 @@ class Gpu:
         memory_gib: its memory.
         hbm_gb_per_s: bandwidth of its memory.
         tflops: its peaks.
+        host_gb_per_s: bandwidth to the host's memory in each direction.
         source: where the numbers are from.
     """
 
@@ -50,10 +51,11 @@ class Gpu:
     memory_gib: float
     hbm_gb_per_s: float
     tflops: Tflops
+    host_gb_per_s: float = 50.0
     source: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("memory_gib", "hbm_gb_per_s"):
+        for name in ("memory_gib", "hbm_gb_per_s", "host_gb_per_s"):
             if getattr(self, name) <= 0:
                 raise Refused(name, f"must be more than 0, got {getattr(self, name):g}")
 

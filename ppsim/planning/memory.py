@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.layout.layout import Layout
+from ppsim.planning.activations import layer_activations
 from ppsim.planning.communication import group_of
-from ppsim.planning.costs import StageContent, contents_of, count_stage_parameters, schedule_of
+from ppsim.planning.costs import StageContent, contents_of, count_stage_parameters, kept_bytes, schedule_of
 from ppsim.planning.model import Model, layer_parameters
 from ppsim.planning.operators import ITEM, tokens_of
 from ppsim.planning.parallel import Parallel
@@ -79,7 +80,7 @@ def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None)
     shares = np.array([1.0 / group_of(parallel, "dp").size, 1.0 / group_of(parallel, "expert-dp").size])
     whole, shared = split.sum(axis=0), (split * shares[:, None]).sum(axis=0)
     trained = 0.0 if parallel.adapters else 1.0
-    kept = np.array([_stage_activations(model, parallel, content) for content in contents])
+    kept = np.array([kept_bytes(model, parallel, content) for content in contents])
     return StageMemory(
         weights=ITEM * (shared if parallel.zero >= 3 else whole),
         gradients=trained * parallel.gradient_bytes * (shared if parallel.zero >= 2 else whole),
@@ -138,47 +139,6 @@ def held_at_peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes
         peak = int(np.argmax(most + during[ops]))
         held[device], work[device] = most[peak], during[ops][peak]
     return held, work
-
-
-def layer_activations(model: Model, parallel: Parallel, experts: bool, recompute: str) -> float:
-    """Compute the bytes that a layer keeps of a microbatch on one GPU."""
-    p, h = parallel, model.hidden
-    tokens = tokens_of(model, p)
-    local = tokens / (p.tp if p.sequence_parallel else 1)
-    if recompute == "full":
-        return ITEM * local * h
-    a = model.heads / p.tp
-    kept = 4 * ITEM * local * h  # input and output of both norms
-    if model.kv_lora:
-        width = model.head_dim + model.rope_dim
-        kept += ITEM * local * (2 * model.q_lora + 2 * model.kv_lora + model.rope_dim)
-        kept += ITEM * tokens * a * (2 * width + 2 * model.v_dim)
-    else:
-        keys = max(model.kv_heads / p.tp, 1.0)
-        kept += ITEM * tokens * (2 * a + 2 * keys) * model.head_dim
-    if not p.flash and recompute == "none":
-        kept += (2 * ITEM + 1) * tokens * model.seq * a
-    if model.biases:
-        kept += 2 * local * h  # dropout's masks
-    gate = 2 if model.gated else 1
-    if not experts:
-        return kept + ITEM * tokens * (gate + 1) * model.ffn / p.tp
-    visits = tokens / p.tp * model.top_k
-    kept += ITEM * visits * (2 * h + (gate + 1) * model.expert_ffn) + 8 * tokens / p.tp * model.experts
-    return kept + ITEM * tokens * (gate + 1) * model.shared_ffn / p.tp
-
-
-def _stage_activations(model: Model, parallel: Parallel, content: StageContent) -> float:
-    """Bytes that a stage keeps of a microbatch; of its layers, the first ones recompute."""
-    total = content.mtp * layer_activations(model, parallel, bool(model.experts), "none")
-    first = min(content.recomputed, content.dense)
-    for count, recomputed, experts in (
-        (content.dense, first, False),
-        (content.experts, content.recomputed - first, True),
-    ):
-        total += recomputed * layer_activations(model, parallel, experts, parallel.recompute)
-        total += (count - recomputed) * layer_activations(model, parallel, experts, "none")
-    return total
 
 
 def _stage_work(model: Model, parallel: Parallel, content: StageContent) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -236,9 +235,3 @@ def _residual(rows: _Rows, name: str, model: Model, elements: float) -> None:
 def _activation(rows: _Rows, model: Model, elements: float) -> None:
     inputs = 2 if model.gated else 1
     rows.elementwise("activation", (inputs + 1) * ITEM * elements, (2 * inputs + 1) * ITEM * elements)
-
-
-def total(columns: Iterable[Floats]) -> Floats:
-    """Sum columns over operators, one number for each of F, I and W."""
-    result: Floats = sum((c.sum(axis=1) for c in columns), np.zeros(3))
-    return result

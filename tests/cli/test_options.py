@@ -147,6 +147,7 @@ SAMPLES = {
     "mbs": "--mbs 2",
     "schedule_name": "--schedule zb-1p",
     "again": "--recompute full",
+    "offload": "--offload 0.5",
     "zero": "--zero 0",
     "precision": "--precision fp8",
     "measured": "--measured peaks.json",

@@ -91,6 +91,19 @@ def test_recompute_adds_a_forward_to_the_backward():
     assert half[Kind.R] == pytest.approx(full[Kind.R] / 2)
 
 
+def test_offload_delays_what_copies_take_longer_than():
+    """Copies of a tenth of the activations hide behind their stage; all of them over 1 GB/s do not."""
+    plain = Parallel(tp=8, pp=4, microbatches=8)
+    slow = replace(H100, gpu=replace(H100.gpu, host_gb_per_s=1.0))
+    none, half, late = (
+        stage_costs(LLAMA, machine, replace(plain, offload=share)).time
+        for machine, share in ((H100, 0.0), (H100, 0.1), (slow, 1.0))
+    )
+    assert half == pytest.approx(none)
+    assert (late[Kind.F] > 5 * none[Kind.F]).all()
+    assert late[Kind.B] == pytest.approx(late[Kind.F], rel=0.01)
+
+
 def test_a_pipeline_of_one_device_takes_its_ops_one_after_the_other():
     costs = stage_costs(LLAMA, H100, parallel := Parallel(tp=8, microbatches=4))
     step = step_time(LLAMA, H100, parallel, costs=costs)

@@ -1,0 +1,40 @@
+"""What follows a pipeline's last backward: gradients reduced, the optimizer's step, weights gathered."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppsim.planning.communication import gather_seconds, group_of
+from ppsim.planning.efficiency import Efficiency
+from ppsim.planning.hardware import Machine
+from ppsim.planning.operators import ITEM, Floats
+from ppsim.planning.parallel import Parallel
+
+OPTIMIZER_BYTES = 34  # that Adam moves for a parameter: reads 2 moments, master and gradient, writes three and a weight
+
+
+def reduction_seconds(machine: Machine, parallel: Parallel, split: Floats, found: Efficiency) -> tuple[Floats, Floats]:
+    """Compute the seconds of reducing gradients and of gathering weights, by stage."""
+    p = parallel
+    stages = split.shape[1]
+    reduction, gather = np.zeros(stages), np.zeros(stages)
+    for row, name in () if p.adapters else ((0, "dp"), (1, "expert-dp")):
+        group = group_of(p, name)
+        for stage in range(stages):
+            if split[row, stage]:
+                reduction[stage] += gather_seconds(machine, found, group, split[row, stage] * p.gradient_bytes)
+                weights = p.gradient_bytes if p.zero == 0 else ITEM
+                gather[stage] += gather_seconds(machine, found, group, split[row, stage] * weights)
+    return reduction, gather
+
+
+def optimizer_seconds(machine: Machine, parallel: Parallel, split: Floats, found: Efficiency) -> Floats:
+    """Compute the seconds of the optimizer's step, by stage."""
+    if parallel.adapters:
+        return np.zeros(split.shape[1])
+    sharded = split.copy()
+    if parallel.zero:
+        sharded[0] /= group_of(parallel, "dp").size
+        sharded[1] /= group_of(parallel, "expert-dp").size
+    result: Floats = sharded.sum(axis=0) * OPTIMIZER_BYTES / (machine.gpu.hbm_gb_per_s * 1e9 * found.curve.hbm)
+    return result
