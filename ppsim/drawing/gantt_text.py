@@ -33,8 +33,10 @@ def draw_heading(axes: Axes, title: str, numbers: Sequence[str], end: float, des
     above = 1 + (0.045 * DOTS + design.marks) / tall
     large, small, across = design.font + 0.5, design.font - 0.5, design.across / POINT
     rows = [BETWEEN_FACTS.join(numbers[first:last]) for first, last in FEWER_FACTS if first < max(1, len(numbers))]
-    named = text_width(title, large, "bold") if len(title) < LONGEST_TITLE else np.inf
-    facts = next((row for row in rows if named + text_width(row, small) + 10 <= across), rows[-1])
+    named = text_width(shorten(title, LONGEST_TITLE), large, "bold") if len(title) < LONGEST_TITLE else np.inf
+    sizes = (1.0, SMALLEST_FONT / large)
+    fitting = (row for size in sizes for row in rows if size * named + text_width(row, small) + 10 <= across)
+    facts = next(fitting, rows[min(1, len(rows) - 1)])
     wide = text_width(facts, small)
     if named + wide + 10 > across >= named * SMALLEST_FONT / large + wide + 10:
         large *= (across - wide - 10) / named

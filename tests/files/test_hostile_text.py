@@ -50,7 +50,7 @@ def test_any_name_and_unit_is_written(suffix, text):
     if suffix.endswith("json"):
         assert json.loads(written)
     if suffix == ".mmd":
-        assert len(written.decode().splitlines()) == 8 + 2 + len(timeline.schedule)
+        assert len(written.decode().splitlines()) == 9 + 2 + len(timeline.schedule)
 
 
 @pytest.mark.slow
