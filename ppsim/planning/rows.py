@@ -278,8 +278,8 @@ def _schedule(row: Row) -> str:
 def _fill(fixed: Parallel, mbs: int, per_pipeline: int, chunks: int, schedule: str) -> Parallel:
     if schedule and (family := find(schedule)).placement == "v":
         chunks = family.chunks
-    if schedule == "interleaved" and chunks == 1:
-        schedule = "1f1b"
+    if schedule in ("1f1b", "interleaved"):  # rows name either where chunks say which it is
+        schedule = "interleaved" if chunks > 1 else "1f1b"
     microbatches = max(per_pipeline // mbs, 1)
     return replace(fixed, mbs=mbs, microbatches=microbatches, vp=chunks, schedule=schedule)
 

@@ -93,7 +93,13 @@ def test_no_value_of_a_row_ends_the_table(key):
      ("ZBV", "zb-v"), ("V-Half", "v-half"), ("1f1b-interleaved", "interleaved"), ("DualPipeV", "dualpipe-v")],
 )  # fmt: skip
 def test_schedules_are_known_by_what_rows_call_them(text, name):
-    assert setup_of({**BRIDGE, "schedule": text}).parallel.schedule == name
+    chunks = 1 if name == "1f1b" else 5
+    assert setup_of({**BRIDGE, "schedule": text, "vp": chunks}).parallel.schedule == name
+
+
+def test_chunks_say_whether_a_schedule_is_interleaved():
+    assert setup_of({**BRIDGE, "schedule": "1F1B"}).parallel.schedule == "interleaved"
+    assert setup_of({**BRIDGE, "vp": 1}).parallel.schedule == "1f1b"
 
 
 @pytest.mark.parametrize(
