@@ -82,6 +82,8 @@ def _figure(
                     if rank in members:
                         place = (left + 0.1 * each, top - 0.55 - 0.05 * line)
                         axes.add_patch(Rectangle(place, 0.8 * each, 0.035, color=COLOURS[kind], linewidth=0))
+    key = f"n0: node 0, of {per_node} ranks each"
+    axes.text(len(columns) - 0.05, -KEY_IN / ROW_IN * 0.7, key, ha="right", va="center", fontsize=FONT)
     for line, (kind, (ranks, link)) in enumerate(groups.items()):
         low = -KEY_IN / ROW_IN * (line + 0.7)
         axes.add_patch(Rectangle((0, low - 0.03), 0.06, 0.06, color=COLOURS[kind], linewidth=0))

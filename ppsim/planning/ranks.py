@@ -118,9 +118,15 @@ def _place(parallel: Parallel, index: int) -> str:
 
 
 def _arrows(machine: Machine, parallel: Parallel, replicas: list[int], devices: list[int]) -> Iterator[str]:
-    links = {links.kind: links.link for links in group_links(machine, parallel)}
+    nodes = rank_grid(parallel)[:, :, 0, 0] // machine.per_node
     for d in replicas:
         for here, after in pairwise(devices):
-            yield f'  D{d}P{here} -->|"activations: {links["pp"]}"| D{d}P{after}'
+            link = "" if after > here + 1 else _between(int(nodes[d, here]), int(nodes[d, after]))
+            yield f'  D{d}P{here} -->|"activations{link}"| D{d}P{after}'
     for here, after in pairwise(replicas):
-        yield f'  D{here} <-.->|"gradients: {links["dp"]}"| D{after}'
+        link = "" if after > here + 1 else _between(int(nodes[here, 0]), int(nodes[after, 0]))
+        yield f'  D{here} <-.->|"gradients{link}"| D{after}'
+
+
+def _between(here: int, there: int) -> str:
+    return f" inside node {here}" if here == there else f" from node {here} to {there}"

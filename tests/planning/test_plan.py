@@ -139,8 +139,8 @@ def test_groups_of_ranks_lie_where_megatron_puts_them():
     drawn = flowchart(machine, parallel).splitlines()
     assert drawn[0] == "flowchart LR"
     assert sum("rank " in line for line in drawn) == 8
-    assert '  D0P0 -->|"activations: between nodes"| D0P1' in drawn
-    assert '  D0 <-.->|"gradients: inside a node"| D1' in drawn
+    assert '  D0P0 -->|"activations from node 0 to 1"| D0P1' in drawn
+    assert '  D0 <-.->|"gradients inside node 0"| D1' in drawn
 
 
 def test_launch_flags_say_what_the_plan_says():
