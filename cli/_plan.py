@@ -64,6 +64,7 @@ def refuse(task: Task, found: Found) -> None:
     Raises:
         PpsimError: always.
     """
+    from ppsim.cli._print import counted
     from ppsim.planning.search import gpus_that_fit
 
     assert found.total
@@ -74,7 +75,7 @@ def refuse(task: Task, found: Found) -> None:
     more = gpus_that_fit(task)
     hint = f"--gpus {more} with the same batch, or GPUs with more memory" if more else "GPUs with more memory"
     raise PpsimError(
-        f"none of {found.total:,} candidates fits {format_size(task.cap)} on {task.gpus:,} GPUs: {needs}", hint
+        f"none of {found.total:,} candidates fits {format_size(task.cap)} on {counted(task.gpus, 'GPU')}: {needs}", hint
     )
 
 

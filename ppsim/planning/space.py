@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import isqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ EIGHTHS = range(1, 8)  # of a stage's layers that recompute in full, beside all
 MOST_CHUNKS = 12
 MOST_CP = 16
 MOST_MBS = 16
+NEAR = 64  # numbers of GPUs tried above and below one that has no candidates
 
 
 @dataclass(frozen=True)
@@ -158,16 +160,20 @@ SIZES = ("tp", "cp", "ep", "pp", "mbs")
 
 
 def _way_out(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> str:
-    """Find the nearest batch or number of GPUs that has candidates."""
+    """Find an axis to free, the next batch, or the nearest number of GPUs that has candidates."""
     for free in SIZES:
         freed: Any = {free: None}
         if getattr(axes, free) is not None and any(groups(model, per_node, gpus, gbs, replace(axes, **freed))):
             return f"leave out --{free}"
-    for step in range(1, 4097):
+    for replicas in divisors(gpus):
+        batch = -(-gbs // replicas) * replicas
+        if any(groups(model, per_node, gpus, batch, axes)):
+            return f"--gbs {batch}"
+    for step in range(1, NEAR + 1):
         for near in (gpus - step, gpus + step):
             if near > 0 and any(groups(model, per_node, near, gbs, axes)):
                 return f"--gpus {near}"
-    return "another --gpus, or --gbs, a multiple of it"
+    return "another --gpus"
 
 
 def groups(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> Iterator[Group]:
@@ -277,7 +283,8 @@ def short_run(pp: int, microbatches: int) -> int:
 
 def divisors(number: int) -> tuple[int, ...]:
     """List the divisors of a number, ascending."""
-    return tuple(n for n in range(1, number + 1) if number % n == 0)
+    low = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
+    return tuple(low) + tuple(number // n for n in reversed(low) if n * n != number)
 
 
 def _powers(most: int) -> tuple[int, ...]:

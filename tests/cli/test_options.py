@@ -177,7 +177,7 @@ BASES = {
     "jitter": ["jitter", *SEVERAL, "--samples", "50"],
     "memory": ["memory", *SCHEDULE],
 }
-PLAN = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "16"]
+PLAN = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "4", "--gbs", "8"]
 ONE_BY_ONE = {
     **BASES,
     "plan": [*PLAN, "--recomputes", "none,full", "--schedules", "1f1b,interleaved"],

@@ -23,7 +23,7 @@ from ppsim.planning.model import read_model
 from ppsim.planning.parallel import Parallel
 from ppsim.planning.ranks import flowchart, group_links, rank_grid
 from ppsim.planning.search import OUTCOMES, Evaluate, Found, Task, search, usable_bytes
-from ppsim.planning.space import Axes, groups, layout_layers, layout_of, members, read_key
+from ppsim.planning.space import Axes, divisors, groups, layout_layers, layout_of, members, read_key
 from tests.commands import invoke, start_command
 
 MODEL, MACHINE = read_model("llama3-8b"), read_machine("dgx-h100")
@@ -125,6 +125,11 @@ def test_layouts_hold_all_layers_and_lighten_the_ends():
         assert split is None or (sum(split) == 32 and len(split) == stages)
 
 
+def test_divisors_are_all_and_ascending():
+    for number in (1, 2, 36, 97, 100_000):
+        assert divisors(number) == tuple(n for n in range(1, number + 1) if number % n == 0)
+
+
 def test_groups_of_ranks_lie_where_megatron_puts_them():
     """Eight GPUs as data 2 x pipeline 2 x tensor 2 on nodes of four: tensor ranks adjacent, stages four apart."""
     machine = replace(MACHINE, cluster=replace(MACHINE.cluster, devices_per_node=4))
@@ -217,6 +222,7 @@ def test_a_plan_goes_on_from_its_results(tmp_path):
     [
         (["--gpus", "7", "--tp", "2"], 2, "--tp"),
         (["--gpus", "16", "--gbs", "7", "--pp", "1"], 2, "no way to train"),
+        (["--gpus", "10000", "--gbs", "7"], 2, "--gbs 50"),
         (["--cap", "1GiB"], 1, "the smallest needs"),
         (["--cap", "40"], 2, "75GiB"),
         (["--schedules", "dualpipe"], 2, "two replicas"),
