@@ -1,4 +1,4 @@
-"""Serve a live page on this machine: schedules and costs by controls."""
+"""Serve a live page on this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ FIRST = "1f1b zb-1p --devices 4 --mb 8"
 @click.option("--public", is_flag=True, help="Let other machines in: whoever reaches the port can use the page.")
 @click.option("--no-open", is_flag=True, help="Open no browser.")
 def command(port: int, host: str, public: bool, no_open: bool) -> None:
-    """Serve a live page on this machine, where controls set schedules, shape, costs and messages.
+    """Serve a live page on this machine.
+
+    Controls set schedules, shape, costs and messages; chart and numbers follow.
 
     The page reads no files but those dropped on it, and runs no code of yours. Ctrl-C ends it.
 
