@@ -59,7 +59,7 @@ class SentFile:
             return self.path
         digest = hashlib.sha256(self.content).hexdigest()[:16]
         placed = Path(tempfile.gettempdir()) / f"ppsim-{os.getuid()}-{digest}" / path.name
-        if not placed.is_file():
+        if not placed.is_file() or placed.read_bytes() != self.content:
             placed.parent.mkdir(mode=0o700, exist_ok=True)
             whole = placed.with_name(f".{os.getpid()}")
             whole.write_bytes(self.content)

@@ -63,9 +63,16 @@ def test_every_candidate_multiplies_to_the_gpus_and_the_batch():
         assert read_key(candidate.key) == candidate
 
 
-def test_the_plan_is_that_of_simulating_all_candidates():
+def expert_task() -> Task:
+    """DeepSeek-V2-Lite with eight layers: experts, latent attention, pairs that hide all-to-all."""
+    model = replace(read_model("deepseek-v2-lite"), seq=2048, layers=8)
+    axes = replace(SMALL, tp=(1, 2), ep=(1, 2, 4), pp=(2, 4), mbs=(1,), layouts=("even",))
+    return Task(model, MACHINE, 8, 32, axes, usable_bytes(MACHINE), keep=3)
+
+
+@pytest.mark.parametrize("task", [small_task(), expert_task()], ids=["dense", "experts"])
+def test_the_plan_is_that_of_simulating_all_candidates(task):
     """Bounds and rounds leave out no winner: the three best are those of the whole space, in order."""
-    task = small_task()
     rows = [row for c in all_candidates(task) if "step_s" in (row := Evaluate(task)(c))]
     best = sorted((row["step_s"], row["memory_bytes"], row["key"]) for row in rows)[:3]
     found = plan(task)
