@@ -44,6 +44,11 @@ def time_schedules(
     Raises:
         InputError: none takes the shape, their numbers of devices differ, or an option has an effect on none.
     """
+    size = shape.stages or shape.devices
+    if costs.layout and not size:
+        from ppsim.layout.layout import read_layout
+
+        shape = replace(shape, stages=read_layout(costs.layout).n_stages)
     check_shape(specs, shape.stages or shape.devices, shape.microbatches)
     check_taken(specs, shape)
     rows = [time_schedule(spec, shape, costs, network) for spec in specs]
@@ -56,6 +61,7 @@ def time_schedules(
     devices = {name: schedule.n_devices for name, schedule in schedules.items()}
     if len(set(devices.values())) > 1:
         given = f"--stages {shape.stages}" if shape.stages else "what they state"
+        given = "--layout" if costs.layout and not size else given
         counts = ", ".join(f"{n} for {name}" for name, n in devices.items())
         raise InputError(
             f"schedules are compared on the same devices, and {given} is {counts}",

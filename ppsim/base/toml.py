@@ -76,7 +76,7 @@ def _loads(text: str, path: str, hint: str) -> dict[str, Any]:
         raise InputError(f"'{path}' is TOML nested too deeply", hint) from None
     except ValueError as error:  # tomllib's own, and Python's of a number with thousands of digits
         why = shorten(str(error))
-        raise InputError(f"'{path}' is not whole or not TOML: {why}", "fix that line, or measure again") from error
+        raise InputError(f"'{path}' is not whole or not TOML: {why}", "fix that line, or make the file anew") from error
 
 
 def _longest_key(line: str) -> int:

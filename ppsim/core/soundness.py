@@ -134,7 +134,7 @@ def prove_times(what: str, values: Any) -> None:
     _refuse_unless(array.dtype.kind in "fiu", f"{what} is not a number")
     # NaN fails both comparisons.
     _refuse_unless(
-        bool(array.min(initial=np.inf) >= 0 and array.max(initial=0) <= LONGEST),
+        not array.size or bool(array.min() >= 0 and array.max() <= LONGEST),
         f"{what} must be zero or more, finite and at most {LONGEST:g}",
     )
 

@@ -39,6 +39,14 @@ def test_every_command_with_costs_takes_a_layout():
     assert ask("run", "1f1b", "--steady", "--layout", "Et*3|tt||tL", "--mb", "1000")["makespan"] == 9 * 1000 + 3
 
 
+def test_schedules_are_compared_on_the_devices_of_a_layout():
+    """As in run, --layout says how many stages there are; schedules that fold them onto other devices are refused."""
+    with_size = ask("compare", "1f1b", "zb-h2", *LAYOUT, "--devices", "4")
+    assert ask("compare", "1f1b", "zb-h2", *LAYOUT)["schedules"] == with_size["schedules"]
+    error = CliRunner().invoke(group, ["compare", "1f1b", "interleaved", *LAYOUT]).exception
+    assert str(error) == "schedules are compared on the same devices, and --layout is 4 for 1f1b, 2 for interleaved"
+
+
 @pytest.mark.parametrize("suffix", ["svg", "html", "csv", "mmd", "json"])
 def test_ops_that_take_no_time_are_written(suffix, tmp_path):
     """An empty stage's ops take no time; pictures and files hold them."""

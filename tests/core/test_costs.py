@@ -21,6 +21,12 @@ def rows(schedule=LINEAR, **given) -> list[list[float]]:
     return costs_for(schedule, **given).time.tolist()
 
 
+def test_whole_numbers_are_times():
+    """Latencies and times without a decimal point cost what they say."""
+    whole = Costs(np.array([[1], [2], [1], [1], [1]]) * np.ones((1, 4), int), 2)
+    assert simulate(LINEAR, whole).makespan == simulate(LINEAR, costs_for(LINEAR, comm=2.0)).makespan
+
+
 def test_defaults():
     """F, I, W and R take 1, B takes both halves, messages nothing, pairs the sum of their ops."""
     costs = costs_for(LINEAR)
