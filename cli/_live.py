@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from ppsim.cli._build import add_memory, build
+from ppsim.cli._build import add_memory, build, measure_with_bound
 from ppsim.cli._network import execute_messages
 from ppsim.cli._options import (
     CostOptions,
@@ -24,6 +24,7 @@ from ppsim.cli._options import (
 )
 from ppsim.cli._print import title_of
 from ppsim.errors import InputError
+from ppsim.server.app import DROPPED
 from ppsim.version import VERSION
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 MOST_WORDS, MOST_LETTERS = 80, 4_000
 MOST_SCHEDULES = 8
 MOST_CELLS = 65_536  # stages x microbatches of all schedules together: about 200,000 ops
-DROPPED = "dropped:"  # what the name of a file begins with that was dropped on the page
+MOST_SEARCHED = 4_096  # of one schedule whose order is searched anew for every cost
 FROM_FILES = ("profile", "cluster")
 
 
@@ -86,11 +87,13 @@ def _view(
     from ppsim.simulation.longest_path import simulate
 
     costs, network = _refuse_files(costs, network)
-    _refuse_work(specs, shape)
-    timelines, prices, executions, idles, titles = [], [], [], [], []
-    for spec in specs:
-        source = _found(spec, ctx.obj)
+    sources = [_found(spec, ctx.obj) for spec in specs]
+    _refuse_work(sources, shape)
+    timelines, prices, executions, idles, titles, bounds, cells = [], [], [], [], [], [], 0
+    for source in sources:
         schedule, price = build(source, options_taken(source, shape), costs, network)
+        cells += schedule.n_stages * schedule.n_microbatches
+        _refuse_cells(cells, MOST_CELLS)
         execution = execute_messages(schedule, price, network, costs.links)
         timeline: Timeline = execution.compute if execution else simulate(schedule, price)
         idle = (
@@ -101,11 +104,17 @@ def _view(
         timelines.append(timeline)
         prices.append(price)
         idles.append(idle)
+        bounds.append(measure_with_bound(timeline, price).bound)
         titles.append(title_of(schedule))
         if execution:
             executions.append(execution)
     document = Document(
-        tuple(timelines), tuple(titles), _inputs(ctx, prices[0]), idles=tuple(idles), executions=tuple(executions)
+        tuple(timelines),
+        tuple(titles),
+        _inputs(ctx, prices[0]),
+        idles=tuple(idles),
+        executions=tuple(executions),
+        bounds=tuple(bounds),
     )
     return add_memory(document, prices, costs, asked=False)
 
@@ -128,6 +137,7 @@ def _refuse_files(costs: CostOptions, network: NetworkOptions) -> tuple[CostOpti
 
 def _found(spec: str, folder: Path) -> str:
     """The schedule a word names: one of the list, or the path of a dropped file."""
+    from ppsim.files.read import readable
     from ppsim.schedules import find, split_chunks
 
     if not spec.startswith(DROPPED):
@@ -139,17 +149,33 @@ def _found(spec: str, folder: Path) -> str:
         raise InputError(f"no file '{name}' was dropped here", "drop it on the page again")
     if path.suffix == ".py":
         raise InputError(f"'{name}' is code, which a page does not run", "ppsim run in a terminal takes it")
+    if not path.suffix:
+        raise InputError(f"'{name}' has no ending to tell what it is", "one of .toml " + " ".join(readable()))
     return str(path)
 
 
 def _refuse_work(specs: Sequence[str], shape: ShapeOptions) -> None:
     """Refuse more than a page can show while somebody drags a control."""
+    from ppsim.schedules import family_of, split_chunks
+
     if len(specs) > MOST_SCHEDULES:
         raise InputError(f"{len(specs)} schedules are too many for one page", f"{MOST_SCHEDULES} at most")
-    stages = shape.stages or (shape.devices or 1) * (shape.chunks or 2)
-    cells = stages * (shape.microbatches or 1) * len(specs)
-    if cells > MOST_CELLS:
+    cells = 0
+    for spec in specs:
+        family = family_of(spec)
+        if family is None:  # a file of ops, whose size is known once it is read
+            continue
+        chunks = split_chunks(spec)[1] or shape.chunks or family.chunks
+        own = (shape.stages or (shape.devices or 1) * chunks) * (shape.microbatches or 1) * (shape.slices or 1)
+        _refuse_cells(own, MOST_SEARCHED if family.uses_costs else MOST_CELLS, family.name)
+        cells += own
+    _refuse_cells(cells, MOST_CELLS)
+
+
+def _refuse_cells(cells: int, most: int, name: str = "") -> None:
+    if cells > most:
         raise InputError(
-            f"{cells:,} stages x microbatches are too much work for a live page ({MOST_CELLS:,} at most)",
+            f"{name + ': ' if name else ''}{cells:,} stages x microbatches are too much work for a live page"
+            f" ({most:,} at most)",
             "fewer schedules, devices or microbatches, or ppsim run in a terminal",
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
+import zlib
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 
 MOST_WAITING = 8  # requests for work at a time; more are told to come again
 LARGEST_DROP = 4 << 20
+LARGEST_UNPACKED = 32 << 20
 MOST_DROPS = 50
+DROPPED = "dropped:"  # what the name of a file begins with that was dropped on the page
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
@@ -59,7 +63,7 @@ def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str]) -> St
             with turn:
                 return work()
         except PpsimError as error:
-            return _refusal(422, str(error), error.hint)
+            return _refusal(422, str(error).replace(f"{folder}{os.sep}", ""), error.hint)
         finally:
             waiting.release()
 
@@ -99,10 +103,27 @@ def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str]) -> St
                 return _refusal(
                     413, f"'{name}' is larger than {LARGEST_DROP >> 20} MiB", "ppsim run reads larger files"
                 )
+        if _unpacks_beyond(bytes(content), LARGEST_UNPACKED):
+            return _refusal(413, f"'{name}' unpacks to more than {LARGEST_UNPACKED >> 20} MiB", "ppsim run reads it")
         if len(list(folder.iterdir())) >= MOST_DROPS and not (folder / name).exists():
             return _refusal(422, f"{MOST_DROPS} files were dropped already", "start ppsim serve again")
         (folder / name).write_bytes(content)
-        return Response(dump_json({"name": name}), media_type="application/json")
+
+        def work() -> Response:
+            return Response(dump_json({"name": name, **_shape_of(name)}), media_type="application/json")
+
+        return await run_in_threadpool(in_turn, work)
+
+    def _shape_of(name: str) -> dict[str, int]:
+        """The shape that a file of ops states, for the controls; nothing for a block, which takes theirs."""
+        if name.endswith(".toml"):
+            return {}
+        try:
+            schedule = show(f"{DROPPED}{name}", folder).timelines[0].schedule
+        except PpsimError:
+            (folder / name).unlink()
+            raise
+        return {"--devices": schedule.n_devices, "--mb": schedule.n_microbatches}
 
     app = Starlette(
         routes=[
@@ -120,6 +141,17 @@ def _refusal(status: int, message: str, hint: str) -> Response:
     from starlette.responses import Response
 
     return Response(dump_json({"error": message, "hint": hint}), status_code=status, media_type="application/json")
+
+
+def _unpacks_beyond(content: bytes, most: int) -> bool:
+    """Whether a gzipped file holds more than that."""
+    if not content.startswith(b"\x1f\x8b"):
+        return False
+    unpacking = zlib.decompressobj(wbits=31)
+    try:
+        return len(unpacking.decompress(content, most + 1)) > most
+    except zlib.error:  # its reader says so
+        return False
 
 
 class _Guard:

@@ -9,7 +9,7 @@ let busy = false;
 
 /** A slider with a number beside it, which takes more than the slider reaches. */
 function addSlider(place, { option, label, least, most, step, value }) {
-  const range = element('input', { type: 'range', min: least, max: most, step, value, 'aria-label': `${label} (slider)` });
+  const range = element('input', { type: 'range', min: least, max: most, step, value: value || least, 'aria-label': `${label} (slider)` });
   const number = element('input', { type: 'number', min: 0, step, value, 'aria-label': label });
   range.oninput = () => { number.value = range.value; askSoon(); };
   number.oninput = () => { range.value = number.value; askSoon(); };
@@ -42,7 +42,7 @@ function setControls(line) {
   const words = line.split(' ').filter(Boolean);
   const rest = [];
   chosen = [];
-  for (const { number, range, usual } of sliders.values()) number.value = range.value = usual;
+  for (const { number, range, usual } of sliders.values()) [number.value, range.value] = [usual, usual || range.min];
   $('p2p').value = '';
   $('recompute').checked = false;
   for (let i = 0; i < words.length; i++) {
@@ -112,6 +112,10 @@ async function drop(files) {
     const response = await fetch(`drop?name=${encodeURIComponent(name)}`, { method: 'POST', body: file });
     const answer = await response.json();
     if (!response.ok) return refuse(answer);
+    for (const [option, stated] of Object.entries(answer)) {
+      const slider = sliders.get(option);
+      if (slider) slider.number.value = slider.range.value = stated;
+    }
     if (!chosen.includes(`dropped:${name}`)) chosen.push(`dropped:${name}`);
   }
   showChosen();

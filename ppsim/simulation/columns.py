@@ -138,7 +138,7 @@ COLUMNS = (
         "time",
         lambda metrics, _: metrics.bound,
         note=_bound,
-        places=frozenset({"summary", "run", "rows"}),
+        places=frozenset({"summary", "run", "rows", "cards", "page"}),
     ),
     Column(
         "gap",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import random
@@ -14,7 +15,7 @@ import pytest
 
 from ppsim.cli._live import MOST_CELLS, MOST_SCHEDULES, show_line
 from ppsim.errors import InputError
-from ppsim.server.app import LARGEST_DROP, MOST_DROPS, make_app
+from ppsim.server.app import LARGEST_DROP, LARGEST_UNPACKED, MOST_DROPS, make_app
 from ppsim.server.page import live_page
 
 HOST = "127.0.0.1:8765"
@@ -73,9 +74,30 @@ def test_a_line_is_answered_with_its_report(app):
     assert single["timelines"][0]["makespan"] == 12
 
 
+def test_the_bound_is_shown_and_changes_with_the_costs(app):
+    """In numbers of each schedule and as a column of the page."""
+    for forward, bounds in (("1", ["15 t_F", "13 t_F"]), ("2", ["20 t_F", "18 t_F"])):
+        report = json.loads(ask(app, "/view", line=f"1f1b zb-h2 --devices 2 --mb 4 --tf {forward}")[1])
+        assert [timeline["numbers"]["bound"]["text"] for timeline in report["timelines"]] == bounds
+        assert {"cards", "page"} <= set(next(c["places"] for c in report["columns"] if c["key"] == "bound"))
+
+
+def test_dropped_ops_are_bounded_like_others(app, tmp_path):
+    rows = ",".join(f"0F{i},0B{i}" for i in range(MOST_CELLS + 1))
+    status, body, _ = ask(app, "/drop", "POST", rows.encode(), name="long.csv")
+    assert status == 422
+    assert "too much work" in json.loads(body)["error"]
+    bomb = gzip.compress(bytes(LARGEST_UNPACKED + 1))
+    assert ask(app, "/drop", "POST", bomb, name="x.trace.json.gz")[0] == 413
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_file_that_was_dropped_is_a_schedule(app, tmp_path):
     queues = b"0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
-    assert ask(app, "/drop", "POST", queues, name="mine.csv")[:2] == (200, b'{"name":"mine.csv"}')
+    assert ask(app, "/drop", "POST", queues, name="mine.csv")[:2] == (
+        200,
+        b'{"name":"mine.csv","--devices":2,"--mb":2}',
+    )
     report = json.loads(ask(app, "/view", line="dropped:mine.csv 1f1b --devices 2 --mb 2")[1])
     assert len(report["timelines"]) == 2
     assert report["inputs"]["command"] == "ppsim compare mine.csv 1f1b --devices 2 --mb 2"
@@ -100,6 +122,9 @@ def test_every_format_can_be_downloaded(app):
         ("1f1b --devices 4 --mb 8 --help", "--help"),
         ("1f1b --devices 4 --mb 8 -o x.html", "-o"),
         (f"1f1b --devices 4 --mb {MOST_CELLS}", "too much work"),
+        ("interleaved:64 --devices 64 --mb 256", "too much work"),
+        ("seq1f1b --devices 64 --mb 256 --slices 64", "too much work"),
+        ("zb-auto --devices 32 --mb 256", "zb-auto: 8,192 stages x microbatches are too much work"),
         ("1f1b " * (MOST_SCHEDULES + 1) + "--devices 4 --mb 8", "too many"),
         ("1f1b " * 100, "words"),
         ("x" * 5_000, "letters"),
@@ -115,8 +140,25 @@ def test_a_line_is_refused_with_the_reason(app, line, why):
     assert why in refusal(app, line)
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.json", "x.trace.json", "x.trace.json.gz", "x.py", "x"])
+@pytest.mark.parametrize("content", [b"", b"<script>", bytes(range(256)) * 9, b"\x1f\x8b", b'{"a":1}'])
+def test_a_file_that_is_no_schedule_is_refused_and_not_kept(app, tmp_path, name, content):
+    status, body, _ = ask(app, "/drop", "POST", content, name=name)
+    assert status == 422
+    assert json.loads(body)["error"]
+    assert str(tmp_path) not in body.decode()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_message_names_a_dropped_file_without_its_folder(app, tmp_path):
+    assert ask(app, "/drop", "POST", b"schema = 'no'", name="x.toml")[0] == 200
+    assert refusal(app, "dropped:x.toml --devices 2 --mb 2").startswith("'x.toml', line 1")
+
+
 def test_code_is_not_run(app, tmp_path):
-    ask(app, "/drop", "POST", b"import os\nos.mkdir('made')\n", name="x.py")
+    code = b"import os\nos.mkdir('made')\n"
+    assert "is code" in json.loads(ask(app, "/drop", "POST", code, name="x.py")[1])["error"]
+    (tmp_path / "x.py").write_bytes(code)
     assert "is code" in refusal(app, "dropped:x.py --devices 2 --mb 2")
 
 

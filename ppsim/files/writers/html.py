@@ -12,7 +12,7 @@ import base64
 import gzip
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from string import Template
 from typing import IO, TYPE_CHECKING, Any
 
@@ -128,6 +128,7 @@ def contents(document: Document) -> dict[str, Any]:
         "columns": [
             {"key": column.key, "heading": column.heading, "meaning": column.meaning, "places": sorted(column.places)}
             for column in columns.COLUMNS
+            if document.bounds or column.key not in ("bound", "gap")
         ],
         "cap": _cap(document),
         "view": _view(document),
@@ -195,7 +196,7 @@ def _entry(document: Document, number: int, curves: Sequence[Curve]) -> dict[str
     before = document.timelines[baseline].makespan
     return {
         "title": document.titles[number],
-        **_timeline(timeline, curves),
+        **_timeline(timeline, curves, document.bounds[number] if document.bounds else float("nan")),
         "held": _held(curves[0]),
         **_peak_memory(curves[0]),
         **({"lane": _lane(document.executions[number])} if document.executions else {}),
@@ -268,8 +269,8 @@ def _looks(document: Document) -> dict[str, Any]:
     }
 
 
-def _timeline(timeline: Timeline, curves: Sequence[Curve]) -> dict[str, Any]:
-    schedule, metrics = timeline.schedule, measure(timeline)
+def _timeline(timeline: Timeline, curves: Sequence[Curve], bound: float) -> dict[str, Any]:
+    schedule, metrics = timeline.schedule, replace(measure(timeline), bound=bound)
     return {
         "schedule": schedule.name,
         "devices": schedule.n_devices,
