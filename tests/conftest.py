@@ -15,9 +15,10 @@ settings.register_profile("fast", deadline=None, max_examples=6)
 settings.register_profile("traced", deadline=None, max_examples=5)  # coverage traces every line of every example
 settings.load_profile("ppsim")
 
-# A job that a script started in the background ignores Ctrl-C, and so would every process that tests start.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A job that a script started in the background ignores signals of the keyboard, and so would processes of tests.
+for ignored, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, handler)
 
 
 # Two gears: ``pytest`` runs everything, ``pytest -m "not slow"`` what answers within half a minute.

@@ -17,6 +17,13 @@ from ppsim.core.schedule import Schedule
 from ppsim.schedules import generate
 from ppsim.schedules.registry import Pricing
 
+COSTS: dict[str, dict[str, Any]] = {
+    "unit": {"tf": 1, "ti": 1, "tw": 1},
+    "unit_comm1_x10": {"tf": 10, "ti": 10, "tw": 10, "comm": 1},
+    "F3I4W2": {"tf": 3, "ti": 4, "tw": 2},
+    "F18522I18086W9337C601": {"tf": 18522, "ti": 18086, "tw": 9337, "comm": 601},
+    "F10I9W8|pair20": {"tf": 10, "ti": 9, "tw": 8, "tfb": 20},
+}
 FOLDER = Path(__file__).parent / "data" / "golden"
 NAMES = {
     "1F1B": "1f1b",

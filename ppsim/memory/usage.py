@@ -42,7 +42,8 @@ class MemoryModel:
         message: size of what a stage sends to the next, and of the gradient that comes back.
         output: the output tensor, where it leaves the device and ``activations`` does not include it.
         stored: the part of ``activations`` that F keeps for an R, which allocates the rest: the stage's input.
-        keep_outputs: whether an output that was sent stays until its backward, or is freed once it is sent.
+        keep_outputs: whether an output that was sent stays until its backward, or is freed once it is sent, as it
+            always is where no backward follows.
         unit: ``B``; ``activations``: stage-microbatches; or ``layer activations``: layer-microbatches.
     """
 
@@ -246,7 +247,7 @@ def _outputs(schedule: Schedule, model: MemoryModel) -> tuple[Amounts, Amounts]:
     sent = schedule.dependency[schedule.crosses & (schedule.kind == Kind.F)]
     begin, end = np.zeros(len(schedule), np.int64), np.zeros(len(schedule), np.int64)
     begin[sent] = model.output[schedule.stage[sent]]
-    if not model.keep_outputs:
+    if schedule.only_forwards or not model.keep_outputs:
         return begin, -begin
     cell = schedule.stage.astype(np.int64) * schedule.n_microbatches + schedule.microbatch
     held = np.zeros(schedule.n_stages * schedule.n_microbatches, np.int64)

@@ -29,7 +29,7 @@ def test_every_schedule_has_its_pictures_and_its_words():
     assert named <= drawn
 
 
-def test_pictures_have_words():
+def test_every_picture_has_a_text_of_its_own():
     assert all(len(words.split()) > 5 for words in re.findall(r"!\[(.*?)\]", INDEX))
 
 

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from ppsim.cli import group
 from ppsim.errors import InputError
 from ppsim.files.provenance import read_inputs
+from tests.commands import invoke
 
 COMMAND = "run --schedule zb-1p --stages 3 --mb 4 --tf 1,2,3.25 --unit ms"
 FORMATS = ["svg", "png", "gif", "pdf", "html", "json", "mmd", "trace.json", "trace.json.gz"]
@@ -19,10 +18,6 @@ FORMATS = ["svg", "png", "gif", "pdf", "html", "json", "mmd", "trace.json", "tra
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def invoke(*words: str):
-    return CliRunner().invoke(group, list(words))
 
 
 @pytest.mark.parametrize("suffix", FORMATS)

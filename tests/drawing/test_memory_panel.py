@@ -21,7 +21,7 @@ from ppsim.memory.report import columns
 from ppsim.memory.usage import activation_model, curves, in_flight, scale_bytes
 from ppsim.schedules import families, generate
 from ppsim.simulation.longest_path import simulate
-from tests.drawing.test_tradeoff import box_of
+from tests.drawing.boxes import box_of
 
 
 def axes_of(width: float = 6.75, height: float = 1.5):

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from matplotlib.text import Text
 
 from ppsim.analysis.tradeoff import Point, tradeoff
 from ppsim.drawing.tradeoff import figure_of
+from tests.drawing.boxes import box_of
 
 CROWDS = {
     "corner": [Point("a schedule with a long name", 10, 10), Point("another one of these", 1, 1)],
@@ -14,12 +14,6 @@ CROWDS = {
     "front": [Point(f"schedule {k}", k, 20 - k) for k in range(1, 15)],
     "joined": [Point(f"schedule {k}", 3.0, 5.0) for k in range(9)] + [Point("x", 4.0, 6.0)],
 }
-
-
-def box_of(name):
-    """The box of a name alone, without the line to its point."""
-    name.get_window_extent()  # moves it to its place
-    return Text.get_window_extent(name)
 
 
 def drawn(points, width):

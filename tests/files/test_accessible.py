@@ -40,7 +40,7 @@ PAGES = {
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
 @pytest.mark.parametrize("name", [*PAGES, "live"])
-def test_axe_finds_nothing(name, tmp_path):
+def test_axe_finds_no_fault_in_a_page(name, tmp_path):
     if name == "live":
         from ppsim.cli._live import show_line
 

@@ -261,6 +261,13 @@ def test_messages_and_outputs():
     assert [v.tolist() for v in kept] == [[0, 5, 8], [7, 17, 0]]
 
 
+def test_without_backwards_no_output_is_kept():
+    """Each of four outputs is freed once it is sent, whatever is kept in training."""
+    model = model_of(2, activations=0, kept=0, output=7)
+    plain, kept = (steps(curves(timed("forward-only", 2, 4), m), 0) for m in (model, replace(model, keep_outputs=True)))
+    assert [values.tolist() for values in kept] == [values.tolist() for values in plain] == [[0, 4], [7, 0]]
+
+
 def test_an_output_that_stays_on_the_device_is_counted_once():
     """Where the V turns, the next stage is on the same device: its input is the output, no message, no copy."""
     timeline = timed("dualpipe-v", 1, 2)

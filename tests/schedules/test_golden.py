@@ -1,7 +1,6 @@
 """Queues and numbers equal those of the original implementations, record by record; see tests/golden.py."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,15 +11,7 @@ from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure, peak_activations
-from tests.golden import NAMES, RECORDS, each_record, ours
-
-COSTS: dict[str, dict[str, Any]] = {
-    "unit": {"tf": 1, "ti": 1, "tw": 1},
-    "unit_comm1_x10": {"tf": 10, "ti": 10, "tw": 10, "comm": 1},
-    "F3I4W2": {"tf": 3, "ti": 4, "tw": 2},
-    "F18522I18086W9337C601": {"tf": 18522, "ti": 18086, "tw": 9337, "comm": 601},
-    "F10I9W8|pair20": {"tf": 10, "ti": 9, "tw": 8, "tfb": 20},
-}
+from tests.golden import COSTS, NAMES, RECORDS, each_record, ours
 
 
 def orders(schedule: Schedule) -> list[str]:

@@ -16,7 +16,7 @@ from ppsim.search import v_limit
 from ppsim.search.v_limit import list_blocks
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure, peak_activations
-from tests.schedules.test_golden import COSTS
+from tests.golden import COSTS
 
 RECORDS = json.loads((Path(__file__).parents[1] / "data" / "search" / "v_limit.json").read_text())
 

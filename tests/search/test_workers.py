@@ -32,7 +32,7 @@ def test_walks_on_workers_find_the_same_as_in_threads(monkeypatch):
 
 
 @pytest.mark.slow
-def test_optimize_takes_dask():
+def test_optimize_takes_workers_of_dask():
     words = ["optimize", "--devices", "4", "--mb", "8", "--cap", "4", "--time-limit", "8", "--json"]
     answer = json.loads(invoke(*words, "--dask", "local").stdout)
     assert answer["span"] == 27

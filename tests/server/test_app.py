@@ -162,7 +162,7 @@ def test_code_is_not_run(app, tmp_path):
     assert "is code" in refusal(app, "dropped:x.py --devices 2 --mb 2")
 
 
-def test_drops_are_bounded(app, tmp_path):
+def test_dropped_files_are_bounded_in_size_name_and_number(app, tmp_path):
     assert ask(app, "/drop", "POST", b" " * (LARGEST_DROP + 1), name="x.csv")[0] == 413
     for name in ("", "../x.csv", "a/b", ".x", "é.csv", "x" * 101):
         assert ask(app, "/drop", "POST", b"", name=name)[0] == 422

@@ -22,7 +22,8 @@ from ppsim.simulation.periodic import find_body, find_shift
 from ppsim.simulation.steady_state import compute_exact_times, extend_steady_state, prove
 from tests.cases import EIGHTHS, costs
 
-NAMES = [family.name for family in families()]
+NAMES = [family.name for family in families() if not family.uses_costs]
+PLANNED = [family.name for family in families() if family.uses_costs]
 REPEATING = [
     "1f1b",
     "eager-1f1b",
@@ -53,6 +54,12 @@ def test_where_proved_every_number_is_that_of_the_whole_run(name, data):
     found = steady_state(name, lambda small: drawn, devices=devices, microbatches=microbatches)
     if found is not None:
         assert values(found.metrics) == values(measure(simulate(schedule, drawn)))
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_queues_that_depend_on_costs_are_left_to_the_full_run(name):
+    """What is planned for few microbatches says nothing of the plan for many."""
+    assert steady_state(name, costs_for, devices=2, microbatches=1000) is None
 
 
 @pytest.mark.parametrize("name", REPEATING)
