@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from click.testing import CliRunner, Result
 
+from ppsim.cli import _run as run_and_explain
 from ppsim.cli import group
 from ppsim.errors import PpsimError
 
@@ -30,6 +34,14 @@ def refused(*words: str) -> PpsimError:
     result = invoke(*words)
     assert isinstance(result.exception, PpsimError), (result.exception, result.output)
     return result.exception
+
+
+def answer(*words: str) -> tuple[int, str, str]:
+    """Run a command in this process as its entry does: exit code, standard output and standard error."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), patch.object(sys, "argv", ["ppsim", *words]):
+        code = run_and_explain()
+    return code, out.getvalue(), err.getvalue()
 
 
 def process(*words: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[str]:

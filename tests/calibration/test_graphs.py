@@ -72,7 +72,7 @@ def test_a_profile_keeps_both_rows_and_costs_come_from_the_eager_one(monkeypatch
     again = read(str(tmp_path / "p.toml"))
     assert [op.launch for op in again.op] == [op.launch for op in profile.op]
     text = "\n".join(lines(again))
-    assert "1 layer F, cold, as a graph" in text
+    assert text.count(", as a graph") == len(graphed) > 0
     assert "launch-bound" in text
     slow = replace(profile, op=(*rows, *(replace(op, median_ms=9e3, p90_ms=9e3) for op in graphed)))
     schedule = generate("1f1b", devices=2, microbatches=4)
