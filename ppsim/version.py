@@ -3,4 +3,5 @@
 VERSION = "0.3.0"
 DISTRIBUTION = "ppsim-pipeline"
 INSTALL_TORCH = f"pip install '{DISTRIBUTION}[torch]'"
+INSTALL_DASK = f"pip install '{DISTRIBUTION}[dask]'"
 INSTALL_OPTIMIZE = f"pip install '{DISTRIBUTION}[optimize]'"

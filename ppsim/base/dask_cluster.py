@@ -13,10 +13,9 @@ from typing import Any
 
 from ppsim.base.signals import without_interrupts
 from ppsim.errors import InputError, MissingDependency, PpsimError
-from ppsim.version import VERSION
+from ppsim.version import INSTALL_DASK, VERSION
 
 LOCAL = "local"
-INSTALL = "pip install 'ppsim-pipeline[dask]'"
 CONNECT_S = 5
 WORKERS_S = 10
 # Workers that may be lost while they run one batch, before the batch itself is blamed.
@@ -95,7 +94,7 @@ def _connected(where: str) -> Iterator[Any]:
         import dask
         from distributed import Client, LocalCluster
     except ImportError as error:
-        raise MissingDependency(f"--dask needs Dask, which cannot be imported: {error}", INSTALL) from error
+        raise MissingDependency(f"--dask needs Dask, which cannot be imported: {error}", INSTALL_DASK) from error
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with ExitStack() as stack:
         stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": MOST_LOSSES}))

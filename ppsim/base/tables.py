@@ -13,10 +13,10 @@ from ppsim.base.atomic_file import open_atomically
 from ppsim.base.json_output import dump_json
 from ppsim.base.source import read_bytes
 from ppsim.errors import InputError, MissingDependency
+from ppsim.version import INSTALL_DASK
 
 Row = Mapping[str, Any]
 TABLES = (".csv", ".json", ".parquet")
-INSTALL = "pip install 'ppsim-pipeline[dask]'"
 
 
 def table_suffix(path: str, suffixes: Sequence[str] = TABLES) -> str:
@@ -115,4 +115,4 @@ def _pyarrow() -> None:
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
-        raise MissingDependency(f"Parquet needs pyarrow, which cannot be imported: {error}", INSTALL) from error
+        raise MissingDependency(f"Parquet needs pyarrow, which cannot be imported: {error}", INSTALL_DASK) from error
