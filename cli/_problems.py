@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ppsim.search.problem import Objective, Problem
 
 PLACEMENTS = ("linear", "v", "loop")
+SLOW = "v-auto"  # the only schedule of the list that takes seconds, and half a minute where it has to be compiled
 
 
 @dataclass(frozen=True)
@@ -115,15 +117,20 @@ def _at_full_speed(costs: Costs, placement: Placement) -> Costs:
     return replace(costs, time=costs.time / speed, pair=pair, speed=None)
 
 
-def find_known(problem: Problem, costs: CostOptions) -> list[Known]:
-    """Generate and time every schedule of the list with the problem's placement that takes its shape."""
+def find_known(problem: Problem, costs: CostOptions, until: float = np.inf) -> list[Known]:
+    """Generate and time every schedule of the list with the problem's placement that takes its shape.
+
+    The one that searches for seconds comes last, and not at all after ``until`` on the monotonic clock.
+    """
     from ppsim.schedules import families
     from ppsim.search.optimize import know, solves
 
     found = []
     placement, M = problem.placement, problem.microbatches
     size = ShapeOptions(devices=problem.n_devices, chunks=placement.n_chunks, microbatches=M)
-    for family in families():
+    for family in sorted(families(), key=lambda family: family.name == SLOW):
+        if family.name == SLOW and time.monotonic() > until:
+            break
         if not family.interchangeable or family.placement.partition("-")[0] != placement.name:
             continue
         for shape in _shapes(size, problem, family.options):

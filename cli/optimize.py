@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from ppsim.search.optimize import Known, Outcome
     from ppsim.search.problem import Problem, Solution
 
-LEAST_S = 0.5  # for a search after all else
+KNOWN = 0.25  # share of the time limit after which v-auto, a search itself, is not generated any more
+LEAST, LEAST_S = 0.2, 0.5  # share of the time limit, and seconds, that the search has whatever the list took
 
 search_options = group_options(
     "search",
@@ -81,9 +82,16 @@ search_options = group_options(
     type=click.FloatRange(min=0, min_open=True),
     default=30.0,
     show_default=True,
-    help="Seconds; the best found by then is the answer. Ends earlier with a proof.",
+    help="Seconds; the best found by then is the answer. Ends earlier with a proof. The first run on a machine "
+    "compiles, which takes up to 20 s of them.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random numbers.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of the random numbers. The same seed and number of cores give the same best where not the time ends it.",
+)
 @click.option(
     "--dask",
     metavar="ADDRESS|local",
@@ -128,9 +136,10 @@ def command(
     _find_targets(output, front)
     problems = make_problems(ShapeOptions(None, devices, chunks, microbatches), costs, search)
     _check_feasible(problems, search)
-    known = [find_known(problem, costs) for problem in problems]
+    known = [find_known(problem, costs, begin + KNOWN * time_limit) for problem in problems]
     check_times(problems, known, costs)
-    time_limit = max(LEAST_S, time_limit - (time.monotonic() - begin))  # what generating the list took counts too
+    # What generating the list took counts too.
+    time_limit = max(LEAST_S, LEAST * time_limit, time_limit - (time.monotonic() - begin))
     inputs = inputs_of(ctx, problems[0].costs)
     show = not as_json and not quiet
     with _open(dask) as workers:

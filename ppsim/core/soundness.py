@@ -132,7 +132,7 @@ def prove_times(what: str, values: Any) -> None:
     """
     array = np.asarray(values)
     _refuse_unless(array.dtype.kind in "fiu", f"{what} is not a number")
-    # NaN fails both comparisons.
+    # NaN fails both comparisons; whole numbers have no infinity to start from.
     _refuse_unless(
         not array.size or bool(array.min() >= 0 and array.max() <= LONGEST),
         f"{what} must be zero or more, finite and at most {LONGEST:g}",

@@ -107,10 +107,9 @@ def written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
                 break
             caps = problem.least_caps + share * (most - problem.least_caps)
             yield from write(replace(problem, cap=caps.tolist()))
-    for found in write_policies(problem):
+    policies = write_policies(problem)
+    while monotonic() <= deadline and (found := next(policies, None)):
         yield found
-        if monotonic() > deadline:
-            break
 
 
 def _better(problem: Problem, best: Solution | None, member: Member, report: Report) -> Solution:

@@ -52,6 +52,8 @@ def improve(
     Rounds of the same seed and number of workers give the same, up to the one that the deadline cuts short. ``run``
     maps walks over workers elsewhere, where a round that has begun is finished; without it they are threads here.
     """
+    if monotonic() >= deadline:  # before anything is compiled
+        return
     pool = sorted(starts, key=lambda member: member.cost)[:POOL]
     best = pool[0].cost
     stop = np.zeros(1, np.int64)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from ppsim.cli._options import CostOptions, ShapeOptions
+from ppsim.cli._problems import SearchOptions, find_known, make_problems
 from ppsim.errors import InputError, PpsimError
 from tests.commands import invoke
 
@@ -67,6 +69,22 @@ def test_only_schedules_that_run_all_ops_are_compared(placement):
     numbers = found(*SHAPE, "--placement", placement, "--time-limit", "0.5")
     assert "forward-only" not in {k["name"] for k in numbers["known"]}
     assert numbers["bound"] >= 24
+
+
+def test_the_same_command_gives_the_same_numbers_where_not_the_time_ends_it():
+    """Same seed, same object, name of the way included."""
+    words = (*SHAPE, "--cap", "8", "--placement", "v", "--cost-per", "stage", "--seed", "3")
+    assert found(*words) == found(*words)
+
+
+def test_only_the_schedule_that_is_searched_for_is_left_out_late():
+    """All others are compared with, however late it is."""
+    shape = ShapeOptions(None, 3, None, 5)
+    (problem,) = make_problems(shape, CostOptions(), SearchOptions("v", 6, 1.0, "span"))
+    names = {entry.name for entry in find_known(problem, CostOptions())}
+    late = {entry.name for entry in find_known(problem, CostOptions(), until=0)}
+    assert (names - late, late - names) == ({"v-auto"}, set())
+    assert {"v-half", "v-min", "zb-v"} <= late
 
 
 def test_full_backwards_and_pairs_of_the_list_count_as_they_are():

@@ -148,6 +148,15 @@ def test_costs_are_times(wrong, message):
         replace(costs_for(PLAIN), **wrong)
 
 
+def test_costs_may_be_whole_numbers():
+    """Times, latencies and times of pairs of integers are as good as floats, and negative ones as bad."""
+    Costs(np.ones((5, 2), int), comm=1, pair=np.ones(2, int))
+    Costs(np.ones((5, 2)), comm=np.zeros((2, 2), int))
+    Costs(np.ones((5, 0)))
+    with pytest.raises(InputError, match="the latency of a message must be zero or more"):
+        Costs(np.ones((5, 2)), comm=-1)
+
+
 def test_costs_of_another_shape_and_queues_with_messages_are_not_timed():
     """The kernel would read beyond its tables."""
     with pytest.raises(InputError, match="costs of 4 stages for 1f1b, which has 2"):
