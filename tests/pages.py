@@ -19,11 +19,11 @@ def page(*timelines, titles=None, memory=(), executions=(), cap=None, **inputs):
     return out.getvalue().decode()
 
 
-def opened(text, folder):
+def opened(text, folder, size="1440,900"):
     """The page as a browser has it after a while; fails where the page says that it failed."""
     target = folder / "page.html"
     target.write_text(text, "utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1440,900", "--virtual-time-budget=5000"]
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--window-size={size}", "--virtual-time-budget=5000"]
     command = [str(BROWSER), *flags, f"--user-data-dir={folder / 'profile'}", "--dump-dom", target.as_uri()]
     dom = subprocess.run(command, capture_output=True, timeout=120, check=True, text=True, encoding="utf-8").stdout
     fault = re.search(r'<p id="fault"[^>]*>([^<]*)<', dom)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ppsim.analysis.heat import HeatMap, shades_of
 from ppsim.analysis.tradeoff import Tradeoff
+from ppsim.base.numbers import format_number
 from ppsim.drawing.palette import FAMILY_COLOURS, HEAT, HEAT_DARK, SHAPES
 from ppsim.files.page_parts import embed_json, read_part, read_script
 
@@ -32,6 +33,7 @@ def front_page(
             "group": point.group,
             "time": point.makespan,
             "memory": point.peak,
+            "text": (format_number(point.makespan), format_number(point.peak)),
             "best": bool(best),
         }
         for point, best in zip(found.points, found.best, strict=True)

@@ -69,3 +69,20 @@ def test_a_browser_draws_every_point(tmp_path):
     assert len(re.findall(r'<tr data-place="\d', dom)) == len(POINTS)
     for word in ("dualpipe", "gpipe", "makespan (t_F)", "peak activations"):
         assert re.search(rf">{re.escape(word)}</", dom), word
+
+
+def test_numbers_read_as_in_the_terminal():
+    """A half is rounded as everywhere else, so a table and the heat map beside it agree."""
+    assert data_of(page([Point("a", 3.140625, 5.5), Point("b", 12345678.9, 4)]))["points"][0]["text"] == [
+        "3.14062",
+        "5.5",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+def test_a_narrow_page_draws_a_narrow_chart(tmp_path):
+    """Its texts keep their size: the chart is as wide as the page, not made smaller with all in it."""
+    found = re.search(r'viewBox="0 0 (\d+) (\d+)"', opened(page(POINTS), tmp_path, "520,900"))
+    assert found
+    assert int(found[1]) < 520

@@ -3,8 +3,8 @@
 const $ = id => document.getElementById(id);
 const root = document.documentElement;
 const DATA = JSON.parse($('ppsim-data').textContent);
-const WIDE = 820;
-const TALL = 560;
+let WIDE = 820; // at most; narrower where the page is, that texts keep their size
+let TALL = 560;
 const EDGE = { left: 62, right: 24, top: 16, bottom: 48 };
 const CROWD = 28; // above so many points only those of fronts have their names beside them; the pointer tells the others
 const LOGARITHMIC = 8; // from this ratio of the largest to the smallest on, an axis is logarithmic
@@ -62,6 +62,8 @@ function draw() {
     $('chart').innerHTML = '<p class="muted">no point has this name</p>';
     return fillTable(points);
   }
+  WIDE = Math.min(820, Math.max(320, $('chart').clientWidth));
+  TALL = Math.max(400, Math.round(0.683 * WIDE));
   const dark = +(root.dataset.theme === 'dark');
   const x = scaleOf(points.map(p => p.time), EDGE.left, WIDE - EDGE.right, false);
   const y = scaleOf(points.map(p => p.memory), TALL - EDGE.bottom, EDGE.top, true);
@@ -91,7 +93,7 @@ function draw() {
   return fillTable(points);
 }
 
-const tellPoint = p => `${p.name}\n${DATA.time}: ${number(p.time)}\n${DATA.memory}: ${number(p.memory)}${p.best ? '\non the front' : ''}`;
+const tellPoint = p => `${p.name}\n${DATA.time}: ${p.text[0]}\n${DATA.memory}: ${p.text[1]}${p.best ? '\non the front' : ''}`;
 
 /** The line that joins a group's front: nothing lies below and left of it. */
 function frontLine(best, x, y) {
@@ -139,7 +141,7 @@ function fillTable(points) {
   $('table').querySelector('thead').innerHTML = `<tr>${Object.entries(KEYS).map(([key, text]) =>
     `<th scope="col" aria-sort="${key === by ? (up ? 'ascending' : 'descending') : 'none'}"><button type="button" data-key="${key}">${escapeText(text)}</button></th>`).join('')}</tr>`;
   $('table').querySelector('tbody').innerHTML = ordered.map(p => `<tr data-place="${p.place}" class="${p.best ? 'best' : ''}">`
-    + `<td>${escapeText(p.name)}${p.best ? ' ●' : ''}</td><td>${number(p.time)}</td><td>${number(p.memory)}</td></tr>`).join('');
+    + `<td>${escapeText(p.name)}${p.best ? ' ●' : ''}</td><td>${p.text[0]}</td><td>${p.text[1]}</td></tr>`).join('');
   for (const button of $('table').querySelectorAll('thead button'))
     button.onclick = () => { sorting = { by: button.dataset.key, up: button.dataset.key === by ? !up : true }; fillTable(points); };
   for (const row of $('table').querySelectorAll('tbody tr')) row.onpointerenter = () => pick(+row.dataset.place, false);
@@ -211,6 +213,7 @@ function start() {
   let before = null;
   addEventListener('beforeprint', () => { before = root.dataset.theme; setTheme('light'); });
   addEventListener('afterprint', () => { if (before) setTheme(before); });
+  addEventListener('resize', draw);
   follow();
   root.dataset.state = 'drawn';
 }
