@@ -51,7 +51,14 @@ RECORDS = {
     for path in sorted(FOLDER.glob("*.json"))
     for number, record in enumerate(json.loads(path.read_text()))
 }
-each_record = pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
+# The fast gear takes every fourth record of a file, the first always; the whole suite takes all.
+each_record = pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(record, id=name, marks=[pytest.mark.slow] if int(name.rpartition("-")[2]) % 4 else [])
+        for name, record in RECORDS.items()
+    ],
+)
 
 
 def ours(record: dict[str, Any]) -> Schedule:
