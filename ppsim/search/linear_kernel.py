@@ -108,6 +108,7 @@ def warm_up(line: Line, microbatches: int, late: bool) -> None:
             line.wanted[device] += 1
         back = max(now, ready) + line.time[I, device]
     for device in range(1, devices):
+        line.wanted[device] = min(line.wanted[device], line.wanted[device - 1])  # each F follows one there
         while line.wanted[device] >= max(1, line.wanted[device - 1]) and 1 + line.wanted[device] < microbatches:
             line.wanted[device] -= 1
     for device in range(devices):

@@ -31,6 +31,8 @@ def order_zb_v(costs: Costs, devices: int, microbatches: int, limit: float) -> l
     Returns:
         The queue of each device.
     """
+    if limit >= 2 * microbatches:  # which is all there is, and a pass asks for 2P
+        limit = max(limit, 2 * devices)
     time, latency = type_times(costs, devices)
     best, order = NEVER, np.empty(0, np.int64)
     for fill_backward, fill_forward in product((True, False), repeat=2):

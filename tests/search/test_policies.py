@@ -1,8 +1,11 @@
 """Schedules written by rules fit every cap, for any placement."""
 
+import numpy as np
 import pytest
 
+from ppsim.core.costs import Costs
 from ppsim.core.schedule import place
+from ppsim.search.heuristics import order_linear
 from ppsim.search.orders import write_schedule
 from ppsim.search.policies import write_policies
 from ppsim.search.problem import Problem, evaluate, fits
@@ -26,3 +29,10 @@ def test_equal_costs_need_no_search():
     """With the memory for it, rules alone leave no bubble between a device's ops."""
     problem = Problem(place("linear", 4, 4), 8, costs(4), cap=7)
     assert min(evaluate(problem, write_schedule(problem, q), "").span for _, q in write_policies(problem)) == 24
+
+
+def test_stages_that_take_no_time_warm_up_after_those_before():
+    """A device with quick forwards runs no more of them than the device before: each attempt is an order that runs."""
+    time = np.array([[3.5, 0.0, 0.1, 3.5], [1.0, 3.3, 2.0, 4.0], [0.0, 1.3, 2.0, 2.0], [1.0, 2.0, 0.0, 2.0]])
+    queues = order_linear(Costs(time), devices=4, microbatches=5, limit=6)
+    assert [len(queue) for queue in queues] == [15] * 4

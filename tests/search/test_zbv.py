@@ -24,6 +24,14 @@ def test_any_costs_lead_to_an_order_that_runs_within_the_limit(seed):
     assert peak_activations(schedule).max() <= min(2 * M, 2 * P)
 
 
+@pytest.mark.parametrize("name", ["zb-v", "v-auto"])
+def test_a_limit_of_all_activations_is_no_limit(name):
+    """Fewer microbatches than devices may all be held, whatever the limit says."""
+    schedule = generate(name, devices=4, microbatches=3, limit=6)
+    assert peak_activations(schedule).max() <= 6
+    assert simulate(schedule, costs_for(schedule)).makespan == 11.5
+
+
 def test_the_order_follows_the_costs():
     """With the costs known the span is shorter than with the order for equal times."""
     costs = partial(costs_for, tf=3, ti=4, tw=2, comm=0.5)
