@@ -37,7 +37,9 @@ REPEATING = [
 
 
 def values(metrics: Metrics) -> dict[str, object]:
-    return {name: np.asarray(value).tolist() for name, value in dataclasses.asdict(metrics).items()}
+    """Each number; the bound as a text, since one that is not a number differs from itself."""
+    found = {name: np.asarray(value).tolist() for name, value in dataclasses.asdict(metrics).items()}
+    return found | {"bound": str(metrics.bound)}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -225,19 +227,20 @@ def test_run_prints_the_shortcut_and_falls_back_to_the_full_run():
 
 
 def test_the_shortcut_prints_the_numbers_of_a_full_run_as_json():
-    """All but the ops and the command, to the last digit; and what was proved."""
+    """All but the ops, the command and the bound, which takes every op, to the last digit; and what was proved."""
     arguments = ["-s", "interleaved", "--devices", "4", "--mb", "400", "--comm", "0.25", "--json"]
     full, short = (
         json.loads(CliRunner().invoke(command, [*arguments, *more], catch_exceptions=False).stdout)
         for more in ([], ["--steady"])
     )
     assert short.pop("schema") == "ppsim.steady/1"
+    assert short.pop("bound") is None
     assert short["simulated"] < 400
     assert short["period"] == 3 * short["period_microbatches"]
     assert {key: full[key] for key in set(short) & set(full) - {"inputs"}} == {
         key: short[key] for key in set(short) & set(full) - {"inputs"}
     }
-    assert set(full) - set(short) == {"schema", "ops"}
+    assert set(full) - set(short) == {"schema", "ops", "bound"}
     assert short["inputs"]["costs"] == full["inputs"]["costs"]
 
 
