@@ -162,16 +162,10 @@ def _fill(rows: Rows, slots: Slots, weights_stay: bool) -> tuple[Slots, list[lis
     explicit = weights_stay or not rows.splits
     held = [_held(rows, slots, weights, d, len(does[d])) if explicit else [] for d in range(rows.devices)]
     cap = max(max(each) for each in held) if explicit else max(map(_peak, does))
-    ops: list[Op] = [
-        (slot, row // rows.passes, row % rows.passes, m)
-        for row, each in enumerate(slots)
-        for m, slot in enumerate(each)
-    ]
-    ops += [(slot, d, rows.passes, k) for d, placed in enumerate(weights) for k, slot in enumerate(placed)]
     backwards: list[list[int]] = [[] for _ in range(rows.devices)]
     last = [max(slots[row][-1] for row in rows.of(d)[: rows.passes // 2]) for d in range(rows.devices)]
     phase = 0
-    for slot, device, number, m in sorted(ops):
+    for slot, device, number, m in _list_ops(rows, slots, weights):
         mine = weights[device] if number == rows.passes else slots[device * rows.passes + number]
         if phase == 0 and number == rows.passes - 1 and device == 0:
             phase = 1
@@ -184,6 +178,17 @@ def _fill(rows: Rows, slots: Slots, weights_stay: bool) -> tuple[Slots, list[lis
         if rows.passes // 2 <= number < rows.passes:
             insort(backwards[device], mine[m])
     return slots, weights
+
+
+def _list_ops(rows: Rows, slots: Slots, weights: list[list[int]]) -> list[Op]:
+    """List all ops by slot, the k-th W of a device as pass 2V and microbatch k."""
+    ops = [
+        (slot, row // rows.passes, row % rows.passes, m)
+        for row, each in enumerate(slots)
+        for m, slot in enumerate(each)
+    ]
+    ops += [(slot, d, rows.passes, k) for d, placed in enumerate(weights) for k, slot in enumerate(placed)]
+    return sorted(ops)
 
 
 def _ready(rows: Rows, slots: Slots, device: int, number: int, m: int) -> int:
@@ -244,15 +249,9 @@ def _squeeze(rows: Rows, slots: Slots, weights: list[list[int]]) -> Slots:
     """
     if rows.splits and not any(weights):
         weights = [[slot for slot, _, _ in _place_weights(rows, slots, d, by_pass=False)] for d in range(rows.devices)]
-    ops: list[Op] = [
-        (slot, row // rows.passes, row % rows.passes, m)
-        for row, each in enumerate(slots)
-        for m, slot in enumerate(each)
-    ]
-    ops += [(slot, d, rows.passes, k) for d, placed in enumerate(weights) for k, slot in enumerate(placed)]
-    slots = [row[:] for row in slots]
+    ops, slots = _list_ops(rows, slots, weights), [row[:] for row in slots]
     free = [0] * rows.devices
-    for _, device, number, m in sorted(ops):
+    for _, device, number, m in ops:
         at = free[device]
         if number < rows.passes:
             at = max(at, _ready(rows, slots, device, number, m))

@@ -13,9 +13,10 @@ from ppsim.base.compiled import call, can_compile
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Packed
 from ppsim.core.schedule import Placement, place
-from ppsim.search import linear_kernel, v_kernel
+from ppsim.search import linear_kernel
 from ppsim.search.orders import KINDS, Queues, pack_queues, read_orders, write_schedule
 from ppsim.search.problem import Problem, evaluate
+from ppsim.search.zbv import SECOND, list_orders
 
 # Cells, stages x microbatches: CPython writes all attempts for this many in a quarter of a second.
 COMPILE_HEURISTICS_ABOVE = 1000
@@ -84,52 +85,12 @@ def order_linear(costs: Costs, devices: int, microbatches: int, limit: float, af
 
 
 def write_v(problem: Problem) -> Iterator[tuple[str, Queues]]:
-    """Write schedules of a V, see :mod:`ppsim.search.v_kernel`; none where no attempt fits."""
-    devices = problem.n_devices
-    for flags in product((False, True), repeat=2):
-        idle = np.full(devices, -1.0)
-        best = np.inf
-        while True:
-            vee = _make_v(problem, idle.max() - idle)
-            turn = np.zeros(devices, np.int64)
-            if not run_kernel(problem, v_kernel.schedule_v, vee, turn, *flags, parts=v_kernel.PARTS):
-                break
-            if vee.idle.max() >= best:
-                break
-            best, idle = vee.idle.max(), vee.idle
-            kind, sweep = np.divmod(vee.queue, 2)
-            down = (sweep == 0) == (kind == 0)  # whether the stage is in the first half
-            here = np.arange(devices)[:, None]
-            stage = np.where(down, here, 2 * devices - 1 - here)
-            yield "zero-bubble V heuristic", list(kind * 2 * devices + stage)
-
-
-def _make_v(problem: Problem, allowed: NDArray[np.float64]) -> v_kernel.Vee:
-    devices, microbatches = problem.n_devices, problem.microbatches
-    time = _by_sweep(time_table(problem))
-    latency = _by_sweep(problem.latency.T)
-    return v_kernel.Vee(
-        time=time,
-        latency=latency,
-        cap=problem.caps,
-        change=changes(problem),
-        queue=np.zeros((devices, 6 * microbatches), np.int64),
-        end=np.full((2, 2, devices, microbatches), -1.0),
-        done=np.zeros((3, 2, devices), np.int64),
-        weights=np.zeros((devices, 2 * microbatches), np.int64),
-        free=np.zeros(devices),
-        held=np.zeros(devices),
-        idle=np.zeros(devices),
-        allowed=allowed,
-    )
-
-
-def _by_sweep(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Turn shape (kinds, stages) to (kinds, 2, devices): F passes through the first half in sweep 0, I and W in 1."""
-    first, second = np.split(table, 2, axis=1)
-    second = second[:, ::-1]
-    swap = np.arange(len(table))[:, None] > 0
-    return np.stack([np.where(swap, second, first), np.where(swap, first, second)], axis=1)
+    """Write schedules of a V, see :mod:`ppsim.search.zbv_kernel`; none where no attempt fits."""
+    stages, here = problem.n_stages, np.arange(problem.n_devices)[:, None]
+    codes = np.arange(len(SECOND)) // 2 * stages + np.where(SECOND, stages - 1 - here, here)  # of types per device
+    compiled = pays_to_compile(problem)
+    for _, types in list_orders(problem.costs, problem.microbatches, problem.caps, problem.after_i, compiled=compiled):
+        yield "zero-bubble V heuristic", [row[order] for row, order in zip(codes, types, strict=True)]
 
 
 def pays_to_compile(problem: Problem) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -31,25 +32,43 @@ def order_zb_v(costs: Costs, devices: int, microbatches: int, limit: float) -> l
     Returns:
         The queue of each device.
     """
-    if limit >= 2 * microbatches:  # which is all there is, and a pass asks for 2P
-        limit = max(limit, 2 * devices)
+    limits = np.full(devices, float(limit))
+    large = 6 * microbatches * devices > COMPILE_NETWORK_ABOVE
+    found = list_orders(costs, microbatches, limits, compiled=large and can_compile())
+    best = min(found, key=lambda each: each[0], default=None)
+    if best is None:  # messages or stages so uneven that the passes contradict themselves
+        equal = Costs(np.ones_like(costs.time))
+        return order_zb_v(equal, devices, microbatches, limit)
+    return queues_of(best[1])
+
+
+def list_orders(
+    costs: Costs, microbatches: int, limits: NDArray[np.float64], after_i: float = 1.0, *, compiled: bool
+) -> Iterator[tuple[float, NDArray[np.int64]]]:
+    """List the orders that the passes come to: the longest bubble, and the types of the ops, shape (P, 6M).
+
+    Args:
+        costs: of two stages per device, stage s on device s or 2P - 1 - s.
+        microbatches: M.
+        limits: shape (P,), activations of one stage that each device may hold.
+        after_i: share of an activation that is still held between I and W.
+        compiled: whether as machine code, which pays for large shapes.
+    """
+    devices = len(limits)
+    everything = limits >= 2 * microbatches  # which is all there is, and a pass asks for 2P
+    limits = np.where(everything, np.maximum(limits, 2.0 * devices), limits)
     time, latency = type_times(costs, devices)
-    best, order = NEVER, np.empty(0, np.int64)
+    held = np.array([1.0, after_i - 1.0, -after_i])
     for fill_backward, fill_forward in product((True, False), repeat=2):
         approved = np.full(devices, -1.0)
         longest = NEVER
         while True:
-            tables = _tables(time, latency, approved, microbatches, limit)
-            bubble = _run(tables, fill_forward, fill_backward)
+            tables = _tables(time, latency, approved, microbatches, limits, held)
+            bubble = _run(tables, fill_forward, fill_backward, compiled)
             if bubble >= longest:
                 break
             longest, approved = bubble, tables.bubble
-            if bubble < best:
-                best, order = bubble, tables.order
-    if best == NEVER:  # messages or stages so uneven that the passes contradict themselves
-        equal = Costs(np.ones_like(costs.time))
-        return order_zb_v(equal, devices, microbatches, limit)
-    return queues_of(order.reshape(devices, -1))
+            yield bubble, tables.order.reshape(devices, -1)
 
 
 def type_times(costs: Costs, devices: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -75,14 +94,19 @@ def queues_of(types: NDArray[np.integer]) -> list[Packed]:
 
 
 def _tables(
-    time: NDArray[np.float64], latency: NDArray[np.float64], approved: NDArray[np.float64], M: int, limit: float
+    time: NDArray[np.float64],
+    latency: NDArray[np.float64],
+    approved: NDArray[np.float64],
+    M: int,
+    limits: NDArray[np.float64],
+    held: NDArray[np.float64],
 ) -> VTables:
     P = len(approved)
     return VTables(
         time=time.ravel(),
         latency=latency.ravel(),
-        held=np.array([1.0, 0.0, -1.0]),
-        limit=np.array([float(limit)]),
+        held=held,
+        limit=limits,
         approved=approved,
         end=np.full(4 * P * M, UNSET),
         now=np.zeros(P),
@@ -96,8 +120,8 @@ def _tables(
     )
 
 
-def _run(tables: VTables, fill_forward: bool, fill_backward: bool) -> float:
-    """Run the pass: large shapes as machine code, small ones in CPython over views of the same memory."""
-    if len(tables.order) > COMPILE_NETWORK_ABOVE and can_compile():
+def _run(tables: VTables, fill_forward: bool, fill_backward: bool, compiled: bool) -> float:
+    """Run the pass, as machine code or in CPython over views of the same memory."""
+    if compiled:
         return float(call(kernel.order_greedily, tables, fill_forward, fill_backward, parts=PARTS))
     return float(kernel.order_greedily(view(tables), fill_forward, fill_backward))

@@ -14,7 +14,7 @@ from ppsim.base.columns import Floats, Ints
 
 UNSET = -1.0
 NEVER = 1e308  # the bubble of an order that cannot run
-SLACK = 1e-6  # of sums of shares
+SLACK = 1e-9  # of sums of shares
 
 
 class VTables(NamedTuple):
@@ -24,7 +24,7 @@ class VTables(NamedTuple):
         time: shape (6 x P,), duration by type and device.
         latency: shape (P x P,), of a message by source and target.
         held: shape (3,), what F, I and W add to what their device holds.
-        limit: shape (1,), the most a device may hold.
+        limit: shape (P,), the most that each device may hold.
         approved: shape (P,), the bubble of each device in the pass before; negative in the first.
         end: shape (4 x P x M,), the end of each F and I by type, device and microbatch; ``UNSET`` before it ran.
         now: shape (P,), when each device is free.
@@ -91,7 +91,7 @@ def run(t: VTables, kind: int, device: int) -> None:
         t.most[0] = max(t.most[0], t.bubble[device])
     t.now[device] = begin + t.time[at]
     t.memory[device] += t.held[kind // 2]
-    if t.memory[device] > t.limit[0] + SLACK:
+    if t.memory[device] > t.limit[device] + SLACK:
         t.most[0] = NEVER
     t.order[device * 6 * M + t.length[device]] = kind
     t.length[device] += 1
@@ -126,7 +126,7 @@ def warm_up(t: VTables) -> None:
         if device < P - 1:
             back = arrival(t, 1, device)
             while (
-                t.memory[device] + t.held[0] * (2 + device * 2) <= t.limit[0] + SLACK
+                t.memory[device] + t.held[0] * (2 + device * 2) <= t.limit[device] + SLACK
                 and t.now[device] + t.time[device] <= back
                 and t.ran[device] < M
             ):
@@ -182,6 +182,8 @@ def order_greedily(t: VTables, fill_forward: bool, fill_backward: bool) -> float
     warm_up(t)
     choice = [0] * P
     for _ in range(2 * M):
+        if t.most[0] >= NEVER:
+            return NEVER
         for device in range(P):
             choice[device] = choose_backward(t, device)
         for device in range(P - 1, -1, -1):
@@ -194,7 +196,7 @@ def order_greedily(t: VTables, fill_forward: bool, fill_backward: bool) -> float
             kind = choose_forward(t, device)
             if kind < 0:
                 continue
-            while t.memory[device] + t.held[0] > t.limit[0] + SLACK and next_w(t, device) >= 0:
+            while t.memory[device] + t.held[0] > t.limit[device] + SLACK and next_w(t, device) >= 0:
                 run(t, next_w(t, device), device)
             run_after_w(t, kind, device, fill_forward, most_approved)
     for device in range(P):

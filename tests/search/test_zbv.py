@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 from ppsim.core.costs import costs_for
+from ppsim.core.schedule import place
 from ppsim.schedules import generate
 from ppsim.search import zbv
+from ppsim.search.heuristics import write_v
+from ppsim.search.orders import write_schedule
+from ppsim.search.problem import Problem, fits
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure, peak_activations
+from tests.search.prices import costs as prices
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -50,3 +55,12 @@ def test_machine_code_orders_as_python_does(monkeypatch):
     monkeypatch.setattr(zbv, "COMPILE_NETWORK_ABOVE", 0)
     coded = zbv.order_zb_v(costs, 3, 7, 6)
     assert all(map(np.array_equal, plain, coded))
+
+
+def test_the_heuristic_keeps_each_devices_own_cap_with_shares_counted():
+    """Two devices may hold more than the others, and half of an activation is held between I and W."""
+    caps = [8.0, 10.0, 8.0, 9.5]
+    problem = Problem(place("v", 4, 8), 10, prices(8, 10, 11, 8, comm=1), caps, after_i=0.5)
+    queues = [queues for _, queues in write_v(problem)]
+    assert queues
+    assert all(fits(problem, write_schedule(problem, each)) for each in queues)
