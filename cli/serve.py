@@ -50,7 +50,9 @@ def command(port: int, host: str, public: bool, no_open: bool) -> None:
         try:
             listening = socket.create_server((host.strip("[]"), port), family=_family(host), reuse_port=False)
         except OSError as error:
-            raise InputError(f"cannot serve on {host}:{port}: {error.strerror}", f"--port {port + 1}") from error
+            reason = (error.strerror or str(error)).partition(" (")[0]  # without the address once more
+            hint = f"--host {LOCAL}" if isinstance(error, socket.gaierror) else "--port 0 for any free one"
+            raise InputError(f"cannot serve on {host}:{port}: {reason}", hint) from error
         port = listening.getsockname()[1]
         names = (*HOSTS, host)
         app = make_app(page, show_line, Path(folder), frozenset(f"{name}:{port}" for name in names))

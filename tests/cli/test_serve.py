@@ -1,0 +1,40 @@
+"""``ppsim serve`` says why it cannot serve, and lets no other machine in unless asked to."""
+
+import errno
+import os
+import socket
+
+import pytest
+
+from ppsim.errors import InputError
+from tests.commands import invoke
+
+
+def refusal(*words):
+    found = invoke("serve", "--no-open", *words).exception
+    assert isinstance(found, InputError)
+    return str(found), found.hint
+
+
+def test_a_port_in_use_is_told_once_with_a_way_out():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = refusal("--port", str(port))
+    assert found == (
+        f"cannot serve on 127.0.0.1:{port}: {os.strerror(errno.EADDRINUSE)}",
+        "--port 0 for any free one",
+    )
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.1", "example.com"])
+def test_another_address_needs_public(host):
+    assert "--public" in refusal("--host", host, "--port", "0")[1]
+
+
+def test_a_host_that_is_none_is_told(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    found = refusal("--host", "nowhere.invalid", "--public", "--port", "0")
+    assert found == ("cannot serve on nowhere.invalid:0: Name or service not known", "--host 127.0.0.1")
