@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -89,6 +90,10 @@ def command(
     from ppsim.schedules import reads_ops
 
     _check_targets(output, heat)
+    if costs.layout and not (grid.stages or grid.devices):
+        from ppsim.layout.layout import read_layout
+
+        grid = replace(grid, stages=[read_layout(costs.layout).n_stages])
     check_shape(specs, grid.stages or grid.devices, grid.microbatches)
     check_taken(specs, grid)
     shapes = list(islice(cells_of(specs, grid), MOST + 1))

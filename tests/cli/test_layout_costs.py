@@ -88,3 +88,8 @@ def test_a_change_of_a_stage_is_simulated_and_one_that_a_layout_overrules_refuse
     assert changed["makespan"] == ask("run", "1f1b", *LAYOUT)["makespan"]
     refused = CliRunner().invoke(group, ["explain", "1f1b", *LAYOUT, "--what-if", "tfb=3"]).exception
     assert "cannot change 'tfb=3'" in str(refused)
+
+
+def test_a_sweep_takes_its_stages_from_the_layout():
+    shapes = ask("sweep", "1f1b", "--layout", "Ett|tt|tt|ttL", "--mb", "8,16")["shapes"]
+    assert [(row["stages"], row["microbatches"]) for row in shapes] == [(4, 8), (4, 16)]
