@@ -48,3 +48,16 @@ def test_the_sums_of_everything_are_those_of_the_timeline(tmp_path):
     assert (float(rows["forward"]), float(rows["backward"])) == (8.0, 16.0)
     assert sum(float(v) for name, v in rows.items() if name.startswith("idle: ")) == pytest.approx(whole - busy)
     assert 'class="selected"' in dom
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+def test_the_sums_are_in_sight_above_the_rest_of_a_long_page(tmp_path):
+    schedules = [generate(name, devices=16, microbatches=8) for name in ("gpipe", "1f1b", "zb-1p", "zb-h2")]
+    timelines = tuple(simulate(schedule, costs_for(schedule)) for schedule in schedules)
+    save(Document(timelines, tuple(schedule.name for schedule in schedules)), str(tmp_path / "x.html"))
+    bottom = "innerHeight - document.getElementById('sums').getBoundingClientRect().bottom"
+    tell = f"setTimeout(() => {{ document.body.dataset.bottom = Math.round({bottom}); }}, 200);"
+    script = SELECT.replace("LAST", "600").replace("}, 50);", f"{tell} }}, 50);")
+    dom = opened((tmp_path / "x.html").read_text().replace("</body>", script), tmp_path)
+    assert 'data-bottom="0"' in dom
