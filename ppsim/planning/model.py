@@ -19,6 +19,7 @@ SCHEMA_OF_SIZES = "ppsim.model/1"  # the sizes and training settings that `ppsim
 EXAMPLE = "hidden = 4096, heads = 32, layers = 32, seq = 4096 and vocab = 32000"
 LIBRARY = Path(__file__).parent / "library" / "models"
 LARGEST = (1 << 31) - 1
+MOST_LAYERS = 1 << 14
 LARGEST_CONFIG = 4 << 20
 
 
@@ -103,8 +104,9 @@ class Model:
             if not isinstance(value, int) or isinstance(value, bool):
                 continue
             least = field.name in ("hidden", "heads", "layers", "seq", "head_dim", "moe_every", "window_every")
-            if not least <= value <= LARGEST:
-                raise Refused(field.name, f"must be {int(least)} or more and {LARGEST} at most, got {value}")
+            most = MOST_LAYERS if field.name in ("layers", "mtp") else LARGEST
+            if not least <= value <= most:
+                raise Refused(field.name, f"must be {int(least)} or more and {most} at most, got {value}")
         if self.kv_heads < 1 or self.heads % self.kv_heads:
             raise Refused("kv_heads", f"must divide heads = {self.heads}, got {self.kv_heads}")
         if bool(self.experts) != bool(self.top_k) or self.top_k > self.experts:
@@ -275,6 +277,7 @@ KEYS_OF_HUGGING_FACE = {
     "v_dim": ("v_head_dim",),
     "mtp": ("num_nextn_predict_layers",),
 }
+CONFIG = "the config.json of a language model"
 PLAIN_MLPS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "gelu_fast")
 
 
@@ -293,7 +296,7 @@ def _from_hugging_face(path: str) -> Model:
     given: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
     for name in ("hidden", "heads", "layers", "seq", "vocab"):
         if name not in given:
-            raise InputError(f"'{path}' has no {KEYS_OF_HUGGING_FACE[name][0]}", "the config.json of a language model")
+            raise InputError(f"'{path}' has no {KEYS_OF_HUGGING_FACE[name][0]}", CONFIG)
     latent = "kv_lora" in given
     head_dim = _first(data, ("qk_nope_head_dim",) if latent else ("head_dim",), path)
     if not latent:
@@ -303,7 +306,9 @@ def _from_hugging_face(path: str) -> Model:
     if shared is None and (count := _first(data, ("n_shared_experts",), path)):
         shared = count * given.get("expert_ffn", given.get("ffn", 0))
     gpt = "n_embd" in data
-    gated = data.get("hidden_act", "gelu" if gpt else "silu") not in PLAIN_MLPS
+    kind = str(data.get("model_type") or "")
+    gemma, neox = kind.startswith("gemma"), kind == "gpt_neox"
+    gated = gemma or data.get("hidden_act", "gelu" if gpt else "silu") not in PLAIN_MLPS
     try:
         return Model(
             **given,
@@ -311,14 +316,14 @@ def _from_hugging_face(path: str) -> Model:
             head_dim=head_dim or 0,
             shared_ffn=shared or 0,
             gated=gated,
-            tied=bool(data.get("tie_word_embeddings", gpt)),
+            tied=bool(data.get("tie_word_embeddings", gpt or gemma)),
             learned_positions=gpt,
-            biases=gpt,
+            biases=gpt or neox,
             name=str(data.get("_name_or_path") or Path(path).parent.name or Path(path).stem),
             source=name_of(path),
         )
     except Refused as refused:
-        raise InputError(f"'{path}': {refused.key} {refused.why}") from refused
+        raise InputError(f"'{path}': {refused.key} {refused.why}", CONFIG) from refused
 
 
 def _refuse_other_layers(data: Mapping[str, Any], path: str) -> None:
@@ -352,5 +357,5 @@ def _first(data: Mapping[str, Any], keys: tuple[str, ...], path: str) -> int | N
         if isinstance(value, int) and not isinstance(value, bool):
             return value
         if value is not None:
-            raise InputError(f"'{path}': {key} must be a whole number, got {quote(value)}")
+            raise InputError(f"'{path}': {key} must be a whole number, got {quote(value)}", CONFIG)
     return None

@@ -48,7 +48,9 @@ def against(rows: list[Row]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 def _predict_rows(rows: list[Row]) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(rows):
-        result: dict[str, Any] = {"id": row.get("id", f"row {number}"), "predicted_step_s": None}
+        name = row.get("id")
+        result: dict[str, Any] = {"id": name if isinstance(name, str | int) else f"row {number}"}
+        result["predicted_step_s"] = None
         result["measured_step_s"] = None
         try:
             setup = setup_of(row)

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ppsim.base.source import read_text
+from ppsim.base.text import shorten
 from ppsim.errors import InputError
 from ppsim.layout.layout import Layout, read_layout
 from ppsim.planning.hardware import Machine, read_machine
 from ppsim.planning.model import Model, flops_per_token, library, read_model
-from ppsim.planning.parallel import Parallel
+from ppsim.planning.parallel import MOST, Parallel
 from ppsim.schedules import find
 
 LARGEST = 64 << 20
@@ -245,9 +246,8 @@ def _choices(row: Row, model: Model, fixed: Parallel) -> tuple[tuple[Parallel, .
     chosen = []
     schedule = _schedule(row) if fixed.pp > 1 else ""
     gbs, mbs = _count(row, "gbs", 0), _count(row, "mbs", 0)
-    microbatches = int(number_of(row, "microbatches") or 0)
     if not gbs:
-        mbs, microbatches = mbs or 1, microbatches or USUAL_MICROBATCHES * fixed.pp
+        mbs, microbatches = mbs or 1, _count(row, "microbatches", 0) or USUAL_MICROBATCHES * fixed.pp
         chosen.append(f"mbs {mbs}, {microbatches} microbatches")
         gbs = fixed.dp * mbs * microbatches
     per_pipeline = gbs // fixed.dp
@@ -327,9 +327,19 @@ def measured_step(row: Row, model: Model, parallel: Parallel) -> float | None:
     tokens = parallel.gbs * model.seq
     if rate := number_of(row, "tokens_per_s_per_gpu"):
         return tokens / rate / parallel.gpus
+    if rate := number_of(row, "tokens_per_s_total") or number_of(row, "tokens_per_s"):
+        return tokens / rate
     if rate := number_of(row, "model_tflops_per_gpu") or number_of(row, "tflops_per_gpu"):
-        return flops_per_token(model) * tokens / (rate * 1e12) / parallel.gpus
+        return _flops_as_counted(row, model) * tokens / (rate * 1e12) / parallel.gpus
     return None
+
+
+def _flops_as_counted(row: Row, model: Model) -> float:
+    """Return the FLOPs of a token as a row's authors count them; SC21: with recompute, attention's whole square."""
+    if "sc21" not in str(row.get("framework") or "").lower():
+        return flops_per_token(model)
+    h, n = model.hidden, model.layers  # arXiv 2104.04473, equation 3
+    return 96.0 * n * h**2 * (1 + model.seq / (6 * h) + model.vocab / (16 * n * h))
 
 
 def measured_peak(row: Row) -> float | None:
@@ -340,12 +350,27 @@ def measured_peak(row: Row) -> float | None:
 
 
 def number_of(row: Row, key: str) -> float | None:
-    """Return a number of a row that is more than 0, or None."""
+    """Return a number of a row that is more than 0, also one written as text, or None."""
     value = row.get(key)
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e15
     return float(value) if good and isinstance(value, (int, float)) else None
 
 
 def _count(row: Row, key: str, otherwise: int) -> int:
-    value = number_of(row, key)
-    return otherwise if value is None else int(value)
+    """Return a whole number of a row; ``otherwise`` where it has none: null, 0, or an empty text.
+
+    Raises:
+        Skipped: it has something else.
+    """
+    value = row.get(key)
+    if value in (None, "", 0) or value is False:
+        return otherwise
+    number = number_of(row, key)
+    if number is None or not 1 <= number <= MOST or number != int(number):
+        raise Skipped(f"{key} {shorten(repr(value))} is not a whole number of 1 to {MOST}")
+    return int(number)

@@ -122,3 +122,35 @@ def test_an_unknown_name_is_answered_with_the_closest():
         read_model("lama3-70b")
     with pytest.raises(InputError, match="Did you mean 'dgx-h100'"):
         read_machine("dgx-h10")
+
+
+GEMMA = {
+    "model_type": "gemma2", "hidden_size": 2304, "num_attention_heads": 8, "num_hidden_layers": 26, "head_dim": 256,
+    "num_key_value_heads": 4, "intermediate_size": 9216, "vocab_size": 256000, "max_position_embeddings": 8192,
+    "hidden_act": "gelu_pytorch_tanh",
+}  # fmt: skip
+NEOX = {
+    "model_type": "gpt_neox", "hidden_size": 6144, "num_attention_heads": 64, "num_hidden_layers": 44,
+    "intermediate_size": 24576, "vocab_size": 50432, "max_position_embeddings": 2048, "hidden_act": "gelu_fast",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "published"), [(GEMMA, 2_614_341_888), (NEOX, 20_554_567_680)])
+def test_families_whose_config_leaves_gates_ties_or_biases_out_have_their_published_parameters(
+    tmp_path, config, published
+):
+    """Gemma-2 2B and GPT-NeoX 20B; norms of their own are less than a ten-thousandth."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    assert count_parameters(read_model(str(path))) == pytest.approx(published, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"num_hidden_layers": 2_000_000_000}, {"hidden_size": "4096"}, {"num_attention_heads": 0}]
+)
+def test_a_config_with_impossible_sizes_is_refused_with_a_hint(tmp_path, changes):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**NEOX, **changes}))
+    with pytest.raises(InputError) as refused:
+        read_model(str(path))
+    assert refused.value.hint == "the config.json of a language model"

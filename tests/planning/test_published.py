@@ -78,6 +78,11 @@ def test_a_row_that_cannot_be_predicted_is_skipped_with_the_reason(changes, reas
     assert (summary["predicted"], summary["skipped"]) == (1, 1)
 
 
+def test_a_row_whose_id_is_no_name_is_called_by_its_number():
+    rows, _ = against([{**BRIDGE, "id": value} for value in (float("nan"), None, [1], "x", 7)])
+    assert [row["id"] for row in rows] == ["row 0", "row 1", "row 2", "x", 7]
+
+
 @pytest.mark.parametrize("key", sorted(VTRAIN))
 def test_no_value_of_a_row_ends_the_table(key):
     """Whatever is in one field, each row has a prediction or a reason."""
@@ -85,6 +90,31 @@ def test_no_value_of_a_row_ends_the_table(key):
     rows, summary = against([{**VTRAIN, "pp": 2, "dp": 4, key: value} for value in values])
     assert [row for row in rows if (row["predicted_step_s"] is None) != ("reason" in row)] == []
     assert summary["rows"] == len(values)
+
+
+def test_numbers_written_as_text_count_as_numbers():
+    texts = {key: str(value) if isinstance(value, int | float) else value for key, value in BRIDGE.items()}
+    assert against([texts])[0] == against([BRIDGE])[0]
+
+
+@pytest.mark.parametrize("value", ["two", -2, 0.5, 2.5, 1e9, True, [2], float("nan")])
+@pytest.mark.parametrize("key", ["tp", "pp", "vp", "mbs", "gbs", "gpus", "seq"])
+def test_a_size_that_is_no_whole_number_is_a_reason_and_never_a_guess(key, value):
+    rows, _ = against([{**BRIDGE, key: value}])
+    assert rows[0]["reason"].startswith(f"{key} ")
+
+
+@pytest.mark.parametrize(
+    ("row", "published"),
+    [
+        (MEGATRON, {"tflops_per_gpu": 148}),  # the table's: full recompute and the whole attention square counted
+        (BRIDGE, {"tokens_per_s_total": 128 * 8192 / 14.66}),
+        (BRIDGE, {"tokens_per_s_per_gpu": 128 * 8192 / 14.66 / 64}),
+    ],
+)
+def test_throughput_stands_for_a_step_that_is_not_published(row, published):
+    rows, _ = against([{**row, "step_s": None, **published}])
+    assert rows[0]["measured_step_s"] == pytest.approx(row["step_s"], rel=1e-3)
 
 
 @pytest.mark.parametrize(
