@@ -10,6 +10,7 @@ from importlib.resources import files
 import pytest
 
 from ppsim.base.numbers import format_number, format_share
+from ppsim.simulation.metrics import measure
 from tests.cases import timed
 from tests.pages import BROWSER, opened, page
 
@@ -59,3 +60,14 @@ def test_no_unit_becomes_markup(tmp_path):
     dom = opened(text, tmp_path)
     assert "<title>XSSED</title>" not in dom
     assert "<image href=" not in dom.split('<script type="application/json"')[0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+def test_the_peak_above_a_chart_is_in_the_unit_of_its_rows(tmp_path):
+    """Activations where all have as many chunks, as beside the rows and in the curve; shares where they differ."""
+    timelines = [timed(name, devices=4, microbatches=8) for name in ("zb-v", "v-min")]
+    dom = opened(page(*timelines), tmp_path)
+    peaks = [int(measure(timeline).peak_activations.max()) for timeline in timelines]
+    for peak in peaks:
+        assert f"· peak {peak}<" in dom

@@ -84,7 +84,9 @@ function title({ timeline, top }, geometry, theme) {
   ];
   if (timeline !== TIMELINES[timeline.baseline]) parts.push(change(timeline.versus_baseline));
   if (!geometry.narrow) parts.push(`bubble ${timeline.numbers.bubble_rate.text}`);
-  parts.push(`peak ${timeline.peak_memory?.text ?? timeline.numbers.peak_activations_share.text}`);
+  // In the unit of the rows: shares of a device's 1/P only where numbers of chunks differ.
+  const counted = timeline.held[0].endsWith('act') ? 'peak_activations' : 'peak_activations_share';
+  parts.push(`peak ${timeline.peak_memory?.text ?? timeline.numbers[counted].text}`);
   return text(geometry.left, top - 7, 12.5, theme.muted, parts.join(' · '));
 }
 
