@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise, product
 
 import numpy as np
@@ -20,17 +20,32 @@ COMPILE_ABOVE = 300
 # F in flight on each stage, per stage after it: 1 is 1F1B's number, 2 that of ZB-H2.
 DEPTHS = (0.3, 0.45, 0.6, 0.8, 1.0, 1.2, 1.5, 1.8, 2.0, 2.2)
 SLACKS = (0.0, 1.0, np.inf)  # in mean op durations per stage
+NEAR = (0.95, 0.9, 0.85, 1.0, 0.8)  # depths in shares of the one that a cap allows: the best ones are often there
+
+Knobs = tuple[float, float, float, tuple[int, int]]  # depth, slack, patience, whether the late stage's F and I go first
 
 
 def write_policies(problem: Problem) -> Iterator[tuple[str, Queues]]:
     """Write a schedule for each choice of the knobs that does not get stuck."""
+    several = problem.n_stages > problem.n_devices
+    firsts = [(1, 1), (1, 0), (0, 1), (0, 0)] if several else [(1, 1)]
+    yield from write_near_cap(problem)
+    yield from _write_all(problem, product(DEPTHS, SLACKS, (1.0, 0.0), firsts))
+
+
+def write_near_cap(problem: Problem) -> Iterator[tuple[str, Queues]]:
+    """Write schedules with about as many F in flight as the caps allow; none where they allow more than any depth."""
+    share = float(problem.caps.min()) / problem.n_stages
+    if share <= max(DEPTHS):
+        yield from _write_all(problem, product([share * near for near in NEAR], SLACKS[:2], (1.0,), ((1, 0), (1, 1))))
+
+
+def _write_all(problem: Problem, choices: Iterable[Knobs]) -> Iterator[tuple[str, Queues]]:
     orders = make_orders(problem, write_one_by_one(problem))
     policy = make_policy(problem)
     mean = float(time_table(problem).mean())
-    several = problem.n_stages > problem.n_devices
-    firsts = tuple(product((1, 0), repeat=2)) if several else ((1, 1),)
     later = problem.n_stages - 1 - np.arange(problem.n_stages)
-    for depth, slack, patience, first in product(DEPTHS, SLACKS, (1.0, 0.0), firsts):
+    for depth, slack, patience, first in choices:
         policy.limit[:] = 1 + np.round(depth * later)
         policy.slack[:] = slack * mean * problem.n_stages
         policy.patience[:] = patience * mean

@@ -25,12 +25,14 @@ from ppsim.search.bounds import bound_problem
 from ppsim.search.heuristics import write_v
 from ppsim.search.improve import COLD, HOT, LONGEST, cost_of, make_walk
 from ppsim.search.orders import Queues, make_orders, read_orders, write_one_by_one, write_schedule
+from ppsim.search.policies import write_near_cap
 from ppsim.search.problem import ROUNDING, Problem
 from ppsim.search.zbv import order_zb_v
 
 INTERVAL = 6
 OPS_TRIED = 60_000  # of completed blocks: a few seconds
 FEWEST_TRIED = 4
+LARGE = 6000  # ops from which few blocks are tried, and walks are short: rules write orders too
 MOST_TURNS = 8  # devices from which blocks take another step
 STARTS = 4  # orders that walks start from
 MOVES, TIMINGS = 50_000, 10_000_000  # of a walk, the latter in op timings
@@ -74,7 +76,7 @@ def order_from(P: int, M: int, limit: int, times: bytes, latencies: bytes) -> tu
 
 
 def _starts(problem: Problem, limit: int) -> Iterator[Queues]:
-    """List orders within the limit: ZB-V's, those of blocks, and one microbatch after the other."""
+    """List orders within the limit: ZB-V's, those of blocks and rules, and one microbatch after the other."""
     P, M = problem.n_devices, problem.microbatches
     if limit >= 2 * min(P, M):
         yield _read(problem, order_zb_v(problem.costs, P, M, limit))
@@ -83,6 +85,8 @@ def _starts(problem: Problem, limit: int) -> Iterator[Queues]:
     for block in within[: max(FEWEST_TRIED, OPS_TRIED // (6 * P * M))]:
         yield _read(problem, complete(block, M))
     yield from (queues for _, queues in write_v(problem))
+    if not within or (6 * P * M >= LARGE and can_compile()):
+        yield from (queues for _, queues in write_near_cap(problem))
     yield write_one_by_one(problem)
 
 

@@ -61,6 +61,14 @@ def test_without_machine_code_the_blocks_are_left(monkeypatch, limit, most):
     v_limit.order_from.cache_clear()
 
 
+@pytest.mark.parametrize(("limit", "most"), [(4, 2500), (5, 2100)])
+def test_rules_write_orders_where_no_block_fits(limit, most):
+    """No block of eight devices holds so little; one microbatch at a time, improved, takes 3487 and 3496."""
+    span, _, peak = found(8, 16, limit, tf=10, ti=11, tw=8, comm=1)
+    assert span <= most
+    assert peak <= limit
+
+
 def test_a_limit_below_one_microbatch_is_refused():
     """A microbatch passes each device twice before its first backward, so that the least limit is 2."""
     with pytest.raises(InputError, match="a limit of at least 2 activations") as error:
