@@ -197,8 +197,8 @@ def stage_costs(
         after = (device + 1) % parallel.pp
         hops[device, after] = hops[after, device] = message_seconds(machine, found, parallel, message, device)
     if not parallel.overlap_p2p and parallel.pp > 1:
-        # The device itself waits while its message travels, once for each op.
-        time[:4] += hops[np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp]
+        # The device itself waits while its message travels, once for each op that sends one: F, B and I.
+        time[:3] += hops[np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp]
         hops[:] = 0
     reduction, gather = reduction_seconds(machine, parallel, split, found)
     return StageCosts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ppsim.errors import InputError
 from ppsim.layout.layout import Layout
 from ppsim.layout.text import format_content
-from ppsim.planning.model import Model
+from ppsim.planning.model import Model, has_experts
 from ppsim.planning.parallel import Parallel
 from ppsim.schedules import find
 
@@ -33,16 +33,11 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
         f"--micro-batch-size {p.mbs}",
         f"--global-batch-size {p.gbs}",
     ]
-    if model.kv_heads != model.heads and not model.kv_lora:
-        flags += ["--group-query-attention", f"--num-query-groups {model.kv_heads}"]
-    if model.gated:
-        flags.append("--swiglu")
-    if model.experts:
+    flags += _megatron_model(model)
+    if model.experts:  # an expert is not divided, which Megatron-LM does with --tensor-model-parallel-size otherwise
         flags += [
-            f"--num-experts {model.experts}",
-            f"--moe-router-topk {model.top_k}",
-            f"--moe-ffn-hidden-size {model.expert_ffn}",
             f"--expert-model-parallel-size {p.ep}",
+            "--expert-tensor-parallel-size 1",
             "--moe-token-dispatcher-type alltoall",
             "--moe-grouped-gemm",
         ]
@@ -62,9 +57,45 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
         layers = p.recompute_layers
         method, count = ("block", layers) if isinstance(layers, int) else ("uniform", 1)
         flags += ["--recompute-granularity full", f"--recompute-method {method}", f"--recompute-num-layers {count}"]
-    if p.precision in ("fp8", "mxfp8", "nvfp4"):
-        flags += ["--fp8-format hybrid"] if p.precision == "fp8" else [f"--fp8-format e4m3 --fp8-recipe {p.precision}"]
+    narrow = {
+        "fp8": ["--fp8-format hybrid"],
+        "mxfp8": ["--fp8-format e4m3", "--fp8-recipe mxfp8"],
+        "nvfp4": ["--fp4-format e2m1", "--fp4-recipe nvfp4"],
+    }
+    flags += narrow.get(p.precision, [])
     return [*flags, "--fp16" if p.precision == "fp16" else "--bf16"]
+
+
+def _megatron_model(model: Model) -> list[str]:
+    """Write the flags that a model's layers need beside their sizes."""
+    flags = [f"--max-position-embeddings {model.seq}"]
+    if not model.learned_positions:
+        flags.append("--position-embedding-type rope")
+    if not model.tied:
+        flags.append("--untie-embeddings-and-output-weights")
+    if not model.biases:
+        flags.append("--disable-bias-linear")
+    if model.gated:
+        flags.append("--swiglu")
+    if model.kv_lora:
+        flags += ["--multi-latent-attention", f"--kv-lora-rank {model.kv_lora}", f"--v-head-dim {model.v_dim}"]
+        flags += [f"--qk-head-dim {model.head_dim}", f"--qk-pos-emb-head-dim {model.rope_dim}"]
+        flags += [f"--q-lora-rank {model.q_lora}"] if model.q_lora else []
+    elif model.kv_heads != model.heads:
+        flags += ["--group-query-attention", f"--num-query-groups {model.kv_heads}"]
+    if not model.kv_lora and model.head_dim * model.heads != model.hidden:
+        flags.append(f"--kv-channels {model.head_dim}")
+    if model.experts:
+        flags += [f"--num-experts {model.experts}", f"--moe-router-topk {model.top_k}"]
+        flags.append(f"--moe-ffn-hidden-size {model.expert_ffn}")
+        if model.shared_ffn:
+            flags.append(f"--moe-shared-expert-intermediate-size {model.shared_ffn}")
+        if model.moe_layers != model.layers:
+            kinds = ",".join("1" if has_experts(model, layer) else "0" for layer in range(model.layers))
+            flags.append(f"--moe-layer-freq '[{kinds}]'")
+    if model.mtp:
+        flags.append(f"--mtp-num-layers {model.mtp}")
+    return flags
 
 
 def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
@@ -97,9 +128,29 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
         lines += [
             f'pipeline_parallel_schedule = "{name}"',
             f"pipeline_parallel_microbatch_size = {p.mbs}",
-            f"pipeline_parallel_layers_per_stage = {max(layout.layers)}",
+            *_torchtitan_stages(layout),
         ]
     lines += ["", "[activation_checkpoint]", f'mode = "{p.recompute}"']
     if p.recompute_layers is not None:
         lines[-1] += f"  # the plan recomputes {p.recompute_layers} layers of each stage, which this cannot say"
     return "\n".join(lines) + "\n"
+
+
+def _torchtitan_stages(layout: Layout) -> list[str]:
+    """Write how layers are divided: torchtitan counts embedding and output as a layer each unless it is told not to."""
+    most = max(layout.layers)
+    lines = [
+        f"pipeline_parallel_layers_per_stage = {most}",
+        f"pipeline_parallel_first_stage_less_layers = {most - layout.layers[0]}",
+        f"pipeline_parallel_last_stage_less_layers = {most - layout.layers[-1]}",
+    ]
+    if len(set(layout.layers)) == 1:
+        return lines
+    parts, first = [], 0
+    for count in layout.layers:
+        parts.append([f"layers.{layer}" for layer in range(first, first + count)])
+        first += count
+    parts[0].insert(0, "tok_embeddings")
+    parts[-1] += ["norm", "output"]
+    named = (", ".join(f'"{module}"' for module in part) for part in parts)
+    return [*lines, "module_fqns_per_model_part = [", *(f"  [{modules}]," for modules in named), "]"]

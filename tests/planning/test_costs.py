@@ -132,6 +132,16 @@ def test_what_helps_is_faster(slower, faster):
     assert times[1] < times[0]
 
 
+def test_a_message_that_does_not_overlap_delays_the_ops_that_send_one():
+    """F, B and I; W sends nothing, so that I and W together stay B."""
+    plain = Parallel(tp=8, pp=4, microbatches=8, schedule="zb-1p")
+    beside = stage_costs(LLAMA, H100, plain).time
+    alone = stage_costs(LLAMA, H100, replace(plain, overlap_p2p=False)).time
+    assert np.all(alone[:3] > beside[:3])
+    np.testing.assert_allclose(alone[3:], beside[3:])
+    np.testing.assert_allclose(alone[Kind.B], alone[Kind.I] + alone[Kind.W])
+
+
 def test_a_pair_that_overlaps_costs_little_more_than_the_longer_part():
     """DeepSeek's profile: 1.04 times the longer one of compute and all-to-all; alone they add up."""
     model = read_model("deepseek-v3")

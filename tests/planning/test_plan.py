@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+import tomllib
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from ppsim.errors import InputError, PpsimError
+from ppsim.layout.layout import build_layout
 from ppsim.planning import search as module
 from ppsim.planning.flags import megatron_flags, torchtitan_toml
 from ppsim.planning.hardware import read_machine
@@ -178,6 +180,40 @@ def test_launch_flags_say_what_the_plan_says():
     assert "local_batch_size = 16" in text
     with pytest.raises(InputError, match="Megatron-LM has no schedule"):
         megatron_flags(MODEL, replace(parallel, schedule="zb-v-torch"), layout_of(MODEL, found))
+
+
+def test_megatron_flags_describe_experts_latent_attention_and_narrow_numbers():
+    parallel = Parallel(tp=2, dp=4, ep=8, microbatches=8, precision="nvfp4")
+    model = replace(read_model("deepseek-v3"), layers=4, dense_layers=1, mtp=0)
+    assert megatron_flags(model, parallel, build_layout([4], 1, 0))[10:] == [
+        "--max-position-embeddings 4096", "--position-embedding-type rope", "--untie-embeddings-and-output-weights",
+        "--disable-bias-linear", "--swiglu", "--multi-latent-attention", "--kv-lora-rank 512", "--v-head-dim 128",
+        "--qk-head-dim 128", "--qk-pos-emb-head-dim 64", "--q-lora-rank 1536", "--num-experts 256",
+        "--moe-router-topk 8", "--moe-ffn-hidden-size 2048", "--moe-shared-expert-intermediate-size 2048",
+        "--moe-layer-freq '[0,1,1,1]'", "--expert-model-parallel-size 8", "--expert-tensor-parallel-size 1",
+        "--moe-token-dispatcher-type alltoall", "--moe-grouped-gemm", "--sequence-parallel",
+        "--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather", "--fp4-format e2m1",
+        "--fp4-recipe nvfp4", "--bf16",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("layers", "lines"),
+    [
+        ([2, 2], ["layers_per_stage = 2", "first_stage_less_layers = 0", "last_stage_less_layers = 0"]),
+        (
+            [2, 1],
+            ["layers_per_stage = 2", "first_stage_less_layers = 0", "last_stage_less_layers = 1"],
+        ),
+    ],
+)
+def test_torchtitan_divides_layers_as_the_plan_does(layers, lines):
+    """Its defaults count embedding and output as a layer each; a division of other sizes is written out."""
+    text = torchtitan_toml(MODEL, Parallel(pp=2, microbatches=4, schedule="1f1b"), build_layout(layers, 2, 0))
+    table = tomllib.loads(text)["parallelism"]
+    assert [line for line in lines if f"pipeline_parallel_{line}\n" not in text] == []
+    written = [["tok_embeddings", "layers.0", "layers.1"], ["layers.2", "norm", "output"]]
+    assert table.get("module_fqns_per_model_part") == (None if layers == [2, 2] else written)
 
 
 def answer(*words: str) -> dict[str, Any]:
