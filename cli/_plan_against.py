@@ -65,7 +65,8 @@ def _echo_rows(rows: Sequence[dict[str, Any]], improve: bool) -> None:
     headings = ["run", "layout", "predicted\ns", "measured\ns", "error"]
     if improve:
         headings += ["planned\ns", "change"]
-    print_table(headings, list(_cells(rows, improve)), at_least=200 if improve else 120, left=["layout", "change"])
+    if cells := list(_cells(rows, improve)):
+        print_table(headings, cells, at_least=200 if improve else 120, left=["layout", "change"])
     for row in rows:
         if "reason" in row:
             echo_wrapped(f"{row['id']}: left out, {row['reason']}", 2)

@@ -264,6 +264,13 @@ NEEDS = (
         ("plan",),
     ),
     Need(
+        ("dask", "results"),
+        lambda g: not g["against"] or g["improve"],
+        "{options} is for long work, and predicting a table's runs is short",
+        "add --improve, or leave it out",
+        ("plan",),
+    ),
+    Need(
         ("ranks", "flags"),
         lambda g: not (g["as_json"] or g["quiet"] or "-" in g["output"]),
         "{options} prints more, where only the result is to be printed",

@@ -285,7 +285,7 @@ def _from_hugging_face(path: str) -> Model:
     text = read_text(path, "a Hugging Face config.json", largest=LARGEST_CONFIG)
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"'{path}' is not JSON: {error}", "a Hugging Face config.json") from error
     if isinstance(data, dict) and isinstance(data.get("text_config"), dict):
         data = data["text_config"]

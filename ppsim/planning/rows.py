@@ -95,7 +95,7 @@ def read_table(path: str) -> list[Row]:
     hint = 'a JSON file with "rows" of published runs'
     try:
         data = json.loads(read_text(path, hint, largest=LARGEST))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"'{path}' is not JSON: {error}", hint) from error
     rows = data.get("rows") if isinstance(data, dict) else data
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

@@ -8,6 +8,7 @@ import pytest
 
 from ppsim.errors import InputError
 from ppsim.planning.published import against, read_table, setup_of
+from tests.commands import invoke
 
 # Rows of three tables, as their files state them; sources in `source`.
 MEGATRON = {
@@ -150,11 +151,31 @@ def test_lists_of_recomputed_layers_are_counted_by_stage():
     assert setup_of({**row, "recompute": "block, 1 layer per virtual stage"}).parallel.recompute_layers == 1
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "is not JSON"), ("{}", "has no rows"), ("[1]", "has no rows")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "is not JSON"), ("[" * 200_000, "is not JSON"), ("{}", "has no rows"), ("[1]", "has no rows")],
+)
 def test_a_file_that_is_no_table_is_refused(tmp_path, text, message):
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(InputError, match=message):
         read_table(str(tmp_path / "t.json"))
+
+
+@pytest.mark.parametrize(("rows", "printed"), [([], "0 of 0 runs"), ([{"id": "x"}], "x: left out, no model ''")])
+@pytest.mark.parametrize("options", [[], ["--improve"]])
+def test_a_table_of_which_no_run_can_be_predicted_is_answered(tmp_path, rows, printed, options):
+    (tmp_path / "t.json").write_text(json.dumps(rows))
+    result = invoke("plan", "--against", str(tmp_path / "t.json"), *options)
+    assert result.exit_code == 0
+    assert printed in result.stdout
+
+
+def test_workers_and_results_without_a_plan_are_refused(tmp_path):
+    (tmp_path / "t.json").write_text("[]")
+    for option in ("--dask", "--results"):
+        result = invoke("plan", "--against", str(tmp_path / "t.json"), option, "local.csv")
+        assert isinstance(result.exception, InputError)
+        assert f"{option} is for long work" in str(result.exception)
 
 
 def test_a_table_is_rows_or_a_list_of_them(tmp_path):
