@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ppsim.cli._build import add_memory
-from ppsim.cli._fit import echo_wrapped, print_table
+from ppsim.cli._optimize_text import print_front, print_outcome
 from ppsim.cli._options import (
     CostOptions,
     FigureOptions,
@@ -156,7 +156,7 @@ def command(
 
         echo_json({"schema": "ppsim.optimize/1", "inputs": inputs, **_object(found)})
     elif "-" not in output.output:
-        _print(found, timeline, quiet, gantt)
+        print_outcome(found, timeline, quiet, gantt)
 
     def complete(document: Document, suffix: str) -> Document:
         from ppsim.files.document import abilities_of
@@ -274,81 +274,6 @@ def _object(found: Outcome) -> dict[str, Any]:
     }
 
 
-def _print(found: Outcome, timeline: Timeline, quiet: bool, gantt: bool) -> None:
-    from ppsim.base.numbers import format_number
-    from ppsim.cli import _print as show
-    from ppsim.simulation.metrics import measure
-
-    problem, solution, unit = found.problem, found.solution, found.problem.costs.unit
-    line = (
-        f"optimized {problem.n_devices}x{problem.microbatches}  span {format_number(solution.span)} {unit}  "
-        f"makespan {format_number(solution.makespan)} {unit}  bound {format_number(found.bound)} {unit}  "
-        f"{found.status}  peak {format_number(float(solution.peak_activations.max()))}"
-    )
-    if quiet:
-        echo_wrapped(line)
-        return
-    schedule, metrics = timeline.schedule, measure(timeline)
-    click.echo(f"optimized  {show.shape_line(schedule)}, {problem.placement.name}")
-    if gantt:
-        show.print_gantt(timeline, metrics)
-    click.echo()
-    for text in show.summary(timeline, metrics).splitlines():
-        echo_wrapped(text, 34)
-    rows = [
-        ("span", f"{format_number(solution.span)} {unit}", "longest time from a device's first start to its last end"),
-        ("bound", f"{format_number(found.bound)} {unit}", _bound_note(found)),
-        ("held", format_number(float(solution.peak_activations.max())), _held_note(found)),
-    ]
-    for name, value, note in rows:
-        echo_wrapped(f"{name:<18} {value:>12}   {note}", 34)
-    click.echo()
-    for text in _sentences(found):
-        echo_wrapped(text)
-
-
-def _bound_note(found: Outcome) -> str:
-    from ppsim.base.numbers import format_share
-
-    if found.status == "optimal":
-        return f"no schedule has a shorter {found.problem.objective}: optimal, proved"
-    return f"no schedule has a shorter {found.problem.objective}; this one is {format_share(found.gap)} from it at most"
-
-
-def _held_note(found: Outcome) -> str:
-    """The activations of each device, and the cap."""
-    from ppsim.base.numbers import format_number
-
-    held, problem = found.solution.peak_activations, found.problem
-    many = len(held) > 16
-    each = f"{held.min():g} to {held.max():g}" if many else " ".join(format_number(float(h)) for h in held)
-    cap = "no cap" if problem.cap is None else f"cap {format_number(float(problem.caps.max()))}"
-    share = "" if problem.after_i == 1 else f", {problem.after_i:g} of one between I and W"
-    return f"activations of one stage at most ({each}), {cap}{share}"
-
-
-def _sentences(found: Outcome) -> list[str]:
-    """Say how it compares with the schedules of the list, where it comes from, and what kept it from a proof."""
-    from ppsim.base.numbers import format_number, format_share
-
-    best, objective, lines = found.best_known, found.problem.objective, list[str]()
-    if best is None:
-        lines.append("no schedule of the list with this placement fits")
-    else:
-        value = best.span if objective == "span" else best.makespan
-        told = f"{best.name}, the best of the list that fits, has a {objective} of {format_number(value)}"
-        better = 1 - found.value / value if value else 0.0
-        lines.append(f"{told}: this is {format_share(better)} less" if better > 1e-9 else f"{told}: no more, no less")
-    lines.append(f"found by: {found.solution.origin}")
-    if found.interrupted:
-        lines.append("interrupted: the best so far is kept")
-    elif found.status != "optimal" and not found.solver:
-        from ppsim.version import INSTALL_OPTIMIZE
-
-        lines.append(f"a proof needs OR-tools: {INSTALL_OPTIMIZE}")
-    return lines
-
-
 def _show_front(
     rows: Sequence[tuple[float, Outcome]],
     known: Sequence[Sequence[Known]],
@@ -365,7 +290,7 @@ def _show_front(
         front = [{"cap": cap, **{k: v for k, v in _object(f).items() if k not in ("cap", "known")}} for cap, f in rows]
         show.echo_json({"schema": "ppsim.optimize-front/1", "inputs": inputs, "front": front})
     elif "-" not in output.output:
-        _print_front(rows)
+        print_front(rows)
     if not output.output:
         return
     points = [
@@ -376,37 +301,3 @@ def _show_front(
         value = entry.span if problem.objective == "span" else entry.makespan
         points.append(Point(entry.name, value, entry.peak_activations / entry.schedule.n_chunks))
     write_tradeoff(points, f"{problem.objective} ({problem.costs.unit})", inputs, output)
-
-
-def _print_front(rows: Sequence[tuple[float, Outcome]]) -> None:
-    from ppsim.base.numbers import format_number, format_share
-
-    unit = rows[0][1].problem.costs.unit
-    headings = [
-        "cap",
-        "placement",
-        f"span\n{unit}",
-        f"makespan\n{unit}",
-        f"bound\n{unit}",
-        "gap",
-        "status",
-        "held",
-        "found by",
-    ]
-    cells = [
-        [
-            f"{cap:g}",
-            found.problem.placement.name,
-            format_number(found.solution.span),
-            format_number(found.solution.makespan),
-            format_number(found.bound),
-            format_share(found.gap),
-            found.status,
-            format_number(float(found.solution.peak_activations.max())),
-            found.solution.origin,
-        ]
-        for cap, found in rows
-    ]
-    words = ("placement", "status", "found by")
-    print_table(headings, cells, at_least=110, spare=("found by", "held"), left=words)
-    echo_wrapped("held counts activations of one stage; the bound is of the objective, and no schedule beats it")
