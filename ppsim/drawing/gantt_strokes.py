@@ -20,6 +20,7 @@ from ppsim.base.text import shorten
 from ppsim.base.units import format_size
 from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
+from ppsim.drawing.gantt_arrows import draw_arrows
 from ppsim.drawing.gantt_layout import (
     COLOUR_COUNT,
     LEAST_BORDERED,
@@ -253,7 +254,7 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
         if design.gap:
             axes.hlines(range(1, devices), 0, design.span, color="white", linewidth=2 * design.gap * row, zorder=2)
     if design.arrows and panel.messages is not None:
-        _draw_arrows(axes, panel.messages, design)
+        draw_arrows(axes, panel.messages, design.gap)
 
 
 def fill_track(axes: Axes, end: float, top: NDArray[Any], bottom: NDArray[Any], palette: Palette = DEFAULT) -> None:
@@ -383,27 +384,4 @@ def number_cells(
             ha="center",
             va="center_baseline",
             zorder=5,
-        )
-
-
-def _draw_arrows(axes: Axes, messages: Messages, design: Design) -> None:
-    """An arrow per message; one that passes other devices' rows goes behind their cells."""
-    from matplotlib.patches import FancyArrowPatch
-
-    edge = 0.5 - design.gap
-    step = np.sign(messages.receiver - messages.sender)
-    tail, head = messages.sender + 0.5 + step * edge, messages.receiver + 0.5 - step * edge
-    for sent, y, arrived, onto in zip(messages.sent, tail, messages.arrived, head, strict=True):
-        axes.add_patch(
-            FancyArrowPatch(
-                (sent, y),
-                (arrived, onto),
-                arrowstyle="-|>,head_length=1.8,head_width=0.9",
-                mutation_scale=1,
-                linewidth=0.55,
-                color=COMM_ARROW,
-                shrinkA=0,
-                shrinkB=0,
-                zorder=2,
-            )
         )
