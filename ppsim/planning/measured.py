@@ -20,6 +20,7 @@ from ppsim.planning.model import Model
 from ppsim.planning.parallel import Parallel
 
 LARGEST = 16 << 20
+MOST = 1e18
 EXAMPLE = 'JSON such as {"unit": "GiB", "memory": [66.5, 63.0]}, a size per line, or a folder of pp_rank_0.json ...'
 # Keys that hold a list, or an object by rank, and the bytes of one; "GB" of PyTorch and Megatron's logs are 2^30.
 KEYS = {
@@ -57,7 +58,7 @@ def _from_folder(path: str) -> list[float]:
     for file in files:
         data = _json(str(file))
         rows = data.values() if isinstance(data, dict) else ()
-        held = [row["memory"] for row in rows if isinstance(row, dict) and isinstance(row.get("memory"), (int, float))]
+        held = [row["memory"] for row in rows if isinstance(row, dict) and _is_size(row.get("memory"))]
         if not held:
             raise InputError(f"'{file}' has no memory of an iteration", EXAMPLE)
         values.append(max(held) * float(2**30))
@@ -81,7 +82,7 @@ def _from_text(path: str) -> list[float]:
 def _json(path: str) -> Any:
     try:
         return json.loads(read_text(path, EXAMPLE, largest=LARGEST))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"'{path}' is not JSON: {error}", EXAMPLE) from error
 
 
@@ -105,8 +106,12 @@ def _sizes(values: Any, scale: int) -> list[float] | None:
         values = [values[rank] for rank in sorted(values, key=int)]
     if not isinstance(values, list) or not values:
         return None
-    good = [float(v) * scale for v in values if isinstance(v, (int, float)) and not isinstance(v, bool) and v >= 0]
+    good = [float(v) * scale for v in values if _is_size(v)]
     return good if len(good) == len(values) else None
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < MOST
 
 
 def even_out(model: Model, parallel: Parallel, layout: Layout | None = None) -> tuple[int, ...]:

@@ -86,7 +86,9 @@ def test_measured_peaks_are_read_in_the_forms_people_have(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [("{", "is not JSON"), ("{}", "has no memory by rank"), ("[1, 2, 3]", "of 3 ranks, and the pipeline has 2"),
-     ('[1, "x"]', "has no memory by rank"), ("4 parsec\n1\n", "is not a size")],
+     ("[" * 200_000, "is not JSON"), ("[1e400, 3]", "has no memory by rank"), ("[NaN, 3]", "has no memory by rank"),
+     (f"[1{'0' * 400}, 3]", "has no memory by rank"), ('[1, "x"]', "has no memory by rank"),
+     ("4 parsec\n1\n", "is not a size")],
 )  # fmt: skip
 def test_a_file_without_peaks_is_refused(tmp_path, text, message):
     (tmp_path / "m.json").write_text(text)
