@@ -272,6 +272,8 @@ def _schedule(row: Row) -> str:
     except InputError as error:
         if "interleaved" in text or "vpp" in text:
             return "interleaved"
+        if text.startswith("1f1b "):
+            return "1f1b"
         raise Skipped(f"no schedule {row.get('schedule')!r}") from error
 
 

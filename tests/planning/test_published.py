@@ -136,7 +136,8 @@ def test_chunks_say_whether_a_schedule_is_interleaved():
 @pytest.mark.parametrize(
     ("text", "overlaps"),
     [("interleaved 1F1B, synchronous P2P", False), ("interleaved 1F1B, asynchronous P2P", True),
-     ("1F1B, no overlap", False), ("1F1B, P2P overlap", True)],
+     ("1F1B, no overlap", False), ("1F1B, P2P overlap", True),
+     ("1F1B without overlap", False), ("1F1B with overlap", True)],
 )  # fmt: skip
 def test_whether_messages_overlap_is_read_from_the_schedule(text, overlaps):
     assert setup_of({**SIMUMAX, "schedule": text}).parallel.overlap_p2p is overlaps
