@@ -26,6 +26,7 @@ from ppsim.schedules import families
 from tests.commands import ROOT, invoke
 
 CPU_S, CPU_OF_LONG_S, WALL_S = 10, 60, 300
+ENDLESS = ("open", "serve")  # they answer until they are interrupted
 LONG = ("gallery", "jitter")  # two dozen figures; thousands of samples of each schedule
 MEMORY_BYTES = 1 << 30
 SPACE_BYTES = 8 << 30
@@ -69,13 +70,13 @@ RECORDED = {
 def commands(
     above: click.Group = group, names: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command with its words; those of ``profile`` have two."""
+    """Every command that ends, with its words; those of ``profile`` have two."""
     context = click.Context(above)
     for name in above.list_commands(context):
         command = above.get_command(context, name)
         if isinstance(command, click.Group):
             yield from commands(command, (*names, name))
-        elif command:
+        elif command and name not in ENDLESS:
             yield (*names, name), command
 
 
