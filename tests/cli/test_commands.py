@@ -35,15 +35,6 @@ def test_readme_python_example_runs(tmp_path, monkeypatch, capsys):
     assert "27" not in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_readme_file_of_an_own_schedule_runs(tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
-    (code,) = [block for block in blocks if "def mine(shape)" in block]
-    path = tmp_path / "mine.py"
-    path.write_text(code)
-    assert process("run", "-s", str(path), "--devices", "4", "--mb", "8", "-q").stdout.startswith("mine 4x8")
-
-
 def test_readme_has_exactly_two_set_up_commands():
     commands = [line for line in README.read_text().splitlines() if line.startswith("python3 ")]
     assert [c.rsplit("&&", 1)[1].strip() for c in commands] == ["ppsim run --schedule 1f1b --stages 4 --mb 8", "pytest"]
