@@ -62,7 +62,7 @@ from ppsim.core.ops import pack
 from ppsim.schedules import schedule
 import numpy as np
 
-@schedule("NAME", title="Mine", idea="", bubble="", peak="", paper="", placement="v", chunks=2)
+@schedule("NAME", title="NAME both ways", idea="", bubble="", peak="", paper="", placement="v", chunks=2)
 def both(shape):
     for d in range(shape.devices):
         far = 2 * shape.devices - 1 - d
