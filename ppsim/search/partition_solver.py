@@ -19,6 +19,7 @@ from ppsim.search.splits import SplitProblem
 WEIGHT_STEPS, RATE_STEPS, MOST = 1 << 28, 1 << 28, 1 << 60
 TOLERANCE = 1e-6
 LEAST_S = 0.05
+ALONE = 1.0  # CP-SAT's units of work, about a second each
 
 
 def solve_by_cuts(search: SplitSearch) -> None:
@@ -79,7 +80,13 @@ def _solve_master(cp_model: Any, search: SplitSearch, refused: list[Split], left
     model.minimize(longest)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = left
+    # One worker gives the same split each time; all cores, only what it cannot prove soon.
+    solver.parameters.num_workers, solver.parameters.max_deterministic_time = 1, ALONE
     status = solver.solve(model)
+    if status != cp_model.OPTIMAL and (left := search.until - time.monotonic()) > LEAST_S:
+        solver.parameters.max_time_in_seconds = left
+        solver.parameters.num_workers, solver.parameters.max_deterministic_time = 0, np.inf
+        status = solver.solve(model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     bound = solver.best_objective_bound * step

@@ -15,11 +15,16 @@ def unversioned(picture: str) -> str:
     return re.sub(r'(?<="ppsim": ")[^"]*|(?<=<dc:title>ppsim )[^<]*', "", picture)
 
 
+def without_work(guide: str) -> str:
+    """Leave out how many splits a search simulated until its proof: the machine's rounding decides some."""
+    return re.sub(r"\([\d,]+ simulated\)", "", guide)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_commands_print_what_the_guide_shows_and_draw_its_pictures(name, tmp_path):
     guide = (GUIDES / f"{name}.md").read_text()
-    assert replay(guide, tmp_path) == guide
+    assert without_work(replay(guide, tmp_path)) == without_work(guide)
     shown = set(re.findall(r"\]\(images/(\S+?)\)", guide))
     drawn = {path.name for path in (tmp_path / "images").iterdir()}
     assert shown == drawn

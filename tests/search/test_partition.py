@@ -88,6 +88,16 @@ def test_the_solver_proves_what_brute_force_finds(name, devices, chunks, layer, 
     assert found.best[1] == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
+def test_the_solver_finds_the_same_again():
+    """Also which splits it simulated on the way, of ten million."""
+    problem = problem_of(make("interleaved", 4, 2, 16), LayerTimes(1.0, 0.2, 2.5), 30)
+    first = partition(problem)
+    assert first is not None
+    assert first.status == "optimal"
+    assert all(partition(problem) == first for _ in range(3))
+
+
 def test_without_the_solver_the_bound_holds(monkeypatch):
     monkeypatch.setattr(search, "MOST_LISTED", 0)
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
