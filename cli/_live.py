@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -81,12 +80,12 @@ def _view(
     network: NetworkOptions,
 ) -> Document:
     """Simulate the schedules on the same devices, with what the devices hold and why they are idle."""
-    from ppsim.analysis.idle import arrivals, explain_execution, explain_idle
+    from ppsim.analysis.idle import explain_run
     from ppsim.cli._several import options_taken
     from ppsim.files.document import Document
     from ppsim.simulation.longest_path import simulate
 
-    costs, network = _refuse_files(costs, network)
+    _refuse_files(costs, network)
     sources = [_found(spec, ctx.obj) for spec in specs]
     _refuse_work(sources, shape)
     timelines, prices, executions, idles, titles, bounds, cells = [], [], [], [], [], [], 0
@@ -96,14 +95,9 @@ def _view(
         _refuse_cells(cells, MOST_CELLS)
         execution = execute_messages(schedule, price, network, costs.links)
         timeline: Timeline = execution.compute if execution else simulate(schedule, price)
-        idle = (
-            explain_execution(execution)
-            if execution
-            else explain_idle(timeline, arrivals(timeline, price.latencies(schedule)))
-        )
         timelines.append(timeline)
         prices.append(price)
-        idles.append(idle)
+        idles.append(explain_run(timeline, price.latencies(schedule), execution))
         bounds.append(measure_with_bound(timeline, price).bound)
         titles.append(title_of(schedule))
         if execution:
@@ -127,12 +121,11 @@ def _inputs(ctx: click.Context, prices: Costs) -> dict[str, Any]:
     return {**inputs_of(ctx, prices), "ppsim": VERSION, "command": " ".join(words).replace(DROPPED, "")}
 
 
-def _refuse_files(costs: CostOptions, network: NetworkOptions) -> tuple[CostOptions, NetworkOptions]:
+def _refuse_files(costs: CostOptions, network: NetworkOptions) -> None:
     """Refuse options that name a file: a page must not read this machine's."""
     for name in FROM_FILES:
         if getattr(costs, name, None) or getattr(network, name, None):
             raise InputError(f"the live page reads no files: --{name}", "ppsim run in a terminal takes it")
-    return replace(costs), replace(network)
 
 
 def _found(spec: str, folder: Path) -> str:

@@ -204,17 +204,15 @@ def simulated_run(
         shown: the costs that another run shows, which are taken for a schedule of as many stages.
     """
     from ppsim.analysis.changes import adapt_costs
-    from ppsim.analysis.idle import arrivals, explain_execution, explain_idle
+    from ppsim.analysis.idle import explain_run
     from ppsim.simulation.longest_path import simulate
 
     taken = shown is not None and shown.time.shape[1] == schedule.n_stages
     prices = adapt_costs(shown, schedule) if shown is not None and taken else build_costs(schedule, costs, network)
     execution = execute_messages(schedule, prices, network, costs.links)
-    if execution:
-        return TimedRun(spec, explain_execution(execution), SIMULATED, prices, execution)
-    timeline = simulate(schedule, prices)
-    idle = explain_idle(timeline, arrivals(timeline, prices.latencies(schedule)))
-    return TimedRun(spec, idle, BORROWED if taken else SIMULATED, prices)
+    timeline = execution.compute if execution else simulate(schedule, prices)
+    idle = explain_run(timeline, prices.latencies(schedule), execution)
+    return TimedRun(spec, idle, BORROWED if taken and not execution else SIMULATED, prices, execution)
 
 
 def _shape_of(spec: str, shape: ShapeOptions) -> ShapeOptions:

@@ -28,22 +28,21 @@ def command(file: str, print_url: bool) -> None:
     from ppsim.base.source import read_bytes
     from ppsim.errors import InputError
 
-    path = Path(file)
-    content = read_bytes(file)
-    if path.name.lower().endswith(PAGES):
-        address = path.resolve().as_uri()
+    def show(address: str) -> None:
         click.echo(address)
         if not print_url and not webbrowser.open(address):
             click.echo("no browser was found; open the address by hand", err=True)
-        return
+
+    path = Path(file)
+    content = read_bytes(file)
+    if path.name.lower().endswith(PAGES):
+        return show(path.resolve().as_uri())
     if not path.name.lower().endswith(TRACES):
         raise InputError(f"'{file}' is neither a page, a figure nor a trace", f"one of {' '.join((*PAGES, *TRACES))}")
     from ppsim.server.one_file import hand_over
 
     def ready(address: str) -> None:
-        click.echo(address)
-        if not print_url and not webbrowser.open(address):
-            click.echo("no browser was found; open the address by hand", err=True)
+        show(address)
         click.echo("waiting for the viewer to take the file (Ctrl-C ends it)", err=True)
 
-    hand_over(content, path.name, ready=ready)
+    return hand_over(content, path.name, ready=ready)

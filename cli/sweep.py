@@ -140,7 +140,7 @@ def _check_targets(output: OutputOptions, heat: bool) -> None:
 
 def _table(grid: list[Cell], rows: list[Mapping[str, Any]], metric: str) -> None:
     """Schedules and devices down, microbatches across in as many tables as fit; the best of each column marked."""
-    from ppsim.cli._print import console
+    from ppsim.cli._print import console, shows_colours
 
     values = {key: _value(row, metric) for key, row in zip(grid, rows, strict=True)}
     best: dict[tuple[float, int], float] = {}
@@ -153,8 +153,7 @@ def _table(grid: list[Cell], rows: list[Mapping[str, Any]], metric: str) -> None
     }
     across = sorted({m for _, _, m in grid})
     wide = console(at_least=100)
-    colourful = wide.is_terminal and wide.color_system in ("256", "truecolor") and not wide.no_color
-    looks = _shade(values) if colourful else {}
+    looks = _shade(values) if shows_colours(wide) else {}
     left = max(len(f"{name}  {devices}  ") for name, devices, _ in [Cell("schedule", 0, 0), *grid])
     each = max(len(f"M={across[-1]}"), *map(len, cells.values())) + 2
     fits = max(1, (wide.width - left) // each)

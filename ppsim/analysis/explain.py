@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsim.analysis.changes import level_stages
 from ppsim.analysis.critical_path import Gain, Slack, critical_path, path_text, sensitivity, slack_of
-from ppsim.analysis.idle import CAUSES, NAMES, Idle, arrivals, explain_execution, explain_idle
+from ppsim.analysis.idle import CAUSES, NAMES, Idle, explain_idle, explain_run
 from ppsim.analysis.observed import Observed
 from ppsim.core.costs import Costs
 from ppsim.core.execution import Execution
@@ -82,7 +82,7 @@ def explain(
     return Explanation(
         timeline,
         measure(timeline),
-        explain_execution(execution) if execution else explain_idle(timeline, arrivals(timeline, latencies)),
+        explain_run(timeline, latencies, execution),
         critical_path(timeline),
         None if execution else slack_of(timeline, latencies),
         sensitivity(timeline.schedule, costs, time),

@@ -127,6 +127,11 @@ def explain_idle(timeline: Timeline, arrival: NDArray[np.float64]) -> Idle:
     return Idle(timeline, device=device[order], **segments._asdict())
 
 
+def explain_run(timeline: Timeline, latencies: NDArray[np.float64], execution: Execution | None) -> Idle:
+    """Every idle instant of a timeline with its cause; of the execution that the timeline is of, where there is one."""
+    return explain_execution(execution) if execution else explain_idle(timeline, arrivals(timeline, latencies))
+
+
 def arrivals(timeline: Timeline, latencies: NDArray[np.float64]) -> NDArray[np.float64]:
     """Shape (ops,): when each op's input was on its device, where messages only have a latency; 0 without an input."""
     dependency = timeline.schedule.dependency

@@ -11,7 +11,7 @@ from ppsim.analysis.heat import HeatMap, shades_of
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.numbers import format_number
 from ppsim.drawing.palette import FAMILY_COLOURS, HEAT, HEAT_DARK, SHAPES
-from ppsim.files.page_parts import embed_json, read_part, read_script
+from ppsim.files.page_parts import embed_json, read_part, read_script, read_style
 
 
 def front_page(
@@ -50,7 +50,7 @@ def front_page(
     }
     page = Template(read_part("front.html")).substitute(
         title=html.escape(f"{time[:1].upper()}{time[1:]} against {memory}"),
-        style=read_part("front.css"),
+        style=read_style("front.css"),
         data=embed_json(data).decode(),
         script=read_script("front.js"),
     )

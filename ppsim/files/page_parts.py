@@ -14,6 +14,11 @@ def read_part(name: str) -> str:
     return (files("ppsim.files.writers") / name).read_text("utf-8")
 
 
+def read_style(name: str) -> str:
+    """Read a style with the colours of all pages before it."""
+    return read_part("theme.css") + read_part(name)
+
+
 def read_script(name: str) -> str:
     """Read a script without comments of whole lines and indentation, which a page need not carry."""
     text = re.sub(r"/\*\*.*?\*/", "", read_part(name), flags=re.DOTALL)

@@ -33,7 +33,7 @@ from ppsim.drawing.look import CRITICAL, PICKED
 from ppsim.drawing.view import view_of
 from ppsim.errors import InputError
 from ppsim.files.document import Abilities, Document
-from ppsim.files.page_parts import embed_json, read_part, read_script
+from ppsim.files.page_parts import embed_json, read_part, read_script, read_style
 from ppsim.memory.comparable import SHARES, share_unit
 from ppsim.memory.usage import BYTES, activations
 from ppsim.simulation import columns
@@ -78,7 +78,7 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
         title=html.escape(
             one_line(document.look.title or document.title or " · ".join(dict.fromkeys(document.titles)))
         ),
-        style=read_part("report.css") + style,
+        style=read_style("report.css") + style,
         data=embed_json(contents(document)).decode(),
         script=script + START,
         controls=controls,
