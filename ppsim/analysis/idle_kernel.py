@@ -51,45 +51,30 @@ def attribute_gaps(
                 continue
             time = start[i]
             op = i
-            while time > free:
+            while op >= 0 and time > free:
                 other = pair[op]
                 if other >= 0 and (dependency[op] < 0 or (dependency[other] >= 0 and arrival[other] > arrival[op])):
                     op = other
                 need = dependency[op]
-                own = op == i or op == pair[i]
-                ready = arrival[op] if need >= 0 else 0.0
-                ready = min(max(ready, free), time)
-                if ready < time:  # the input was there: the device's own host, or another device's queue
-                    if count < room:
-                        seg_op[count] = i
-                        seg_cause[count] = HOST if own else ORDER
-                        seg_blamed[count] = op
-                        seg_start[count] = ready
-                        seg_end[count] = time
-                    count += 1
-                    time = ready
-                if need < 0 or time <= free:
-                    break
-                sent = min(max(end[need], free), time)
-                if sent < time:
-                    if count < room:
-                        seg_op[count] = i
-                        seg_cause[count] = MESSAGE
-                        seg_blamed[count] = op
-                        seg_start[count] = sent
-                        seg_end[count] = time
-                    count += 1
-                    time = sent
-                began = min(max(start[need], free), time)
-                if began < time:
-                    if count < room:
-                        seg_op[count] = i
-                        seg_cause[count] = COMPUTE
-                        seg_blamed[count] = need
-                        seg_start[count] = began
-                        seg_end[count] = time
-                    count += 1
-                    time = began
+                for step in range(3 if need >= 0 else 1):
+                    if step == 0:  # the input was there: the device's own host, or another device's queue
+                        since = arrival[op] if need >= 0 else 0.0
+                        cause = HOST if op == i or op == pair[i] else ORDER
+                        blamed = op
+                    elif step == 1:
+                        since, cause, blamed = end[need], MESSAGE, op
+                    else:
+                        since, cause, blamed = start[need], COMPUTE, need
+                    since = min(max(since, free), time)
+                    if since < time:
+                        if count < room:
+                            seg_op[count] = i
+                            seg_cause[count] = cause
+                            seg_blamed[count] = blamed
+                            seg_start[count] = since
+                            seg_end[count] = time
+                        count += 1
+                        time = since
                 op = need
             free = end[i]
     return count

@@ -64,7 +64,7 @@ def find_places(schedule: Schedule) -> Place:
     The places of results are those of :attr:`Schedule.results`; the receives of activations and of gradients have as
     many again.
     """
-    S, M = schedule.n_stages, schedule.n_microbatches
+    S = schedule.n_stages
     gives, needs, results = schedule.results
     nothing = 2 * results
     keeps, takes, consumer, route = (np.full((len(Kind), S), value) for value in (nothing, nothing, nothing, NONE))
@@ -75,4 +75,4 @@ def find_places(schedule: Schedule) -> Place:
     takes[Kind.SEND_F], takes[Kind.SEND_B] = forward, backward
     consumer[Kind.SEND_F, :-1], consumer[Kind.SEND_B, 1:] = forward[1:], backward[:-1]
     route[Kind.SEND_F, :-1], route[Kind.SEND_B, 1:] = np.arange(S - 1), S - 1 + np.arange(S - 1)
-    return Place(keeps.ravel(), takes.ravel(), consumer.ravel(), route.ravel(), S, M, nothing)
+    return Place(keeps.ravel(), takes.ravel(), consumer.ravel(), route.ravel(), S, nothing)

@@ -86,7 +86,6 @@ def _refuse_unmatched(schedule: Schedule, peer: NDArray[np.int32], sends: Ints, 
 def _refuse_missing_inputs(lowered: Lowered, compute: Ints, receives: Ints) -> None:
     schedule = lowered.schedule
     consumers = compute[lowered.compute.crosses]
-    receives = receives[schedule.microbatch[receives] < schedule.n_microbatches]
     arrives = _table(schedule, receives, schedule.kind[receives] == Kind.RECV_F)
     missing = consumers[arrives[_slots(schedule, consumers, schedule.kind[consumers] == Kind.F)] == NONE]
     if len(missing):
@@ -100,9 +99,7 @@ def _refuse_missing_inputs(lowered: Lowered, compute: Ints, receives: Ints) -> N
 def _refuse_early_sends(schedule: Schedule, compute: Ints, sends: Ints) -> None:
     makes = compute[mask(FORWARDS + BACKWARDS)[schedule.kind[compute]]]
     made = _table(schedule, makes, schedule.kind[makes] == Kind.F)
-    unknown = schedule.microbatch[sends] >= schedule.n_microbatches
-    slots = _slots(schedule, sends, schedule.kind[sends] == Kind.SEND_F)
-    producer = np.where(unknown, NONE, made[np.where(unknown, 0, slots)])
+    producer = made[_slots(schedule, sends, schedule.kind[sends] == Kind.SEND_F)]
     wrong = (producer == NONE) | (producer > sends)
     wrong |= schedule.device[producer] != schedule.device[sends]
     if wrong.any():

@@ -55,7 +55,6 @@ class Place(NamedTuple):
             there has its place ``nothing / 2`` further on.
         route: the route of a send in the first replica, -1 for none.
         stages: stages of the model.
-        microbatches: M.
         nothing: number of places.
     """
 
@@ -64,7 +63,6 @@ class Place(NamedTuple):
     consumer: Ints
     route: Ints
     stages: int
-    microbatches: int
     nothing: int
 
 
@@ -106,25 +104,21 @@ class Matching(NamedTuple):
 
 def match(queues: Queues, routes: Routes, place: Place, scratch: Scratch, matching: Matching) -> int:
     """Fill in ``matching``; return ``FAULT``, or the number of ops whose local input comes later in their queue."""
-    if not index_ops(queues, place, scratch):
-        return FAULT
+    index_ops(queues, place, scratch)
     late, inputs = match_inputs(queues, place, scratch, matching)
     if match_sends(queues, routes, place, scratch, matching) != inputs:
         return FAULT
     return late
 
 
-def index_ops(queues: Queues, place: Place, scratch: Scratch) -> bool:
-    """Note the op at each place; return whether all microbatches exist."""
+def index_ops(queues: Queues, place: Place, scratch: Scratch) -> None:
+    """Note the op at each place."""
     kind, stage, microbatch, keeps, at = queues.kind, queues.stage, queues.microbatch, place.keeps, scratch.at
     for op in range(len(kind)):
         if kind[op] < MESSAGES_END:
-            if microbatch[op] < 0 or microbatch[op] >= place.microbatches:
-                return False
             own = keeps[kind[op] * place.stages + stage[op]]
             if own < place.nothing:
                 at[own + microbatch[op]] = op
-    return True
 
 
 def match_inputs(queues: Queues, place: Place, scratch: Scratch, matching: Matching) -> tuple[int, int]:
