@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from ppsim.base.priority import REST, real_time_priority
 from ppsim.calibration.clock import spread, stopwatch
 from ppsim.calibration.p2p import Side, agree, exchange, repeats_of
 from ppsim.calibration.processes import Say, ranks
-from ppsim.errors import PpsimError
 from ppsim.profiles.profile import NOT_A_LINK, Message
 
 BACKEND = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 TIMEOUT = timedelta(seconds=60)
-PRIORITY, REST = 10, 0.5  # Linux stops real-time processes that leave less than 5 % of a second to others
 Tick = Callable[[str], None]
 
 
@@ -74,13 +74,11 @@ def _worker(
     warm_up: int,
     real_time: bool = False,
 ) -> None:
-    _hurry(real_time)
-    _join(rank, meeting, BACKEND[device], device)
-    side = Side(rank == 0, 1 - rank, None, "same-host", device, REST * real_time)
-    for rows in exchange(side, sizes, repeats, warm_up):
-        if rank == 0:
-            say(rows)
-    _leave()
+    with _group(real_time, rank, meeting, BACKEND[device], device):
+        side = Side(rank == 0, 1 - rank, None, "same-host", device, REST * real_time)
+        for rows in exchange(side, sizes, repeats, warm_up):
+            if rank == 0:
+                say(rows)
 
 
 def _staged_worker(
@@ -93,16 +91,14 @@ def _staged_worker(
     warm_up: int,
     real_time: bool = False,
 ) -> None:
-    _hurry(real_time)
-    _join(rank, meeting, "gloo", "cpu")
-    side = Side(rank == 0, 1 - rank, None, "host-staged", device)
-    for size in sizes:
-        count = repeats_of(size, repeats)
-        samples = [_staged_round_trip(side, size) for _ in range(count + warm_up)][warm_up:]
-        rows = agree(side, size, {"ping-pong": samples})
-        if rank == 0:
-            say(rows)
-    _leave()
+    with _group(real_time, rank, meeting, "gloo", "cpu"):
+        side = Side(rank == 0, 1 - rank, None, "host-staged", device)
+        for size in sizes:
+            count = repeats_of(size, repeats)
+            samples = [_staged_round_trip(side, size) for _ in range(count + warm_up)][warm_up:]
+            rows = agree(side, size, {"ping-pong": samples})
+            if rank == 0:
+                say(rows)
 
 
 def _staged_round_trip(side: Side, size: int) -> float:
@@ -150,25 +146,25 @@ def _across(device: str, sizes: Sequence[int], repeats: int, warm_up: int, real_
     from torch import distributed
 
     rank, world = launched()
-    _hurry(real_time)
-    _join(rank, "env://", BACKEND[device], device, world)
-    hosts: list[Any] = [None] * world
-    distributed.all_gather_object(hosts, socket.gethostname())
-    classes: dict[str, int] = {}
-    for peer in range(1, world):
-        classes.setdefault("same-host" if hosts[peer] == hosts[0] else "between-hosts", peer)
-    for link, peer in classes.items():
-        group = distributed.new_group([0, peer])
-        if rank in (0, peer):
-            side = Side(rank == 0, peer if rank == 0 else 0, group, link, device, REST * real_time)
-            for rows in exchange(side, sizes, repeats, warm_up):
-                if rank == 0:
-                    yield rows
-        distributed.barrier()
-    _leave()
+    with _group(real_time, rank, "env://", BACKEND[device], device, world):
+        hosts: list[Any] = [None] * world
+        distributed.all_gather_object(hosts, socket.gethostname())
+        classes: dict[str, int] = {}
+        for peer in range(1, world):
+            classes.setdefault("same-host" if hosts[peer] == hosts[0] else "between-hosts", peer)
+        for link, peer in classes.items():
+            group = distributed.new_group([0, peer])
+            if rank in (0, peer):
+                side = Side(rank == 0, peer if rank == 0 else 0, group, link, device, REST * real_time)
+                for rows in exchange(side, sizes, repeats, warm_up):
+                    if rank == 0:
+                        yield rows
+            distributed.barrier()
 
 
-def _join(rank: int, meeting: str, backend: str, device: str, world: int = 2) -> None:
+@contextmanager
+def _group(real_time: bool, rank: int, meeting: str, backend: str, device: str, world: int = 2) -> Iterator[None]:
+    """Join a group of processes for the block, at real-time priority if wanted."""
     import torch
     from torch import distributed
 
@@ -178,27 +174,11 @@ def _join(rank: int, meeting: str, backend: str, device: str, world: int = 2) ->
         torch.set_num_threads(1)
     if meeting != "env://":
         use_loopback()
-    distributed.init_process_group(backend, init_method=meeting, rank=rank, world_size=world, timeout=TIMEOUT)
-
-
-def _hurry(real_time: bool) -> None:
-    """Take real-time priority, which threads started later inherit, until :func:`_leave`.
-
-    Runs set it for all threads of a process, again and again, as Linux stops what keeps it for long.
-    """
-    if real_time:
-        try:
-            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))
-        except (AttributeError, PermissionError) as error:
-            raise PpsimError("real-time priority is not allowed here", "leave out --real-time") from error
-
-
-def _leave() -> None:
-    from torch import distributed
-
-    distributed.destroy_process_group()
-    if hasattr(os, "SCHED_RR") and os.sched_getscheduler(0) == os.SCHED_RR:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    with real_time_priority(real_time) as pace:
+        pace(True)
+        distributed.init_process_group(backend, init_method=meeting, rank=rank, world_size=world, timeout=TIMEOUT)
+        yield
+        distributed.destroy_process_group()
 
 
 def use_loopback() -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from ppsim.base.priority import real_time_priority
 from ppsim.base.signals import orderly_end
 from ppsim.calibration import device_for
 from ppsim.calibration.calibrate import check_heads
@@ -21,7 +22,7 @@ from ppsim.profiles.profile import Message, Profile, Workload
 from ppsim.runs import own_runner, partitioned, torch_runner
 from ppsim.runs.pace import drop_launch_bound, issued_share
 from ppsim.runs.record import Link, Record
-from ppsim.runs.turns import RunPlan, Settings, real_time_priority
+from ppsim.runs.turns import RunPlan, Settings
 from ppsim.version import INSTALL_TORCH
 
 Progress = Callable[[float, str], None]

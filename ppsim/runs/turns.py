@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -20,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.priority import REST, real_time_priority
 from ppsim.base.signals import resume
 from ppsim.calibration.links import BACKEND, use_loopback
 from ppsim.calibration.processes import START_S, ranks
@@ -32,7 +31,7 @@ from ppsim.runs.record import Measured
 from ppsim.runs.streams import Clock, clock
 from ppsim.version import INSTALL_TORCH
 
-LEAD_S, REST = 0.02, 0.5
+LEAD_S = 0.02
 MALLOC_TRIM, MALLOC_MMAP, KEEP_BYTES = -1, -3, 1 << 30
 Tick = Callable[[str], None]
 EntryTimes = list[tuple[int, int, int, int, int]]  # op, posted, start, end, issued, in ns from the common start
@@ -177,7 +176,7 @@ def repeat(
                     time.sleep(ahead / 1e9)
                 result = turn(begin)
                 pace(False)
-                if settings.real_time:  # Linux stops real-time processes that leave less than 5 % of a second to others
+                if settings.real_time:
                     time.sleep(REST * (time.monotonic_ns() - begin) / 1e9)
                 gc.collect()
                 say((repetition, number, result))
@@ -225,28 +224,3 @@ def _agree_on_start(distributed: Any, rank: int) -> int:
 def next_start() -> int:
     """Return a moment shortly after now, in ns."""
     return time.monotonic_ns() + int(LEAD_S * 1e9)
-
-
-@contextmanager
-def real_time_priority(wanted: bool) -> Iterator[Callable[[bool], None]]:
-    """Give a function that raises all threads of this process to real-time priority, or lowers them; if ``wanted``.
-
-    Raises:
-        PpsimError: the system does not allow it.
-    """
-
-    def pace(raised: bool) -> None:
-        if wanted:
-            policy, priority = (os.SCHED_RR, 10) if raised else (os.SCHED_OTHER, 0)
-            for thread in os.listdir("/proc/self/task"):
-                try:
-                    os.sched_setscheduler(int(thread), policy, os.sched_param(priority))
-                except ProcessLookupError:
-                    continue
-                except PermissionError as error:
-                    raise PpsimError("real-time priority is not allowed here", "leave out --real-time") from error
-
-    try:
-        yield pace
-    finally:
-        pace(False)

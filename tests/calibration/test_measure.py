@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ppsim.errors import InputError, PpsimError
+from ppsim.errors import InputError
 from ppsim.profiles.profile import ITEM_BYTES, PATTERNS, Workload, read, write
 
 torch = pytest.importorskip("torch", reason="measuring needs torch")
@@ -156,15 +156,3 @@ def test_on_a_gpu_times_come_from_its_events(tmp_path):
     assert profile.provenance.device == torch.cuda.get_device_name()
     if torch.cuda.device_count() == 1:
         assert {m.link for m in profile.message} == {"same-device", "host-staged"}
-
-
-def test_real_time_priority_that_is_refused_says_so(monkeypatch):
-    def refuse(*_: object) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr("os.sched_setscheduler", refuse, raising=False)
-    monkeypatch.setattr("os.SCHED_RR", 2, raising=False)
-    monkeypatch.setattr("os.sched_param", lambda priority: priority, raising=False)
-    with pytest.raises(PpsimError, match="real-time priority is not allowed"):
-        links._hurry(True)
-    links._hurry(False)
