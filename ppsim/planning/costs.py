@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -133,6 +133,7 @@ def split_layers(model: Model, stages: int) -> tuple[int, ...]:
     return tuple(split)
 
 
+@lru_cache(maxsize=64)
 def contents_of(model: Model, parallel: Parallel, layout: Layout | None = None) -> tuple[StageContent, ...]:
     """Return what each stage holds, in model order: as the layout says, or as trainers divide layers.
 
@@ -187,10 +188,11 @@ def stage_costs(
     """
     found = efficiency or efficiency_of(machine.gpu, parallel.stack)
     contents = contents_of(model, parallel, layout)
-    rows = {content: _stage(model, machine, parallel, content, found) for content in set(contents)}
+    alone = on_one_stage(parallel)
+    rows = {content: _stage(model, machine, alone, content, found) for content in set(contents)}
     time = np.array([rows[content][0] for content in contents]).T
     communication = np.array([rows[content][1] for content in contents])
-    split = np.array([count_stage_parameters(model, parallel, content) for content in contents]).T
+    split = parameters_of_stages(model, parallel, contents)
     message = message_bytes(model, parallel)
     hops = np.zeros((parallel.pp, parallel.pp))
     for device in range(parallel.pp if parallel.pp > 1 else 0):
@@ -218,6 +220,13 @@ def message_bytes(model: Model, parallel: Parallel) -> float:
     return ops.tokens_of(model, parallel) * model.hidden * ops.ITEM / parallel.tp
 
 
+@lru_cache(maxsize=4096)
+def on_one_stage(parallel: Parallel) -> Parallel:
+    """Leave out what the work of a stage does not depend on, so that plans which differ in no more share it."""
+    return replace(parallel, pp=1, vp=1, microbatches=1, schedule="", recompute_layers=None)
+
+
+@lru_cache(maxsize=16384)
 def _stage(
     model: Model, machine: Machine, parallel: Parallel, content: StageContent, found: Efficiency
 ) -> tuple[Floats, float]:
@@ -227,7 +236,7 @@ def _stage(
     kinds = ((content.dense, False, share), (content.experts, True, share), (content.mtp, bool(model.experts), 0.0))
     for count, experts, part in kinds:
         if count:
-            one, waits, selected = _layer(model, machine, parallel, experts, found)
+            one, waits, selected = _layer(model, machine, replace(parallel, recompute="none"), experts, found)
             compute += count * one
             communication += count * waits
             again += count * part * {"none": 0.0, "selective": selected, "full": one[ops.FORWARD]}[parallel.recompute]
@@ -255,6 +264,7 @@ def kept_bytes(model: Model, parallel: Parallel, content: StageContent) -> float
     return stage_activations(model, parallel, dense=c.dense, experts=c.experts, mtp=c.mtp, recomputed=c.recomputed)
 
 
+@lru_cache(maxsize=4096)
 def _layer(
     model: Model, machine: Machine, parallel: Parallel, experts: bool, found: Efficiency
 ) -> tuple[Floats, Floats, float]:
@@ -297,6 +307,12 @@ def _layer_communication(
             both = max(OVERLAPPED_PAIR * max(compute.sum(), 2 * exchange) - compute.sum(), 0.0)
             exchange = both / 2
     return np.array([tensor + context + exchange, tensor + 2 * context + exchange, 0.0])
+
+
+def parameters_of_stages(model: Model, parallel: Parallel, contents: tuple[StageContent, ...]) -> Floats:
+    """Count the parameters of stages on one GPU, shape (2, stages): those outside experts, and experts."""
+    found = {content: count_stage_parameters(model, parallel, content) for content in set(contents)}
+    return np.array([found[content] for content in contents]).T
 
 
 def count_stage_parameters(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.layout.layout import Layout
 from ppsim.planning.activations import layer_activations
 from ppsim.planning.communication import group_of
-from ppsim.planning.costs import StageContent, contents_of, count_stage_parameters, kept_bytes, schedule_of
+from ppsim.planning.costs import StageContent, contents_of, kept_bytes, parameters_of_stages, schedule_of
 from ppsim.planning.model import Model, layer_parameters
 from ppsim.planning.operators import ITEM, tokens_of
 from ppsim.planning.parallel import Parallel
@@ -76,28 +76,37 @@ def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None)
         InputError: the layout's layers or stages are not those of the model and the run.
     """
     contents = contents_of(model, parallel, layout)
-    split = np.array([count_stage_parameters(model, parallel, content) for content in contents]).T
+    split = parameters_of_stages(model, parallel, contents)
     shares = np.array([1.0 / group_of(parallel, "dp").size, 1.0 / group_of(parallel, "expert-dp").size])
     whole, shared = split.sum(axis=0), (split * shares[:, None]).sum(axis=0)
     trained = 0.0 if parallel.adapters else 1.0
-    kept = np.array([kept_bytes(model, parallel, content) for content in contents])
+    each = {c: (kept_bytes(model, parallel, c), _stage_work(model, parallel, c)) for c in set(contents)}
+    kept, work = np.array([each[content] for content in contents]).T
     return StageMemory(
         weights=ITEM * (shared if parallel.zero >= 3 else whole),
         gradients=trained * parallel.gradient_bytes * (shared if parallel.zero >= 2 else whole),
         optimizer=trained * OPTIMIZER * (shared if parallel.zero >= 1 else whole),
         activations=kept * (1 - parallel.offload),
         kept=KEPT * kept * (1 - parallel.offload),
-        work=np.array([_stage_work(model, parallel, content) for content in contents]),
+        work=work,
     )
 
 
-def device_memory(model: Model, parallel: Parallel, layout: Layout | None = None) -> DeviceMemory:
+def device_memory(
+    model: Model, parallel: Parallel, layout: Layout | None = None, stages: StageMemory | None = None
+) -> DeviceMemory:
     """Compute the peak of each pipeline device, with activations as its queue holds them.
+
+    Args:
+        model: the model.
+        parallel: how it is trained.
+        layout: what each stage holds; as trainers divide layers without it.
+        stages: what the stages need where it is known.
 
     Raises:
         InputError: the layout does not fit, or the schedule refuses the shape.
     """
-    stages = stage_memory(model, parallel, layout)
+    stages = stages or stage_memory(model, parallel, layout)
     if parallel.pp == 1:
         parts = stages.weights, stages.gradients, stages.optimizer, stages.activations
         weights, gradients, optimizer, held = (part.sum(keepdims=True) for part in parts)

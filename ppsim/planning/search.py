@@ -328,7 +328,7 @@ class Evaluate:
         states = float(np.bincount(devices, held.weights + held.gradients + held.optimizer).max())
         if states > task.cap:
             return {"outcome": HELD, "memory_bytes": states}
-        peaks = device_memory(task.model, parallel, layout)
+        peaks = device_memory(task.model, parallel, layout, held)
         memory = float(peaks.total.max())
         if memory > task.cap:
             return {"outcome": HELD, "memory_bytes": memory}

@@ -254,9 +254,14 @@ def layout_layers(model: Model, stages: int, layout: str) -> tuple[int, ...] | N
 
 def layout_of(model: Model, candidate: Candidate) -> Layout:
     """Build the layout of a candidate."""
-    split = layout_layers(model, candidate.group.pp * candidate.vp, candidate.layout)
+    return _build(model, candidate.group.pp, candidate.vp, candidate.layout)
+
+
+@lru_cache(maxsize=4096)
+def _build(model: Model, pp: int, vp: int, layout: str) -> Layout:
+    split = layout_layers(model, pp * vp, layout)
     assert split is not None
-    return build_layout(list(split), candidate.group.pp, model.mtp)
+    return build_layout(list(split), pp, model.mtp)
 
 
 @lru_cache(maxsize=16384)

@@ -20,11 +20,10 @@ def reduction_seconds(machine: Machine, parallel: Parallel, split: Floats, found
     reduction, gather = np.zeros(stages), np.zeros(stages)
     for row, name in () if p.adapters else ((0, "dp"), (1, "expert-dp")):
         group = group_of(p, name)
-        for stage in range(stages):
-            if split[row, stage]:
-                reduction[stage] += gather_seconds(machine, found, group, split[row, stage] * p.gradient_bytes)
-                weights = p.gradient_bytes if p.zero == 0 else ITEM
-                gather[stage] += gather_seconds(machine, found, group, split[row, stage] * weights)
+        for count in set(split[row].tolist()) - {0.0}:
+            here = split[row] == count
+            reduction[here] += gather_seconds(machine, found, group, count * p.gradient_bytes)
+            gather[here] += gather_seconds(machine, found, group, count * (p.gradient_bytes if p.zero == 0 else ITEM))
     return reduction, gather
 
 
