@@ -26,6 +26,7 @@ class Transfers:
         leave: time at which it left: both sides were posted and the channel was free.
         arrive: end of the receive.
         size: its bytes; 0 where a message has latency only.
+        bandwidth: of its link, in bytes per unit of time; infinite where there is no limit.
     """
 
     send: NDArray[np.int64]
@@ -38,9 +39,27 @@ class Transfers:
     leave: NDArray[np.float64]
     arrive: NDArray[np.float64]
     size: NDArray[np.float64]
+    bandwidth: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.send)
+
+
+@dataclass(frozen=True)
+class SharedBandwidth:
+    """Bandwidth that the messages of several links divide, in each direction.
+
+    Attributes:
+        name: what is shared: ``card`` of a network, ``node``, ``device``.
+        capacity: bytes per unit of time.
+        group: shape (P,), whose share each device uses.
+        used: shape (messages,), whether each message uses that of its source, outwards, and of its target, inwards.
+    """
+
+    name: str
+    capacity: float
+    group: NDArray[np.int64]
+    used: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -55,12 +74,14 @@ class Execution:
         compute: of ``lowered.compute``: the same times of the compute ops alone; ``bound`` of one that waited is
             the op that sent its input. Metrics and figures use it.
         messages: the messages.
+        shared: the bandwidths that the messages of several links divided.
     """
 
     lowered: Lowered
     timeline: Timeline
     compute: Timeline
     messages: Transfers
+    shared: tuple[SharedBandwidth, ...] = ()
 
     @property
     def makespan(self) -> float:

@@ -199,11 +199,11 @@ def _shared(cluster: Cluster, devices: int, us: float) -> list[Shared]:
     node, seat = np.divmod(each, cluster.devices_per_node)
     card = node * divided.nics_per_node + seat * divided.nics_per_node // cluster.devices_per_node
     groups = [
-        (divided.device_gb_per_s, each, None),
-        (divided.node_gb_per_s, node, node),
-        (divided.nic_gb_per_s, card, node),
+        (divided.device_gb_per_s, each, None, "device"),
+        (divided.node_gb_per_s, node, node, "node"),
+        (divided.nic_gb_per_s, card, node, "card"),
     ]
-    return [Shared(_bandwidth(speed, us), group, apart) for speed, group, apart in groups if speed is not None]
+    return [Shared(_bandwidth(speed, us), *which) for speed, *which in groups if speed is not None]
 
 
 def _bandwidth(gb_per_s: float | None, us: float) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 from ppsim.base import compiled
 from ppsim.base.columns import Floats
 from ppsim.core.costs import Costs
-from ppsim.core.execution import Execution, Transfers
+from ppsim.core.execution import Execution, SharedBandwidth, Transfers
 from ppsim.core.lowered import Lowered
 from ppsim.core.timeline import Timeline
 from ppsim.errors import Deadlock
@@ -16,7 +16,7 @@ from ppsim.network import event_kernel as kernel
 from ppsim.network.build_tables import build_tables
 from ppsim.network.deadlock import explain_deadlock
 from ppsim.network.results_kernel import ComputeTable, project_onto_compute
-from ppsim.network.spec import Network
+from ppsim.network.spec import Network, links
 from ppsim.network.tables import Tables
 
 
@@ -44,7 +44,18 @@ def execute(lowered: Lowered, costs: Costs, network: Network) -> Execution:
     finish = max(ops.end.max(initial=0.0), transfers.arrive.max(initial=0.0)) + network.host.epilogue
     timeline = Timeline(lowered.schedule, ops.start, ops.end, ops.bound, costs.unit, finish)
     compute = _project_onto_compute(lowered, tables, transfers.arrive)
-    return Execution(lowered, timeline, Timeline(lowered.compute, *compute, costs.unit, timeline.makespan), transfers)
+    compute_timeline = Timeline(lowered.compute, *compute, costs.unit, timeline.makespan)
+    return Execution(lowered, timeline, compute_timeline, transfers, _find_shared(transfers, network))
+
+
+def _find_shared(transfers: Transfers, network: Network) -> tuple[SharedBandwidth, ...]:
+    """Tell which messages divided each bandwidth; in the simple model none does."""
+    found = []
+    for shared in network.shared if network.mode != "latency" else ():
+        source, target, node = transfers.source, transfers.target, shared.node
+        used = np.ones(len(transfers), np.bool_) if node is None else node[source] != node[target]
+        found.append(SharedBandwidth(shared.name, shared.capacity, shared.group, used))
+    return tuple(found)
 
 
 def _build_transfers(tables: Tables, network: Network) -> Transfers:
@@ -65,6 +76,7 @@ def _build_transfers(tables: Tables, network: Network) -> Transfers:
         leave=leave,
         arrive=arrive,
         size=routes.size[route],
+        bandwidth=links(network.beta, routes.source, routes.target)[route],
     )
 
 

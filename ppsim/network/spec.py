@@ -51,11 +51,13 @@ class Shared:
         capacity: bytes per unit of time, in each direction.
         group: shape (P,), the group of each device: itself, its node, its network card.
         node: shape (P,); where given, messages within a node do not use it.
+        name: what is shared, for pictures: ``card``, ``node`` or ``device``.
     """
 
     capacity: float
     group: NDArray[np.int64]
     node: NDArray[np.int64] | None = None
+    name: str = "card"
 
     def __post_init__(self) -> None:
         _refuse_zero("the capacity of shared bandwidth", self.capacity)

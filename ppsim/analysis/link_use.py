@@ -1,0 +1,182 @@
+"""How much of each link and each shared network card is in use over time, as curves that a chart or page can draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.curve import Curve
+from ppsim.core.execution import Execution
+
+MOST_LINKS, MOST_SHARED = 16, 12  # rows, beyond which the least used are summed in one
+LINK, OUT, IN = "link", "out", "in"
+
+
+@dataclass(frozen=True)
+class Users:
+    """The messages that use each link, or each direction of each shared bandwidth; one entry per message and use.
+
+    Attributes:
+        name: what is used: ``link``, ``card``, ``node`` or ``device``.
+        ends: shape (uses, 2): a link's two devices; a group and 1 for its messages inwards.
+        row: shape (entries,), index into ``ends``.
+        message: shape (entries,), index into the execution's messages.
+        share: shape (entries,), of the bandwidth that the message uses while it is on its way, on average.
+    """
+
+    name: str
+    ends: NDArray[np.int64]
+    row: NDArray[np.int64]
+    message: NDArray[np.int64]
+    share: NDArray[np.float64]
+
+
+class Row(NamedTuple):
+    """A row of :class:`LinkUse`, its steps as ``time`` and ``value``."""
+
+    name: str
+    devices: tuple[int, ...]
+    direction: str
+    merged: int
+    time: NDArray[np.float64]
+    value: NDArray[np.float64]
+    mean: float
+    most: int
+
+
+@dataclass(frozen=True)
+class LinkUse:
+    """How much links and shared network cards are in use; the busiest have a row each, the others one together.
+
+    Attributes:
+        name: shape (rows,), what a row is of: ``link``, ``card``, ``node`` or ``device``.
+        devices: of each row: the source and the target of a link, the devices that share a card; empty for the others.
+        direction: of each row: ``out`` or ``in`` of a card, empty for a link.
+        count: shape (rows,), how many links or cards a row is the mean of.
+        curve: a row of steps for each row: its use from 0 to 1.
+        mean: shape (rows,), use over the whole iteration, exactly.
+        most: shape (rows,), the most messages on their way at once on one link or card.
+        of_bandwidth: whether links' use is the share of their bandwidth; otherwise of the time, as they have no limit.
+    """
+
+    name: tuple[str, ...]
+    devices: tuple[tuple[int, ...], ...]
+    direction: tuple[str, ...]
+    count: NDArray[np.int64]
+    curve: Curve
+    mean: NDArray[np.float64]
+    most: NDArray[np.int64]
+    of_bandwidth: bool
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+
+def link_use(execution: Execution, most_links: int = MOST_LINKS, most_shared: int = MOST_SHARED) -> LinkUse:
+    """Measure the use of every link and of every shared network card of an execution.
+
+    A message uses its bytes over its time on the way, evenly; where links have no bandwidth, a link is in use
+    while a message is on its way. Rows are in the order of the devices, shared cards after links.
+    """
+    of_bandwidth, users = _find_users(execution)
+    rows = []
+    for used in users:
+        rows += _rows_of(execution, used, most_links if used.name == LINK else most_shared)
+    offsets = np.cumsum([0, *(len(row.time) for row in rows)])
+    time, value = (np.concatenate([np.zeros(0), *parts]) for parts in ([r.time for r in rows], [r.value for r in rows]))
+    return LinkUse(
+        name=tuple(row.name for row in rows),
+        devices=tuple(row.devices for row in rows),
+        direction=tuple(row.direction for row in rows),
+        count=np.array([row.merged for row in rows], np.int64),
+        curve=Curve("link use", "", offsets, time, value),
+        mean=np.array([row.mean for row in rows], np.float64),
+        most=np.array([row.most for row in rows], np.int64),
+        of_bandwidth=of_bandwidth,
+    )
+
+
+def mean_in_columns(curve: Curve, span: float, columns: int) -> NDArray[np.float64]:
+    """Average each row of a curve over each of ``columns`` equal parts of the time up to ``span``: (rows, columns)."""
+    edges = np.linspace(0, span, columns + 1)
+    mean = np.zeros((len(curve.offsets) - 1, columns))
+    for row, (first, last) in enumerate(zip(curve.offsets[:-1], curve.offsets[1:], strict=True)):
+        time, value = np.append(curve.time[first:last], np.inf), curve.value[first:last]
+        if len(value):
+            time[-1] = max(span, time[-2])
+            area = np.append(0.0, np.cumsum(value * np.diff(time)))
+            mean[row] = np.diff(np.interp(edges, time, area)) * (columns / span)
+    return np.clip(mean, 0.0, 1.0)
+
+
+def _find_users(execution: Execution) -> tuple[bool, list[Users]]:
+    """Find the uses of the links, by bandwidth where all messages have sizes and limits, and of what is shared."""
+    messages = execution.messages
+    length = messages.arrive - messages.leave
+    moving = np.flatnonzero(length > 0)
+    bytes_per_time = messages.size[moving] / length[moving]
+    of_bandwidth = bool(len(moving) and np.isfinite(messages.bandwidth[moving]).all() and messages.size[moving].all())
+    pairs = np.stack([messages.source[moving], messages.target[moving]], axis=1).astype(np.int64)
+    share = bytes_per_time / messages.bandwidth[moving] if of_bandwidth else np.ones(len(moving))
+    ends, row = np.unique(pairs, axis=0, return_inverse=True)
+    users = [Users(LINK, ends, row.ravel(), moving, share)]
+    for shared in execution.shared:
+        own = shared.used[moving]
+        sides = [(shared.group[messages.source], 0), (shared.group[messages.target], 1)]
+        both = np.concatenate([np.stack([g[moving[own]], np.full(own.sum(), side)], axis=1) for g, side in sides])
+        ends, row = np.unique(both, axis=0, return_inverse=True)
+        share = np.tile(bytes_per_time[own] / shared.capacity, 2)
+        users.append(Users(shared.name, ends, row.ravel(), np.tile(moving[own], 2), share))
+    return of_bandwidth, users
+
+
+def _rows_of(execution: Execution, users: Users, most: int) -> list[Row]:
+    """Make a row of each of the ``most`` busiest, in order, and one of the mean of all others."""
+    uses, messages = len(users.ends), execution.messages
+    left, right = messages.leave[users.message], messages.arrive[users.message]
+    row, time, held, at_once = _steps(users.row, left, right, users.share)
+    value = np.clip(held, 0.0, 1.0)
+    carried = np.bincount(users.row, users.share * (right - left), uses)
+    if (users.share == 1).all():  # in use or not: two messages at once count once
+        until = np.append(time[1:], 0.0)
+        carried = np.bincount(row, np.where(at_once > 0, until - time, 0.0), uses)
+    mean, peak = carried / (execution.makespan or 1.0), np.zeros(uses, np.int64)
+    np.maximum.at(peak, row, at_once)
+    kept = np.ones(uses, np.bool_)
+    if uses > most:
+        kept[np.argsort(-mean, kind="stable")[most - 1 :]] = False
+    groups = {shared.name: shared.group for shared in execution.shared}
+    made = []
+    for use in np.flatnonzero(kept).tolist():
+        own, (first, second) = row == use, users.ends[use].tolist()
+        devices = [first, second] if users.name == LINK else np.flatnonzero(groups[users.name] == first).tolist()
+        direction = "" if users.name == LINK else IN if second else OUT
+        made.append(
+            Row(users.name, tuple(devices), direction, 1, time[own], value[own], float(mean[use]), int(peak[use]))
+        )
+    if not kept.all():
+        rest = np.flatnonzero(~kept[row])
+        change = np.diff(value[rest], prepend=0.0)  # every row ends at 0
+        order = np.argsort(time[rest], kind="stable")
+        summed = np.clip(np.cumsum(change[order]) / (~kept).sum(), 0.0, 1.0)
+        final = float(mean[~kept].mean()), int(peak[~kept].max())
+        made.append(Row(users.name, (), "", int((~kept).sum()), time[rest][order], summed, *final))
+    return made
+
+
+def _steps(
+    row: NDArray[np.int64], left: NDArray[np.float64], right: NDArray[np.float64], share: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Sum the shares under way, and count them, after every time at which one begins or ends; row-major."""
+    row, time = np.tile(row, 2), np.concatenate([left, right])
+    order = np.lexsort((time, row))
+    row, time = row[order], time[order]
+    change = np.concatenate([share, -share])[order]
+    count = np.repeat([1, -1], len(left))[order]
+    last = np.append((np.diff(row) > 0) | (np.diff(time) > 0), np.ones(min(1, len(time)), np.bool_))
+    at_once = np.cumsum(count)[last]
+    held = np.where(at_once > 0, np.cumsum(change)[last], 0.0)  # rounding leaves no use without a message
+    return row[last], time[last], held, at_once
