@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from ppsim.cli._build import add_memory, build_costs
 from ppsim.cli._fit import echo_wrapped, print_table
+from ppsim.cli._network import execute_messages
 from ppsim.cli._options import (
     CostOptions,
     FigureOptions,
@@ -87,6 +89,14 @@ def command(
         write_tradeoff(points, f"makespan ({timelines[0].unit})", inputs, output)
         return
     written = make_documents(timelines, [_title(t) for t in timelines], inputs, output)
+    if network.detailed and any(suffix == ".html" for _, _, suffix in written):
+        pairs = [(timeline.schedule, price) for timeline, price in zip(timelines, prices, strict=True)]
+        runs = [execute_messages(schedule, price, network, costs.links) for schedule, price in pairs]
+        executions = tuple(run for run in runs if run)
+        written = [
+            (replace(document, executions=executions) if suffix == ".html" else document, target, suffix)
+            for document, target, suffix in written
+        ]
     if memory:
         written = [
             (add_memory(document, prices, costs, asked=True), target, suffix) for document, target, suffix in written

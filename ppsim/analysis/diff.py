@@ -116,7 +116,10 @@ def convert_unit(idle: Idle, unit: str) -> Idle:
     factor = MICROSECONDS[timeline.unit] / MICROSECONDS[unit]
     times = {name: getattr(timeline, name) * factor for name in ("start", "end", "finish")}
     return replace(
-        idle, timeline=replace(timeline, unit=unit, **times), start=idle.start * factor, end=idle.end * factor
+        idle,
+        timeline=replace(timeline, unit=unit, comm=None, **times),
+        start=idle.start * factor,
+        end=idle.end * factor,
     )
 
 

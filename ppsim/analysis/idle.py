@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ppsim.analysis import idle_kernel as kernel
 from ppsim.base.compiled import call
+from ppsim.core.costs import find_latencies
 from ppsim.core.execution import Execution
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
@@ -130,6 +131,14 @@ def explain_idle(timeline: Timeline, arrival: NDArray[np.float64]) -> Idle:
 def explain_run(timeline: Timeline, latencies: NDArray[np.float64], execution: Execution | None) -> Idle:
     """Every idle instant of a timeline with its cause; of the execution that the timeline is of, where there is one."""
     return explain_execution(execution) if execution else explain_idle(timeline, arrivals(timeline, latencies))
+
+
+def explain_known(timeline: Timeline, execution: Execution | None) -> Idle | None:
+    """Every idle instant with its cause, as :func:`explain_run`; None where it is not known when inputs arrive."""
+    if execution is None and timeline.comm is None:
+        return None
+    known = 0.0 if timeline.comm is None else timeline.comm
+    return explain_run(timeline, find_latencies(timeline.schedule, known), execution)
 
 
 def arrivals(timeline: Timeline, latencies: NDArray[np.float64]) -> NDArray[np.float64]:

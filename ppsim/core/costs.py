@@ -102,13 +102,18 @@ class Costs:
 
     def latencies(self, schedule: Schedule) -> NDArray[np.float64]:
         """Return the latency of each op's input, shape (ops,); zero on the same device."""
-        crosses = schedule.crosses
-        if np.ndim(self.comm) == 0:
-            return crosses * np.float64(self.comm)
-        latency = np.zeros(len(schedule))
-        here = np.flatnonzero(crosses)
-        latency[here] = np.asarray(self.comm)[schedule.device[schedule.dependency[here]], schedule.device[here]]
-        return latency
+        return find_latencies(schedule, self.comm)
+
+
+def find_latencies(schedule: Schedule, comm: float | NDArray[np.float64]) -> NDArray[np.float64]:
+    """Find the latency of each op's input where a message takes ``comm``, shape (ops,); zero on the same device."""
+    crosses = schedule.crosses
+    if np.ndim(comm) == 0:
+        return crosses * np.float64(comm)
+    latency = np.zeros(len(schedule))
+    here = np.flatnonzero(crosses)
+    latency[here] = np.asarray(comm)[schedule.device[schedule.dependency[here]], schedule.device[here]]
+    return latency
 
 
 def costs_for(

@@ -22,6 +22,8 @@ class Timeline:
             the one whose message came later; -1 where nothing did.
         unit: name of the time unit.
         finish: end of the last message, collective or host work, if that is after the last op.
+        comm: latency of a message, a number or shape (devices, devices), where messages only have one; None where it
+            is not known, or messages take more than that.
     """
 
     schedule: Schedule
@@ -30,6 +32,7 @@ class Timeline:
     bound: NDArray[np.int32]
     unit: str
     finish: float = 0.0
+    comm: float | NDArray[np.float64] | None = None
 
     @property
     def makespan(self) -> float:

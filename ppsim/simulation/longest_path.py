@@ -45,7 +45,7 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
         np.asarray(columns.end, np.float64),
         np.asarray(columns.bound, np.int32),
     )
-    return Timeline(schedule, start, end, bound, costs.unit)
+    return Timeline(schedule, start, end, bound, costs.unit, comm=costs.comm)
 
 
 def build_columns(

@@ -5,11 +5,14 @@ import gzip
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
+from ppsim.analysis.idle import explain_idle
+from ppsim.core.costs import find_latencies
 from ppsim.core.ops import Kind
 from ppsim.drawing.look import Highlight, Look
 from ppsim.drawing.palette import PALETTES
@@ -44,7 +47,7 @@ def unpacked(column):
     if isinstance(column, list):
         return np.array(column)
     values = np.frombuffer(gzip.decompress(base64.b64decode(column["gzip"])), column["type"])
-    return values if column["type"] == "float64" else np.cumsum(values)
+    return values if column["type"].startswith("float") else np.cumsum(values)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +89,26 @@ def test_the_data_block_equals_the_timeline(timeline):
     for name in ("start", "end", "bound"):
         np.testing.assert_array_equal(unpacked(data["ops"][name]), getattr(timeline, name), name)
     assert data["offsets"] == schedule.offsets.tolist()
+
+
+@pytest.mark.parametrize("comm", [0.3, 0.0])
+def test_every_page_carries_the_causes_of_idle_time(comm):
+    """Those of simulated runs, in a few percent of the page; what the ops tell is left out."""
+    timeline = timed("1f1b", 16, 64, comm=comm)
+    text = page(timeline)
+    waits = data_of(text)["timelines"][0]["waits"]
+    idle = explain_idle(timeline, find_latencies(timeline.schedule, comm) + timeline.end[timeline.schedule.dependency])
+    before = idle.op >= 0
+    for name in ("op", "cause", "blamed"):
+        np.testing.assert_array_equal(unpacked(waits[name]), getattr(idle, name)[before], name)
+    np.testing.assert_allclose(unpacked(waits["length"]), (idle.end - idle.start)[before], rtol=1e-7)
+    assert sum(len(column["gzip"]) for column in waits.values()) < 0.04 * len(text)
+    assert not data_of(text)["view"]["causes"]
+
+
+def test_times_of_unknown_latencies_have_no_causes(single):
+    """A file that states times says not when messages arrive."""
+    assert "waits" not in data_of(page(replace(single, comm=None)))["timelines"][0]
 
 
 def test_the_numbers_are_those_of_measure(single):
@@ -196,7 +219,8 @@ def test_a_page_begins_with_the_look_it_was_asked_for():
     text = out.getvalue().decode()
     data = data_of(text)
     assert "<title>Own &lt;title&gt; \u00b7 ppsim</title>" in text
-    assert data["view"] == {"window": [2, 9], "critical": False, "highlight": {"by": "microbatch", "value": 3}}
+    seen = {"window": [2, 9], "critical": False, "causes": False, "highlight": {"by": "microbatch", "value": 3}}
+    assert data["view"] == seen
     assert data["looks"]["kinds"][0]["fill"] == list(PALETTES["zb"].tints["forward"])
     for wrong in (Look(window=(99, 100)), Look(highlight=Highlight("stage", 4))):
         with pytest.raises(InputError):

@@ -35,8 +35,8 @@ def test_the_sums_of_everything_are_those_of_the_timeline(tmp_path):
     schedule = generate("1f1b", stages=2, microbatches=4)
     costs = costs_for(schedule, comm=0.5)
     timeline = simulate(schedule, costs)
-    idle = explain_idle(timeline, arrivals(timeline, costs.latencies(schedule)))
-    save(Document((timeline,), ("1F1B",), idles=(idle,)), str(tmp_path / "x.html"))
+    causes = explain_idle(timeline, arrivals(timeline, costs.latencies(schedule))).by_cause
+    save(Document((timeline,), ("1F1B",)), str(tmp_path / "x.html"))
     text = (tmp_path / "x.html").read_text()
     dom = opened(text.replace("</body>", SELECT.replace("LAST", "1400")), tmp_path)
     section = dom[dom.index('<section id="sums"') :]
@@ -46,7 +46,8 @@ def test_the_sums_of_everything_are_those_of_the_timeline(tmp_path):
     assert float(rows["busy"]) == busy
     assert float(rows["idle"]) == pytest.approx(whole - busy)
     assert (float(rows["forward"]), float(rows["backward"])) == (8.0, 16.0)
-    assert sum(float(v) for name, v in rows.items() if name.startswith("idle: ")) == pytest.approx(whole - busy)
+    told = {name.removeprefix("idle: "): float(v) for name, v in rows.items() if name.startswith("idle: ")}
+    assert told == pytest.approx(causes)
     assert 'class="selected"' in dom
 
 

@@ -19,12 +19,13 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.analysis.idle import CAUSES, NAMES, Idle
+from ppsim.analysis.idle import CAUSES, NAMES, Idle, explain_known
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.text import one_line
 from ppsim.base.units import binary_unit, format_size
 from ppsim.core.curve import Curve
 from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.drawing import palette
 from ppsim.drawing.lanes import card_use, lane_of
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".html",)
 ABILITIES = Abilities(memory=True, view=True)
 PLAIN = 2048
+SHORT = 64  # of columns that nobody reads without the page
 SCRIPTS = (
     "report_ops.js",
     "report_draw.js",
@@ -55,10 +57,10 @@ SCRIPTS = (
     "report_marks.js",
     "report.js",
     "report_select.js",
+    "report_idle.js",
     "report_input.js",
 )
 LANE_SCRIPT = "report_lanes.js"  # only in pages that have messages
-IDLE_SCRIPT = "report_idle.js"  # only in pages that have causes of idle time
 START = "\nstart().catch(fault);\n"  # after all scripts, whose constants it needs
 
 
@@ -68,7 +70,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     Raises:
         InputError: timelines in different units, which cannot share a time axis.
     """
-    scripts = SCRIPTS + (LANE_SCRIPT,) * bool(document.executions) + (IDLE_SCRIPT,) * bool(document.idles)
+    scripts = SCRIPTS + (LANE_SCRIPT,) * bool(document.executions)
     out.write(make_page(document, "\n".join(map(read_script, scripts))).encode())
 
 
@@ -87,7 +89,7 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
 
 def all_scripts() -> str:
     """Every script of pages, for one that shows whatever it is given."""
-    return "\n".join(map(read_script, (*SCRIPTS, LANE_SCRIPT, IDLE_SCRIPT)))
+    return "\n".join(map(read_script, (*SCRIPTS, LANE_SCRIPT)))
 
 
 def write_tradeoff(
@@ -118,12 +120,13 @@ def contents(document: Document) -> dict[str, Any]:
         raise InputError(
             f"timelines in {' and '.join(units)} cannot share one time axis", "give all of them costs in one unit"
         )
+    idles = _idles(document)
     return {
         "schema": "ppsim.report/1",
         "inputs": dict(document.inputs),
         "unit": units[0],
         "looks": _looks(document),
-        "legend": _legend(document),
+        "legend": _legend(document, idles),
         "memory": bool(document.memory),
         "columns": [
             {"key": column.key, "heading": column.heading, "meaning": column.meaning, "places": sorted(column.places)}
@@ -133,9 +136,18 @@ def contents(document: Document) -> dict[str, Any]:
         "cap": _cap(document),
         "view": _view(document),
         "timelines": [
-            _entry(document, number, curves) for number, curves in enumerate(_curves(document, _shared(document)))
+            {**_entry(document, number, curves), **({"waits": _waits(idle)} if idle else {})}
+            for number, (curves, idle) in enumerate(zip(_curves(document, _shared(document)), idles, strict=True))
         ],
     }
+
+
+def _idles(document: Document) -> list[Idle | None]:
+    """The idle time of each timeline by cause; None where it is not known when inputs arrive."""
+    if document.idles:
+        return list(document.idles)
+    runs = document.executions or (None,) * len(document.timelines)
+    return [explain_known(timeline, run) for timeline, run in zip(document.timelines, runs, strict=True)]
 
 
 def _view(document: Document) -> dict[str, Any]:
@@ -152,6 +164,7 @@ def _view(document: Document) -> dict[str, Any]:
     return {
         "window": look.window,
         "critical": highlight is not None and highlight.by == CRITICAL,
+        "causes": bool(document.idles),
         "highlight": {"by": PICKED[highlight.by], "value": highlight.value}
         if highlight and highlight.by in PICKED
         else None,
@@ -200,7 +213,6 @@ def _entry(document: Document, number: int, curves: Sequence[Curve]) -> dict[str
         "held": _held(curves[0]),
         **_peak_memory(curves[0]),
         **({"lane": _lane(document.executions[number])} if document.executions else {}),
-        **({"waits": _waits(document.idles[number])} if document.idles else {}),
         "baseline": baseline,
         "versus_baseline": (timeline.makespan - before) / (before or 1.0),
     }
@@ -220,9 +232,9 @@ def _held(curve: Curve) -> list[str]:
     return [f"{peak:.4g} {unit}" for peak in curve.peak]
 
 
-def _legend(document: Document) -> list[dict[str, Any]]:
+def _legend(document: Document, idles: Sequence[Idle | None]) -> list[dict[str, Any]]:
     bands = {int(band) for execution in document.executions for band in np.unique(lane_of(execution).band)}
-    causes = {name for idle in document.idles for name in idle.by_cause}
+    causes = {name for idle in idles if idle for name in idle.by_cause}
     colours = document.look.colours
     entries = legend_entries(document.timelines, bands, palette=colours)
     entries += [entry for entry in legend_entries(document.timelines, bands, causes) if entry.cause]
@@ -314,8 +326,10 @@ def _lane(execution: Execution) -> dict[str, Any]:
 
 
 def _waits(idle: Idle) -> dict[str, Any]:
-    columns = {"device": idle.device, "cause": idle.cause, "blamed": idle.blamed, "left": idle.start, "right": idle.end}
-    return {name: _column(values) for name, values in columns.items()}
+    """Segments of idle time before ops, which the ops place on device and time; what is left at the end is drain."""
+    kept = idle.op != NONE
+    columns = {"op": idle.op, "cause": idle.cause, "blamed": idle.blamed, "length": idle.end - idle.start}
+    return {name: _column(values[kept], SHORT) for name, values in columns.items()}
 
 
 def _curve(curve: Curve) -> dict[str, Any]:
@@ -330,10 +344,15 @@ def _curve(curve: Curve) -> dict[str, Any]:
     }
 
 
-def _column(values: NDArray[Any]) -> NDArray[Any] | dict[str, str]:
-    """Pack a long column: float64 as bytes, integers as int32 differences, little-endian; leave a short one."""
-    if len(values) <= PLAIN:
+def _column(values: NDArray[Any], plain: int = PLAIN) -> NDArray[Any] | dict[str, str]:
+    """Pack a long column: floats as bytes, integers as int32 differences, little-endian; leave a short one.
+
+    With a length of ``plain`` of its own, seven digits are enough.
+    """
+    if len(values) <= plain:
         return values
+    if values.dtype.kind == "f" and plain != PLAIN:
+        return {"type": "float32", "gzip": _gzip(values.astype("<f4").tobytes())}
     if values.dtype.kind == "f":
         return {"type": "float64", "gzip": _gzip(values.astype("<f8").tobytes())}
     return {"type": "int32", "gzip": _gzip(np.diff(values.astype("<i4"), prepend=np.int32(0)).tobytes())}

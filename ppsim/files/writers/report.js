@@ -4,7 +4,7 @@ const $ = id => document.getElementById(id);
 const root = document.documentElement;
 const MOST_ROWS = 16; // devices whose table is open from the start
 const BY = { mb: 'microbatch', device: 'device', stage: 'stage' }; // what the address after # can pick out
-const view = { range: [0, 1], highlight: null, critical: false, causes: true, curve: -1, op: null, selected: null };
+const view = { range: [0, 1], highlight: null, critical: false, causes: false, curve: -1, op: null, selected: null };
 let shown = null; // geometry and drawn panels of the last drawing
 
 /** An element with properties and children. */
@@ -86,7 +86,7 @@ function boxOf({ colours, hatch, bubble, cause }) {
 }
 
 function showLegend() {
-  const entries = REPORT.legend.filter(({ cause, bubble }) => !(view.causes ? bubble && TIMELINES[0].waits : cause >= 0));
+  const entries = REPORT.legend.filter(({ cause, bubble }) => !(view.causes ? bubble && known() : cause >= 0));
   $('legend').replaceChildren(...entries.map(entry => {
     const swatch = element('span', { className: 'swatch' });
     swatch.style.background = boxOf(entry);

@@ -1,20 +1,55 @@
 // Idle time by cause: segments in sight as cells, merged with the ops for rows of pixels, and what a bubble says.
 
 const FILLS = 2 * LOOKS.kinds.length; // colours of ops, which those of causes follow
+const DRAIN = LOOKS.causes.findIndex(({ name }) => name === 'drain');
 
 /** The colour of a cause on a light or a dark page. */
 const causeFill = (cause, dark) => LOOKS.causes[cause].fill[+dark];
 
+/** Every idle segment of every device in order: those before each op fill its gap, and the last ones are drain. */
+function segments(timeline, { op, cause, blamed, length }) {
+  const { ops, offsets, devices, makespan } = timeline;
+  const size = op.length + devices;
+  const idle = {
+    offsets: [0], left: new Float64Array(size), right: new Float64Array(size), cause: new Uint8Array(size),
+    blamed: new Int32Array(size),
+  };
+  let [count, segment] = [0, 0];
+  const add = (left, right, why, whose) => {
+    idle.left[count] = left;
+    idle.right[count] = right;
+    idle.cause[count] = why;
+    idle.blamed[count++] = whose;
+  };
+  for (let device = 0; device < devices; device++) {
+    let free = 0;
+    for (let next = offsets[device]; next < offsets[device + 1]; next++) {
+      for (; op[segment] === next; segment++) {
+        const until = op[segment + 1] === next ? free + length[segment] : ops.start[next];
+        add(free, until, cause[segment], blamed[segment]);
+        free = until;
+      }
+      free = Math.max(free, ops.end[next]);
+    }
+    if (free < makespan) add(free, makespan, DRAIN, -1);
+    idle.offsets.push(count);
+  }
+  return idle;
+}
+
+/** Call for every idle segment of a device between two times. */
+function eachSegment(idle, device, from, to, act) {
+  const stop = idle.offsets[device + 1];
+  for (let i = firstAbove(idle.right, from, idle.offsets[device], stop); i < stop && idle.left[i] < to; i++) act(i);
+}
+
 /** One path per cause, above the grey track. */
 function idleCells(panel, geometry, above, below, dark) {
-  const { waits: idle } = panel.timeline;
+  const { waits: idle, devices } = panel.timeline;
   const paths = LOOKS.causes.map(() => []);
-  for (let i = 0; i < idle.left.length; i++) {
-    if (idle.right[i] < geometry.from || idle.left[i] > geometry.to) continue;
-    const device = idle.device[i];
-    paths[idle.cause[i]].push(
-      rectangle(panel, geometry, idle.left[i], idle.right[i], device + above, device + below));
-  }
+  for (let device = 0; device < devices; device++)
+    eachSegment(idle, device, geometry.from, geometry.to, i => paths[idle.cause[i]].push(
+      rectangle(panel, geometry, idle.left[i], idle.right[i], device + above, device + below)));
   return paths.map((path, cause) => path.length
     ? `<path d="${path.join('')}" fill="${causeFill(cause, dark)}"/>` : '').join('');
 }
@@ -22,28 +57,42 @@ function idleCells(panel, geometry, above, below, dark) {
 /** Ops and idle segments of every device in order of time, as a timeline for rows of pixels; `source` is the op. */
 function withIdle(timeline) {
   if (timeline.merged) return timeline.merged;
-  const { ops, waits, offsets } = timeline;
-  const [device, left, right] = ['device', 'left', 'right'].map(name => [...ops[name], ...waits[name]]);
-  const colour = [...ops.colour, ...Array.from(waits.cause, cause => FILLS + cause)];
-  const order = left.map((_, i) => i).sort((a, b) => device[a] - device[b] || left[a] - left[b]);
-  const take = values => order.map(i => values[i]);
+  const { ops, waits, offsets, devices } = timeline;
+  const size = ops.left.length + waits.offsets[devices];
+  const [left, right] = [new Float64Array(size), new Float64Array(size)];
+  const [colour, source] = [new Uint8Array(size), new Int32Array(size).fill(-1)];
+  let count = 0;
+  for (let device = 0; device < devices; device++) {
+    let [op, i] = [offsets[device], waits.offsets[device]];
+    const [lastOp, last] = [offsets[device + 1], waits.offsets[device + 1]];
+    for (; op < lastOp || i < last; count++) {
+      const runs = i === last || op < lastOp && ops.left[op] < waits.left[i];
+      left[count] = runs ? ops.left[op] : waits.left[i];
+      right[count] = runs ? ops.right[op] : waits.right[i];
+      colour[count] = runs ? ops.colour[op] : FILLS + waits.cause[i];
+      if (runs) source[count] = op++;
+      else i++;
+    }
+  }
   return timeline.merged = {
-    ...timeline, ops: { left: take(left), right: take(right), colour: take(colour) },
-    offsets: Array.from(offsets, (first, d) => first + waits.device.filter(other => other < d).length),
-    source: order.map(i => i < ops.left.length ? i : -1),
+    ...timeline, ops: { left, right, colour }, source,
+    offsets: offsets.map((first, device) => first + waits.offsets[device]),
   };
 }
 
 /** Why a device is idle at a time, since when and until when, and which op is to blame. */
 function causeAt(timeline, device, time) {
-  const { device: devices, left, right, cause, blamed } = timeline.waits;
-  const i = devices.findIndex((d, segment) => d === device && left[segment] <= time && time < right[segment]);
-  if (i < 0) return '';
+  const { offsets, left, right, cause, blamed } = timeline.waits;
+  const i = firstAbove(right, time, offsets[device], offsets[device + 1]);
+  if (i === offsets[device + 1] || left[i] > time) return '';
   const { name, meaning } = LOOKS.causes[cause[i]];
   const op = blamed[i];
   const where = op < 0 ? '' : `: ${nameOf(timeline, cellOf(timeline, op))} on device ${timeline.ops.device[op]}`;
   return `\n${name}, ${interval(left[i], right[i])}: ${meaning}${where}`;
 }
+
+/** Whether causes of idle time are known. */
+const known = () => TIMELINES.some(timeline => timeline.waits);
 
 /** Colour bubbles by their cause, or all grey. */
 function toggleCauses() {

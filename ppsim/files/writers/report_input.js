@@ -145,7 +145,7 @@ function wheel(event) {
 const KEYS = {
   w: () => zoom(0.6), s: () => zoom(1 / 0.6), a: () => pan(-0.25), d: () => pan(0.25), f: fit,
   arrowleft: () => step(-1), arrowright: () => step(1), ',': () => walk(-1), '.': () => walk(1),
-  c: () => pick(null, !view.critical), b: () => TIMELINES[0].waits && toggleCauses(), t: () => setTheme(root.dataset.theme === 'dark' ? 'light' : 'dark', true),
+  c: () => pick(null, !view.critical), b: () => known() && toggleCauses(), t: () => setTheme(root.dataset.theme === 'dark' ? 'light' : 'dark', true),
   '/': () => $('find').focus(), '?': () => $('help').showModal(),
   escape: () => { $('find').value = ''; clearSelection(); pick(null); },
 };
@@ -254,7 +254,7 @@ async function showReport() {
   showHeader();
   $('numbers').replaceChildren(TIMELINES.length === 1 ? cards(TIMELINES[0]) : comparison());
   $('tables').replaceChildren(...TIMELINES.map(perDevice));
-  $('causes').hidden = !TIMELINES[0].waits;
+  $('causes').hidden = !known();
   showCurveChoice();
   $('chart').setAttribute('aria-label', describe());
   showLegend();
@@ -264,6 +264,8 @@ async function showReport() {
 }
 
 async function start() {
+  view.causes = REPORT.view.causes;
+  $('causes').setAttribute('aria-pressed', view.causes);
   followTheme();
   await showReport();
   listen();

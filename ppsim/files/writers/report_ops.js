@@ -29,6 +29,7 @@ async function column(packed) {
   if (Array.isArray(packed)) return Float64Array.from(packed);
   const buffer = await inflate(packed.gzip);
   if (packed.type === 'float64') return new Float64Array(buffer);
+  if (packed.type === 'float32') return new Float32Array(buffer);
   const values = new Int32Array(buffer); // differences between neighbours
   for (let i = 1; i < values.length; i++) values[i] += values[i - 1];
   return values;
@@ -45,7 +46,6 @@ async function unpack(timeline) {
   const ops = timeline.ops = await columns(timeline.ops);
   for (const curve of timeline.curves) Object.assign(curve, await columns({ time: curve.time, value: curve.value }));
   if (timeline.lane) timeline.lane = await columns(timeline.lane);
-  if (timeline.waits) timeline.waits = await columns(timeline.waits);
   timeline.bands = [...new Set(timeline.lane?.band)].sort();
   const size = ops.kind.length;
   ops.device = new Int32Array(size);
@@ -65,18 +65,22 @@ async function unpack(timeline) {
     if (ops.pair[op] > op) ops.right[op] = middle;
     else ops.left[op] = middle;
   }
+  if (timeline.waits) timeline.waits = segments(timeline, await columns(timeline.waits));
 }
 
-/** The first op of a device, from `low` on, that ends after `time`; the device's end where none does. */
-function firstAfter(timeline, device, time, low = timeline.offsets[device]) {
-  let high = timeline.offsets[device + 1];
+/** The first place from `low` on, `high` at most, whose value is larger; values ascend. */
+function firstAbove(values, value, low, high) {
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (timeline.ops.right[middle] > time) high = middle;
+    if (values[middle] > value) high = middle;
     else low = middle + 1;
   }
   return low;
 }
+
+/** The first op of a device, from `low` on, that ends after `time`; the device's end where none does. */
+const firstAfter = (timeline, device, time, low = timeline.offsets[device]) =>
+  firstAbove(timeline.ops.right, time, low, timeline.offsets[device + 1]);
 
 /** The op that a device runs at a time, or -1. */
 function opAt(timeline, device, time) {
@@ -154,16 +158,7 @@ function opsWhere(timeline, test) {
 }
 
 /** The first step of a curve's device that comes after a time; the device's end where none does. */
-function stepAfter(curve, device, time) {
-  let low = curve.offsets[device];
-  let high = curve.offsets[device + 1];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (curve.time[middle] > time) high = middle;
-    else low = middle + 1;
-  }
-  return low;
-}
+const stepAfter = (curve, device, time) => firstAbove(curve.time, time, curve.offsets[device], curve.offsets[device + 1]);
 
 /** What a step curve holds on a device at a time. */
 function heldAt(curve, device, time) {

@@ -53,7 +53,7 @@ function sumsOf(timeline, [first, stop], from, to) {
   };
   let busy = 0;
   for (let device = first; device < stop; device++)
-    for (let op = offsets[device]; op < offsets[device + 1]; op++) {
+    for (let op = firstAfter(timeline, device, from); op < offsets[device + 1] && ops.left[op] < to; op++) {
       const time = inside(ops.left[op], ops.right[op]);
       add(LOOKS.kinds[ops.kind[op]].name, time, 1);
       busy += time;
@@ -61,10 +61,9 @@ function sumsOf(timeline, [first, stop], from, to) {
   const whole = (stop - first) * inside(0, timeline.makespan);
   const rows = [['busy', [busy, 0]], ...sums];
   sums.clear();
-  if (waits)
-    for (let i = 0; i < waits.left.length; i++)
-      if (waits.device[i] >= first && waits.device[i] < stop)
-        add(`idle: ${LOOKS.causes[waits.cause[i]].name}`, inside(waits.left[i], waits.right[i]), 1);
+  for (let device = first; waits && device < stop; device++)
+    eachSegment(waits, device, from, to, i =>
+      add(`idle: ${LOOKS.causes[waits.cause[i]].name}`, inside(waits.left[i], waits.right[i]), 1));
   return [...rows, ['idle', [Math.max(0, whole - busy), 0]], ...sums].map(([name, [time, count]]) => [name, time, count, whole]);
 }
 
