@@ -11,6 +11,7 @@ from ppsim.cli._fit import echo_wrapped
 
 if TYPE_CHECKING:
     from ppsim.layout.layout import Layout
+    from ppsim.planning.hardware import Machine
     from ppsim.planning.model import Model
     from ppsim.planning.parallel import Parallel
 
@@ -45,11 +46,31 @@ def layout_from(text: str | None, model: Model, parallel: Parallel) -> Layout | 
     return None if text is None else read_layout(text, parallel.pp, model.layers)
 
 
+def machine_from(
+    cluster: str, profile: str | None, model: Model, parallel: Parallel, layout: Layout | None = None
+) -> Machine:
+    """Read --cluster, with the op times of --profile where it is given.
+
+    Raises:
+        InputError: no such cluster, or a profile that says nothing of this model on it.
+    """
+    from ppsim.planning.hardware import read_machine
+
+    machine = read_machine(cluster)
+    if profile is None:
+        return machine
+    from ppsim.planning.calibrated import use_profile
+    from ppsim.profiles.profile import read
+
+    return use_profile(machine, read(profile), profile, model, parallel, layout)
+
+
 def training(
     model: Model,
     parallel: Parallel,
     layout: Layout | None,
     cluster: str | None,
+    profile: str | None,
     measured: str | None,
     even: bool,
 ) -> dict[str, Any]:
@@ -73,7 +94,7 @@ def training(
     found: dict[str, Any] = {"parallel": asdict(parallel), "gpus": parallel.gpus, "gbs": parallel.gbs}
     found |= {"stages": stages, "devices": devices}
     if cluster is not None:
-        found |= _timed(model, parallel, layout, cluster, stages)
+        found |= _timed(model, parallel, layout, machine_from(cluster, profile, model, parallel, layout), stages)
     if measured is not None:
         found |= _compare(devices, measured, parallel)
     if even:
@@ -82,7 +103,7 @@ def training(
 
 
 def _stages(model: Model, parallel: Parallel, layout: Layout | None) -> list[dict[str, Any]]:
-    from ppsim.planning.costs import contents_of, count_stage_parameters
+    from ppsim.planning.contents import contents_of, count_stage_parameters
 
     return [
         {
@@ -96,15 +117,13 @@ def _stages(model: Model, parallel: Parallel, layout: Layout | None) -> list[dic
 
 
 def _timed(
-    model: Model, parallel: Parallel, layout: Layout | None, cluster: str, stages: list[dict[str, Any]]
+    model: Model, parallel: Parallel, layout: Layout | None, machine: Machine, stages: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Add times to the stages, and return those of a step."""
     from ppsim.core.ops import Kind
     from ppsim.planning.costs import stage_costs, step_time
     from ppsim.planning.efficiency import efficiency_of
-    from ppsim.planning.hardware import read_machine
 
-    machine = read_machine(cluster)
     costs = stage_costs(model, machine, parallel, layout)
     for row in stages:
         stage = row["stage"]
@@ -112,11 +131,13 @@ def _timed(
             row[name] = float(costs.time[kind, stage] * 1e3)
         row["communication_ms"] = float(costs.communication[stage] * 1e3)
     step = {name: float(value) for name, value in asdict(step_time(model, machine, parallel, costs=costs)).items()}
-    known = {
+    known: dict[str, Any] = {
         "fitted_on": efficiency_of(machine.gpu, parallel.stack).curve.seen or "no run: usual shares of a GPU's peaks",
         "gpu": machine.gpu.name,
         "gpu_memory_gib": machine.gpu.memory_gib,
     }
+    if found := machine.measured:
+        known["profile"] = {"file": found.name, "taken": found.taken, "left": found.left}
     return {"cluster": machine.name, **known, "message_bytes": costs.message, "step": step}
 
 
@@ -167,6 +188,8 @@ def print_training(found: dict[str, Any]) -> None:
         click.echo(
             f"of it {step['reduction']:.3g} s of gradients and weights, {step['optimizer']:.3g} s of the optimizer"
         )
+        if taken := found.get("profile"):
+            echo_wrapped(f"times of {taken['taken']}: from {taken['file']}; {taken['left']}", 5)
         echo_wrapped(f"efficiency fitted on {found['fitted_on']}", 5)
     if even := found.get("evened_out"):
         layers = ",".join(map(str, even["recompute_layers"]))

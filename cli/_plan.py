@@ -13,7 +13,7 @@ from ppsim.base.numbers import format_share
 from ppsim.base.units import format_size
 from ppsim.cli._fit import echo_wrapped, print_table
 from ppsim.cli._options import OutputOptions
-from ppsim.cli._plan_options import SpaceOptions, make_axes
+from ppsim.cli._plan_options import SpaceOptions, make_axes, use_profile_of
 from ppsim.cli._write import command_line, find_targets, write_files
 from ppsim.errors import InputError, PpsimError
 from ppsim.version import VERSION
@@ -53,6 +53,7 @@ def make_task(model: str, cluster: str, gpus: int, gbs: int, space: SpaceOptions
             raise InputError(f"--cap {space.cap} is no memory of a GPU", "a size such as 75GiB")
         cap = float(size)
     axes = make_axes(found, space)
+    machine = use_profile_of(space, machine, found)
     machine.gpu.peak(space.precision)
     check_axes(found, machine.per_node, gpus, gbs, axes)
     return Task(found, machine, gpus, gbs, axes, cap, top, front)
@@ -98,6 +99,7 @@ def plan_object(task: Task, found: Found, inputs: Mapping[str, Any]) -> dict[str
         "gbs": task.gbs,
         "seq": task.model.seq,
         "cap_bytes": task.cap,
+        **({"profile": {"file": m.name, "taken": m.taken, "left": m.left}} if (m := task.machine.measured) else {}),
         "complete": found.complete,
         "candidates": found.total,
         "outcomes": {name: found.counts[name] for name in OUTCOMES},
@@ -135,6 +137,8 @@ def echo_plans(task: Task, found: Found, *, quiet: bool) -> None:
             f"{name} on {task.gpus:,} x {task.machine.gpu.name} ({task.machine.name}), {task.gbs:,} sequences of "
             f"{task.model.seq:,} tokens a step, {format_size(task.cap)} a GPU\n"
         )
+        if measured := task.machine.measured:
+            echo_wrapped(f"times of {measured.taken}: from {measured.name}; {measured.left}\n")
         _echo_counts(found)
         _echo_table(task, found)
         click.echo()

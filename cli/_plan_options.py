@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +12,7 @@ from ppsim.cli._options import group_options
 from ppsim.cli._types import Counts
 
 if TYPE_CHECKING:
+    from ppsim.planning.hardware import Machine
     from ppsim.planning.model import Model
     from ppsim.planning.space import Axes
 
@@ -33,6 +34,7 @@ class SpaceOptions:
     precision: str
     seq: int | None
     cap: str | None
+    profile: str | None
 
 
 space_options = group_options(
@@ -57,6 +59,7 @@ space_options = group_options(
     ),
     click.option("--seq", type=click.IntRange(1, 1 << 24), help="Tokens in a sequence (the model's)."),
     click.option("--cap", metavar="SIZE", help="Memory of a GPU for training (94 % of its own): 75GiB."),
+    click.option("--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate)."),
 )
 
 
@@ -93,3 +96,34 @@ def _chosen(option: str, text: str | None, known: Sequence[str]) -> tuple[str, .
     if wrong := [name for name in names if name not in known]:
         raise InputError(f"--{option} knows no '{wrong[0]}'", f"of {','.join(known)}")
     return names
+
+
+def use_profile_of(space: SpaceOptions, machine: Machine, model: Model) -> Machine:
+    """Put the op times of --profile in the place of the machine's efficiency curve.
+
+    Raises:
+        InputError: the profile says nothing of this model on this machine, or it is of whole stages, whose sizes must
+            be as they were measured, and the options leave them free.
+    """
+    if space.profile is None:
+        return machine
+    from ppsim.errors import InputError
+    from ppsim.planning.calibrated import use_profile
+    from ppsim.planning.parallel import Parallel
+    from ppsim.profiles.profile import read
+
+    profile = read(space.profile)
+    parallel = Parallel(precision=space.precision)
+    if profile.model is None:
+        sizes = {name: getattr(space, name) or [] for name in ("tp", "cp", "ep", "mbs")}
+        free = [name for name, counts in sizes.items() if len(counts) != 1 and (name != "ep" or model.experts)]
+        recompute = (space.recomputes or "").strip()
+        if free or recompute not in ("none", "selective", "full"):
+            raise InputError(
+                f"'{space.profile}' has times of whole stages, measured with one size of each group",
+                "give the sizes it was measured with: --tp 4 --cp 1 --mbs 1 --recomputes none"
+                + (" --ep 8" if model.experts else ""),
+            )
+        numbers = {name: counts[0] for name, counts in sizes.items() if counts}
+        parallel = replace(parallel, **numbers, dp=numbers.get("ep", 1), recompute=recompute)
+    return use_profile(machine, profile, space.profile, model, parallel, by_stage=False)

@@ -37,11 +37,18 @@ NAMES = {"devices": "pp", "chunks": "vp", "schedule_name": "schedule", "again": 
 @click.option("--zero", type=int, help="What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too.")
 @click.option("--offload", type=float, help="Share of activations that wait in the host's memory for their backward.")
 @click.option("--precision", type=click.Choice(PRECISIONS), help="Of the linear layers' products.")
+@click.option("--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate).")
 @click.option("--measured", metavar="FILE", help="Measured memory of the devices, beside the predicted one.")
 @click.option("--even", is_flag=True, help="Which layers to recompute so that no device holds more than it must.")
 @json_option
 def command(
-    file: str | None, as_json: bool, machine: str | None, measured: str | None, even: bool, **given: Any
+    file: str | None,
+    as_json: bool,
+    machine: str | None,
+    profile: str | None,
+    measured: str | None,
+    even: bool,
+    **given: Any,
 ) -> None:
     """Show a model's parameters, FLOPs and operators, and what training it costs on each stage and device.
 
@@ -52,6 +59,7 @@ def command(
       ppsim model
       ppsim model llama3-70b
       ppsim model llama3-70b --tp 4 --pp 8 --dp 4 --mb 32 --cluster dgx-h100
+      ppsim model llama3-70b --tp 4 --pp 8 --mb 32 --cluster dgx-h100 --profile profile.toml
       ppsim model config.json --pp 8 --mb 16 --measured peaks.json --even
     """
     from dataclasses import replace
@@ -61,6 +69,8 @@ def command(
     from ppsim.errors import InputError
     from ppsim.planning.model import library, read_model
 
+    if profile is not None and machine is None:
+        raise InputError("--profile has times, and a step needs the links of a cluster too", "--cluster dgx-h100")
     trains = machine is not None or measured is not None or even or any(v is not None for v in given.values())
     if file is None and trains:
         raise InputError("which model is missing", "ppsim model llama3-70b ...; ppsim model lists the library")
@@ -84,7 +94,7 @@ def command(
         layout = given.pop("layout")
         parallel = _model.parallel_from({NAMES.get(name, name): value for name, value in given.items()})
         arranged = _model.layout_from(layout, model, parallel)
-        found = _model.training(model, parallel, arranged, machine, measured, even)
+        found = _model.training(model, parallel, arranged, machine, profile, measured, even)
     if as_json:
         show.echo_json({"schema": "ppsim.model/2", **numbers, "operators": _operators(model), **found})
         return

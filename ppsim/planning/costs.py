@@ -11,21 +11,13 @@ from numpy.typing import NDArray
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
-from ppsim.errors import InputError
-from ppsim.layout.layout import EMBEDDING, LOSS, MTP, Layout, build_layout
+from ppsim.layout.layout import Layout
 from ppsim.planning import operators as ops
-from ppsim.planning.activations import stage_activations
 from ppsim.planning.communication import exchange_seconds, gather_seconds, group_of, message_seconds
+from ppsim.planning.contents import StageContent, contents_of, kept_bytes, message_bytes, parameters_of_stages
 from ppsim.planning.efficiency import Efficiency, efficiency_of, passes, seconds
-from ppsim.planning.hardware import Machine
-from ppsim.planning.model import (
-    Model,
-    embedding_parameters,
-    flops_per_token,
-    has_experts,
-    head_parameters,
-    layer_parameters,
-)
+from ppsim.planning.hardware import AS_THE_CURVE, Factors, Machine, Measured
+from ppsim.planning.model import Model, flops_per_token
 from ppsim.planning.operators import Floats
 from ppsim.planning.parallel import Parallel
 from ppsim.planning.update import optimizer_seconds, reduction_seconds
@@ -33,32 +25,6 @@ from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
 
 OVERLAPPED_PAIR = 1.04  # times the longer of compute and all-to-all: DeepSeek's profile of DualPipe, arXiv 2412.19437
-
-
-@dataclass(frozen=True)
-class StageContent:
-    """What a stage holds.
-
-    Attributes:
-        dense: layers without experts.
-        experts: layers with experts.
-        mtp: layers of multi-token prediction.
-        embedding: whether it holds the embedding.
-        head: whether it holds the output matrix and the loss.
-        recomputed: layers whose forward, or attention, the backward runs again.
-    """
-
-    dense: int
-    experts: int
-    mtp: int
-    embedding: bool
-    head: bool
-    recomputed: int
-
-    @property
-    def layers(self) -> int:
-        """Layers in all."""
-        return self.dense + self.experts
 
 
 @dataclass(frozen=True)
@@ -111,62 +77,6 @@ class Step:
     tflops: float
 
 
-def split_layers(model: Model, stages: int) -> tuple[int, ...]:
-    """Divide layers over stages as trainers do: evenly; else with embedding and output counted as a layer each.
-
-    Raises:
-        InputError: there are more stages than layers.
-    """
-    n = model.layers
-    if n % stages == 0:
-        return (n // stages,) * stages
-    if stages > n + 2:
-        raise InputError(f"{model.name or 'the model'} has {n} layers for {stages} stages", "fewer stages")
-    least, more = divmod(n + 2, stages)
-    split = [least] * stages
-    for extra in range(more):  # to the stages in the middle, which hold neither embedding nor output
-        split[(stages - more) // 2 + extra] += 1
-    split[0] -= 1
-    split[-1] -= 1
-    if min(split) < 0:
-        raise InputError(f"{model.name or 'the model'} has {n} layers for {stages} stages", "fewer stages")
-    return tuple(split)
-
-
-@lru_cache(maxsize=64)
-def contents_of(model: Model, parallel: Parallel, layout: Layout | None = None) -> tuple[StageContent, ...]:
-    """Return what each stage holds, in model order: as the layout says, or as trainers divide layers.
-
-    Raises:
-        InputError: the layout's stages or layers are not those of the run and the model, or the model's heads or
-            experts do not divide over the ranks.
-    """
-    ops.check_division(model, parallel)
-    if layout is None:
-        layout = build_layout(list(split_layers(model, parallel.stages)), parallel.pp, model.mtp)
-    if layout.n_stages != parallel.stages or layout.n_layers != model.layers:
-        raise InputError(
-            f"a layout of {layout.n_layers} layers on {layout.n_stages} stages does not fit "
-            f"{model.layers} layers on {parallel.pp} x {parallel.vp} stages",
-            "a layout with all layers, as many stages as pp x vp",
-        )
-    again = parallel.recompute_layers
-    if isinstance(again, tuple) and len(again) != parallel.stages:
-        raise InputError(
-            f"{len(again)} numbers of recomputed layers for {parallel.stages} stages", "one for each stage"
-        )
-    result, first = [], 0
-    for stage, (letters, count) in enumerate(zip(layout.content, layout.layers, strict=True)):
-        most = count if again is None else min(again[stage] if isinstance(again, tuple) else again, count)
-        recomputed = 0 if parallel.recompute == "none" else most
-        with_experts = sum(has_experts(model, layer) for layer in range(first, first + count))
-        mtp = letters.count(MTP)
-        ends = EMBEDDING in letters, LOSS in letters
-        result.append(StageContent(count - with_experts, with_experts, mtp, *ends, recomputed))
-        first += count
-    return tuple(result)
-
-
 def stage_costs(
     model: Model,
     machine: Machine,
@@ -192,6 +102,13 @@ def stage_costs(
     rows = {content: _stage(model, machine, alone, content, found) for content in set(contents)}
     time = np.array([rows[content][0] for content in contents]).T
     communication = np.array([rows[content][1] for content in contents])
+    if machine.measured and (factors := machine.measured.stages):
+        times_of = np.array(factors).T
+        if len(factors) != parallel.stages:
+            times_of = np.repeat(times_of.mean(axis=1, keepdims=True), parallel.stages, axis=1)
+        plain = time[Kind.F] + time[Kind.B]
+        time *= times_of[[0, 3, 1, 2, 0]]
+        communication *= (time[Kind.F] + time[Kind.B]) / plain
     split = parameters_of_stages(model, parallel, contents)
     message = message_bytes(model, parallel)
     hops = np.zeros((parallel.pp, parallel.pp))
@@ -215,11 +132,6 @@ def stage_costs(
     )
 
 
-def message_bytes(model: Model, parallel: Parallel) -> float:
-    """Return the bytes of an activation between stages; tensor-parallel ranks send a part each."""
-    return ops.tokens_of(model, parallel) * model.hidden * ops.ITEM / parallel.tp
-
-
 @lru_cache(maxsize=4096)
 def on_one_stage(parallel: Parallel) -> Parallel:
     """Leave out what the work of a stage does not depend on, so that plans which differ in no more share it."""
@@ -231,37 +143,42 @@ def _stage(
     model: Model, machine: Machine, parallel: Parallel, content: StageContent, found: Efficiency
 ) -> tuple[Floats, float]:
     """Times F, B, I, W and R of a stage, and what of them is communication."""
-    compute, communication, again = np.zeros(3), np.zeros(3), 0.0
+    measured = machine.measured or Measured("")
+    compute, communication, again = np.array(measured.fixed), np.zeros(4), 0.0
     share = content.recomputed / max(content.layers, 1)
     kinds = ((content.dense, False, share), (content.experts, True, share), (content.mtp, bool(model.experts), 0.0))
     for count, experts, part in kinds:
         if count:
+            factors = AS_THE_CURVE if experts else measured.layer
             one, waits, selected = _layer(model, machine, replace(parallel, recompute="none"), experts, found)
-            compute += count * one
-            communication += count * waits
-            again += count * part * {"none": 0.0, "selective": selected, "full": one[ops.FORWARD]}[parallel.recompute]
+            compute += count * (_with_full(one - waits, factors) + _with_full(waits))
+            communication += count * _with_full(waits)
+            forward = (one - waits)[ops.FORWARD] * factors.f + waits[ops.FORWARD]
+            again += (
+                count * part * {"none": 0.0, "selective": selected * factors.f, "full": forward}[parallel.recompute]
+            )
     extra = []
     if content.embedding:
-        extra.append(ops.embedding_operators(model, parallel))
+        extra.append((ops.embedding_operators(model, parallel), measured.embedding))
     if model.vocab:
-        extra += [ops.head_operators(model, parallel)] * (content.head + content.mtp)
-    for operators in extra:
-        compute += passes(operators, machine.gpu, found, parallel.precision)
-    forward, inputs, weights = compute
+        extra += [(ops.head_operators(model, parallel), measured.head)] * (content.head + content.mtp)
+    for operators, factors in extra:
+        compute += _with_full(passes(operators, machine.gpu, found, parallel.precision), factors)
+    forward, inputs, weights, full = compute
     if parallel.offload:  # copies to and from the host run beside the stage, and delay it where they are longer
         copies = parallel.offload * kept_bytes(model, parallel, content) / (machine.gpu.host_gb_per_s * 1e9)
         inputs += max(copies - inputs - weights, 0.0)
-        forward = np.float64(max(forward, copies))
+        full, forward = max(full, copies), max(forward, copies)
     if parallel.adapters:
-        weights = np.float64(0.0)
-    times = np.array([forward, inputs + again + weights, inputs + again, weights, again])
-    return times, float(communication.sum())
+        weights, full = 0.0, inputs
+    times = np.array([forward, full + again, inputs + again, weights, again])
+    return times, float(communication[:3].sum())
 
 
-def kept_bytes(model: Model, parallel: Parallel, content: StageContent) -> float:
-    """Compute the bytes that a stage keeps of a microbatch."""
-    c = content
-    return stage_activations(model, parallel, dense=c.dense, experts=c.experts, mtp=c.mtp, recomputed=c.recomputed)
+def _with_full(times: Floats, factors: Factors = AS_THE_CURVE) -> Floats:
+    """Multiply F, I and W by factors, and add B, which has one of its own."""
+    f, i, w = times
+    return np.array([f * factors.f, i * factors.i, w * factors.w, (i + w) * factors.b])
 
 
 @lru_cache(maxsize=4096)
@@ -307,28 +224,6 @@ def _layer_communication(
             both = max(OVERLAPPED_PAIR * max(compute.sum(), 2 * exchange) - compute.sum(), 0.0)
             exchange = both / 2
     return np.array([tensor + context + exchange, tensor + 2 * context + exchange, 0.0])
-
-
-def parameters_of_stages(model: Model, parallel: Parallel, contents: tuple[StageContent, ...]) -> Floats:
-    """Count the parameters of stages on one GPU, shape (2, stages): those outside experts, and experts."""
-    found = {content: count_stage_parameters(model, parallel, content) for content in set(contents)}
-    return np.array([found[content] for content in contents]).T
-
-
-def count_stage_parameters(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, float]:
-    """Count the parameters of a stage on one GPU: those outside experts, and experts."""
-    p = parallel
-    routed = (3 if model.gated else 2) * model.hidden * model.expert_ffn * model.experts if model.experts else 0
-    dense = content.dense * layer_parameters(model, False)
-    mixed = content.experts + (content.mtp if model.experts else 0)
-    dense += mixed * (layer_parameters(model, True) - routed if mixed else 0)
-    if content.embedding:
-        dense += embedding_parameters(model)
-    if content.head:
-        tied_elsewhere = model.vocab * model.hidden if model.tied and not content.embedding else 0
-        dense += head_parameters(model) + tied_elsewhere
-    dense += content.mtp * (2 * model.hidden**2 + (0 if model.experts else layer_parameters(model, False)))
-    return dense / p.tp, mixed * routed / p.ep
 
 
 @lru_cache(maxsize=128)

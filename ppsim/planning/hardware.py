@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ppsim.base import toml
 from ppsim.base.text import quote
@@ -71,6 +72,44 @@ class Gpu:
         return value
 
 
+class Factors(NamedTuple):
+    """A number for each kind of op; B is a full backward, which need not take as long as its halves."""
+
+    f: float = 1.0
+    i: float = 1.0
+    w: float = 1.0
+    b: float = 1.0
+
+
+AS_THE_CURVE = Factors()
+NOTHING = Factors(0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How many times as long as by the efficiency curve ops take, as a profile measured them.
+
+    Attributes:
+        name: of the profile.
+        layer: of dense layers.
+        embedding: of the embedding.
+        head: of the output and the loss.
+        fixed: seconds that an op of a stage takes beside its layers.
+        stages: of whole stages, one for each or one for all; empty where layers were measured.
+        taken: what is taken from the profile, in words.
+        left: what is not.
+    """
+
+    name: str
+    layer: Factors = AS_THE_CURVE
+    embedding: Factors = AS_THE_CURVE
+    head: Factors = AS_THE_CURVE
+    fixed: Factors = NOTHING
+    stages: tuple[Factors, ...] = ()
+    taken: str = ""
+    left: str = ""
+
+
 @dataclass(frozen=True)
 class Machine:
     """A cluster and its GPUs.
@@ -79,11 +118,13 @@ class Machine:
         name: as the library calls it, or the file.
         gpu: its GPU.
         cluster: how GPUs are joined.
+        measured: op times of a profile that count instead of the efficiency curve, or None.
     """
 
     name: str
     gpu: Gpu
     cluster: Cluster
+    measured: Measured | None = None
 
     @property
     def per_node(self) -> int:

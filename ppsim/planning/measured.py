@@ -123,7 +123,8 @@ def even_out(model: Model, parallel: Parallel, layout: Layout | None = None) -> 
     Raises:
         InputError: the layout does not fit, or the schedule refuses the shape.
     """
-    from ppsim.planning.costs import contents_of, schedule_of
+    from ppsim.planning.contents import contents_of
+    from ppsim.planning.costs import schedule_of
 
     full = replace(parallel, recompute="full", recompute_layers=(0,) * parallel.stages)
     layers = [content.layers for content in contents_of(model, full, layout)]

@@ -18,7 +18,8 @@ from ppsim.core.schedule import Schedule
 from ppsim.layout.layout import Layout
 from ppsim.planning.activations import layer_activations
 from ppsim.planning.communication import group_of
-from ppsim.planning.costs import StageContent, contents_of, kept_bytes, parameters_of_stages, schedule_of
+from ppsim.planning.contents import StageContent, contents_of, kept_bytes, parameters_of_stages
+from ppsim.planning.costs import schedule_of
 from ppsim.planning.model import Model, layer_parameters
 from ppsim.planning.operators import ITEM, tokens_of
 from ppsim.planning.parallel import Parallel

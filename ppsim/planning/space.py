@@ -12,7 +12,8 @@ import numpy as np
 
 from ppsim.errors import InputError, PpsimError
 from ppsim.layout.layout import Layout, build_layout
-from ppsim.planning.costs import schedule_of, split_layers
+from ppsim.planning.contents import split_layers
+from ppsim.planning.costs import schedule_of
 from ppsim.planning.memory import KEPT, StageMemory, held_at_peaks
 from ppsim.planning.model import Model
 from ppsim.planning.parallel import Parallel

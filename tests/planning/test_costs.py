@@ -12,7 +12,8 @@ from ppsim.core.ops import Kind
 from ppsim.errors import InputError
 from ppsim.layout.layout import read_layout
 from ppsim.planning.communication import Group, exchange_seconds, gather_seconds, group_of
-from ppsim.planning.costs import contents_of, message_bytes, split_layers, stage_costs, step_time
+from ppsim.planning.contents import contents_of, message_bytes, split_layers
+from ppsim.planning.costs import stage_costs, step_time
 from ppsim.planning.efficiency import Curve, Efficiency, Software
 from ppsim.planning.hardware import read_machine
 from ppsim.planning.model import Model, read_model
