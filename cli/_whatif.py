@@ -104,7 +104,13 @@ def change_run(change: str, base: Base) -> Timeline:
 
 
 def try_rivals(base: Base) -> Iterator[tuple[str, str, Timeline]]:
-    """Try twice the microbatches, and other schedules on the same devices, those that take the shape."""
+    """Try twice the microbatches, and other schedules on the same devices, those that take the shape.
+
+    A schedule that runs forwards only is not compared with schedules that train.
+    """
+    import numpy as np
+
+    from ppsim.core.ops import BACKWARDS
     from ppsim.schedules import family_of
 
     family = family_of(base.spec) if base.spec else None
@@ -115,7 +121,7 @@ def try_rivals(base: Base) -> Iterator[tuple[str, str, Timeline]]:
     if family is not None:
         runs = [(f"mb={2 * count}", f"use {2 * count} microbatches", base.spec)]
     per_stage = any(isinstance(getattr(base.costs, key), list) for key in KINDS)
-    if not per_stage:
+    if not per_stage and np.isin(base.schedule.kind, BACKWARDS).any():
         name = family.name if family else ""
         runs += [(f"schedule={rival}", f"use {rival}", rival) for rival in RIVALS if rival != name]
     same = ShapeOptions(devices=base.schedule.n_devices, microbatches=count)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # Where output goes: no part of how to make the numbers or the picture again.
 OUTPUT = ("output", "format", "as_json", "quiet", "gantt", "only_check", "dask", "results")
 Written = list[tuple["Document", str, str]]
+Writers = Sequence[tuple[str, Callable[[], None]]]  # targets, each with what writes it
 
 
 def inputs_of(ctx: click.Context, costs: Costs) -> dict[str, Any]:
@@ -116,25 +118,46 @@ def make_documents(
     return [(replace(document, style=style_of(suffix, output.style)), target, suffix) for target, suffix in wanted]
 
 
+@contextmanager
+def write_around(written: Written) -> Iterator[None]:
+    """Write every document, print the result in the block, then put the files in place; a refusal prints nothing."""
+    if not written:
+        yield
+        return
+    from ppsim.files.document import save
+
+    with _write_around([(target, partial(save, document, target, suffix)) for document, target, suffix in written]):
+        yield
+
+
 def write_all(written: Written) -> None:
     """Write every document, as :func:`write_files` does."""
-    if written:
-        from ppsim.files.document import save
-
-        write_files([(target, partial(save, document, target, suffix)) for document, target, suffix in written])
+    with write_around(written):
+        pass
 
 
-def write_files(writers: Sequence[tuple[str, Callable[[], None]]]) -> None:
+def write_files(writers: Writers) -> None:
     """Write every target by its function, saying so on stderr; where one cannot be written, none takes its place."""
+    with _write_around(writers):
+        pass
+
+
+@contextmanager
+def _write_around(writers: Writers) -> Iterator[None]:
     from ppsim.base.atomic_file import place_together
     from ppsim.base.long_work import long_work
 
+    def write(to_stdout: bool) -> None:
+        for target, save in writers:
+            if (target == "-") == to_stdout:
+                with long_work(f"writing {target}"):
+                    save()
+
     quiet_matplotlib()
     with place_together():
-        # Standard output comes last, as it cannot be taken back.
-        for target, write in sorted(writers, key=lambda entry: entry[0] == "-"):
-            with long_work(f"writing {target}"):
-                write()
+        write(to_stdout=False)
+        yield
+        write(to_stdout=True)  # last, as it cannot be taken back
     for target, _ in writers:
         if target != "-":
             click.echo(f"wrote {target}", err=True)

@@ -25,7 +25,7 @@ from ppsim.cli._options import (
     shape_options,
 )
 from ppsim.cli._several import time_schedules
-from ppsim.cli._write import find_targets, inputs_of, make_documents, write_all, write_tradeoff
+from ppsim.cli._write import find_targets, inputs_of, make_documents, write_around, write_tradeoff
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,20 +75,7 @@ def command(
     timelines = [r.timeline for r in rows if r.timeline]
     prices = [build_costs(timeline.schedule, costs, network) for timeline in timelines]
     inputs = inputs_of(ctx, prices[0])
-    if as_json:
-        show.echo_json(compare_object(rows, inputs))
-    elif "-" not in output.output:
-        if not quiet:
-            _table(rows)
-            click.echo()
-        echo_wrapped(conclude(rows))
-    if tradeoff:
-        from ppsim.analysis.tradeoff import Point
-
-        points = (Point(r.name, r.makespan, r.peak, r.name.partition(":")[0]) for r in rows if r.timeline)
-        write_tradeoff(points, f"makespan ({timelines[0].unit})", inputs, output)
-        return
-    written = make_documents(timelines, [_title(t) for t in timelines], inputs, output)
+    written = [] if tradeoff else make_documents(timelines, [_title(t) for t in timelines], inputs, output)
     if network.detailed and any(suffix == ".html" for _, _, suffix in written):
         pairs = [(timeline.schedule, price) for timeline, price in zip(timelines, prices, strict=True)]
         runs = [execute_messages(schedule, price, network, costs.links) for schedule, price in pairs]
@@ -101,7 +88,19 @@ def command(
         written = [
             (add_memory(document, prices, costs, asked=True), target, suffix) for document, target, suffix in written
         ]
-    write_all(written)
+    with write_around(written):
+        if as_json:
+            show.echo_json(compare_object(rows, inputs))
+        elif "-" not in output.output:
+            if not quiet:
+                _table(rows)
+                click.echo()
+            echo_wrapped(conclude(rows))
+    if tradeoff:
+        from ppsim.analysis.tradeoff import Point
+
+        points = (Point(r.name, r.makespan, r.peak, r.name.partition(":")[0]) for r in rows if r.timeline)
+        write_tradeoff(points, f"makespan ({timelines[0].unit})", inputs, output)
 
 
 def _check_suffixes(output: FigureOptions, tradeoff: bool) -> None:

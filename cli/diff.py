@@ -24,7 +24,7 @@ from ppsim.cli._options import (
 )
 from ppsim.cli._runs import MEASURED, STATED, time_runs
 from ppsim.cli._types import ScheduleName
-from ppsim.cli._write import command_line, inputs_of, make_documents, write_all
+from ppsim.cli._write import command_line, find_targets, inputs_of, make_documents, write_around
 from ppsim.errors import InputError
 from ppsim.version import VERSION
 
@@ -79,6 +79,7 @@ def command(
     """
     from ppsim.analysis.diff import closing, diff_object, difference
 
+    find_targets(output)
     given = Given(ctx)
     typed = given.spellings((*COSTS, *LAYER_TIMES, "layout", *UNEVEN, *DETAILED, "profile", "recompute", "message"))
     runs = time_runs(specs, shape, costs, network, typed, iteration)
@@ -88,16 +89,17 @@ def command(
     names = ("A", "B") if specs[0] == specs[1] else specs
     simulated = [run.costs for run in runs if run.source not in (STATED, MEASURED)]
     inputs = inputs_of(ctx, simulated[0]) if simulated else {"ppsim": VERSION, "command": command_line(ctx)}
-    if as_json:
-        from ppsim.cli._print import echo_json
-
-        echo_json(diff_object(found, names, inputs) | {"sources": [run.source for run in runs]})
-    elif "-" not in output.output:
-        if not quiet:
-            _print_tables(found, runs)
-        echo_wrapped(closing(found, names))
     titles = [f"{letter}: {_title(run)}" for letter, run in zip("AB", runs, strict=True)]
-    write_all(make_documents([idle.timeline for idle in found.runs], titles, inputs, output, idles=found.runs))
+    timelines = [idle.timeline for idle in found.runs]
+    with write_around(make_documents(timelines, titles, inputs, output, idles=found.runs)):
+        if as_json:
+            from ppsim.cli._print import echo_json
+
+            echo_json(diff_object(found, names, inputs) | {"sources": [run.source for run in runs]})
+        elif "-" not in output.output:
+            if not quiet:
+                _print_tables(found, runs)
+            echo_wrapped(closing(found, names))
 
 
 def _title(run: TimedRun) -> str:

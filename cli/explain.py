@@ -29,7 +29,7 @@ from ppsim.cli._options import (
 )
 from ppsim.cli._runs import Stated, read_stated
 from ppsim.cli._whatif import Base, change_run, try_rivals
-from ppsim.cli._write import command_line, inputs_of, make_documents, write_all
+from ppsim.cli._write import command_line, find_targets, inputs_of, make_documents, write_around
 from ppsim.errors import InputError
 from ppsim.version import VERSION
 
@@ -106,6 +106,7 @@ def command(
     """
     from ppsim.analysis.explain import explain_object, own_changes, what_if
 
+    find_targets(output)
     given = Given(ctx)
     stated = _stated(given, spec, trace, iteration)
     if stated:
@@ -122,17 +123,17 @@ def command(
         )
         tried += [what_if(*each) for each in try_rivals(base)]
     views = _View(explanation, of_device, of_op)
-    if as_json:
-        from ppsim.cli._print import echo_json
-
-        echo_json(explain_object(explanation, tried, inputs) | views.keys())
-    elif "-" not in output.output:
-        _print(explanation, tried, stated, views, quiet)
     title = stated.title if stated else _title(explanation)
     written = make_documents([explanation.timeline], [title], inputs, output, idles=[explanation.idle])
     if execution:
         written = [(replace(each, executions=(execution,)), target, suffix) for each, target, suffix in written]
-    write_all(written)
+    with write_around(written):
+        if as_json:
+            from ppsim.cli._print import echo_json
+
+            echo_json(explain_object(explanation, tried, inputs) | views.keys())
+        elif "-" not in output.output:
+            _print(explanation, tried, stated, views, quiet)
 
 
 class _View:

@@ -21,7 +21,7 @@ from ppsim.cli._options import (
     quiet_option,
     shape_options,
 )
-from ppsim.cli._write import find_targets, inputs_of, make_documents, write_all
+from ppsim.cli._write import find_targets, inputs_of, make_documents, write_around
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -82,15 +82,16 @@ def command(
     inputs = inputs_of(ctx, prices)
     near = _alternatives(found, spec, shape, costs, model) if found.over else []
     beside = None if measured is None else compare_measured(found, measured)
-    if as_json:
-        rows = [{"options": a.options, "peak": a.peak, "makespan": a.makespan} for a in near]
-        show.echo_json(memory_object(found, inputs, rows) | ({} if beside is None else {"measured": beside}))
-    elif "-" not in output.output:
-        _print_report(found, quiet, breakdown)
-        if beside is not None:
-            print_measured(beside)
     written = make_documents([timeline], [show.title_of(timeline.schedule)], inputs, output)
-    write_all([(replace(document, memory=(found.curve,), cap=most), name, form) for document, name, form in written])
+    written = [(replace(document, memory=(found.curve,), cap=most), name, form) for document, name, form in written]
+    with write_around(written):
+        if as_json:
+            rows = [{"options": a.options, "peak": a.peak, "makespan": a.makespan} for a in near]
+            show.echo_json(memory_object(found, inputs, rows) | ({} if beside is None else {"measured": beside}))
+        elif "-" not in output.output:
+            _print_report(found, quiet, breakdown)
+            if beside is not None:
+                print_measured(beside)
     if found.over:
         raise _does_not_fit(found, near)
 

@@ -24,7 +24,7 @@ from ppsim.cli._options import (
     quiet_option,
     shape_options,
 )
-from ppsim.cli._write import find_targets, inputs_of, make_documents, write_all
+from ppsim.cli._write import find_targets, inputs_of, make_documents, write_around
 from ppsim.errors import UnknownSchedule
 
 if TYPE_CHECKING:
@@ -97,17 +97,6 @@ def command(
     execution = execute_messages(schedule, prices, network, costs.links, to_torch=lowered)
     timeline = execution.compute if execution else simulate(schedule, prices)
     inputs, metrics = inputs_of(ctx, prices), measure_with_bound(timeline, prices)
-    if as_json:
-        from ppsim.cli._print import echo_json
-        from ppsim.files.writers.json import run_object
-
-        echo_json(run_object(timeline, inputs, execution, metrics.bound))
-    elif "-" not in output.output:
-        _print_run(timeline, metrics, execution, quiet, gantt)
-    if reorder:
-        _suggest_order(timeline, prices)
-    if lowered and execution:
-        note_queues(execution.timeline.schedule)
 
     def complete(document: Document, suffix: str) -> Document:
         from ppsim.files.document import abilities_of
@@ -121,7 +110,18 @@ def command(
         return add_memory(document, [prices], costs, asked=bool(memory))
 
     written = make_documents([timeline], [_title(timeline)], inputs, output)
-    write_all([(complete(document, suffix), target, suffix) for document, target, suffix in written])
+    with write_around([(complete(document, suffix), target, suffix) for document, target, suffix in written]):
+        if as_json:
+            from ppsim.cli._print import echo_json
+            from ppsim.files.writers.json import run_object
+
+            echo_json(run_object(timeline, inputs, execution, metrics.bound))
+        elif "-" not in output.output:
+            _print_run(timeline, metrics, execution, quiet, gantt)
+        if reorder:
+            _suggest_order(timeline, prices)
+        if lowered and execution:
+            note_queues(execution.timeline.schedule)
 
 
 def _suggest_order(timeline: Timeline, prices: Costs) -> None:

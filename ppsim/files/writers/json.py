@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import zip_longest
@@ -77,8 +78,11 @@ def steady_object(found: Steady, microbatches: int, inputs: Mapping[str, Any]) -
 
 
 def _numbers(metrics: Metrics, shape: Shape) -> dict[str, Any]:
-    """All that is measured, and what the table of columns adds."""
-    return {**vars(metrics), **{column.key: column.json(metrics, shape) for column in columns_of("run")}}
+    """All that is measured, and what the table of columns adds; without the bound where nobody worked it out."""
+    numbers = {**vars(metrics), **{column.key: column.json(metrics, shape) for column in columns_of("run")}}
+    if math.isnan(metrics.bound):
+        del numbers["bound"]
+    return numbers
 
 
 def _shape(schedule: Schedule) -> dict[str, Any]:
