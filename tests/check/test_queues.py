@@ -109,12 +109,12 @@ def shuffled(draft: Draft, source: random.Random) -> Draft | None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "devices", "microbatches"), SHAPES)
 def test_verdicts_are_those_of_a_step_by_step_run(name, devices, microbatches):
-    """170 and more random orders of sends and receives of each schedule, against the definition run by events."""
+    """Sixty random orders of sends and receives of each schedule, against the definition run by events."""
     source = random.Random(f"{name} {devices}")
     schedule = generate(name, devices=devices, microbatches=microbatches)
     first = [Draft.from_schedule(lower(schedule, order).schedule) for order in ("early", "deferred", "torch")]
     compared, hung = 0, 0
-    while compared < 170:
+    while compared < 60:
         draft = shuffled(source.choice(first), source)
         if draft is None:
             continue

@@ -177,7 +177,7 @@ def test_a_full_disk_is_one_message(suffix):
     [
         "run -s 1f1b --stages 32 --mb 400 --json",
         "run -s 1f1b --stages 32 --mb 400",  # through rich
-        "sweep 1f1b gpipe --devices 1:50 --mb 1:40",
+        "sweep 1f1b gpipe --devices 1:12 --mb 1:40",
         "memory -s 1f1b --stages 40 --mb 80 --breakdown",
     ],
 )

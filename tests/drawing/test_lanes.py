@@ -251,6 +251,7 @@ def test_activations_stand_above_gradients_above_collectives():
     assert [len(activations), len(gradients)] == [(kind == k).sum() for k in (Kind.SEND_F, Kind.SEND_B)]
 
 
+@pytest.mark.slow
 def test_a_lane_makes_the_figure_higher_and_replaces_arrows():
     execution = executed()
     without, with_lane = plot(execution.compute), plot(execution.compute, executions=(execution,))

@@ -163,6 +163,7 @@ def test_tradeoff_names_do_not_cover_each_other():
     assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
 
 
+@pytest.mark.slow
 def test_in_a_crowd_the_front_is_named_and_no_name_covers_another():
     """Two hundred points on a small plot: names are left out where they would be written over each other."""
     axes = axes_of(4, 3)

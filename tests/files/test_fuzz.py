@@ -192,7 +192,7 @@ def test_a_few_mutated_files_of_every_format(originals, tmp_path, little_memory)
 @pytest.mark.filterwarnings("error")
 def test_many_mutated_files_of_every_format(originals, tmp_path, little_memory):
     assert (
-        fuzz(originals, int(os.environ.get("PPSIM_FUZZ", "3000")), int(os.environ.get("PPSIM_SEED", "1")), tmp_path)
+        fuzz(originals, int(os.environ.get("PPSIM_FUZZ", "1500")), int(os.environ.get("PPSIM_SEED", "1")), tmp_path)
         == []
     )
 

@@ -72,7 +72,9 @@ def expert_task() -> Task:
     return Task(model, MACHINE, 8, 32, axes, usable_bytes(MACHINE), keep=3)
 
 
-@pytest.mark.parametrize("task", [small_task(), expert_task()], ids=["dense", "experts"])
+@pytest.mark.parametrize(
+    "task", [small_task(), pytest.param(expert_task(), marks=pytest.mark.slow)], ids=["dense", "experts"]
+)
 def test_the_plan_is_that_of_simulating_all_candidates(task):
     """Bounds and rounds leave out no winner: the three best are those of the whole space, in order."""
     rows = [row for c in all_candidates(task) if "step_s" in (row := Evaluate(task)(c))]
@@ -85,6 +87,7 @@ def test_the_plan_is_that_of_simulating_all_candidates(task):
     assert found.counts["simulated"] < found.total / 2
 
 
+@pytest.mark.slow
 def test_the_front_is_that_of_simulating_all_candidates():
     task = replace(small_task(), front=True, keep=1)
     rows = [row for c in all_candidates(task) if "step_s" in (row := Evaluate(task)(c))]

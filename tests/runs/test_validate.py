@@ -136,6 +136,7 @@ def test_table_has_every_schedule_and_every_level():
     assert "not held out" in result.output  # the schedule that the costs come from is marked
 
 
+@pytest.mark.slow
 def test_json_says_what_it_is_and_where_it_was_measured():
     value = json.loads(invoke(*RECORDED, "--json").output)
     assert value["schema"] == "ppsim.validate/1"

@@ -31,6 +31,7 @@ def find(problem: Problem, **options) -> Solution:
     return solution
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", [place("linear", 3, 3), place("v", 3, 6), place("loop", 3, 6), place("v", 2, 6)])
 def test_the_least_cap_is_enough_for_any_placement(placement):
     problem = Problem(placement, 3, costs(placement.n_stages, comm=0.5), cap=placement.n_chunks)

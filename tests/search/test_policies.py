@@ -12,9 +12,10 @@ from ppsim.search.problem import Problem, evaluate, fits
 from tests.search.prices import costs
 
 PLACEMENTS = [place("linear", 4, 4), place("v", 3, 6), place("loop", 3, 6), place("loop", 2, 6)]
+SLOW = [pytest.param(placement, marks=pytest.mark.slow) for placement in PLACEMENTS[1:]]
 
 
-@pytest.mark.parametrize("placement", PLACEMENTS, ids=lambda p: f"{p.name}-{p.n_devices}-{p.n_stages}")
+@pytest.mark.parametrize("placement", [PLACEMENTS[0], *SLOW], ids=lambda p: f"{p.name}-{p.n_devices}-{p.n_stages}")
 @pytest.mark.parametrize("more", [0, 0.5, 3])
 def test_rules_write_schedules_that_fit(placement, more):
     """Every one that is written holds to the cap and finishes; at least one is written."""

@@ -61,6 +61,7 @@ def test_without_machine_code_the_blocks_are_left(monkeypatch, limit, most):
     v_limit.order_from.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "most"), [(4, 2500), (5, 2100)])
 def test_rules_write_orders_where_no_block_fits(limit, most):
     """No block of eight devices holds so little; one microbatch at a time, improved, takes 3487 and 3496."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.core.costs import costs_for
@@ -12,13 +12,13 @@ from ppsim.errors import Deadlock
 from ppsim.schedules import families, generate
 from ppsim.simulation import batch
 from ppsim.simulation.longest_path import simulate
-from tests.cases import FLOATS, costs, schedules
+from tests.cases import FLOATS, SOME, costs, schedules
 
 NAMES = [family.name for family in families()]
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=10, deadline=None)
+@SOME
 @given(data=st.data())
 def test_makespans_are_those_of_single_runs(name, data):
     """Every schedule, any costs: the batch and ``simulate`` agree exactly."""
@@ -28,7 +28,7 @@ def test_makespans_are_those_of_single_runs(name, data):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=10, deadline=None)
+@SOME
 @given(data=st.data())
 def test_every_op_ends_when_the_single_run_ends_it(name, data):
     """Not the makespan alone: each op's end is the same number."""

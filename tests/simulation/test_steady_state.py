@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.cli.run import command
@@ -20,7 +20,7 @@ from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import Metrics, measure
 from ppsim.simulation.periodic import find_body, find_shift
 from ppsim.simulation.steady_state import compute_exact_times, extend_steady_state, prove
-from tests.cases import EIGHTHS, costs
+from tests.cases import EIGHTHS, SOME, costs
 
 NAMES = [family.name for family in families() if not family.uses_costs]
 PLANNED = [family.name for family in families() if family.uses_costs]
@@ -43,7 +43,7 @@ def values(metrics: Metrics) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=10, deadline=None)
+@SOME
 @given(data=st.data())
 def test_where_proved_every_number_is_that_of_the_whole_run(name, data):
     """Any shape, any costs that add exactly: the same makespan, bubbles, busy times, activations and messages."""
