@@ -147,7 +147,7 @@ def _rows_of(execution: Execution, users: Users, most: int) -> list[Row]:
     np.maximum.at(peak, row, at_once)
     kept = np.ones(uses, np.bool_)
     if uses > most:
-        kept[np.argsort(-mean, kind="stable")[most - 1 :]] = False
+        kept[np.argsort(-mean.round(9), kind="stable")[most - 1 :]] = False  # of equals, the first
     groups = {shared.name: shared.group for shared in execution.shared}
     made = []
     for use in np.flatnonzero(kept).tolist():

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ppsim.analysis.link_use import MOST_LINKS, link_use
 from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.gantt_design import HEAD, design_for
@@ -19,6 +20,8 @@ from ppsim.drawing.gantt_legend import LEGEND_LINE, draw_legend_line, figure_leg
 from ppsim.drawing.gantt_marks import draw_marks
 from ppsim.drawing.gantt_strokes import Design, Panel, draw_gantt
 from ppsim.drawing.gantt_text import draw_heading, draw_time_arrow, draw_time_axis
+from ppsim.drawing.link_panel import GAP as LINK_GAP
+from ppsim.drawing.link_panel import draw_links, link_panel_height
 from ppsim.drawing.look import PLAIN, Look
 from ppsim.drawing.memory_panel import GAP as MEMORY_GAP
 from ppsim.drawing.memory_panel import draw_memory, memory_height
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from ppsim.core.execution import Execution
 
 STYLES = ("screen", "paper")
+LEAST_LINKS = 4  # strips of links in each of many panels
 NARROWEST, WIDEST = 1.5, 100.0  # inches
 BELOW_AXIS, BELOW_ARROW = 3.1, 1.8  # between the last row and the legend, in heights of the font
 ABOVE_HEAD, ABOVE_ROWS = 0.01, 0.05  # inches above the first panel
@@ -89,7 +93,12 @@ def plot(
         look = replace(look, window=(look.window[0], longest))
     if look.title and len(timelines) == 1:
         names = [look.title]
-    panels = [Panel(*each, look) for each in zip(timelines, names, held, run, waits, strict=True)]
+    most = max(LEAST_LINKS, MOST_LINKS // len(timelines))
+    uses = [link_use(each, most, most) if each and style == "screen" else None for each in run]
+    panels = [
+        Panel(timeline, name, curve, execution, idle, look, links)
+        for timeline, name, curve, execution, idle, links in zip(timelines, names, held, run, waits, uses, strict=True)
+    ]
     return _draw(panels, style, round(width * DOTS), cap)
 
 
@@ -114,17 +123,19 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> F
     legend = legend_lines(figure_legend(panels, design), width / POINT - LEGEND_MARGIN, design.font)
     below = round((BELOW_AXIS if style == "screen" else BELOW_ARROW) * em)
     line, top = round(LEGEND_LINE * em), round((ABOVE_HEAD if design.head else ABOVE_ROWS) * DOTS)
-    whole = panels[0].look.title if len(panels) > 1 else ""
+    look = design.look
+    whole = look.title if len(panels) > 1 else ""
     top += HEAD * bool(whole)
     devices = sum(panel.devices for panel in panels)
     tallest = round(TALLEST * DOTS)
     rows = [min(panel.devices * design.row, max(1, tallest * panel.devices // devices)) for panel in panels]
     foot = below + line * len(legend)
     below_rows = [memory_height(panel.memory, design.row) for panel in panels]
-    height = y = top + sum(rows) + sum(below_rows) + design.head * len(panels) + foot
+    strips = [link_panel_height(panel.links, design.font) for panel in panels]
+    height = y = top + sum(rows) + sum(below_rows) + sum(strips) + design.head * len(panels) + foot
     y -= top
     figure = Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)
-    for panel, tall, under in zip(panels, rows, below_rows, strict=True):
+    for panel, tall, strip, under in zip(panels, rows, strips, below_rows, strict=True):
         y -= design.head + tall
         axes = add_axes(figure, design, y, tall)
         draw_gantt(axes, panel, design, tall)
@@ -132,12 +143,17 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> F
             facts = panel.facts if style == "screen" or len(panels) > 1 else ()
             draw_heading(axes, panel.title, facts, panel.end, design, tall)
         draw_marks(axes, panel, design, tall)
+        common: dict[str, Any] = {"span": design.span, "font": design.font, "base": look.base}
+        if panel.links:
+            y -= strip
+            axes = add_axes(figure, design, y, strip - LINK_GAP)
+            use = replace(panel.links, curve=panel.view.cut_curve(panel.links.curve))
+            draw_links(axes, use, palette=design.palette, **common)
         if panel.memory is not None:
             y -= under
             axes = add_axes(figure, design, y, under - MEMORY_GAP)
             curve = panel.memory if panel.view.whole else panel.view.cut_curve(panel.memory)
-            base = panel.look.base
-            draw_memory(axes, curve, span=design.span, font=design.font, cap=cap, top=most_held, base=base)
+            draw_memory(axes, curve, cap=cap, top=most_held, **common)
     if style == "screen":
         draw_time_axis(axes, panels[0].timeline.unit, design, panels[0].view if not panels[0].view.whole else None)
     else:

@@ -21,6 +21,7 @@ from ppsim.drawing.gantt_layout import (
 from ppsim.drawing.gantt_marks import row_notes_width
 from ppsim.drawing.gantt_strokes import Design, Panel
 from ppsim.drawing.letters import text_width
+from ppsim.drawing.link_panel import link_margins
 from ppsim.drawing.memory_panel import names_width
 
 FONT, SMALL_FONT = 6.5, 6.0  # points
@@ -81,12 +82,15 @@ def _horizontal(
 ) -> tuple[int, int]:
     """Dots left of the rows, for the devices' names, and across them; the rest is for what stands on the right.
 
-    That is half of the last tick's text, or the names beside curves of memory.
+    That is half of the last tick's text, or what is beside curves of memory and strips of links.
     """
     longest = f"Device {max(panel.devices for panel in panels) - 1 + panels[0].look.base}"
-    left = round((text_width(longest, font) + BESIDE_NAMES + beside) * POINT)
+    sides = [link_margins(panel.links, font, panel.look.base) for panel in panels]
+    widest = max(text_width(longest, font), *(left for left, _ in sides))
+    left = round((widest + BESIDE_NAMES + beside) * POINT)
     last_tick = text_width(f"{span:,.0f}" if span >= 10 else "0.00", font) / 2 if style == "screen" else 0.0
     names = max(names_width(panel.memory, font, cap, panel.look.base) for panel in panels)
+    names = max(names, *(right for _, right in sides))
     if panels[0].look.per_device:
         names = max(names, *(row_notes_width(panel, font) for panel in panels))
     return left, width - left - round(max(LEAST_RIGHT, (max(last_tick, names) + 1) * POINT))

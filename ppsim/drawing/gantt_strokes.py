@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.analysis.idle import NAMES, Idle
+from ppsim.analysis.link_use import LinkUse
 from ppsim.base.numbers import format_number, format_share
 from ppsim.base.text import shorten
 from ppsim.base.units import format_size
@@ -72,6 +73,7 @@ class Panel:
     execution: Execution | None = None
     idle: Idle | None = None
     look: Look = PLAIN
+    links: LinkUse | None = None
 
     @property
     def devices(self) -> int:
