@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ppsim.search.partition import Partition
     from ppsim.search.splits import SplitProblem
 
-MOST_ROWS = 64
+MOST_ROWS, MOST_NAMED = 64, 8
 
 
 class Answer(NamedTuple):
@@ -50,7 +50,6 @@ def print_answer(answer: Answer, command: str) -> None:
     from ppsim.base.numbers import format_number, format_share
     from ppsim.cli import _print as show
     from ppsim.layout.flags import flags_of
-    from ppsim.search.partition import MOST_LISTED
 
     timeline, layout, found = answer.timeline, answer.layout, answer.found
     schedule, unit = timeline.schedule, timeline.unit
@@ -62,15 +61,19 @@ def print_answer(answer: Answer, command: str) -> None:
     same = timeline.makespan >= answer.even * (1 - 1e-9)
     click.echo(f"makespan  {format_number(timeline.makespan)} {unit}, " + ("as the even split" if same else even))
     if found.status == "optimal":
-        proof = f"optimal: none of the {answer.problem.n_splits:,} splits is faster ({found.timed:,} simulated)"
+        of = (
+            f"none of the {answer.problem.n_splits:,} splits is faster"
+            if answer.problem.n_splits > 1
+            else "the only split"
+        )
+        proof = f"optimal: {of} ({found.timed:,} simulated)"
     else:
         gap = format_share(timeline.makespan / found.bound - 1) if found.bound else "unknown"
         proof = f"feasible: no split is faster than {format_number(found.bound)}, gap {gap} ({found.timed:,} simulated)"
     echo_wrapped(f"status    {proof}", 10)
     _print_devices(answer)
     if found.runner_ups:
-        listed = found.status == "optimal" and answer.problem.n_splits <= MOST_LISTED
-        click.echo("\nnext best" + ("" if listed else " of those simulated"))
+        click.echo("\nnext best" + ("" if found.ranked else " of those simulated"))
         for split, makespan in found.runner_ups:
             click.echo(f"  {format_number(makespan):>10}  {','.join(map(str, split))}")
     click.echo()
@@ -86,19 +89,28 @@ def _print_devices(answer: Answer) -> None:
 
     timeline, layout, busy = answer.timeline, answer.layout, busy_of(answer)
     schedule, span = timeline.schedule, timeline.makespan
-    unit = answer.held.unit if answer.held.unit != "B" else "bytes"
-    click.echo(f"\ndevice        busy    idle  most held  stages      ({unit})")
+    held = "most held" if answer.held.unit == "B" else "activations"
+    click.echo(f"\ndevice        busy    idle  {held:>11}  stages")
     for device in range(min(schedule.n_devices, MOST_ROWS)):
         own = sorted({int(s) for s in schedule.stage[schedule.queue(device)]})
         stages = "  ".join(f"{s}: {format_content(layout.content[s : s + 1]) or '(empty)'}" for s in own)
         idle = format_share(1 - busy[device] / span) if span else "0%"
         held = format_size(answer.held.peak[device], answer.held.unit)
-        click.echo(f"{device:>6}  {format_number(busy[device]):>10}  {idle:>6}  {held:>9}  {stages}")
+        click.echo(f"{device:>6}  {format_number(busy[device]):>10}  {idle:>6}  {held:>11}  {stages}")
     if schedule.n_devices > MOST_ROWS:
         click.echo(f"... {schedule.n_devices - MOST_ROWS} more devices")
-    most = max(range(len(busy)), key=busy.__getitem__)
+    most = max(busy)
+    those = [device for device, own in enumerate(busy) if own >= most * (1 - 1e-9)]
+    if len(those) == len(busy) > 1:
+        who = "all devices compute alike"
+    elif len(those) > MOST_NAMED:
+        who = f"{len(those)} devices have most to compute"
+    elif len(those) > 1:
+        who = f"devices {', '.join(map(str, those[:-1]))} and {those[-1]} have most to compute"
+    else:
+        who = f"device {those[0]} has most to compute"
     echo_wrapped(
-        f"\nwhy       device {most} has most to compute, {format_number(busy[most])} of {format_number(span)} "
-        f"{timeline.unit}; the other {format_number(span - busy[most])} are filling, draining and waiting",
+        f"\nwhy       {who}, {format_number(most)} of {format_number(span)} {timeline.unit}; the other "
+        f"{format_number(span - most)} are filling, draining and waiting",
         10,
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.cli._build import build_costs, build_memory, build_schedule, layer_times, parse_cap
+from ppsim.cli._build import build_costs, build_schedule
 from ppsim.cli._options import (
     CostOptions,
     ShapeOptions,
@@ -19,12 +19,12 @@ from ppsim.cli._options import (
     quiet_option,
     shape_options,
 )
+from ppsim.cli._partition_problem import Asked, even_layout, hold, least_cap, make_layout, make_problem, plan, price
 from ppsim.cli._partition_text import Answer, busy_of, print_answer, size_of
 from ppsim.cli._write import command_line, inputs_of
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
-    from ppsim.core.curve import Curve
     from ppsim.core.schedule import Schedule
     from ppsim.layout.layout import Layout
     from ppsim.search.partition import Partition
@@ -32,23 +32,6 @@ if TYPE_CHECKING:
     from ppsim.search.splits import SplitProblem
 
 SEARCH_ONLY = ("--num-layers", "--mtp-num-layers", "--min-layers", "--model", "--cap", "--time-limit")
-
-
-class Asked(NamedTuple):
-    """What a call asks to split: the schedule's spelling and shape, costs, layers, and the memory of devices.
-
-    ``plans`` keeps the schedules that were planned for layouts.
-    """
-
-    spec: str
-    shape: ShapeOptions
-    costs: CostOptions
-    layers: int
-    mtp: int
-    least: int
-    model: str | None
-    cap: str | None
-    plans: dict[str, Schedule]
 
 
 @make_command("partition")
@@ -115,7 +98,7 @@ def command(
             f"{answer.found.status}  {answer.layout}"
         )
     else:
-        print_answer(answer, _run_line(ctx, answer.layout))
+        print_answer(answer, _line_again(ctx, answer.layout, model))
 
 
 def _count_layers(costs: CostOptions, num_layers: int | None, model: str | None) -> int:
@@ -159,29 +142,24 @@ def _solve(asked: Asked, limit: float, show_bar: bool) -> Answer:
     family = family_of(asked.spec)
     schedule = build_schedule(asked.spec, asked.shape, CostOptions(recompute=asked.costs.recompute))
     _refuse_too_few(asked, schedule)
-    begin, even = time.monotonic(), _even_layout(asked, schedule)
-    find = _search_planned if family and family.uses_costs else _search
+    begin, even, planned = time.monotonic(), even_layout(asked, schedule), bool(family and family.uses_costs)
     with progress_bar(show_bar) as bar:
 
         def report(makespan: float, bound: float, timed: int) -> None:
             bar(min((time.monotonic() - begin) / limit, 1.0), f"best {makespan:.6g}, bound {bound:.6g}, {timed} timed")
 
-        problem, cap = _problem(asked, schedule)
-        found = find(asked, problem, cap, even, limit, report)
+        problem = make_problem(asked, schedule)
+        found = (_search_planned if planned else _search)(asked, problem, even, limit, report)
     if found is None:
-        raise PpsimError(f"no split found fits --cap {asked.cap}", _least_cap(problem, cap))
-    layout = _layout(asked, schedule, list(found.best[0]))
-    final, first = (schedule, schedule) if find is _search else (_build(asked, layout), _build(asked, even))
-    timeline, of_even = (simulate(each, _costs(asked, each, x)) for each, x in ((final, layout), (first, even)))
-    return Answer(found, layout, timeline, problem, of_even.makespan, _held(asked, final, layout))
-
-
-def _build(asked: Asked, layout: Layout) -> Schedule:
-    """Build the schedule of a family that plans with the costs, for a layout's."""
-    text = str(layout)
-    if text not in asked.plans:
-        asked.plans[text] = build_schedule(asked.spec, asked.shape, replace(asked.costs, layout=text))
-    return asked.plans[text]
+        late = time.monotonic() - begin >= limit
+        raise PpsimError(
+            f"no split found fits --cap {asked.cap}" + (" in the time given" if late else ""),
+            least_cap(asked, problem, limit, planned=planned),
+        )
+    layout = make_layout(asked, schedule, list(found.best[0]))
+    final, first = (plan(asked, layout), plan(asked, even)) if planned else (schedule, schedule)
+    timeline, of_even = (simulate(each, price(asked, each, x)) for each, x in ((final, layout), (first, even)))
+    return Answer(found, layout, timeline, problem, of_even.makespan, hold(asked, final, layout))
 
 
 def _refuse_too_few(asked: Asked, schedule: Schedule) -> None:
@@ -194,35 +172,19 @@ def _refuse_too_few(asked: Asked, schedule: Schedule) -> None:
         )
 
 
-def _even_layout(asked: Asked, schedule: Schedule) -> Layout:
-    """Split layers as evenly as their number allows, more on earlier stages."""
-    each, more = divmod(asked.layers, schedule.n_stages)
-    return _layout(asked, schedule, [each + (stage < more) for stage in range(schedule.n_stages)])
-
-
-def _layout(asked: Asked, schedule: Schedule, layers: list[int]) -> Layout:
-    from ppsim.layout.layout import build_layout
-
-    devices = schedule.n_devices if schedule.n_stages % schedule.n_devices == 0 else schedule.n_stages
-    return build_layout(layers, devices, asked.mtp)
-
-
-def _search(
-    asked: Asked, problem: SplitProblem, cap: int | None, even: Layout, limit: float, report: Report
-) -> Partition | None:
+def _search(asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report) -> Partition | None:
     """Search the best split for the queues of the problem."""
     from ppsim.search.partition import partition
 
-    schedule = problem.schedule
+    def fits(split: Split) -> bool:
+        layout = make_layout(asked, problem.schedule, list(split))
+        return bool(hold(asked, problem.schedule, layout).peak.max() <= problem.cap)
 
-    def accepts(split: Split) -> bool:
-        return cap is None or _held(asked, schedule, _layout(asked, schedule, list(split))).peak.max() <= cap
-
-    return partition(problem, accepts=accepts, time_limit=limit, report=report)
+    return partition(problem, accepts=fits if asked.cap else None, time_limit=limit, report=report)
 
 
 def _search_planned(
-    asked: Asked, problem: SplitProblem, cap: int | None, even: Layout, limit: float, report: Report
+    asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report
 ) -> Partition | None:
     """Search the best split where each has queues of its own."""
     import math
@@ -231,99 +193,36 @@ def _search_planned(
     from ppsim.search.partition_planned import partition_planned
     from ppsim.simulation.longest_path import simulate
 
-    most, starts = problem.cap if cap is None else cap, [even.layers]
-    of_even, _ = _problem(asked, _build(asked, even))
-    if one_plan := partition(of_even, time_limit=limit / 10):
+    starts = [even.layers]
+    if one_plan := partition(make_problem(asked, plan(asked, even)), time_limit=limit / 10):
         starts.append(one_plan.best[0])
 
     def time_split(split: Split) -> float:
-        layout = _layout(asked, problem.schedule, list(split))
-        schedule = _build(asked, layout)
-        if math.isfinite(most) and _held(asked, schedule, layout).peak.max() > most:
+        layout = make_layout(asked, problem.schedule, list(split))
+        schedule = plan(asked, layout)
+        if asked.cap and hold(asked, schedule, layout).peak.max() > problem.cap:
             return math.inf
-        return simulate(schedule, _costs(asked, schedule, layout)).makespan
+        return simulate(schedule, price(asked, schedule, layout)).makespan
 
-    def price(split: Split) -> Costs:
-        return _costs(asked, problem.schedule, _layout(asked, problem.schedule, list(split)))
+    def price_split(split: Split) -> Costs:
+        return price(asked, problem.schedule, make_layout(asked, problem.schedule, list(split)))
 
-    return partition_planned(problem, time_split, price, starts, time_limit=limit, report=report)
-
-
-def _least_cap(problem: SplitProblem, cap: int | None) -> str:
-    """The least number of activations that a split fits, where all splits can be listed."""
-    from ppsim.search.partition import MOST_LISTED
-    from ppsim.search.splits import list_ends
-
-    if cap is not None:
-        return "a larger --cap, more devices, or recompute in the model"
-    if problem.n_splits > MOST_LISTED:
-        return "a larger --cap"
-    ends = list_ends(problem.n_layers, problem.schedule.n_stages, problem.least)
-    return f"--cap {int(problem.peaks(ends).min())}, the least that any split needs"
+    return partition_planned(problem, time_split, price_split, starts, time_limit=limit, report=report)
 
 
-def _problem(asked: Asked, schedule: Schedule) -> tuple[SplitProblem, int | None]:
-    """Make the problem of a split, and the cap in bytes where there is one, which is checked apart."""
-    import math
-
-    import numpy as np
-
-    from ppsim.memory.usage import BYTES
-    from ppsim.search.splits import SplitProblem
-
-    costs, weights = asked.costs, np.ones(asked.layers)
-    none = one = asked
-    if not costs.profile:
-        times = layer_times(costs)
-        weights = times.of_layers(asked.layers).copy()
-        t_mtp = times.of_mtp if asked.mtp else None
-        none = asked._replace(costs=replace(costs, t_layer=0.0, t_mtp=t_mtp))
-        one = asked._replace(costs=replace(costs, t_layer=1.0, t_mtp=t_mtp))
-    base = _costs(none, schedule, _layout(asked, schedule, [0] * schedule.n_stages))
-    more = _costs(one, schedule, _layout(asked, schedule, [1] * schedule.n_stages))
-    pair = None if more.pair is None or base.pair is None else more.pair - base.pair
-    rate = replace(base, time=np.maximum(more.time - base.time, 0.0), pair=pair)
-    in_bytes = bool(asked.model or costs.profile)
-    cap = None if asked.cap is None else parse_cap(asked.cap, BYTES if in_bytes else "")
-    most = math.inf if cap is None or in_bytes else cap
-    return SplitProblem(schedule, base, rate, weights, asked.least, most, asked.mtp), cap if in_bytes else None
-
-
-def _costs(asked: Asked, schedule: Schedule, layout: Layout) -> Costs:
-    """Make the costs of a layout, with the time that the model's recomputation takes."""
-    prices = build_costs(schedule, replace(asked.costs, layout=str(layout)))
-    if not asked.model:
-        return prices
-    from ppsim.memory.transformer import read_model, recompute_share, with_recompute
-
-    return with_recompute(prices, recompute_share(read_model(asked.model)))
-
-
-def _held(asked: Asked, schedule: Schedule, layout: Layout) -> Curve:
-    """Bytes, or activations of layers, that devices hold with a layout; bytes of a profile where there is a cap."""
-    from ppsim.memory.usage import curves, layer_model
-    from ppsim.simulation.longest_path import simulate
-
-    costs = replace(asked.costs, layout=str(layout))
-    timeline = simulate(schedule, _costs(asked, schedule, layout))
-    if not asked.model and (not costs.profile or asked.cap is None):
-        return curves(timeline, layer_model(schedule, layout.content))
-    return curves(timeline, build_memory(schedule, build_costs(schedule, costs), costs, asked.model)[0])
-
-
-def _run_line(ctx: click.Context, layout: Layout) -> str:
-    """Write the command that runs the split found: this one as typed, without what only a search takes."""
+def _line_again(ctx: click.Context, layout: Layout, model: str | None) -> str:
+    """Write the command that runs the split found, or with a model says what it holds: this one as typed otherwise."""
     import shlex
 
     words, result = shlex.split(command_line(ctx)), list[str]()
     at = 0
     while at < len(words):
-        if words[at] in SEARCH_ONLY:
+        if words[at] in SEARCH_ONLY and not (model and words[at] in ("--model", "--cap")):
             at += 2
             continue
         result.append(words[at])
         at += 1
-    result[1:2] = ["run"]
+    result[1:2] = ["memory" if model else "run"]
     return shlex.join([*result, "--layout", str(layout)])
 
 

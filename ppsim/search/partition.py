@@ -31,7 +31,8 @@ class Partition:
 
     Attributes:
         best: layers of each stage, and the makespan.
-        runner_ups: the next ones; where the search listed all splits and ended, no others are better.
+        runner_ups: the next ones found.
+        ranked: whether no others are better than the runner-ups.
         status: ``optimal``, where no split is better, or ``feasible``.
         bound: a makespan that no split beats.
         timed: how many splits were simulated.
@@ -39,6 +40,7 @@ class Partition:
 
     best: tuple[Split, float]
     runner_ups: tuple[tuple[Split, float], ...]
+    ranked: bool
     status: str
     bound: float
     timed: int
@@ -47,7 +49,7 @@ class Partition:
 def partition(
     problem: SplitProblem,
     *,
-    accepts: Callable[[Split], bool] = lambda split: True,
+    accepts: Callable[[Split], bool] | None = None,
     time_limit: float = 60.0,
     report: Report = lambda best, bound, timed: None,
 ) -> Partition | None:
@@ -79,7 +81,9 @@ def partition(
     least = found[0][1]
     proved = search.complete or search.bound >= least * (1 - TOLERANCE)
     bound = least if proved else min(search.bound, least)
-    return Partition(found[0], tuple(found[1:]), "optimal" if proved else "feasible", bound, len(search.found))
+    return Partition(
+        found[0], tuple(found[1:]), search.complete, "optimal" if proved else "feasible", bound, len(search.found)
+    )
 
 
 def _list_all(search: SplitSearch) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from ppsim.core.costs import Costs
 from ppsim.search.bounds import bound_schedule
 from ppsim.search.partition import MOST_LISTED, ROUNDING, RUNNER_UPS, Partition, climbs_from
-from ppsim.search.split_search import Report, Split
+from ppsim.search.split_search import Report, Split, rank_splits
 from ppsim.search.splits import SplitProblem, layers_in, list_ends
 
 
@@ -50,10 +50,10 @@ def partition_planned(
 
     try:
         _climb(problem, take, min(starts, key=take), until)
-        for split, least in _in_order(problem):
+        for split, work in _in_order(problem):
             best = min(found.values())
-            bound = min(least, best)
-            if least >= best * (1 - ROUNDING):
+            bound = min(work, best)
+            if work >= best * (1 - ROUNDING):
                 complete = True
                 break
             if time.monotonic() > until:
@@ -65,13 +65,12 @@ def partition_planned(
     except KeyboardInterrupt:
         if not found:
             raise
-    ranked = sorted((makespan, split) for split, makespan in found.items() if np.isfinite(makespan))
-    if not ranked:
+    fitting = [(split, makespan) for split, makespan in found.items() if np.isfinite(makespan)]
+    if not fitting:
         return None
-    (least, split), *others = ranked[: 1 + RUNNER_UPS]
-    runner_ups = tuple((other, makespan) for makespan, other in others)
-    status, bound = ("optimal", least) if complete else ("feasible", bound)
-    return Partition((split, least), runner_ups, status, bound, len(found))
+    least, *others = rank_splits(problem, fitting)[: 1 + RUNNER_UPS]
+    status, bound = ("optimal", least[1]) if complete else ("feasible", bound)
+    return Partition(least, tuple(others), len(found) == problem.n_splits, status, bound, len(found))
 
 
 def _climb(problem: SplitProblem, take: Callable[[Split], float], start: Split, until: float) -> None:

@@ -57,9 +57,8 @@ def _solve_master(cp_model: Any, search: SplitSearch, refused: list[Split], left
     layers = [model.new_int_var(problem.least, N, f"n{stage}") for stage in range(S)]
     model.add(sum(layers) == N)
     weights, steps = _weights(model, problem, layers)
-    for state in problem.held if np.isfinite(problem.cap) else ():
-        more = problem.more_layers * int(state[-1])
-        model.add(sum(int(count) * layers[s] for s, count in enumerate(state) if count) + more <= int(problem.cap))
+    if np.isfinite(problem.cap):
+        _hold(model, problem, layers)
     for split in refused:
         same = [model.new_bool_var("") for _ in layers]
         for variable, count, equal in zip(layers, split, same, strict=True):
@@ -91,6 +90,21 @@ def _solve_master(cp_model: Any, search: SplitSearch, refused: list[Split], left
         return None
     bound = solver.best_objective_bound * step
     return tuple(int(solver.value(variable)) for variable in layers), float(bound)
+
+
+def _hold(model: Any, problem: SplitProblem, layers: list[Any]) -> None:
+    """Hold every state of a device to the cap."""
+    amounts = dict[tuple[int, int], Any]()
+    for part, stage in np.argwhere(problem.held.any(axis=0)).tolist():
+        if problem.sizes is None:
+            amounts[part, stage] = layers[stage]
+            continue
+        table = problem.sizes[part][stage].tolist()
+        amounts[part, stage] = amount = model.new_int_var(min(table), max(table), f"h{part}_{stage}")
+        model.add_element(layers[stage], table, amount)
+    for state in problem.held:
+        held = (int(state[part, stage]) * amounts[part, stage] for part, stage in np.argwhere(state).tolist())
+        model.add(sum(held) <= int(problem.cap))
 
 
 def _weights(model: Any, problem: SplitProblem, layers: list[Any]) -> tuple[list[Any], int]:

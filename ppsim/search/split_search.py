@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +19,7 @@ class SplitSearch:
     """The state of a search: the splits timed so far, their cuts and the bound."""
 
     problem: SplitProblem
-    accepts: Callable[[Split], bool]
+    accepts: Callable[[Split], bool] | None
     report: Report
     until: float
     found: dict[Split, float] = field(default_factory=dict)
@@ -42,17 +42,20 @@ class SplitSearch:
 
     def fits(self, split: Split) -> bool:
         """Whether the caller accepts a split; asked once."""
+        if self.accepts is None:
+            return True
         if split not in self.accepted:
             self.accepted[split] = self.accepts(split)
         return self.accepted[split]
 
     def best(self, count: int, most: float = np.inf) -> list[tuple[Split, float]]:
-        """The best accepted splits with a makespan of at most ``most``; of equal ones the most even first."""
-        unit = max(self.problem.until[-1], 1e-300)
-        known = [(round(m / unit, 9), sum(n * n for n in s), s, m) for s, m in self.found.items() if m <= most]
+        """The best accepted splits with a makespan of at most ``most``; of equal ones the most even first.
+
+        Once the time is up, of those that the caller was asked about.
+        """
         result = list[tuple[Split, float]]()
-        for _, _, split, makespan in sorted(known):
-            if self.fits(split):
+        for split, makespan in rank_splits(self.problem, [known for known in self.found.items() if known[1] <= most]):
+            if self.accepted.get(split, self.accepts is None) if self.late else self.fits(split):
                 result.append((split, makespan))
                 if len(result) == count:
                     break
@@ -62,3 +65,9 @@ class SplitSearch:
         """Report the best makespan, the bound and the number of splits timed."""
         best = self.best(1)
         self.report(best[0][1] if best else np.inf, self.bound, len(self.found))
+
+
+def rank_splits(problem: SplitProblem, found: Iterable[tuple[Split, float]]) -> list[tuple[Split, float]]:
+    """Sort splits by their makespans; of equal ones, also those that only rounding tells apart, the most even first."""
+    unit = max(problem.until[-1], 1e-300)
+    return sorted(found, key=lambda known: (round(known[1] / unit, 9), sum(n * n for n in known[0]), known[0]))

@@ -33,6 +33,20 @@ class Cut(NamedTuple):
     constant: float
 
 
+class Sizes(NamedTuple):
+    """What stages hold by the number of their layers, each of shape (stages, layers + 1), in whole numbers.
+
+    Attributes:
+        always: weights and the like.
+        flight: of each microbatch from its F, or R, to its B or I.
+        kept: of each microbatch from its I to its W.
+    """
+
+    always: NDArray[np.int64]
+    flight: NDArray[np.int64]
+    kept: NDArray[np.int64]
+
+
 @dataclass(frozen=True)
 class SplitProblem:
     """What is split, and what must hold.
@@ -43,8 +57,8 @@ class SplitProblem:
         rate: what a layer of weight 1 adds to the costs of its stage; factors and speeds as in ``base``.
         weights: shape (layers,), the weight of each layer in model order.
         least: fewest layers of a stage.
-        cap: most activations of layers that a device may hold, or infinity.
-        more_layers: layers that the last stage holds besides (MTP), which count for ``cap``.
+        cap: the most that a device may hold, or infinity.
+        sizes: what stages hold at least, in the unit of ``cap``; without, the activations of their layers.
     """
 
     schedule: Schedule
@@ -53,7 +67,7 @@ class SplitProblem:
     weights: Floats
     least: int = 0
     cap: float = math.inf
-    more_layers: int = 0
+    sizes: Sizes | None = None
 
     @property
     def n_layers(self) -> int:
@@ -93,8 +107,14 @@ class SplitProblem:
 
     @cached_property
     def held(self) -> NDArray[np.int64]:
-        """Shape (states, stages): the activations per stage that a device may hold at once, largest states only."""
-        return _held_states(self.schedule)
+        """List what a device may hold at once, shape (states, 3, stages): a count for each part of :class:`Sizes`.
+
+        Smaller states are left out. The microbatches that wait for W count as in flight where they hold as much.
+        """
+        held = _held_states(self.schedule, self.sizes is None or np.array_equal(self.sizes.flight, self.sizes.kept))
+        if self.sizes is None:
+            held[:, 0] = 0
+        return held
 
     def costs_at(self, weights: Floats) -> Costs:
         """Make the costs of stages of these weights, shape (stages,)."""
@@ -108,13 +128,15 @@ class SplitProblem:
         return np.diff(until[ends], axis=0, prepend=0.0, append=until[-1])
 
     def peaks(self, ends: Ends) -> NDArray[np.int64]:
-        """Count the most activations of layers that any device holds, shape (splits,)."""
+        """Return the most that any device holds at least, in the unit of the cap, shape (splits,)."""
         layers = np.diff(ends.astype(np.int64), axis=0, prepend=0, append=self.n_layers)
-        layers[-1] += self.more_layers
         peak = np.zeros(layers.shape[1], np.int64)
         for state in self.held:
-            own = np.flatnonzero(state)
-            np.maximum(peak, state[own] @ layers[own], out=peak)
+            total = np.zeros_like(peak)
+            for part, stage in np.argwhere(state):
+                held = layers[stage] if self.sizes is None else self.sizes[part][stage].take(layers[stage])
+                total += state[part, stage] * held
+            np.maximum(peak, total, out=peak)
         return peak
 
     def makespans(self, ends: Ends) -> Floats:
@@ -248,21 +270,24 @@ def _own_times(schedule: Schedule, costs: Costs) -> Floats:
     return own
 
 
-def _held_states(schedule: Schedule) -> NDArray[np.int64]:
-    """List what devices hold while an op runs, as activations per stage; states below another are left out."""
-    change = schedule.activation_changes().astype(np.int64)
+def _held_states(schedule: Schedule, merged: bool) -> NDArray[np.int64]:
+    """List what devices hold while an op runs (:attr:`SplitProblem.held`); states below another are left out."""
+    flight, whole = schedule.activation_changes(Kind.I).astype(np.int64), schedule.activation_changes().astype(np.int64)
+    change = np.stack([whole, 0 * whole] if merged else [flight, whole - flight], axis=1)
     second, states = np.append(~schedule.leads[1:], False), []
     for device in range(schedule.n_devices):
         ops = np.arange(len(schedule))[schedule.queue(device)]
         stages, column = np.unique(schedule.stage[ops], return_inverse=True)
-        table = np.zeros((len(ops), len(stages)), np.int64)
-        table[np.arange(len(ops)), column] = change[ops]
+        table = np.zeros((len(ops), 2, len(stages)), np.int64)
+        table[np.arange(len(ops)), :, column] = change[ops]
         gains = np.maximum(table, 0)
-        gains[:-1] += np.where(second[ops][:-1, None], gains[1:], 0)
-        held = np.unique(np.cumsum(table, axis=0) - table + gains, axis=0)
+        gains[:, 1] = 0  # what W needs counts from the end of I
+        gains[:-1] += np.where(second[ops][:-1, None, None], gains[1:], 0)
+        held = np.unique((np.cumsum(table, axis=0) - table + gains).reshape(len(ops), -1), axis=0)
         if len(held) <= MOST_COMPARED:
             held = held[(held[:, None] <= held[None]).all(axis=2).sum(axis=1) == 1]
-        whole = np.zeros((len(held), schedule.n_stages), np.int64)
-        whole[:, stages] = held
-        states.append(whole)
+        state = np.zeros((len(held), 3, schedule.n_stages), np.int64)
+        state[:, 0] = (schedule.placement.devices == device).sum(axis=0)
+        state[:, 1:, stages] = held.reshape(len(held), 2, -1)
+        states.append(state)
     return np.concatenate(states)

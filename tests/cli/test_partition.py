@@ -2,16 +2,20 @@
 
 import itertools
 import json
+import shlex
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from ppsim.cli import group
 from ppsim.cli._build import build_costs, build_schedule
 from ppsim.cli._options import CostOptions, ShapeOptions
+from ppsim.cli._partition_problem import Asked, hold, make_problem
 from ppsim.errors import PpsimError
 from ppsim.layout.layout import build_layout
+from ppsim.search.splits import layers_in, list_ends
 from ppsim.simulation.longest_path import simulate
 
 BASE = ["partition", "1f1b", "--devices", "4", "--mb", "8", "--t-head", "2"]
@@ -41,7 +45,7 @@ def test_the_answer_is_what_run_times():
 def test_the_line_that_runs_it_does():
     text = CliRunner().invoke(group, [*BASE, "--num-layers", "14", "--cap", "16"]).stdout
     assert "optimal: none of the 680 splits is faster" in text
-    assert "device 0 has most to compute, 96 of 132 t_layer" in text
+    assert "all devices compute alike, 96 of 132 t_layer" in text
     line = " ".join(text.partition("run it")[2].split())
     assert line == "ppsim run 1f1b --devices 4 --mb 8 --t-head 2.0 --layout 'Et*4|t*4|t*4|ttL'"
 
@@ -65,6 +69,52 @@ def test_a_cap_in_bytes_takes_a_model(tmp_path):
     assert (free["layers"], free["peak_unit"]) == (8, "B")
     assert max(capped["peak"]) <= 2100 << 20 < max(free["peak"])
     assert capped["makespan"] >= free["makespan"]
+
+
+def model_file(path, more: str = "") -> str:
+    file = path / "m.toml"
+    file.write_text(f'schema = "ppsim.model/1"\nhidden = 512\nheads = 8\nlayers = 6\nseq = 512\nvocab = 9000\n{more}')
+    return str(file)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-1p", "interleaved", "chimera", "1f1b-overlap"])
+@pytest.mark.parametrize("more", ["", 'recompute = "full"\n', "dp = 4\nzero = 1\n"])
+def test_what_splits_hold_at_least_is_never_above_what_they_hold(name, more, tmp_path):
+    """In bytes; where the head takes no time, its logits are held for none."""
+    shape, model = ShapeOptions(devices=2, microbatches=4), model_file(tmp_path, more)
+    costs = CostOptions(t_head=0.0 if more else 1.5)
+    asked = Asked(name, shape, costs, 6, 0, 0, model, "1GiB", {})
+    problem = make_problem(asked, schedule := build_schedule(name, shape))
+    ends = list_ends(6, schedule.n_stages, 0)[:, ::5]
+    held = [hold(asked, schedule, build_layout(list(layers_in(x, 6)), 2)).peak.max() for x in ends.T]
+    bounds = problem.peaks(ends)
+    assert (bounds <= held).all()
+    assert (bounds > 0.5 * np.array(held)).all()
+
+
+def test_a_cap_that_no_split_fits_is_refused_with_the_least_that_one_does(tmp_path):
+    model = model_file(tmp_path, 'recompute = "full"\n')
+    words = [*BASE, "--model", model]
+    refused = CliRunner().invoke(group, [*words, "--cap", "1MiB"]).exception
+    assert isinstance(refused, PpsimError)
+    option, size, *_ = refused.hint.replace(",", "").split()
+    assert option == "--cap"
+    assert max(ask(*words, "--cap", size)["peak"]) <= int(size.removesuffix("MiB")) << 20
+    less = f"{int(size.removesuffix('MiB')) - 1}MiB"
+    assert isinstance(CliRunner().invoke(group, [*words, "--cap", less]).exception, PpsimError)
+
+
+def test_the_line_of_a_model_gives_the_same_makespan(tmp_path):
+    """Its recomputation takes time, which ``ppsim run`` knows nothing of."""
+    words = [*BASE, "--model", model_file(tmp_path, 'recompute = "full"\n'), "--cap", "1GiB"]
+    line = " ".join(CliRunner().invoke(group, words).stdout.partition("run it")[2].split())
+    assert line.startswith("ppsim memory 1f1b")
+    assert ask(*shlex.split(line)[1:])["makespan"] == ask(*words)["makespan"]
+
+
+def test_of_equal_plans_the_most_even_split_comes_first():
+    found = ask("partition", "zb-v", "--devices", "2", "--mb", "4", "--num-layers", "8")
+    assert (found["split"], found["makespan"]) == ([2, 2, 2, 2], found["even_makespan"])
 
 
 def test_other_chunks_and_mtp_layers():

@@ -17,7 +17,7 @@ from ppsim.memory.usage import curves, layer_model
 from ppsim.schedules import generate
 from ppsim.search import partition as search
 from ppsim.search.partition import partition
-from ppsim.search.splits import SplitProblem, bound_busiest, list_ends
+from ppsim.search.splits import Sizes, SplitProblem, bound_busiest, list_ends
 from ppsim.simulation.longest_path import simulate
 
 NAMES = (("1f1b", 3, 1), ("interleaved", 2, 2), ("zb-1p", 4, 1), ("dualpipe-v", 2, 2), ("1f1b-overlap", 3, 1))
@@ -133,6 +133,12 @@ def test_a_cap_leaves_out_the_splits_that_hold_more(name, devices, chunks, liste
     assert found.best[1] == pytest.approx(best)
     assert held[splits.index(list(found.best[0]))] <= cap
     assert partition(replace(problem, cap=min(held) - 1), time_limit=2) is None
+    count = np.tile(np.arange(n_layers + 1), (schedule.n_stages, 1))
+    sizes = Sizes(0 * count + 1, 2 * count, 2 * count)
+    copies = (schedule.placement.devices == 0).sum()
+    doubled = partition(replace(problem, cap=2 * cap + copies, sizes=sizes), time_limit=20)
+    assert doubled is not None
+    assert doubled.best[1] == pytest.approx(best)
 
 
 def test_every_cut_is_below_every_makespan():
