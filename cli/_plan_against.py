@@ -39,19 +39,19 @@ def _improve(
     from ppsim.base.workers import count_cores
     from ppsim.cli._progress import progress_bar
     from ppsim.cli._tasks import open_tasks
-    from ppsim.planning.improve import improve
+    from ppsim.planning.improve import improve, share_searches
 
-    keyed = {
-        f"{number} {row['id']}": entry
-        for number, (row, entry) in enumerate(zip(rows, published, strict=True))
-        if row.get("predicted_step_s")
-    }
+    keys = [f"{number} {row['id']}" for number, row in enumerate(rows)]
+    groups = share_searches(
+        (key, entry) for key, row, entry in zip(keys, rows, published, strict=True) if row.get("predicted_step_s")
+    )
     found: dict[str, Any] = {}
+    count = sum(map(len, groups.values()))
     with progress_bar(show_progress) as report, open_tasks(tasks, ["improve", *published], count_cores()) as run:
-        for key, row in run(improve, keyed):
-            found[key] = row
-            report(len(found) / len(keyed), key)
-    return [found.get(f"{number} {row['id']}", {}) for number, row in enumerate(rows)]
+        for _, answers in run(improve, groups):
+            found.update(answers)
+            report(len(found) / count, f"{len(found):,} of {count:,} runs")
+    return [found.get(key, {}) for key in keys]
 
 
 def _sum_up(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -258,17 +258,17 @@ def step_time(
         InputError: layers that are not the model's, a schedule that refuses the shape.
     """
     costs = costs or stage_costs(model, machine, parallel, layout, efficiency)
-    device = np.arange(parallel.stages) % parallel.pp
+    devices = np.zeros((1, parallel.stages), np.int32)
     if parallel.pp == 1:
         work = costs.time[Kind.F].sum() + costs.time[Kind.B].sum()
         pipeline, bubble = parallel.microbatches * work, 0.0
     else:
         schedule = schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
-        device = schedule.placement.devices[0].astype(np.int64)
+        devices = schedule.placement.devices
         pipeline = float(simulate(schedule, costs.costs).makespan) / 1e3
         busy = parallel.microbatches * (costs.time[Kind.F].sum() + costs.time[Kind.B].sum()) / parallel.pp
         bubble = 1 - busy / pipeline
-    reduction, optimizer = _after(parallel, costs, device)
+    reduction, optimizer = _after(parallel, costs, devices)
     total = pipeline + reduction + optimizer
     tokens = parallel.gbs * model.seq
     flops = flops_per_token(model) * tokens / total / parallel.gpus
@@ -284,11 +284,11 @@ def step_time(
     )
 
 
-def _after(parallel: Parallel, costs: StageCosts, device: NDArray[np.int64]) -> tuple[float, float]:
+def _after(parallel: Parallel, costs: StageCosts, devices: NDArray[np.int32]) -> tuple[float, float]:
     """Return what is seen of reductions and gathers on the device where it is longest, and of the optimizer."""
     reduction, optimizer = np.zeros(parallel.pp), np.zeros(parallel.pp)
     hidden_b, hidden_f = (0.0, 0.0) if not parallel.overlap_dp else (1.0, 1.0)
-    for stage, owner in enumerate(device):
+    for (_, stage), owner in np.ndenumerate(devices):
         reduction[owner] += max(costs.dp[stage] - hidden_b * costs.time[Kind.B, stage], 0.0)
         reduction[owner] += max(costs.gather[stage] - hidden_f * costs.time[Kind.F, stage], 0.0)
         optimizer[owner] += costs.optimizer[stage]

@@ -1,61 +1,98 @@
-"""What a plan would change about a published run."""
+"""What a plan would change about published runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ppsim.base.toml import Refused
 from ppsim.errors import PpsimError
-from ppsim.layout.layout import Layout
 from ppsim.planning.memory import device_memory
 from ppsim.planning.parallel import Parallel
 from ppsim.planning.published import predict
 from ppsim.planning.rows import Skipped, setup_of
 from ppsim.planning.search import Found, Row, Task, search, usable_bytes
-from ppsim.planning.space import Axes
+from ppsim.planning.space import SCHEDULES, Axes
 
 SAME = ("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "recompute")
+SIZES: dict[str, Any] = dict.fromkeys(("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "microbatches"), 1)
 
 
-def improve(published: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan a published run anew on its own GPUs and batch; everything that the run's software does stays.
+@dataclass(frozen=True)
+class Question:
+    """A published run, and the search that answers what a plan would change about it.
+
+    Attributes:
+        task: the search, without the time that it has to beat: runs of one model, batch and cluster share it.
+        parallel: how the run was trained.
+        seconds: its predicted step.
+        held: bytes on the device that holds most of it, by the memory model.
+    """
+
+    task: Task
+    parallel: Parallel
+    seconds: float
+    held: float
+
+
+def question_of(published: Mapping[str, Any]) -> Question:
+    """Turn a published run into a search on its own GPUs and batch, with everything that the run's software does.
+
+    What the run holds fits, whatever the memory model says, since it ran: so the run is one of the plans.
+
+    Raises:
+        Skipped: the row cannot be predicted; and what ``predict`` raises.
+    """
+    setup = setup_of(dict(published))
+    parallel, step = predict(setup)
+    held = float(device_memory(setup.model, parallel, setup.layout).total.max())
+    base = replace(parallel, **SIZES, schedule="", recompute="none", recompute_layers=None)
+    names = SCHEDULES if parallel.pp == 1 else tuple(dict.fromkeys((*SCHEDULES, parallel.schedule_name)))
+    cap = max(usable_bytes(setup.machine), held)
+    axes = Axes(base=base, schedules=names)
+    task = Task(setup.model, setup.machine, parallel.gpus, parallel.gbs, axes, cap, keep=1)
+    return Question(task, parallel, step.seconds, held)
+
+
+def share_searches(published: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Group rows that the same search answers: each group by the keys of its rows, joined.
+
+    Rows that cannot be predicted are left out.
+    """
+    groups: dict[Task, dict[str, Any]] = {}
+    for key, row in published:
+        try:
+            groups.setdefault(question_of(row).task, {})[key] = row
+        except (Skipped, PpsimError, Refused):
+            continue
+    return {" + ".join(group): group for group in groups.values()}
+
+
+def improve(group: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Plan published runs that share a search anew.
 
     Returns:
-        The plan's step and what it changes; or why there is none.
+        For each key the plan's step and what it changes.
     """
-    try:
-        setup = setup_of(dict(published))
-        parallel, step = predict(setup)
-    except (Skipped, PpsimError, Refused) as error:
-        return {"change": f"left out: {error}"}
-    task = Task(
-        setup.model,
-        setup.machine,
-        parallel.gpus,
-        parallel.gbs,
-        Axes(base=parallel),
-        usable_bytes(setup.machine),
-        keep=1,
-        known=step.seconds,
-    )
+    questions = {key: question_of(row) for key, row in group.items()}
+    first, slowest = next(iter(questions.values())), max(question.seconds for question in questions.values())
     found = Found()
-    try:
-        search(task, _run_here, found, lambda done, what: None)
-    except PpsimError as error:
-        return {"planned_step_s": None, "change": str(error)}
+    search(replace(first.task, known=slowest), _run_here, found, lambda done, what: None)
     best = found.rows[0] if found.rows else None
-    if best is None or best["step_s"] >= step.seconds:
-        return _equal(task, parallel, setup.layout, step.seconds)
-    return {"planned_step_s": best["step_s"], "change": describe_change(parallel, best, step.seconds)}
+    return {key: _answer(question, best) for key, question in questions.items()}
 
 
-def _equal(task: Task, parallel: Parallel, layout: Layout | None, seconds: float) -> dict[str, Any]:
-    """Say that the published configuration is the best, or that by the memory model it does not fit."""
-    held = float(device_memory(task.model, parallel, layout).total.max())
-    if held <= task.cap:
-        return {"planned_step_s": seconds, "change": "nothing: no plan is faster"}
-    return {"planned_step_s": None, "change": f"no plan that fits is faster: this one holds {held / 2**30:.3g} GiB"}
+def _answer(question: Question, best: Row | None) -> dict[str, Any]:
+    """Compare a run with the fastest plan; the run itself is a plan too."""
+    usable = usable_bytes(question.task.machine)
+    beyond = ""
+    if question.held > usable:
+        beyond = f" (by the memory model the run holds {question.held / 2**30:.3g} GiB of {usable / 2**30:.3g} GiB)"
+    if best is None or best["step_s"] >= question.seconds:
+        return {"planned_step_s": question.seconds, "change": f"nothing: no plan is faster{beyond}"}
+    change = describe_change(question.parallel, best, question.seconds)
+    return {"planned_step_s": best["step_s"], "change": change + beyond}
 
 
 def describe_change(parallel: Parallel, best: Row, seconds: float) -> str:
@@ -63,7 +100,10 @@ def describe_change(parallel: Parallel, best: Row, seconds: float) -> str:
     changes = [
         f"{name} {getattr(parallel, name)} -> {best[name]}" for name in SAME if getattr(parallel, name) != best[name]
     ]
-    if best["pp"] > 1 and best["schedule"] != parallel.schedule_name:
+    if best["recompute"] == "full" and best["recompute_layers"] != parallel.recompute_layers:
+        count = best["recompute_layers"]
+        changes.append(f"recompute {'all layers' if count is None else f'{count} layers of a stage'}")
+    if best["pp"] > 1 and best["schedule"] != (parallel.schedule_name if parallel.pp > 1 else ""):
         changes.append(f"{parallel.schedule_name if parallel.pp > 1 else 'no pipeline'} -> {best['schedule']}")
     if best["layout"] != "even":
         changes.append(f"layout {best['layout']}")

@@ -114,11 +114,22 @@ def device_memory(
         return DeviceMemory(weights, gradients, optimizer, held, stages.work.max(keepdims=True))
     schedule = schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
     held, work = held_at_peaks(schedule, stages)
-    static = [np.zeros(parallel.pp) for _ in range(3)]
-    for sums, amount in zip(static, (stages.weights, stages.gradients, stages.optimizer), strict=True):
-        for replica in schedule.placement.devices:
-            np.add.at(sums, replica, amount)
-    return DeviceMemory(static[0], static[1], static[2], held, work)
+    return DeviceMemory(*states_of_devices(parallel, stages, schedule.placement.devices), held, work)
+
+
+def states_of_devices(
+    parallel: Parallel, stages: StageMemory, devices: NDArray[np.int32]
+) -> tuple[Bytes, Bytes, Bytes]:
+    """Sum weights, gradients and optimizer of each device's stages; ``devices`` has shape (replicas, stages).
+
+    Of two replicas a device holds a stage each; what ZeRO divides is divided over both.
+    """
+
+    def of_devices(amount: Bytes, zero: int) -> Bytes:
+        whole = np.bincount(devices.ravel(), np.tile(amount, len(devices)), parallel.pp)
+        return whole / (len(devices) if parallel.zero >= zero else 1.0)
+
+    return of_devices(stages.weights, 3), of_devices(stages.gradients, 2), of_devices(stages.optimizer, 1)
 
 
 def in_flight(schedule: Schedule) -> NDArray[np.int64]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 from ppsim.base.toml import Refused
+from ppsim.schedules import find
 
 RECOMPUTE = ("none", "selective", "full")
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")
@@ -99,6 +101,16 @@ class Parallel:
         """Name of the schedule in the registry."""
         return self.schedule or ("interleaved" if self.vp > 1 else "1f1b")
 
+    @property
+    def replicas(self) -> int:
+        """Replicas of the model on the devices of one pipeline: two where microbatches enter at both ends."""
+        return _replicas_of(self.schedule) if self.pp > 1 and self.schedule else 1
+
     def __str__(self) -> str:
         sizes = (f"{f.name} {getattr(self, f.name)}" for f in fields(self)[:7] if getattr(self, f.name) != 1)
         return ", ".join(sizes) or "one GPU"
+
+
+@lru_cache(maxsize=64)
+def _replicas_of(schedule: str) -> int:
+    return 2 if find(schedule).placement.startswith("bidirectional") else 1

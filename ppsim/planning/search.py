@@ -20,11 +20,12 @@ from ppsim.core.schedule import place
 from ppsim.errors import PpsimError
 from ppsim.planning.costs import StageCosts, stage_costs, step_time
 from ppsim.planning.hardware import Machine
-from ppsim.planning.memory import PARTS, DeviceMemory, device_memory, stage_memory
+from ppsim.planning.memory import PARTS, DeviceMemory, device_memory, stage_memory, states_of_devices
 from ppsim.planning.model import Model
 from ppsim.planning.parallel import Parallel
 from ppsim.planning.space import (
     PAIRS,
+    TWO_REPLICAS,
     Axes,
     Candidate,
     Group,
@@ -189,7 +190,7 @@ class _Whole:
     def __init__(self, task: Task, group: Group) -> None:
         self.task, self.group = task, group
         self.works: dict[tuple[bool, str], tuple[float, float]] = {}
-        self.bytes: dict[str, tuple[float, float]] = {}
+        self.bytes: dict[str, tuple[tuple[float, float], float]] = {}
 
     def work(self, paired: bool, recompute: str) -> tuple[float, float]:
         """Return the seconds of forward and backward for a microbatch; ``paired``: in pairs that hide all-to-all."""
@@ -200,8 +201,8 @@ class _Whole:
             self.works[paired, recompute] = _work(self.task.model, self.task.machine, base, sizes, recompute)
         return self.works[paired, recompute]
 
-    def held(self, recompute: str) -> tuple[float, float]:
-        """Return the bytes of states, and those of activations for a microbatch."""
+    def held(self, recompute: str) -> tuple[tuple[float, float], float]:
+        """Return the bytes of states, of one replica and of two, and those of activations for a microbatch."""
         if recompute not in self.bytes:
             g = self.group
             sizes = (g.tp, g.cp, g.ep, g.mbs)
@@ -215,15 +216,16 @@ def _bound(model: Model, candidate: Candidate, whole: _Whole, split: bool) -> tu
     held = least_held(name, g.pp, candidate.vp, short_run(g.pp, g.microbatches))
     if held is None:
         return None
-    share, paired = _share(model, candidate), name in PAIRS
+    share, paired, two = _share(model, candidate), name in PAIRS, name in TWO_REPLICAS
     forward, backward = whole.work(paired, "none")
-    states, activation = whole.held("none")
+    both, activation = whole.held("none")
     if share:
         backward += share * (whole.work(paired, candidate.recompute)[1] - backward)
         activation += share * (whole.held(candidate.recompute)[1] - activation)
     ends = forward + (0.0 if split else backward)
-    seconds = g.microbatches * (forward + backward) / g.pp + ends * (g.pp - 1) / (g.pp * candidate.vp)
-    states /= g.pp
+    away = g.pp // 2 - 1 if two else g.pp - 1  # stages from an end to the device that is farthest from all ends
+    seconds = g.microbatches * (forward + backward) / g.pp + ends * away / (g.pp * candidate.vp)
+    states = both[two] / g.pp
     return Bound(seconds * (1 - ROUNDING), candidate, states + held * activation), states
 
 
@@ -246,11 +248,15 @@ def _work(
 @lru_cache(maxsize=65536)
 def _bytes(
     model: Model, base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute: str
-) -> tuple[float, float]:
-    """Bytes of the states of the whole model, and of its activations for a microbatch."""
+) -> tuple[tuple[float, float], float]:
+    """Bytes of the states of the whole model, once and of two replicas, and of its activations for a microbatch."""
     alone = _alone(base, sizes, dp, recompute)
     found = stage_memory(model, alone)
-    return float((found.weights + found.gradients + found.optimizer).sum()), float(found.activations.sum())
+    states = [
+        float(sum(part.sum() for part in states_of_devices(alone, found, np.zeros((replicas, 1), np.int32))))
+        for replicas in (1, 2)
+    ]
+    return (states[0], states[1]), float(found.activations.sum())
 
 
 def _alone(base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute: str) -> Parallel:
@@ -321,11 +327,11 @@ class Evaluate:
         task, g = self.task, candidate.group
         parallel = candidate.parallel(task.axes.base)
         layout = layout_of(task.model, candidate)
-        devices = np.zeros(1, np.int32)
+        devices = np.zeros((1, 1), np.int32)
         if g.pp > 1:
-            devices = place(find(candidate.schedule).placement, g.pp, g.pp * candidate.vp).devices[0]
+            devices = place(find(candidate.schedule).placement, g.pp, g.pp * candidate.vp).devices
         held = stage_memory(task.model, parallel, layout)
-        states = float(np.bincount(devices, held.weights + held.gradients + held.optimizer).max())
+        states = float(np.sum(states_of_devices(parallel, held, devices), axis=0).max())
         if states > task.cap:
             return {"outcome": HELD, "memory_bytes": states}
         peaks = device_memory(task.model, parallel, layout, held)
@@ -389,8 +395,16 @@ def make_row(
 
 
 def least_seconds(costs: StageCosts, devices: np.ndarray[Any, Any], microbatches: int) -> float:
-    """Bound the time of a pipeline: a device's work after the forwards that must come before its first one."""
-    work = np.bincount(devices, costs.time[Kind.F] + costs.time[Kind.B]) * microbatches
-    before = np.concatenate([[0.0], np.cumsum(costs.time[Kind.F])])
-    first = np.array([np.flatnonzero(devices == device)[0] for device in range(len(work))])
-    return float((work + before[first]).max())
+    """Bound the time of a pipeline: a device's work after the forwards that must come before its first one.
+
+    Args:
+        costs: of the stages.
+        devices: shape (replicas, stages), the device of each; replicas share the microbatches evenly.
+        microbatches: of a step.
+    """
+    each = np.tile(costs.time[Kind.F] + costs.time[Kind.B], len(devices)) / len(devices)
+    work = np.bincount(devices.ravel(), each) * microbatches
+    before, first = np.cumsum(costs.time[Kind.F]) - costs.time[Kind.F], np.empty((len(devices), len(work)))
+    for row, replica in zip(first, devices, strict=True):
+        row[replica[::-1]] = before[::-1]  # of a device's stages the first one is written last
+    return float((work + first.min(axis=0)).max())

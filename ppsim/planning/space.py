@@ -30,9 +30,13 @@ SCHEDULES = (
     "interleaved-zb",
     "zb-v-torch",
     "dualpipe-v",
+    "chimera",
+    "dualpipe",
+    "bitpipe",
 )
+TWO_REPLICAS = frozenset(f.name for f in families() if f.placement.startswith("bidirectional"))
 RECOMPUTE = ("none", "selective", "full")
-PAIRS = ("dualpipe-v", "1f1b-overlap", "interleaved-overlap")  # of F and B, made to hide all-to-all
+PAIRS = ("dualpipe", "dualpipe-v", "1f1b-overlap", "interleaved-overlap")  # of F and B, made to hide all-to-all
 LAYOUTS = ("even", "light-last", "light-ends")
 EIGHTHS = range(1, 8)  # of a stage's layers that recompute in full, beside all
 MOST_CHUNKS = 12
@@ -142,9 +146,6 @@ def check_axes(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> 
         raise InputError("a plan needs at least one GPU and one sequence in a batch", "--gpus 64 --gbs 256")
     for name in axes.schedules:
         family = find(name)
-        if family.placement.startswith("bidirectional"):
-            able = ", ".join(f.name for f in families() if not f.placement.startswith("bidirectional"))
-            raise InputError(f"{name} holds two replicas of the model, which a plan does not cost", f"one of {able}")
         if family.uses_costs:
             raise InputError(f"the queues of {name} depend on costs, which a plan does not follow", "zb-v-torch")
     if any(groups(model, per_node, gpus, gbs, axes)):
@@ -222,9 +223,9 @@ def _pipelines(layers: int, pp: int, axes: Axes) -> tuple[tuple[int, str], ...]:
     found = []
     for name in axes.schedules:
         family = find(name)
-        if family.placement == "linear":
+        if family.placement in ("linear", "bidirectional"):
             able: tuple[int, ...] = (1,)
-        elif family.placement == "v":
+        elif family.placement in ("v", "bidirectional-v"):
             able = (2,) if name != "hanayo" else (2, 4)
         else:
             able = tuple(v for v in range(2, MOST_CHUNKS + 1) if pp * v <= layers + 2)

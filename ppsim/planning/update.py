@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppsim.planning.communication import gather_seconds, group_of
+from ppsim.planning.communication import Group, gather_seconds, group_of
 from ppsim.planning.efficiency import Efficiency
 from ppsim.planning.hardware import Machine
 from ppsim.planning.operators import ITEM, Floats
@@ -19,12 +19,25 @@ def reduction_seconds(machine: Machine, parallel: Parallel, split: Floats, found
     stages = split.shape[1]
     reduction, gather = np.zeros(stages), np.zeros(stages)
     for row, name in () if p.adapters else ((0, "dp"), (1, "expert-dp")):
-        group = group_of(p, name)
+        group = joined(machine, p, group_of(p, name))
         for count in set(split[row].tolist()) - {0.0}:
             here = split[row] == count
             reduction[here] += gather_seconds(machine, found, group, count * p.gradient_bytes)
             gather[here] += gather_seconds(machine, found, group, count * (p.gradient_bytes if p.zero == 0 else ITEM))
     return reduction, gather
+
+
+def joined(machine: Machine, parallel: Parallel, group: Group) -> Group:
+    """Join the two groups that hold a stage where a pipeline has two replicas, on devices far from each other.
+
+    Beyond one node the other replica's ranks are on other nodes.
+    """
+    if parallel.replicas == 1:
+        return group
+    stride = group.stride
+    if parallel.tp * parallel.cp * parallel.dp * parallel.pp > machine.per_node:
+        stride = max(stride, -(-machine.per_node // group.size))
+    return Group(parallel.replicas * group.size, stride)
 
 
 def optimizer_seconds(machine: Machine, parallel: Parallel, split: Floats, found: Efficiency) -> Floats:
@@ -33,7 +46,7 @@ def optimizer_seconds(machine: Machine, parallel: Parallel, split: Floats, found
         return np.zeros(split.shape[1])
     sharded = split.copy()
     if parallel.zero:
-        sharded[0] /= group_of(parallel, "dp").size
-        sharded[1] /= group_of(parallel, "expert-dp").size
+        sharded[0] /= group_of(parallel, "dp").size * parallel.replicas
+        sharded[1] /= group_of(parallel, "expert-dp").size * parallel.replicas
     result: Floats = sharded.sum(axis=0) * OPTIMIZER_BYTES / (machine.gpu.hbm_gb_per_s * 1e9 * found.curve.hbm)
     return result

@@ -14,13 +14,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ppsim.errors import InputError, PpsimError
 from ppsim.layout.layout import build_layout
 from ppsim.planning import search as module
+from ppsim.planning.costs import step_time
 from ppsim.planning.flags import megatron_flags, torchtitan_toml
 from ppsim.planning.hardware import read_machine
+from ppsim.planning.memory import device_memory
 from ppsim.planning.model import read_model
 from ppsim.planning.parallel import Parallel
 from ppsim.planning.ranks import flowchart, group_links, rank_grid
@@ -29,7 +32,8 @@ from ppsim.planning.space import Axes, divisors, groups, layout_layers, layout_o
 from tests.commands import invoke, start_command
 
 MODEL, MACHINE = read_model("llama3-8b"), read_machine("dgx-h100")
-SMALL = Axes(tp=(1, 2), cp=(1,), pp=(1, 2, 4), mbs=(1, 2), schedules=("1f1b", "interleaved", "zb-1p", "dualpipe-v"))
+NAMES = ("1f1b", "interleaved", "zb-1p", "dualpipe-v", "dualpipe", "bitpipe")
+SMALL = Axes(tp=(1, 2), cp=(1,), pp=(1, 2, 4), mbs=(1, 2), schedules=NAMES)
 PLAN = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--gbs", "64", "--seq", "4096"]
 PLAN += ["--cp", "1", "--mbs", "1,2", "--pp", "2,4,8"]
 
@@ -96,6 +100,21 @@ def test_the_front_is_that_of_simulating_all_candidates():
     found = plan(task)
     assert {(row["step_s"], row["memory_bytes"]) for row in found.rows if row["pareto"]} == best
     assert len(best) > 2
+
+
+def test_two_replicas_hold_weights_twice_and_share_what_zero_divides():
+    """Of four layers on four devices DualPipe holds eight; its optimizer states are divided over twice the ranks."""
+    model = replace(MODEL, seq=2048, layers=4, vocab=0)
+    one = Parallel(pp=4, dp=2, microbatches=8, schedule="1f1b", overlap_dp=False)
+    two = replace(one, schedule="dualpipe")
+    for zero, doubled in enumerate(([2, 2, 2], [2, 2, 1], [2, 1, 1], [1, 1, 1])):
+        held = [device_memory(model, replace(p, zero=zero)) for p in (one, two)]
+        parts = [getattr(held[1], part) / getattr(held[0], part) for part in ("weights", "gradients", "optimizer")]
+        assert np.allclose(np.array(parts).T, doubled, rtol=1e-4)  # the last norm is not on all stages
+    slow, fast = step_time(model, MACHINE, one), step_time(model, MACHINE, two)
+    assert fast.pipeline < slow.pipeline
+    assert fast.optimizer == pytest.approx(slow.optimizer, rel=1e-4)
+    assert fast.reduction > slow.reduction
 
 
 def test_rounds_of_any_size_find_the_same(monkeypatch):
@@ -271,7 +290,7 @@ def test_a_plan_goes_on_from_its_results(tmp_path):
         (["--gpus", "10000", "--gbs", "7"], 2, "--gbs 50"),
         (["--cap", "1GiB"], 1, "the smallest needs"),
         (["--cap", "40"], 2, "75GiB"),
-        (["--schedules", "dualpipe"], 2, "two replicas"),
+        (["--schedules", "zb-auto"], 2, "depend on costs"),
         (["--schedules", "1f1c"], 2, "1f1b"),
         (["--recomputes", "some"], 2, "none,selective,full"),
         (["--model", "nobody"], 2, "library"),

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from ppsim.errors import InputError
+from ppsim.planning.improve import improve, share_searches
 from ppsim.planning.published import against, read_table, setup_of
 from tests.commands import invoke
 
@@ -77,6 +78,22 @@ def test_a_row_that_cannot_be_predicted_is_skipped_with_the_reason(changes, reas
     assert reason in rows[1]["reason"]
     assert rows[1]["predicted_step_s"] is None
     assert (summary["predicted"], summary["skipped"]) == (1, 1)
+
+
+def test_a_published_run_is_one_of_its_plans_whatever_the_memory_model_says(monkeypatch):
+    """Runs that the memory model gives too many bytes ran all the same, so no plan is slower than they are."""
+    plain, other = {**VTRAIN, "gbs": 32}, {**VTRAIN, "gbs": 32, "tp": 2, "dp": 4, "mbs": 1}
+    rows, _ = against([plain, other])
+    groups = share_searches([("a", plain), ("b", other), ("c", {**VTRAIN, "gpu": "TPU"})])
+    assert [list(group) for group in groups.values()] == [["a", "b"]]
+    answers = improve(groups["a + b"])
+    for answer, row in zip(answers.values(), rows, strict=True):
+        assert answer["planned_step_s"] < row["predicted_step_s"]
+        assert "recompute full -> none" in answer["change"]
+    monkeypatch.setattr("ppsim.planning.improve.usable_bytes", lambda machine: 1e9)
+    held = improve({"a": plain})["a"]
+    assert held["planned_step_s"] <= rows[0]["predicted_step_s"]
+    assert "by the memory model the run holds" in held["change"]
 
 
 def test_a_row_whose_id_is_no_name_is_called_by_its_number():
