@@ -145,7 +145,10 @@ class FigureOptions(OutputOptions):
         """
         from ppsim.drawing.look import Look
 
-        return Look(**{each.name: getattr(self, each.name) for each in fields(Look)})
+        given = {each.name: getattr(self, each.name) for each in fields(Look)}
+        if self.highlight:
+            given["highlight"] = self.highlight.count_from(self.base)
+        return Look(**given)
 
 
 def join_options(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
@@ -371,7 +374,9 @@ _look_options = (
     click.option("--window", type=Window(), help="Show the time from A to B only, in the unit of the costs."),
     click.option("--fold", is_flag=True, help="Draw a middle that repeats once in figures, with how often it runs."),
     click.option(
-        "--highlight", type=Highlighted(), help="Pick out mb=3, device=1, stage=2 or the critical path; dim the rest."
+        "--highlight",
+        type=Highlighted(),
+        help="Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim the rest.",
     ),
     click.option("--phases", is_flag=True, help="Mark warm-up, steady phase and cool-down in figures."),
     click.option("--per-device", is_flag=True, help="Write idle share and peak beside every row of figures."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,20 @@ class Highlight:
 
     Attributes:
         by: ``mb``, ``device``, ``stage`` or ``critical``.
-        value: which one; 0 for the critical path.
+        value: which one, counted from 0; 0 for the critical path.
+        base: what the reader counts from.
     """
 
     by: str
     value: int = 0
+    base: int = 0
 
     def __str__(self) -> str:
-        return CRITICAL if self.by == CRITICAL else f"{self.by}={self.value}"
+        return CRITICAL if self.by == CRITICAL else f"{self.by}={self.value + self.base}"
+
+    def count_from(self, base: int) -> Highlight:
+        """Take the value as counted from ``base``."""
+        return self if self.by == CRITICAL else replace(self, value=self.value - base, base=base)
 
     def ops(self, timeline: Timeline) -> NDArray[np.bool_]:
         """Find, shape (ops,), those to pick out.
@@ -49,8 +55,10 @@ class Highlight:
             found = getattr(schedule, PICKED[self.by]) == self.value
         if not found.any():
             most = int(getattr(schedule, PICKED[self.by]).max(initial=0)) if self.by in PICKED else 0
+            first = self.base
             raise InputError(
-                f"{schedule.name} has no {PICKED.get(self.by, self.by)} {self.value}", f"0 to {most}, counted from 0"
+                f"{schedule.name} has no {PICKED.get(self.by, self.by)} {self.value + first}",
+                f"{first} to {most + first}, counted from {first}",
             )
         return found
 

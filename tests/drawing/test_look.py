@@ -23,6 +23,7 @@ from ppsim.network.spec import Network
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
 from tests.cases import timed
+from tests.commands import invoke
 
 
 def drawn(*timelines, **look):
@@ -148,6 +149,21 @@ def test_a_highlight_dims_the_rest(by, value, count):
     assert blend(DEFAULT.colours[0], BUBBLE, DIMMED).lower() in fills(figure)
     outlined = [patch for patch in figure.axes[0].patches if to_hex(patch.get_edgecolor()) == HIGHLIGHT[0].lower()]
     assert len(outlined) == (by in ("mb", "critical"))
+
+
+def test_what_is_picked_out_is_counted_from_the_base_of_the_labels(tmp_path):
+    """With --base 1, mb=3 is the cells that say 3, in pages the third microbatch; 0 and 9 of eight are refused."""
+    figure, page = tmp_path / "x.svg", tmp_path / "x.html"
+    command = ["run", "1f1b", "--stages", "4", "--mb", "8", "--base", "1", "-o", str(figure), "-o", str(page)]
+    assert invoke(*command, "--highlight", "mb=3").exit_code == 0
+    assert '"highlight":{"by":"microbatch","value":2}' in page.read_text()
+    texts = drawn(timed("1f1b", 4, 8), highlight=Highlight("mb", 3).count_from(1), base=1)[1]
+    assert {text for text in texts if text.isdigit()} == {"3"}
+    for wrong in ("0", "9"):
+        refused = invoke(*command, "--highlight", f"mb={wrong}").exception
+        assert isinstance(refused, InputError)
+        assert f"has no microbatch {wrong}" in str(refused)
+        assert refused.hint == "1 to 8, counted from 1"
 
 
 def test_phases_of_1f1b():
