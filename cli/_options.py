@@ -383,11 +383,5 @@ _look_options = (
 )
 output_options = group_options("output", OutputOptions, *_output_options)
 figure_options = group_options("output", FigureOptions, *_output_options, *_look_options)
-module_option = click.option(
-    "--module",
-    metavar="FILE.py:FUNCTION",
-    help="Take the stages from a function of yours: stage(stage, stages, device) returns a torch module and an "
-    "example input (below).",
-)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print the result line only.")

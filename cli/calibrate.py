@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ppsim.cli._observed import iteration_option
-from ppsim.cli._options import group_options, json_option, make_command, module_option, quiet_option
+from ppsim.cli._options import group_options, json_option, make_command, quiet_option
 from ppsim.cli._types import COUNT, Counts
+from ppsim.cli._workload import module_option, workload_options
 from ppsim.cli._write import command_line
 from ppsim.errors import InputError
 
@@ -44,26 +45,7 @@ class MeasureOptions:
 measure_options = group_options(
     "measuring",
     MeasureOptions,
-    click.option("--hidden", type=COUNT, default=512, show_default=True, help="Width of the model."),
-    click.option("--heads", type=COUNT, default=8, show_default=True, help="Attention heads; they divide the width."),
-    click.option("--seq", "sequence", type=COUNT, default=256, show_default=True, help="Tokens of one sample."),
-    click.option(
-        "--mbs",
-        "--microbatch-size",
-        "microbatch_size",
-        type=COUNT,
-        default=1,
-        show_default=True,
-        help="Samples of a microbatch.",
-    ),
-    click.option("--layers", type=COUNT, default=2, show_default=True, help="Layers that one device holds."),
-    click.option(
-        "--vocab",
-        type=click.IntRange(min=0),
-        default=4096,
-        show_default=True,
-        help="Vocabulary; 0 leaves embedding and head out.",
-    ),
+    *workload_options(hidden=512, heads=8, sequence=256, microbatch_size=1, layers=2, vocab=4096),
     click.option(
         "--dtype",
         type=click.Choice(["float32", "bfloat16", "float16", "float64"]),
@@ -115,13 +97,7 @@ def command(
 ) -> None:
     """Measure what a transformer stage and its messages cost on this machine.
 
-    --module takes the stages from a Python file. Its function gets the number of a stage, how many there are, and cpu
-    or cuda, and returns a torch module and an example input, one tensor; torch's seed is the stage's number. A
-    stage's output is the next one's input, of one shape and dtype; the last stage returns its loss, or a tensor whose
-    mean square is the loss. Microbatch m gets the first example with its values moved on by m. In place of the module
-    a dict may hold it as "module", and functions for kinds of ops that are to run otherwise: F(x), B(x, out, grad),
-    I(x, out, grad), which returns the gradient of x and something for W(saved), and FB(x, backward), which runs
-    backward() beside F. An example: gallery/module.py in the repository.
+    {module}
 
     \b
       ppsim calibrate -o profile.toml

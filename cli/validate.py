@@ -15,13 +15,13 @@ from ppsim.cli._options import (
     group_options,
     json_option,
     make_command,
-    module_option,
     output_options,
     quiet_option,
     several_schedules,
     shape_options,
 )
 from ppsim.cli._types import COUNT, Share
+from ppsim.cli._workload import module_option, workload_options
 from ppsim.cli._write import command_line, find_targets, write_files
 from ppsim.errors import InputError
 
@@ -96,20 +96,7 @@ run_options = group_options(
         "--tw", type=TIMES, default=5.0, show_default=True, help="Timed ops: ms of a backward for the weights."
     ),
     click.option("--message", type=COUNT, default=65536, show_default=True, help="Timed ops: bytes of a message."),
-    click.option("--hidden", type=COUNT, default=256, show_default=True, help="Width of the model."),
-    click.option("--heads", type=COUNT, default=4, show_default=True, help="Attention heads."),
-    click.option("--seq", "sequence", type=COUNT, default=64, show_default=True, help="Tokens of one sample."),
-    click.option(
-        "--mbs",
-        "--microbatch-size",
-        "microbatch_size",
-        type=COUNT,
-        default=4,
-        show_default=True,
-        help="Samples of a microbatch.",
-    ),
-    click.option("--layers", type=COUNT, default=2, show_default=True, help="Layers that one device holds."),
-    click.option("--vocab", type=click.IntRange(min=0), default=1000, show_default=True, help="Vocabulary."),
+    *workload_options(hidden=256, heads=4, sequence=64, microbatch_size=4, layers=2, vocab=1000),
     click.option("--repeats", type=COUNT, default=7, show_default=True, help="Measured repetitions."),
     click.option(
         "--warm-up", type=click.IntRange(min=0), default=2, show_default=True, help="Repetitions thrown away."
@@ -165,13 +152,7 @@ def command(
 ) -> None:
     """Run schedules for real, one process per device, and compare with the prediction.
 
-    --module takes the stages from a Python file. Its function gets the number of a stage, how many there are, and cpu
-    or cuda, and returns a torch module and an example input, one tensor; torch's seed is the stage's number. A
-    stage's output is the next one's input, of one shape and dtype; the last stage returns its loss, or a tensor whose
-    mean square is the loss. Microbatch m gets the first example with its values moved on by m. In place of the module
-    a dict may hold it as "module", and functions for kinds of ops that are to run otherwise: F(x), B(x, out, grad),
-    I(x, out, grad), which returns the gradient of x and something for W(saved), and FB(x, backward), which runs
-    backward() beside F. An example: gallery/module.py in the repository.
+    {module}
 
     \b
       ppsim validate gpipe 1f1b zb-1p --devices 2 --mb 8
