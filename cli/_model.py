@@ -93,12 +93,13 @@ def training(
     stages = _stages(model, parallel, layout)
     found: dict[str, Any] = {"parallel": asdict(parallel), "gpus": parallel.gpus, "gbs": parallel.gbs}
     found |= {"stages": stages, "devices": devices}
-    if cluster is not None:
-        found |= _timed(model, parallel, layout, machine_from(cluster, profile, model, parallel, layout), stages)
+    machine = None if cluster is None else machine_from(cluster, profile, model, parallel, layout)
+    if machine is not None:
+        found |= _timed(model, parallel, layout, machine, stages)
     if measured is not None:
         found |= _compare(devices, measured, parallel)
     if even:
-        found["evened_out"] = _even(model, parallel, layout)
+        found |= _even(model, parallel, layout, machine)
     return found
 
 
@@ -159,13 +160,26 @@ def _compare(devices: list[dict[str, Any]], measured: str, parallel: Parallel) -
     return {"line": {"base_gib": base / GIB, "microbatch_gib": each / GIB, "in_flight": held.tolist(), "errors": off}}
 
 
-def _even(model: Model, parallel: Parallel, layout: Layout | None) -> dict[str, Any]:
-    from ppsim.planning.measured import even_out
+def _even(model: Model, parallel: Parallel, layout: Layout | None, machine: Machine | None) -> dict[str, Any]:
+    """Collect the recompute list and the layout that would even out what devices hold, and what a step takes then."""
+    from ppsim.layout.flags import flags_of
+    from ppsim.planning.costs import step_time
+    from ppsim.planning.even import even_layers, even_out
     from ppsim.planning.memory import device_memory
 
-    chosen = even_out(model, parallel, layout)
-    then = device_memory(model, replace(parallel, recompute="full", recompute_layers=chosen), layout).total
-    return {"recompute_layers": list(chosen), "total_gib": [float(value / GIB) for value in then]}
+    def outcome(changed: Parallel, moved: Layout | None) -> dict[str, Any]:
+        total = device_memory(model, changed, moved).total
+        found: dict[str, Any] = {"total_gib": [float(value / GIB) for value in total]}
+        if machine is not None:
+            found["step_s"] = float(step_time(model, machine, changed, moved).seconds)
+        return found
+
+    chosen, moved = even_out(model, parallel, layout), even_layers(model, parallel, layout)
+    again = replace(parallel, recompute="full", recompute_layers=chosen)
+    return {
+        "evened_out": {"recompute_layers": list(chosen), **outcome(again, layout)},
+        "evened_layout": {"layout": str(moved), "flags": flags_of(moved), **outcome(parallel, moved)},
+    }
 
 
 def print_training(found: dict[str, Any]) -> None:
@@ -191,10 +205,28 @@ def print_training(found: dict[str, Any]) -> None:
         if taken := found.get("profile"):
             echo_wrapped(f"times of {taken['taken']}: from {taken['file']}; {taken['left']}", 5)
         echo_wrapped(f"efficiency fitted on {found['fitted_on']}", 5)
-    if even := found.get("evened_out"):
-        layers = ",".join(map(str, even["recompute_layers"]))
-        worst = max(even["total_gib"])
-        echo_wrapped(f"\nlayers to recompute on each stage: {layers}; then no device holds more than {worst:.1f} GiB")
+    if "evened_out" in found:
+        _print_evened(found)
+
+
+def _print_evened(found: dict[str, Any]) -> None:
+    """Print the recompute list and the layout that even out memory, beside what the worst device holds as it is."""
+    again, moved = found["evened_out"], found["evened_layout"]
+    now = max(row["total_gib"] for row in found["devices"])
+    click.echo(f"\nto even out the devices, of which the worst holds {now:.1f} GiB")
+    layers = ",".join(map(str, again["recompute_layers"]))
+    for what, value, row in (
+        ("layers to recompute on each stage", layers, again),
+        ("layout", moved["layout"], moved),
+    ):
+        then = max(row["total_gib"])
+        if then > now - 0.05:
+            echo_wrapped(f"{what}: none found that lowers it", 2)
+            continue
+        step = f", a step of {row['step_s']:.4g} s" if "step_s" in row else ""
+        echo_wrapped(f"{what}: {value}  then the worst holds {then:.1f} GiB{step}", 2)
+        if "flags" in row:
+            echo_wrapped(f"Megatron: {row['flags']}", 4)
 
 
 def _print_stages(stages: list[dict[str, Any]]) -> None:

@@ -39,7 +39,11 @@ NAMES = {"devices": "pp", "chunks": "vp", "schedule_name": "schedule", "again": 
 @click.option("--precision", type=click.Choice(PRECISIONS), help="Of the linear layers' products.")
 @click.option("--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate).")
 @click.option("--measured", metavar="FILE", help="Measured memory of the devices, beside the predicted one.")
-@click.option("--even", is_flag=True, help="Which layers to recompute so that no device holds more than it must.")
+@click.option(
+    "--even",
+    is_flag=True,
+    help="Which recompute list, or which layout, evens out the devices.",
+)
 @json_option
 def command(
     file: str | None,

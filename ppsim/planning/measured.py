@@ -1,11 +1,10 @@
-"""Measured peaks of pipeline devices, from files as people have them, beside predicted ones; how to even them out."""
+"""Measured peaks of pipeline devices, from files as people have them, beside predicted ones."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,7 @@ import numpy as np
 from ppsim.base.source import read_text
 from ppsim.base.units import parse_size
 from ppsim.errors import InputError
-from ppsim.layout.layout import Layout
-from ppsim.planning.memory import Bytes, device_memory
-from ppsim.planning.model import Model
-from ppsim.planning.parallel import Parallel
+from ppsim.planning.memory import Bytes
 
 LARGEST = 16 << 20
 MOST = 1e18
@@ -112,44 +108,6 @@ def _sizes(values: Any, scale: int) -> list[float] | None:
 
 def _is_size(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < MOST
-
-
-def even_out(model: Model, parallel: Parallel, layout: Layout | None = None) -> tuple[int, ...]:
-    """Find how many layers of each stage to recompute so that the worst device holds as little as possible.
-
-    A layer is added where the worst device gains most, until that device holds no more than the least one held before,
-    or gains nothing.
-
-    Raises:
-        InputError: the layout does not fit, or the schedule refuses the shape.
-    """
-    from ppsim.planning.contents import contents_of
-    from ppsim.planning.costs import schedule_of
-
-    full = replace(parallel, recompute="full", recompute_layers=(0,) * parallel.stages)
-    layers = [content.layers for content in contents_of(model, full, layout)]
-    owners = np.zeros(parallel.stages, np.int64)
-    if parallel.pp > 1:
-        schedule = schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
-        owners = schedule.placement.devices[0].astype(np.int64)
-    chosen, held = [0] * parallel.stages, device_memory(model, full, layout).total
-    target = held.min()
-    for _ in range(sum(layers)):
-        worst = int(held.argmax())
-        if held[worst] <= target:
-            break
-        best: tuple[float, int] | None = None
-        for stage in np.flatnonzero(owners == worst):
-            if chosen[stage] < layers[stage]:
-                tried = tuple(count + (number == stage) for number, count in enumerate(chosen))
-                total = device_memory(model, replace(full, recompute_layers=tried), layout).total
-                if best is None or total[worst] < best[0]:
-                    best = float(total[worst]), int(stage)
-        if best is None or (best[0] >= held[worst] and max(chosen) > 0 and chosen[best[1]] > 0):
-            break
-        chosen[best[1]] += 1
-        held = device_memory(model, replace(full, recompute_layers=tuple(chosen)), layout).total
-    return tuple(chosen)
 
 
 def fit_line(held: Bytes, peaks: Bytes) -> tuple[float, float]:

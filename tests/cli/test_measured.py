@@ -57,6 +57,8 @@ def test_model_lists_the_library_and_explains_one():
     assert len(found["devices"]) == 2
 
 
-def test_model_finds_what_to_recompute():
-    text = say("model", "llama3-70b", "--tp", "4", "--pp", "4", "--mb", "16", "--even").output
-    assert "layers to recompute on each stage: 16,11,6,0; then no device holds more than 88.8 GiB" in text
+def test_model_finds_what_to_recompute_and_which_layout_evens_out_the_devices():
+    text = " ".join(say("model", "llama3-70b", "--tp", "4", "--pp", "4", "--mb", "16", "--even").output.split())
+    assert "layers to recompute on each stage: 16,11,6,0 then the worst holds 88.8 GiB" in text
+    assert "layout: Et*17|t*19|t*21|t*23L then the worst holds 1" in text
+    assert "--num-layers 80 --pipeline-model-parallel-layout 'Et*17|t*19|t*21|t*23L'" in text

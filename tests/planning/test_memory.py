@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from ppsim.errors import InputError
+from ppsim.layout.layout import build_layout
 from ppsim.planning.costs import schedule_of
-from ppsim.planning.measured import even_out, fit_line, read_peaks
+from ppsim.planning.even import even_layers, even_out
+from ppsim.planning.measured import fit_line, read_peaks
 from ppsim.planning.memory import device_memory, in_flight
 from ppsim.planning.model import read_model
 from ppsim.planning.parallel import Parallel
@@ -60,6 +62,22 @@ def test_evening_out_lowers_the_worst_device_to_the_least():
     assert before.max() > 1.4 * before.min()
     assert after.max() <= before.min() * 1.001
     assert chosen == tuple(sorted(chosen, reverse=True))  # the first stage holds the most
+
+
+def test_a_layout_evens_out_devices_as_far_as_whole_layers_can():
+    """No move of one more layer from the worst device to any stage of another one lowers what the worst holds."""
+    model, parallel = replace(read_model("llama3-8b"), layers=16), Parallel(tp=4, pp=4, microbatches=16)
+    found = even_layers(model, parallel)
+    held = device_memory(model, parallel, found).total
+    assert (found.n_layers, min(found.layers) > 0) == (16, True)
+    assert held.max() < 0.9 * device_memory(model, parallel).total.max()
+    worst = int(held.argmax())
+    for target in set(range(4)) - {worst}:
+        layers = list(found.layers)
+        layers[worst] -= 1
+        layers[target] += 1
+        assert device_memory(model, parallel, build_layout(layers, 4)).total.max() >= held.max()
+    assert even_layers(model, parallel, found) == found
 
 
 def test_measured_peaks_are_read_in_the_forms_people_have(tmp_path):
