@@ -372,7 +372,7 @@ _look_options = (
         help="What cells of figures say: the microbatch (auto adds the chunk from three chunks on), the op, nothing.",
     ),
     click.option("--window", type=Window(), help="Show the time from A to B only, in the unit of the costs."),
-    click.option("--fold", is_flag=True, help="Draw a middle that repeats once in figures, with how often it runs."),
+    click.option("--fold", is_flag=True, help="Draw a middle that repeats once, with how often it runs."),
     click.option(
         "--highlight",
         type=Highlighted(),

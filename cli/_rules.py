@@ -51,7 +51,13 @@ NEEDS = (
         "add -o FILE.svg or -o FILE.html, or leave it out",
     ),
     Need(
-        ("base", "labels", "fold", "phases", "per_device"),
+        ("fold",),
+        lambda g: g.draws and g.writes("view"),
+        "{options} draws a middle once in figures and pages, and none is written",
+        "add -o FILE.svg or -o FILE.html, or leave it out",
+    ),
+    Need(
+        ("base", "labels", "phases", "per_device"),
         lambda g: g.draws and g.writes("figure"),
         "{options} sets the look of charts in figures, and none is written",
         "add -o FILE.svg, or leave it out",

@@ -20,10 +20,10 @@ def read_style(name: str) -> str:
 
 
 def read_script(name: str) -> str:
-    """Read a script without comments of whole lines and indentation, which a page need not carry."""
+    """Read a script without comments and indentation, which a page need not carry."""
     text = re.sub(r"/\*\*.*?\*/", "", read_part(name), flags=re.DOTALL)
-    lines = (line.strip() for line in text.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith("//"))
+    lines = (re.sub(r"(^| )// .*", "", line).strip() for line in text.splitlines())
+    return "\n".join(filter(None, lines))
 
 
 def embed_json(data: dict[str, Any]) -> bytes:

@@ -16,6 +16,7 @@ from ppsim.core.costs import find_latencies
 from ppsim.core.ops import Kind
 from ppsim.drawing.look import Highlight, Look
 from ppsim.drawing.palette import PALETTES
+from ppsim.drawing.view import find_repetition
 from ppsim.errors import InputError
 from ppsim.files.document import Document
 from ppsim.files.writers.html import PLAIN, write
@@ -65,10 +66,10 @@ def test_nothing_is_loaded_from_elsewhere(single):
 
 
 def test_no_library_is_loaded_before_the_chart(single):
-    """All script of the page is its own, 60 kB at most, so that it answers as soon as its ops are unpacked."""
+    """All script of the page is its own, 64 kB at most, so that it answers as soon as its ops are unpacked."""
     scripts = re.findall(r"<script>(.*?)</script>|<script type=\"module\">(.*?)</script>", page(single), re.S)
     assert [len(first) > 0 for first, _ in scripts] == [True, False]
-    assert sum(len(first) + len(second) for first, second in scripts) < 60_000
+    assert sum(len(first) + len(second) for first, second in scripts) < 64_000
     assert [attrs.get("id") for tag, attrs in Tags(page(single)).found if tag == "script"] == [None, "ppsim-data", None]
 
 
@@ -104,6 +105,22 @@ def test_every_page_carries_the_causes_of_idle_time(comm):
     np.testing.assert_allclose(unpacked(waits["length"]), (idle.end - idle.start)[before], rtol=1e-7)
     assert sum(len(column["gzip"]) for column in waits.values()) < 0.04 * len(text)
     assert not data_of(text)["view"]["causes"]
+
+
+def test_a_page_knows_the_middle_that_it_can_fold():
+    """The one that figures fold; a comparison has none in common."""
+    timeline = timed("zb-1p", 4, 40, comm=0.1)
+    found = find_repetition(timeline)
+    assert found
+    start, period, repeats = found
+    [data] = data_of(page(timeline))["timelines"]
+    assert data["fold"] == {"from": start, "until": start + period, "period": period, "repeats": repeats}
+    assert not any("fold" in each for each in data_of(page(timeline, timeline))["timelines"])
+    look = Look(fold=True)
+    write(Document((timeline,), ("x",), look=look), out := io.BytesIO(), ".html")
+    assert data_of(out.getvalue().decode())["view"]["fold"]
+    with pytest.raises(InputError, match="no part of gpipe repeats"):
+        write(Document((timed("gpipe", 4, 4),), ("x",), look=look), io.BytesIO(), ".html")
 
 
 def test_times_of_unknown_latencies_have_no_causes(single):
@@ -219,8 +236,8 @@ def test_a_page_begins_with_the_look_it_was_asked_for():
     text = out.getvalue().decode()
     data = data_of(text)
     assert "<title>Own &lt;title&gt; \u00b7 ppsim</title>" in text
-    seen = {"window": [2, 9], "critical": False, "causes": False, "highlight": {"by": "microbatch", "value": 3}}
-    assert data["view"] == seen
+    picked = {"highlight": {"by": "microbatch", "value": 3}, "critical": False}
+    assert data["view"] == {"window": [2, 9], "causes": False, "fold": False, **picked}
     assert data["looks"]["kinds"][0]["fill"] == list(PALETTES["zb"].tints["forward"])
     for wrong in (Look(window=(99, 100)), Look(highlight=Highlight("stage", 4))):
         with pytest.raises(InputError):

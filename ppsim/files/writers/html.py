@@ -31,7 +31,7 @@ from ppsim.drawing import palette
 from ppsim.drawing.lanes import card_use, lane_of
 from ppsim.drawing.legend import legend_entries
 from ppsim.drawing.look import CRITICAL, PICKED
-from ppsim.drawing.view import view_of
+from ppsim.drawing.view import find_repetition, view_of
 from ppsim.errors import InputError
 from ppsim.files.document import Abilities, Document
 from ppsim.files.page_parts import embed_json, read_part, read_script, read_style
@@ -51,6 +51,7 @@ PLAIN = 2048
 SHORT = 64  # of columns that nobody reads without the page
 SCRIPTS = (
     "report_ops.js",
+    "report_fold.js",
     "report_draw.js",
     "report_pixels.js",
     "report_axes.js",
@@ -158,13 +159,14 @@ def _view(document: Document) -> dict[str, Any]:
     """
     look, highlight = document.look, document.look.highlight
     for timeline in document.timelines:
-        view_of(timeline, look.window, fold=False)
+        view_of(timeline, look.window, look.fold)
         if highlight:
             highlight.ops(timeline)
     return {
         "window": look.window,
         "critical": highlight is not None and highlight.by == CRITICAL,
         "causes": bool(document.idles),
+        "fold": look.fold,
         "highlight": {"by": PICKED[highlight.by], "value": highlight.value}
         if highlight and highlight.by in PICKED
         else None,
@@ -212,6 +214,7 @@ def _entry(document: Document, number: int, curves: Sequence[Curve]) -> dict[str
         **_timeline(timeline, curves, document.bounds[number] if document.bounds else float("nan")),
         "held": _held(curves[0]),
         **_peak_memory(curves[0]),
+        **(_fold(timeline) if len(document.timelines) == 1 else {}),
         **({"lane": _lane(document.executions[number])} if document.executions else {}),
         "baseline": baseline,
         "versus_baseline": (timeline.makespan - before) / (before or 1.0),
@@ -224,6 +227,15 @@ def _peak_memory(curve: Curve) -> dict[str, Any]:
         return {}
     fullest = int(curve.peak.argmax())
     return {"peak_memory": {"text": f"{curve.peak[fullest]:.4g} {curve.unit}", "note": f"on device {fullest}"}}
+
+
+def _fold(timeline: Timeline) -> dict[str, Any]:
+    """Where a middle begins that repeats, where its first run ends, and how often it runs; nothing where none does."""
+    found = find_repetition(timeline)
+    if found is None:
+        return {}
+    start, period, repeats = found
+    return {"fold": {"from": start, "until": start + period, "period": period, "repeats": repeats}}
 
 
 def _held(curve: Curve) -> list[str]:

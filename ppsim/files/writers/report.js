@@ -117,7 +117,7 @@ function sayPicked() {
     const cells = criticalPath(timeline);
     return say(`Critical path: ${cells.length} ops in a row, ${measured(timeline.makespan, REPORT.unit)}`);
   }
-  if (!view.highlight) return say('');
+  if (!view.highlight) return folded ? sayFold(timeline) : say('');
   const { by, value } = view.highlight;
   const ops = opsWhere(timeline, chooser(timeline, view));
   if (!ops.length) return say(`No op of ${by} ${value}`);
@@ -147,7 +147,7 @@ function draw(width = $('chart').clientWidth, tallest = undefined) {
   $('marks').innerHTML = content + selectionMarks(shown, themeNow());
   for (const item of $('legend').querySelectorAll('.lane')) item.hidden = !shown.panels.some(panel => panel.lane);
   const plain = !view.highlight && !view.critical && !view.op;
-  if (plain && TIMELINES.some(t => t.bands.length)) say(hiddenMessages(shown));
+  if (plain && !folded && TIMELINES.some(t => t.bands.length)) say(hiddenMessages(shown));
 }
 
 let waiting = false;
@@ -160,14 +160,15 @@ function drawSoon() {
 }
 
 function show(from, to) {
-  const width = clamp(to - from, SPAN * 1e-6, SPAN * 1.005);
-  const start = clamp(from, -0.01 * SPAN, 1.01 * SPAN - width);
-  view.range = width >= SPAN ? [0, SPAN * 1.005] : [start, start + width];
+  const whole = length();
+  const width = clamp(to - from, whole * 1e-6, whole * 1.005);
+  const start = clamp(from, -0.01 * whole, 1.01 * whole - width);
+  view.range = width >= whole ? [0, whole * 1.005] : [start, start + width];
   hideTip();
   drawSoon();
 }
 
-const fit = () => show(0, SPAN * 1.005);
+const fit = () => show(0, length() * 1.005);
 
 function zoom(factor, around = (view.range[0] + view.range[1]) / 2) {
   show(around - (around - view.range[0]) * factor, around + (view.range[1] - around) * factor);
@@ -205,16 +206,19 @@ function step(by) {
 
 /** Go to an op: bring it into sight, outline it and tell about it. */
 function visit(panel, op) {
-  const { left, right, device } = TIMELINES[panel].ops;
+  const { ops, fold } = TIMELINES[panel];
+  const { device } = ops;
   view.op = { panel, op };
+  if (fold && hidden(ops.left[op], ops.right[op])) toggleFold(false);
   const [from, to] = view.range;
-  const wide = Math.min(to - from, (right[op] - left[op]) * 60 || to - from);
-  const middle = (left[op] + right[op]) / 2;
-  if (left[op] < from || right[op] > to || wide < to - from) show(middle - wide / 2, middle + wide / 2);
+  const [left, right] = [drawnAt(ops.left[op]), drawnAt(ops.right[op])];
+  const wide = Math.min(to - from, (right - left) * 60 || to - from);
+  const middle = (left + right) / 2;
+  if (left < from || right > to || wide < to - from) show(middle - wide / 2, middle + wide / 2);
   draw();
   const { top, row } = shown.panels[panel];
   const box = $('chart').getBoundingClientRect();
-  const x = box.left + shown.left + xOf(shown, middle);
+  const x = box.left + shown.left + (middle - shown.from) * shown.scale;
   tellOp(TIMELINES[panel], op, x, box.top + top + (device[op] + 1) * row);
   say($('tip').textContent.replaceAll('\n', ', '));
 }

@@ -26,7 +26,9 @@ function ticks(from, to, most) {
 
 function timeAxis(geometry, theme) {
   const { left, plotWidth, bottom, from, to, narrow } = geometry;
-  const found = ticks(from, to, narrow ? 5 : 14);
+  const most = narrow ? 5 : 14;
+  const found = stretches(timeAt(from), timeAt(to)).flatMap(([first, last]) =>
+    ticks(first, last, Math.max(1, Math.round(most * (last - first) * geometry.scale / plotWidth))));
   const places = found.map(([value]) => left + xOf(geometry, value));
   const labels = found.map(([, label], i) => text(places[i], bottom + 18, 12, theme.ink, label, CENTRED));
   return `<path d="${places.map(x => `M${x.toFixed(1)} ${bottom}v4`).join('')}" stroke="${theme.muted}"/>`

@@ -20,7 +20,7 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   const right = narrow ? 44 : 132;
   const plotWidth = Math.max(80, width - left - right);
   const panels = [];
-  let top = 8;
+  let top = folded ? 24 : 8;
   for (const timeline of TIMELINES) {
     if (several) top += panels.length ? 42 : 24;
     const height = row * timeline.devices;
@@ -36,22 +36,27 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   }
   const [from, to] = view.range;
   const scale = plotWidth / (to - from);
-  return { narrow, several, left, right, width, plotWidth, panels, bottom: top, height: top + 44, from, to, scale };
+  const [first, last] = [timeAt(from), timeAt(to)]; // `from` and `to` are places in the picture
+  return { narrow, several, left, right, width, plotWidth, panels, bottom: top, height: top + 44, from, to, first, last, scale };
 }
 
-const xOf = (geometry, time) => (time - geometry.from) * geometry.scale;
+const xOf = (geometry, time) => (drawnAt(time) - geometry.from) * geometry.scale;
 
-/** Ops of a timeline from one time to another, per device as [first, after last]. */
-function inSight(timeline, from, to) {
+/** Ops of a timeline in sight, as [first, after last, device] in the order of devices. */
+function inSight(timeline, geometry) {
   const spans = [];
   let count = 0;
+  const parts = stretches(geometry.first, geometry.last);
   for (let device = 0; device < timeline.devices; device++) {
-    const first = firstAfter(timeline, device, from);
     const stop = timeline.offsets[device + 1];
-    let last = firstAfter(timeline, device, to, first);
-    while (last < stop && timeline.ops.left[last] < to) last++;
-    spans.push([first, last]);
-    count += last - first;
+    let last = 0;
+    for (const [from, to] of parts) {
+      const first = Math.max(last, firstAfter(timeline, device, from));
+      last = firstAfter(timeline, device, to, first);
+      while (last < stop && timeline.ops.left[last] < to) last++;
+      spans.push([first, last, device]);
+      count += last - first;
+    }
   }
   return { spans, count };
 }
@@ -95,6 +100,7 @@ function clipped(left, top, width, height, content) {
 
 /** A rectangle as part of a path, from time to time and from row to row; what is out of sight is cut off. */
 function rectangle(panel, geometry, left, right, top, bottom) {
+  if (hidden(left, right)) return '';
   const x = clamp(xOf(geometry, left), 0, geometry.plotWidth);
   const width = clamp(xOf(geometry, right), 0, geometry.plotWidth) - x;
   const height = (bottom - top) * panel.row;
@@ -116,7 +122,7 @@ function cells(panel, geometry, sight, choose, colours) {
   for (let device = 0; device < devices; device++)
     paths.get(colours.bubble).push(rectangle(panel, geometry, 0, makespan, device + above, device + below));
   const causes = colours.causes && panel.timeline.waits ? idleCells(panel, geometry, above, below, colours.dark) : '';
-  sight.spans.forEach(([first, last], device) => {
+  sight.spans.forEach(([first, last, device]) => {
     for (let op = first; op < last; op++) {
       const dim = choose !== null && !choose(op);
       const colour = ops.colour[op];
@@ -190,13 +196,14 @@ function curveScale(view, panel) {
 function curveLines(view, panel, geometry, dark) {
   const { timeline, curve } = panel;
   const { y } = curveScale(view, panel);
-  const [from, to] = [Math.max(0, geometry.from), Math.min(geometry.to, timeline.makespan)];
-  if (from >= to) return '';
+  const parts = stretches(Math.max(0, geometry.first), Math.min(geometry.last, timeline.makespan));
   const lines = Array.from({ length: timeline.devices }, (_, device) => {
-    const [first, ...rest] = steps(curve, device, from, to, geometry.plotWidth).map(([time, value]) =>
-      [xOf(geometry, time).toFixed(2), y(value).toFixed(2)]);
-    const colour = ramp(dark, device / Math.max(1, timeline.devices - 1));
-    return `<path d="M${first.join(' ')}${rest.map(([x, at]) => `H${x}V${at}`).join('')}" stroke="${colour}"/>`;
+    const line = parts.map(([from, to]) => {
+      const [first, ...rest] = steps(curve, device, from, to, Math.max(1, (to - from) * geometry.scale)).map(([time, value]) =>
+        [xOf(geometry, time).toFixed(2), y(value).toFixed(2)]);
+      return `M${first.join(' ')}${rest.map(([x, at]) => `H${x}V${at}`).join('')}`;
+    });
+    return `<path d="${line.join('')}" stroke="${ramp(dark, device / Math.max(1, timeline.devices - 1))}"/>`;
   });
   return `<g fill="none" stroke-width="2">${lines.join('')}</g>`;
 }
@@ -213,7 +220,7 @@ function figure(view, geometry, theme) {
   geometry.panels.forEach((panel, index) => {
     const { timeline, row, top, height } = panel;
     const choose = chooser(timeline, view);
-    const sight = inSight(timeline, geometry.from, geometry.to);
+    const sight = inSight(timeline, geometry);
     sight.vector = sight.count <= CELLS;
     panel.lane = timeline.bands.length ? laneShare(panel) : 0;
     panel.strip = panel.lane > 0 && laneStrip(panel, geometry, sight);
@@ -240,5 +247,6 @@ function figure(view, geometry, theme) {
         curveLines(view, panel, geometry, theme.dark) + capLine(view, panel, geometry, theme)));
     }
   });
+  if (folded) content.push(foldMarks(geometry.panels[0], geometry, theme));
   return { canvases, content: `<g font-family='${FONT}'>${content.join('')}</g>` };
 }

@@ -48,7 +48,7 @@ function idleCells(panel, geometry, above, below, dark) {
   const { waits: idle, devices } = panel.timeline;
   const paths = LOOKS.causes.map(() => []);
   for (let device = 0; device < devices; device++)
-    eachSegment(idle, device, geometry.from, geometry.to, i => paths[idle.cause[i]].push(
+    eachSegment(idle, device, geometry.first, geometry.last, i => paths[idle.cause[i]].push(
       rectangle(panel, geometry, idle.left[i], idle.right[i], device + above, device + below)));
   return paths.map((path, cause) => path.length
     ? `<path d="${path.join('')}" fill="${causeFill(cause, dark)}"/>` : '').join('');

@@ -8,7 +8,7 @@ function place(event) {
   const box = $('chart').getBoundingClientRect();
   const [x, y] = [event.clientX - box.left - shown.left, event.clientY - box.top];
   if (x < 0 || x > shown.plotWidth) return null;
-  const time = shown.from + x / shown.scale;
+  const time = timeAt(shown.from + x / shown.scale);
   for (const [index, panel] of shown.panels.entries()) {
     if (y >= panel.top && y < panel.top + panel.height)
       return {
@@ -146,7 +146,7 @@ const KEYS = {
   w: () => zoom(0.6), s: () => zoom(1 / 0.6), a: () => pan(-0.25), d: () => pan(0.25), f: fit,
   arrowleft: () => step(-1), arrowright: () => step(1), ',': () => walk(-1), '.': () => walk(1),
   c: () => pick(null, !view.critical), b: () => known() && toggleCauses(), t: () => setTheme(root.dataset.theme === 'dark' ? 'light' : 'dark', true),
-  '/': () => $('find').focus(), '?': () => $('help').showModal(),
+  r: () => TIMELINES[0].fold && toggleFold(), '/': () => $('find').focus(), '?': () => $('help').showModal(),
   escape: () => { $('find').value = ''; clearSelection(); pick(null); },
 };
 
@@ -231,7 +231,8 @@ function save() {
 
 function listen() {
   $('chart').addEventListener('pointermove', hover);
-  $('chart').addEventListener('pointerleave', hideTip);
+  // A finger leaves as it is lifted; what its tap tells stays until the next.
+  $('chart').addEventListener('pointerleave', event => { if (event.pointerType !== 'touch') hideTip(); });
   $('chart').addEventListener('dblclick', fit);
   $('chart').addEventListener('wheel', wheel, { passive: false });
   pointers();
@@ -241,6 +242,7 @@ function listen() {
   printing();
   $('critical').onclick = KEYS.c;
   $('causes').onclick = KEYS.b;
+  $('fold').onclick = KEYS.r;
   $('fit').onclick = fit;
   $('theme').onclick = KEYS.t;
   $('keys').onclick = KEYS['?'];
@@ -258,9 +260,11 @@ async function showReport() {
   showCurveChoice();
   $('chart').setAttribute('aria-label', describe());
   showLegend();
+  $('fold').hidden = !TIMELINES[0].fold;
   const [from, to] = REPORT.view.window ?? [0, SPAN * 1.005];
   view.range = [from, Math.min(to, SPAN * 1.005)];
-  draw();
+  if (folded || REPORT.view.fold) toggleFold(true);
+  else draw();
 }
 
 async function start() {

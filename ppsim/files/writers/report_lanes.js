@@ -17,7 +17,7 @@ function laneStrip(panel, geometry, sight) {
   const { lane } = panel.timeline;
   let [seen, width] = [0, 0];
   for (let i = 0; i < lane.left.length; i++) {
-    if (lane.right[i] < geometry.from || lane.left[i] > geometry.to) continue;
+    if (lane.right[i] < geometry.first || lane.left[i] > geometry.last || hidden(lane.left[i], lane.right[i])) continue;
     seen++;
     width += lane.right[i] - lane.left[i];
   }
@@ -46,16 +46,16 @@ function lanes(panel, geometry, view, theme) {
   const parts = bands.map(() => [[], []]);
   const numbers = [];
   for (let i = 0; i < lane.left.length; i++) {
-    if (lane.right[i] < geometry.from || lane.left[i] > geometry.to) continue;
+    if (lane.right[i] < geometry.first || lane.left[i] > geometry.last || hidden(lane.left[i], lane.right[i])) continue;
     const place = bands.indexOf(lane.band[i]);
     const [top, bottom] = bandPlace(panel, place).map(share => lane.device[i] + share);
     const dim = choose !== null && !choose(i);
     parts[place][+dim].push(rectangle(panel, geometry, lane.left[i], lane.right[i], top, bottom));
     const high = (bottom - top) * panel.row;
     const size = Math.min(10, 0.9 * high);
-    const wide = (lane.right[i] - lane.left[i]) * geometry.scale;
+    const wide = (drawnAt(lane.right[i]) - drawnAt(lane.left[i])) * geometry.scale;
     if (dim || lane.microbatch[i] < 0 || size < 7 || wide < 0.62 * size * String(lane.microbatch[i]).length + 3) continue;
-    const x = xOf(geometry, (lane.left[i] + lane.right[i]) / 2);
+    const x = (xOf(geometry, lane.left[i]) + xOf(geometry, lane.right[i])) / 2;
     const y = (top + bottom) / 2 * panel.row + 0.36 * size;
     numbers.push(`<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" font-size="${size.toFixed(1)}" text-anchor="middle"`
       + ` fill="${LOOKS.lane_text[bands[place]]}">${lane.microbatch[i]}</text>`);
@@ -80,10 +80,10 @@ function lanePixels(panel, geometry, theme, view) {
   const track = theme.dark ? LOOKS.bubble_dark : LOOKS.bubble;
   const shares = new Map();
   for (let i = 0; i < lane.left.length; i++) {
-    if (lane.right[i] < geometry.from || lane.left[i] > geometry.to || choose && !choose(i)) continue;
+    if (lane.right[i] < geometry.first || lane.left[i] > geometry.last || hidden(lane.left[i], lane.right[i]) || choose && !choose(i)) continue;
     const key = lane.device[i] * bands.length + (single ? 0 : bands.indexOf(lane.band[i]));
     if (!shares.has(key)) shares.set(key, new Float32Array(bins));
-    addShares(shares.get(key), (lane.left[i] - geometry.from) / perBin, (lane.right[i] - geometry.from) / perBin);
+    addShares(shares.get(key), (drawnAt(lane.left[i]) - geometry.from) / perBin, (drawnAt(lane.right[i]) - geometry.from) / perBin);
   }
   for (const [key, share] of shares) {
     const [device, place] = [Math.floor(key / bands.length), key % bands.length];

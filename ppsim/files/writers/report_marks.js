@@ -15,7 +15,7 @@ function labels(panel, geometry, { spans }, choose) {
   const { ops } = timeline;
   const digits = String(timeline.microbatches - 1).length;
   const groups = new Map();
-  spans.forEach(([first, last], device) => {
+  spans.forEach(([first, last, device]) => {
     for (let op = first; op < last; op++) {
       const group = groups.get(ops.colour[op]) ?? { width: Infinity, ops: [] };
       groups.set(ops.colour[op], group);
@@ -28,6 +28,7 @@ function labels(panel, geometry, { spans }, choose) {
     if (size < 7.5) return '';
     const fill = LOOKS.kinds[colour >> 1].text[colour & 1];
     const texts = group.ops.map(([op, device]) => {
+      if (cutByFold(ops.left[op], ops.right[op])) return '';
       const x = xOf(geometry, (ops.left[op] + ops.right[op]) / 2);
       const y = (device + (1 - lane) / 2) * row + 0.36 * size;
       return `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}">${ops.microbatch[op]}</text>`;
@@ -55,7 +56,7 @@ function outlines(panel, geometry, view, choose, colour) {
   const { ops } = timeline;
   const edges = [inset(row), 1 - inset(row) - panel.lane]; // above and below a cell, in rows
   if (view.highlight && view.highlight.by !== 'microbatch') return '';
-  const chosen = opsWhere(timeline, choose);
+  const chosen = opsWhere(timeline, op => choose(op) && !hidden(ops.start[op], ops.end[op]));
   const source = view.critical ? ops.bound : ops.dependency;
   const parts = chosen.map(op => {
     const from = source[op];

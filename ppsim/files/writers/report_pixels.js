@@ -10,19 +10,19 @@ function pixel(colour) {
  * Colours of one device, a pixel each: the mean of what the pixel covers, by area. The largest share alone would
  * show stripes that are not in the schedule once several ops fall into a pixel. Chosen ops outweigh all others.
  */
-function pixelRow(row, timeline, [first, last], from, perPixel, choose, colours) {
+function pixelRow(row, timeline, spans, from, perPixel, choose, colours) {
   const { left, right, colour } = timeline.ops;
   const mean = mixer(colours.bubble);
   let current = 0;
   const flush = () => {
-    row[current] = mean(clamp(timeline.makespan - from - current * perPixel, 0, perPixel));
+    row[current] = mean(clamp(drawnAt(timeline.makespan) - from - current * perPixel, 0, perPixel));
     current++;
   };
-  for (let op = first; op < last; op++) {
+  for (const [first, last] of spans) for (let op = first; op < last; op++) {
     const chosen = choose !== null && choose(op);
     const fill = (choose !== null && !chosen ? colours.dimmed : colours.fills)[colour[op]];
-    let start = Math.max(0, left[op] - from);
-    const end = Math.min(right[op] - from, row.length * perPixel);
+    let start = Math.max(0, drawnAt(left[op]) - from);
+    const end = Math.min(drawnAt(right[op]) - from, row.length * perPixel);
     while (start < end) {
       const at = Math.min(row.length - 1, Math.floor(start / perPixel + EPSILON));
       while (current < at) flush();
@@ -82,15 +82,17 @@ function cellPixels({ timeline, row, lane }, geometry, spans, choose, colours) {
   };
   if (colours.causes && timeline.waits) {
     timeline = withIdle(timeline);
-    ({ spans } = inSight(timeline, geometry.from, geometry.to));
+    ({ spans } = inSight(timeline, geometry));
     const [{ source }, chosen] = [timeline, choose];
     if (chosen) choose = item => source[item] >= 0 && chosen(source[item]);
     const causes = LOOKS.causes.map((_, cause) => channels(causeFill(cause, colours.dark)));
     all.fills.push(...causes);
     all.dimmed.push(...causes);
   }
+  const of = Array.from({ length: timeline.devices }, () => []);
+  for (const span of spans) of[span[2]].push(span);
   return pixels(geometry, timeline.devices, row, inset(row), lane, (line, device) => pixelRow(
-    line, timeline, spans[device], geometry.from, (geometry.to - geometry.from) / line.length, choose, all,
+    line, timeline, of[device], geometry.from, (geometry.to - geometry.from) / line.length, choose, all,
   ));
 }
 
@@ -100,10 +102,10 @@ function curvePixels(view, panel, geometry, theme) {
   const shades = Array.from({ length: 129 }, (_, i) => pixel(shade(theme.dark, theme.page, i / 64 - 1)));
   return pixels(geometry, timeline.devices, panel.curveHeight / timeline.devices, 0, 0, (line, device) => {
     const perPixel = (geometry.to - geometry.from) / line.length;
-    let step = stepAfter(curve, device, geometry.from);
+    let step = stepAfter(curve, device, geometry.first);
     const stop = curve.offsets[device + 1];
     for (let x = 0; x < line.length; x++) {
-      const time = geometry.from + (x + 0.5) * perPixel;
+      const time = timeAt(geometry.from + (x + 0.5) * perPixel);
       while (step < stop && curve.time[step] <= time) step++;
       const value = step > curve.offsets[device] ? curve.value[step - 1] : 0;
       line[x] = time > timeline.makespan ? 0 : shades[64 + Math.round(64 * value / most)];

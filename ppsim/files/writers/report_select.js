@@ -10,8 +10,8 @@ function rowsBetween(panel, above, below) {
 /** Select from where the pointer was pressed to where it is; a range of all rows that it touches. */
 function selectTo(pressed, event) {
   const box = $('chart').getBoundingClientRect();
-  const timeAt = x => clamp(shown.from + (x - box.left - shown.left) / shown.scale, 0, SPAN);
-  const [from, to] = [pressed.x, event.clientX].map(timeAt).sort((a, b) => a - b);
+  const under = x => clamp(timeAt(shown.from + (x - box.left - shown.left) / shown.scale), 0, SPAN);
+  const [from, to] = [pressed.x, event.clientX].map(under).sort((a, b) => a - b);
   const [above, below] = [pressed.y - box.top, event.clientY - box.top].sort((a, b) => a - b);
   const rows = shown.panels.map(panel => rowsBetween(panel, above, Math.max(below, above + 1)));
   view.selected = to > from && rows.some(Boolean) ? { from, to, rows } : null;

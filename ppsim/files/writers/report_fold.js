@@ -1,0 +1,51 @@
+// A middle that repeats, drawn once: what lies between its first run and the rest takes no room but a gap.
+
+let folded = null; // { from, until, gap }: times that are left out, and the room in their place
+
+/** Where a time is in the picture, in units of time; `timeAt` is the other way round. */
+const drawnAt = time => !folded || time <= folded.from ? time
+  : Math.max(folded.from, time - folded.until + folded.from + folded.gap);
+const timeAt = place => !folded || place <= folded.from ? place
+  : Math.max(folded.until, place - folded.from - folded.gap + folded.until);
+/** How long the picture is. */
+const length = () => drawnAt(SPAN);
+/** Whether nothing from one time to another is drawn. */
+const hidden = (from, until) => folded !== null && from >= folded.from && until <= folded.until;
+
+/** Whether a part of it is not drawn. */
+const cutByFold = (from, until) =>
+  folded !== null && from < folded.until - 1e-9 * SPAN && until > folded.from + 1e-9 * SPAN;
+
+/** The stretches of time from one time to another that are drawn. */
+function stretches(from, to) {
+  const parts = folded ? [[from, Math.min(to, folded.from)], [Math.max(from, folded.until), to]] : [[from, to]];
+  return parts.filter(([first, last]) => first < last);
+}
+
+/** Fold the middle, or unfold it; what is in sight then begins with all. */
+function toggleFold(on = !folded) {
+  const [{ fold }] = TIMELINES;
+  folded = on && fold ? { from: fold.until, until: fold.until + (fold.repeats - 1) * fold.period, gap: fold.period / 2 } : null;
+  $('fold').setAttribute('aria-pressed', folded !== null);
+  view.range = [0, length() * 1.005];
+  hideTip();
+  draw();
+  sayPicked();
+}
+
+const sayFold = ({ fold }) => say(`Steady from ${number(fold.from)} on: ${number(fold.period)} that run ${fold.repeats} times`
+  + `; ${interval(folded.from, folded.until)} is folded away`);
+
+/** The gap with dots in every row, and a bracket above the run that stands for all with their number. */
+function foldMarks({ timeline, top, height, row, curve, curveTop, curveHeight }, geometry, theme) {
+  if (!folded) return '';
+  const { from, until, repeats } = timeline.fold;
+  const at = time => geometry.left + clamp(xOf(geometry, time), 0, geometry.plotWidth);
+  const [left, right, end] = [from, until, folded.until].map(at);
+  const blank = (y, high) => `<rect x="${right}" y="${y}" width="${end - right}" height="${high}" fill="${theme.page}"/>`;
+  const dots = end - right < 8 ? [] : everyDevice(timeline.devices, textStep(row)).map(device =>
+    text((right + end) / 2, top + (device + 0.5) * row + 3, 12, theme.ink, '…', CENTRED));
+  const bracket = right > left ? `<path d="M${left.toFixed(1)} ${top - 1}v-3H${right.toFixed(1)}v3" fill="none" stroke="${theme.ink}"/>`
+    + text((left + right) / 2, top - 8, 12, theme.ink, `× ${repeats}`, CENTRED) : '';
+  return blank(top - 2, height + 4) + (curve ? blank(curveTop - 2, curveHeight + 4) : '') + dots.join('') + bracket;
+}
