@@ -62,6 +62,13 @@ def shape_of_layout(spec: str, shape: ShapeOptions, layout: str) -> ShapeOptions
     return replace(shape, stages=read_layout(layout, shape.devices).n_stages)
 
 
+def stages_of(costs: CostOptions, *given: object) -> int | None:
+    """Count the stages of a layout, where no size is given."""
+    from ppsim.layout.layout import read_layout
+
+    return None if any(given) or not costs.layout else read_layout(costs.layout).n_stages
+
+
 def layout_for(schedule: Schedule, text: str) -> Layout:
     """Read the layout of a schedule's stages.
 
@@ -74,7 +81,8 @@ def layout_for(schedule: Schedule, text: str) -> Layout:
 
     stages, P = len(parse_content(text)), schedule.n_devices
     if stages != schedule.n_stages:
-        hint = f"--devices {P} --chunks {stages // P}" if stages % P == 0 else f"--stages {stages}"
+        V = schedule.n_chunks
+        hint = f"--devices {stages // V}" + f" --chunks {V}" * (V > 1) if stages % V == 0 else f"--stages {stages}"
         raise InputError(f"the layout has {stages} stages, and {schedule.name} has {schedule.n_stages}", hint)
     return read_layout(text, P if stages % P == 0 else None)
 

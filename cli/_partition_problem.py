@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
 class Asked(NamedTuple):
     """What a call asks to split: the schedule's spelling and shape, costs, layers, and the memory of devices.
 
-    ``plans`` keeps the schedules that were planned for layouts.
+    ``again`` is the share of a forward that the model's backward runs again; ``plans`` keeps the schedules that were
+    planned for layouts.
     """
 
     spec: str
@@ -38,6 +38,7 @@ class Asked(NamedTuple):
     least: int
     model: str | None
     cap: str | None
+    again: float
     plans: dict[str, Schedule]
 
 
@@ -70,14 +71,7 @@ def price(asked: Asked, schedule: Schedule, layout: Layout) -> Costs:
         return prices
     from ppsim.memory.transformer import with_recompute
 
-    return with_recompute(prices, _share(asked.model))
-
-
-@cache
-def _share(model: str) -> float:
-    from ppsim.memory.transformer import read_model, recompute_share
-
-    return recompute_share(read_model(model))
+    return with_recompute(prices, asked.again)
 
 
 def hold(asked: Asked, schedule: Schedule, layout: Layout) -> Curve:

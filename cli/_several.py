@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppsim.cli._build import build_costs, build_schedule, check_used, measure_with_bound
+from ppsim.cli._build import build_costs, build_schedule, check_used, measure_with_bound, stages_of
 from ppsim.cli._network import time_ops
 from ppsim.cli._options import OWN, CostOptions, GridOptions, NetworkOptions, ShapeOptions
 from ppsim.errors import InputError
@@ -45,10 +45,8 @@ def time_schedules(
         InputError: none takes the shape, their numbers of devices differ, or an option has an effect on none.
     """
     size = shape.stages or shape.devices
-    if costs.layout and not size:
-        from ppsim.layout.layout import read_layout
-
-        shape = replace(shape, stages=read_layout(costs.layout).n_stages)
+    if stages := stages_of(costs, size):
+        shape = replace(shape, stages=stages)
     check_shape(specs, shape.stages or shape.devices, shape.microbatches)
     check_taken(specs, shape)
     rows = [time_schedule(spec, shape, costs, network) for spec in specs]

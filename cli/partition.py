@@ -85,8 +85,8 @@ def command(
     """
     from ppsim.cli import _print as show
 
-    layers = _count_layers(costs, num_layers, model)
-    asked = Asked(spec, shape, costs, layers, mtp, least, model, cap, {})
+    layers, again = _count_layers(costs, num_layers, model), _read_share(model)
+    asked = Asked(spec, shape, costs, layers, mtp, least, model, cap, again, {})
     answer = _solve(asked, time_limit, show_bar=not as_json and not quiet)
     if as_json:
         prices = build_costs(answer.timeline.schedule, replace(costs, layout=str(answer.layout)))
@@ -130,6 +130,15 @@ def _count_layers(costs: CostOptions, num_layers: int | None, model: str | None)
     if layers > MOST_LAYERS:
         raise InputError(f"{layers:,} layers are more than any model has", f"{MOST_LAYERS:,} at most")
     return layers
+
+
+def _read_share(model: str | None) -> float:
+    """Read what share of a forward the backward of a model runs again."""
+    if not model:
+        return 0.0
+    from ppsim.memory.transformer import read_model, recompute_share
+
+    return recompute_share(read_model(model))
 
 
 def _solve(asked: Asked, limit: float, show_bar: bool) -> Answer:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.cli._build import build_costs, build_schedule, refuse_unused
+from ppsim.cli._build import build_costs, build_schedule, refuse_unused, stages_of
 from ppsim.cli._cells import USED, Cell, TimeCell, cells_of, files_of, inputs_of_cells
 from ppsim.cli._fit import TONES, echo_wrapped
 from ppsim.cli._options import (
@@ -90,10 +90,8 @@ def command(
     from ppsim.schedules import reads_ops
 
     _check_targets(output, heat)
-    if costs.layout and not (grid.stages or grid.devices):
-        from ppsim.layout.layout import read_layout
-
-        grid = replace(grid, stages=[read_layout(costs.layout).n_stages])
+    if stages := stages_of(costs, grid.stages, grid.devices):
+        grid = replace(grid, stages=[stages])
     check_shape(specs, grid.stages or grid.devices, grid.microbatches)
     check_taken(specs, grid)
     shapes = list(islice(cells_of(specs, grid), MOST + 1))

@@ -171,6 +171,10 @@ def find(name: str) -> Family:
     known = _spellings.get(_plain(name)) or _spellings.get(_plain(name).removeprefix("schedule"))
     if known:
         return _families[known]
+    if "," in name:
+        first, *_ = names = [part.strip() for part in name.split(",")]
+        hint = f"{first}, or {' '.join(names)} for a command that takes several"
+        raise UnknownSchedule(f"unknown schedule '{name}': names are not joined by commas", hint)
     import difflib
 
     names = sorted(_families)
@@ -308,4 +312,4 @@ def _contradiction(family: Family, given: Mapping[str, Any]) -> str:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    return re.sub(r"[^a-z0-9,]", "", name.lower())  # a comma is between two names

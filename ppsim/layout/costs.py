@@ -85,7 +85,13 @@ def stage_forwards(layout: Layout, times: LayerTimes) -> Floats:
 
 
 def layout_costs(layout: Layout, times: LayerTimes, comm: float = 0.0, unit: str = "t_layer") -> Costs:
-    """Make the costs of a layout's stages: forwards as their layers take, backwards in proportion."""
+    """Make the costs of a layout's stages: forwards as their layers take, backwards in proportion.
+
+    Raises:
+        InputError: ``comm`` is no time, or the layers are of another number than their times.
+    """
+    if not 0 <= comm <= LONGEST:
+        raise InputError(f"comm must be zero or more, finite and at most {LONGEST:g}, got {comm:g}")
     forward = stage_forwards(layout, times)
     backward = times.b_over_f * forward
     return Costs(np.stack([forward, backward, backward / 2, backward / 2, forward]), comm, unit=unit)

@@ -64,7 +64,7 @@ def layout_from(flags: Flags) -> Layout:
     return build_layout(per_stage, flags.devices, flags.mtp)
 
 
-MOST_STAGES = 1_000_000
+MOST_STAGES, MOST_SUGGESTED = 1_000_000, 1_000
 FIRST, LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"
 
 
@@ -80,20 +80,24 @@ def _around_middle(flags: Flags) -> list[int]:
         if held < 1:
             raise InputError(f"{name} must be larger than 0, got {held} (rule end-layers)", f"{name} {flags.chunks}")
         if held % flags.chunks:
-            raise _not_divided(name, held, flags.chunks, "chunks", "end-chunks")
+            raise _not_divided(flags, name, held, flags.chunks, "chunks", "end-chunks")
     middle, left = flags.devices - len(ends), flags.num_layers - sum(held for _, held in ends)
     if middle < 0 or left < 0 or bool(middle) != bool(left):
+        held = sum(held for _, held in ends)
         raise InputError(
-            f"{left} layers are left for {middle} devices between the ends (rule middle-layers)",
-            f"--num-layers {sum(held for _, held in ends) + max(middle, 0) * flags.chunks}"
-            if middle >= 0
-            else "--devices 2, or one of the two flags",
+            f"{held} of {flags.num_layers} layers are on the ends, with {max(middle, 0)} devices between them "
+            "(rule middle-layers)",
+            f"--num-layers {held + middle * flags.chunks}" if middle >= 0 else "--devices 2, or one of the two flags",
         )
     if middle and left % middle:
-        raise _not_divided("the rest of --num-layers", left, middle, "devices between the ends", "middle-devices")
+        raise _not_divided(
+            flags, "the rest of --num-layers", left, middle, "devices between the ends", "middle-devices"
+        )
     each = left // middle if middle else 0
     if each % flags.chunks:
-        raise _not_divided("the layers of a device between the ends", each, flags.chunks, "chunks", "middle-chunks")
+        raise _not_divided(
+            flags, "the layers of a device between the ends", each, flags.chunks, "chunks", "middle-chunks"
+        )
     first = [] if flags.first is None else [flags.first]
     return [*first, *[each] * middle, *([] if flags.last is None else [flags.last])]
 
@@ -103,9 +107,11 @@ def _even(flags: Flags) -> list[int]:
     counted, stages = flags.num_layers + flags.account_embedding + flags.account_loss, flags.devices * flags.chunks
     what = "--num-layers" + (" with embedding or loss counted" if counted > flags.num_layers else "")
     if counted % flags.devices:
-        raise _not_divided(what, counted, flags.devices, "devices", "even-devices")
+        raise _not_divided(flags, what, counted, flags.devices, "devices", "even-devices")
     if counted % stages:
-        raise _not_divided("the layers of a device", counted // flags.devices, flags.chunks, "chunks", "even-chunks")
+        raise _not_divided(
+            flags, "the layers of a device", counted // flags.devices, flags.chunks, "chunks", "even-chunks"
+        )
     per_stage = [counted // stages] * stages
     per_stage[0] -= flags.account_embedding
     per_stage[-1] -= flags.account_loss
@@ -114,12 +120,34 @@ def _even(flags: Flags) -> list[int]:
     return per_stage
 
 
-def _not_divided(what: str, number: int, parts: int, of: str, rule: str) -> InputError:
+def _not_divided(flags: Flags, what: str, number: int, parts: int, of: str, rule: str) -> InputError:
     below, above = number // parts * parts, -(-number // parts) * parts
     near = f"{above}" if not below else f"{below} or {above}"
+    layout = _split_unevenly(flags)
     return InputError(
-        f"{what}: {number} does not divide over {parts} {of} (rule {rule})", f"{near} there, or a layout string"
+        f"{what}: {number} does not divide over {parts} {of} (rule {rule})",
+        f"{near} there, or the layout '{layout}'" if layout else f"{near} there, or a layout string",
     )
+
+
+def _split_unevenly(flags: Flags) -> Layout | None:
+    """Split layers as these flags ask but for the remainders, which go to the first stages; None where none can."""
+    P, V = flags.devices, flags.chunks
+    held: list[int | None] = [None] * (P * V)
+    for device, layers in ((0, flags.first), (P - 1, flags.last)):
+        if layers is not None:
+            held[device::P] = [layers // V + (chunk < layers % V) for chunk in range(V)]
+    free = [stage for stage, layers in enumerate(held) if layers is None]
+    left = flags.num_layers + flags.account_embedding + flags.account_loss - sum(n for n in held if n is not None)
+    if left < 0 or not free or P * V > MOST_SUGGESTED:
+        return None
+    each, more = divmod(left, len(free))
+    for place, stage in enumerate(free):
+        held[stage] = each + (place < more)
+    per_stage = [n or 0 for n in held]
+    per_stage[0] -= flags.account_embedding
+    per_stage[-1] -= flags.account_loss
+    return None if min(per_stage) < 0 else build_layout(per_stage, P, flags.mtp)
 
 
 def flags_of(layout: Layout) -> str:

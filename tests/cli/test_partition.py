@@ -83,7 +83,7 @@ def test_what_splits_hold_at_least_is_never_above_what_they_hold(name, more, tmp
     """In bytes; where the head takes no time, its logits are held for none."""
     shape, model = ShapeOptions(devices=2, microbatches=4), model_file(tmp_path, more)
     costs = CostOptions(t_head=0.0 if more else 1.5)
-    asked = Asked(name, shape, costs, 6, 0, 0, model, "1GiB", {})
+    asked = Asked(name, shape, costs, 6, 0, 0, model, "1GiB", 0.0, {})
     problem = make_problem(asked, schedule := build_schedule(name, shape))
     ends = list_ends(6, schedule.n_stages, 0)[:, ::5]
     held = [hold(asked, schedule, build_layout(list(layers_in(x, 6)), 2)).peak.max() for x in ends.T]

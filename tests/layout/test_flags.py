@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ppsim.errors import InputError
 from ppsim.layout.flags import Flags, flags_of, layout_from
-from ppsim.layout.layout import build_layout
+from ppsim.layout.layout import build_layout, read_layout
 
 SPLITS = {
     Flags(8, 4): [2, 2, 2, 2],
@@ -90,3 +90,26 @@ def test_flags_that_megatron_refuses_are_refused_by_name(flags, rule):
     with pytest.raises(InputError, match=rf"\(rule {rule}\)") as refused:
         layout_from(flags)
     assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("flags", "nearest"),
+    [
+        (Flags(30, 4), "Et*8|t*8|t*7|t*7L"),
+        (Flags(9, 4, account_embedding=True), "Ett|t*3|tt|ttL"),
+        (Flags(8, 4, 3), "E" + "t|" * 8 + "|||L"),
+        (Flags(30, 4, first=7), "Et*7|t*8|t*8|t*7L"),
+        (Flags(12, 4, 2, first=3), "Ett|(tt|)*3(t|)*3tL"),
+        (Flags(1, 4, account_embedding=True, account_loss=True), None),
+    ],
+    ids=lambda value: str(value),
+)
+def test_layers_that_do_not_divide_are_answered_with_the_nearest_layout(flags, nearest):
+    """The remainder goes to the first stages."""
+    with pytest.raises(InputError) as refused:
+        layout_from(flags)
+    if nearest is None:
+        assert "layout '" not in refused.value.hint
+        return
+    assert read_layout(nearest).n_layers == flags.num_layers
+    assert refused.value.hint.endswith(f"or the layout '{read_layout(nearest)}'")

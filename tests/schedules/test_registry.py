@@ -47,6 +47,14 @@ def test_names_of_other_tools_are_found(spelling, name):
     assert find(spelling).name == name
 
 
+def test_two_names_joined_by_a_comma_are_not_a_name():
+    """Though "1F1B interleaved" is another spelling of interleaved 1F1B."""
+    assert find("1F1B-interleaved").name == "interleaved"
+    with pytest.raises(UnknownSchedule, match="not joined by commas") as error:
+        find("1f1b,interleaved")
+    assert error.value.hint == "1f1b, or 1f1b interleaved for a command that takes several"
+
+
 @pytest.mark.parametrize(("typo", "name"), [("1f1bb", "1f1b"), ("dualpip", "dualpipe"), ("gpip", "gpipe")])
 def test_a_typo_gets_the_name_that_was_meant(typo, name):
     """An unknown name is answered with the nearest, and with all of them."""
