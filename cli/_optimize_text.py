@@ -65,7 +65,7 @@ def _held_note(found: Outcome) -> str:
     each = f"{held.min():g} to {held.max():g}" if many else " ".join(format_number(float(h)) for h in held)
     cap = "no cap" if problem.cap is None else f"cap {format_number(float(problem.caps.max()))}"
     share = "" if problem.after_i == 1 else f", {problem.after_i:g} of one between I and W"
-    return f"activations of one stage at most ({each}), {cap}{share}"
+    return f"activations of one {problem.holder} at most ({each}), {cap}{share}"
 
 
 def _sentences(found: Outcome) -> list[str]:
@@ -122,4 +122,5 @@ def print_front(rows: Sequence[tuple[float, Outcome]]) -> None:
     ]
     words = ("placement", "status", "found by")
     print_table(headings, cells, at_least=110, spare=("found by", "held"), left=words)
-    echo_wrapped("held counts activations of one stage; the bound is of the objective, and no schedule beats it")
+    holder = rows[0][1].problem.holder
+    echo_wrapped(f"held counts activations of one {holder}; the bound is of the objective, and no schedule beats it")

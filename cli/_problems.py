@@ -28,7 +28,8 @@ class SearchOptions:
 
     Attributes:
         placement: one of PLACEMENTS, or auto for all that the numbers allow.
-        cap: activations that a device may hold: of one stage, or with auto of a device's 1/P share of the model.
+        cap: activations that a device may hold: of one stage, with auto of a device's 1/P share of the model, and with
+            a layout of one layer.
         after_i: share of an activation that is held between I and W.
         objective: what is to be least.
     """
@@ -71,8 +72,16 @@ def _problem(name: str, shape: ShapeOptions, costs: CostOptions, search: SearchO
     chunks = _chunks(name, shape, costs)
     placement = place(name, P, P * chunks)
     priced = build_costs(_empty(placement, M), costs)
-    cap = search.cap * chunks if search.cap and search.placement == "auto" else search.cap
-    return Problem(placement, M, _at_full_speed(priced, placement), cap, search.after_i, search.objective)
+    layers = layers_of_stages(costs)
+    cap = search.cap * chunks if search.cap and search.placement == "auto" and not layers else search.cap
+    return Problem(placement, M, _at_full_speed(priced, placement), cap, search.after_i, search.objective, layers)
+
+
+def layers_of_stages(costs: CostOptions) -> tuple[int, ...] | None:
+    """Count the layers of each stage as memory does: transformer and MTP layers; None without a layout."""
+    from ppsim.layout.text import parse_content
+
+    return tuple(stage.count("t") + stage.count("m") for stage in parse_content(costs.layout)) if costs.layout else None
 
 
 def _chunks(name: str, shape: ShapeOptions, costs: CostOptions) -> int:
@@ -145,8 +154,10 @@ def find_known(problem: Problem, costs: CostOptions, until: float = np.inf) -> l
 
 
 def _shapes(size: ShapeOptions, problem: Problem, options: tuple[str, ...]) -> list[ShapeOptions]:
-    """The shape, first with the cap as the limit of a family that takes one."""
-    cap = float(problem.caps.min())
+    """The shape, first with the cap as the limit of a family that takes one, in activations of its largest stage."""
+    most = np.zeros(problem.n_devices)
+    np.maximum.at(most, problem.device, problem.amounts)
+    cap = float((problem.caps / np.maximum(most, 1)).min())
     limited = [replace(size, limit=int(cap))] if "limit" in options and cap < 1e9 else []
     return [*limited, size]
 

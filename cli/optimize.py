@@ -52,7 +52,8 @@ search_options = group_options(
     click.option(
         "--cap",
         type=click.FloatRange(min=0, min_open=True),
-        help="Activations that a device may hold, of one stage each; with --placement auto of its 1/P share.",
+        help="Activations that a device may hold, of one stage each; with --placement auto of its 1/P share, with "
+        "--layout of one layer.",
     ),
     click.option(
         "--after-i",
@@ -145,8 +146,7 @@ def command(
     with _open(dask) as workers:
         run = partial(_optimize, seed=seed, show=show, workers=workers)
         if front:
-            shares = [problem.placement.n_chunks if search.placement == "auto" else 1 for problem in problems]
-            rows = find_front(problems, known, shares, run, time_limit)
+            rows = find_front(problems, known, _shares(problems, search), run, time_limit)
             _show_front(rows, known, inputs, output, as_json)
             return
         found = run(problems, known, (), time_limit)
@@ -192,14 +192,22 @@ def _check_feasible(problems: Sequence[Problem], search: SearchOptions) -> None:
         PpsimError: on every placement; with the least cap that works.
     """
     if all(not problem.is_feasible for problem in problems):
-        auto = search.placement == "auto"
-        least = min(float(p.least_caps.max()) / (p.placement.n_chunks if auto else 1) for p in problems)
+        least = min(
+            float(p.least_caps.max()) / share for p, share in zip(problems, _shares(problems, search), strict=True)
+        )
         stages = int(problems[0].least_caps.max())
         why = "one microbatch goes forward through all stages before its first backward" if stages > 1 else "it runs F"
+        of_layers = " activations of one layer" if problems[0].layers else ""
         raise PpsimError(
-            f"no schedule fits --cap {search.cap:g}: {why}, so a device holds {least:g} at least",
+            f"no schedule fits --cap {search.cap:g}: {why}, so a device holds {least:g}{of_layers} at least",
             f"--cap {least:g}, the least that works",
         )
+
+
+def _shares(problems: Sequence[Problem], search: SearchOptions) -> list[int]:
+    """The activations that one unit of a cap stands for on each placement."""
+    by_share = search.placement == "auto" and problems[0].layers is None
+    return [problem.placement.n_chunks if by_share else 1 for problem in problems]
 
 
 def _optimize(
@@ -262,6 +270,7 @@ def _object(found: Outcome) -> dict[str, Any]:
         "gap": found.gap,
         "status": found.status,
         "peak_activations": solution.peak_activations,
+        "activations_of": problem.holder,
         "cap": None if problem.cap is None else problem.caps,
         "after_i": problem.after_i,
         "origin": solution.origin,
@@ -293,11 +302,16 @@ def _show_front(
         print_front(rows)
     if not output.output:
         return
+    # Each placement's stages are other shares of the model, layers are the same.
+    share = (lambda chunks: chunks) if problem.layers is None else (lambda chunks: 1)
     points = [
-        Point(f"cap {cap:g}", f.value, float(f.solution.peak_activations.max()) / f.problem.placement.n_chunks)
+        Point(f"cap {cap:g}", f.value, float(f.solution.peak_activations.max()) / share(f.problem.placement.n_chunks))
         for cap, f in rows
     ]
     for entry in (entry for entries in known for entry in entries):
         value = entry.span if problem.objective == "span" else entry.makespan
-        points.append(Point(entry.name, value, entry.peak_activations / entry.schedule.n_chunks))
-    write_tradeoff(points, f"{problem.objective} ({problem.costs.unit})", inputs, output)
+        points.append(Point(entry.name, value, entry.peak_activations / share(entry.schedule.n_chunks)))
+    whose = "a device's 1/P share" if problem.layers is None else "one layer"
+    write_tradeoff(
+        points, f"{problem.objective} ({problem.costs.unit})", inputs, output, memory=f"peak activations (of {whose})"
+    )

@@ -19,7 +19,7 @@ class Walk(NamedTuple):
     """What annealing keeps beside the queues.
 
     Attributes:
-        change: shape (3,), activations that F, I and W add.
+        change: shape (3 stages,), activations that an op adds, by code.
         cap: shape (devices,), most activations held.
         held: shape (ops,), activations that the op's device holds after it.
         place: shape (3 stages x M,), the place of each op by number.
@@ -57,7 +57,7 @@ def prepare(orders: Orders, walk: Walk) -> None:
     for device in range(len(walk.cap)):
         held = 0.0
         for op in range(orders.offsets[device], orders.offsets[device + 1]):
-            held += walk.change[orders.code[op] // stages]
+            held += walk.change[orders.code[op]]
             walk.held[op] = held
             walk.place[orders.code[op] * size + orders.microbatch[op]] = op
 
@@ -115,7 +115,7 @@ def reach(orders: Orders, walk: Walk, op: int, steps: int) -> int:
     stages = len(orders.device)
     code, microbatch = orders.code[op], orders.microbatch[op]
     kind = code // stages
-    change = walk.change[kind]
+    change = walk.change[code]
     device = orders.device[code % stages]
     first, stop = orders.offsets[device], orders.offsets[device + 1]
     cap = walk.cap[device] + ROUNDING
@@ -143,7 +143,7 @@ def move(orders: Orders, walk: Walk, op: int, to: int) -> None:
     stages = len(orders.device)
     size = len(orders.result) // (2 * stages)
     code, microbatch = orders.code[op], orders.microbatch[op]
-    change = walk.change[code // stages]
+    change = walk.change[code]
     step = 1 if to > op else -1
     first = orders.offsets[orders.device[code % stages]]
     before = walk.held[to] if to > op else (walk.held[to - 1] if to > first else 0.0) + change

@@ -49,7 +49,7 @@ def bound_problem(problem: Problem) -> Bounds:
     """Bound every schedule of a problem: its backwards are I and W, which may follow each other like a full one."""
     count = np.full((1, problem.n_stages), problem.microbatches, np.int64)
     work = build_work(problem.placement, count, problem.costs, SPLIT, False, problem.microbatches)
-    return bound_work(work, problem.caps, problem.after_i)
+    return bound_work(work, problem.caps, problem.after_i, problem.amounts)
 
 
 def bound_choice(problem: Problem) -> Bounds:
@@ -57,7 +57,7 @@ def bound_choice(problem: Problem) -> Bounds:
     count = np.full((1, problem.n_stages), problem.microbatches, np.int64)
     paired = problem.costs.pair is not None
     work = build_work(problem.placement, count, problem.costs, SPLIT | {Kind.B}, paired, problem.microbatches)
-    return bound_work(work, problem.caps, problem.after_i)
+    return bound_work(work, problem.caps, problem.after_i, problem.amounts)
 
 
 def bound_schedule(
@@ -75,12 +75,18 @@ def bound_schedule(
     return bound_work(work, np.inf if caps is None else np.asarray(caps, np.float64), 1.0)
 
 
-def bound_work(work: Work, caps: float | NDArray[np.float64], after_i: float) -> Bounds:
-    """Bound all orders of this work with devices that hold at most ``caps`` activations of one stage."""
+def bound_work(
+    work: Work, caps: float | NDArray[np.float64], after_i: float, amounts: NDArray[np.int64] | None = None
+) -> Bounds:
+    """Bound all orders of this work with devices that hold at most ``caps`` activations.
+
+    An F leaves as many as its stage's of ``amounts``, one without them.
+    """
     classes, lowest = _classes(work), _lowest(work)
     spans = _spans(work, classes)
     makespan = max(work.longest, float(_best_sets(classes.head, classes.tail, classes.runs).max(initial=0.0)))
-    windows = find_windows(work, np.broadcast_to(caps, work.placement.n_devices), after_i)
+    amounts = np.ones(work.placement.n_stages, np.int64) if amounts is None else amounts
+    windows = find_windows(work, np.broadcast_to(caps, work.placement.n_devices), after_i, amounts)
     if windows is not None:
         low, used = np.maximum(lowest[0], 0), lowest[0] >= 0
         began, end = work.begin[0, low], (work.turn + work.gradient)[0, low]

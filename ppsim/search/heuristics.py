@@ -39,19 +39,21 @@ def is_v(placement: Placement) -> bool:
 
 
 def changes(problem: Problem) -> NDArray[np.float64]:
-    """Shape (3,): activations that F, I and W add."""
-    return np.array([1.0, problem.after_i - 1.0, -problem.after_i])
+    """Shape (3 x stages,): activations that F, I and W of each stage add."""
+    return np.outer([1.0, problem.after_i - 1.0, -problem.after_i], problem.amounts).ravel()
 
 
 def write_linear(problem: Problem) -> Iterator[tuple[str, Queues]]:
     """Write schedules of one stage per device, see :mod:`ppsim.search.linear_kernel`; none where no attempt fits."""
     devices, microbatches = problem.n_devices, problem.microbatches
+    amounts = problem.amounts.astype(np.float64)
+    caps = np.divide(problem.caps, amounts, out=np.full(devices, np.inf), where=amounts > 0)  # in activations of one F
     for flags in product((False, True), (True, False), (True, False)):
         line = linear_kernel.Line(
             time=time_table(problem),
             latency=problem.latency,
-            cap=problem.caps,
-            change=changes(problem),
+            cap=caps,
+            change=np.array([1.0, problem.after_i - 1.0, -problem.after_i]),
             queue=np.zeros((devices, 3 * microbatches), np.int64),
             end=np.zeros((2, devices, microbatches)),
             done=np.zeros((3, devices), np.int64),
@@ -89,7 +91,8 @@ def write_v(problem: Problem) -> Iterator[tuple[str, Queues]]:
     stages, here = problem.n_stages, np.arange(problem.n_devices)[:, None]
     codes = np.arange(len(SECOND)) // 2 * stages + np.where(SECOND, stages - 1 - here, here)  # of types per device
     compiled = pays_to_compile(problem)
-    for _, types in list_orders(problem.costs, problem.microbatches, problem.caps, problem.after_i, compiled=compiled):
+    held = changes(problem)[codes.T].astype(np.float64)
+    for _, types in list_orders(problem.costs, problem.microbatches, problem.caps, held, compiled=compiled):
         yield "zero-bubble V heuristic", [row[order] for row, order in zip(codes, types, strict=True)]
 
 

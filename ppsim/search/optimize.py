@@ -17,7 +17,7 @@ from ppsim.core.split_backward import split_backwards
 from ppsim.errors import MissingDependency
 from ppsim.search.bounds import Bounds, bound_choice, bound_problem
 from ppsim.search.engine import search
-from ppsim.search.problem import ROUNDING, Objective, Problem, Solution, fits, held_at_most
+from ppsim.search.problem import ROUNDING, Objective, Problem, Solution, fits, measure_held
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure
 
@@ -98,7 +98,7 @@ class Outcome:
 def know(name: str, schedule: Schedule, problem: Problem, costs: Costs) -> Known:
     """Time a schedule with a name under costs that may have a time for pairs, and see whether it fits a problem."""
     metrics = measure(simulate(schedule, costs))
-    held = held_at_most(schedule, problem.after_i)
+    held = measure_held(problem, schedule)
     fits = bool((held <= problem.caps + ROUNDING).all())
     return Known(name, schedule, metrics.makespan, metrics.span, float(held.max(initial=0.0)), fits)
 
@@ -182,7 +182,7 @@ def _solve_one(
     low = _objective_of(bounds, problem.objective)
     for entry in known:
         if entry.fits:
-            held = held_at_most(entry.schedule, problem.after_i)
+            held = measure_held(problem, entry.schedule)
             tell(Solution(entry.schedule, entry.makespan, entry.span, held, entry.name), low)
     small = 3 * problem.n_stages * problem.microbatches <= MOST_SOLVED
     limit = min(SEARCHED * time_limit, MOST_SEARCHED_S) if small else time_limit
@@ -266,5 +266,5 @@ def find_front(
 
 def refit(known: Known, problem: Problem) -> Known:
     """See again whether a schedule fits, under other caps."""
-    held = held_at_most(known.schedule, problem.after_i)
+    held = measure_held(problem, known.schedule)
     return replace(known, fits=bool((held <= problem.caps + ROUNDING).all()))

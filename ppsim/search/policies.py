@@ -35,7 +35,8 @@ def write_policies(problem: Problem) -> Iterator[tuple[str, Queues]]:
 
 def write_near_cap(problem: Problem) -> Iterator[tuple[str, Queues]]:
     """Write schedules with about as many F in flight as the caps allow; none where they allow more than any depth."""
-    share = float(problem.caps.min()) / problem.n_stages
+    held = problem.least_caps > 0
+    share = float((problem.caps[held] / problem.least_caps[held]).min(initial=np.inf)) / problem.n_devices
     if share <= max(DEPTHS):
         yield from _write_all(problem, product([share * near for near in NEAR], SLACKS[:2], (1.0,), ((1, 0), (1, 1))))
 
@@ -64,6 +65,8 @@ def make_policy(problem: Problem) -> Policy:
     """Make the knobs and the state of the devices."""
     stages, devices = problem.n_stages, problem.n_devices
     counts = np.bincount(problem.device, minlength=devices)
+    own = np.argsort(problem.device, kind="stable")
+    ends = np.repeat(np.cumsum(problem.least_caps), counts)
     return Policy(
         limit=np.zeros(stages, np.int64),
         slack=np.zeros(devices),
@@ -71,7 +74,8 @@ def make_policy(problem: Problem) -> Policy:
         late_first=np.zeros(2, np.int64),
         change=changes(problem),
         cap=problem.caps,
-        stages=np.argsort(problem.device, kind="stable").astype(np.int64),
+        needed=(ends - np.cumsum(problem.amounts[own]) + problem.amounts[own]).astype(np.float64),
+        stages=own.astype(np.int64),
         offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         done=np.zeros(3 * stages, np.int64),
         weights=np.zeros(stages * problem.microbatches, np.int64),

@@ -23,7 +23,8 @@ class Policy(NamedTuple):
         slack: shape (devices,), the time that a device may idle with a W at hand before it runs one that comes late.
         patience: shape (devices,), how long a ready F waits for an I.
         late_first: shape (2,), whether F, or I, of a later stage goes before that of an earlier one.
-        change: shape (3,), activations that F, I and W add.
+        change: shape (3 stages,), activations that an op adds, by code.
+        needed: shape (stages,), grouped like ``stages``: those that F of this and all later stages of the device add.
         cap: shape (devices,), most activations held.
         stages: shape (stages,), grouped by device, ascending.
         offsets: shape (devices + 1,), where each device's stages begin and end.
@@ -42,6 +43,7 @@ class Policy(NamedTuple):
     patience: Floats
     late_first: Ints
     change: Floats
+    needed: Floats
     cap: Floats
     stages: Ints
     offsets: Ints
@@ -85,8 +87,8 @@ def pick(orders: Orders, policy: Policy, device: int, kind: int, now: float, siz
         if kind == 0:
             if policy.done[stage] - policy.done[stages + stage] >= policy.limit[stage]:
                 continue
-            # Later stages need an activation each before anything comes back.
-            if policy.held[device] + stop - entry > policy.cap[device] + ROUNDING:
+            # Later stages need their activations before anything comes back.
+            if policy.held[device] + policy.needed[entry] > policy.cap[device] + ROUNDING:
                 if chosen < 0:
                     chosen = -2
                 continue
@@ -162,7 +164,7 @@ def write(orders: Orders, policy: Policy) -> bool:
             policy.idle[device] += now - policy.busy[device]
         end = now + orders.time[code]
         policy.busy[device] = policy.wake[device] = end
-        policy.held[device] += policy.change[kind]
+        policy.held[device] += policy.change[code]
         orders.code[orders.offsets[device] + policy.filled[device]] = code
         policy.filled[device] += 1
         left -= 1

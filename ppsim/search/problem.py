@@ -32,11 +32,12 @@ class Problem:
         placement: which device holds which stage, with one replica.
         microbatches: M.
         costs: times of F, I and W per stage and the latency of messages; no pairs, no factors per microbatch.
-        cap: most activations of one stage that a device may hold at once, one number or one per device; None is no
-            limit.
+        cap: most activations that a device may hold at once, one number or one per device; None is no limit.
         after_i: share of an activation that is still held between I and W.
         objective: what to minimize: the span (longest time from a device's first start to its last end) or the
             makespan. The other one decides between equals.
+        layers: of each stage, where activations are those of one layer; None where they are those of one stage,
+            whatever it holds.
     """
 
     placement: Placement
@@ -45,6 +46,7 @@ class Problem:
     cap: float | Sequence[float] | None = None
     after_i: float = 1.0
     objective: Objective = "span"
+    layers: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.placement.n_replicas != 1:
@@ -60,6 +62,8 @@ class Problem:
         if self.cap is not None and np.size(np.asarray(self.cap)) not in (1, self.n_devices):
             many = np.size(np.asarray(self.cap))
             raise InputError(f"{many} caps for {self.n_devices} devices", "give one cap, or one per device")
+        if self.layers is not None and (len(self.layers) != self.n_stages or min(self.layers) < 0):
+            raise InputError(f"layers of {len(self.layers)} stages for {self.n_stages}, each at least 0")
 
     @property
     def n_devices(self) -> int:
@@ -81,14 +85,26 @@ class Problem:
         """Shape (devices,): most activations that each device may hold, infinite without a limit."""
         return np.broadcast_to(np.inf if self.cap is None else np.asarray(self.cap, np.float64), self.n_devices).copy()
 
+    @property
+    def holder(self) -> str:
+        """What an activation is counted of: a ``stage``, or a ``layer``."""
+        return "stage" if self.layers is None else "layer"
+
+    @cached_property
+    def amounts(self) -> NDArray[np.int64]:
+        """Shape (stages,): the activations that an F of each stage leaves."""
+        return np.ones(self.n_stages, np.int64) if self.layers is None else np.array(self.layers, np.int64)
+
     @cached_property
     def least_caps(self) -> NDArray[np.int64]:
-        """Shape (devices,): the least that each device must be able to hold, one activation of each of its stages.
+        """Shape (devices,): the least that each device must be able to hold, those of one F of each of its stages.
 
         A microbatch's F runs on every stage before its first I, so no schedule needs less; one that finishes a
         microbatch before it starts the next needs no more.
         """
-        return np.bincount(self.device, minlength=self.n_devices)
+        least = np.zeros(self.n_devices, np.int64)
+        np.add.at(least, self.device, self.amounts)
+        return least
 
     @cached_property
     def latency(self) -> NDArray[np.float64]:
@@ -130,17 +146,27 @@ class Solution:
         return (self.span, self.makespan) if objective == "span" else (self.makespan, self.span)
 
 
-def held_at_most(schedule: Schedule, after_i: float = 1.0) -> NDArray[np.float64]:
+def held_at_most(
+    schedule: Schedule, after_i: float = 1.0, amounts: NDArray[np.int64] | None = None
+) -> NDArray[np.float64]:
     """Compute the most activations that each device holds, shape (devices,).
 
-    F takes one, I gives back all but the share ``after_i``, W or B the rest.
+    F takes the amount of its stage, one without ``amounts``; I gives back all but the share ``after_i``, W or B the
+    rest.
     """
     change = np.zeros(len(schedule))
     change[schedule.kind == Kind.F] = 1.0
     change[schedule.kind == Kind.I] = after_i - 1.0
     change[schedule.kind == Kind.W] = -after_i
     change[schedule.kind == Kind.B] = -1.0
+    if amounts is not None:
+        change *= amounts[schedule.stage]
     return np.array([np.cumsum(change[schedule.queue(d)]).max(initial=0.0) for d in range(schedule.n_devices)])
+
+
+def measure_held(problem: Problem, schedule: Schedule) -> NDArray[np.float64]:
+    """Compute the most activations that each device holds, as the problem counts them, shape (devices,)."""
+    return held_at_most(schedule, problem.after_i, problem.amounts)
 
 
 def fits(problem: Problem, schedule: Schedule) -> bool:
@@ -152,7 +178,7 @@ def fits(problem: Problem, schedule: Schedule) -> bool:
         and len(schedule) == wanted
         and bool(np.isin(schedule.kind, (Kind.F, Kind.I, Kind.W)).all())
         and not len(schedule.second_of_pairs)
-        and bool((held_at_most(schedule, problem.after_i) <= problem.caps + ROUNDING).all())
+        and bool((measure_held(problem, schedule) <= problem.caps + ROUNDING).all())
     )
 
 
@@ -163,6 +189,5 @@ def evaluate(problem: Problem, schedule: Schedule, origin: str) -> Solution:
         Deadlock: the schedule cannot finish.
     """
     metrics = measure(simulate(schedule, problem.costs))
-    return Solution(
-        schedule, float(metrics.makespan), float(metrics.span), held_at_most(schedule, problem.after_i), origin
-    )
+    held = measure_held(problem, schedule)
+    return Solution(schedule, float(metrics.makespan), float(metrics.span), held, origin)

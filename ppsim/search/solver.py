@@ -154,10 +154,13 @@ class Model:
         )
 
     def _hold(self, own: NDArray[np.intp], cap: float) -> None:
-        """Make the device of these stages hold no more than its cap: one from F to I, and a share of it on to W."""
-        M, share, places = self.problem.microbatches, self.problem.after_i, int(cap + ROUNDING)
+        """Make the device of these stages hold no more than its cap: all from F to I, and a share of it on to W."""
+        M, share, amounts = self.problem.microbatches, self.problem.after_i, self.problem.amounts
+        if not amounts[own].any():
+            return
         if len(own) == 1 and share == 1:
             # F of microbatch m + K needs the room that W of microbatch m gives: microbatches run in order.
+            places = int((cap + ROUNDING) / amounts[own[0]])
             for m in range(M - places):
                 self.cp.add(self.start[0, own[0], m + places] >= self.end(2, own[0], m))
             return
@@ -167,10 +170,10 @@ class Model:
         intervals, demands = [], []
         for stage, m in product(own, range(M)):
             for last, held in ((1, 1 - part), (2, part)):
-                if held:
+                if held and amounts[stage]:
                     size, until = self.cp.new_int_var(0, self.longest, ""), self.end(last, stage, m)
                     intervals.append(self.cp.new_interval_var(self.start[0, stage, m], size, until, ""))
-                    demands.append(int(held * part.denominator))
+                    demands.append(int(held * part.denominator) * int(amounts[stage]))
         self.cp.add_cumulative(intervals, demands, int(cap * part.denominator + 1e-6))
 
     def _measure(self, bounds: Bounds, soon: bool) -> tuple[Any, Any]:

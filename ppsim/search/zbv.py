@@ -34,7 +34,8 @@ def order_zb_v(costs: Costs, devices: int, microbatches: int, limit: float) -> l
     """
     limits = np.full(devices, float(limit))
     large = 6 * microbatches * devices > COMPILE_NETWORK_ABOVE
-    found = list_orders(costs, microbatches, limits, compiled=large and can_compile())
+    held = np.repeat([1.0, 0.0, -1.0], 2)[:, None] * np.ones(devices)  # those of one stage, given back by W
+    found = list_orders(costs, microbatches, limits, held, compiled=large and can_compile())
     best = min(found, key=lambda each: each[0], default=None)
     if best is None:  # messages or stages so uneven that the passes contradict themselves
         equal = Costs(np.ones_like(costs.time))
@@ -43,22 +44,22 @@ def order_zb_v(costs: Costs, devices: int, microbatches: int, limit: float) -> l
 
 
 def list_orders(
-    costs: Costs, microbatches: int, limits: NDArray[np.float64], after_i: float = 1.0, *, compiled: bool
+    costs: Costs, microbatches: int, limits: NDArray[np.float64], held: NDArray[np.float64], *, compiled: bool
 ) -> Iterator[tuple[float, NDArray[np.int64]]]:
     """List the orders that the passes come to: the longest bubble, and the types of the ops, shape (P, 6M).
 
     Args:
         costs: of two stages per device, stage s on device s or 2P - 1 - s.
         microbatches: M.
-        limits: shape (P,), activations of one stage that each device may hold.
-        after_i: share of an activation that is still held between I and W.
+        limits: shape (P,), activations that each device may hold.
+        held: shape (6, P), activations that an op of each type adds.
         compiled: whether as machine code, which pays for large shapes.
     """
     devices = len(limits)
-    everything = limits >= 2 * microbatches  # which is all there is, and a pass asks for 2P
-    limits = np.where(everything, np.maximum(limits, 2.0 * devices), limits)
+    both = held[:2].sum(axis=0)
+    everything = limits >= microbatches * both  # which is all there is, and a pass asks for those of P microbatches
+    limits = np.where(everything, np.maximum(limits, devices * both), limits)
     time, latency = type_times(costs, devices)
-    held = np.array([1.0, after_i - 1.0, -after_i])
     for fill_backward, fill_forward in product((True, False), repeat=2):
         approved = np.full(devices, -1.0)
         longest = NEVER
@@ -105,7 +106,7 @@ def _tables(
     return VTables(
         time=time.ravel(),
         latency=latency.ravel(),
-        held=held,
+        held=np.ascontiguousarray(held.ravel()),
         limit=limits,
         approved=approved,
         end=np.full(4 * P * M, UNSET),

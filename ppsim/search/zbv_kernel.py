@@ -23,7 +23,7 @@ class VTables(NamedTuple):
     Attributes:
         time: shape (6 x P,), duration by type and device.
         latency: shape (P x P,), of a message by source and target.
-        held: shape (3,), what F, I and W add to what their device holds.
+        held: shape (6 x P,), what an op adds to what its device holds, by type and device.
         limit: shape (P,), the most that each device may hold.
         approved: shape (P,), the bubble of each device in the pass before; negative in the first.
         end: shape (4 x P x M,), the end of each F and I by type, device and microbatch; ``UNSET`` before it ran.
@@ -90,7 +90,7 @@ def run(t: VTables, kind: int, device: int) -> None:
         t.bubble[device] += begin - t.now[device]
         t.most[0] = max(t.most[0], t.bubble[device])
     t.now[device] = begin + t.time[at]
-    t.memory[device] += t.held[kind // 2]
+    t.memory[device] += t.held[at]
     if t.memory[device] > t.limit[device] + SLACK:
         t.most[0] = NEVER
     t.order[device * 6 * M + t.length[device]] = kind
@@ -126,7 +126,7 @@ def warm_up(t: VTables) -> None:
         if device < P - 1:
             back = arrival(t, 1, device)
             while (
-                t.memory[device] + t.held[0] * (2 + device * 2) <= t.limit[device] + SLACK
+                t.memory[device] + (t.held[device] + t.held[P + device]) * (1 + device) <= t.limit[device] + SLACK
                 and t.now[device] + t.time[device] <= back
                 and t.ran[device] < M
             ):
@@ -196,7 +196,7 @@ def order_greedily(t: VTables, fill_forward: bool, fill_backward: bool) -> float
             kind = choose_forward(t, device)
             if kind < 0:
                 continue
-            while t.memory[device] + t.held[0] > t.limit[device] + SLACK and next_w(t, device) >= 0:
+            while t.memory[device] + t.held[kind * P + device] > t.limit[device] + SLACK and next_w(t, device) >= 0:
                 run(t, next_w(t, device), device)
             run_after_w(t, kind, device, fill_forward, most_approved)
     for device in range(P):

@@ -91,7 +91,9 @@ def test_only_the_schedule_that_is_searched_for_is_left_out_late():
 @pytest.mark.slow
 def test_full_backwards_and_pairs_of_the_list_count_as_they_are():
     """Where B takes less than I and W, 1F1B may be the best, and the bound holds for it too."""
-    numbers = found("--devices", "2", "--mb", "4", "--tb", "1", "--ti", "1", "--tw", "1", "--cap", "2")
+    numbers = found(
+        "--devices", "2", "--mb", "4", "--tb", "1", "--ti", "1", "--tw", "1", "--cap", "2", "--time-limit", "1"
+    )
     assert numbers["bound"] <= numbers["span"] <= 10
     assert min(k["span"] for k in numbers["known"] if k["fits"]) >= numbers["span"]
 
@@ -112,6 +114,22 @@ def test_a_cap_too_small_names_the_least_that_works(words, least):
     assert error.exit_code == 1
     assert error.hint.startswith(least)
     assert found(*words[:4], *words[6:], "--cap", least.split()[1], "--time-limit", "0.5")["status"]
+
+
+LAYOUT = ("--devices", "4", "--mb", "6", "--layout", "Et*2|t*3|t*3|tL", "--t-layer", "1")
+
+
+def test_with_a_layout_caps_count_layers(tmp_path):
+    """The peaks are those of the memory command; a cap below the largest stage names the least that works."""
+    file = tmp_path / "best.json"
+    numbers = found(*LAYOUT, "--cap", "8", "--time-limit", "0.5", "-o", str(file))
+    assert (numbers["activations_of"], max(numbers["peak_activations"]) <= 8) == ("layer", True)
+    held = json.loads(invoke("memory", str(file), *LAYOUT[4:], "--json").stdout)["peak"]
+    assert held == numbers["peak_activations"]
+    error = call(*LAYOUT, "--cap", "2").exception
+    assert isinstance(error, PpsimError)
+    assert error.hint == "--cap 3, the least that works"
+    assert "holds 3 activations of one layer at least" in str(error)
 
 
 def test_files_hold_the_schedule(tmp_path):

@@ -5,6 +5,7 @@ import pytest
 
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import place
+from ppsim.search.engine import collect
 from ppsim.search.heuristics import order_linear
 from ppsim.search.orders import write_schedule
 from ppsim.search.policies import write_policies
@@ -24,6 +25,19 @@ def test_rules_write_schedules_that_fit(placement, more):
     found = [write_schedule(problem, queues) for _, queues in write_policies(problem)]
     assert found
     assert all(fits(problem, schedule) and evaluate(problem, schedule, "").span > 0 for schedule in found)
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS[:3], ids=lambda p: p.name)
+@pytest.mark.parametrize("more", [0, 2])
+def test_all_that_a_search_starts_from_fits_where_stages_hold_other_layers(placement, more):
+    """Whatever heuristics, rules and seeds write holds no more layers than the cap; a stage may hold none."""
+    layers = (3, 1, 0, 2, 2, 1)[: placement.n_stages]
+    times = costs(placement.n_stages, 2, 3, 1, 0.5)
+    least = Problem(placement, 3, times, layers=layers).least_caps.max()
+    problem = Problem(placement, 3, times, cap=float(least + more), after_i=0.5, layers=layers)
+    starts = [write_schedule(problem, member.queues) for member in collect(problem, [])]
+    assert len(starts) > 1
+    assert all(fits(problem, schedule) for schedule in starts)
 
 
 def test_equal_costs_need_no_search():

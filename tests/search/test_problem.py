@@ -5,8 +5,10 @@ import pytest
 
 from ppsim.core.schedule import place
 from ppsim.errors import InputError
+from ppsim.memory.usage import curves, layer_model
 from ppsim.schedules import generate
-from ppsim.search.problem import Problem, evaluate, fits, held_at_most
+from ppsim.search.problem import Problem, evaluate, fits, held_at_most, measure_held
+from ppsim.simulation.longest_path import simulate
 from tests.search.prices import costs
 
 
@@ -45,6 +47,18 @@ def test_the_least_cap_is_one_activation_of_each_stage():
     assert (problem.least_caps.tolist(), problem.is_feasible) == ([2, 2], False)
 
 
+def test_layers_are_held_as_memory_counts_them():
+    """Uneven stages on a V: each device's peak is that of the memory over time of the same layout."""
+    layers = (1, 3, 0, 2)
+    schedule = generate("zb-v", devices=2, microbatches=5)
+    problem = Problem(place("v", 2, 4), 5, costs(4), cap=7, layers=layers)
+    curve = curves(simulate(schedule, problem.costs), layer_model(schedule, ["t" * many for many in layers]))
+    peaks = curve.peak.tolist()
+    assert measure_held(problem, schedule).tolist() == peaks
+    assert problem.least_caps.tolist() == [3, 3]
+    assert fits(problem, schedule) == (max(peaks) <= 7)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -53,6 +67,8 @@ def test_the_least_cap_is_one_activation_of_each_stage():
         {"after_i": 1.5},
         {"costs": costs(3)},
         {"cap": (4, 4)},
+        {"layers": (1, 2, 3)},
+        {"layers": (1, 2, 3, -1)},
     ],
 )
 def test_a_problem_that_cannot_be_meant_is_refused(arguments):

@@ -91,6 +91,15 @@ def test_the_solver_finds_the_best_of_all_orders(seed):
     assert proof.bound == proof.solution.score(objective)[0]
 
 
+@pytest.mark.parametrize(("layers", "cap"), [((1, 3), 3), ((2, 1), 3), ((0, 2), 2)])
+def test_the_solver_counts_the_layers_of_each_stage(layers, cap):
+    """Best of all orders whose devices hold at most so many layers, and no bound is above it."""
+    asked = problem(2, 2, ([3, 5], [4, 6], [2, 4]), 1.0, cap, after_i=0.5, layers=layers)
+    proof = solve(asked, worst(asked), Bounds(0.0, 0.0), time_limit=10)
+    assert proof.solution.score("span") == every_order(asked)
+    assert bound_problem(asked).span <= proof.bound == proof.solution.span
+
+
 def test_a_proof_needs_no_bound_of_ours():
     """Without our bounds the solver proves the same."""
     asked = problem(2, 3, (1, 1, 1), cap=2)
