@@ -186,7 +186,8 @@ def print_training(found: dict[str, Any]) -> None:
     """Print what training costs, as tables."""
     sizes = {name: value for name, value in found["parallel"].items() if name in ("tp", "cp", "ep", "pp", "dp", "vp")}
     text = ", ".join(f"{name} {value}" for name, value in sizes.items() if value > 1) or "one GPU"
-    click.echo(f"\n{text}: {found['gpus']} GPUs, {found['gbs']} sequences a step")
+    zero = f", ZeRO-{found['parallel']['zero']}" if found["gpus"] > 1 else ""
+    click.echo(f"\n{text}: {found['gpus']} GPUs, {found['gbs']} sequences a step{zero}")
     _print_stages(found["stages"])
     _print_devices(found["devices"], found.get("gpu_memory_gib"))
     if line := found.get("line"):

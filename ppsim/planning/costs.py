@@ -20,7 +20,7 @@ from ppsim.planning.hardware import AS_THE_CURVE, Factors, Machine, Measured
 from ppsim.planning.model import Model, flops_per_token
 from ppsim.planning.operators import Floats
 from ppsim.planning.parallel import Parallel
-from ppsim.planning.update import optimizer_seconds, reduction_seconds
+from ppsim.planning.update import add_sharded, optimizer_seconds, reduction_seconds
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
 
@@ -37,8 +37,8 @@ class StageCosts:
         communication: shape (stages,), the part of F and B that waits for collectives.
         message: bytes from a stage to the next.
         parameters: shape (stages,), on one GPU.
-        dp: shape (stages,), seconds of the reduction of gradients.
-        gather: shape (stages,), seconds of gathering weights.
+        dp: shape (stages,), seconds of reducing gradients after the last microbatch.
+        gather: shape (stages,), seconds of gathering weights once a step.
         optimizer: shape (stages,), seconds of the optimizer's step.
     """
 
@@ -110,6 +110,10 @@ def stage_costs(
         time *= times_of[[0, 3, 1, 2, 0]]
         communication *= (time[Kind.F] + time[Kind.B]) / plain
     split = parameters_of_stages(model, parallel, contents)
+    reduction, gather = reduction_seconds(machine, parallel, split, found)
+    layers = np.array([content.layers + content.mtp for content in contents], np.float64)
+    alone_time, (time, reduction, gather) = time, add_sharded(time, reduction, gather, layers, parallel)
+    communication = communication + (time - alone_time)[[Kind.F, Kind.B]].sum(axis=0)
     message = message_bytes(model, parallel)
     hops = np.zeros((parallel.pp, parallel.pp))
     for device in range(parallel.pp if parallel.pp > 1 else 0):
@@ -119,7 +123,6 @@ def stage_costs(
         # The device itself waits while its message travels, once for each op that sends one: F, B and I.
         time[:3] += hops[np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp]
         hops[:] = 0
-    reduction, gather = reduction_seconds(machine, parallel, split, found)
     return StageCosts(
         costs=Costs(time * 1e3, comm=hops * 1e3, unit="ms"),
         time=time,

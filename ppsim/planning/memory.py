@@ -28,6 +28,7 @@ Bytes = NDArray[np.float64]
 OPTIMIZER = 12.0  # bytes a parameter: the master copy and two moments in 32 bits
 LOGITS = 3.0 * ITEM  # bytes a logit at the loss: in 16 bits, and in 32
 GATHERED = 3.0  # whole inputs gathered from tensor-parallel ranks and being worked on, at the output
+AHEAD = 2.0  # layers whose weights ZeRO-3 holds whole at a time
 KEPT = 0.5  # share of activations that W needs
 PARTS = ("weights", "gradients", "optimizer", "activations", "work")
 
@@ -172,8 +173,14 @@ def _stage_work(model: Model, parallel: Parallel, content: StageContent) -> floa
     if content.recomputed and p.recompute == "full":
         layer += layer_activations(model, parallel, experts, "none")
     loss = LOGITS * tokens * model.vocab / p.tp if content.head else 0.0
-    gradients = 0.0
+    routed = (3 if model.gated else 2) * model.hidden * model.expert_ffn * model.experts if experts else 0
+    dense = (layer_parameters(model, experts) - routed) / p.tp
+    gradients = gathered = 0.0
+    if p.zero == 3:  # the layer at work and the one fetched ahead; embedding and output stay gathered
+        outer = content.embedding + content.head * (not model.tied)
+        gathered = ITEM * (
+            AHEAD * (dense + routed / p.ep) * bool(content.layers) + outer * model.vocab * model.hidden / p.tp
+        )
     if content.layers and p.stack == "fused" and not p.adapters:
-        routed = (3 if model.gated else 2) * model.hidden * model.expert_ffn * model.experts if experts else 0
-        gradients = ITEM * (layer_parameters(model, experts) - routed) / p.tp  # experts share one expert's
-    return max(loss, layer) + ends + gradients
+        gradients = ITEM * dense  # experts share one expert's
+    return max(loss, layer) + ends + gradients + gathered

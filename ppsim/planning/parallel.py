@@ -28,7 +28,8 @@ class Parallel:
         microbatches: microbatches of one pipeline in a step.
         schedule: the pipeline's schedule, by its name in the registry; empty takes 1f1b or interleaved.
         sequence_parallel: whether tensor-parallel ranks divide what lies between the linear layers too.
-        zero: 0 nothing is divided over data-parallel ranks; 1 optimizer states; 2 gradients too; 3 weights too.
+        zero: 0 nothing is divided over data-parallel ranks; 1 optimizer states; 2 gradients too, scattered after every
+            microbatch; 3 weights too, gathered for every microbatch.
         recompute: none; selective computes attention's products again; full runs each layer's forward again.
         recompute_layers: how many layers of a stage recompute, one number or one for each stage; None takes all.
         flash: whether attention runs as one kernel that skips what the causal mask hides and keeps no scores.

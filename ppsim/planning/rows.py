@@ -218,8 +218,8 @@ def _habits(row: Row) -> Parallel:
         parallel = replace(parallel, overlap_p2p=False)
     elif re.search(r"overlap|\basync", schedule):
         parallel = replace(parallel, overlap_p2p=True)
-    if _count(row, "fsdp", 0) > 1:
-        parallel = replace(parallel, zero=3 if _count(row, "pp", 1) == 1 else 2)
+    if _count(row, "fsdp", 0) > 1:  # in a pipeline, torch keeps gathered weights and whole gradients until a step ends
+        parallel = replace(parallel, zero=3 if _count(row, "pp", 1) == 1 else 1)
     return parallel
 
 

@@ -241,7 +241,9 @@ def _work(
     model: Model, machine: Machine, base: Parallel, sizes: tuple[int, int, int, int], recompute: str
 ) -> tuple[float, float]:
     """Seconds of the forward and the backward of the whole model for a microbatch."""
-    time = stage_costs(model, machine, _alone(base, sizes, sizes[2], recompute)).time
+    # What ZeRO adds is no straight line over the layers that recompute, so no bound has it.
+    alone = replace(_alone(base, sizes, sizes[2], recompute), zero=min(base.zero, 1))
+    time = stage_costs(model, machine, alone).time
     return float(time[Kind.F].sum()), float(time[Kind.B].sum())
 
 

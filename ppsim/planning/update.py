@@ -27,6 +27,36 @@ def reduction_seconds(machine: Machine, parallel: Parallel, split: Floats, found
     return reduction, gather
 
 
+def add_sharded(
+    time: Floats, reduction: Floats, gather: Floats, layers: Floats, parallel: Parallel
+) -> tuple[Floats, Floats, Floats]:
+    """Add to the times of stages what ZeRO-2 and ZeRO-3 communicate for every microbatch.
+
+    ZeRO-2 scatters gradients in each backward, as it keeps only its share of their sum. ZeRO-3 also gathers a layer's
+    weights before its forward and again before its backward, as torch's FSDP2 does with reshard_after_forward, Megatron
+    FSDP with optim_grads_params, and DeepSpeed. With overlap it runs beside compute, but for the first layer's gather.
+    Frameworks that keep gathered weights and whole gradients until a step ends (FSDP2 in torch's pipeline runtime)
+    are ZeRO-1 here.
+
+    Args:
+        time: shape (5, stages), seconds of F, B, I, W and R.
+        reduction: shape (stages,), seconds of scattering a stage's gradients.
+        gather: shape (stages,), seconds of gathering its weights.
+        layers: shape (stages,), layers of each stage.
+        parallel: how the model is trained.
+
+    Returns:
+        The times, and what of reduction and gather is left for the end of a step.
+    """
+    if parallel.zero < 2 or parallel.adapters:
+        return time, reduction, gather
+    weights = gather if parallel.zero == 3 else np.zeros_like(gather)
+    added = np.array([weights, weights + reduction, weights, reduction, np.zeros_like(gather)])
+    first = np.array([weights, weights, weights, np.zeros_like(gather), np.zeros_like(gather)]) / np.maximum(layers, 1)
+    longer = np.maximum(time, added) + first if parallel.overlap_dp else time + added
+    return longer, reduction / np.maximum(layers, 1), gather - weights
+
+
 def joined(machine: Machine, parallel: Parallel, group: Group) -> Group:
     """Join the two groups that hold a stage where a pipeline has two replicas, on devices far from each other.
 

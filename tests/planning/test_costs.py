@@ -195,3 +195,24 @@ def test_ratios_of_schedules_are_the_measured_ones_within_five_percent():
     assert mean(map(abs, errors)) < 0.05
     times = stage_costs(model, A100, replace(base, vp=1)).time[[Kind.F, Kind.I, Kind.W], 1] * 1e3
     assert times == pytest.approx(np.array([29.7, 29.4, 19.9]), rel=0.15)
+
+
+def test_zero_two_and_three_communicate_for_every_microbatch():
+    """Without overlap F gathers all 16-bit weights, B gathers them again and scatters 32-bit gradients."""
+    alone = Parallel(dp=16, microbatches=4, zero=1, overlap_dp=False)
+    once = stage_costs(LLAMA, H100, alone)
+    gathered, scattered = once.gather[0], once.dp[0]
+    two, three = (stage_costs(LLAMA, H100, replace(alone, zero=zero)) for zero in (2, 3))
+    added = [(c.time - once.time)[[Kind.F, Kind.B, Kind.I, Kind.W], 0] for c in (two, three)]
+    assert added[0] == pytest.approx([0, scattered, 0, scattered])
+    assert added[1] == pytest.approx([gathered, gathered + scattered, gathered, scattered])
+    assert [two.gather[0], three.gather[0]] == [gathered, 0]
+
+
+def test_overlap_hides_zero_three_but_for_the_first_layer():
+    """Compute is longer than the gathers; with sequences so short that it is not, the gathers count."""
+    alone = Parallel(dp=16, zero=1)
+    once, three = (stage_costs(LLAMA, H100, replace(alone, zero=zero)) for zero in (1, 3))
+    assert three.time[Kind.F, 0] - once.time[Kind.F, 0] == pytest.approx(once.gather[0] / LLAMA.layers)
+    short = replace(LLAMA, seq=512)
+    assert stage_costs(short, H100, replace(alone, zero=3)).time[Kind.F, 0] > once.gather[0]

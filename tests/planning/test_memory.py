@@ -14,7 +14,7 @@ from ppsim.planning.costs import schedule_of
 from ppsim.planning.even import even_layers, even_out
 from ppsim.planning.measured import fit_line, read_peaks
 from ppsim.planning.memory import device_memory, in_flight
-from ppsim.planning.model import read_model
+from ppsim.planning.model import layer_parameters, read_model
 from ppsim.planning.parallel import Parallel
 
 # SimuMax docs (MooreThreads/SimuMax@4dcaae5): PyTorch's peaks in MiB on B200, Megatron-LM 0.14, a few layers.
@@ -78,6 +78,15 @@ def test_a_layout_evens_out_devices_as_far_as_whole_layers_can():
         layers[target] += 1
         assert device_memory(model, parallel, build_layout(layers, 4)).total.max() >= held.max()
     assert even_layers(model, parallel, found) == found
+
+
+def test_zero_three_holds_a_share_of_the_weights_and_two_layers_whole():
+    model = read_model("llama3-70b")
+    two, three = (device_memory(model, Parallel(dp=64, microbatches=4, zero=zero)) for zero in (2, 3))
+    layer = 2 * layer_parameters(model, False)
+    ends = 2 * 2 * model.vocab * model.hidden
+    assert three.weights == pytest.approx(two.weights / 64)
+    assert three.work - two.work == pytest.approx(2 * layer + ends)
 
 
 def test_measured_peaks_are_read_in_the_forms_people_have(tmp_path):
