@@ -12,6 +12,7 @@ import signal
 import sys
 import traceback
 import warnings
+from functools import cache
 from pathlib import Path
 
 import click
@@ -171,7 +172,13 @@ def _show_warning(message: Warning | str, *_: object) -> None:
     """Print a library's warning as one line, without its place in the library."""
     from ppsim.base.text import shorten
 
-    _complain(f"Warning: {shorten(str(message), WIDEST)}", 0)
+    _warn_once(f"Warning: {shorten(str(message), WIDEST)}")
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """Print a warning that several files of one command share once."""
+    _complain(text, 0)
 
 
 def _debugging() -> bool:

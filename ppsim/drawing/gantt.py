@@ -19,7 +19,7 @@ from ppsim.drawing.gantt_layout import DOTS, POINT, TALLEST
 from ppsim.drawing.gantt_legend import LEGEND_LINE, draw_legend_line, figure_legend, legend_lines
 from ppsim.drawing.gantt_marks import draw_marks
 from ppsim.drawing.gantt_strokes import Design, Panel, draw_gantt
-from ppsim.drawing.gantt_text import draw_heading, draw_time_arrow, draw_time_axis
+from ppsim.drawing.gantt_text import draw_heading, draw_time_arrow, draw_time_axis, title_fits, wrap_title
 from ppsim.drawing.link_panel import GAP as LINK_GAP
 from ppsim.drawing.link_panel import draw_links, link_panel_height
 from ppsim.drawing.look import PLAIN, Look
@@ -40,6 +40,7 @@ LEAST_LINKS = 4  # strips of links in each of many panels
 NARROWEST, WIDEST = 1.5, 100.0  # inches
 BELOW_AXIS, BELOW_ARROW = 3.1, 1.8  # between the last row and the legend, in heights of the font
 ABOVE_HEAD, ABOVE_ROWS = 0.01, 0.05  # inches above the first panel
+NEXT_LINE = 0.72  # of the height of a title's first line
 LEGEND_MARGIN = 8  # points free beside the legend
 
 
@@ -91,10 +92,10 @@ def plot(
     longest = max(timeline.makespan for timeline in timelines)
     if look.window and look.window[0] < longest < look.window[1]:
         look = replace(look, window=(look.window[0], longest))
-    if look.title and len(timelines) == 1:
-        names = [look.title]
     most = max(LEAST_LINKS, MOST_LINKS // len(timelines))
     uses = [link_use(each, most, most) if each and style == "screen" else None for each in run]
+    if look.title and len(timelines) == 1:
+        names = [look.title]
     panels = [
         Panel(timeline, name, curve, execution, idle, look, links)
         for timeline, name, curve, execution, idle, links in zip(timelines, names, held, run, waits, uses, strict=True)
@@ -124,8 +125,10 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> F
     below = round((BELOW_AXIS if style == "screen" else BELOW_ARROW) * em)
     line, top = round(LEGEND_LINE * em), round((ABOVE_HEAD if design.head else ABOVE_ROWS) * DOTS)
     look = design.look
-    whole = look.title if len(panels) > 1 else ""
-    top += HEAD * bool(whole)
+    above = look.title and (len(panels) > 1 or not title_fits(look.title, _facts(panels, 0, style), design))
+    title_font = design.font + 1.5
+    whole = wrap_title(look.title, (width - design.left) / POINT - LEGEND_MARGIN, title_font) if above else []
+    top += bool(whole) * HEAD + round(NEXT_LINE * HEAD * max(0, len(whole) - 1))
     devices = sum(panel.devices for panel in panels)
     tallest = round(TALLEST * DOTS)
     rows = [min(panel.devices * design.row, max(1, tallest * panel.devices // devices)) for panel in panels]
@@ -135,13 +138,13 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> F
     height = y = top + sum(rows) + sum(below_rows) + sum(strips) + design.head * len(panels) + foot
     y -= top
     figure = Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)
-    for panel, tall, strip, under in zip(panels, rows, strips, below_rows, strict=True):
+    for number, (panel, tall, strip, under) in enumerate(zip(panels, rows, strips, below_rows, strict=True)):
         y -= design.head + tall
         axes = add_axes(figure, design, y, tall)
         draw_gantt(axes, panel, design, tall)
         if design.head:
-            facts = panel.facts if style == "screen" or len(panels) > 1 else ()
-            draw_heading(axes, panel.title, facts, panel.end, design, tall)
+            name = "" if above and len(panels) == 1 else panel.title
+            draw_heading(axes, name, _facts(panels, number, style), panel.end, design, tall)
         draw_marks(axes, panel, design, tall)
         common: dict[str, Any] = {"span": design.span, "font": design.font, "base": look.base}
         if panel.links:
@@ -160,10 +163,15 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> F
         draw_time_arrow(axes, design)
     for number, entries in enumerate(legend):
         draw_legend_line(figure, entries, design, foot - below - line * (number + 0.5))
-    if whole:
-        style_of_title: dict[str, Any] = {"fontsize": design.font + 1.5, "fontweight": "bold", "parse_math": False}
-        figure.text(design.left / width, 1 - 0.7 * top / height, whole, va="center", **style_of_title)
+    for number, text in enumerate(whole):
+        common = {"fontsize": title_font, "fontweight": "bold", "parse_math": False, "va": "center"}
+        figure.text(design.left / width, 1 - (NEXT_LINE * number + 0.7) * HEAD / height, text, **common)
     return figure
+
+
+def _facts(panels: Sequence[Panel], number: int, style: str) -> tuple[str, ...]:
+    """The numbers above a panel; a single one of a paper has them in its caption."""
+    return panels[number].facts if style == "screen" or len(panels) > 1 else ()
 
 
 def add_axes(figure: Figure, design: Design, below: int, tall: int) -> Axes:

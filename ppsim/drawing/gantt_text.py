@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 BETWEEN_FACTS = "\u00a0\u00a0 "  # browsers would draw plain spaces as one
 FEWER_FACTS = ((0, None), (2, None), (2, 4), (2, 3))  # first without the size, then the peak, then the bubble
 LONGEST_TITLE = 200  # characters, beyond which no title fits
+MOST_LINES = 3  # of the title above a figure
 SMALLEST_FONT = 5.0  # points of a title before it is cut
 NARROWEST_LETTER = 0.2  # of the font's size
 
@@ -47,6 +48,26 @@ def draw_heading(axes: Axes, title: str, numbers: Sequence[str], end: float, des
     axes.text(0, above, name, fontsize=large, fontweight="bold", ha="left", **common)
     if needed:
         axes.text(min(end, 1.0), above, facts, fontsize=small, color="#444444", ha="right", **common)
+
+
+def title_fits(title: str, numbers: Sequence[str], design: Design) -> bool:
+    """Whether a title has room beside the fewest facts, in the smallest font of titles if need be."""
+    fewest = BETWEEN_FACTS.join(numbers[slice(*FEWER_FACTS[-1])])
+    needed = text_width(fewest, design.font - 0.5) + 10
+    room = design.across / POINT - needed
+    return len(title) < LONGEST_TITLE and text_width(title, SMALLEST_FONT, "bold") <= room
+
+
+def wrap_title(text: str, room: float, size: float) -> list[str]:
+    """Break a title between words into lines of so many points, at most ``MOST_LINES``, the last cut where it must."""
+    lines: list[str] = []
+    for word in shorten(text, MOST_LINES * LONGEST_TITLE).split():
+        if lines and text_width(f"{lines[-1]} {word}", size, "bold") <= room:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    last = [" ".join(lines[MOST_LINES - 1 :])] if len(lines) > MOST_LINES else []
+    return [_cut(line, room, size) for line in [*lines[: MOST_LINES - len(last)], *last]]
 
 
 def _cut(text: str, room: float, size: float) -> str:

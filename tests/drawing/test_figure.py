@@ -23,6 +23,7 @@ from ppsim.drawing import gantt_layout as layout
 from ppsim.drawing.gantt import STYLES, plot
 from ppsim.drawing.gantt_legend import legend_lines
 from ppsim.drawing.legend import Entry
+from ppsim.drawing.look import Look
 from ppsim.drawing.palette import BUBBLE, DEFAULT, FILL
 from ppsim.errors import InputError
 from ppsim.files.document import Document, save
@@ -333,6 +334,28 @@ def test_a_title_is_cut_before_it_meets_the_numbers():
     title = next(text for text in found if text.startswith("long"))
     assert title.endswith("...")
     assert len(title) < 60
+
+
+def test_a_title_of_ones_own_is_wrapped_where_it_is_too_long():
+    """Every word of it is in the figure, on lines within its width, and the numbers keep their place."""
+    title = "A title that says all that there is to be said of the costs, the machine and the day of this picture"
+    for style in ("screen", "paper"):
+        figure = plot(timeline(), style=style, width=3.3, look=Look(title=title))
+        lines = [text for text in figure.texts if text.get_text().split()[0] in title.split()]
+        assert " ".join(line.get_text() for line in lines) == title
+        assert len(lines) > 1
+        assert all(line.get_window_extent().x1 <= figure.bbox.x1 for line in lines)
+
+
+def test_signs_that_no_font_has_are_told_once_and_kept_in_svg(recwarn, monkeypatch):
+    monkeypatch.setattr(canvas, "OTHER_SCRIPTS", ())
+    monkeypatch.setitem(canvas.SETTINGS, "font.sans-serif", ["DejaVu Sans"])
+    assert "\u7ba1 \u03b1" in texts(rendered(timeline(), titles=("\u7ba1 \u03b1",)))
+    assert not recwarn.list
+    rendered(timeline(), titles=("\u7ba1 \u03b1",), suffix=".png")
+    (warned,) = recwarn.list
+    assert warned.category is canvas.MissingGlyph
+    assert "no font of this machine has \u7ba1 (U+7BA1):" in str(warned.message)
 
 
 @pytest.mark.slow

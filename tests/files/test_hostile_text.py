@@ -35,6 +35,7 @@ TEXTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", sorted(set(formats()) - {".csv"}))
 @pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.filterwarnings("ignore::ppsim.drawing.canvas.MissingGlyph")
 def test_any_name_and_unit_is_written(suffix, text):
     timeline = replace(timed("1f1b", 2, 2), unit=TEXTS[text])
     timeline = replace(timeline, schedule=replace(timeline.schedule, name=TEXTS[text]))
