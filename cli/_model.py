@@ -80,7 +80,7 @@ def training(
         InputError: the layout, the schedule, the cluster or the file of measured peaks cannot be used.
     """
     from ppsim.errors import InputError
-    from ppsim.planning.memory import PARTS, device_memory
+    from ppsim.planning.memory import PARTS, device_memory, host_memory
 
     if parallel.ep > 1 and not model.experts:
         raise InputError(f"--ep {parallel.ep} divides experts, and {model.name} has none", "leave out --ep")
@@ -90,6 +90,9 @@ def training(
         | {"total_gib": float(held.total[d] / GIB)}
         for d in range(parallel.pp)
     ]
+    if parallel.offload:
+        for row, waiting in zip(devices, host_memory(model, parallel, layout), strict=True):
+            row["host_gib"] = float(waiting / GIB)
     stages = _stages(model, parallel, layout)
     found: dict[str, Any] = {"parallel": asdict(parallel), "gpus": parallel.gpus, "gbs": parallel.gbs}
     found |= {"stages": stages, "devices": devices}
@@ -122,20 +125,24 @@ def _timed(
 ) -> dict[str, Any]:
     """Add times to the stages, and return those of a step."""
     from ppsim.core.ops import Kind
-    from ppsim.planning.costs import stage_costs, step_time
+    from ppsim.planning.contents import contents_of
+    from ppsim.planning.costs import copy_seconds, stage_costs, step_time
     from ppsim.planning.efficiency import efficiency_of
 
-    costs = stage_costs(model, machine, parallel, layout)
+    costs, contents = stage_costs(model, machine, parallel, layout), contents_of(model, parallel, layout)
     for row in stages:
         stage = row["stage"]
         for name, kind in (("f_ms", Kind.F), ("b_ms", Kind.B), ("i_ms", Kind.I), ("w_ms", Kind.W), ("r_ms", Kind.R)):
             row[name] = float(costs.time[kind, stage] * 1e3)
         row["communication_ms"] = float(costs.communication[stage] * 1e3)
+        if parallel.offload:
+            row["copy_ms"] = copy_seconds(model, machine, parallel, contents[stage]) * 1e3
     step = {name: float(value) for name, value in asdict(step_time(model, machine, parallel, costs=costs)).items()}
     known: dict[str, Any] = {
         "fitted_on": efficiency_of(machine.gpu, parallel.stack).curve.seen or "no run: usual shares of a GPU's peaks",
         "gpu": machine.gpu.name,
         "gpu_memory_gib": machine.gpu.memory_gib,
+        **({"host_gb_per_s": machine.gpu.host_gb_per_s} if parallel.offload else {}),
     }
     if found := machine.measured:
         known["profile"] = {"file": found.name, "taken": found.taken, "left": found.left}
@@ -205,6 +212,13 @@ def print_training(found: dict[str, Any]) -> None:
         )
         if taken := found.get("profile"):
             echo_wrapped(f"times of {taken['taken']}: from {taken['file']}; {taken['left']}", 5)
+        if rate := found.get("host_gb_per_s"):
+            share = found["parallel"]["offload"]
+            echo_wrapped(
+                f"{share:.0%} of the activations are copied to the host and back at {rate:g} GB/s each way, beside "
+                "the stage's work; where copies take longer, they set its time",
+                5,
+            )
         echo_wrapped(f"efficiency fitted on {found['fitted_on']}", 5)
     if "evened_out" in found:
         _print_evened(found)
@@ -233,18 +247,23 @@ def _print_evened(found: dict[str, Any]) -> None:
 def _print_stages(stages: list[dict[str, Any]]) -> None:
     timed = "f_ms" in stages[0]
     heading = f"{'stage':>5} {'layers':>6} {'parameters':>11}"
-    click.echo("\n" + heading + (f" {'F ms':>8} {'B ms':>8} {'W ms':>8} {'waits ms':>9}" if timed else ""))
+    copied = "copy_ms" in stages[0]
+    heading += f" {'F ms':>8} {'B ms':>8} {'W ms':>8} {'waits ms':>9}" if timed else ""
+    click.echo("\n" + heading + (f" {'copies ms':>10}" if copied else ""))
     for row in stages[:MOST_ROWS]:
         line = f"{row['stage']:>5} {row['layers']:>6} {row['parameters'] / 1e6:>9,.1f} M"
         if timed:
             line += f" {row['f_ms']:>8.3f} {row['b_ms']:>8.3f} {row['w_ms']:>8.3f} {row['communication_ms']:>9.3f}"
+        if copied:
+            line += f" {row['copy_ms']:>10.3f}"
         click.echo(line)
     if len(stages) > MOST_ROWS:
         click.echo(f"{len(stages) - MOST_ROWS} more stages (--json has them)")
 
 
 def _print_devices(devices: list[dict[str, Any]], capacity: float | None) -> None:
-    names = ("weights", "gradients", "optimizer", "activations", "work", "total")
+    names = ["weights", "gradients", "optimizer", "activations", "work", "total"]
+    names += ["host"] if "host_gib" in devices[0] else []
     measured = "measured_gib" in devices[0]
     click.echo(
         f"\n{'device':>6} "

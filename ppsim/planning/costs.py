@@ -169,13 +169,18 @@ def _stage(
         compute += _with_full(passes(operators, machine.gpu, found, parallel.precision), factors)
     forward, inputs, weights, full = compute
     if parallel.offload:  # copies to and from the host run beside the stage, and delay it where they are longer
-        copies = parallel.offload * kept_bytes(model, parallel, content) / (machine.gpu.host_gb_per_s * 1e9)
+        copies = copy_seconds(model, machine, parallel, content)
         inputs += max(copies - inputs - weights, 0.0)
         full, forward = max(full, copies), max(forward, copies)
     if parallel.adapters:
         weights, full = 0.0, inputs
     times = np.array([forward, full + again, inputs + again, weights, again])
     return times, float(communication[:3].sum())
+
+
+def copy_seconds(model: Model, machine: Machine, parallel: Parallel, content: StageContent) -> float:
+    """Compute the time of copying a stage's offloaded activations of a microbatch to the host, or back."""
+    return parallel.offload * kept_bytes(model, parallel, content) / (machine.gpu.host_gb_per_s * 1e9)
 
 
 def _with_full(times: Floats, factors: Factors = AS_THE_CURVE) -> Floats:

@@ -8,7 +8,7 @@ weight gradients of one layer, and at the output three copies of the logits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,6 +118,16 @@ def device_memory(
     return DeviceMemory(*states_of_devices(parallel, stages, schedule.placement.devices), held, work)
 
 
+def host_memory(model: Model, parallel: Parallel, layout: Layout | None = None) -> Bytes:
+    """Compute the bytes of offloaded activations that wait in the host's memory at most, shape (devices,), a GPU's.
+
+    Raises:
+        InputError: the layout does not fit, or the schedule refuses the shape.
+    """
+    everything = device_memory(model, replace(parallel, offload=0.0), layout).activations
+    return parallel.offload * everything
+
+
 def states_of_devices(
     parallel: Parallel, stages: StageMemory, devices: NDArray[np.int32]
 ) -> tuple[Bytes, Bytes, Bytes]:
@@ -172,6 +182,8 @@ def _stage_work(model: Model, parallel: Parallel, content: StageContent) -> floa
     layer = ITEM * tokens * width / p.tp * (2 if model.gated else 1) if content.layers else 0.0
     if content.recomputed and p.recompute == "full":
         layer += layer_activations(model, parallel, experts, "none")
+    if content.layers and p.offload:  # the layer that is being copied
+        layer += p.offload * layer_activations(model, parallel, experts, "none")
     loss = LOGITS * tokens * model.vocab / p.tp if content.head else 0.0
     routed = (3 if model.gated else 2) * model.hidden * model.expert_ffn * model.experts if experts else 0
     dense = (layer_parameters(model, experts) - routed) / p.tp

@@ -241,8 +241,8 @@ def _work(
     model: Model, machine: Machine, base: Parallel, sizes: tuple[int, int, int, int], recompute: str
 ) -> tuple[float, float]:
     """Seconds of the forward and the backward of the whole model for a microbatch."""
-    # What ZeRO adds is no straight line over the layers that recompute, so no bound has it.
-    alone = replace(_alone(base, sizes, sizes[2], recompute), zero=min(base.zero, 1))
+    # What ZeRO and offload add is no straight line over the layers that recompute, so no bound has it.
+    alone = replace(_alone(base, sizes, sizes[2], recompute), zero=min(base.zero, 1), offload=0.0)
     time = stage_costs(model, machine, alone).time
     return float(time[Kind.F].sum()), float(time[Kind.B].sum())
 

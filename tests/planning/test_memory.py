@@ -13,7 +13,7 @@ from ppsim.layout.layout import build_layout
 from ppsim.planning.costs import schedule_of
 from ppsim.planning.even import even_layers, even_out
 from ppsim.planning.measured import fit_line, read_peaks
-from ppsim.planning.memory import device_memory, in_flight
+from ppsim.planning.memory import device_memory, host_memory, in_flight
 from ppsim.planning.model import layer_parameters, read_model
 from ppsim.planning.parallel import Parallel
 
@@ -78,6 +78,15 @@ def test_a_layout_evens_out_devices_as_far_as_whole_layers_can():
         layers[target] += 1
         assert device_memory(model, parallel, build_layout(layers, 4)).total.max() >= held.max()
     assert even_layers(model, parallel, found) == found
+
+
+def test_offloaded_activations_wait_in_the_hosts_memory():
+    """A GPU keeps the rest, and the layer that is being copied."""
+    model, parallel = read_model("llama3-70b"), Parallel(tp=4, pp=4, microbatches=16)
+    plain, half = device_memory(model, parallel), device_memory(model, replace(parallel, offload=0.5))
+    assert host_memory(model, replace(parallel, offload=0.5)) == pytest.approx(plain.activations / 2)
+    assert half.activations == pytest.approx(plain.activations / 2)
+    assert (half.work >= plain.work).all()
 
 
 def test_zero_three_holds_a_share_of_the_weights_and_two_layers_whole():
