@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from ppsim.cli._build import add_memory, build, measure_with_bound
+from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, UNEVEN, Given
 from ppsim.cli._network import execute_messages
 from ppsim.cli._options import (
     CostOptions,
@@ -22,13 +24,16 @@ from ppsim.cli._options import (
     shape_options,
 )
 from ppsim.cli._print import title_of
+from ppsim.cli._several import options_taken
 from ppsim.errors import InputError
 from ppsim.server.app import DROPPED
 from ppsim.version import VERSION
 
 if TYPE_CHECKING:
+    from ppsim.analysis.idle import Idle
+    from ppsim.cli._runs import Stated
     from ppsim.core.costs import Costs
-    from ppsim.core.timeline import Timeline
+    from ppsim.core.execution import Execution
     from ppsim.files.document import Document
 
 MOST_WORDS, MOST_LETTERS = 80, 4_000
@@ -79,46 +84,122 @@ def _view(
     costs: CostOptions,
     network: NetworkOptions,
 ) -> Document:
-    """Simulate the schedules on the same devices, with what the devices hold and why they are idle."""
-    from ppsim.analysis.idle import explain_run
-    from ppsim.cli._several import options_taken
+    """Show the schedules on the same devices, with what the devices hold and why they are idle.
+
+    A dropped file that states times is shown with them, and the rest simulated with their medians, unless the line has
+    costs or messages of its own: then all are simulated, the file's ops in its order.
+    """
     from ppsim.files.document import Document
-    from ppsim.simulation.longest_path import simulate
 
     _refuse_files(costs, network)
     sources = [_found(spec, ctx.obj) for spec in specs]
     _refuse_work(sources, shape)
-    timelines, prices, executions, idles, titles, bounds, cells = [], [], [], [], [], [], 0
+    typed = Given(ctx).spellings((*COSTS, *LAYER_TIMES, "layout", *UNEVEN, *DETAILED, "recompute"))
+    stated = {source: run for source in sources if (run := _read_times(source, shape))}
+    taken = next(iter(stated.items()), None) if not typed else None
+    runs: list[_Run] = []
     for source in sources:
-        schedule, price = build(source, options_taken(source, shape), costs, network)
-        cells += schedule.n_stages * schedule.n_microbatches
-        _refuse_cells(cells, MOST_CELLS)
-        execution = execute_messages(schedule, price, network, costs.links)
-        timeline: Timeline = execution.compute if execution else simulate(schedule, price)
-        timelines.append(timeline)
-        prices.append(price)
-        idles.append(explain_run(timeline, price.latencies(schedule), execution))
-        bounds.append(measure_with_bound(timeline, price).bound)
-        titles.append(title_of(schedule))
-        if execution:
-            executions.append(execution)
+        if source in stated and not typed:
+            runs.append(_take_times(source, stated[source]))
+        else:
+            runs.append(_simulate(source, shape, costs, network, taken))
+        if source in stated and typed:
+            runs[-1] = replace(runs[-1], title=f"{stated[source].title} (order of {Path(source).name})")
+        schedules = [run.idle.timeline.schedule for run in runs]
+        _refuse_cells(sum(schedule.n_stages * schedule.n_microbatches for schedule in schedules), MOST_CELLS)
+    executions = tuple(run.execution for run in runs if run.execution)
     document = Document(
-        tuple(timelines),
-        tuple(titles),
-        _inputs(ctx, prices[0]),
-        idles=tuple(idles),
-        executions=tuple(executions),
-        bounds=tuple(bounds),
+        tuple(run.idle.timeline for run in runs),
+        tuple(run.title for run in runs),
+        _inputs(ctx, runs[0].prices, bool(taken)),
+        idles=tuple(run.idle for run in runs),
+        executions=executions if len(executions) == len(runs) else (),
+        bounds=tuple(run.bound for run in runs),
     )
-    return add_memory(document, prices, costs, asked=False)
+    return add_memory(document, [run.prices for run in runs], costs, asked=False)
 
 
-def _inputs(ctx: click.Context, prices: Costs) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Run:
+    """One schedule as the page shows it: its title, costs, idle time and bound."""
+
+    title: str
+    prices: Costs
+    idle: Idle
+    bound: float
+    execution: Execution | None = None
+
+
+def _read_times(source: str, shape: ShapeOptions) -> Stated | None:
+    """Read the times of a dropped file; None where it has none, and for a schedule's name.
+
+    Raises:
+        InputError: the shape asked for is not the file's.
+    """
+    from ppsim.cli._runs import read_stated
+    from ppsim.schedules import family_of
+
+    if family_of(source) is not None:
+        return None
+    stated = read_stated(source)
+    if stated is None:
+        return None
+    schedule = stated.found.timeline.schedule
+    for word, asked, own in (
+        ("devices", shape.devices, schedule.n_devices),
+        ("microbatches", shape.microbatches, schedule.n_microbatches),
+    ):
+        if asked not in (None, own):
+            raise InputError(
+                f"{Path(source).name} has {own} {word}, not {asked}", f"{word}: {own}, or leave out the file"
+            )
+    return stated
+
+
+def _take_times(source: str, stated: Stated) -> _Run:
+    """A dropped run with its own times, of which no bound is known."""
+    from ppsim.analysis.idle import explain_idle
+
+    idle = explain_idle(stated.found.timeline, stated.found.arrival)
+    return _Run(f"{stated.title} (times of {Path(source).name})", stated.found.costs, idle, float("nan"))
+
+
+def _simulate(
+    source: str,
+    shape: ShapeOptions,
+    costs: CostOptions,
+    network: NetworkOptions,
+    taken: tuple[str, Stated] | None,
+) -> _Run:
+    """Simulate a schedule with the costs of the options, or with the median times of a run that was dropped."""
+    from ppsim.analysis.changes import adapt_costs
+    from ppsim.analysis.idle import explain_run
+    from ppsim.simulation.longest_path import simulate
+
+    schedule, prices = build(source, options_taken(source, shape), costs, network)
+    title = title_of(schedule)
+    if taken:
+        prices = adapt_costs(taken[1].found.costs, schedule)
+        title += f" (median times of {Path(taken[0]).name})"
+    execution = execute_messages(schedule, prices, network, costs.links)
+    timeline = execution.compute if execution else simulate(schedule, prices)
+    idle = explain_run(timeline, prices.latencies(schedule), execution)
+    return _Run(title, prices, idle, measure_with_bound(timeline, prices).bound, execution)
+
+
+def _inputs(ctx: click.Context, prices: Costs, stated: bool) -> dict[str, Any]:
+    """What makes the page again; no command where a dropped file's times are compared with more than one schedule."""
     from ppsim.cli._write import command_line, inputs_of
 
-    words = command_line(ctx).split(" ")
-    words[1] = "run" if len(ctx.params["names"]) + len(ctx.params["schedule"]) == 1 else "compare"
-    return {**inputs_of(ctx, prices), "ppsim": VERSION, "command": " ".join(words).replace(DROPPED, "")}
+    words = shlex.split(command_line(ctx).replace(DROPPED, ""))
+    count = len(ctx.params["names"]) + len(ctx.params["schedule"])
+    words[1] = ("explain", "diff", "")[min(count, 3) - 1] if stated else "run" if count == 1 else "compare"
+    if stated:  # whose shape is the file's
+        options = [place for place, word in enumerate(words) if word in ("--devices", "--stages", "--mb")]
+        words = [word for place, word in enumerate(words) if not {place, place - 1} & {*options}]
+    command = {"command": shlex.join(words)} if words[1] else {}
+    kept = {name: value for name, value in inputs_of(ctx, prices).items() if name != "command"}
+    return {**kept, "ppsim": VERSION, **command}
 
 
 def _refuse_files(costs: CostOptions, network: NetworkOptions) -> None:

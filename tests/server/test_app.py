@@ -104,6 +104,27 @@ def test_a_file_that_was_dropped_is_a_schedule(app, tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "mine.csv"]
 
 
+def test_a_dropped_run_is_shown_with_its_own_times(app):
+    """What is beside it takes their medians; where the line has costs, all are simulated. The titles say so."""
+    run = ask(app, "/export", line="zb-1p --devices 2 --mb 4 --tf 2 --comm 0.5 --unit ms", form=".json")[1]
+    assert ask(app, "/drop", "POST", run, name="run.json")[0] == 200
+
+    def shown(line: str):
+        report = json.loads(ask(app, "/view", line=line)[1])
+        rows = [(each["title"], each["makespan"]) for each in report["timelines"]]
+        return rows, report["unit"], report["inputs"].get("command")
+
+    own = ("ZB-1P (times of run.json)", json.loads(run)["makespan"])
+    same, borrowed = "dropped:run.json --devices 2 --mb 4", "ZB-1P (median times of run.json)"
+    assert shown(same) == ([own], "ms", "ppsim explain run.json")
+    assert shown(f"zb-1p {same}") == ([(borrowed, own[1]), own], "ms", "ppsim diff zb-1p run.json")
+    assert shown(f"zb-1p 1f1b {same}")[2] is None
+    rows, unit, command = shown(f"{same} --tf 1")
+    assert (rows, unit) == ([("ZB-1P (order of run.json)", 13)], "t_F")
+    assert command == "ppsim run run.json --devices 2 --mb 4 --tf 1.0"
+    assert refusal(app, "dropped:run.json --devices 3 --mb 4") == "run.json has 2 devices, not 3"
+
+
 def test_every_format_can_be_downloaded(app):
     for suffix, begins in ((".csv", b"0F0,"), (".json", b'{"schema"'), (".html", b"<!doctype html"), (".mmd", b"---")):
         status, body, headers = ask(app, "/export", line="1f1b --devices 2 --mb 2", form=suffix)

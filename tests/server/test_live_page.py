@@ -1,15 +1,17 @@
-"""The live page in a real browser, served by the command itself."""
+"""The live page in a real browser, served by the command itself and used as a user would."""
 
 from __future__ import annotations
 
-import re
+import json
 import subprocess
 import sys
+import time
 from urllib.parse import quote
 
 import pytest
 
-from tests.commands import SOURCE
+from tests.browser import started
+from tests.commands import SOURCE, invoke
 from tests.pages import BROWSER
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")]
@@ -26,26 +28,68 @@ def address():
     assert served.wait(20) in (143, -15)
 
 
-def opened(address: str, folder) -> str:
-    """The page as the browser has it after a while."""
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1300,900", "--virtual-time-budget=8000"]
-    command = [str(BROWSER), *flags, f"--user-data-dir={folder / 'profile'}", "--dump-dom", address]
-    return subprocess.run(command, capture_output=True, timeout=120, check=True, text=True, encoding="utf-8").stdout
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """One browser for all tests."""
+    with started(tmp_path_factory.mktemp("browser")) as found:
+        yield found
 
 
-def test_a_line_in_the_address_is_drawn_with_its_controls(address, tmp_path):
+def text(browser, selector: str) -> str:
+    return browser.run(f"document.querySelector({selector!r}).innerText")
+
+
+def test_a_line_in_the_address_is_drawn_with_its_controls(address, browser):
     line = "zb-1p dualpipe-v --devices 5 --mb 11 --comm 0.25 --p2p overlap --speed 1,1,0.5,1,1"
-    page = opened(f"{address}?line={quote(line)}", tmp_path)
-    assert '<p id="fault" role="alert" hidden' in page
-    assert re.search(r"<h1>ZB-1P · DualPipe-V</h1>", page)
-    assert "ppsim compare zb-1p dualpipe-v --devices 5 --mb 11" in page
-    assert re.search(r'data-answered="1"', page)
-    assert "device 4" in page
+    browser.open(f"{address}?line={quote(line)}")
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    assert text(browser, "h1") == "ZB-1P · DualPipe-V"
+    assert text(browser, "#command").startswith("ppsim compare zb-1p dualpipe-v --devices 5 --mb 11")
+    assert browser.run("document.getElementById('more').value") == "--speed 1,1,0.5,1,1"
+    assert "device 4" in browser.run("document.getElementById('marks').textContent")
+    assert browser.run("document.getElementById('fault').hidden")
 
 
-def test_a_refusal_is_shown_and_the_drawing_stays(address, tmp_path):
-    page = opened(f"{address}?line={quote('1f1b --devices 4 --mb 8 --tf nonsense')}", tmp_path)
-    shown = re.search(r'<p id="refused"[^>]*>([^<]+)<', page)
-    assert shown
-    assert "nonsense" in shown[1]
-    assert "1F1B · ZB-1P" in page
+def test_a_refusal_is_shown_and_the_drawing_stays(address, browser):
+    browser.open(f"{address}?line={quote('1f1b --devices 4 --mb 8 --tf nonsense')}")
+    browser.wait("document.getElementById('refused').textContent")
+    assert "nonsense" in text(browser, "#refused")
+    assert text(browser, "h1") == "1F1B · ZB-1P"
+
+
+def test_drag_compare_drop_copy_and_download(address, browser, tmp_path):
+    """A slider dragged, a schedule added, a trace dropped, the command copied and the picture of all saved."""
+    browser.open(f"{address}?line={quote('1f1b --devices 2 --mb 8')}")
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    slider = "input[aria-label='F (slider)']"
+    browser.drag(slider, 15)
+    browser.wait("document.getElementById('command').innerText.includes('--tf')")
+    forward = float(browser.run(f"document.querySelector({slider!r}).value"))
+    assert forward > 1
+    browser.wait(f"document.querySelector('#numbers .value').innerText === '{9 * (forward + 2):.15g} t_F'")
+    browser.run("const add = document.getElementById('add'); add.value = 'gpipe'; add.onchange()")
+    browser.wait("document.querySelector('h1').innerText === '1F1B · GPipe'")
+    assert text(browser, "#command") == f"ppsim compare 1f1b gpipe --devices 2 --mb 8 --tf {forward}"
+
+    assert invoke("run", "zb-1p", "--devices", "2", "--mb", "8", "-q", "-o", str(tmp_path / "run.json")).exit_code == 0
+    browser.open(f"{address}?line={quote('1f1b --devices 2 --mb 8')}")
+    browser.drop("#chart", tmp_path / "run.json")
+    title = "1F1B (median times of run.json) · ZB-1P (times of run.json)"
+    browser.wait(f"document.querySelector('h1').innerText === {title!r}")
+
+    origin = browser.run("location.origin")
+    browser.ask(
+        "Browser.grantPermissions", origin=origin, permissions=["clipboardReadWrite", "clipboardSanitizedWrite"]
+    )
+    browser.ask("Page.bringToFront")
+    browser.click("#command")
+    browser.wait("document.getElementById('status').innerText === 'Command copied'")
+    assert browser.run("navigator.clipboard.readText()") == "ppsim diff 1f1b run.json"
+
+    browser.ask("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    browser.run("const list = document.getElementById('download'); list.value = '.trace.json'; list.onchange()")
+    target = tmp_path / "ppsim.trace.json"
+    late = time.monotonic() + 15
+    while not target.exists() and time.monotonic() < late:
+        time.sleep(0.02)
+    assert json.loads(target.read_text())["traceEvents"]

@@ -30,9 +30,8 @@ function showHeader() {
   const sizes = new Set(TIMELINES.map(t => `${t.devices} devices, ${t.microbatches} microbatches`));
   $('shape').textContent = [...(shapes.size === 1 ? shapes : sizes)].join(' · ');
   const { command } = REPORT.inputs;
-  if (!command) return;
-  $('command').textContent = command;
-  $('command').hidden = false;
+  $('command').hidden = !command;
+  $('command').textContent = command ?? '';
   $('command').onclick = () => navigator.clipboard.writeText(command).then(() => say('Command copied'));
 }
 
