@@ -78,6 +78,7 @@ ANY_GROUPS = Rule("min(P, M) <= N <= M", lambda s: min(s.devices, s.microbatches
 SMALL_GROUPS = Rule(
     "P/2 <= N <= P", lambda s: s.devices <= 2 * small_group_size(s) and small_group_size(s) <= s.devices
 )
+AS_MANY = Rule("at least P microbatches", lambda s: s.microbatches >= s.devices)
 FUSED_GROUPS = Rule(
     "min(P, M) <= N <= M, and M mod N = 0, or N + M mod N >= 2P - 1, or M mod N = 1 with V = 2",
     lambda s: _finishes(s, group_size(s, fused=1), fused=1),
@@ -237,6 +238,30 @@ def gis(shape: Shape, **_: object) -> Iterator[Packed]:
         q.repeat(total - warm_up, F, B)
         q.repeat(warm_up, B)
         yield q.build(microbatches=M)
+
+
+@schedule(
+    "vpp-balanced",
+    title="Interleaved F-then-B, balanced",
+    placement="loop",
+    aliases=("VPPFhenBInBalancedMemory", "balanced-vpp", "interleaved-balanced"),
+    chunks=2,
+    idea="All microbatches go through a device's first stage, then all through the next, as in looped\n"
+    "BFS, but the last stage runs as 1F1B: each backward starts as soon as it can.\n"
+    "Paddle runs it for P <= M < 2P, where interleaved 1F1B would hold nearly all activations.",
+    bubble="(P-1)(t_F + t_B)/V",
+    peak="(V-1)M + P - rank stage activations",
+    paper="PaddlePaddle's VPPFhenBInBalancedMemory (pull request 70160)",
+    rules=(SEVERAL_CHUNKS, AS_MANY),
+)
+def vpp_balanced(shape: Shape) -> Iterator[Packed]:
+    """Warm-up of P - 1 - rank + (V - 1) M forwards; one group of all microbatches. Paddle asks for P > 2 as well."""
+    for rank in range(shape.devices):
+        q, warm_up, total = _queue(shape, rank, shape.microbatches, per_device=1)
+        q.repeat(warm_up, F)
+        q.repeat(total - warm_up, F, B)
+        q.repeat(warm_up, B)
+        yield q.build()
 
 
 def _fused(shape: Shape) -> Iterator[Packed]:

@@ -271,12 +271,20 @@ def shape_for(
 
     shape = _fit(family, given)
     if shape is None:
-        raise InputError(_contradiction(family, given), nearest(given, works))
+        raise InputError(_contradiction(family, given), _suggest(family, given, works))
     if shape.stages > MOST_STAGES or shape.chunks * shape.microbatches * shape.slices > MOST_CELLS:
         raise _over(shape)
     if broken := family.broken_rules(shape):
-        raise InputError(f"{family.name} needs {broken[0].text}; got {shape}", nearest(given, works))
+        raise InputError(f"{family.name} needs {broken[0].text}; got {shape}", _suggest(family, given, works))
     return shape
+
+
+def _suggest(family: Family, given: Mapping[str, Any], works: Callable[[dict[str, Any]], bool]) -> str:
+    """Write the nearest numbers that work, with the schedule's own chunks where nothing else does."""
+    if (found := nearest(given, works)) or given.get("chunks") in (None, family.chunks):
+        return found
+    one = nearest({**given, "chunks": family.chunks}, works).partition(" or ")[0]
+    return f"{flag('chunks')} {family.chunks} {one}" if one else ""
 
 
 def _too_large(shape: Shape) -> bool:

@@ -7,6 +7,7 @@ from ppsim.check import check
 from ppsim.core.costs import costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.ops import Kind
+from ppsim.errors import InputError
 from ppsim.memory.usage import activation_model, curves
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
@@ -62,6 +63,36 @@ def test_units_after_the_first_add_no_idle_time_at_equal_times(name):
         made = generate(name, devices=4, microbatches=4 * units)
         makespans.append(simulate(made, costs_for(made, tf=1, tb=1)).makespan - 8 * units)
     assert makespans == [makespans[0]] * 3
+
+
+def balanced(P: int, V: int, M: int, rank: int) -> list[str]:
+    """A device's queue as Paddle's program makes it: two counters of micro-steps over one table of chunks."""
+    first = M % P + P  # microbatches of the first group
+    chunks = [step // first if step < first * V else (step - first * V) % (P * V) // P for step in range(M * V)]
+    warm_up, steady = M * (V - 1) + P - rank - 1, M - (P - rank - 1)
+    done: dict[str, int] = {}
+
+    def op(kind: str, chunk: int) -> str:
+        name = f"{chunk * P + rank}{kind}"
+        done[name] = done.get(name, -1) + 1
+        return f"{name}{done[name]}"
+
+    forwards = iter(chunks)
+    backwards = (V - 1 - chunk for chunk in chunks)
+    queue = [op("F", next(forwards)) for _ in range(warm_up)]
+    for _ in range(steady):
+        queue += [op("F", next(forwards)), op("B", next(backwards))]
+    return queue + [op("B", chunk) for chunk in backwards]
+
+
+@pytest.mark.parametrize(("P", "V", "M"), [(4, 2, 6), (4, 2, 7), (3, 3, 3), (5, 2, 8), (8, 4, 15)])
+def test_the_balanced_interleaving_is_what_paddle_runs(P, V, M):
+    made = generate("VPPFhenBInBalancedMemory", devices=P, chunks=V, microbatches=M)
+    for rank in range(P):
+        queue = made.queue(rank)
+        assert [made.label(op) for op in range(queue.start, queue.stop)] == balanced(P, V, M, rank)
+    with pytest.raises(InputError, match="at least P microbatches"):
+        generate("vpp-balanced", devices=P, chunks=V, microbatches=P - 1)
 
 
 def test_inference_keeps_no_activations_and_is_no_fault():

@@ -47,6 +47,12 @@ def test_names_of_other_tools_are_found(spelling, name):
     assert find(spelling).name == name
 
 
+def test_three_numbers_that_do_not_fit_are_answered_too():
+    with pytest.raises(InputError) as error:
+        generate("dualpipe", devices=9, chunks=3, microbatches=1)
+    assert error.value.hint == "--chunks 1 --devices 8 --mb 16"
+
+
 def test_two_names_joined_by_a_comma_are_not_a_name():
     """Though "1F1B interleaved" is another spelling of interleaved 1F1B."""
     assert find("1F1B-interleaved").name == "interleaved"
