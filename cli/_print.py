@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from math import isnan
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,9 @@ def print_gantt(timeline: Timeline, metrics: Metrics, marks: Marks | None = None
     colour = shows_colours(screen)
     # Of 16 colours both shades of a kind would get the same: letters tell the ops apart.
     basic = screen.is_terminal and screen.color_system == "standard" and not screen.no_color
-    columns = min(screen.width, WIDEST)
+    # A pipe has no width of its own, and numbers are left out where there are few columns.
+    wide = not screen.is_terminal and "COLUMNS" not in os.environ
+    columns = WIDEST if wide else min(screen.width, WIDEST)
     screen.print(gantt(timeline, metrics, columns, colour, screen.encoding, basic=basic, marks=marks), crop=False)
 
 

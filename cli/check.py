@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ppsim.check.faults import Fault
     from ppsim.core.draft import Draft
 
+CIRCLE = "each waits for the next: "
 MOST_SHOWN = 50  # faults, and as many warnings
 MOST_CELLS = 8  # of one fault
 MODES = ("overlap", "batched", "blocking")
@@ -114,6 +115,8 @@ def _toned(line: str) -> list[Part]:
     words = line.strip()
     if words and not words.strip("^"):
         return [(line, "fault")]
+    if words.startswith(CIRCLE):
+        return [line[: line.index(CIRCLE)] + CIRCLE, (words.removeprefix(CIRCLE), "fault")]
     if words.startswith("try: "):
         return [(line, "try")]
     if line.startswith(("valid", "invalid")):
@@ -209,6 +212,11 @@ def prose(draft: Draft, report: CheckReport, modes: tuple[str, ...], queues: str
         for fault in faults[:MOST_SHOWN]:
             said = fault.message.removeprefix(f"{fault.kind} ")  # messages printed alone begin with their kind
             lines = [f"{title}{fault.kind}{_place(draft, fault)}: {shorten(said, 1000)}"]
+            if fault.circle:
+                what = said.removesuffix("; ".join(fault.waits)).removesuffix(": ")
+                lines = [f"{title}{fault.kind}{_place(draft, fault)}: {what}"]
+                lines += [f"  {CIRCLE}{shorten(' -> '.join(fault.circle), 1000)}"]
+                lines += [f"  {shorten(wait, 1000)}" for wait in fault.waits[:MOST_CELLS]]
             cells = [(fault.row, fault.cell or 1), *fault.also] if fault.row else []
             for row, cell in list(dict.fromkeys(cells))[:MOST_CELLS]:
                 text, carets = draft.excerpt(row, cell)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -124,7 +124,25 @@ def _alternatives(
 
     per_stage = found.curve.unit == ACTIVATIONS
     request = Request(spec, asdict(shape))
-    return find_fitting(request, found.timeline.schedule, found.cap or 0, attempt, per_stage=per_stage)
+    near = find_fitting(request, found.timeline.schedule, found.cap or 0, attempt, per_stage=per_stage)
+    again = None if per_stage or costs.recompute else _recomputed(found, spec, shape, costs, model)
+    return [again, *near] if again else near
+
+
+def _recomputed(
+    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None
+) -> Alternative | None:
+    """The same schedule with --recompute, if that fits; counts of activations leave out what a forward then keeps."""
+    from ppsim.errors import PpsimError
+    from ppsim.memory.usage import curves
+    from ppsim.schedules import Alternative
+
+    try:
+        timeline, held, _ = _simulate(spec, shape, replace(costs, recompute=True), model)
+    except PpsimError:
+        return None
+    peak = int(curves(timeline, held).peak.max())
+    return Alternative("--recompute", peak, timeline.makespan) if peak <= (found.cap or 0) else None
 
 
 def _print_report(found: MemoryReport, quiet: bool, breakdown: bool) -> None:

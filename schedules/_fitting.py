@@ -55,7 +55,9 @@ Attempt = Callable[[Request], Trial]
 def find_fitting(
     request: Request, schedule: Schedule, cap: int, attempt: Attempt, *, per_stage: bool
 ) -> list[Alternative]:
-    """Find what fits next to a schedule that does not: fewer microbatches, another V, the fastest other schedule.
+    """Find what fits next to a schedule that does not: another V, the fastest other schedule, fewer microbatches last.
+
+    Fewer microbatches are another batch, so they come last.
 
     Every alternative was run through ``attempt``, with the options it names in place of those given.
 
@@ -117,9 +119,9 @@ def find_fitting(
             if other.interchangeable and other is not family and other.name != schedule.name:
                 yield tried(other.name, other.chunks, M, changes)
 
-    own = [fewer(family), other_chunks()] if family else []
     fastest = min(filter(None, other_schedules()), key=lambda a: a.makespan, default=None)
-    return [found for found in (*own, fastest) if found]
+    own = (other_chunks(), fastest, fewer(family)) if family else (fastest,)
+    return [found for found in own if found]
 
 
 def _last_fitting(numbers: list[int], attempt: Callable[[int], Alternative | None]) -> Alternative | None:

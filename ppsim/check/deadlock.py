@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.check.faults import Fault, at
+from ppsim.check.faults import Fault, deadlock_at
 from ppsim.check.messages import ExpectedMessages
 from ppsim.check.tables import Tables
 from ppsim.core.draft import Draft
@@ -72,9 +72,10 @@ def deadlock_faults(draft: Draft, tables: Tables, messages: ExpectedMessages, mo
         f"by {stuck.mode.replace('overlap', 'overlapped')} sends and receives" if stuck.mode else "by the order of ops"
     )
     also = f", and so by {' and '.join(stricter)} ones" if stricter else ""
-    others = [op for link in circle for op in link[:2]][1:]
+    links = [(op, other) for op, other, _ in circle]
+    others = [op for link in links for op in link][1:]
     hint = _way_out(draft, tables, messages, stuck)
-    yield at(draft, circle[0][0], "deadlock", f"deadlock {what}{also}: " + "; ".join(lines), hint, *others)
+    yield deadlock_at(draft, circle[0][0], f"{what}{also}", lines, links, hint, *others)
 
 
 def find_deadlock(draft: Draft, messages: ExpectedMessages, modes: Sequence[str]) -> Stuck | None:

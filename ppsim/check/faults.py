@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from ppsim.core.draft import Draft
 
@@ -19,6 +20,8 @@ class Fault:
         message: one sentence, or the cycle of a deadlock.
         hint: what to change.
         also: row and cell of the other ops involved.
+        waits: of a deadlock, each wait as a sentence; the message has them all.
+        circle: of a deadlock, the ops in the order in which each waits for the next, the first again at the end.
     """
 
     kind: str
@@ -28,9 +31,21 @@ class Fault:
     message: str
     hint: str = ""
     also: tuple[tuple[int, int], ...] = ()
+    waits: tuple[str, ...] = ()
+    circle: tuple[str, ...] = ()
 
 
 def at(draft: Draft, op: int, kind: str, message: str, hint: str, *others: int) -> Fault:
     """Make a fault at an op of the draft, with the other ops involved."""
     also = tuple((int(draft.row[o]), int(draft.cell[o])) for o in others)
     return Fault(kind, int(draft.device[op]), int(draft.row[op]), int(draft.cell[op]), message, hint, also)
+
+
+def deadlock_at(
+    draft: Draft, op: int, what: str, waits: Sequence[str], links: Sequence[tuple[int, int]], hint: str, *others: int
+) -> Fault:
+    """Make the fault of a deadlock: ``what`` it is by, its waits as sentences, and as pairs of ops."""
+    named = [draft.label(each) for link in links for each in link]
+    circle = [name for name, following in zip(named, [*named[1:], named[0]], strict=True) if name != following]
+    fault = at(draft, op, "deadlock", f"deadlock {what}: " + "; ".join(waits), hint, *others)
+    return replace(fault, waits=tuple(waits), circle=(*circle, circle[0]))

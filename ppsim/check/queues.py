@@ -20,7 +20,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.check.faults import Fault, at
+from ppsim.check.faults import Fault, deadlock_at
 from ppsim.check.messages import ExpectedMessages
 from ppsim.core.draft import Draft
 
@@ -45,19 +45,21 @@ def queue_faults(draft: Draft, messages: ExpectedMessages, per: str, batched: bo
     sent, received = messages.matched(draft)
     send, receive = messages.send[sent].tolist(), messages.receive[received].tolist()
     other_side = {**dict(zip(send, receive, strict=True)), **dict(zip(receive, send, strict=True))}
-    lines = []
+    lines, links = [], []
     for op, waits_for in circle:
-        side = other_side.get(op)
-        name = f"{draft.label(op)} ({draft.where(op)})"
+        side, waits = other_side.get(op), op
         if side is not None and draft.device[waits_for] == draft.device[side] and waits_for != side:
-            name = f"{draft.label(side)} ({draft.where(side)})"
-        lines.append(f"{name} waits for {draft.label(waits_for)} ({draft.place(waits_for)})")
+            waits = side
+        links.append((waits, waits_for))
+        who = f"{draft.label(waits)} ({draft.where(waits)})"
+        lines.append(f"{who} waits for {draft.label(waits_for)} ({draft.place(waits_for)})")
     ops = [op for op, _ in circle]
-    yield at(
+    yield deadlock_at(
         draft,
         ops[0],
-        "deadlock",
-        f"deadlock in the queues of communicators, one per {per}: " + "; ".join(lines),
+        f"in the queues of communicators, one per {per}",
+        lines,
+        links,
         "post in the order in which messages are needed (--order early or torch), or give each direction its queue",
         *ops[1:],
     )

@@ -195,6 +195,8 @@ TWO_SENDS = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1
 def test_steady_1f1b_with_both_sends_first_deadlocks_only_where_sends_block():
     """The circle names rank, line and cell of both sends, and the hint is a move that works."""
     fault = only_fault(TWO_SENDS)
+    assert fault.circle == ("0SEND_F1", "1RECV_F1", "1SEND_B0", "0RECV_B0", "0SEND_F1")
+    assert "; ".join(fault.waits) in fault.message
     assert fault.kind == "deadlock"
     assert places(fault) == {(1, 4), (2, 5), (2, 4), (1, 5)}
     assert fault.message == "deadlock by blocking sends and receives: " + "; ".join(

@@ -88,8 +88,8 @@ def test_over_the_cap_exits_1_and_says_who_when_how_much_and_what_fits():
         "gpipe does not fit 5 activations: device 0 passes it at 5 t_F (0F5) and needs 3 more at its peak; "
         "3 other devices over too"
     )
-    assert "--mb 5 (5, makespan 24, another number of microbatches) or" in error.hint
-    assert "--schedule" in error.hint
+    assert error.hint.startswith("--schedule ")
+    assert error.hint.endswith(" or --mb 5 (5, makespan 24, another number of microbatches)")
     value = json.loads(memory(*args, "--json").stdout)
     assert value["fits"] is False
     assert value["over"][0] == {"device": 0, "time": 5.0, "op": "0F5", "excess": 3}
@@ -134,7 +134,7 @@ def test_every_alternative_works_as_it_is_written(words):
 def test_more_microbatches_can_need_less():
     """Interleaved's default N depends on M: 8 microbatches hold no more than 11, where 7 and 9 hold 12 and 13."""
     error = refused("-s", "interleaved", "--devices", "4", "--mb", "9", "--cap", "11")
-    assert error.hint.startswith("--mb 8 (11, ")
+    assert " or --mb 8 (11, " in error.hint
 
 
 def test_a_file_over_its_cap_is_answered_as_any_schedule(tmp_path):

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from ppsim.analysis.tradeoff import Point, tradeoff
 from ppsim.base.json_output import dump_json
 from ppsim.cli import group
-from ppsim.drawing.canvas import write_figure
+from ppsim.drawing.canvas import MissingGlyph, write_figure
 from ppsim.drawing.tradeoff import figure_of
 from ppsim.files.document import Document, formats
 from ppsim.memory.usage import activation_model, curves
@@ -35,7 +35,6 @@ TEXTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", sorted(set(formats()) - {".csv"}))
 @pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.filterwarnings("ignore::ppsim.drawing.canvas.MissingGlyph")
 def test_any_name_and_unit_is_written(suffix, text):
     timeline = replace(timed("1f1b", 2, 2), unit=TEXTS[text])
     timeline = replace(timeline, schedule=replace(timeline.schedule, name=TEXTS[text]))
@@ -44,6 +43,7 @@ def test_any_name_and_unit_is_written(suffix, text):
     out = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", MissingGlyph)
         formats()[suffix].write(document, out, suffix)
     written = out.getvalue()
     if suffix == ".svg":
