@@ -16,7 +16,7 @@ from ppsim.cli._types import ScheduleName
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.runs.observed.run import Observed
-    from ppsim.runs.observed.terms import Spread, Terms
+    from ppsim.simulation.terms import Spread, Terms
 
 FORMATS = {
     "primus": "Primus dumps",
@@ -67,7 +67,7 @@ def command(files: tuple[str, ...], schedule: str, iteration: str, as_json: bool
 
 def run_object(observed: Observed, kept: Observed) -> dict[str, Any]:
     """Build the object of --json, schema ``ppsim.read/1``; medians are over the iterations ``kept``."""
-    from ppsim.runs.observed.terms import measure_terms
+    from ppsim.simulation.terms import measure_terms
 
     schedule = observed.schedule
     terms = measure_terms(schedule, kept.start, kept.end)

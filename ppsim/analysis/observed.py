@@ -1,9 +1,7 @@
 """What the times of a run say of its causes: latencies, costs, and what each op waited for.
 
-For runs whose model is not known: measured ones, and files that state times. A latency is read only where an op surely
-waited for its input, that is, where the input was not yet computed as the device became free; the median over a link
-is its latency, and of one where no op waited surely, the least that an op may have waited. So the latencies of a
-simulated timeline come back exactly, and one slow iteration or message does not move those of a measured one.
+For runs whose model is not known: measured ones, and files that state times. Latencies are those that
+:mod:`ppsim.simulation.terms` measures.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from ppsim.core.costs import Costs
 from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
+from ppsim.simulation.terms import measure_terms
 
 # Shares of the makespan below this are rounding.
 NEGLIGIBLE = 1e-9
@@ -48,40 +47,21 @@ def observe(timeline: Timeline, received: Floats | None = None) -> Observed:
         received: shape (ops,), when each op's input was received, NaN where that is not known.
     """
     schedule = timeline.schedule
-    links = link_latencies(timeline, received)
+    known = None if received is None else received[None]
+    links = measure_terms(schedule, timeline.start[None], timeline.end[None], known).latency
     ready = _input_ends(timeline)
     most = np.maximum(timeline.start - ready, 0.0)
     device, need = schedule.device, schedule.dependency
     latencies = np.where(schedule.crosses, np.minimum(links[device[need], device], most), 0.0)
     if received is not None:
-        known = schedule.crosses & ~np.isnan(received)
-        latencies[known] = np.clip(received - ready, 0.0, most)[known]
+        shown = schedule.crosses & ~np.isnan(received)
+        latencies[shown] = np.clip(received - ready, 0.0, most)[shown]
     arrival = np.where(need == NONE, 0.0, ready + latencies)
     rounded = np.abs(arrival - timeline.start) <= NEGLIGIBLE * timeline.makespan
     arrival[rounded] = timeline.start[rounded]
     bound = _bound(timeline, arrival)
     observed = replace(timeline, bound=bound)
     return Observed(observed, arrival, latencies, observed_costs(observed, arrival, links))
-
-
-def link_latencies(timeline: Timeline, received: Floats | None = None) -> Floats:
-    """Shape (devices, devices): the median latency of each link as a timeline shows it, 0 where it shows none."""
-    schedule = timeline.schedule
-    op = np.flatnonzero(schedule.crosses)
-    need, free = schedule.dependency[op], free_from(timeline)[op]
-    ready = timeline.end[need]
-    known = np.zeros(len(op), bool) if received is None else ~np.isnan(received[op])
-    until = timeline.start[op] if received is None else np.where(known, received[op], timeline.start[op])
-    wait = np.maximum(until - ready, 0.0)
-    leads = schedule.leads[op] & (schedule.pair[op] == NONE)  # which input a pair waited for is not known
-    surely = known | (leads & (ready >= free))
-    link = schedule.device[need].astype(np.int64) * schedule.n_devices + schedule.device[op]
-    found = np.zeros(schedule.n_devices**2)
-    for each in np.unique(link):
-        own = link == each
-        sure = own & surely
-        found[each] = np.median(wait[sure]) if sure.any() else wait[own].min()
-    return found.reshape(schedule.n_devices, schedule.n_devices)
 
 
 def observed_costs(timeline: Timeline, arrival: Floats, links: Floats) -> Costs:

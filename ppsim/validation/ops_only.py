@@ -19,8 +19,8 @@ from ppsim.core.schedule import NONE
 from ppsim.network.execute import execute
 from ppsim.network.spec import Host, Network
 from ppsim.runs.observed.run import Observed
-from ppsim.runs.observed.terms import Terms, measure_terms
 from ppsim.runs.record import Measured
+from ppsim.simulation.terms import Terms, measure_terms
 from ppsim.validation.insitu import observed_costs
 from ppsim.validation.levels import Prediction
 from ppsim.validation.predict import Replayed

@@ -24,10 +24,10 @@ from ppsim.profiles.costs import costs_from
 from ppsim.profiles.profile import Profile
 from ppsim.runs.observed.profile import observed_profile
 from ppsim.runs.observed.run import Observed
-from ppsim.runs.observed.terms import measure_terms
 from ppsim.runs.record import Link, Measured, Record
 from ppsim.runs.session import link_of
 from ppsim.runs.torch_runner import lower_as_torch
+from ppsim.simulation.terms import measure_terms
 from ppsim.validation.insitu import observed_costs
 from ppsim.validation.ops_only import measured_of
 

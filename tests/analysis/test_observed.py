@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ppsim.analysis.critical_path import critical_path
 from ppsim.analysis.idle import arrivals, explain_idle
-from ppsim.analysis.observed import link_latencies, observe
+from ppsim.analysis.observed import observe
 from ppsim.core.costs import costs_for
 from ppsim.core.schedule import NONE
 from ppsim.schedules import families, generate
@@ -63,8 +63,24 @@ def test_one_slow_message_moves_no_latency():
     timeline = simulate(schedule, costs_for(schedule, comm=0.5))
     slow = next(op for op in range(len(schedule)) if schedule.label(op) == "1F0")
     late = 4.5 * (timeline.start >= timeline.start[slow])
-    links = link_latencies(replace(timeline, start=timeline.start + late, end=timeline.end + late))
-    assert links[1, 0] == 0.5
+    found = observe(replace(timeline, start=timeline.start + late, end=timeline.end + late))
+    assert np.asarray(found.costs.comm)[1, 0] == 0.5
+
+
+def test_a_link_that_nobody_waited_for_is_as_fast_as_the_others():
+    """Device 0 is always busy when a gradient arrives, so how long that took shows nowhere."""
+    schedule = generate("1f1b", devices=2, microbatches=4)
+    timeline = simulate(schedule, costs_for(schedule, tf=[10.0, 1.0], tb=[100.0, 1.0], comm=0.5))
+    assert np.asarray(observe(timeline).costs.comm).tolist() == [[0.0, 0.5], [0.5, 0.0]]
+
+
+def test_a_link_is_no_slower_than_its_ops_show():
+    """The first gradient was used 3 after it was made, whatever messages on the other link take."""
+    schedule = generate("1f1b", devices=2, microbatches=4)
+    links = np.array([[0.0, 9.0], [0.5, 0.0]])
+    times = replace(costs_for(schedule, tf=[14.0, 1.0], tb=[100.0, 1.0]), comm=links)
+    timeline = simulate(schedule, times)
+    assert np.asarray(observe(timeline).costs.comm).tolist() == [[0.0, 9.0], [3.0, 0.0]]
 
 
 def test_received_inputs_are_taken_as_they_are():

@@ -12,8 +12,8 @@ from ppsim.core.timeline import Timeline
 from ppsim.lowering.lower import lower
 from ppsim.network.execute import execute
 from ppsim.network.spec import Host, Network
-from ppsim.runs.observed.terms import measure_terms
 from ppsim.schedules import generate
+from ppsim.simulation.terms import measure_terms
 from ppsim.validation.insitu import average_overheads
 from ppsim.validation.predict import Overheads, Replayed
 from tests.commands import invoke, refused

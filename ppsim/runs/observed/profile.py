@@ -17,7 +17,7 @@ from ppsim.profiles.profile import OpTime, Profile, Provenance
 from ppsim.runs.observed import kineto
 from ppsim.runs.observed.read import observe, read_texts
 from ppsim.runs.observed.run import Observed
-from ppsim.runs.observed.terms import measure_terms
+from ppsim.simulation.terms import measure_terms
 from ppsim.version import VERSION
 
 

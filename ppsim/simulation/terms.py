@@ -1,7 +1,9 @@
 """What a run spends between ops, from the times of its ops alone: gaps of a device, latencies of a link.
 
 A gap counts only where the op's input had arrived before the op before it ended, and a latency only where the op
-waited for its input. Both are medians over all iterations, so that one slow iteration does not move them.
+surely waited for its input: where the input was made when the device, its gap over, was ready for the op. Both are
+medians over all iterations, so that one slow iteration or message does not move them, and those of a simulated timeline
+come back exactly. A link on which no op surely waited is taken to be as fast as the others, or as fast as its ops need.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 
 Times = NDArray[np.float64]
-ROUNDS = 3  # of telling gaps from waits, each with the medians of the one before
+ROUNDS = 3  # to tell gaps from waits, each with the medians of the one before
 FEWEST = 3  # samples for a median of its own
 
 
@@ -39,7 +41,7 @@ class Terms:
         gaps: by device, kind of the op before and kind of the op.
         latencies: by the device that sends and the one that receives.
         gap: shape (ops,), the gap before each op; of a kind that a device does not show, that of other devices.
-        latency: shape (devices, devices), of each link; of one that no op waited for, the median of the others.
+        latency: shape (devices, devices), of each link that messages take, 0 elsewhere.
     """
 
     gaps: Mapping[tuple[int, Kind, Kind], Spread]
@@ -83,8 +85,15 @@ class Waits:
         return [(int(d), Kind(b), Kind(k)) for d, b, k in zip(schedule.device[self.op], *kinds, strict=True)]
 
 
-def measure_terms(schedule: Schedule, start: Times, end: Times) -> Terms:
-    """Measure gaps and latencies; ``start`` and ``end`` have shape (iterations, ops)."""
+def measure_terms(schedule: Schedule, start: Times, end: Times, received: Times | None = None) -> Terms:
+    """Measure gaps and latencies.
+
+    Args:
+        schedule: what ran.
+        start: shape (iterations, ops).
+        end: likewise.
+        received: likewise, when each op's input was received, NaN where that is not known.
+    """
     waits = find_waits(schedule, end)
     begun = start[:, waits.op]
     device_end = np.where(waits.before == NONE, -np.inf, end[:, waits.before])
@@ -96,22 +105,41 @@ def measure_terms(schedule: Schedule, start: Times, end: Times) -> Terms:
         gap = max(_median(after_device[free]), 0.0)
         latency = max(_median(after_input[waited]), 0.0)
     gaps = _by_label(waits.labels, after_device, free)
-    shown = np.flatnonzero(waited.any(axis=0))
-    links = np.unique(waits.link[:, shown][waited[:, shown]])
-    latencies = {
-        (int(link) // schedule.n_devices, int(link) % schedule.n_devices): _spread(
-            after_input[waited & (waits.link == link)]
-        )
-        for link in links
-    }
     each = np.zeros(len(schedule))
     each[waits.op] = [_gap_of(label, gaps) for label in waits.labels]
     each[waits.op[waits.before == NONE]] = 0.0
     each[schedule.second_of_pairs] = each[schedule.first_of_pairs]
-    matrix = np.full((schedule.n_devices, schedule.n_devices), latency)
-    for link, spread in latencies.items():
-        matrix[link] = max(spread.median, 0.0)
+    latencies, matrix = _latencies(waits, waited, start, end, received, latency)
     return Terms(gaps, latencies, each, matrix)
+
+
+def _latencies(
+    waits: Waits, waited: NDArray[np.bool_], start: Times, end: Times, received: Times | None, typical: float
+) -> tuple[dict[tuple[int, int], Spread], Times]:
+    """Measure every link's latency: what its messages show, and what they are taken to be."""
+    schedule = waits.schedule
+    op = np.flatnonzero(schedule.crosses)
+    need = schedule.dependency[op]
+    link = schedule.device[need].astype(np.int64) * schedule.n_devices + schedule.device[op]
+    until = start[:, op] if received is None else np.where(np.isnan(received[:, op]), start[:, op], received[:, op])
+    wait = until - end[:, need]
+    sure = np.zeros((len(start), len(schedule)), bool)
+    sure[:, waits.op] = waited
+    sure[:, schedule.pair != NONE] = False  # which input a pair waited for is not known
+    sure = sure[:, op] if received is None else sure[:, op] | ~np.isnan(received[:, op])
+    latencies: dict[tuple[int, int], Spread] = {}
+    matrix = np.zeros((schedule.n_devices, schedule.n_devices))
+    for each in np.unique(link).tolist():
+        ends, own, pairs = divmod(each, schedule.n_devices), link == each, waited & (waits.link == each)
+        shown = wait[:, own][sure[:, own]]
+        if not len(shown):  # a pair waits for the later input, as a rule
+            shown = (start[:, waits.op] - waits.input_end)[pairs]
+        if len(shown):
+            latencies[ends] = _spread(shown)
+            matrix[ends] = max(latencies[ends].median, 0.0)
+        else:
+            matrix[ends] = min(typical, max(float(np.median(wait[:, own].min(axis=1))), 0.0))
+    return latencies, matrix
 
 
 def find_waits(schedule: Schedule, end: Times) -> Waits:
