@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ppsim.analysis.explain import Explanation, WhatIf
-    from ppsim.cli._runs import Stated
+    from ppsim.cli._stated import Stated
 
 SHOWN_GAINS = 4
 WIDEST = 120  # columns of a pipe

@@ -31,7 +31,7 @@ from ppsim.version import VERSION
 
 if TYPE_CHECKING:
     from ppsim.analysis.idle import Idle
-    from ppsim.cli._runs import Stated
+    from ppsim.cli._stated import Stated
     from ppsim.core.costs import Costs
     from ppsim.core.execution import Execution
     from ppsim.files.document import Document
@@ -136,7 +136,7 @@ def _read_times(source: str, shape: ShapeOptions) -> Stated | None:
     Raises:
         InputError: the shape asked for is not the file's.
     """
-    from ppsim.cli._runs import read_stated
+    from ppsim.cli._stated import read_stated
     from ppsim.schedules import family_of
 
     if family_of(source) is not None:

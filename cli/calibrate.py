@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ppsim.cli._observed import iteration_option
 from ppsim.cli._options import group_options, json_option, make_command, quiet_option
+from ppsim.cli._stated import iteration_option
 from ppsim.cli._types import COUNT, Counts
 from ppsim.cli._workload import module_option, workload_options
 from ppsim.cli._write import command_line

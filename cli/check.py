@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ppsim.cli._fit import Part, echo_wrapped
-from ppsim.cli._observed import read_draft
 from ppsim.cli._options import ShapeOptions, json_option, make_command, quiet_option, shape_options
+from ppsim.cli._stated import read_draft
 from ppsim.cli._types import ScheduleName
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import click
 
 from ppsim.cli._build import build_costs, check_used
 from ppsim.cli._given import COSTS, LAYER_TIMES, Given
-from ppsim.cli._observed import iteration_option, read_draft
 from ppsim.cli._options import CostOptions, FigureOptions, cost_options, figure_options, make_command
+from ppsim.cli._stated import iteration_option, read_draft
 from ppsim.cli._write import find_targets, inputs_of, write_files
 
 if TYPE_CHECKING:

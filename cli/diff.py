@@ -8,7 +8,6 @@ import click
 
 from ppsim.cli._fit import echo_wrapped, print_table
 from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, UNEVEN, Given
-from ppsim.cli._observed import iteration_option
 from ppsim.cli._options import (
     CostOptions,
     FigureOptions,
@@ -23,6 +22,7 @@ from ppsim.cli._options import (
     shape_options,
 )
 from ppsim.cli._runs import MEASURED, STATED, time_runs
+from ppsim.cli._stated import iteration_option
 from ppsim.cli._types import ScheduleName
 from ppsim.cli._write import command_line, find_targets, inputs_of, make_documents, write_around
 from ppsim.errors import InputError

@@ -12,7 +12,6 @@ from ppsim.cli._build import build
 from ppsim.cli._fit import Part, echo_wrapped
 from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, SHAPE, UNEVEN, Given
 from ppsim.cli._network import execute_messages
-from ppsim.cli._observed import iteration_option
 from ppsim.cli._options import (
     CostOptions,
     FigureOptions,
@@ -27,7 +26,7 @@ from ppsim.cli._options import (
     quiet_option,
     shape_options,
 )
-from ppsim.cli._runs import Stated, read_stated
+from ppsim.cli._stated import Stated, iteration_option, read_stated
 from ppsim.cli._whatif import Base, change_run, try_rivals
 from ppsim.cli._write import command_line, find_targets, inputs_of, make_documents, write_around
 from ppsim.errors import InputError
@@ -185,9 +184,9 @@ def _refuse_trace(trace: str) -> NoReturn:
     Raises:
         InputError: always.
     """
-    from ppsim.runs.observed.read import observe
+    from ppsim.runs.observed.read import read_run
 
-    observe([trace])
+    read_run([trace])
     raise InputError(f"'{trace}' shows no run", "a folder or file of a real run, or a file with times")
 
 

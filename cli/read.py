@@ -9,13 +9,13 @@ import click
 import numpy as np
 
 from ppsim.cli._fit import echo_wrapped, print_table
-from ppsim.cli._observed import iteration_option, read_run
 from ppsim.cli._options import json_option, make_command, quiet_option
+from ppsim.cli._stated import iteration_option, read_named_run
 from ppsim.cli._types import ScheduleName
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
-    from ppsim.runs.observed.run import Observed
+    from ppsim.runs.observed.run import RealRun
     from ppsim.simulation.terms import Spread, Terms
 
 FORMATS = {
@@ -47,7 +47,7 @@ def command(files: tuple[str, ...], schedule: str, iteration: str, as_json: bool
     from ppsim.cli import _print
     from ppsim.runs.observed.read import shows_run
 
-    observed = read_run(files, schedule) if len(files) > 1 or shows_run(files[0]) else _stated(files[0])
+    observed = read_named_run(files, schedule) if len(files) > 1 or shows_run(files[0]) else _stated(files[0])
     if observed is None:
         _show_schedule(files[0], as_json)
         return
@@ -65,7 +65,7 @@ def command(files: tuple[str, ...], schedule: str, iteration: str, as_json: bool
             echo_wrapped(line, 11)
 
 
-def run_object(observed: Observed, kept: Observed) -> dict[str, Any]:
+def run_object(observed: RealRun, kept: RealRun) -> dict[str, Any]:
     """Build the object of --json, schema ``ppsim.read/1``; medians are over the iterations ``kept``."""
     from ppsim.simulation.terms import measure_terms
 
@@ -102,7 +102,7 @@ def shape_object(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def _stages(kept: Observed) -> Iterator[dict[str, Any]]:
+def _stages(kept: RealRun) -> Iterator[dict[str, Any]]:
     """Median, 10th and 90th percentile of every stage's ops, by kind."""
     from ppsim.core.ops import Kind
 
@@ -128,7 +128,7 @@ def _terms_object(terms: Terms) -> dict[str, Any]:
     }
 
 
-def _headline(observed: Observed, kept: Observed) -> Iterator[str]:
+def _headline(observed: RealRun, kept: RealRun) -> Iterator[str]:
     from ppsim.cli._print import counted, shape_line
 
     schedule = observed.schedule
@@ -146,7 +146,7 @@ def _headline(observed: Observed, kept: Observed) -> Iterator[str]:
         yield f"           {note}"
 
 
-def _print_stages(kept: Observed, value: dict[str, Any]) -> None:
+def _print_stages(kept: RealRun, value: dict[str, Any]) -> None:
     from ppsim.base.units import format_size
 
     kinds = [kind for kind in "FBIWR" if any(kind in row["times"] for row in value["stages"])]
@@ -184,11 +184,11 @@ def _digits(time: float) -> str:
     return f"{time:.4g}" if abs(time) < 1000 else f"{time:.1f}"
 
 
-def _stated(file: str) -> Observed | None:
+def _stated(file: str) -> RealRun | None:
     """Read a schedule's file with times; None for one without."""
     from ppsim.files.read import read
 
-    return None if read(file).start is None else read_run([file])
+    return None if read(file).start is None else read_named_run([file])
 
 
 def _show_schedule(file: str, as_json: bool) -> None:

@@ -209,13 +209,13 @@ def _find_overlays(output: OutputOptions) -> list[tuple[str, str]]:
 
 
 def _read_traces(ctx: click.Context, specs: tuple[str, ...], shape: ShapeOptions, source: SourceOptions) -> Record:
-    from ppsim.cli._observed import read_run
+    from ppsim.cli._stated import read_named_run
     from ppsim.profiles.profile import read
     from ppsim.validation.traced import record_of
 
     if len(specs) > 1:
         raise InputError(f"a run shows one schedule, and {len(specs)} are named", "-s 1f1b, or none")
-    observed = read_run([source.trace or ""])
+    observed = read_named_run([source.trace or ""])
     if observed.format == "record":
         raise InputError(f"{observed.source} is a record of ours", f"--from-record {source.trace}")
     schedule = build_schedule(specs[0], shape) if specs else observed.schedule

@@ -18,7 +18,7 @@ from ppsim.core.ops import COMPUTE
 from ppsim.core.schedule import NONE
 from ppsim.network.execute import execute
 from ppsim.network.spec import Host, Network
-from ppsim.runs.observed.run import Observed
+from ppsim.runs.observed.run import RealRun
 from ppsim.runs.record import Measured
 from ppsim.simulation.terms import Terms, measure_terms
 from ppsim.validation.insitu import observed_costs
@@ -28,7 +28,7 @@ from ppsim.validation.predict import Replayed
 Times = NDArray[np.float64]
 
 
-def measured_of(observed: Observed, at: int, lowered: Lowered, terms: Terms) -> Measured:
+def measured_of(observed: RealRun, at: int, lowered: Lowered, terms: Terms) -> Measured:
     """Make a run of one iteration, from the start of its first op.
 
     A device has reached an op once its gap since the op before is over; sends and receives take no time there.

@@ -23,7 +23,7 @@ from ppsim.lowering.lower import lower
 from ppsim.profiles.costs import costs_from
 from ppsim.profiles.profile import Profile
 from ppsim.runs.observed.profile import observed_profile
-from ppsim.runs.observed.run import Observed
+from ppsim.runs.observed.run import RealRun
 from ppsim.runs.record import Link, Measured, Record
 from ppsim.runs.session import link_of
 from ppsim.runs.torch_runner import lower_as_torch
@@ -50,7 +50,7 @@ class DeviceTrace:
     messages: dict[Key, list[Span]]
 
 
-def record_of(observed: Observed, schedule: Schedule, profile: Profile | None, command: str) -> Record:
+def record_of(observed: RealRun, schedule: Schedule, profile: Profile | None, command: str) -> Record:
     """Make a record of the iterations of a run made elsewhere, without the first where there are more.
 
     Args:
@@ -85,7 +85,7 @@ def record_of(observed: Observed, schedule: Schedule, profile: Profile | None, c
     return Record(tuple(runs), settings, asdict(observed_profile(kept, command).provenance))
 
 
-def _refuse_other(observed: Observed, schedule: Schedule) -> None:
+def _refuse_other(observed: RealRun, schedule: Schedule) -> None:
     """Refuse a run of other ops, or in another order, than the schedule's."""
     shown = observed.schedule
     if schedule.n_devices != shown.n_devices:
@@ -118,7 +118,7 @@ def _source_of_costs(runs: Sequence[Measured], profile: Profile | None) -> str:
     return "the profile" if profile else "the other steps" if len(runs) > 1 else "the step itself"
 
 
-def _with_messages(observed: Observed, schedule: Schedule, profile: Profile | None, command: str) -> Record:
+def _with_messages(observed: RealRun, schedule: Schedule, profile: Profile | None, command: str) -> Record:
     """Make a record of traces that show when messages were received."""
     traces, paths = list(observed.traces.values()), list(observed.traces)
     lowered = lower_as_torch(schedule)

@@ -9,7 +9,7 @@ import pytest
 
 from ppsim.files.read import read_timeline
 from ppsim.profiles.profile import read
-from ppsim.runs.observed.read import observe
+from ppsim.runs.observed.read import read_run
 from tests.commands import invoke, refused
 from tests.real_runs import PRIMUS, dump_primus, simulated
 
@@ -64,7 +64,7 @@ def test_check_takes_a_real_run_and_compares_its_order():
 def test_convert_writes_an_iteration_with_its_times(tmp_path):
     target = str(tmp_path / "x.json")
     assert invoke("convert", str(PRIMUS), "-o", target, "--iteration", "7").exit_code == 0
-    timeline, run = read_timeline(target), observe([str(PRIMUS)]).select("7")
+    timeline, run = read_timeline(target), read_run([str(PRIMUS)]).select("7")
     assert timeline is not None
     assert np.allclose(timeline.end, run.end[0] - run.start[0].min())
     assert timeline.unit == "ms"

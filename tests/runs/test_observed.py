@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ppsim.errors import InputError
-from ppsim.runs.observed.read import observe
+from ppsim.runs.observed.read import read_run
 from ppsim.schedules import recognise
 from tests.real_runs import PRIMUS, dump_primus, simulated
 
@@ -23,7 +23,7 @@ def same_ops(one, other):
 
 
 def test_the_real_run_on_eight_gpus_is_1f1b_with_its_published_medians():
-    run = observe([str(PRIMUS)])
+    run = read_run([str(PRIMUS)])
     assert (run.format, recognise(run.schedule), len(run.iterations)) == ("primus", "1f1b", 20)
     kept = run.select("4-20")
     assert kept.iterations.tolist() == list(range(4, 21))
@@ -51,7 +51,7 @@ def test_the_real_run_on_eight_gpus_is_1f1b_with_its_published_medians():
 )
 def test_an_unnumbered_dump_gives_back_the_schedule_that_ran(name, options, config, tmp_path):
     timeline = simulated(name, **options)
-    run = observe([dump_primus(tmp_path / "run", [timeline, timeline], config=config)])
+    run = read_run([dump_primus(tmp_path / "run", [timeline, timeline], config=config)])
     assert same_ops(run.schedule, timeline.schedule)
     assert recognise(run.schedule).startswith(name)
     assert np.allclose(run.start, timeline.start[None])
@@ -60,23 +60,23 @@ def test_an_unnumbered_dump_gives_back_the_schedule_that_ran(name, options, conf
 
 def test_chunks_that_times_do_not_tell_are_asked_for(tmp_path):
     timeline = simulated("interleaved", chunks=2, group_size=8)
-    assert same_ops(observe([dump_primus(tmp_path / "run", [timeline])]).schedule, timeline.schedule)
+    assert same_ops(read_run([dump_primus(tmp_path / "run", [timeline])]).schedule, timeline.schedule)
     with pytest.raises(InputError, match="1 or 2 chunks per rank") as refused:
-        observe([dump_primus(tmp_path / "bare", [timeline], config=False)])
+        read_run([dump_primus(tmp_path / "bare", [timeline], config=False)])
     assert "config.json" in refused.value.hint
 
 
 @pytest.mark.parametrize("name", ["zb-1p", "interleaved"])
 def test_a_numbered_dump_is_taken_by_its_numbers(name, tmp_path):
     timeline = simulated(name, **({"chunks": 2} if name == "interleaved" else {}))
-    run = observe([dump_primus(tmp_path / "run", [timeline], numbered=True)])
+    run = read_run([dump_primus(tmp_path / "run", [timeline], numbered=True)])
     assert same_ops(run.schedule, timeline.schedule)
 
 
 def test_traces_records_and_timelines_come_through_the_same_door(tmp_path):
-    traced = observe([str(path) for path in sorted((DATA / "traces").glob("gpipe*"))])
+    traced = read_run([str(path) for path in sorted((DATA / "traces").glob("gpipe*"))])
     assert (traced.format, recognise(traced.schedule), len(traced.iterations)) == ("kineto", "gpipe", 2)
-    record = observe([str(DATA / "records" / "timed-p4.json.gz")], "zb-1p")
+    record = read_run([str(DATA / "records" / "timed-p4.json.gz")], "zb-1p")
     assert (record.format, record.schedule.name) == ("record", "zb-1p")
     assert (record.posted <= record.start).all()
     assert (record.start <= record.end).all()
@@ -84,18 +84,18 @@ def test_traces_records_and_timelines_come_through_the_same_door(tmp_path):
 
 def test_a_record_of_several_runs_asks_which(tmp_path):
     with pytest.raises(InputError, match="runs") as refused:
-        observe([str(DATA / "records" / "timed-p4.json.gz")])
+        read_run([str(DATA / "records" / "timed-p4.json.gz")])
     assert "zb-1p" in refused.value.hint
 
 
 def test_gzipped_files_and_one_by_one_are_the_same_run(tmp_path):
     folder = Path(dump_primus(tmp_path / "run", [simulated("1f1b")]))
     files = sorted(folder.glob("pp_rank_*"))
-    plain = observe([str(path) for path in files])
+    plain = read_run([str(path) for path in files])
     for path in files:
         (folder / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
-    zipped = observe([str(folder)])
+    zipped = read_run([str(folder)])
     assert same_ops(plain.schedule, zipped.schedule)
     assert np.array_equal(plain.start, zipped.start)
 
@@ -125,7 +125,7 @@ def test_a_damaged_dump_says_why(change, says, tmp_path):
     folder = Path(dump_primus(tmp_path / "run", [simulated("1f1b")]))
     damaged(folder, 2, change)
     with pytest.raises(InputError, match=says):
-        observe([str(folder)])
+        read_run([str(folder)])
 
 
 def test_what_shows_no_run_says_why(tmp_path):
@@ -135,12 +135,12 @@ def test_what_shows_no_run_says_why(tmp_path):
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(InputError, match=says):
-            observe([str(tmp_path / name)])
+            read_run([str(tmp_path / name)])
     folder = Path(dump_primus(tmp_path / "run", [simulated("1f1b")]))
     (folder / "pp_rank_1.json").unlink()
     with pytest.raises(InputError, match="3 of 4 ranks"):
-        observe([str(folder)])
-    run = observe([str(PRIMUS)])
+        read_run([str(folder)])
+    run = read_run([str(PRIMUS)])
     for wrong in ("30", "x", "4-", "-"):
         with pytest.raises(InputError, match="iteration"):
             run.select(wrong)
@@ -156,7 +156,7 @@ def test_clocks_that_disagree_are_corrected(name, options, tmp_path):
         row.update({k: [t + 7 for t in v] for k, v in row.items() if isinstance(v, list)})
 
     damaged(folder, 2, ahead)
-    run = observe([str(folder)])
+    run = read_run([str(folder)])
     assert np.allclose(run.offset, [0, 0, 7, 0])
     assert same_ops(run.schedule, timeline.schedule)
     assert np.allclose(run.start, timeline.start[None])
@@ -164,4 +164,4 @@ def test_clocks_that_disagree_are_corrected(name, options, tmp_path):
 
 
 def test_clocks_that_agree_are_left_alone():
-    assert observe([str(PRIMUS)]).offset.tolist() == [0.0] * 8
+    assert read_run([str(PRIMUS)]).offset.tolist() == [0.0] * 8

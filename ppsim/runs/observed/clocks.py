@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from ppsim.core.schedule import Schedule
-from ppsim.runs.observed.run import Observed, Times
+from ppsim.runs.observed.run import RealRun, Times
 
 
-def align_clocks(observed: Observed) -> Observed:
+def align_clocks(observed: RealRun) -> RealRun:
     """Subtract from each device's times what its clock is ahead, where messages would arrive before they were sent.
 
     A message takes as long in both directions, so of two neighbours half the difference of their least latencies is

@@ -14,7 +14,7 @@ from ppsim.calibration.kineto import HINT
 from ppsim.calibration.traces import Action, Trace, arrivals_of, parse_trace
 from ppsim.errors import InputError
 from ppsim.runs.observed.clocks import align_clocks
-from ppsim.runs.observed.run import KINDS, Entry, Observed, Times, schedule_of
+from ppsim.runs.observed.run import KINDS, Entry, RealRun, Times, schedule_of
 
 Key = tuple[str, int, int]
 PLAIN = re.compile(r'"(Forward|Backward) [0-9]')
@@ -40,7 +40,7 @@ def matches(text: str) -> bool:
     return '"traceEvents"' in text and ('"PP:' in text or PLAIN.search(text) is not None)
 
 
-def observe_kineto(source: str, texts: Mapping[str, str]) -> Observed:
+def read_kineto(source: str, texts: Mapping[str, str]) -> RealRun:
     """Read a run from the content of each process's trace by its path.
 
     Raises:
@@ -68,7 +68,7 @@ def observe_kineto(source: str, texts: Mapping[str, str]) -> Observed:
     zero = posted.min(axis=1, keepdims=True)
     shown = not np.isnan(arrival).all()
     hosts = {trace.host for trace in traces}
-    observed = Observed(
+    observed = RealRun(
         source,
         "kineto",
         schedule,

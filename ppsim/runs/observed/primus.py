@@ -18,7 +18,7 @@ from ppsim.base.typed_json import decode
 from ppsim.core.schedule import Schedule, place
 from ppsim.errors import InputError, InvalidSchedule
 from ppsim.runs.observed.clocks import align_clocks
-from ppsim.runs.observed.run import KINDS, Entry, Observed, early_share, ready_times, schedule_of
+from ppsim.runs.observed.run import KINDS, Entry, RealRun, early_share, ready_times, schedule_of
 
 HINT = "pp_rank_0.json and so on, one per pipeline rank, as Primus dumps them, with config.json beside"
 CONFIG_HINT = "a config.json beside the files, with pp_size, vp_size and num_mbs"
@@ -83,7 +83,7 @@ def is_config(text: str) -> bool:
     return text.lstrip().startswith("{") and '"pp_size"' in text and '"fwd_start"' not in text
 
 
-def observe_primus(source: str, texts: Mapping[str, str], config: str | None) -> Observed:
+def read_primus(source: str, texts: Mapping[str, str], config: str | None) -> RealRun:
     """Read a run.
 
     Args:
@@ -121,7 +121,7 @@ def observe_primus(source: str, texts: Mapping[str, str], config: str | None) ->
             raise InputError(f"{source} may be a run with {counts[0]} or {counts[1]} chunks per rank", CONFIG_HINT)
     memory = np.array([[np.nan if each.memory is None else each.memory * 2**30 for each in row] for row in rows])
     unknown = np.full_like(best.start, np.nan)
-    observed = Observed(
+    observed = RealRun(
         source,
         "primus",
         best.schedule,

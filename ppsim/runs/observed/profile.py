@@ -15,8 +15,8 @@ from ppsim.core.schedule import NONE
 from ppsim.errors import InputError
 from ppsim.profiles.profile import OpTime, Profile, Provenance
 from ppsim.runs.observed import kineto
-from ppsim.runs.observed.read import observe, read_texts
-from ppsim.runs.observed.run import Observed
+from ppsim.runs.observed.read import read_run, read_texts
+from ppsim.runs.observed.run import RealRun
 from ppsim.simulation.terms import measure_terms
 from ppsim.version import VERSION
 
@@ -27,7 +27,7 @@ def profile_from(paths: Sequence[str], command: str, iteration: str = "all") -> 
     Args:
         paths: a folder, or files.
         command: the command line, for the record.
-        iteration: as :meth:`ppsim.runs.observed.run.Observed.select` takes it; ``all`` leaves out the first of several.
+        iteration: as :meth:`ppsim.runs.observed.run.RealRun.select` takes it; ``all`` leaves out the first of several.
 
     Raises:
         InputError: no file shows a run, or one of its stages is missing.
@@ -36,11 +36,11 @@ def profile_from(paths: Sequence[str], command: str, iteration: str = "all") -> 
     if iteration == "all" and texts and all(kineto.matches(text) for text in texts.values()):
         read = [traces.parse_trace(text, path, rank) for rank, (path, text) in enumerate(texts.items())]
         return traces.profile_of(read, command)
-    observed = observe(paths)
+    observed = read_run(paths)
     return observed_profile(observed.settled() if iteration == "all" else observed.select(iteration), command)
 
 
-def observed_profile(kept: Observed, command: str) -> Profile:
+def observed_profile(kept: RealRun, command: str) -> Profile:
     """Make a profile of all iterations of a run that are held.
 
     Raises:
@@ -61,7 +61,7 @@ def observed_profile(kept: Observed, command: str) -> Profile:
     return Profile(made, None, ops)
 
 
-def _op_times(kept: Observed) -> Iterator[OpTime]:
+def _op_times(kept: RealRun) -> Iterator[OpTime]:
     """Measure every stage's ops by kind, and its pairs of F and B."""
     schedule, took = kept.schedule, kept.end - kept.start
     alone = schedule.pair == NONE

@@ -13,13 +13,13 @@ from ppsim.core.draft import Draft
 from ppsim.errors import InputError
 from ppsim.files.read import parse, require_sound
 from ppsim.runs.observed import kineto, primus, recorded
-from ppsim.runs.observed.run import Observed
+from ppsim.runs.observed.run import RealRun
 
 FILES = ("*.json", "*.json.gz")
 HINT = "a folder or files: Primus' pp_rank_N.json, Kineto traces one per process, or a file that --record wrote"
 
 
-def observe(paths: Sequence[str], schedule: str = "") -> Observed:
+def read_run(paths: Sequence[str], schedule: str = "") -> RealRun:
     """Read a real run: a folder, or the files of all its devices.
 
     Args:
@@ -40,12 +40,12 @@ def observe(paths: Sequence[str], schedule: str = "") -> Observed:
         return _stated(source, texts)
     found = by_format[held[0]]
     if held[0] == "primus":
-        return primus.observe_primus(source, found, _config(texts, next(iter(found))))
+        return primus.read_primus(source, found, _config(texts, next(iter(found))))
     if held[0] == "kineto":
-        return kineto.observe_kineto(source, found)
+        return kineto.read_kineto(source, found)
     if len(found) > 1:
         raise InputError(f"{source} holds {len(found)} records", "one of them")
-    return recorded.observe_record(next(iter(found)), schedule)
+    return recorded.read_recorded(next(iter(found)), schedule)
 
 
 FORMATS = {"record": recorded.matches, "primus": primus.matches, "kineto": kineto.matches}
@@ -96,7 +96,7 @@ def _config(texts: Mapping[str, str], beside: str) -> str | None:
     return None
 
 
-def _stated(source: str, texts: Mapping[str, str]) -> Observed:
+def _stated(source: str, texts: Mapping[str, str]) -> RealRun:
     """Take one file of ours that holds a schedule with times."""
     if len(texts) != 1:
         raise InputError(f"{source} shows no run", HINT)
@@ -106,7 +106,7 @@ def _stated(source: str, texts: Mapping[str, str]) -> Observed:
         raise InputError(f"{source} is a schedule without times, so it shows no run", HINT)
     start, end = timeline.start[None], timeline.end[None]
     unknown = np.full_like(start, np.nan)
-    return Observed(
+    return RealRun(
         source,
         "timeline",
         timeline.schedule,

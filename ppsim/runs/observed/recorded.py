@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppsim.errors import InputError
-from ppsim.runs.observed.run import Observed
+from ppsim.runs.observed.run import RealRun
 from ppsim.runs.record import load
 from ppsim.runs.record_file import SCHEMA
 
@@ -15,7 +15,7 @@ def matches(text: str) -> bool:
     return f'"{SCHEMA}"' in text[:200]
 
 
-def observe_record(path: str, schedule: str) -> Observed:
+def read_recorded(path: str, schedule: str) -> RealRun:
     """Read one run of a record.
 
     Raises:
@@ -29,7 +29,7 @@ def observe_record(path: str, schedule: str) -> Observed:
         raise InputError(f"'{path}' holds {what}", f"--schedule with one of {names}")
     run = runs[0]
     posted, start, end = (times[:, run.lowered.compute_ops] for times in (run.posted, run.start, run.end))
-    return Observed(
+    return RealRun(
         path,
         "record",
         run.lowered.compute,

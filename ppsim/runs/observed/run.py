@@ -22,7 +22,7 @@ Entry = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True)
-class Observed:
+class RealRun:
     """One schedule, run for several iterations; times from the start of each iteration.
 
     Attributes:
@@ -74,7 +74,7 @@ class Observed:
         """Return the place of the iteration whose makespan is the median, the smaller of two in the middle."""
         return int(np.argsort(self.makespans, kind="stable")[(len(self.iterations) - 1) // 2])
 
-    def select(self, iteration: str) -> Observed:
+    def select(self, iteration: str) -> RealRun:
         """Select iterations: ``median``, ``all``, a number, or a range of numbers such as ``4-20``.
 
         Raises:
@@ -94,11 +94,11 @@ class Observed:
             raise InputError(f"{self.source} has no whole iteration {iteration}", f"one of {held}, median or all")
         return self._only(found)
 
-    def settled(self) -> Observed:
+    def settled(self) -> RealRun:
         """Leave out the first iteration, where there are more: it holds what is done only once."""
         return self._only(np.arange(1, len(self.iterations))) if len(self.iterations) > 1 else self
 
-    def named(self, name: str) -> Observed:
+    def named(self, name: str) -> RealRun:
         """Give the schedule a name."""
         return replace(self, schedule=replace(self.schedule, name=name))
 
@@ -107,7 +107,7 @@ class Observed:
         timeline, draft = self.timeline(at), Draft.from_schedule(self.schedule, self.source)
         return replace(draft, start=timeline.start, end=timeline.end, unit=self.unit)
 
-    def _only(self, at: NDArray[np.int64]) -> Observed:
+    def _only(self, at: NDArray[np.int64]) -> RealRun:
         names = ("iterations", "start", "end", "posted", "arrival")
         memory = None if self.memory is None else self.memory[at]
         return replace(self, memory=memory, **{name: getattr(self, name)[at] for name in names})
