@@ -31,6 +31,7 @@ def command(port: int, host: str, public: bool, no_open: bool) -> None:
     import webbrowser
     from pathlib import Path
     from tempfile import TemporaryDirectory
+    from threading import Thread
 
     from ppsim.cli._live import show_line
     from ppsim.errors import InputError, MissingDependency
@@ -61,8 +62,19 @@ def command(port: int, host: str, public: bool, no_open: bool) -> None:
         click.echo("Ctrl-C ends it", err=True)
         if not no_open:
             webbrowser.open(address)
+        Thread(target=_prepare, daemon=True).start()
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, lifespan="off"))
         server.run(sockets=[listening])
+
+
+def _prepare() -> None:
+    """Load the compiled simulation beside the server, which somebody's hundredth change would wait for otherwise."""
+    from ppsim.core.costs import costs_for
+    from ppsim.schedules import generate
+    from ppsim.simulation.longest_path import compile_now
+
+    schedule = generate("1f1b", devices=2, microbatches=2)
+    compile_now(schedule, costs_for(schedule))
 
 
 def _family(host: str) -> int:

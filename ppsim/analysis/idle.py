@@ -12,7 +12,7 @@ after its last op a device has nothing left to do (``drain``).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,14 +217,16 @@ def _attribute(timeline: Timeline, arrival: NDArray[np.float64]) -> _Segments:
     """The segments between ops, in order of device and time."""
     schedule = timeline.schedule
     queues = (schedule.offsets, schedule.pair, schedule.dependency, timeline.start, timeline.end, arrival)
-
-    def run(room: _Segments) -> int:
-        if len(schedule) > COMPILE_ABOVE:
-            return int(call(kernel.attribute_gaps, *queues, *room))
-        return kernel.attribute_gaps(*queues, *room)
-
-    found = _Segments.empty(run(_Segments.empty(0)))
-    run(found)
+    if len(schedule) > COMPILE_ABOVE:
+        found = _Segments.empty(int(call(kernel.attribute_gaps, *queues, *_Segments.empty(0))))
+        call(kernel.attribute_gaps, *queues, *found)
+    else:  # CPython is faster on lists
+        lists: Any = [column.tolist() for column in queues]
+        size = kernel.attribute_gaps(*lists, *([] for _ in _Segments._fields))
+        room: Any = [[0] * size for _ in _Segments._fields]
+        kernel.attribute_gaps(*lists, *room)
+        dtypes = (np.int64, np.int64, np.int64, np.float64, np.float64)
+        found = _Segments._make(np.array(column, dtype) for column, dtype in zip(room, dtypes, strict=True))
     return found.take(np.lexsort((found.start, schedule.device[found.op])))
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ppsim.base.json_output import dump_json
 from ppsim.errors import PpsimError
 from ppsim.files.document import Document, formats
+from ppsim.files.page_parts import encode_column
 from ppsim.files.writers.html import contents
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str]) -> St
         line = request.query_params.get("line", "")
 
         def work() -> Response:
-            return Response(dump_json(contents(show(line, folder))), media_type="application/json")
+            found = contents(show(line, folder), encode_column)
+            return Response(dump_json(found), media_type="application/json")
 
         return await run_in_threadpool(in_turn, work)
 

@@ -6,6 +6,7 @@ const sliders = new Map(); // by option: the number beside the slider
 let chosen = []; // schedules, as typed
 let asked = 0; // the newest request
 let busy = false;
+let resting = 0;
 
 /** A slider with a number beside it, which takes more than the slider reaches. */
 function addSlider(place, { option, label, least, most, step, value }) {
@@ -58,10 +59,10 @@ function setControls(line) {
   showChosen();
 }
 
-/** Ask with the next frame, once for all that happened until then; the newest request wins. */
+/** Ask now, or as soon as the last answer is shown; the newest request wins. */
 function askSoon() {
   asked++;
-  if (!busy) requestAnimationFrame(ask);
+  if (!busy) ask();
 }
 
 async function ask() {
@@ -84,21 +85,23 @@ async function ask() {
 
 async function showAnswer(answer, line) {
   $('refused').textContent = '';
-  const kept = { curve: view.curve, names: [...$('curve').options].map(option => option.text).join() };
   hideTip();
-  Object.assign(view, { op: null });
+  view.op = null;
+  const [from, to] = view.range;
+  const zoomed = !folded && to - from < 0.99 * SPAN;
   take(answer);
-  await showReport();
-  if ([...$('curve').options].map(option => option.text).join() === kept.names) {
-    view.curve = kept.curve;
-    $('curve').value = kept.curve;
-    draw();
-  }
+  await showReport(zoomed && from < 0.9 * SPAN ? [from, to] : null);
   document.querySelector('h1').textContent = TIMELINES.map(t => t.title).join(' · ');
+  clearTimeout(resting);
+  resting = setTimeout(remember, 400, line);
+}
+
+/** Put the line into the address, once the controls rest: browsers bound how often it may change. */
+function remember(line) {
   try {
     history.replaceState(null, '', `?line=${encodeURIComponent(line)}${location.hash}`);
   } catch {
-    // too many changes for the browser's liking: the address stays behind
+    // the address stays behind
   }
 }
 

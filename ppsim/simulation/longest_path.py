@@ -96,6 +96,16 @@ def _execute(columns: Columns, n: int) -> tuple[int, Columns]:
     return run_in_lists(columns)
 
 
+def compile_now(schedule: Schedule, costs: Costs) -> None:
+    """Load the compiled kernel and use it from now on: for a process that answers while somebody waits."""
+    global _timed
+    if not can_compile():
+        return
+    time, latency = np.asarray(costs.time, np.float64).ravel(), np.asarray(costs.comm, np.float64).ravel()
+    call(kernel.execute, build_columns(schedule, time, np.empty(0), latency), parts=waiting.PARTS)
+    _timed = COMPILE_SIMULATION_ABOVE + 1
+
+
 def explain_deadlock(schedule: Schedule, head: NDArray[Any]) -> tuple[str, str]:
     """Return the message and the hint for queues that deadlock at ``head``."""
     done = np.arange(len(schedule)) < np.take(head, schedule.device)

@@ -8,8 +8,6 @@ neighbours.
 
 from __future__ import annotations
 
-import base64
-import gzip
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -34,7 +32,7 @@ from ppsim.drawing.look import CRITICAL, PICKED
 from ppsim.drawing.view import find_repetition, view_of
 from ppsim.errors import InputError
 from ppsim.files.document import Abilities, Document
-from ppsim.files.page_parts import embed_json, read_part, read_script, read_style
+from ppsim.files.page_parts import Pack, compress_column, embed_json, read_part, read_script, read_style
 from ppsim.memory.comparable import SHARES, share_unit
 from ppsim.memory.usage import BYTES, activations
 from ppsim.simulation import columns
@@ -110,8 +108,8 @@ def write_tradeoff(
     out.write(front_page(found, time=time, memory=memory, inputs=inputs, heat=heat))
 
 
-def contents(document: Document) -> dict[str, Any]:
-    """The page's data: inputs, colours and names, and per timeline its numbers, ops and curves.
+def contents(document: Document, pack: Pack = compress_column) -> dict[str, Any]:
+    """The page's data: inputs, colours and names, and per timeline its numbers, ops and curves, packed.
 
     Raises:
         InputError: timelines in different units.
@@ -137,7 +135,7 @@ def contents(document: Document) -> dict[str, Any]:
         "cap": _cap(document),
         "view": _view(document),
         "timelines": [
-            {**_entry(document, number, curves), **({"waits": _waits(idle)} if idle else {})}
+            {**_entry(document, number, curves, pack), **({"waits": _waits(idle, pack)} if idle else {})}
             for number, (curves, idle) in enumerate(zip(_curves(document, _shared(document)), idles, strict=True))
         ],
     }
@@ -204,18 +202,18 @@ def _cap(document: Document) -> dict[str, Any] | None:
     }
 
 
-def _entry(document: Document, number: int, curves: Sequence[Curve]) -> dict[str, Any]:
+def _entry(document: Document, number: int, curves: Sequence[Curve], pack: Pack) -> dict[str, Any]:
     """One timeline: its numbers, ops and curves, of which further ones come last, and its change from its baseline."""
     timeline = document.timelines[number]
     baseline = document.baselines[number] if document.baselines else 0
     before = document.timelines[baseline].makespan
     return {
         "title": document.titles[number],
-        **_timeline(timeline, curves, document.bounds[number] if document.bounds else float("nan")),
+        **_timeline(timeline, curves, document.bounds[number] if document.bounds else float("nan"), pack),
         "held": _held(curves[0]),
         **_peak_memory(curves[0]),
         **(_fold(timeline) if len(document.timelines) == 1 else {}),
-        **({"lane": _lane(document.executions[number])} if document.executions else {}),
+        **({"lane": _lane(document.executions[number], pack)} if document.executions else {}),
         "baseline": baseline,
         "versus_baseline": (timeline.makespan - before) / (before or 1.0),
     }
@@ -293,7 +291,7 @@ def _looks(document: Document) -> dict[str, Any]:
     }
 
 
-def _timeline(timeline: Timeline, curves: Sequence[Curve], bound: float) -> dict[str, Any]:
+def _timeline(timeline: Timeline, curves: Sequence[Curve], bound: float, pack: Pack) -> dict[str, Any]:
     schedule, metrics = timeline.schedule, replace(measure(timeline), bound=bound)
     return {
         "schedule": schedule.name,
@@ -306,17 +304,17 @@ def _timeline(timeline: Timeline, curves: Sequence[Curve], bound: float) -> dict
         "numbers": _numbers(metrics, schedule, timeline.unit),
         "offsets": schedule.offsets,
         "ops": {
-            "kind": _column(schedule.kind),
-            "stage": _column(schedule.stage),
-            "chunk": _column(schedule.chunk),
-            "microbatch": _column(schedule.microbatch),
-            "start": _column(timeline.start),
-            "end": _column(timeline.end),
-            "pair": _column(schedule.pair),
-            "bound": _column(timeline.bound),
-            "dependency": _column(schedule.dependency),
+            "kind": pack(schedule.kind, PLAIN),
+            "stage": pack(schedule.stage, PLAIN),
+            "chunk": pack(schedule.chunk, PLAIN),
+            "microbatch": pack(schedule.microbatch, PLAIN),
+            "start": pack(timeline.start, PLAIN),
+            "end": pack(timeline.end, PLAIN),
+            "pair": pack(schedule.pair, PLAIN),
+            "bound": pack(timeline.bound, PLAIN),
+            "dependency": pack(schedule.dependency, PLAIN),
         },
-        "curves": [_curve(curve) for curve in curves],
+        "curves": [_curve(curve, pack) for curve in curves],
     }
 
 
@@ -332,43 +330,30 @@ def _numbers(metrics: Metrics, schedule: Schedule, unit: str) -> dict[str, Any]:
     }
 
 
-def _lane(execution: Execution) -> dict[str, Any]:
+def _lane(execution: Execution, pack: Pack) -> dict[str, Any]:
     lane = lane_of(execution)
-    return {each.name: _column(getattr(lane, each.name)) for each in fields(lane)}
+    return {each.name: pack(getattr(lane, each.name), PLAIN) for each in fields(lane)}
 
 
-def _waits(idle: Idle) -> dict[str, Any]:
+def _waits(idle: Idle, pack: Pack) -> dict[str, Any]:
     """Segments of idle time before ops, which the ops place on device and time; what is left at the end is drain."""
     kept = idle.op != NONE
-    columns = {"op": idle.op, "cause": idle.cause, "blamed": idle.blamed, "length": idle.end - idle.start}
-    return {name: _column(values[kept], SHORT) for name, values in columns.items()}
+    columns: dict[str, NDArray[Any]] = {
+        "op": idle.op,
+        "cause": idle.cause,
+        "blamed": idle.blamed,
+        "length": (idle.end - idle.start).astype(np.float32),
+    }
+    return {name: pack(values[kept], SHORT) for name, values in columns.items()}
 
 
-def _curve(curve: Curve) -> dict[str, Any]:
+def _curve(curve: Curve, pack: Pack) -> dict[str, Any]:
     return {
         "name": curve.name,
         "unit": curve.unit,
         "offsets": curve.offsets,
-        "time": _column(curve.time),
-        "value": _column(curve.value),
+        "time": pack(curve.time, PLAIN),
+        "value": pack(curve.value, PLAIN),
         "peak": curve.peak,
         "least": curve.least,
     }
-
-
-def _column(values: NDArray[Any], plain: int = PLAIN) -> NDArray[Any] | dict[str, str]:
-    """Pack a long column: floats as bytes, integers as int32 differences, little-endian; leave a short one.
-
-    With a length of ``plain`` of its own, seven digits are enough.
-    """
-    if len(values) <= plain:
-        return values
-    if values.dtype.kind == "f" and plain != PLAIN:
-        return {"type": "float32", "gzip": _gzip(values.astype("<f4").tobytes())}
-    if values.dtype.kind == "f":
-        return {"type": "float64", "gzip": _gzip(values.astype("<f8").tobytes())}
-    return {"type": "int32", "gzip": _gzip(np.diff(values.astype("<i4"), prepend=np.int32(0)).tobytes())}
-
-
-def _gzip(data: bytes) -> str:
-    return base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()

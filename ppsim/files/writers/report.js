@@ -6,6 +6,7 @@ const MOST_ROWS = 16; // devices whose table is open from the start
 const BY = { mb: 'microbatch', device: 'device', stage: 'stage' }; // what the address after # can pick out
 const view = { range: [0, 1], highlight: null, critical: false, causes: false, curve: -1, op: null, selected: null };
 let shown = null; // geometry and drawn panels of the last drawing
+let curveNames = '';
 
 /** An element with properties and children. */
 function element(name, properties = {}, ...children) {
@@ -97,7 +98,9 @@ function showCurveChoice() {
   const names = [...new Set(TIMELINES.flatMap(t => t.curves.map(curve => curve.name)))];
   const special = TIMELINES.some(t => t.curves.length < names.length); // what only some have, the page is about
   $('curve').replaceChildren(...names.map((name, i) => new Option(name, i)), new Option('no curve', -1));
-  view.curve = special ? names.length - 1 : TIMELINES.length === 1 || REPORT.memory ? 0 : -1;
+  if (names.join() !== curveNames) // a live page keeps what was chosen
+    view.curve = special ? names.length - 1 : TIMELINES.length === 1 || REPORT.memory ? 0 : -1;
+  curveNames = names.join();
   $('curve').value = view.curve;
   $('curve').onchange = () => { view.curve = +$('curve').value; draw(); };
 }

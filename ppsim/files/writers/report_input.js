@@ -250,8 +250,8 @@ function listen() {
   $('find').onchange = () => find($('find').value);
 }
 
-/** Unpack the data and show all of it. */
-async function showReport() {
+/** Unpack the data and show all of it, or the times that are kept in sight. */
+async function showReport(kept = null) {
   await Promise.all(TIMELINES.map(unpack));
   showHeader();
   $('numbers').replaceChildren(TIMELINES.length === 1 ? cards(TIMELINES[0]) : comparison());
@@ -261,7 +261,7 @@ async function showReport() {
   $('chart').setAttribute('aria-label', describe());
   showLegend();
   $('fold').hidden = !TIMELINES[0].fold;
-  const [from, to] = REPORT.view.window ?? [0, SPAN * 1.005];
+  const [from, to] = REPORT.view.window ?? kept ?? [0, SPAN * 1.005];
   view.range = [from, Math.min(to, SPAN * 1.005)];
   if (folded || REPORT.view.fold) toggleFold(true);
   else draw();

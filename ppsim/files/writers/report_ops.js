@@ -17,21 +17,26 @@ const LETTERS = LOOKS.kinds.map(kind => kind.letter).join('');
 const OP = new RegExp(`^(\\d+)([${LETTERS}])(\\d+)$`, 'i'); // 2F5
 const OP_AT_STAGE = new RegExp(`^([${LETTERS}])(\\d+)@(\\d+)$`, 'i'); // F5@2
 
-async function inflate(base64) {
+function decode(base64) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
   const text = atob(base64);
   const bytes = new Uint8Array(text.length);
   for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+  return bytes;
+}
+
+async function inflate(base64) {
+  const stream = new Blob([decode(base64)]).stream().pipeThrough(new DecompressionStream('gzip'));
   return new Response(stream).arrayBuffer();
 }
 
 async function column(packed) {
   if (Array.isArray(packed)) return Float64Array.from(packed);
-  const buffer = await inflate(packed.gzip);
-  if (packed.type === 'float64') return new Float64Array(buffer);
-  if (packed.type === 'float32') return new Float32Array(buffer);
-  const values = new Int32Array(buffer); // differences between neighbours
-  for (let i = 1; i < values.length; i++) values[i] += values[i - 1];
+  const Values = { float64: Float64Array, float32: Float32Array, int32: Int32Array }[packed.type];
+  if (packed.raw) return new Values(decode(packed.raw).buffer);
+  const values = new Values(await inflate(packed.gzip));
+  if (packed.type === 'int32') // differences between neighbours
+    for (let i = 1; i < values.length; i++) values[i] += values[i - 1];
   return values;
 }
 
