@@ -1,12 +1,14 @@
 """Machine code for kernels: plain Python functions over arrays, compiled by numba and kept on disk.
 
-numba keeps compiled code beside the source, or in the user's cache folder where that cannot be written; it writes
-atomically and tells versions, processors and changed sources apart.
+numba keeps compiled code in the user's cache folder (``~/.cache/ppsim`` on Linux), so that uninstalling leaves nothing
+beside the sources, or in ``NUMBA_CACHE_DIR``, or beside the source where neither can be written. It writes atomically
+and tells versions, processors and changed sources apart.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
@@ -51,7 +53,7 @@ def _load(kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[..
     types = tuple(numba.typeof(a) for a in arguments)
     try:
         with long_work("compiling, once per machine"):
-            kept = numba.njit(cache=True, nogil=True)(kernel)
+            kept = _keep_on_disk(kernel)
             kept.compile(types)
     except Exception:  # no folder to write to, a full disk, a damaged file: costs a compilation, never the run
         with long_work("compiling; NUMBA_CACHE_DIR=FOLDER would keep it for the next run"):
@@ -59,6 +61,26 @@ def _load(kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[..
             kept.compile(types)
     compiled: Callable[..., Any] = kept
     return compiled
+
+
+def _keep_on_disk(kernel: Callable[..., Any]) -> Any:
+    """Let numba keep a kernel's machine code in ppsim's folder; other code of the process keeps its own."""
+    import numba
+
+    given = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = given or cache_folder()
+    try:
+        return numba.njit(cache=True, nogil=True)(kernel)
+    finally:
+        numba.config.CACHE_DIR = given
+
+
+def cache_folder() -> str:
+    """Return the user's folder for what can be made again: as the system has it, for ppsim."""
+    if os.name == "nt":
+        return os.path.join(os.environ.get("LOCALAPPDATA") or os.path.expanduser("~"), "ppsim", "Cache")
+    home = os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
+    return os.path.join(os.environ.get("XDG_CACHE_HOME") or home, "ppsim")
 
 
 def run_in_place(kernel: Callable[..., Any], size: int, *tables: Any, parts: Functions = ()) -> Any:

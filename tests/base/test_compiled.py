@@ -1,6 +1,7 @@
 """Compiled kernels run whatever state the folder for compiled code is in."""
 
 import importlib
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -44,6 +45,15 @@ def test_compiled_code_is_kept_and_used_again(folder):
     assert list(folder.rglob("*.nbc"))
     assert doubled() == [0, 2, 4]
     assert sum(compiled._loaded[double].stats.cache_hits.values()) == 1  # type: ignore[attr-defined]
+
+
+def test_compiled_code_is_kept_in_the_users_cache_folder(tmp_path, monkeypatch):
+    """Beside the sources nothing is left when ppsim is uninstalled; other code of the process keeps its own folder."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = compiled._keep_on_disk(double)
+    assert Path(kept.stats.cache_path).is_relative_to(compiled.cache_folder())
+    assert numba.config.CACHE_DIR == ""
 
 
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])
