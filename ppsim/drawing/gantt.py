@@ -130,11 +130,11 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> F
     whole = wrap_title(look.title, (width - design.left) / POINT - LEGEND_MARGIN, title_font) if above else []
     top += bool(whole) * HEAD + round(NEXT_LINE * HEAD * max(0, len(whole) - 1))
     devices = sum(panel.devices for panel in panels)
-    tallest = round(TALLEST * DOTS)
+    strips = [link_panel_height(panel.links, design.font) for panel in panels]
+    tallest = round(TALLEST * DOTS) - min(sum(strips), round(TALLEST * DOTS) // 4)
     rows = [min(panel.devices * design.row, max(1, tallest * panel.devices // devices)) for panel in panels]
     foot = below + line * len(legend)
     below_rows = [memory_height(panel.memory, design.row) for panel in panels]
-    strips = [link_panel_height(panel.links, design.font) for panel in panels]
     height = y = top + sum(rows) + sum(below_rows) + sum(strips) + design.head * len(panels) + foot
     y -= top
     figure = Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)

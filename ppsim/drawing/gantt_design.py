@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ppsim.drawing.gantt_layout import (
     BAND,
@@ -20,6 +21,7 @@ from ppsim.drawing.gantt_layout import (
 )
 from ppsim.drawing.gantt_marks import row_notes_width
 from ppsim.drawing.gantt_strokes import Design, Panel
+from ppsim.drawing.lanes import COLLECTIVE
 from ppsim.drawing.letters import text_width
 from ppsim.drawing.link_panel import link_margins
 from ppsim.drawing.memory_panel import names_width
@@ -73,7 +75,7 @@ def design_for(panels: Sequence[Panel], style: str, width: int, beside: float = 
         lane=gap + band * len(bands) / (row + band * len(bands)),
         look=look,
         marks=marks,
-        strips=bool(bands) and _typical_message(panels, scale) < LEAST_MESSAGE,
+        strips=_strips(panels, bands, scale),
     )
 
 
@@ -102,10 +104,20 @@ def _typical_cell(panels: Sequence[Panel], scale: float) -> float:
     return float(np.quantile(widths, BORDERED_SHARE)) * scale if len(widths) else 0.0
 
 
-def _typical_message(panels: Sequence[Panel], scale: float) -> float:
-    """The width in points of the median message or collective."""
-    widths = np.concatenate([panel.lane.right - panel.lane.left for panel in panels if panel.lane])
-    return float(np.median(widths)) * scale
+def _strips(panels: Sequence[Panel], bands: Sequence[int], scale: float) -> tuple[int, ...]:
+    """The bands whose typical entry is too short to see; both directions of messages alike."""
+    lanes = [panel.lane for panel in panels if panel.lane]
+    found = []
+    for band in bands:
+        own = [lane.right[mask] - lane.left[mask] for lane in lanes for mask in [_alike(lane.band, band)]]
+        if np.median(np.concatenate(own)) * scale < LEAST_MESSAGE:
+            found.append(band)
+    return tuple(found)
+
+
+def _alike(bands: NDArray[np.uint8], band: int) -> NDArray[np.bool_]:
+    """Shape (entries,), those of collectives for their band, those of messages for another."""
+    return np.asarray((bands == COLLECTIVE) == (band == COLLECTIVE))
 
 
 def _bands(panels: Sequence[Panel]) -> tuple[int, ...]:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppsim.core.ops import Kind
 from ppsim.drawing.gantt_layout import POINT
 from ppsim.drawing.gantt_strokes import HATCHING, Design, Panel
+from ppsim.drawing.lanes import COLLECTIVE
 from ppsim.drawing.legend import Entry, legend_entries
 from ppsim.drawing.letters import text_width
-from ppsim.drawing.palette import COMM_ARROW
+from ppsim.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
+from ppsim.drawing.palette import COMM_ARROW, COMM_LANE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,8 +31,16 @@ def figure_legend(panels: Sequence[Panel], design: Design) -> list[Entry]:
     """List what occurs in the panels, in order, and that cells blend where they do."""
     causes = {name for panel in panels if panel.idle for name in panel.idle.by_cause}
     entries = legend_entries([panel.timeline for panel in panels], design.bands, causes, design.palette)
-    if design.strips:
-        entries = [replace(each, name=f"{each.name}, by share of time") if each.low else each for each in entries]
+    kinds = {int(kind) for panel in panels if panel.lane for kind in np.unique(panel.lane.kind)}
+    if Kind.REDUCE_GRAD in kinds and COLLECTIVE in {*design.bands} - {*design.strips}:
+        gathers = [Entry("Parameters (FSDP)", (COLLECTIVE_LANE,), low=True)] if Kind.UNSHARD in kinds else []
+        gradients = Entry("Gradients (FSDP)", (COLLECTIVE_LANE,), low=True, hatch="#FFFFFF")
+        entries = [each for each in entries if each.colours != (COLLECTIVE_LANE,)] + [*gathers, gradients]
+    blurred = {COLLECTIVE_LANE if band == COLLECTIVE else COMM_LANE for band in design.strips}
+    entries = [
+        replace(each, name=f"{each.name}, by share of time") if each.low and blurred & {*each.colours} else each
+        for each in entries
+    ]
     if design.vector and any(panel.cells.chunk.max(initial=0) > 1 for panel in panels):
         entries.append(Entry(_chunks_named(panels, design)))
     narrowest = min(float(panel.cells.width.min(initial=np.inf)) for panel in panels)

@@ -20,6 +20,7 @@ from ppsim.base.numbers import format_number, format_share
 from ppsim.base.text import shorten
 from ppsim.base.units import format_size
 from ppsim.core.curve import Curve
+from ppsim.core.ops import Kind
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.gantt_arrows import draw_arrows
 from ppsim.drawing.gantt_layout import (
@@ -60,6 +61,7 @@ LANE_EDGE = 0.25  # points
 STRIP_DOTS = 24  # of a column of a strip of messages
 LEAST_SHARE = 0.2  # of a message's colour in a column where one is under way at all
 BUBBLE_HATCHING = "////"
+LANE_HATCHING = "//////"  # of gradients that are reduced, where parameters are plain
 HATCHING = "////////"  # the more signs, the closer the lines
 
 
@@ -190,7 +192,7 @@ class Design:
         border: line width around cells in points.
         vector: whether cells are drawn one by one.
         arrows: whether messages are drawn as arrows.
-        strips: whether the lane shows shares of time, as its messages are too short to see.
+        strips: the bands that show shares of time, as what is in them is too short to see.
         bands: those of the lane below each row, downwards; none where no lane is drawn.
         lane: share of a row that the lane takes, with the empty part below it; ``gap`` where there is none.
         look: palette, labels and what else the user chose.
@@ -212,7 +214,7 @@ class Design:
     lane: float
     look: Look = PLAIN
     marks: int = 0
-    strips: bool = False
+    strips: tuple[int, ...] = ()
 
     @property
     def palette(self) -> Palette:
@@ -326,7 +328,7 @@ def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -
     high = (design.lane - design.gap) / len(design.bands)
     for place, band in enumerate(design.bands):
         fill = COLLECTIVE_LANE if band == COLLECTIVE else COMM_LANE
-        if design.strips:
+        if band in design.strips:
             _fill_strips(axes, lane, lane.band == band, (place, high), fill, design)
             continue
         for bright in (True, False):
@@ -334,9 +336,15 @@ def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -
             if not own.any():
                 continue
             top = lane.device[own] + 1 - design.lane + place * high
-            path = rectangles(lane.left[own], lane.right[own], top, top + high)
+            edges = lane.left[own], lane.right[own], top, top + high
+            path = rectangles(*edges)
             look = {"alpha": 1.0 if bright else DIMMED, "edgecolor": COMM_ARROW, "linewidth": LANE_EDGE}
             axes.add_patch(PathPatch(path, facecolor=fill, snap=True, zorder=3, **look))
+            reduced = lane.kind[own] == Kind.REDUCE_GRAD
+            if bright and reduced.any():
+                lines = {"hatch": LANE_HATCHING, "hatch_linewidth": 0.6, "edgecolor": "white"}
+                path = rectangles(*(edge[reduced] for edge in edges))
+                axes.add_patch(PathPatch(path, fill=False, linewidth=0, snap=True, zorder=3, **lines))
 
 
 def _fill_strips(

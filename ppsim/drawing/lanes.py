@@ -34,6 +34,7 @@ class Lane:
         posted: shape (entries,), when the send of a message was posted; the start of a collective.
         awaited: shape (entries,), when its receive was posted; the start of a collective.
         size: shape (entries,), bytes of a message; 0 where it has latency only.
+        kind: shape (entries,), of the send or the collective (:class:`ppsim.core.ops.Kind`).
     """
 
     device: NDArray[np.int32]
@@ -46,6 +47,7 @@ class Lane:
     posted: NDArray[np.float64]
     awaited: NDArray[np.float64]
     size: NDArray[np.float64]
+    kind: NDArray[np.uint8]
 
     def __len__(self) -> int:
         return len(self.left)
@@ -68,6 +70,7 @@ def lane_of(execution: Execution) -> Lane:
         posted=np.concatenate([messages.posted, start]),
         awaited=np.concatenate([messages.awaited, start]),
         size=np.append(messages.size, np.zeros(len(gathered))),
+        kind=schedule.kind[np.concatenate([messages.send, gathered])],
     )
     shown = lane.right > lane.left
     return Lane(**{each.name: getattr(lane, each.name)[shown] for each in fields(Lane)})

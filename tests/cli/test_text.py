@@ -115,3 +115,12 @@ def test_a_diff_of_profiles_has_what_differs_and_a_count_of_the_rest(monkeypatch
     assert re.search(rf"{90 - len(ratios)} of 90 times differ by 5 % at most", text)
     same = printed(f"profile diff {GALLERY}/profile-cpu.toml {GALLERY}/profile-cpu.toml", 100, monkeypatch)
     assert "90 of 90 times differ by 5 % at most" in same
+
+
+def test_a_chart_in_a_pipe_numbers_its_ops_unless_the_columns_are_set():
+    """At 80 columns, which nobody asked for, a chart of 4 x 8 would be letters alone."""
+    words = ["run", "zb-1p", "--stages", "4", "--mb", "8"]
+    wide = CliRunner().invoke(group, words, env={"COLUMNS": None}).output.splitlines()[2]
+    assert wide.startswith("dev 0 F0F1F2F3")
+    assert wide == CliRunner().invoke(group, words, env={"COLUMNS": "160"}).output.splitlines()[2]
+    assert len(CliRunner().invoke(group, words, env={"COLUMNS": "70"}).output.splitlines()[2]) <= 70

@@ -275,7 +275,7 @@ def test_the_legend_and_every_kind_of_figure_have_the_lane(suffix, tmp_path):
     data = (tmp_path / f"x{suffix}").read_bytes()
     assert data != (tmp_path / f"y{suffix}").read_bytes()
     if suffix == ".svg":
-        assert {"Message (activation above gradient)", "Parameters and gradients (FSDP)"} <= set(texts(data))
+        assert {"Message (activation above gradient)", "Parameters (FSDP)", "Gradients (FSDP)"} <= set(texts(data))
         assert not [text for text in texts((tmp_path / "y.svg").read_bytes()) if "Message" in text]
 
 
@@ -352,3 +352,14 @@ def test_the_use_of_a_card_counts_messages_from_and_to_its_device():
         assert curve.value[own][:-1].tolist() == under_way.sum(axis=1).tolist()
         assert curve.value[own][-1] == 0
     assert curve.peak.max() > 1
+
+
+def test_gathered_parameters_and_reduced_gradients_look_different():
+    """Gradients are hatched, one box for each reduction, and long collectives are boxes where messages are strips."""
+    execution = executed("interleaved", alpha=0.001, fsdp=True)
+    figure = plot(execution.compute, executions=(execution,))
+    kind = execution.lowered.schedule.kind
+    hatched = [patch for patch in figure.axes[0].patches if patch.get_hatch()]
+    assert [len(boxes(patch)) for patch in hatched] == [(kind == Kind.REDUCE_GRAD).sum()]
+    assert {"Parameters (FSDP)", "Gradients (FSDP)"} <= {text.get_text() for text in figure.texts}
+    assert figure.axes[0].images
