@@ -51,15 +51,23 @@ def gather_seconds(machine: Machine, found: Efficiency, group: Group, bytes_: fl
     return bytes_ * (n - 1) / n / rate + steps + (machine.latency(crosses) if crosses else 0.0)
 
 
-def exchange_seconds(machine: Machine, found: Efficiency, group: Group, bytes_: float) -> float:
-    """Compute the time of an all-to-all in which each rank sends that many bytes in all, its own share included."""
+def exchange_seconds(machine: Machine, found: Efficiency, group: Group, bytes_: float, visits: int = 0) -> float:
+    """Compute the time of an all-to-all in which each rank sends that many bytes in all, its own share included.
+
+    With ``visits`` a token goes to so many experts, evenly spread, and is sent once to each node that has some of them
+    and from there once to each rank that has, as DeepEP and HybridEP do; without, once for each of its experts.
+    """
     n = group.size
     if n == 1:
         return 0.0
     inside = group.per_node(machine)
-    near = bytes_ * (inside - 1) / n / (machine.within * found.curve.within)
-    far = bytes_ * (n - inside) / n / (machine.between * found.curve.between)
-    return max(near, far) + machine.latency(inside < n)
+    near, far = bytes_ * (inside - 1) / n, bytes_ * (n - inside) / n
+    if visits:
+        copy, nodes = bytes_ / visits, n / inside
+        near = copy * n * (1 - (1 - 1 / n) ** visits) * (inside - 1) / inside
+        far = copy * (nodes - 1) * (1 - (1 - 1 / nodes) ** visits)
+    rates = machine.within * found.curve.within, machine.between * found.curve.between
+    return max(near / rates[0], far / rates[1]) + machine.latency(inside < n)
 
 
 def message_seconds(machine: Machine, found: Efficiency, parallel: Parallel, bytes_: float, source: int) -> float:

@@ -227,7 +227,8 @@ def _layer_communication(
     exchange = 0.0
     if experts:
         sent = tokens / p.tp * model.top_k * model.hidden * ops.ITEM
-        exchange = 2 * exchange_seconds(machine, found, group_of(p, "ep"), sent)
+        visits = model.top_k if p.dispatch == "flex" else 0
+        exchange = 2 * exchange_seconds(machine, found, group_of(p, "ep"), sent, visits)
         if p.overlap_ep:
             both = max(OVERLAPPED_PAIR * max(compute.sum(), 2 * exchange) - compute.sum(), 0.0)
             exchange = both / 2

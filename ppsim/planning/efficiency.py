@@ -18,7 +18,8 @@ from ppsim.planning.hardware import UNITS, Gpu
 from ppsim.planning.operators import FLASH, FORWARD, INPUTS, LINEAR, WEIGHTS, WIDE, Floats, Operators
 
 SCHEMA = "ppsim.efficiency/1"
-SHARES = {"softmax": "scores", "attention dropout": "scores", "loss": "loss"}
+ROUTED = ("routing", "permute", "experts in", "experts' activation", "experts out", "unpermute")
+SHARES = {"softmax": "scores", "attention dropout": "scores", "loss": "loss", **dict.fromkeys(ROUTED, "routed")}
 PATH = Path(__file__).parent / "library" / "efficiency.toml"
 
 
@@ -78,11 +79,13 @@ class Software:
     """What software adds, whatever the GPU.
 
     Attributes:
-        name: eager, each kernel launched from Python; or fused, with fused kernels and few launches.
+        name: eager, each kernel launched from Python; fused, with fused kernels and few launches; or fused-experts,
+            with grouped products that route, permute, activate and cast as well.
         launch_us: time that the host needs for a kernel.
         calls: launches for the collectives of a layer's pass.
         collective_us: time that each further rank of a node adds to a collective.
         elementwise: how many of the bytes counted for elementwise work are moved.
+        routed: the same for routing, permuting, activating and casting in expert layers.
         scores: the same for attention's scores.
         loss: the same for the loss.
         output_kernels: how many times as many kernels output and loss launch.
@@ -94,6 +97,7 @@ class Software:
     calls: float = 4.0
     collective_us: float = 3.0
     elementwise: float = 1.0
+    routed: float = 1.0
     scores: float = 1.0
     loss: float = 1.0
     output_kernels: float = 1.0

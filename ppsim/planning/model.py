@@ -41,6 +41,7 @@ class Model:
         tied: whether the output matrix is the embedding.
         learned_positions: whether positions have a table of s x h parameters.
         biases: whether linear layers have biases, and norms too.
+        clamped: whether experts have biases and a clamped activation, which run as kernels of their own (GPT-OSS).
         experts: routed experts of an MoE layer; 0 where all layers are dense.
         top_k: experts that a token visits.
         expert_ffn: width of an expert; ``ffn`` by default.
@@ -70,6 +71,7 @@ class Model:
     tied: bool = False
     learned_positions: bool = False
     biases: bool = False
+    clamped: bool = False
     experts: int = 0
     top_k: int = 0
     expert_ffn: int = 0
@@ -319,6 +321,7 @@ def _from_hugging_face(path: str) -> Model:
             tied=bool(data.get("tie_word_embeddings", gpt or gemma)),
             learned_positions=gpt,
             biases=gpt or neox,
+            clamped=kind == "gpt_oss",
             name=str(data.get("_name_or_path") or Path(path).parent.name or Path(path).stem),
             source=name_of(path),
         )

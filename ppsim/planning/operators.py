@@ -16,6 +16,7 @@ Floats = NDArray[np.float64]
 LINEAR, WIDE, FLASH, NONE = 0, 1, 2, 3  # at the precision of training; in 16 bits; one kernel; none
 FORWARD, INPUTS, WEIGHTS = 0, 1, 2  # rows
 ITEM = 2  # bytes of an activation
+CLAMPED = 8.0  # two clamps, scale, sigmoid, two products, and biases before and after
 NARROW = ("fp8", "mxfp8", "nvfp4")
 
 
@@ -206,7 +207,7 @@ def _experts(rows: _Rows, model: Model, parallel: Parallel) -> None:
     rows.elementwise("routing", 16 * local * model.experts, 8 * local * model.experts, 8)
     rows.elementwise("permute", 4 * ITEM * visits * h, 4 * ITEM * visits * h, 4)
     rows.product("experts in", each, model.expert_ffn * gate, h, groups, cast=cast)
-    _activation(rows, model, visits * model.expert_ffn)
+    _expert_activation(rows, model, visits * model.expert_ffn)
     rows.product("experts out", each, h, model.expert_ffn, groups, cast=cast)
     rows.elementwise("unpermute", 4 * ITEM * visits * h, 4 * ITEM * visits * h, 4)
     if model.shared_ffn:
@@ -235,3 +236,14 @@ def _residual(rows: _Rows, name: str, model: Model, elements: float) -> None:
 def _activation(rows: _Rows, model: Model, elements: float) -> None:
     inputs = 2 if model.gated else 1
     rows.elementwise("activation", (inputs + 1) * ITEM * elements, (2 * inputs + 1) * ITEM * elements)
+
+
+def _expert_activation(rows: _Rows, model: Model, elements: float) -> None:
+    """The activation of experts; with clamps, biases and a scale it is a kernel for each, of two operands mostly."""
+    if model.clamped:
+        rows.elementwise(
+            "clamped activation", CLAMPED * 3 * ITEM * elements, 2 * CLAMPED * 3 * ITEM * elements, CLAMPED
+        )
+        return
+    inputs = 2 if model.gated else 1
+    rows.elementwise("experts' activation", (inputs + 1) * ITEM * elements, (2 * inputs + 1) * ITEM * elements)

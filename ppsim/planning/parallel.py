@@ -10,6 +10,8 @@ from ppsim.schedules import find
 
 RECOMPUTE = ("none", "selective", "full")
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")
+STACKS = ("fused", "fused-experts", "eager")
+DISPATCHERS = ("alltoall", "flex")
 MOST = 1 << 24
 
 
@@ -41,7 +43,10 @@ class Parallel:
         precision: of the linear layers' products: bf16, fp16, fp8, mxfp8 or nvfp4.
         gradient_bytes: of a gradient as it is summed and reduced.
         adapters: whether only small adapters (LoRA) are trained: no weight gradients, reductions or optimizer states.
-        stack: the software, which decides how many kernels a layer launches: fused or eager.
+        stack: the software, which decides how many kernels a layer launches: fused; fused-experts, which also fuses
+            what routing, permuting and casting an expert layer's tokens takes; or eager.
+        dispatch: how tokens go to experts: alltoall, to each of a token's experts; or flex (DeepEP, HybridEP), once
+            to each rank and each node that has some of them.
     """
 
     tp: int = 1
@@ -67,12 +72,14 @@ class Parallel:
     gradient_bytes: int = 4
     adapters: bool = False
     stack: str = "fused"
+    dispatch: str = "alltoall"
 
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "dp", "cp", "ep", "vp", "mbs", "microbatches"):
             if not 1 <= getattr(self, name) <= MOST:
                 raise Refused(name, f"must be 1 or more and {MOST} at most, got {getattr(self, name)}")
-        for name, words in (("recompute", RECOMPUTE), ("precision", PRECISIONS), ("stack", ("fused", "eager"))):
+        words_of = {"recompute": RECOMPUTE, "precision": PRECISIONS, "stack": STACKS, "dispatch": DISPATCHERS}
+        for name, words in words_of.items():
             if getattr(self, name) not in words:
                 raise Refused(name, f"must be one of {', '.join(words)}, got {getattr(self, name)!r}")
         if self.zero not in (0, 1, 2, 3):

@@ -1,11 +1,12 @@
 """Fit the efficiency of GPUs and software on tables of published runs, and write it with what it was fitted on.
 
-python -m tests.benchmarks.fit_efficiency TABLE... [--gpu NAME] [--software] [--folds 4] [--rounds 6]
+python -m tests.benchmarks.fit_efficiency TABLE... [--gpu NAME] [--software] [--routed] [--folds 4] [--rounds 6]
 
 Rows that say ``"set": "holdout"`` are left out. Rows with the same settings are predicted once and count together as
 the square root of their number, as series in which only the number of replicas grows are nearly constant. The search
 goes through one number after the other, in steps that shrink, and a number far from its usual value costs a little.
-With ``--folds``, models and sizes are left out in turn, and the error of what was left out is printed.
+``--routed`` fits nothing but how many bytes fused experts move, on the runs of that software on all GPUs, their curves
+fixed. With ``--folds``, models and sizes are left out in turn, and the error of what was left out is printed.
 """
 
 import argparse
@@ -62,7 +63,10 @@ def read_cases(paths: list[str]) -> list[Case]:
 
 
 def predict(case: Case, efficiency: Efficiency) -> float | None:
-    """Predict the step of a case, the fastest of its choices."""
+    """Predict the step of a case, the fastest of its choices; with its own software where that is another."""
+    stack = case.setup.parallel.stack
+    if stack != efficiency.software.name:
+        efficiency = replace(efficiency, software=efficiency_of(case.setup.machine.gpu, stack).software)
     times = []
     for parallel in case.setup.choices:
         try:
@@ -126,6 +130,29 @@ def search(cases: list[Case], start: Efficiency, software: bool, rounds: int) ->
     return best
 
 
+def fit_routed(cases: list[Case]) -> Software:
+    """Fit the share of bytes that fused experts move, at least 0.1 (a token is read and written), with given curves."""
+    old = efficiency_of(cases[0].setup.machine.gpu, "fused-experts").software
+    tried = {}
+    for percent in range(10, 101, 2):
+        software = replace(old, routed=percent / 100)
+        found = [e for case in cases for e in errors([case], Efficiency(curve_of(case), software))]
+        tried[percent] = sum(case.weight * mean(map(abs, rows)) for case, rows in found)
+    best = replace(old, routed=min(tried, key=lambda percent: tried[percent]) / 100)
+    print("routed:", best.routed, describe([e for c in cases for e in errors([c], Efficiency(curve_of(c), best))]))
+    return best
+
+
+def first_stack(cases: list[Case]) -> str:
+    """Return the software that is fitted with a curve: fused-experts is a variant of fused."""
+    return min(case.setup.parallel.stack for case in cases)
+
+
+def curve_of(case: Case) -> Curve:
+    """Return the curve of a case's GPU."""
+    return efficiency_of(case.setup.machine.gpu, case.setup.parallel.stack).curve
+
+
 def describe(found: list[tuple[Case, list[float]]]) -> str:
     """Describe errors: how many runs, mean and median size, bias."""
     flat = [math.exp(error) - 1 for _, rows in found for error in rows]
@@ -135,7 +162,9 @@ def describe(found: list[tuple[Case, list[float]]]) -> str:
 
 def cross_validate(cases: list[Case], software: bool, folds: int, rounds: int) -> str:
     """Fit from usual values without each fold of models and sizes in turn; describe the errors of what was left out."""
-    start = Efficiency(Curve(cases[0].setup.machine.gpu.name), Software(cases[0].setup.parallel.stack))
+    start = Efficiency(
+        Curve(cases[0].setup.machine.gpu.name), Software(min(case.setup.parallel.stack for case in cases))
+    )
     groups = sorted({case.group for case in cases})
     left: list[tuple[Case, list[float]]] = []
     for fold in range(min(folds, len(groups))):
@@ -159,16 +188,24 @@ def main() -> None:
     parser.add_argument("tables", nargs="+")
     parser.add_argument("--gpu", action="append", help="fit these GPUs only")
     parser.add_argument("--software", action="store_true", help="fit the software's numbers too")
+    parser.add_argument("--routed", action="store_true", help="fit the bytes of fused experts only")
     parser.add_argument("--folds", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=6)
     arguments = parser.parse_args()
     by_gpu = defaultdict(list)
-    for case in read_cases(arguments.tables):
+    everything = read_cases(arguments.tables)
+    if arguments.routed:
+        fused = [
+            case for case in everything if case.setup.parallel.stack == "fused-experts" and case.setup.model.experts
+        ]
+        write(Efficiency(curve_of(fused[0]), fit_routed(fused)))
+        return
+    for case in everything:
         by_gpu[case.setup.machine.gpu].append(case)
     for gpu, cases in by_gpu.items():
         if arguments.gpu and gpu.name not in arguments.gpu:
             continue
-        start = efficiency_of(gpu, cases[0].setup.parallel.stack)
+        start = efficiency_of(gpu, first_stack(cases))
         print(gpu.name, "before:", describe(errors(cases, start)), flush=True)
         best = search(thin(cases), start, arguments.software, arguments.rounds)
         after = describe(errors(cases, best))

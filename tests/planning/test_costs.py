@@ -216,3 +216,28 @@ def test_overlap_hides_zero_three_but_for_the_first_layer():
     assert three.time[Kind.F, 0] - once.time[Kind.F, 0] == pytest.approx(once.gather[0] / LLAMA.layers)
     short = replace(LLAMA, seq=512)
     assert stage_costs(short, H100, replace(alone, zero=3)).time[Kind.F, 0] > once.gather[0]
+
+
+def test_a_token_is_sent_once_to_each_node_and_rank_that_has_experts_of_it():
+    """Of 8 experts spread over 4 nodes, 3 x (1 - (3/4)^8) others are visited on average; by an all-to-all 8 x 3/4."""
+    group, size = Group(32, 1), 1e9
+    plain, once = (exchange_seconds(H100, IDEAL, group, size, visits) for visits in (0, 8))
+    assert plain == pytest.approx(size * 24 / 32 / 50e9, rel=0.01)
+    assert once == pytest.approx(size / 8 * 3 * (1 - 0.75**8) / 50e9, rel=0.01)
+    inside = exchange_seconds(H100, IDEAL, Group(8, 1), size, 8)
+    assert inside == pytest.approx(size / 8 * 8 * (1 - (7 / 8) ** 8) * 7 / 8 / 450e9, rel=0.01)
+    assert exchange_seconds(H100, IDEAL, group, size, 1) == pytest.approx(plain)
+
+
+def test_fused_experts_move_fewer_bytes_and_dense_layers_as_many():
+    model = read_model("mixtral-8x7b")
+    times = {
+        (name, stack): stage_costs(read_model(name), H100, Parallel(stack=stack, ep=ep, dp=ep)).time[Kind.F, 0]
+        for name, ep in (("mixtral-8x7b", 8), ("llama3-8b", 1))
+        for stack in ("fused", "fused-experts")
+    }
+    assert times["llama3-8b", "fused"] == times["llama3-8b", "fused-experts"]
+    saved = times["mixtral-8x7b", "fused"] - times["mixtral-8x7b", "fused-experts"]
+    visits, rate = model.seq * model.top_k, 3350e9 * 0.729
+    moved = 8 * model.hidden + 8 * model.hidden + 6 * model.expert_ffn + 16 * model.experts / model.top_k
+    assert saved == pytest.approx(0.9 * model.layers * visits * moved / rate, rel=0.02)

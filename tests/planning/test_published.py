@@ -145,6 +145,17 @@ def test_schedules_are_known_by_what_rows_call_them(text, name):
     assert setup_of({**BRIDGE, "schedule": text, "vp": chunks}).parallel.schedule == name
 
 
+@pytest.mark.parametrize(
+    ("release", "dispatch", "stack"),
+    [("26.06.01 NeMo Container", "flex", "fused-experts"), ("26.04 NeMo Container", "flex", "fused"),
+     ("25.09 NeMo Container", "alltoall", "fused"), (None, "alltoall", "fused"), ("nightly", "alltoall", "fused")],
+)  # fmt: skip
+def test_a_release_says_how_experts_are_reached_and_how_much_is_fused(release, dispatch, stack):
+    row = {**BRIDGE, "framework": "Megatron-Core (Megatron-Bridge)", "release": release}
+    found = setup_of(row).parallel
+    assert (found.dispatch, found.stack) == (dispatch, stack)
+
+
 def test_chunks_say_whether_a_schedule_is_interleaved():
     assert setup_of({**BRIDGE, "schedule": "1F1B"}).parallel.schedule == "interleaved"
     assert setup_of({**BRIDGE, "vp": 1}).parallel.schedule == "1f1b"
