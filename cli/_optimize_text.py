@@ -90,10 +90,17 @@ def _sentences(found: Outcome) -> list[str]:
     return lines
 
 
-def print_front(rows: Sequence[tuple[float, Outcome]]) -> None:
-    """Print the best schedule under each cap, a row each."""
+def print_front(rows: Sequence[tuple[float, Outcome]], quiet: bool) -> None:
+    """Print the best schedule under each cap, a row each; in one line where ``quiet``."""
     from ppsim.base.numbers import format_number, format_share
 
+    if quiet:
+        problem = rows[0][1].problem
+        each = "  ".join(f"{cap:g} {format_number(found.value)}" for cap, found in rows)
+        proved = sum(found.status == "optimal" for _, found in rows)
+        front = f"front {problem.n_devices}x{problem.microbatches}  cap and {problem.objective} in {problem.costs.unit}"
+        echo_wrapped(f"{front}: {each}  ({proved} of {len(rows)} optimal)")
+        return
     unit = rows[0][1].problem.costs.unit
     headings = [
         "cap",

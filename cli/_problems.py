@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import click
 import numpy as np
 
 from ppsim.cli._build import build_costs, build_schedule, check_used
@@ -129,7 +130,7 @@ def _at_full_speed(costs: Costs, placement: Placement) -> Costs:
 def find_known(problem: Problem, costs: CostOptions, until: float = np.inf) -> list[Known]:
     """Generate and time every schedule of the list with the problem's placement that takes its shape.
 
-    The one that searches for seconds comes last, and not at all after ``until`` on the monotonic clock.
+    The one that searches for seconds comes last, and not at all after ``until`` on the monotonic clock; stderr says so.
     """
     from ppsim.schedules import families
     from ppsim.search.optimize import know, solves
@@ -138,10 +139,11 @@ def find_known(problem: Problem, costs: CostOptions, until: float = np.inf) -> l
     placement, M = problem.placement, problem.microbatches
     size = ShapeOptions(devices=problem.n_devices, chunks=placement.n_chunks, microbatches=M)
     for family in sorted(families(), key=lambda family: family.name == SLOW):
-        if family.name == SLOW and time.monotonic() > until:
-            break
         if not family.interchangeable or family.placement.partition("-")[0] != placement.name:
             continue
+        if family.name == SLOW and time.monotonic() > until:
+            click.echo(f"{SLOW} is left out of the list: the time ended before it", err=True)
+            break
         for shape in _shapes(size, problem, family.options):
             try:
                 schedule = build_schedule(family.name, shape, costs, quiet=True)

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from ppsim.search.optimize import Known, Outcome
     from ppsim.search.problem import Problem, Solution
 
-KNOWN = 0.25  # share of the time limit after which v-auto, a search itself, is not generated any more
-LEAST, LEAST_S = 0.2, 0.5  # share of the time limit, and seconds, that the search has whatever the list took
+LEAST_S = 0.5  # seconds that the search has whatever the list took
 
 search_options = group_options(
     "search",
@@ -137,17 +136,17 @@ def command(
     _find_targets(output, front)
     problems = make_problems(ShapeOptions(None, devices, chunks, microbatches), costs, search)
     _check_feasible(problems, search)
-    known = [find_known(problem, costs, begin + KNOWN * time_limit) for problem in problems]
+    known = [find_known(problem, costs, begin + time_limit) for problem in problems]
     check_times(problems, known, costs)
     # What generating the list took counts too.
-    time_limit = max(LEAST_S, LEAST * time_limit, time_limit - (time.monotonic() - begin))
+    time_limit = max(LEAST_S, time_limit - (time.monotonic() - begin))
     inputs = inputs_of(ctx, problems[0].costs)
     show = not as_json and not quiet
     with _open(dask) as workers:
         run = partial(_optimize, seed=seed, show=show, workers=workers)
         if front:
             rows = find_front(problems, known, _shares(problems, search), run, time_limit)
-            _show_front(rows, known, inputs, output, as_json)
+            _show_front(rows, known, inputs, output, as_json, quiet)
             return
         found = run(problems, known, (), time_limit)
     timeline = _time(found)
@@ -289,6 +288,7 @@ def _show_front(
     inputs: dict[str, Any],
     output: FigureOptions,
     as_json: bool,
+    quiet: bool,
 ) -> None:
     """Print and draw the best of each cap, and the schedules of the list."""
     from ppsim.analysis.tradeoff import Point
@@ -299,7 +299,7 @@ def _show_front(
         front = [{"cap": cap, **{k: v for k, v in _object(f).items() if k not in ("cap", "known")}} for cap, f in rows]
         show.echo_json({"schema": "ppsim.optimize-front/1", "inputs": inputs, "front": front})
     elif "-" not in output.output:
-        print_front(rows)
+        print_front(rows, quiet)
     if not output.output:
         return
     # Each placement's stages are other shares of the model, layers are the same.

@@ -39,6 +39,9 @@ SHARES = 10_000
 POLL_S = 0.05
 # The makespan only decides between schedules of one span.
 MOST_S_FOR_MAKESPAN = 5.0
+# One worker gives the same answer each time, and on few cores proves as soon as several: it goes first, for so many of
+# CP-SAT's units of work, about a second each. What it leaves unproved many workers try, each in another way.
+ALONE, MANY = 6.0, 8
 
 Report = Callable[[Solution, float], None]
 
@@ -122,7 +125,7 @@ class Model:
             if np.isfinite(problem.caps[device]) and len(own):
                 self._hold(own, float(problem.caps[device]))
         self.span, self.makespan = self._measure(bounds, soon)
-        self._hint(best)
+        self.hint(best)
         self.cp.minimize(self.span if problem.objective == "span" else self.makespan)
 
     def end(self, kind: int, stage: int, microbatch: int) -> Any:
@@ -190,8 +193,9 @@ class Model:
                 self.cp.add(self.start[0, stage, 0] == arrival)
         return span, makespan
 
-    def _hint(self, best: Solution) -> None:
+    def hint(self, best: Solution) -> None:
         """Start from a known schedule, its ops of each kind and stage numbered in their order."""
+        self.cp.clear_hints()
         timeline = simulate(best.schedule, self.problem.costs)
         for kind, stage in np.ndindex(self.start.shape[:2]):
             ops = (best.schedule.kind == KINDS[kind]) & (best.schedule.stage == stage)
@@ -241,7 +245,7 @@ def solve(
         bounds: proved bounds.
         time_limit: seconds.
         seed: of the solver's random numbers.
-        workers: threads; all cores when 0.
+        workers: threads; when 0 one for a while, then as many as cores and several ways.
         report: called with the best schedule and the bound whenever one of them is better.
 
     Returns:
@@ -253,7 +257,7 @@ def solve(
     cp = import_solver()
     run = _Run(cp, problem, best, bounds, report)
     run.until = time.monotonic() + time_limit
-    run.seed, run.workers = seed, workers or count_cores()
+    run.seed, run.workers = seed, workers
     with suppress(KeyboardInterrupt):  # the best so far is the answer
         if not run.proved:
             run.solve(Model(cp, problem, bounds, best, soon=False), proves=True)
@@ -283,13 +287,21 @@ class _Run:
 
     def solve(self, model: Model, *, proves: bool) -> None:
         """Solve a model for the time that is left; what it proves is a bound of the problem where ``proves`` is set."""
+        if self.workers:
+            self._run(model, proves, self.workers, np.inf)
+        elif not self._run(model, proves, 1, ALONE):
+            model.hint(self.best)
+            self._run(model, proves, max(MANY, count_cores()), np.inf)
+
+    def _run(self, model: Model, proves: bool, workers: int, units: float) -> bool:
+        """Run the solver with so many threads, for so much work; return whether nothing is left to prove."""
         left = self.until - time.monotonic()
         if left <= 0:
-            return
+            return True
         solver, run = self.cp.CpSolver(), self
         solver.parameters.max_time_in_seconds = left
         solver.parameters.random_seed = self.seed
-        solver.parameters.num_workers = self.workers
+        solver.parameters.num_workers, solver.parameters.max_deterministic_time = workers, units
         solver.parameters.catch_sigint_signal = False
 
         class Watch(self.cp.CpSolverSolutionCallback):  # type: ignore[misc, name-defined]
@@ -303,9 +315,11 @@ class _Run:
 
         if proves:
             solver.best_bound_callback = prove
-        _wait_for(lambda: solver.solve(model.cp, Watch()), solver.stop_search)
+        status = list[Any]()
+        _wait_for(lambda: status.append(solver.solve(model.cp, Watch())), solver.stop_search)
         if proves:
             prove(solver.best_objective_bound)
+        return status[0] in (self.cp.OPTIMAL, self.cp.INFEASIBLE)
 
     def _take(self, schedule: Schedule) -> None:
         """Keep a schedule that fits and, timed as given, is better."""

@@ -78,14 +78,15 @@ def test_the_same_command_gives_the_same_numbers_where_not_the_time_ends_it():
     assert found(*words) == found(*words)
 
 
-def test_only_the_schedule_that_is_searched_for_is_left_out_late():
-    """All others are compared with, however late it is."""
+def test_only_the_schedule_that_is_searched_for_is_left_out_late(capsys):
+    """All others are compared with, however late it is, and the user is told."""
     shape = ShapeOptions(None, 3, None, 5)
     (problem,) = make_problems(shape, CostOptions(), SearchOptions("v", 6, 1.0, "span"))
     names = {entry.name for entry in find_known(problem, CostOptions())}
     late = {entry.name for entry in find_known(problem, CostOptions(), until=0)}
     assert (names - late, late - names) == ({"v-auto"}, set())
     assert {"v-half", "v-min", "zb-v"} <= late
+    assert capsys.readouterr().err == "v-auto is left out of the list: the time ended before it\n"
 
 
 @pytest.mark.slow
@@ -141,6 +142,11 @@ def test_files_hold_the_schedule(tmp_path):
     assert sum(len(line.split(",")) for line in csv.read_text().splitlines()) == 96
     assert invoke("check", str(csv)).exit_code == 0
     assert json.loads(document.read_text())["makespan"] == 27
+
+
+def test_a_quiet_front_is_one_line():
+    result = call("--devices", "2", "--mb", "2", "--front", "-q", "--time-limit", "1")
+    assert result.stdout == "front 2x2  cap and span in t_F: 1 10  2 7  (2 of 2 optimal)\n"
 
 
 @pytest.mark.slow
