@@ -13,6 +13,7 @@ from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, LOOK, PLANNED, UNEVEN
 
 # Texts that may be empty; any other empty value is a variable of the shell that was not set.
 MAY_BE_EMPTY = ("unit", "note")
+CHARTS = ("style", "memory", *LOOK)
 
 NEEDS = (
     # Which files are written, and what they show.
@@ -25,6 +26,8 @@ NEEDS = (
     Need(
         ("heat",), lambda g: g.writes("figure"), "{options} is drawn in figures, and none is written", "add -o FILE.svg"
     ),
+    Need(CHARTS, lambda g: not g["tradeoff"], "{options} shapes charts, and --tradeoff draws time against memory"),
+    Need(CHARTS, lambda g: not g["front"], "{options} shapes charts, and --front draws time against memory"),
     Need(("tradeoff",), lambda g: g.writes(), "{options} says what -o draws, and there is no -o", "add -o FILE.svg"),
     Need(
         ("lowered",),

@@ -44,6 +44,8 @@ def time_schedules(
     Raises:
         InputError: none takes the shape, their numbers of devices differ, or an option has an effect on none.
     """
+    from ppsim.schedules import reads_ops
+
     size = shape.stages or shape.devices
     if stages := stages_of(costs, size):
         shape = replace(shape, stages=stages)
@@ -61,9 +63,10 @@ def time_schedules(
         given = f"--stages {shape.stages}" if shape.stages else "what they state"
         given = "--layout" if costs.layout and not size else given
         counts = ", ".join(f"{n} for {name}" for name, n in devices.items())
+        stated = all(reads_ops(name) for name in devices)
         raise InputError(
             f"schedules are compared on the same devices, and {given} is {counts}",
-            f"--devices {shape.stages or max(devices.values())}",
+            "files of as many devices" if stated else f"--devices {shape.stages or max(devices.values())}",
         )
     return rows
 

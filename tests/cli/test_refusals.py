@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from ppsim.cli import group
 from ppsim.errors import InputError
-from tests.commands import answer, invoke
+from tests.commands import ROOT, answer, invoke, refused
 
 SMALL = ("--devices", "2", "--mb", "4")
 
@@ -41,3 +46,63 @@ def test_a_steady_run_has_no_bound_and_says_none():
     """The bound is worked out from every op, of which the shortcut runs few."""
     found = json.loads(invoke("run", "1f1b", "--devices", "2", "--mb", "400", "--steady", "--json").stdout)
     assert (found["schema"], "bound" in found) == ("ppsim.steady/1", False)
+
+
+def options_of(name: str) -> set[str]:
+    """The spellings of all options of a command, with those of its own commands."""
+    command = group.get_command(None, name)  # type: ignore[arg-type]
+    commands = [command, *getattr(command, "commands", {}).values()]
+    return {word for each in commands for param in each.params for word in (*param.opts, *param.secondary_opts)}
+
+
+def refusals(path: Path) -> Iterator[str]:
+    """What the errors and rules of a module say; values in them count as ``1``."""
+    for call in ast.walk(ast.parse(path.read_text())):
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") in ("InputError", "PpsimError", "Need"):
+            for part in ast.walk(call):
+                if isinstance(part, ast.JoinedStr):
+                    yield "".join(str(each.value) if isinstance(each, ast.Constant) else "1" for each in part.values)
+                elif isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.value
+
+
+def test_every_command_and_option_that_a_refusal_names_exists():
+    """In a command's own module they are options of that command, or of one that the text names."""
+    own = {name: options_of(name) for name in group.list_commands(None)}  # type: ignore[arg-type]
+    every = set().union(*own.values(), {"--help"})
+    said = [(path.stem, text) for path in (ROOT / "cli").glob("*.py") for text in refusals(path)]
+    assert len(said) > 300
+    for command, text in said:
+        named = re.findall(r"\bppsim ([a-z]+)\b", text)
+        assert set(named) <= own.keys(), text
+        known = own.get(command, every).union(*(own[name] for name in named), {"--help"})
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text)) <= known, (command, text)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "1f1b interleaved --stages 8 --mb 8",
+        "interleaved:2 interleaved:3 --stages 6 --mb 6",
+        "1f1b dualpipe-v --stages 6 --mb 12",
+        "1f1b interleaved --mb 8 --layout Et*3|tt||tL",
+        "1f1b interleaved --stages 8 --mb 8 --tf 1,1,1,1,1,1,1,1",
+    ],
+)
+def test_the_devices_that_compare_suggests_work(words):
+    hint = refused("compare", *words.split()).hint
+    assert re.fullmatch(r"--devices [0-9]+", hint)
+    tried = re.sub(r"--stages [0-9]+", "", words).split() + hint.split()
+    assert invoke("compare", *tried).exit_code == 0
+
+
+def test_files_on_different_devices_cannot_be_given_devices(tmp_path):
+    files = [str(tmp_path / f"{devices}.json") for devices in (2, 4)]
+    for devices, file in zip("24", files, strict=True):
+        assert invoke("run", "1f1b", "--devices", devices, "--mb", "4", "-q", "-o", file).exit_code == 0
+    assert refused("compare", *files).hint == "files of as many devices"
+
+
+def test_charts_are_not_shaped_where_none_is_drawn(tmp_path):
+    error = refused("compare", "1f1b", "gpipe", *SMALL, "--tradeoff", "--memory", "-o", str(tmp_path / "a.svg"))
+    assert str(error).startswith("--memory shapes charts, and --tradeoff draws time against memory")
