@@ -19,7 +19,7 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.version import VERSION
 
 if TYPE_CHECKING:
-    from ppsim.planning.search import Found, Task
+    from ppsim.planning.task import Found, Task
 
 PICTURES = (".svg", ".png", ".pdf")
 TERMS = {
@@ -41,8 +41,8 @@ def make_task(model: str, cluster: str, gpus: int, gbs: int, space: SpaceOptions
     from ppsim.base.units import parse_size
     from ppsim.planning.hardware import read_machine
     from ppsim.planning.model import read_model
-    from ppsim.planning.search import Task, usable_bytes
     from ppsim.planning.space import check_axes
+    from ppsim.planning.task import Task, usable_bytes
 
     found, machine = read_model(model), read_machine(cluster)
     found = replace(found, seq=space.seq) if space.seq else found
@@ -87,7 +87,7 @@ def inputs_of_plan(ctx: click.Context) -> dict[str, Any]:
 
 def plan_object(task: Task, found: Found, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Make the object ``ppsim plan --json`` prints, schema ``ppsim.plan/1``."""
-    from ppsim.planning.search import OUTCOMES
+    from ppsim.planning.task import OUTCOMES
 
     return {
         "schema": "ppsim.plan/1",
@@ -155,7 +155,7 @@ def echo_plans(task: Task, found: Found, *, quiet: bool) -> None:
 
 
 def _echo_counts(found: Found) -> None:
-    from ppsim.planning.search import OUTCOMES
+    from ppsim.planning.task import OUTCOMES
 
     click.echo(f"{found.total:>10,} candidates")
     for outcome in OUTCOMES:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ppsim.cli._options import group_options
-from ppsim.cli._types import Counts
+from ppsim.cli._types import CountList, Counts, Numbers
 
 if TYPE_CHECKING:
     from ppsim.planning.hardware import Machine
@@ -30,7 +30,8 @@ class SpaceOptions:
     schedules: str | None
     recomputes: str | None
     layouts: str | None
-    zero: int
+    zero: list[int] | None
+    offload: float | list[float]
     precision: str
     seq: int | None
     cap: str | None
@@ -46,10 +47,17 @@ space_options = group_options(
     click.option("--pp", type=Counts(), help="Pipeline devices (all that divide the GPUs)."),
     click.option("--vp", type=Counts(), help="Chunks of the model on each pipeline device (1 to 12)."),
     click.option("--mbs", type=Counts(), help="Sequences in a microbatch (1,2,4,8,16)."),
-    click.option("--schedules", metavar="NAMES", help="Schedules with commas between (10 of ppsim list)."),
+    click.option("--schedules", metavar="NAMES", help="Schedules with commas between (those of ppsim list that pay)."),
     click.option("--recomputes", metavar="NAMES", help="Of none,selective,full (all)."),
     click.option("--layouts", metavar="NAMES", help="Layers per stage: of even,light-last,light-ends (all)."),
-    click.option("--zero", type=click.IntRange(0, 3), default=1, show_default=True, help="What ZeRO divides: stage."),
+    click.option("--zero", type=CountList(), help="Stages of ZeRO, of 0,1,2,3 (1; without a pipeline 3 too)."),
+    click.option(
+        "--offload",
+        type=Numbers(),
+        default="0",
+        show_default=True,
+        help="Shares of activations that wait on the host: 0,0.5,1.",
+    ),
     click.option(
         "--precision",
         type=click.Choice(["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]),
@@ -70,7 +78,7 @@ def make_axes(model: Model, space: SpaceOptions) -> Axes:
         InputError: an unknown name.
     """
     from ppsim.planning.parallel import Parallel
-    from ppsim.planning.space import LAYOUTS, RECOMPUTE, SCHEDULES, Axes
+    from ppsim.planning.space import FITTED, LAYOUTS, RECOMPUTE, SCHEDULES, Axes
     from ppsim.schedules import find
 
     sizes: dict[str, Any] = {
@@ -83,8 +91,20 @@ def make_axes(model: Model, space: SpaceOptions) -> Axes:
         schedules=tuple(dict.fromkeys(named)),
         recompute=_chosen("recomputes", space.recomputes, RECOMPUTE),
         layouts=_chosen("layouts", space.layouts, LAYOUTS),
-        base=Parallel(zero=space.zero, precision=space.precision, overlap_ep=bool(model.experts)),
+        zero=_within("zero", space.zero, 3, "--zero 1,3") if space.zero else None,
+        offload=tuple(round(100 * share) for share in _within("offload", space.offload, 1, "--offload 0,0.5")),
+        fitted=() if space.schedules else FITTED,
+        base=Parallel(precision=space.precision, overlap_ep=bool(model.experts)),
     )
+
+
+def _within(option: str, numbers: float | Sequence[float], most: int, sample: str) -> tuple[Any, ...]:
+    from ppsim.errors import InputError
+
+    listed = [numbers] if isinstance(numbers, float) else numbers
+    if wrong := [number for number in listed if not 0 <= number <= most]:
+        raise InputError(f"--{option} {wrong[0]:g} is not 0 to {most}", sample)
+    return tuple(sorted(set(listed)))
 
 
 def _chosen(option: str, text: str | None, known: Sequence[str]) -> tuple[str, ...]:

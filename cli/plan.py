@@ -12,7 +12,7 @@ from ppsim.cli._tasks import TaskOptions, open_tasks, task_options
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
-    from ppsim.planning.search import Found, Task
+    from ppsim.planning.task import Found, Task
 
 FEW = 64  # candidates of a round that new processes would not run sooner
 
@@ -102,7 +102,8 @@ def _search(task: Task, tasks: TaskOptions, *, show: bool) -> Found:
     """Search on all cores or on Dask; Ctrl-C ends the search and keeps what it has found."""
     from ppsim.base.workers import count_cores
     from ppsim.cli._progress import progress_bar
-    from ppsim.planning.search import Found, search
+    from ppsim.planning.search import search
+    from ppsim.planning.task import Found
 
     found = Found()
 

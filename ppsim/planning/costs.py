@@ -252,6 +252,7 @@ def step_time(
     layout: Layout | None = None,
     efficiency: Efficiency | None = None,
     costs: StageCosts | None = None,
+    schedule: Schedule | None = None,
 ) -> Step:
     """Simulate a training step: the pipeline's schedule, then what is seen of reductions, and the optimizer.
 
@@ -262,6 +263,7 @@ def step_time(
         layout: what each stage holds; as trainers divide layers without it.
         efficiency: of the GPU and the software; the library's without it.
         costs: the stages' costs where they are known.
+        schedule: the queues where they are known, such as those ordered by the costs.
 
     Raises:
         InputError: layers that are not the model's, a schedule that refuses the shape.
@@ -272,7 +274,7 @@ def step_time(
         work = costs.time[Kind.F].sum() + costs.time[Kind.B].sum()
         pipeline, bubble = parallel.microbatches * work, 0.0
     else:
-        schedule = schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
+        schedule = schedule or schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
         devices = schedule.placement.devices
         pipeline = float(simulate(schedule, costs.costs).makespan) / 1e3
         busy = parallel.microbatches * (costs.time[Kind.F].sum() + costs.time[Kind.B].sum()) / parallel.pp

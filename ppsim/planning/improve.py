@@ -12,8 +12,9 @@ from ppsim.planning.memory import device_memory
 from ppsim.planning.parallel import Parallel
 from ppsim.planning.published import predict
 from ppsim.planning.rows import Skipped, setup_of
-from ppsim.planning.search import Found, Row, Task, search, usable_bytes
+from ppsim.planning.search import search
 from ppsim.planning.space import SCHEDULES, Axes
+from ppsim.planning.task import Found, Row, Task, usable_bytes
 
 SAME = ("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "recompute")
 SIZES: dict[str, Any] = dict.fromkeys(("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "microbatches"), 1)
@@ -50,7 +51,7 @@ def question_of(published: Mapping[str, Any]) -> Question:
     base = replace(parallel, **SIZES, schedule="", recompute="none", recompute_layers=None)
     names = SCHEDULES if parallel.pp == 1 else tuple(dict.fromkeys((*SCHEDULES, parallel.schedule_name)))
     cap = max(usable_bytes(setup.machine), held)
-    axes = Axes(base=base, schedules=names)
+    axes = Axes(base=base, schedules=names, zero=(parallel.zero,), offload=(round(100 * parallel.offload),), fitted=())
     task = Task(setup.model, setup.machine, parallel.gpus, parallel.gbs, axes, cap, keep=1)
     return Question(task, parallel, step.seconds, held)
 
@@ -90,7 +91,7 @@ def _answer(question: Question, best: Row | None) -> dict[str, Any]:
     if question.held > usable:
         beyond = f" (by the memory model the run holds {question.held / 2**30:.3g} GiB of {usable / 2**30:.3g} GiB)"
     if best is None or best["step_s"] >= question.seconds:
-        return {"planned_step_s": question.seconds, "change": f"nothing: no plan is faster{beyond}"}
+        return {"planned_step_s": float(question.seconds), "change": f"nothing: no plan is faster{beyond}"}
     change = describe_change(question.parallel, best, question.seconds)
     return {"planned_step_s": best["step_s"], "change": change + beyond}
 

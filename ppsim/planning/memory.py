@@ -95,7 +95,11 @@ def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None)
 
 
 def device_memory(
-    model: Model, parallel: Parallel, layout: Layout | None = None, stages: StageMemory | None = None
+    model: Model,
+    parallel: Parallel,
+    layout: Layout | None = None,
+    stages: StageMemory | None = None,
+    schedule: Schedule | None = None,
 ) -> DeviceMemory:
     """Compute the peak of each pipeline device, with activations as its queue holds them.
 
@@ -104,6 +108,7 @@ def device_memory(
         parallel: how it is trained.
         layout: what each stage holds; as trainers divide layers without it.
         stages: what the stages need where it is known.
+        schedule: the queues where they are known, such as those ordered by the costs.
 
     Raises:
         InputError: the layout does not fit, or the schedule refuses the shape.
@@ -113,7 +118,7 @@ def device_memory(
         parts = stages.weights, stages.gradients, stages.optimizer, stages.activations
         weights, gradients, optimizer, held = (part.sum(keepdims=True) for part in parts)
         return DeviceMemory(weights, gradients, optimizer, held, stages.work.max(keepdims=True))
-    schedule = schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
+    schedule = schedule or schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
     held, work = held_at_peaks(schedule, stages)
     return DeviceMemory(*states_of_devices(parallel, stages, schedule.placement.devices), held, work)
 

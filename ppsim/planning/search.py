@@ -6,11 +6,10 @@ gives the time that later candidates must be able to beat. So results and counts
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -18,99 +17,19 @@ from ppsim.analysis.pareto import front
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import place
 from ppsim.errors import PpsimError
-from ppsim.planning.costs import StageCosts, stage_costs, step_time
-from ppsim.planning.hardware import Machine
+from ppsim.planning.bounds import Bound, bound_candidates, least_seconds, list_candidates
+from ppsim.planning.costs import StageCosts, Step, stage_costs, step_time
 from ppsim.planning.memory import PARTS, DeviceMemory, device_memory, stage_memory, states_of_devices
-from ppsim.planning.model import Model
 from ppsim.planning.parallel import Parallel
-from ppsim.planning.space import (
-    PAIRS,
-    TWO_REPLICAS,
-    Axes,
-    Candidate,
-    Group,
-    groups,
-    layout_of,
-    least_held,
-    members,
-    overlapping,
-    short_run,
-)
-from ppsim.schedules import find
+from ppsim.planning.space import FITTED, Candidate, layout_of, read_key
+from ppsim.planning.task import HELD, REFUSED, ROUNDING, SIMULATED, STAGES, WORK, Found, Row, Task
+from ppsim.schedules import find, generate
 
-RESERVE = 0.06  # share of a GPU's memory for its driver, communicators, workspaces and what lies between tensors
 FIRST_ROUND, ROUND = 32, 512  # candidates; rounds double, as the first ones set a limit to the others
+MOST_FITTED = {"zb-auto": 8, "zb-v": 8, "v-auto": 2}  # plans that are ordered by costs; v-auto takes seconds for each
 TRIED = 32  # candidates, the smallest first, to find out whether any fits
-REFUSED = "the schedule refuses the shape"
-STATES = "weights, gradients and optimizer do not fit"
-HELD = "activations do not fit"
-WORK = "cannot win: work, fill and drain of even stages"
-STAGES = "cannot win: work and fill of its slowest device"
-SIMULATED = "simulated"
-OUTCOMES = (REFUSED, STATES, HELD, WORK, STAGES, SIMULATED)
-ROUNDING = 1e-9
 
-Row = dict[str, Any]
 Map = Callable[[Callable[[Any], Row], Sequence[Any]], Iterator[tuple[int, Row]]]
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a plan is for.
-
-    Attributes:
-        model: the model.
-        machine: the cluster and its GPUs.
-        gpus: how many of them.
-        gbs: sequences in a step.
-        axes: what may be chosen.
-        cap: bytes that a GPU has for training.
-        keep: how many plans are wanted.
-        front: whether slower plans that hold less memory are wanted too.
-        known: seconds of a step that is known to be possible; slower groups are not even counted.
-    """
-
-    model: Model
-    machine: Machine
-    gpus: int
-    gbs: int
-    axes: Axes
-    cap: float
-    keep: int = 10
-    front: bool = False
-    known: float = float("inf")
-
-
-def usable_bytes(machine: Machine) -> float:
-    """Return the bytes of a GPU that training can use, after what drivers and communicators take."""
-    return machine.gpu.memory_gib * 2**30 * (1 - RESERVE)
-
-
-class Bound(NamedTuple):
-    """A candidate, the time it takes at least, and the bytes it holds at least."""
-
-    seconds: float
-    candidate: Candidate
-    bytes_: float
-
-
-@dataclass
-class Found:
-    """What a search has found so far.
-
-    Attributes:
-        rows: plans that fit, best first; with the front, those on it too.
-        counts: candidates by outcome.
-        total: candidates in all.
-        least: the fewest bytes that a candidate holds, by its bound where it was not evaluated, and that candidate.
-        complete: whether the search has come to its end.
-    """
-
-    rows: list[Row] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    total: int = 0
-    least: tuple[float, Candidate] | None = None
-    complete: bool = False
 
 
 def search(task: Task, run: Map, found: Found, report: Callable[[float, str], None]) -> None:
@@ -123,7 +42,17 @@ def search(task: Task, run: Map, found: Found, report: Callable[[float, str], No
         report: called with the share done and a line.
     """
     report(0.0, "bounds")
-    left = _bound_all(task, found)
+    fast = _run_rounds(task, run, found, bound_candidates(task, list_candidates(task), found), report)
+    if fitted := list(_fit_orders(task, fast)):
+        _run_rounds(task, run, found, bound_candidates(task, fitted, found), report)
+    found.complete = True
+
+
+def _run_rounds(
+    task: Task, run: Map, found: Found, left: list[Bound], report: Callable[[float, str], None]
+) -> list[tuple[float, Candidate]]:
+    """Evaluate candidates round by round, best bound first; returns those simulated with their seconds."""
+    simulated: list[tuple[float, Candidate]] = []
     tried, exact, size = 0, None, FIRST_ROUND
     while left:
         limit = _limit(task, found.rows)
@@ -143,9 +72,24 @@ def search(task: Task, run: Map, found: Found, report: Callable[[float, str], No
                 exact = min(exact or (row["memory_bytes"], candidates[index]), (row["memory_bytes"], candidates[index]))
             if "step_s" in row:
                 found.rows = _best(task, [*found.rows, row])
+                simulated.append((row["step_s"], candidates[index]))
         found.counts.update(row["outcome"] for row in rows if row)
     found.least = exact or found.least
-    found.complete = True
+    return simulated
+
+
+def _fit_orders(task: Task, simulated: list[tuple[float, Candidate]]) -> Iterator[Candidate]:
+    """List the fastest candidates of each placement with schedules that are ordered by costs."""
+    for name in task.axes.fitted:
+        family = find(name)
+        alike = [
+            pair[1]._replace(schedule=name)
+            for pair in sorted(simulated)
+            if pair[1].group.pp > 1
+            and pair[1].vp == family.chunks
+            and find(pair[1].schedule).placement == family.placement
+        ]
+        yield from islice(dict.fromkeys(alike), MOST_FITTED[name])
 
 
 def gpus_that_fit(task: Task) -> int | None:
@@ -153,120 +97,10 @@ def gpus_that_fit(task: Task) -> int | None:
     for factor in (2, 4, 8, 16, 32, 64):
         axes = replace(task.axes, recompute=task.axes.recompute[-1:], layouts=task.axes.layouts[:1])
         more = replace(task, gpus=task.gpus * factor, axes=axes)
-        bounds = sorted(_bound_all(more, Found()), key=lambda bound: bound.bytes_)
+        bounds = sorted(bound_candidates(more, list_candidates(more), Found()), key=lambda bound: bound.bytes_)
         if any("step_s" in Evaluate(more)(bound.candidate) for bound in bounds[:TRIED]):
             return more.gpus
     return None
-
-
-def _bound_all(task: Task, found: Found) -> list[Bound]:
-    """List candidates that may fit, by the time they take at least; count the others."""
-    bounds = []
-    split = {name: find(name).split for name in task.axes.schedules} | {"": False}
-    for group in groups(task.model, task.machine.per_node, task.gpus, task.gbs, task.axes):
-        whole = _Whole(task, group)
-        if task.known < float("inf") and group.microbatches * sum(whole.work(True, "none")) / group.pp >= task.known:
-            continue
-        for candidate in members(task.model, group, task.axes):
-            found.total += 1
-            made = _bound(task.model, candidate, whole, split[candidate.schedule])
-            if made is None:
-                found.counts[REFUSED] += 1
-                continue
-            bound, states = made
-            if found.least is None or bound.bytes_ < found.least[0]:
-                found.least = bound.bytes_, candidate
-            if bound.bytes_ > task.cap:
-                found.counts[STATES if states > task.cap else HELD] += 1
-            else:
-                bounds.append(bound)
-    bounds.sort()
-    return bounds
-
-
-class _Whole:
-    """The whole model on one pipeline device, with the sizes of a group: its work and bytes, once computed."""
-
-    def __init__(self, task: Task, group: Group) -> None:
-        self.task, self.group = task, group
-        self.works: dict[tuple[bool, str], tuple[float, float]] = {}
-        self.bytes: dict[str, tuple[tuple[float, float], float]] = {}
-
-    def work(self, paired: bool, recompute: str) -> tuple[float, float]:
-        """Return the seconds of forward and backward for a microbatch; ``paired``: in pairs that hide all-to-all."""
-        if (paired, recompute) not in self.works:
-            g, base = self.group, self.task.axes.base
-            base = overlapping(base) if paired and g.ep > 1 else base
-            sizes = (g.tp, g.cp, g.ep, g.mbs)
-            self.works[paired, recompute] = _work(self.task.model, self.task.machine, base, sizes, recompute)
-        return self.works[paired, recompute]
-
-    def held(self, recompute: str) -> tuple[tuple[float, float], float]:
-        """Return the bytes of states, of one replica and of two, and those of activations for a microbatch."""
-        if recompute not in self.bytes:
-            g = self.group
-            sizes = (g.tp, g.cp, g.ep, g.mbs)
-            self.bytes[recompute] = _bytes(self.task.model, self.task.axes.base, sizes, g.dp, recompute)
-        return self.bytes[recompute]
-
-
-def _bound(model: Model, candidate: Candidate, whole: _Whole, split: bool) -> tuple[Bound, float] | None:
-    """Bound a candidate by whole layers, without its stages; with the bytes of states alone. None: it is refused."""
-    g, name = candidate.group, candidate.schedule
-    held = least_held(name, g.pp, candidate.vp, short_run(g.pp, g.microbatches))
-    if held is None:
-        return None
-    share, paired, two = _share(model, candidate), name in PAIRS, name in TWO_REPLICAS
-    forward, backward = whole.work(paired, "none")
-    both, activation = whole.held("none")
-    if share:
-        backward += share * (whole.work(paired, candidate.recompute)[1] - backward)
-        activation += share * (whole.held(candidate.recompute)[1] - activation)
-    ends = forward + (0.0 if split else backward)
-    away = g.pp // 2 - 1 if two else g.pp - 1  # stages from an end to the device that is farthest from all ends
-    seconds = g.microbatches * (forward + backward) / g.pp + ends * away / (g.pp * candidate.vp)
-    states = both[two] / g.pp
-    return Bound(seconds * (1 - ROUNDING), candidate, states + held * activation), states
-
-
-def _share(model: Model, candidate: Candidate) -> float:
-    """The share of layers that recompute, at most."""
-    if candidate.recompute == "none":
-        return 0.0
-    return 1.0 if candidate.layers < 0 else candidate.layers * candidate.group.pp * candidate.vp / model.layers
-
-
-@lru_cache(maxsize=65536)
-def _work(
-    model: Model, machine: Machine, base: Parallel, sizes: tuple[int, int, int, int], recompute: str
-) -> tuple[float, float]:
-    """Seconds of the forward and the backward of the whole model for a microbatch."""
-    # What ZeRO and offload add is no straight line over the layers that recompute, so no bound has it.
-    alone = replace(_alone(base, sizes, sizes[2], recompute), zero=min(base.zero, 1), offload=0.0)
-    time = stage_costs(model, machine, alone).time
-    return float(time[Kind.F].sum()), float(time[Kind.B].sum())
-
-
-@lru_cache(maxsize=65536)
-def _bytes(
-    model: Model, base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute: str
-) -> tuple[tuple[float, float], float]:
-    """Bytes of the states of the whole model, once and of two replicas, and of its activations for a microbatch."""
-    alone = _alone(base, sizes, dp, recompute)
-    found = stage_memory(model, alone)
-    states = [
-        float(sum(part.sum() for part in states_of_devices(alone, found, np.zeros((replicas, 1), np.int32))))
-        for replicas in (1, 2)
-    ]
-    return (states[0], states[1]), float(found.activations.sum())
-
-
-def _alone(base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute: str) -> Parallel:
-    """The whole model on one pipeline device."""
-    tp, cp, ep, mbs = sizes
-    return replace(
-        base, tp=tp, cp=cp, ep=ep, dp=dp, pp=1, vp=1, mbs=mbs, recompute=recompute, recompute_layers=None, schedule=""
-    )
 
 
 def _limit(task: Task, rows: Sequence[Row]) -> tuple[tuple[float, float], ...]:
@@ -296,7 +130,9 @@ def _leave_out(bounds: list[Bound], limit: tuple[tuple[float, float], ...], foun
 
 def _best(task: Task, rows: list[Row]) -> list[Row]:
     """The rows that are wanted, best first."""
-    rows.sort(key=lambda row: (row["step_s"], row["memory_bytes"], row["key"]))
+    rows.sort(key=lambda row: (row["step_s"], row["memory_bytes"], row["schedule"] in FITTED, row["key"]))
+    if task.axes.fitted:
+        rows = list(_without_ties(rows))
     wanted = rows[: task.keep]
     if not task.front:
         return wanted
@@ -304,6 +140,16 @@ def _best(task: Task, rows: list[Row]) -> list[Row]:
     for row, on_front in zip(rows, best.tolist(), strict=True):
         row["pareto"] = on_front
     return [row for place_, row in enumerate(rows) if row["pareto"] or place_ < task.keep]
+
+
+def _without_ties(rows: Sequence[Row]) -> Iterator[Row]:
+    """Leave out plans ordered by costs that are no better than one with a fixed order that is the same otherwise."""
+    better: dict[Candidate, list[Row]] = {}
+    for row in rows:
+        alike = better.setdefault(read_key(row["key"])._replace(schedule=""), [])
+        if row["schedule"] not in FITTED or all(other["memory_bytes"] > row["memory_bytes"] for other in alike):
+            yield row
+        alike.append(row)
 
 
 @dataclass(frozen=True)
@@ -336,26 +182,25 @@ class Evaluate:
         states = float(np.sum(states_of_devices(parallel, held, devices), axis=0).max())
         if states > task.cap:
             return {"outcome": HELD, "memory_bytes": states}
-        peaks = device_memory(task.model, parallel, layout, held)
+        costs = stage_costs(task.model, task.machine, parallel, layout)
+        least, schedule = least_seconds(costs, devices, g.microbatches) * (1 - ROUNDING), None
+        if _beaten(self.limit, least, states):
+            return {"outcome": STAGES}
+        if candidate.fitted:
+            sizes = {"devices": g.pp, "chunks": candidate.vp, "microbatches": g.microbatches}
+            schedule = generate(candidate.schedule, costs=lambda _: costs.costs, **sizes)
+        peaks = device_memory(task.model, parallel, layout, held, schedule)
         memory = float(peaks.total.max())
         if memory > task.cap:
             return {"outcome": HELD, "memory_bytes": memory}
-        costs = stage_costs(task.model, task.machine, parallel, layout)
-        if _beaten(self.limit, least_seconds(costs, devices, g.microbatches) * (1 - ROUNDING), memory):
+        if _beaten(self.limit, least, memory):
             return {"outcome": STAGES}
-        return make_row(task.model, task.machine, parallel, candidate, costs, peaks)
+        step = step_time(task.model, task.machine, parallel, costs=costs, schedule=schedule)
+        return make_row(parallel, candidate, costs, peaks, step)
 
 
-def make_row(
-    model: Model,
-    machine: Machine,
-    parallel: Parallel,
-    candidate: Candidate,
-    costs: StageCosts,
-    peaks: DeviceMemory,
-) -> Row:
-    """Simulate a candidate's step and write its row, as ``plan --json`` prints it."""
-    step = step_time(model, machine, parallel, costs=costs)
+def make_row(parallel: Parallel, candidate: Candidate, costs: StageCosts, peaks: DeviceMemory, step: Step) -> Row:
+    """Write a candidate's row, as ``plan --json`` prints it."""
     scale = parallel.microbatches / parallel.pp
     total = peaks.total
     again = scale * float(costs.time[Kind.R].sum())
@@ -376,6 +221,8 @@ def make_row(
         "recompute": parallel.recompute,
         "recompute_layers": parallel.recompute_layers,
         "layout": candidate.layout,
+        "zero": parallel.zero,
+        "offload": parallel.offload,
         "step_s": float(step.seconds),
         "tokens_per_s": float(step.tokens_per_s),
         "mfu": float(step.mfu),
@@ -394,19 +241,3 @@ def make_row(
         },
         "pareto": False,
     }
-
-
-def least_seconds(costs: StageCosts, devices: np.ndarray[Any, Any], microbatches: int) -> float:
-    """Bound the time of a pipeline: a device's work after the forwards that must come before its first one.
-
-    Args:
-        costs: of the stages.
-        devices: shape (replicas, stages), the device of each; replicas share the microbatches evenly.
-        microbatches: of a step.
-    """
-    each = np.tile(costs.time[Kind.F] + costs.time[Kind.B], len(devices)) / len(devices)
-    work = np.bincount(devices.ravel(), each) * microbatches
-    before, first = np.cumsum(costs.time[Kind.F]) - costs.time[Kind.F], np.empty((len(devices), len(work)))
-    for row, replica in zip(first, devices, strict=True):
-        row[replica[::-1]] = before[::-1]  # of a device's stages the first one is written last
-    return float((work + first.min(axis=0)).max())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import product
 from math import isqrt
 from typing import Any, NamedTuple
 
@@ -33,10 +34,14 @@ SCHEDULES = (
     "chimera",
     "dualpipe",
     "bitpipe",
+    "1f1b-overlap",
+    "interleaved-overlap",
 )
+FITTED = ("zb-auto", "zb-v", "v-auto")  # their queues depend on costs
 TWO_REPLICAS = frozenset(f.name for f in families() if f.placement.startswith("bidirectional"))
 RECOMPUTE = ("none", "selective", "full")
 PAIRS = ("dualpipe", "dualpipe-v", "1f1b-overlap", "interleaved-overlap")  # of F and B, made to hide all-to-all
+NEED_EXPERTS = ("1f1b-overlap", "interleaved-overlap")  # without all-to-all to hide they are only slower
 LAYOUTS = ("even", "light-last", "light-ends")
 EIGHTHS = range(1, 8)  # of a stage's layers that recompute in full, beside all
 MOST_CHUNKS = 12
@@ -59,6 +64,9 @@ class Axes:
         schedules: names in the registry.
         recompute: none, selective, full; full takes shares of a stage's layers too.
         layouts: even; light-last and light-ends, with a layer less beside the output, and beside the embedding too.
+        zero: stages of ZeRO; None takes 1, and without a pipeline 3 too.
+        offload: percent of activations that wait on the host.
+        fitted: names of schedules that are ordered by costs, tried for the fastest plans of their placement alone.
         base: everything else that the runs have in common.
     """
 
@@ -71,13 +79,16 @@ class Axes:
     schedules: tuple[str, ...] = SCHEDULES
     recompute: tuple[str, ...] = RECOMPUTE
     layouts: tuple[str, ...] = LAYOUTS
+    zero: tuple[int, ...] | None = None
+    offload: tuple[int, ...] = (0,)
+    fitted: tuple[str, ...] = FITTED
     base: Parallel = field(default_factory=Parallel)
 
 
-@lru_cache(maxsize=16)
-def overlapping(base: Parallel) -> Parallel:
-    """Hide the all-to-all of experts behind the other half of a pair."""
-    return replace(base, overlap_ep=True)
+@lru_cache(maxsize=64)
+def habits(base: Parallel, paired: bool, zero: int, offload: int) -> Parallel:
+    """Set what candidates choose beside sizes; ``paired``: all-to-all hides behind the other half of a pair."""
+    return replace(base, overlap_ep=base.overlap_ep or paired, zero=zero, offload=offload / 100)
 
 
 class Group(NamedTuple):
@@ -93,7 +104,9 @@ class Group(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """One way to train: sizes, chunks, schedule, recompute with how many layers of each stage (-1 all), layout."""
+    """One way to train: sizes, chunks, schedule, recompute with how many layers of each stage (-1 all), layout, ZeRO's
+    stage, and the percent of activations that wait on the host.
+    """
 
     group: Group
     vp: int
@@ -101,21 +114,29 @@ class Candidate(NamedTuple):
     recompute: str
     layers: int
     layout: str
+    zero: int
+    offload: int
 
     @property
     def key(self) -> str:
         """The candidate as text."""
         return "/".join(map(str, (*self.group, *self[1:])))
 
-    def base(self, base: Parallel) -> Parallel:
-        """Let a schedule of pairs hide all-to-all."""
-        return overlapping(base) if self.schedule in PAIRS and self.group.ep > 1 else base
+    @property
+    def fitted(self) -> bool:
+        """Whether its queues are ordered by its costs."""
+        return self.schedule in FITTED
+
+    @property
+    def paired(self) -> bool:
+        """Whether its schedule runs F and B in pairs that hide all-to-all."""
+        return self.schedule in PAIRS and self.group.ep > 1
 
     def parallel(self, base: Parallel) -> Parallel:
         """Write the candidate as the parallel layout of a run, with all else as in ``base``."""
         g = self.group
         return replace(
-            self.base(base),
+            habits(base, self.paired, self.zero, self.offload),
             tp=g.tp,
             cp=g.cp,
             ep=g.ep,
@@ -132,8 +153,9 @@ class Candidate(NamedTuple):
 
 def read_key(key: str) -> Candidate:
     """Read a candidate from its key."""
-    *numbers, vp, schedule, recompute, layers, layout = key.split("/")
-    return Candidate(Group(*map(int, numbers)), int(vp), schedule, recompute, int(layers), layout)
+    *numbers, vp, schedule, recompute, layers, layout, zero, offload = key.split("/")
+    group = Group(*map(int, numbers))
+    return Candidate(group, int(vp), schedule, recompute, int(layers), layout, int(zero), int(offload))
 
 
 def check_axes(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> None:
@@ -144,10 +166,6 @@ def check_axes(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> 
     """
     if gpus < 1 or gbs < 1:
         raise InputError("a plan needs at least one GPU and one sequence in a batch", "--gpus 64 --gbs 256")
-    for name in axes.schedules:
-        family = find(name)
-        if family.uses_costs:
-            raise InputError(f"the queues of {name} depend on costs, which a plan does not follow", "zb-v-torch")
     if any(groups(model, per_node, gpus, gbs, axes)):
         return
     fixed = ", ".join(f"{name} {'/'.join(map(str, v))}" for name in SIZES if (v := getattr(axes, name)) is not None)
@@ -201,8 +219,12 @@ def groups(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> Iter
 
 
 def members(model: Model, group: Group, axes: Axes) -> Iterator[Candidate]:
-    """List the candidates of a group: chunks, schedules, recompute, layouts."""
+    """List the candidates of a group: chunks, schedules, recompute, layouts, ZeRO, offload."""
+    zeros = axes.zero or ((1, 3) if group.pp == 1 else (1,))
+    zeros = zeros if group.dp * group.cp > 1 else zeros[:1]  # there is nothing to divide over
     for vp, schedule in _pipelines(model.layers, group.pp, axes):
+        if schedule in NEED_EXPERTS and group.ep == 1:
+            continue
         stages = group.pp * vp
         least = model.layers // stages
         for recompute in axes.recompute:
@@ -212,7 +234,8 @@ def members(model: Model, group: Group, axes: Axes) -> Iterator[Candidate]:
             for layers in counts:
                 for layout in axes.layouts if group.pp > 1 else axes.layouts[:1]:
                     if layout_layers(model, stages, layout) is not None:
-                        yield Candidate(group, vp, schedule, recompute, layers, layout)
+                        for zero, offload in product(zeros, axes.offload if recompute != "full" else axes.offload[:1]):
+                            yield Candidate(group, vp, schedule, recompute, layers, layout, zero, offload)
 
 
 @lru_cache(maxsize=4096)
@@ -274,6 +297,8 @@ def least_held(schedule: str, pp: int, vp: int, microbatches: int) -> float | No
     """
     if pp == 1:
         return 1.0
+    if find(schedule).uses_costs:
+        return 1.0 / pp  # a microbatch on its way
     try:
         made = schedule_of(schedule, pp, vp, microbatches)
     except PpsimError:

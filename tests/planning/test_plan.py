@@ -27,13 +27,14 @@ from ppsim.planning.memory import device_memory
 from ppsim.planning.model import read_model
 from ppsim.planning.parallel import Parallel
 from ppsim.planning.ranks import flowchart, group_links, rank_grid
-from ppsim.planning.search import OUTCOMES, Evaluate, Found, Task, search, usable_bytes
+from ppsim.planning.search import Evaluate, search
 from ppsim.planning.space import Axes, divisors, groups, layout_layers, layout_of, members, read_key
+from ppsim.planning.task import OUTCOMES, Found, Task, usable_bytes
 from tests.commands import invoke, start_command
 
 MODEL, MACHINE = read_model("llama3-8b"), read_machine("dgx-h100")
 NAMES = ("1f1b", "interleaved", "zb-1p", "dualpipe-v", "dualpipe", "bitpipe")
-SMALL = Axes(tp=(1, 2), cp=(1,), pp=(1, 2, 4), mbs=(1, 2), schedules=NAMES)
+SMALL = Axes(tp=(1, 2), cp=(1,), pp=(1, 2, 4), mbs=(1, 2), schedules=NAMES, fitted=())
 PLAN = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--gbs", "64", "--seq", "4096"]
 PLAN += ["--cp", "1", "--mbs", "1,2", "--pp", "2,4,8"]
 
@@ -117,6 +118,32 @@ def test_two_replicas_hold_weights_twice_and_share_what_zero_divides():
     assert fast.reduction > slow.reduction
 
 
+def test_orders_by_costs_are_tried_for_the_fastest_of_their_placement():
+    """With fixed orders first: those of zb-auto and zb-v count as further candidates, and win where they are faster."""
+    task = replace(small_task(schedules=("1f1b", "zb-1p"), pp=(4,), tp=(1,), mbs=(1,)), gbs=8)
+    task = replace(task, model=replace(task.model, layers=10, vocab=1))
+    fixed, both = plan(task), plan(replace(task, axes=replace(task.axes, fitted=("zb-auto", "zb-v"))))
+    assert fixed.total < both.total <= fixed.total + 8
+    assert both.total == sum(both.counts.values())
+    assert both.rows[0]["step_s"] < fixed.rows[0]["step_s"]
+    assert both.rows[0]["schedule"] == "zb-auto"
+    named = plan(replace(task, axes=replace(task.axes, schedules=("zb-auto",))))
+    assert named.rows[0] == both.rows[0]
+
+
+def test_zero_and_offload_are_chosen_like_sizes():
+    """Where little memory is left the plan moves activations to the host, or divides gradients."""
+    task = small_task(schedules=("1f1b",), recompute=("none",), zero=(1, 2), offload=(0, 50), pp=(1, 2))
+    free = plan(task).rows
+    least = min(row["memory_bytes"] for c in all_candidates(task) if "step_s" in (row := Evaluate(task)(c)))
+    tight = plan(replace(task, cap=least)).rows
+    assert free[0]["offload"] == 0
+    assert free[0]["step_s"] <= tight[0]["step_s"]
+    assert tight[0]["offload"] == 0.5
+    plain = small_task(schedules=("1f1b",), recompute=("none",), zero=(1,), pp=(1, 2))
+    assert len(all_candidates(task)) == 4 * len(all_candidates(plain))
+
+
 def test_rounds_of_any_size_find_the_same(monkeypatch):
     best = plan(small_task()).rows
     monkeypatch.setattr(module, "FIRST_ROUND", 3)
@@ -183,7 +210,7 @@ def test_launch_flags_say_what_the_plan_says():
     parallel = Parallel(
         tp=4, pp=4, dp=2, vp=2, mbs=2, microbatches=8, schedule="interleaved", recompute="full", recompute_layers=2
     )
-    found = read_key("4/1/1/4/2/2/8/2/interleaved/full/2/even")
+    found = read_key("4/1/1/4/2/2/8/2/interleaved/full/2/even/1/0")
     flags = megatron_flags(MODEL, parallel, layout_of(MODEL, found))
     for wanted in (
         "--tensor-model-parallel-size 4",
@@ -290,7 +317,8 @@ def test_a_plan_goes_on_from_its_results(tmp_path):
         (["--gpus", "10000", "--gbs", "7"], 2, "--gbs 50"),
         (["--cap", "1GiB"], 1, "the smallest needs"),
         (["--cap", "40"], 2, "75GiB"),
-        (["--schedules", "zb-auto"], 2, "depend on costs"),
+        (["--zero", "4"], 2, "--zero 4 is not 0 to 3"),
+        (["--offload", "50"], 2, "--offload 50 is not 0 to 1"),
         (["--schedules", "1f1c"], 2, "1f1b"),
         (["--recomputes", "some"], 2, "none,selective,full"),
         (["--model", "nobody"], 2, "library"),
