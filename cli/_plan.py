@@ -318,7 +318,7 @@ def _write_table(
         }
         for row in plans_of(found)
     ]
-    save_table(rows, target, suffix)
+    save_table(rows, target, suffix, inputs)
 
 
 def _write_front(

@@ -12,7 +12,8 @@ from ppsim.cli._build import build_costs, check_used
 from ppsim.cli._given import COSTS, LAYER_TIMES, Given
 from ppsim.cli._options import CostOptions, FigureOptions, cost_options, figure_options, make_command
 from ppsim.cli._stated import iteration_option, read_draft
-from ppsim.cli._write import find_targets, inputs_of, write_files
+from ppsim.cli._write import command_line, find_targets, inputs_of, write_files
+from ppsim.version import VERSION
 
 if TYPE_CHECKING:
     from ppsim.core.draft import Draft
@@ -67,6 +68,7 @@ def command(
         raise InputError(f"{draft.source} holds its own times, so it takes no {', '.join(given)}", "leave it out")
     check_used([schedule], costs)
     prices = None if draft.start is not None else build_costs(schedule, costs)
+    made = {"ppsim": VERSION, "command": command_line(ctx), "converted from": file}
 
     def write(target: str, suffix: str) -> None:
         convert(
@@ -76,7 +78,7 @@ def command(
             title=title_of(schedule),
             costs=prices,
             lossy=lossy,
-            inputs=inputs_of(ctx, prices) if prices else {"converted from": file},
+            inputs=inputs_of(ctx, prices) if prices else made,
             style=style_of(suffix, output.style),
             width=output.width,
             look=output.look,

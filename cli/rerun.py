@@ -19,8 +19,9 @@ CODE = ("--module", ".py")
 def command(file: str, output: tuple[str, ...], only_print: bool) -> None:
     """Repeat the command that FILE was made by, and write FILE again.
 
-    Files of ppsim say how they were made: figures, pages, JSON, traces and Mermaid text. Equal inputs give equal
-    bytes, so a file of the same version comes out as it was.
+    Files of ppsim say how they were made: figures, pages, JSON, traces, Mermaid text and tables. Equal inputs give
+    equal bytes, so a file of the same version comes out as it was. torch's CSV of a schedule has no place for it: write
+    the JSON in the same command (-o x.csv -o x.json) and repeat that.
 
     \b
       ppsim rerun gallery/1f1b.svg -o again.svg

@@ -233,7 +233,8 @@ def _write(rows: Sequence[Mapping[str, Any]], inputs: dict[str, Any], output: Ou
             with open_atomically(target) as out:
                 out.write(dump_json(sweep_object(rows, inputs), end=b"\n"))
             return
-        save_table([{**row, "pareto": best} for row, best in zip(rows, mark_shapes(rows), strict=True)], target, suffix)
+        marked = [{**row, "pareto": best} for row, best in zip(rows, mark_shapes(rows), strict=True)]
+        save_table(marked, target, suffix, inputs)
 
     timed = [row for row in rows if row["applies"]]
     points = [

@@ -16,6 +16,7 @@ from ppsim.errors import InputError, MissingDependency
 from ppsim.version import INSTALL_DASK
 
 Row = Mapping[str, Any]
+MADE_BY = "made_by"
 TABLES = (".csv", ".json", ".parquet")
 
 
@@ -34,8 +35,11 @@ def table_suffix(path: str, suffixes: Sequence[str] = TABLES) -> str:
     return suffix
 
 
-def save_table(rows: Sequence[Row], target: str, suffix: str = "") -> None:
+def save_table(rows: Sequence[Row], target: str, suffix: str = "", inputs: Row | None = None) -> None:
     """Write rows with one column for each key that any of them has; a list is JSON text in CSV.
+
+    ``inputs`` are how the table was made: a last column of CSV with the version and the command, which every reader
+    takes as text and which survives when tables are joined; in Parquet the metadata ``ppsim``.
 
     Raises:
         InputError: an unknown suffix, or a file that cannot be written.
@@ -45,9 +49,10 @@ def save_table(rows: Sequence[Row], target: str, suffix: str = "") -> None:
     if suffix == ".json":
         data = dump_json(list(rows), end=b"\n")
     elif suffix == ".csv":
-        data = _csv_of(rows)
+        made_by = {MADE_BY: f"ppsim {inputs['ppsim']}: {inputs['command']}"} if inputs else {}
+        data = _csv_of([{**row, **made_by} for row in rows])
     else:
-        data = _parquet_of(rows)
+        data = _parquet_of(rows, inputs)
     with open_atomically(target) as out:
         out.write(data)
 
@@ -93,7 +98,7 @@ def _cell(value: Any) -> Any:
     return repr(value) if isinstance(value, float) else value
 
 
-def _parquet_of(rows: Sequence[Row]) -> bytes:
+def _parquet_of(rows: Sequence[Row], inputs: Row | None) -> bytes:
     _pyarrow()
     import pyarrow
     from pyarrow import parquet
@@ -107,8 +112,25 @@ def _parquet_of(rows: Sequence[Row]) -> bytes:
             values = [None if value is None else str(_cell(value)) for value in values]
         made[name] = pyarrow.array(values)
     out = io.BytesIO()
-    parquet.write_table(pyarrow.table(made), out)
+    metadata = {"ppsim": json.dumps(dict(inputs))} if inputs else None
+    parquet.write_table(pyarrow.table(made, metadata=metadata), out)
     return out.getvalue()
+
+
+def parquet_metadata(data: bytes) -> str:
+    """Read what :func:`save_table` wrote into the metadata of a Parquet file, empty where there is none.
+
+    Raises:
+        MissingDependency: pyarrow is not installed.
+    """
+    _pyarrow()
+    from pyarrow import ArrowException, BufferReader, parquet
+
+    try:
+        metadata = parquet.read_schema(BufferReader(data)).metadata or {}
+    except (ArrowException, OSError):
+        return ""
+    return str(metadata.get(b"ppsim", b"").decode(errors="replace"))
 
 
 def _pyarrow() -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import html
 import re
 from collections.abc import Callable
-from io import BytesIO
+from io import BytesIO, StringIO
 from typing import Any
 
 import msgspec
 
 from ppsim.base.source import name_of, read_bytes
+from ppsim.base.tables import MADE_BY, parquet_metadata
 from ppsim.errors import InputError
 
-HINT = "a png, gif, svg, pdf, html, json, mmd or trace.json file that ppsim wrote"
+HINT = "a png, gif, svg, pdf, html, json, parquet, mmd or trace.json file, or the table of a sweep, that ppsim wrote"
+ACTIONS = re.compile(rb",*\(?\d+[A-Z_]+\d*\s*[,;\r\n]")  # how torch's CSV begins
 
 
 def read_inputs(path: str) -> dict[str, Any]:
@@ -23,6 +26,12 @@ def read_inputs(path: str) -> dict[str, Any]:
         InputError: the file cannot be read, or carries none.
     """
     data = read_bytes(path)
+    if ACTIONS.match(data[:1000]):
+        raise InputError(
+            f"'{name_of(path)}' does not say how it was made: torch takes each line of a CSV for a device and each "
+            "cell for an action, so there is no place for it",
+            "write x.json beside x.csv in the same command (-o x.csv -o x.json), then ppsim rerun x.json -o x.csv",
+        )
     for looks, take in READERS:
         if looks(data):
             found = take(data)
@@ -75,6 +84,17 @@ def _html(data: bytes) -> Any:
     return _member(match[1]) if match else None
 
 
+def _table(data: bytes) -> Any:
+    """The last column of a table's first row: version and command."""
+    first = next(csv.DictReader(StringIO(data.decode(errors="replace"), newline="")), {})
+    match = re.fullmatch(r"ppsim (\S+): (.*)", first.get(MADE_BY) or "", re.DOTALL)
+    return {"ppsim": match[1], "command": match[2]} if match else None
+
+
+def _parquet(data: bytes) -> Any:
+    return _decode(parquet_metadata(data))
+
+
 def _mermaid(data: bytes) -> Any:
     match = re.search(rb"^%% ppsim (\S+): (.*)$", data, re.MULTILINE)
     return {"ppsim": match[1].decode(errors="replace"), "command": match[2].decode(errors="replace")} if match else None
@@ -109,4 +129,6 @@ READERS: tuple[tuple[Callable[[bytes], object], Callable[[bytes], Any]], ...] = 
     (lambda data: data.lstrip()[:1] in (b"{", b"["), _json),
     (lambda data: data[:200].lstrip().lower().startswith((b"<!doctype html", b"<html")), _html),
     (lambda data: b"%% ppsim " in data, _mermaid),
+    (lambda data: data.startswith(b"PAR1"), _parquet),
+    (lambda data: MADE_BY.encode() in data.partition(b"\n")[0], _table),
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ppsim.base.tables import read_table
 from ppsim.errors import InputError
 from ppsim.files.provenance import read_inputs
 from tests.commands import invoke
@@ -32,6 +33,51 @@ def test_a_file_says_its_command_and_comes_out_the_same(suffix):
     Path(f"a.{suffix}").write_bytes(Path(f"b.{suffix}").read_bytes())
     assert invoke("rerun", f"a.{suffix}").exit_code == 0
     assert Path(f"a.{suffix}").read_bytes() == first
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
+def test_a_table_says_its_command_and_stays_a_table(suffix):
+    """In CSV as the last column, which readers of tables take as text; in Parquet beside the columns."""
+    words = ["sweep", "1f1b", "zb-1p", "--devices", "2", "--mb", "2,4"]
+    assert invoke(*words, "-q", "-o", f"a.{suffix}").exit_code == 0
+    assert read_inputs(f"a.{suffix}")["command"] == " ".join(["ppsim", *words])
+    assert invoke("rerun", f"a.{suffix}", "-o", f"b.{suffix}").exit_code == 0
+    assert Path(f"b.{suffix}").read_bytes() == Path(f"a.{suffix}").read_bytes()
+    if suffix != "json":
+        rows = read_table(f"a.{suffix}")
+        assert [row["name"] for row in rows] == ["1f1b", "1f1b", "zb-1p", "zb-1p"]
+        assert ("made_by" in rows[0]) == (suffix == "csv")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "compare 1f1b gpipe --devices 2 --mb 2 -o a.svg",
+        "explain 1f1b --stages 2 --mb 2 -o a.html",
+        "memory 1f1b --stages 2 --mb 2 -o a.html",
+        "diff x.json y.json -o a.html",
+        "convert x.json -o a.mmd",
+        "convert x.json -o a.json",
+        "sweep 1f1b gpipe --devices 2 --mb 2,4 -o a.html",
+    ],
+)
+def test_files_of_every_command_come_out_the_same(words):
+    for name, schedule in (("x", "1f1b"), ("y", "gpipe")):
+        invoke("run", schedule, "--stages", "2", "--mb", "2", "-q", "-o", f"{name}.json")
+    *command, target = words.split()
+    assert invoke(*command, target).exit_code == 0
+    assert invoke("rerun", target, "-o", f"b{target}").exit_code == 0
+    assert Path(f"b{target}").read_bytes() == Path(target).read_bytes()
+
+
+def test_a_schedule_of_torch_has_no_place_for_its_command():
+    """torch reads each line as a device and each cell as an action; the JSON written beside it makes both again."""
+    invoke(*["run", "1f1b", "--stages", "2", "--mb", "2", "-q", "-o", "a.csv", "-o", "a.json"])
+    with pytest.raises(InputError, match="no place for it") as refused:
+        read_inputs("a.csv")
+    assert "ppsim rerun x.json -o x.csv" in refused.value.hint
+    assert invoke("rerun", "a.json", "-o", "b.csv").exit_code == 0
+    assert Path("b.csv").read_bytes() == Path("a.csv").read_bytes()
 
 
 def test_the_command_can_be_printed_only():

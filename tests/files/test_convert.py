@@ -157,7 +157,8 @@ def test_each_fault_is_shown_with_its_cells_and_carets():
     assert result.exit_code == 1
     shown = [line for line in result.stdout.splitlines() if line.startswith("  line")]
     carets = result.stdout.splitlines()
-    assert carets[0].startswith("deadlock in line 1, cell 4: by blocking sends and receives: ")
+    assert carets[0] == "deadlock in line 1, cell 4: by blocking sends and receives"
+    assert carets[1].startswith("  each waits for the next: 0SEND_F1 -> ")
     assert shown[0] == "  line 1: 0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1"
     place = carets[carets.index(shown[0]) + 1].index("^")
     assert shown[0][place : place + 8] == "0SEND_F1"
