@@ -32,7 +32,8 @@ def parallel_from(given: dict[str, Any]) -> Parallel:
     try:
         return Parallel(**{name: value for name, value in given.items() if value is not None})
     except Refused as refused:
-        raise InputError(f"--{refused.key.replace('_', '-')} {refused.why}") from refused
+        hint = "--dp N: expert-parallel ranks are taken from dp x cp x tp" if refused.key == "ep" else ""
+        raise InputError(f"--{refused.key.replace('_', '-')} {refused.why}", hint) from refused
 
 
 def layout_from(text: str | None, model: Model, parallel: Parallel) -> Layout | None:

@@ -76,11 +76,17 @@ def _cells(rows: Sequence[dict[str, Any]], improve: bool) -> Iterator[list[str]]
     for row in rows:
         if "reason" in row:
             continue
-        cells = [str(row["id"]), str(row.get("layout", "")), _number(row["predicted_step_s"])]
+        layout = str(row.get("layout", "")) + (f" (not stated: {names})" if (names := _unstated(row)) else "")
+        cells = [str(row["id"]), layout, _number(row["predicted_step_s"])]
         cells += [_number(row["measured_step_s"]), f"{row['error']:+.1%}" if "error" in row else "-"]
         if improve:
             cells += [_number(row.get("planned_step_s")), row.get("change", "")]
         yield cells
+
+
+def _unstated(row: dict[str, Any]) -> str:
+    """Name what the row does not say and was chosen."""
+    return str(row.get("chosen", "")).split(":", 1)[0]
 
 
 def _number(value: float | None) -> str:
@@ -95,6 +101,9 @@ def _echo_summary(summary: dict[str, Any]) -> None:
             f"{format_share(summary['within_10_percent'])} within 10%"
         )
     echo_wrapped(text)
+    if summary.get("memory_rows"):
+        rows, error = summary["memory_rows"], format_share(summary["mean_memory_error"])
+        echo_wrapped(f"peak memory of {rows} of them: mean error {error}")
     if summary.get("planned"):
         echo_wrapped(
             f"the plan is as fast as the published configuration or faster for {summary['planned_equal_or_faster']} of "

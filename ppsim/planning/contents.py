@@ -52,7 +52,7 @@ def split_layers(model: Model, stages: int) -> tuple[int, ...]:
     if n % stages == 0:
         return (n // stages,) * stages
     if stages > n + 2:
-        raise InputError(f"{model.name or 'the model'} has {n} layers for {stages} stages", "fewer stages")
+        raise InputError(f"{model.name or 'the model'} has {n} layers for {stages} stages", f"{n + 2} stages at most")
     least, more = divmod(n + 2, stages)
     split = [least] * stages
     for extra in range(more):  # to the stages in the middle, which hold neither embedding nor output
@@ -60,7 +60,7 @@ def split_layers(model: Model, stages: int) -> tuple[int, ...]:
     split[0] -= 1
     split[-1] -= 1
     if min(split) < 0:
-        raise InputError(f"{model.name or 'the model'} has {n} layers for {stages} stages", "fewer stages")
+        raise InputError(f"{model.name or 'the model'} has {n} layers for {stages} stages", f"{n + 2} stages at most")
     return tuple(split)
 
 

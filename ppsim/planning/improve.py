@@ -11,7 +11,8 @@ from ppsim.errors import PpsimError
 from ppsim.planning.memory import device_memory
 from ppsim.planning.parallel import Parallel
 from ppsim.planning.published import predict
-from ppsim.planning.rows import Skipped, setup_of
+from ppsim.planning.row_numbers import Skipped
+from ppsim.planning.rows import setup_of
 from ppsim.planning.search import search
 from ppsim.planning.space import SCHEDULES, Axes
 from ppsim.planning.task import Found, Row, Task, usable_bytes

@@ -114,12 +114,18 @@ def check_division(model: Model, parallel: Parallel) -> None:
     Raises:
         InputError: they do not.
     """
-    divided = (model.heads, parallel.tp, "heads over tp"), (model.experts, parallel.ep, "experts over ep")
-    for amount, ranks, what in divided:
+    heads, experts = (model.heads, parallel.tp, "heads over", "tp"), (model.experts, parallel.ep, "experts over", "ep")
+    for amount, ranks, what, option in (heads, experts):
         if amount % ranks:
             raise InputError(
-                f"{model.name or 'the model'}: {amount} {what} = {ranks} do not divide", "a divisor of them"
+                f"{model.name or 'the model'}: {amount} {what} {option} = {ranks} do not divide",
+                f"--{option} {next(n for n in range(min(ranks, amount), 0, -1) if amount % n == 0)}",
             )
+    if parallel.cp > 1 and model.seq % (2 * parallel.cp):
+        raise InputError(
+            f"{model.name or 'the model'}: {model.seq} tokens do not divide into 2 x cp = {2 * parallel.cp} parts",
+            "another --cp or --seq: each rank takes a part from the front and one from the back",
+        )
 
 
 def tokens_of(model: Model, parallel: Parallel) -> float:

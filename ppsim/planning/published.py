@@ -12,7 +12,8 @@ from ppsim.errors import PpsimError
 from ppsim.planning.costs import Step, stage_costs, step_time
 from ppsim.planning.memory import device_memory
 from ppsim.planning.parallel import Parallel
-from ppsim.planning.rows import Row, Setup, Skipped, measured_peak, measured_step, number_of, read_table, setup_of
+from ppsim.planning.row_numbers import Row, Skipped, number_of
+from ppsim.planning.rows import Setup, measured_peak, measured_step, read_table, setup_of
 
 GIB = 2.0**30
 __all__ = ["Row", "Setup", "Skipped", "against", "predict", "read_table", "setup_of", "summarise"]
@@ -62,7 +63,7 @@ def _predict_rows(rows: list[Row]) -> Iterator[dict[str, Any]]:
             setup = replace(setup, measured=measured_step(row, setup.model, parallel))
         result["predicted_step_s"], result["measured_step_s"] = step.seconds, setup.measured
         if setup.chosen:
-            result["chosen"] = f"{setup.chosen}: mbs {parallel.mbs}, vp {parallel.vp}"
+            result["chosen"] = f"{setup.chosen}: {_words(setup, parallel)}"
         if setup.measured:
             result["error"] = step.seconds / setup.measured - 1
         if held := measured_peak(row):
@@ -70,6 +71,15 @@ def _predict_rows(rows: list[Row]) -> Iterator[dict[str, Any]]:
             result |= {"predicted_peak_gib": peak / GIB, "measured_peak_gib": held}
         result |= {"bubble": step.bubble, "tflops_per_gpu": step.tflops, "mfu": step.mfu}
         yield {**result, "model": setup.model.name, "gpu": setup.machine.gpu.name, "layout": str(parallel)}
+
+
+def _words(setup: Setup, parallel: Parallel) -> str:
+    """Write what was chosen where a row does not say it."""
+    chosen = setup.chosen.split(", ")
+    sizes = {"mbs": parallel.mbs, "vp": parallel.vp}
+    sizes |= {name: getattr(parallel, name) for name in ("tp", "pp", "cp", "precision") if name in chosen}
+    sizes |= {"seq": setup.model.seq} if "seq" in chosen else {}
+    return ", ".join(f"{name} {value}" for name, value in sizes.items())
 
 
 def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:

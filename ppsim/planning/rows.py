@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ppsim.base.source import read_text
-from ppsim.base.text import shorten
 from ppsim.errors import InputError
 from ppsim.layout.layout import Layout, read_layout
 from ppsim.planning.hardware import Machine, read_machine
 from ppsim.planning.model import Model, flops_per_token, library, read_model
-from ppsim.planning.parallel import MOST, Parallel
+from ppsim.planning.parallel import Parallel
+from ppsim.planning.row_numbers import Row, Skipped, count_of, number_of
 from ppsim.schedules import find
 
 LARGEST = 64 << 20
-Row = Mapping[str, Any]
 # The first that a row's GPU contains is its cluster.
 CLUSTERS = (
     ("gb300", "gb300-nvl72"),
@@ -85,10 +83,6 @@ class Setup:
     chosen: str
 
 
-class Skipped(Exception):
-    """A row that cannot be predicted, and why."""
-
-
 def read_table(path: str) -> list[Row]:
     """Read the rows of a table of published runs: JSON with ``rows``, or a list of them.
 
@@ -113,10 +107,12 @@ def setup_of(row: Row) -> Setup:
         Skipped: the row names a model or GPU that the library lacks, or lacks numbers that cannot be chosen.
     """
     model, machine = _model(row), _machine(row)
-    numbers = {key: _count(row, key, 1) for key in ("tp", "pp", "cp", "ep")}
-    gpus = _count(row, "gpus", 0)
+    numbers = {key: count_of(row, key, 1) for key in ("tp", "pp", "cp", "ep")}
+    gpus = count_of(row, "gpus", 0)
+    stated = count_of(row, "dp", 0) or count_of(row, "fsdp", 0)
+    inferred = _fill_size(row, numbers, gpus, stated)
     each = numbers["tp"] * numbers["pp"] * numbers["cp"]
-    dp = _count(row, "dp", 0) or _count(row, "fsdp", 0) or max(gpus // each, 1)
+    dp = stated or max(gpus // each, 1)
     if not gpus:
         gpus = dp * each
     if gpus != dp * each:
@@ -124,7 +120,7 @@ def setup_of(row: Row) -> Setup:
         if not dp or dp * each != gpus:
             raise Skipped(f"tp x pp x cp = {each} does not divide {gpus} GPUs")
     fixed = replace(_habits(row), dp=dp, tp=numbers["tp"], pp=numbers["pp"], cp=numbers["cp"], ep=numbers["ep"])
-    choices, chosen = _choices(row, model, fixed)
+    choices, chosen = _choices(row, model, fixed, inferred)
     layout = _layout(row, model, choices[0])
     if again := _recomputed(row, layout):
         choices = tuple(replace(choice, recompute_layers=again) for choice in choices)
@@ -135,7 +131,7 @@ def _model(row: Row) -> Model:
     shape = row.get("architecture") or {}
     if not isinstance(shape, dict):
         shape = {}
-    seq = _count(row, "seq", 0)
+    seq = count_of(row, "seq", 0)
     name = str(row.get("model") or "").strip()
     known = _known_name(name)
     if known:
@@ -145,21 +141,21 @@ def _model(row: Row) -> Model:
     else:
         gated = bool(shape.get("kv"))
         model = Model(
-            hidden=_count(shape, "hidden", 0),
-            heads=_count(shape, "heads", 0),
-            layers=_count(shape, "layers", 0),
+            hidden=count_of(shape, "hidden", 0),
+            heads=count_of(shape, "heads", 0),
+            layers=count_of(shape, "layers", 0),
             seq=seq or 2048,
-            vocab=_count(shape, "vocab", 51200),
+            vocab=count_of(shape, "vocab", 51200),
             name=name,
-            ffn=_count(shape, "ffn", 0),
-            kv_heads=_count(shape, "kv", 0),
+            ffn=count_of(shape, "ffn", 0),
+            kv_heads=count_of(shape, "kv", 0),
             gated=gated,
             tied=not gated,
             learned_positions=not gated,
             biases=not gated,
         )
     found = re.search(r"(\d+) layers", name)
-    layers = _count(row, "layers", int(found[1]) if found else model.layers)
+    layers = count_of(row, "layers", int(found[1]) if found else model.layers)
     changes: dict[str, Any] = {"layers": layers, "dense_layers": min(model.dense_layers, layers)}
     if layers < model.layers // 2:  # a few layers of a large model: one without experts stands for those that it has
         changes |= {"mtp": 0, "dense_layers": min(model.dense_layers, 1)}
@@ -189,7 +185,8 @@ def _machine(row: Row) -> Machine:
     for word, name in CLUSTERS:
         if word in gpu:
             return read_machine(name)
-    raise Skipped(f"no GPU {row.get('gpu')!r} in the library")
+    known = ", ".join(sorted({word.split()[0] for word, _ in CLUSTERS}))
+    raise Skipped(f"no GPU {row.get('gpu')!r} in the library, which has {known}")
 
 
 def _habits(row: Row) -> Parallel:
@@ -225,8 +222,10 @@ def _habits(row: Row) -> Parallel:
         parallel = replace(parallel, overlap_p2p=False)
     elif re.search(r"overlap|\basync", schedule):
         parallel = replace(parallel, overlap_p2p=True)
-    if _count(row, "fsdp", 0) > 1:  # in a pipeline, torch keeps gathered weights and whole gradients until a step ends
-        parallel = replace(parallel, zero=3 if _count(row, "pp", 1) == 1 else 1)
+    if (
+        count_of(row, "fsdp", 0) > 1
+    ):  # in a pipeline, torch keeps gathered weights and whole gradients until a step ends
+        parallel = replace(parallel, zero=3 if count_of(row, "pp", 1) == 1 else 1)
     return parallel
 
 
@@ -254,13 +253,22 @@ def _precision(row: Row) -> str:
     return "bf16"
 
 
-def _choices(row: Row, model: Model, fixed: Parallel) -> tuple[tuple[Parallel, ...], str]:
+def _fill_size(row: Row, numbers: dict[str, int], gpus: int, dp: int) -> list[str]:
+    """Fill in the one of tp, pp and cp that a row leaves out, from its GPUs and the others; return its name."""
+    missing = [key for key in ("tp", "pp", "cp") if not count_of(row, key, 0)]
+    ranks = dp * numbers["tp"] * numbers["pp"] * numbers["cp"]
+    if len(missing) != 1 or not dp or gpus % ranks or gpus == ranks:
+        return []
+    numbers[missing[0]] = gpus // ranks
+    return missing
+
+
+def _choices(row: Row, model: Model, fixed: Parallel, chosen: list[str]) -> tuple[tuple[Parallel, ...], str]:
     """Fill in batch, chunks and schedule; where the row leaves out microbatch size or chunks, all that could be."""
-    chosen = []
     schedule = _schedule(row) if fixed.pp > 1 else ""
-    gbs, mbs = _count(row, "gbs", 0), _count(row, "mbs", 0)
+    gbs, mbs = count_of(row, "gbs", 0), count_of(row, "mbs", 0)
     if not gbs:
-        mbs, microbatches = mbs or 1, _count(row, "microbatches", 0) or USUAL_MICROBATCHES * fixed.pp
+        mbs, microbatches = mbs or 1, count_of(row, "microbatches", 0) or USUAL_MICROBATCHES * fixed.pp
         chosen.append(f"mbs {mbs}, {microbatches} microbatches")
         gbs = fixed.dp * mbs * microbatches
     per_pipeline = gbs // fixed.dp
@@ -270,10 +278,13 @@ def _choices(row: Row, model: Model, fixed: Parallel) -> tuple[tuple[Parallel, .
     sizes = [mbs] if mbs else [1] if fixed.pp > 1 else [size for size in (1, 2, 4) if per_pipeline % size == 0]
     if not mbs:
         chosen.append("mbs")
-    chunks = 1 if fixed.pp == 1 else _count(row, "vp", 0)
+    chunks = 1 if fixed.pp == 1 else count_of(row, "vp", 0)
     if not chunks:
         chunks = _fewest_chunks(model, fixed.pp, schedule)
         chosen.append("vp")
+    chosen += [
+        name for name, text in (("seq", count_of(row, "seq", 0)), ("precision", row.get("precision"))) if not text
+    ]
     return tuple(_fill(fixed, size, per_pipeline, chunks, schedule) for size in sizes), ", ".join(chosen)
 
 
@@ -362,30 +373,3 @@ def measured_peak(row: Row) -> float | None:
     ranks = row.get("peak_by_rank_MB")
     values = [value for value in ranks.values() if isinstance(value, (int, float))] if isinstance(ranks, dict) else []
     return max(values) / 1024 if values else number_of(row, "memory_alloc_GiB")
-
-
-def number_of(row: Row, key: str) -> float | None:
-    """Return a number of a row that is more than 0, also one written as text, or None."""
-    value = row.get(key)
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            return None
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e15
-    return float(value) if good and isinstance(value, (int, float)) else None
-
-
-def _count(row: Row, key: str, otherwise: int) -> int:
-    """Return a whole number of a row; ``otherwise`` where it has none: null, 0, or an empty text.
-
-    Raises:
-        Skipped: it has something else.
-    """
-    value = row.get(key)
-    if value in (None, "", 0) or value is False:
-        return otherwise
-    number = number_of(row, key)
-    if number is None or not 1 <= number <= MOST or number != int(number):
-        raise Skipped(f"{key} {shorten(repr(value))} is not a whole number of 1 to {MOST}")
-    return int(number)

@@ -20,7 +20,8 @@ from ppsim.base import toml
 from ppsim.errors import PpsimError
 from ppsim.planning.costs import step_time
 from ppsim.planning.efficiency import PATH, SCHEMA, Curve, Efficiency, Fitted, Software, efficiency_of, fitted
-from ppsim.planning.rows import Setup, Skipped, read_table, setup_of
+from ppsim.planning.row_numbers import Skipped
+from ppsim.planning.rows import Setup, read_table, setup_of
 
 SHARES = ("bf16", "fp8", "mxfp8", "fp4", "attention", "hbm", "within", "between")
 PRIOR = 0.01  # what a factor of e away from the usual value costs, squared

@@ -156,8 +156,11 @@ def test_messages_are_divided_over_tensor_parallel_ranks():
 
 
 def test_ranks_that_do_not_divide_the_model_are_refused():
-    with pytest.raises(InputError, match="64 heads over tp = 7 do not divide"):
+    with pytest.raises(InputError, match="64 heads over tp = 7 do not divide") as refused:
         stage_costs(LLAMA, H100, Parallel(tp=7))
+    assert refused.value.hint == "--tp 4"
+    with pytest.raises(InputError, match="8192 tokens do not divide into 2 x cp = 6 parts"):
+        stage_costs(LLAMA, H100, Parallel(cp=3))
     with pytest.raises(InputError, match="256 experts over ep = 3 do not divide"):
         stage_costs(read_model("deepseek-v3"), H100, Parallel(dp=3, ep=3))
 

@@ -65,7 +65,7 @@ def test_peaks_of_ranks_are_within_five_percent():
         ({"model": "DeepSeekV4 Flash"}, "no model 'DeepSeekV4 Flash' in the library"),
         ({"model": None}, "no model ''"),
         ({"gpu": "TPU v5"}, "no GPU 'TPU v5' in the library"),
-        ({"gpu": None}, "no GPU None"),
+        ({"gpu": None}, "no GPU None in the library, which has a100, a100-40, b200"),
         ({"schedule": "magic"}, "no schedule 'magic'"),
         ({"gpus": 63}, "does not divide 63 GPUs"),
         ({"gbs": 1}, "a batch of 1 for 2 data-parallel ranks"),
@@ -111,8 +111,27 @@ def test_no_value_of_a_row_ends_the_table(key):
 
 
 def test_numbers_written_as_text_count_as_numbers():
+    assert against([{**BRIDGE, "seq": "8,192"}])[0] == against([BRIDGE])[0]
     texts = {key: str(value) if isinstance(value, int | float) else value for key, value in BRIDGE.items()}
     assert against([texts])[0] == against([BRIDGE])[0]
+
+
+@pytest.mark.parametrize("key", ["tp", "pp", "cp"])
+def test_one_size_that_a_row_leaves_out_follows_from_its_gpus(key):
+    found, _ = against([{name: value for name, value in BRIDGE.items() if name != key}])
+    whole, _ = against([BRIDGE])
+    assert found[0]["predicted_step_s"] == whole[0]["predicted_step_s"]
+    assert found[0]["chosen"] == f"{key}: mbs 1, vp 5, {key} {BRIDGE[key]}"
+
+
+@pytest.mark.parametrize("value", ["n/a", "-", "None", " ", "not stated"])
+def test_words_for_a_number_that_is_missing_are_as_none(value):
+    assert against([{**BRIDGE, "mbs": value}])[0] == against([{**BRIDGE, "mbs": None}])[0]
+
+
+def test_a_length_and_a_precision_that_were_chosen_are_named():
+    found, _ = against([{**BRIDGE, "seq": None, "precision": None}])
+    assert found[0]["chosen"] == "seq, precision: mbs 1, vp 5, precision bf16, seq 8192"
 
 
 @pytest.mark.parametrize("value", ["two", -2, 0.5, 2.5, 1e9, True, [2], float("nan")])
