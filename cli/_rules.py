@@ -24,7 +24,10 @@ NEEDS = (
         "add -o FILE, or -o - for stdout",
     ),
     Need(
-        ("heat",), lambda g: g.writes("figure"), "{options} is drawn in figures, and none is written", "add -o FILE.svg"
+        ("heat",),
+        lambda g: g.writes("figure"),
+        "{options} draws a figure of heat maps, and no figure is written",
+        "add -o FILE.svg, or leave it out: a page (-o FILE.html) always has them",
     ),
     Need(CHARTS, lambda g: not g["tradeoff"], "{options} shapes charts, and --tradeoff draws time against memory"),
     Need(CHARTS, lambda g: not g["front"], "{options} shapes charts, and --front draws time against memory"),

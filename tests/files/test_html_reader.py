@@ -227,14 +227,17 @@ def test_messages_too_many_to_draw_are_a_strip_and_the_page_says_so(reader):
     """At fit the lane of 1,920 messages is pixels with a word about it; zoomed in, boxes with numbers."""
     schedule = generate("1f1b", devices=16, microbatches=64)
     execution = execute(lower(schedule, "early"), costs_for(schedule), Network("overlap", alpha=0.1))
-    far, word, near = reader(
+    far, word, near, links = reader(
         """
         const boxes = () => by('marks').querySelectorAll('path[stroke-width="0.75"]').length;
+        const links = [by('marks').textContent.includes('0 → 1')];
+        press('l');
+        links.push(by('marks').textContent.includes('0 → 1'));
         const far = [boxes(), by('pixels').childElementCount];
         const word = by('status').textContent;
         for (let i = 0; i < 8; i++) press('w');
         await frame();
-        return [far, word, boxes() > 0];
+        return [far, word, boxes() > 0, links];
         """,
         execution.compute,
         executions=(execution,),
@@ -242,6 +245,7 @@ def test_messages_too_many_to_draw_are_a_strip_and_the_page_says_so(reader):
     assert far == [0, 3]
     assert word == "1920 messages: the strip below each device shows how busy its links are; zoom in to tell them apart"
     assert near
+    assert links == [True, False]
 
 
 def test_a_page_shows_the_cap(reader):

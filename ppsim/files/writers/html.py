@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.analysis.idle import CAUSES, NAMES, Idle, explain_known
+from ppsim.analysis.link_use import link_use
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.text import one_line
 from ppsim.base.units import binary_unit, format_size
@@ -28,6 +29,7 @@ from ppsim.core.timeline import Timeline
 from ppsim.drawing import palette
 from ppsim.drawing.lanes import card_use, lane_of
 from ppsim.drawing.legend import legend_entries
+from ppsim.drawing.link_panel import link_names, link_notes
 from ppsim.drawing.look import CRITICAL, PICKED
 from ppsim.drawing.view import find_repetition, view_of
 from ppsim.errors import InputError
@@ -59,7 +61,7 @@ SCRIPTS = (
     "report_idle.js",
     "report_input.js",
 )
-LANE_SCRIPT = "report_lanes.js"  # only in pages that have messages
+LANE_SCRIPTS = ("report_lanes.js", "report_links.js")  # only in pages that have messages
 START = "\nstart().catch(fault);\n"  # after all scripts, whose constants it needs
 
 
@@ -69,7 +71,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     Raises:
         InputError: timelines in different units, which cannot share a time axis.
     """
-    scripts = SCRIPTS + (LANE_SCRIPT,) * bool(document.executions)
+    scripts = SCRIPTS + LANE_SCRIPTS * bool(document.executions)
     out.write(make_page(document, "\n".join(map(read_script, scripts))).encode())
 
 
@@ -88,7 +90,7 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
 
 def all_scripts() -> str:
     """Every script of pages, for one that shows whatever it is given."""
-    return "\n".join(map(read_script, (*SCRIPTS, LANE_SCRIPT)))
+    return "\n".join(map(read_script, (*SCRIPTS, *LANE_SCRIPTS)))
 
 
 def write_tradeoff(
@@ -213,7 +215,7 @@ def _entry(document: Document, number: int, curves: Sequence[Curve], pack: Pack)
         "held": _held(curves[0]),
         **_peak_memory(curves[0]),
         **(_fold(timeline) if len(document.timelines) == 1 else {}),
-        **({"lane": _lane(document.executions[number], pack)} if document.executions else {}),
+        **(_messages(document.executions[number], pack) if document.executions else {}),
         "baseline": baseline,
         "versus_baseline": (timeline.makespan - before) / (before or 1.0),
     }
@@ -330,9 +332,26 @@ def _numbers(metrics: Metrics, schedule: Schedule, unit: str) -> dict[str, Any]:
     }
 
 
+def _messages(execution: Execution, pack: Pack) -> dict[str, Any]:
+    return {"lane": _lane(execution, pack), "links": _links(execution, pack)}
+
+
 def _lane(execution: Execution, pack: Pack) -> dict[str, Any]:
     lane = lane_of(execution)
     return {each.name: pack(getattr(lane, each.name), PLAIN) for each in fields(lane)}
+
+
+def _links(execution: Execution, pack: Pack) -> dict[str, Any]:
+    """How much links and shared cards are in use, the names and the notes as figures write them."""
+    use = link_use(execution)
+    return {
+        "names": link_names(use, 0),
+        "notes": link_notes(use),
+        "bandwidth": use.of_bandwidth,
+        "offsets": use.curve.offsets,
+        "time": pack(use.curve.time, PLAIN),
+        "value": pack(use.curve.value.astype(np.float32), PLAIN),
+    }
 
 
 def _waits(idle: Idle, pack: Pack) -> dict[str, Any]:

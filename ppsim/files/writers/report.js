@@ -4,7 +4,7 @@ const $ = id => document.getElementById(id);
 const root = document.documentElement;
 const MOST_ROWS = 16; // devices whose table is open from the start
 const BY = { mb: 'microbatch', device: 'device', stage: 'stage' }; // what the address after # can pick out
-const view = { range: [0, 1], highlight: null, critical: false, causes: false, curve: -1, op: null, selected: null };
+const view = { range: [0, 1], highlight: null, critical: false, causes: false, links: true, curve: -1, op: null, selected: null };
 let shown = null; // geometry and drawn panels of the last drawing
 let curveNames = '';
 
@@ -138,6 +138,13 @@ function themeNow() {
   };
 }
 
+/** Let the keyboard slide the rows that are wider than the window. */
+function reach() {
+  for (const row of document.querySelectorAll('.cards, #legend'))
+    if (row.scrollWidth > row.clientWidth) row.tabIndex = 0;
+    else row.removeAttribute('tabindex');
+}
+
 /** Draw the view. */
 function draw(width = $('chart').clientWidth, tallest = undefined) {
   shown = geometryOf(view, width, tallest);
@@ -148,6 +155,7 @@ function draw(width = $('chart').clientWidth, tallest = undefined) {
   $('pixels').replaceChildren(...canvases.map(({ canvas }) => canvas));
   $('marks').innerHTML = content + selectionMarks(shown, themeNow());
   for (const item of $('legend').querySelectorAll('.lane')) item.hidden = !shown.panels.some(panel => panel.lane);
+  reach();
   const plain = !view.highlight && !view.critical && !view.op;
   if (plain && !folded && TIMELINES.some(t => t.bands.length)) say(hiddenMessages(shown));
 }

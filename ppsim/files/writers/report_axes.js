@@ -36,9 +36,9 @@ function timeAxis(geometry, theme) {
     + text(left + plotWidth / 2, bottom + 37, 12, theme.ink, `time (${escapeText(REPORT.unit)})`, CENTRED);
 }
 
-function deviceAxis(devices, top, row, { left, narrow }, theme) {
+function deviceAxis(devices, top, row, { left, narrow }, theme, lane = 0) {
   return everyDevice(devices, textStep(row)).map(device => text(
-    left - 6, top + (device + 0.5) * row + 4.3, 12, theme.ink, narrow ? device : `device ${device}`, AT_ITS_END,
+    left - 6, top + (device + (1 - lane) / 2) * row + 4.3, 12, theme.ink, narrow ? device : `device ${device}`, AT_ITS_END,
   )).join('');
 }
 

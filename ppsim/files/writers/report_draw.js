@@ -16,7 +16,8 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   const rows = TIMELINES.reduce((sum, t) => sum + t.devices, 0);
   const most = Math.max(...TIMELINES.map(t => t.devices));
   const row = clamp(Math.floor(560 / rows), most <= 8 ? 15 : most <= 64 ? 7 : most <= 256 ? 3 : 1, tallest);
-  const left = narrow ? 30 : 76;
+  const linked = timeline => view.links && timeline.links?.names.length ? timeline.links.names.length : 0;
+  const left = narrow ? 30 : TIMELINES.some(linked) ? 96 : 76;
   const right = narrow ? 44 : 132;
   const plotWidth = Math.max(80, width - left - right);
   const panels = [];
@@ -26,6 +27,10 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
     const height = row * timeline.devices;
     const panel = { timeline, top, height, row, curve: timeline.curves[view.curve] };
     top += height;
+    if (linked(timeline)) {
+      panel.linkTop = top + LINK_HEAD;
+      top = panel.linkTop + linked(timeline) * LINK_ROW;
+    }
     if (panel.curve) {
       panel.curveTop = top + 24;
       panel.curveHeight = timeline.devices <= LINES ? 118 : clamp(6 * timeline.devices, 90, view.printing ? 110 : 260);
@@ -233,8 +238,13 @@ function figure(view, geometry, theme) {
     const messages = panel.lane && !panel.strip ? lanes(panel, geometry, view, theme) : '';
     content.push(clipped(left, top, plotWidth, height,
       drawn + messages + marks(view, geometry, panel, sight, choose, theme, index)));
-    content.push(deviceAxis(timeline.devices, top, row, geometry, theme), notes(panel, geometry, theme));
+    content.push(deviceAxis(timeline.devices, top, row, geometry, theme, panel.lane), notes(panel, geometry, theme));
     if (geometry.several) content.push(title(panel, geometry, theme));
+    if (panel.linkTop) {
+      const height = timeline.links.names.length * LINK_ROW;
+      canvases.push({ canvas: linkPixels(panel, geometry, theme), left, top: panel.linkTop, width: plotWidth, height });
+      content.push(linkNotes(panel, geometry, theme));
+    }
     if (!panel.curve) return;
     content.push(curveNotes(view, panel, geometry, theme));
     const place = { left, top: panel.curveTop, width: plotWidth, height: panel.curveHeight };

@@ -37,7 +37,7 @@ const sayFold = ({ fold }) => say(`Steady from ${number(fold.from)} on: ${number
   + `; ${interval(folded.from, folded.until)} is folded away`);
 
 /** The gap with dots in every row, and a bracket above the run that stands for all with their number. */
-function foldMarks({ timeline, top, height, row, curve, curveTop, curveHeight }, geometry, theme) {
+function foldMarks({ timeline, top, height, row, linkTop, curve, curveTop, curveHeight }, geometry, theme) {
   if (!folded) return '';
   const { from, until, repeats } = timeline.fold;
   const at = time => geometry.left + clamp(xOf(geometry, time), 0, geometry.plotWidth);
@@ -47,5 +47,6 @@ function foldMarks({ timeline, top, height, row, curve, curveTop, curveHeight },
     text((right + end) / 2, top + (device + 0.5) * row + 3, 12, theme.ink, '…', CENTRED));
   const bracket = right > left ? `<path d="M${left.toFixed(1)} ${top - 1}v-3H${right.toFixed(1)}v3" fill="none" stroke="${theme.ink}"/>`
     + text((left + right) / 2, top - 8, 12, theme.ink, `× ${repeats}`, CENTRED) : '';
-  return blank(top - 2, height + 4) + (curve ? blank(curveTop - 2, curveHeight + 4) : '') + dots.join('') + bracket;
+  return blank(top - 2, height + 4) + (curve ? blank(curveTop - 2, curveHeight + 4) : '')
+    + (linkTop ? blank(linkTop, timeline.links.names.length * LINK_ROW) : '') + dots.join('') + bracket;
 }

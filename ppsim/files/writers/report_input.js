@@ -1,5 +1,8 @@
 // What the reader does: pointer, keyboard, buttons, printing and saving; and the start of the page.
 
+/** Whether a timeline has messages whose links have strips. */
+const linked = () => TIMELINES.some(timeline => timeline.links?.names.length);
+
 const curveRow = panel => panel.curveHeight / panel.timeline.devices;
 
 /** The panel, device and time under a pointer, and whether it is over the curve; null elsewhere. */
@@ -15,6 +18,8 @@ function place(event) {
         index, panel, time, device: Math.floor((y - panel.top) / panel.row), curve: false,
         high: (y - panel.top) / panel.row % 1,
       };
+    if (panel.linkTop && y >= panel.linkTop && y < panel.linkTop + panel.timeline.links.names.length * LINK_ROW)
+      return { index, panel, time, link: Math.floor((y - panel.linkTop) / LINK_ROW), curve: true };
     if (panel.curve && y >= panel.curveTop && y < panel.curveTop + panel.curveHeight)
       return { index, panel, time, device: Math.floor((y - panel.curveTop) / curveRow(panel)), curve: true };
   }
@@ -67,6 +72,7 @@ function tellCurve({ panel, device, time }, x, y) {
 function hover(event) {
   const at = event.buttons ? null : place(event);
   if (!at || at.time < 0 || at.time > at.panel.timeline.makespan) return hideTip();
+  if (at.link >= 0) return tellLink(at.panel.timeline, at.link, at.time, event.clientX, event.clientY);
   if (at.curve) return tellCurve(at, event.clientX, event.clientY);
   const message = at.panel.lane ? messageAt(at.panel, at.device, at.time, at.high) : -1;
   if (message >= 0) return tellMessage(at.panel.timeline, message, event.clientX, event.clientY);
@@ -146,7 +152,7 @@ const KEYS = {
   w: () => zoom(0.6), s: () => zoom(1 / 0.6), a: () => pan(-0.25), d: () => pan(0.25), f: fit,
   arrowleft: () => step(-1), arrowright: () => step(1), ',': () => walk(-1), '.': () => walk(1),
   c: () => pick(null, !view.critical), b: () => known() && toggleCauses(), t: () => setTheme(root.dataset.theme === 'dark' ? 'light' : 'dark', true),
-  r: () => TIMELINES[0].fold && toggleFold(), '/': () => $('find').focus(), '?': () => $('help').showModal(),
+  l: () => linked() && toggleLinks(), r: () => TIMELINES[0].fold && toggleFold(), '/': () => $('find').focus(), '?': () => $('help').showModal(),
   escape: () => { $('find').value = ''; clearSelection(); pick(null); },
 };
 
@@ -243,6 +249,7 @@ function listen() {
   $('critical').onclick = KEYS.c;
   $('causes').onclick = KEYS.b;
   $('fold').onclick = KEYS.r;
+  $('links').onclick = KEYS.l;
   $('fit').onclick = fit;
   $('theme').onclick = KEYS.t;
   $('keys').onclick = KEYS['?'];
@@ -261,6 +268,7 @@ async function showReport(kept = null) {
   $('chart').setAttribute('aria-label', describe());
   showLegend();
   $('fold').hidden = !TIMELINES[0].fold;
+  $('links').hidden = !linked();
   const [from, to] = REPORT.view.window ?? kept ?? [0, SPAN * 1.005];
   view.range = [from, Math.min(to, SPAN * 1.005)];
   if (folded || REPORT.view.fold) toggleFold(true);

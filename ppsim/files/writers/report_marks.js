@@ -92,13 +92,13 @@ function title({ timeline, top }, geometry, theme) {
 }
 
 /** Right of every row: idle share and peak activations. */
-function notes({ timeline, top, row }, geometry, theme) {
+function notes({ timeline, top, row, lane }, geometry, theme) {
   const x = geometry.left + geometry.plotWidth + 10;
   const size = clamp(row, 9, 11);
   return everyDevice(timeline.devices, textStep(row)).map(device => {
     const idle = percent(timeline.makespan ? timeline.idle[device] / timeline.makespan : 0, 0);
     const note = geometry.narrow ? idle : `${idle} idle · ${timeline.held[device]}`;
-    return text(x, top + (device + 0.5) * row + 0.36 * size, size, theme.muted, note);
+    return text(x, top + (device + (1 - lane) / 2) * row + 0.36 * size, size, theme.muted, note);
   }).join('');
 }
 

@@ -1,0 +1,65 @@
+// How much each link and each shared network card is in use: a strip for each below the rows, as high as its use.
+
+const LINK_ROW = 13; // pixels of a strip with the space above it
+const LINK_HEAD = 24;
+
+/** A canvas with the mean use over every pixel's time, as bars from the foot of each strip. */
+function linkPixels({ timeline }, geometry, theme) {
+  const { links } = timeline;
+  const dense = Math.min(2, window.devicePixelRatio || 1);
+  const [width, high] = [Math.max(1, Math.round(geometry.plotWidth * dense)), Math.round(LINK_ROW * dense)];
+  const [space, tall] = [Math.round(3 * dense), high - Math.round(3 * dense)];
+  const canvas = element('canvas', { width, height: high * links.names.length });
+  const context = canvas.getContext('2d');
+  const data = context.createImageData(canvas.width, canvas.height);
+  const words = new Uint32Array(data.data.buffer);
+  const [full, none] = [LOOKS.lane[0], theme.dark ? LOOKS.bubble_dark : LOOKS.bubble].map(pixel);
+  const edge = x => Math.min(timeAt(geometry.from + x * (geometry.to - geometry.from) / width), timeline.makespan);
+  links.names.forEach((_, row) => {
+    let step = stepAfter(links, row, edge(0));
+    for (let x = 0; x < width; x++) {
+      const [from, to] = [edge(x), edge(x + 1)];
+      if (to <= from) continue;
+      let [at, area] = [from, 0];
+      for (; at < to; step++) {
+        const until = step < links.offsets[row + 1] ? Math.min(to, links.time[step]) : to;
+        area += (until - at) * (step > links.offsets[row] ? links.value[step - 1] : 0);
+        at = until;
+        if (at === to) break;
+      }
+      const filled = Math.ceil(tall * Math.min(1, area / (to - from)) - 1e-6);
+      for (let y = 0; y < tall; y++) words[(row * high + space + y) * width + x] = y >= tall - filled ? full : none;
+    }
+  });
+  context.putImageData(data, 0, 0);
+  return canvas;
+}
+
+/** What the strips are, the name of each, and its use over the iteration. */
+function linkNotes({ timeline, linkTop }, geometry, theme) {
+  const { links } = timeline;
+  const heading = `links: share of ${links.bandwidth ? 'bandwidth' : 'time'} in use`;
+  const size = 10;
+  return text(geometry.left, linkTop - 5, 11.5, theme.muted, heading) + links.names.map((name, row) => {
+    const y = linkTop + (row + 0.5) * LINK_ROW + 5;
+    const right = geometry.left + geometry.plotWidth + 10;
+    const note = geometry.narrow ? links.notes[row].split(',')[0] : `${links.notes[row].replace(',', ', most at once')}`;
+    const named = geometry.narrow
+      ? text(geometry.left + 3, y, 9, theme.ink, escapeText(name), `stroke="${theme.page}" stroke-width="2.5" paint-order="stroke"`)
+      : text(geometry.left - 6, y, size, theme.ink, escapeText(name), AT_ITS_END);
+    return named + text(right, y, size, theme.muted, escapeText(note));
+  }).join('');
+}
+
+function tellLink(timeline, row, time, x, y) {
+  const { links } = timeline;
+  const use = percent(heldAt(links, row, time));
+  tip(x, y, element('b', { textContent: links.names[row] }), `  ${use} in use at ${measured(time, REPORT.unit)}\n`
+    + `over the iteration ${links.notes[row].replace(',', ', messages at once at most')}`);
+}
+
+function toggleLinks() {
+  view.links = !view.links;
+  $('links').setAttribute('aria-pressed', view.links);
+  draw();
+}
