@@ -6,6 +6,7 @@ import base64
 import gzip
 import re
 from collections.abc import Callable
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -28,11 +29,43 @@ def read_style(name: str) -> str:
     return read_part("theme.css") + read_part(name)
 
 
+@cache
 def read_script(name: str) -> str:
-    """Read a script without comments and indentation, which a page need not carry."""
-    text = re.sub(r"/\*\*.*?\*/", "", read_part(name), flags=re.DOTALL)
-    lines = (re.sub(r"(^| )// .*", "", line).strip() for line in text.splitlines())
-    return "\n".join(filter(None, lines))
+    """Read a script without what a page need not carry: comments, indentation, spaces beside signs."""
+    text, parts, at = read_part(name), [], 0
+    while found := _KEPT.search(text, at):
+        parts.append(_squeeze(text[at : found.start()]))
+        at = _end_of_template(text, found.end()) if found[0] == "`" else found.end()
+        parts.append("" if found[0].startswith(("//", "/*")) else text[found.start() : at])
+    lines = "".join((*parts, _squeeze(text[at:]))).split("\n")
+    return "\n".join(filter(None, map(str.strip, lines)))
+
+
+# What has spaces of its own: comments, strings, regular expressions (where no value is before them) and templates.
+_KEPT = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|(?<=[(,=:&|?!])\s*/(?![/*])(?:[^/\\\n[]|\\.|\[(?:[^\]\\]|\\.)*\])+/|`""",
+    re.DOTALL,
+)
+
+
+def _squeeze(code: str) -> str:
+    """Leave out spaces beside signs, and line ends after those that end no statement."""
+    code = re.sub(r" *([{}()\[\];,<>=*%&|?:!]) *", r"\1", code)
+    return re.sub(r"([{(\[,;=&|?:])\s*\n\s*", r"\1", code)
+
+
+def _end_of_template(text: str, at: int) -> int:
+    """Find the end of a template whose inside begins at a place, with what it nests."""
+    depth = 0
+    while text[at] != "`" or depth:
+        if text.startswith("${", at):
+            depth, at = depth + 1, at + 1
+        elif text[at] == "}" and depth:
+            depth -= 1
+        elif text[at] == "`":
+            at = _end_of_template(text, at + 1) - 1
+        at += 1
+    return at + 1
 
 
 def embed_json(data: dict[str, Any]) -> bytes:
