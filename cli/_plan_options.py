@@ -33,10 +33,13 @@ class SpaceOptions:
     zero: list[int] | None
     offload: float | list[float]
     precision: str
+    dispatch: str | None
     seq: int | None
     cap: str | None
     profile: str | None
 
+
+DISPATCH_HELP = "How tokens go to experts: alltoall, or flex (DeepEP, HybridEP), once to a node and rank (alltoall)."
 
 space_options = group_options(
     "space",
@@ -65,6 +68,7 @@ space_options = group_options(
         show_default=True,
         help="Of the linear layers' products.",
     ),
+    click.option("--dispatch", type=click.Choice(["alltoall", "flex"]), help=DISPATCH_HELP),
     click.option("--seq", type=click.IntRange(1, 1 << 24), help="Tokens in a sequence (the model's)."),
     click.option("--cap", metavar="SIZE", help="Memory of a GPU for training (94 % of its own): 75GiB."),
     click.option("--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate)."),
@@ -94,8 +98,23 @@ def make_axes(model: Model, space: SpaceOptions) -> Axes:
         zero=_within("zero", space.zero, 3, "--zero 1,3") if space.zero else None,
         offload=tuple(round(100 * share) for share in _within("offload", space.offload, 1, "--offload 0,0.5")),
         fitted=() if space.schedules else FITTED,
-        base=Parallel(precision=space.precision, overlap_ep=bool(model.experts)),
+        base=Parallel(
+            precision=space.precision, overlap_ep=bool(model.experts), dispatch=dispatch_of(space.dispatch, model)
+        ),
     )
+
+
+def dispatch_of(given: str | None, model: Model) -> str:
+    """Return how tokens go to experts, all-to-all where it is not given.
+
+    Raises:
+        InputError: it is given for a model without experts.
+    """
+    from ppsim.errors import InputError
+
+    if given and not model.experts:
+        raise InputError(f"--dispatch {given} is of experts, and {model.name} has none", "leave out --dispatch")
+    return given or "alltoall"
 
 
 def _within(option: str, numbers: float | Sequence[float], most: int, sample: str) -> tuple[Any, ...]:
@@ -133,7 +152,7 @@ def use_profile_of(space: SpaceOptions, machine: Machine, model: Model) -> Machi
     from ppsim.profiles.profile import read
 
     profile = read(space.profile)
-    parallel = Parallel(precision=space.precision)
+    parallel = Parallel(precision=space.precision, dispatch=dispatch_of(space.dispatch, model))
     if profile.model is None:
         sizes = {name: getattr(space, name) or [] for name in ("tp", "cp", "ep", "mbs")}
         free = [name for name, counts in sizes.items() if len(counts) != 1 and (name != "ep" or model.experts)]

@@ -8,6 +8,7 @@ import click
 
 from ppsim.cli._fit import echo_wrapped
 from ppsim.cli._options import json_option, make_command
+from ppsim.cli._plan_options import DISPATCH_HELP, dispatch_of
 
 if TYPE_CHECKING:
     from ppsim.planning.model import Model
@@ -37,6 +38,7 @@ NAMES = {"devices": "pp", "chunks": "vp", "schedule_name": "schedule", "again": 
 @click.option("--zero", type=int, help="What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too.")
 @click.option("--offload", type=float, help="Share of activations that wait in the host's memory for their backward.")
 @click.option("--precision", type=click.Choice(PRECISIONS), help="Of the linear layers' products.")
+@click.option("--dispatch", type=click.Choice(["alltoall", "flex"]), help=DISPATCH_HELP)
 @click.option("--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate).")
 @click.option("--measured", metavar="FILE", help="Measured memory of the devices, beside the predicted one.")
 @click.option(
@@ -95,7 +97,7 @@ def command(
     numbers = _numbers(model)
     found: dict[str, Any] = {}
     if trains:
-        layout = given.pop("layout")
+        layout, given["dispatch"] = given.pop("layout"), dispatch_of(given["dispatch"], model)
         parallel = _model.parallel_from({NAMES.get(name, name): value for name, value in given.items()})
         arranged = _model.layout_from(layout, model, parallel)
         found = _model.training(model, parallel, arranged, machine, profile, measured, even)

@@ -38,7 +38,8 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
         flags += [
             f"--expert-model-parallel-size {p.ep}",
             "--expert-tensor-parallel-size 1",
-            "--moe-token-dispatcher-type alltoall",
+            f"--moe-token-dispatcher-type {p.dispatch}",
+            *(["--moe-enable-deepep"] if p.dispatch == "flex" else []),
             "--moe-grouped-gemm",
         ]
     if len(set(layout.layers)) > 1 or model.mtp:

@@ -150,6 +150,7 @@ SAMPLES = {
     "offload": "--offload 0.5",
     "zero": "--zero 0",
     "precision": "--precision fp8",
+    "dispatch": "--dispatch flex",
     "measured": "--measured peaks.json",
     "even": "--even",
     "gpus": "--gpus 16",
