@@ -8,6 +8,7 @@ from ppsim.cli._options import make_command
 
 LOCAL = "127.0.0.1"
 HOSTS = (LOCAL, "localhost", "[::1]")
+EVERYWHERE = ("0.0.0.0", "::")  # every address of this machine
 FIRST = "1f1b zb-1p --devices 4 --mb 8"
 
 
@@ -55,9 +56,13 @@ def command(port: int, host: str, public: bool, no_open: bool) -> None:
             hint = f"--host {LOCAL}" if isinstance(error, socket.gaierror) else "--port 0 for any free one"
             raise InputError(f"cannot serve on {host}:{port}: {reason}", hint) from error
         port = listening.getsockname()[1]
-        names = (*HOSTS, host)
-        app = make_app(page, show_line, Path(folder), frozenset(f"{name}:{port}" for name in names))
-        address = f"http://{host}:{port}/"
+        everywhere = host.strip("[]") in EVERYWHERE
+        shown = (
+            socket.gethostname() if everywhere else f"[{host}]" if ":" in host.strip("[]") and host[0] != "[" else host
+        )
+        hosts = frozenset(f"{name}:{port}" for name in (*HOSTS, shown))
+        app = make_app(page, show_line, Path(folder), hosts, any_address=everywhere)
+        address = f"http://{shown}:{port}/"
         click.echo(address)
         click.echo("Ctrl-C ends it", err=True)
         if not no_open:

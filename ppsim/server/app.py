@@ -40,7 +40,7 @@ HEADERS = {
 Show = Callable[[str, Path], Document]
 
 
-def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str]) -> Starlette:
+def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str], *, any_address: bool = False) -> Starlette:
     """Make the application.
 
     Args:
@@ -49,6 +49,7 @@ def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str]) -> St
         folder: where files that are dropped on the page are kept while the server runs.
         hosts: names and ports under which the page may be asked for, such as ``127.0.0.1:8765``; others are refused,
             so that a page of another site cannot reach it by a name of its own.
+        any_address: whether it may be asked for under every numeric address too, which no site can name as its own.
     """
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
@@ -135,7 +136,7 @@ def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str]) -> St
             Route("/drop", drop, methods=["POST"]),
         ]
     )
-    app.add_middleware(_Guard, hosts=hosts)
+    app.add_middleware(_Guard, hosts=hosts, any_address=any_address)
     return app
 
 
@@ -159,17 +160,17 @@ def _unpacks_beyond(content: bytes, most: int) -> bool:
 class _Guard:
     """Answer only who asks under a name of this server and from no other site; send the headers of every answer."""
 
-    def __init__(self, app: Any, hosts: frozenset[str]) -> None:
-        self.app, self.hosts = app, hosts
+    def __init__(self, app: Any, hosts: frozenset[str], any_address: bool) -> None:
+        self.app, self.hosts, self.any_address = app, hosts, any_address
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return None
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        origin = headers.get(b"origin")
+        origin, host = headers.get(b"origin"), headers.get(b"host", "")
         foreign = (
-            headers.get(b"host") not in self.hosts
-            or (origin is not None and origin.partition("://")[2] not in self.hosts)
+            not (host in self.hosts or (self.any_address and _is_numeric(host)))
+            or (origin is not None and origin.partition("://")[2] != host)
             or headers.get(b"sec-fetch-site", "none") not in ("same-origin", "none")
         )
 
@@ -184,6 +185,17 @@ class _Guard:
             )
             return await answer(scope, receive, send_with_headers)
         return await self.app(scope, receive, send_with_headers)
+
+
+def _is_numeric(host: str) -> bool:
+    """Whether a host is an address in numbers, with a port or without."""
+    import ipaddress
+
+    try:
+        ipaddress.ip_address(re.sub(r":\d+$", "", host).strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 _RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]

@@ -208,6 +208,20 @@ def test_other_names_and_other_sites_are_refused(app, headers):
         assert ask(app, path, method, headers=headers, line="1f1b --devices 2 --mb 2", name="x.csv")[0] == 403
 
 
+def test_a_server_of_every_address_is_asked_by_numbers(tmp_path):
+    """Under any address in numbers, and under no name but its own."""
+    app = make_app(b"<page>", show_line, tmp_path, frozenset({"here:8765"}), any_address=True)
+    for host, status in (
+        ("10.0.0.7:8765", 200),
+        ("[fe80::1]:8765", 200),
+        ("here:8765", 200),
+        ("evil.example:8765", 403),
+    ):
+        assert ask(app, "/", headers={"host": host})[0] == status, host
+    assert ask(app, "/", headers={"host": "10.0.0.7:8765", "origin": "http://10.0.0.8:8765"})[0] == 403
+    assert ask(app, "/", headers={"host": "10.0.0.7:8765", "origin": "http://10.0.0.7:8765"})[0] == 200
+
+
 def test_own_requests_are_answered_with_strict_headers(app):
     for headers in ({}, {"origin": f"http://{HOST}", "sec-fetch-site": "same-origin"}, {"sec-fetch-site": "none"}):
         status, body, answer = ask(app, "/", headers=headers)
