@@ -226,16 +226,20 @@ def prose(draft: Draft, report: CheckReport, modes: tuple[str, ...], queues: str
             blocks.append(f"{title}{more} more; --json prints all")
     summary = verdict(report)
     if report.valid:
+        from ppsim.cli._print import counted
+
         checked = "every op once, in an order that can run"
         if draft.has_comms:
             checked += f"; messages match; no deadlock ({', '.join(modes)}){queues}"
         elif draft.start is not None:
             checked += ", one at a time on each device"
         checked += order
-        microbatches = f"{draft.n_microbatches // draft.n_slices} microbatches"
+        microbatches = counted(draft.n_microbatches // draft.n_slices, "microbatch")
         if draft.n_slices > 1:
             microbatches += f" x {draft.n_slices} slices"
-        summary += f": {draft.n_devices} devices, {draft.n_stages} stages, {microbatches}; {checked}"
+        summary += (
+            f": {counted(draft.n_devices, 'device')}, {counted(draft.n_stages, 'stage')}, {microbatches}; {checked}"
+        )
     return "\n\n".join([*blocks, summary])
 
 

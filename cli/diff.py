@@ -40,7 +40,7 @@ COLUMNS = 80  # of a pipe
 
 
 @make_command("diff")
-@click.argument("specs", metavar="A B", nargs=2, type=ScheduleName())
+@click.argument("specs", metavar="A B", nargs=-1, type=ScheduleName())
 @iteration_option("median")
 @shape_options
 @cost_options
@@ -52,7 +52,7 @@ COLUMNS = 80  # of a pipe
 def command(
     ctx: click.Context,
     /,
-    specs: tuple[str, str],
+    specs: tuple[str, ...],
     iteration: str,
     shape: ShapeOptions,
     costs: CostOptions,
@@ -79,6 +79,9 @@ def command(
     """
     from ppsim.analysis.diff import closing, diff_object, difference
 
+    if len(specs) != 2:
+        hint = "a name such as 1f1b (ppsim list), or a file, for each" if len(specs) < 2 else "ppsim compare"
+        raise InputError(f"two runs are taken, and {'this is' if len(specs) == 1 else 'these are'} {len(specs)}", hint)
     find_targets(output)
     given = Given(ctx)
     typed = given.spellings((*COSTS, *LAYER_TIMES, "layout", *UNEVEN, *DETAILED, "profile", "recompute", "message"))

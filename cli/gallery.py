@@ -57,7 +57,8 @@ def command(
     quiet_matplotlib()
     if not only_check:
         folder.mkdir(parents=True, exist_ok=True)
-        return _draw(ctx, folder, output, figures, devices, microbatches, costs)
+        drawn = _draw(ctx, folder, output, figures, devices, microbatches, costs)
+        return click.echo(f"wrote {drawn} to {output}", err=True)
     if not folder.is_dir():
         raise InputError(f"there is no folder '{output}' to check", "leave out --check to make it")
     with TemporaryDirectory() as fresh:
@@ -75,8 +76,8 @@ def _draw(
     devices: int,
     microbatches: int,
     costs: CostOptions,
-) -> None:
-    """Draw all figures into the folder, and write its index."""
+) -> str:
+    """Draw all figures into the folder, and write its index; returns how many."""
     from ppsim.base.atomic_file import open_atomically
     from ppsim.cli._gallery import draw_entry, entry_section, read_figures
     from ppsim.cli._progress import progress_bar
@@ -107,7 +108,7 @@ def _draw(
         raise InputError(reason, "--devices 4 --mb 8")
     with open_atomically(str(folder / "README.md")) as out:
         out.write(_index(f"{command_line(ctx)} -o {name}", sections, refused).encode())
-    click.echo(f"wrote {drawn} schedules and {len(entries)} figures to {name}", err=True)
+    return f"{drawn} schedules and {len(entries)} figures"
 
 
 def _documents(

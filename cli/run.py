@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     "--grid", is_flag=True, help="Show the steps on integer time slots, empty where a device must wait; -o csv or json."
 )
 @click.option("--reorder", is_flag=True, help="Search an order of unequal microbatches (--mb-scale) that is faster.")
-@click.option("--steady", is_flag=True, help="Numbers only, for any --mb: extend a proved steady state, run no more.")
+@click.option("--steady", is_flag=True, help="Numbers only, for very many --mb: extend a proved steady state.")
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -120,6 +121,8 @@ def _family(source: str) -> tuple[Family, bool]:
 def _refuse_missing_file(source: str) -> None:
     from ppsim.files.read import readable
 
+    if os.path.isdir(source):  # unlike Path's, false where no path can have that name
+        raise InputError(f"'{source}' is a folder", "a file; ppsim read and ppsim explain --trace take a run's folder")
     if Path(source).suffix and ("/" in source or source.lower().endswith(tuple(readable()))):
         raise InputError(f"cannot read '{source}': No such file or directory", "check the path")
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.base.text import shorten
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import Packed
 from ppsim.core.schedule import Schedule, place
@@ -174,13 +175,13 @@ def find(name: str) -> Family:
     if "," in name:
         first, *_ = names = [part.strip() for part in name.split(",")]
         hint = f"{first}, or {' '.join(names)} for a command that takes several"
-        raise UnknownSchedule(f"unknown schedule '{name}': names are not joined by commas", hint)
+        raise UnknownSchedule(f"unknown schedule '{shorten(name)}': names are not joined by commas", hint)
     import difflib
 
     names = sorted(_families)
     close = difflib.get_close_matches(_plain(name), _spellings, n=1, cutoff=0.7)
     guess = f" Did you mean '{_spellings[close[0]]}'?" if close else ""
-    raise UnknownSchedule(f"unknown schedule '{name}'.{guess}", f"one of {', '.join(names)} (ppsim list)")
+    raise UnknownSchedule(f"unknown schedule '{shorten(name)}'.{guess}", f"one of {', '.join(names)} (ppsim list)")
 
 
 SLICES = 4  # of each sequence, where the user does not say

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,3 +107,38 @@ def test_files_on_different_devices_cannot_be_given_devices(tmp_path):
 def test_charts_are_not_shaped_where_none_is_drawn(tmp_path):
     error = refused("compare", "1f1b", "gpipe", *SMALL, "--tradeoff", "--memory", "-o", str(tmp_path / "a.svg"))
     assert str(error).startswith("--memory shapes charts, and --tradeoff draws time against memory")
+
+
+def test_a_long_name_is_cut_in_its_refusal():
+    assert len(str(refused("run", "n" * 5000, *SMALL))) < 1000
+
+
+@pytest.mark.parametrize(("specs", "said"), [((), "these are 0"), (("1f1b",), "this is 1"), (("1f1b",) * 3, "are 3")])
+def test_diff_takes_two_runs(specs, said):
+    assert said in str(refused("diff", *specs, *SMALL))
+
+
+def test_a_folder_is_no_schedule(tmp_path):
+    assert str(refused("run", str(tmp_path), *SMALL)).startswith(f"'{tmp_path}' is a folder")
+
+
+def test_a_folder_that_cannot_be_read_says_so(tmp_path, monkeypatch):
+    def refuse(path: str) -> list[str]:
+        if path == str(tmp_path):
+            raise PermissionError(13, "Permission denied", path)
+        return listed(path)
+
+    listed = os.listdir
+    monkeypatch.setattr("os.listdir", refuse)
+    assert str(refused("explain", "--trace", str(tmp_path))).startswith(f"cannot read '{tmp_path}': Permission denied")
+
+
+def test_one_device_is_no_plural(tmp_path):
+    (tmp_path / "one.csv").write_text("0F0,0B0\n")
+    assert invoke("check", str(tmp_path / "one.csv")).stdout.startswith("valid: 1 device, 1 stage, 1 microbatch; ")
+
+
+def test_a_gallery_that_is_checked_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("ppsim.cli.gallery._draw", lambda *_: "29 schedules and 0 figures")
+    result = invoke("gallery", "-o", str(tmp_path), "--check")
+    assert (result.output, list(tmp_path.iterdir())) == ("the gallery is up to date\n", [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from ppsim.files.read import parse, require_sound
 from ppsim.runs.observed import kineto, primus, recorded
 from ppsim.runs.observed.run import RealRun
 
-FILES = ("*.json", "*.json.gz")
+SUFFIXES = (".json", ".json.gz")
 HINT = "a folder or files: Primus' pp_rank_N.json, Kineto traces one per process, or a file that --record wrote"
 
 
@@ -72,7 +73,10 @@ def read_texts(paths: Sequence[str]) -> dict[str, str]:
         if not Path(path).is_dir():
             texts[path] = read_text(path, HINT)
             continue
-        found = [str(each) for pattern in FILES for each in Path(path).glob(pattern)]
+        try:
+            found = [str(Path(path) / name) for name in os.listdir(path) if name.endswith(SUFFIXES)]
+        except OSError as error:
+            raise InputError(f"cannot read '{name_of(path)}': {error.strerror}", "check the path") from error
         if not found:
             raise InputError(f"'{name_of(path)}' holds no .json or .json.gz", HINT)
         texts |= {each: read_text(each, HINT) for each in found}
