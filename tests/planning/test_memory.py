@@ -10,6 +10,7 @@ import pytest
 
 from ppsim.errors import InputError
 from ppsim.layout.layout import build_layout
+from ppsim.planning.activations import layer_activations
 from ppsim.planning.costs import schedule_of
 from ppsim.planning.even import even_layers, even_out
 from ppsim.planning.measured import fit_line, read_peaks
@@ -87,6 +88,16 @@ def test_offloaded_activations_wait_in_the_hosts_memory():
     assert host_memory(model, replace(parallel, offload=0.5)) == pytest.approx(plain.activations / 2)
     assert half.activations == pytest.approx(plain.activations / 2)
     assert (half.work >= plain.work).all()
+
+
+def test_inputs_of_linear_layers_are_kept_as_narrow_as_they_are_multiplied():
+    """In FP8 a byte less for each element of four inputs: of query, key, value; of attention's output; of the MLP's."""
+    model, parallel = read_model("llama3-70b"), Parallel(tp=4)
+    wide, narrow = (layer_activations(model, replace(parallel, precision=p), False, "none") for p in ("bf16", "fp8"))
+    inputs = 2 * model.hidden / 4 + model.hidden / 4 + model.ffn / 4
+    assert wide - narrow == pytest.approx(model.seq * inputs)
+    full = {p: layer_activations(model, replace(parallel, precision=p), False, "full") for p in ("bf16", "fp8")}
+    assert full["bf16"] == full["fp8"]
 
 
 def test_zero_three_holds_a_share_of_the_weights_and_two_layers_whole():
