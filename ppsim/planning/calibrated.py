@@ -99,6 +99,11 @@ def _of_layers(
     found = costs_from(profile, schedule, first_stage_splits=True, content=content)
     time = np.array([found.time[kind] for kind in (Kind.F, Kind.I, Kind.W, Kind.B)]) / 1e3
     fixed = time[:, 0]
+    if (time[[0, 3], 1] <= fixed[[0, 3]]).any():
+        raise InputError(
+            f"'{name}' has no time of a layer: {workload.layers} layers took no longer than none",
+            "measure again, with more --layers or --repeats",
+        )
 
     def compare(column: int, operators: Operators, count: int = 1) -> Factors:
         curve = count * passes(operators, machine.gpu, efficiency_of(machine.gpu, parallel.stack), parallel.precision)

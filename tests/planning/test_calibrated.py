@@ -93,6 +93,14 @@ def test_a_profile_that_says_nothing_of_the_run_is_refused(model, parallel, work
     assert hint in str(refused.value.hint)
 
 
+def test_layers_that_took_no_longer_than_none_are_refused():
+    rows = (op("layers", kind, 3.0, count) for kind in "FB" for count in (0, 1, 2))
+    with pytest.raises(InputError, match="'p' has no time of a layer: 2 layers took no longer than none"):
+        use_profile(H100, Profile(WHERE, WORKLOAD, tuple(rows)), "p", GPT, PARALLEL)
+    with pytest.raises(InputError, match="no times of B"):
+        use_profile(H100, Profile(WHERE, WORKLOAD, (op("layers", "F", 3.0, 2),)), "p", GPT, PARALLEL)
+
+
 CPU = (
     'schema = "ppsim.gpu/1"\nname = "cpu"\nmemory_gib = 16\nhbm_gb_per_s = 20\n[tflops]\nbf16 = 0.05\n',
     'schema = "ppsim.cluster/1"\ngpu = "cpu.toml"\ndevices_per_node = 4\n[intra]\nalpha_us = 5\ngb_per_s = 5\n',
