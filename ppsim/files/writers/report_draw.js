@@ -10,7 +10,7 @@ const escapeText = text => String(text).replace(/[&<>"]/g, sign => ENTITIES[sign
 
 /** Places in pixels: one panel per timeline, each with its rows and, where a curve is shown, the curve below. */
 function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
-  if (TIMELINES.some(t => t.bands.length)) tallest += 20;
+  if (!view.printing && TIMELINES.some(t => t.bands.length)) tallest += 20;
   const narrow = width < 640;
   const several = TIMELINES.length > 1;
   const rows = TIMELINES.reduce((sum, t) => sum + t.devices, 0);
