@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +26,7 @@ LEFT, RIGHT, BELOW, ABOVE = 0.6, 0.15, 0.42, 0.08  # inches between the axes and
 FONT = 6.5
 GAP = 4.0  # points between a point and its name
 DOT = 2.0  # radius of a point
+LINE_ROOM = 0.4  # points on either side of a front's line
 LINE = 1.1  # height of a line of text over the font's size
 SPREAD = 1.05  # of a text drawn on a raster over its width in the font
 CROWD = 40  # points, of which only those of fronts have names
@@ -60,9 +63,11 @@ def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str, font: 
     """
     x, y = np.array([(p.makespan, p.peak) for p in found.points], np.float64).reshape(-1, 2).T
     best, groups = found.best, np.array([p.group for p in found.points])
+    fronts = []
     for group in dict.fromkeys(groups.tolist()):
         here = np.flatnonzero(best & (groups == group))
         order = here[np.argsort(x[here], kind="stable")]
+        fronts.append(order)
         axes.step(x[order], y[order], where="post", color=MUTED, linewidth=0.7, zorder=1)
     names = [p.family or p.name for p in found.points]
     families = list(dict.fromkeys(names))
@@ -84,7 +89,7 @@ def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str, font: 
     label = f"{symbol[1]} (units of ${symbol[2]}$)" if symbol else shorten(time, LONGEST_LABEL)
     axes.set_xlabel(label, fontsize=font, parse_math=bool(symbol))
     axes.set_ylabel(_folded(memory, font, axes), fontsize=font, parse_math=False)
-    _name_points(axes, found, x, y, font)
+    _name_points(axes, found, x, y, fronts, font)
 
 
 def _spread(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
@@ -112,18 +117,26 @@ def _folded(label: str, font: float, axes: Axes) -> str:
     return " ".join(words[:half]) + "\n" + " ".join(words[half:])
 
 
-def _name_points(axes: Axes, found: Tradeoff, x: NDArray[np.float64], y: NDArray[np.float64], font: float) -> None:
+def _name_points(
+    axes: Axes,
+    found: Tradeoff,
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    fronts: Sequence[NDArray[np.int64]],
+    font: float,
+) -> None:
     """Write each point's name beside it, on the first side where it covers neither a point nor another name.
 
-    The front has its names first and in any case, on the side where most of them is in the picture; in a crowd the
-    others go without. A name that had to move away has a line to its point, and a white box behind it keeps lines from
-    striking through.
+    The front has its names first and in any case, on the side where most of them is in the picture and, if there is
+    one, off the fronts' lines; in a crowd the others go without. A name that had to move away has a line to its point,
+    and a white box behind it keeps lines from striking through.
     """
     box: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.3, "alpha": 0.85}
     point_per_dot = POINTS / axes.figure.dpi
     points = axes.transData.transform(np.stack([x, y], 1)) * point_per_dot
-    page = axes.figure.bbox
-    room = tuple(dots * point_per_dot for dots in (axes.get_window_extent().x0, page.x1, page.y1))
+    page, inside = axes.figure.bbox, axes.get_window_extent()
+    room = tuple(dots * point_per_dot for dots in (inside.x0, inside.y0, page.x1, page.y1))
+    lines = [line for order in fronts for line in _steps(points[order])]
     taken = [(px - DOT, py - DOT, px + DOT, py + DOT) for px, py in points]
     for here in np.argsort(~found.best, kind="stable"):
         point, place, on_front = found.points[here], points[here], bool(found.best[here])
@@ -133,9 +146,12 @@ def _name_points(axes: Axes, found: Tradeoff, x: NDArray[np.float64], y: NDArray
         sides = _sides(SPREAD * text_width(name, font) + 1, LINE * font)
         boxes = [_box(place, side) for side in sides]
         others = taken[:here] + taken[here + 1 :]
-        cost = [(_outside(box, room), sum(_meet(box, other) for other in others)) for box in boxes]
+        cost = [
+            (_outside(box, room), *(sum(_meet(box, other) for other in each) for each in (others, lines)))
+            for box in boxes
+        ]
         chosen = min(range(len(sides)), key=cost.__getitem__)
-        if cost[chosen] != (0, 0) and not on_front:
+        if cost[chosen][:2] != (0, 0) and not on_front:
             continue
         taken.append(boxes[chosen])
         side = sides[chosen]
@@ -190,10 +206,18 @@ def _box(place: NDArray[np.float64], side: Side) -> Box:
     return (left, place[1] + side.up, left + side.wide, place[1] + side.up + side.tall)
 
 
+def _steps(points: NDArray[np.float64]) -> list[Box]:
+    """The lines of a front through these points as boxes: to the right, then down, to the next."""
+    found: list[Box] = []
+    for (x, y), (right, below) in pairwise(points.tolist()):
+        found += [(x, y - LINE_ROOM, right, y + LINE_ROOM), (right - LINE_ROOM, below, right + LINE_ROOM, y)]
+    return found
+
+
 def _outside(box: Box, room: tuple[float, ...]) -> float:
-    """How many points of a box lie left of the axes, or beyond the figure's right and upper edge."""
-    left, right, top = room
-    return max(0.0, left - box[0]) + max(0.0, box[2] - right) + max(0.0, box[3] - top)
+    """How many points of a box lie left of the axes or below, or beyond the figure's right and upper edge."""
+    left, below, right, top = room
+    return max(0.0, left - box[0]) + max(0.0, below - box[1]) + max(0.0, box[2] - right) + max(0.0, box[3] - top)
 
 
 def _meet(a: Box, b: Box) -> bool:
