@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from ppsim.schedules import Family
 
 HEADING = "# Gallery"
+INTRODUCTION = (
+    "Each picture is above the command that makes it, and `ppsim rerun FILE` makes it again from what the file says of "
+    "itself.\nTimelines are predicted, except where a run was measured. One command makes them all:"
+)
 OTHER_COSTS = "costs"  # what the second picture of a schedule is called after its name
 
 
@@ -107,7 +112,7 @@ def _draw(
         reason = f"no schedule takes {devices} devices and {microbatches} microbatches; the last: {refused[-1]}"
         raise InputError(reason, "--devices 4 --mb 8")
     with open_atomically(str(folder / "README.md")) as out:
-        out.write(_index(f"{command_line(ctx)} -o {name}", sections, refused).encode())
+        out.write(_index(f"{command_line(ctx)} -o {name}", sections, refused, drawn).encode())
     return f"{drawn} schedules and {len(entries)} figures"
 
 
@@ -144,10 +149,21 @@ def _section(family: Family, documents: list[tuple[str, Document]], devices: int
         timeline = document.timelines[0]
         line = result_line(family.title, measure(timeline), shape_of(timeline.schedule), timeline.unit)
         lines.append(f"![Gantt chart with {devices} devices and {microbatches} microbatches: {line}]({file})\n")
+        numbers = ", ".join(re.split("  +", line.removeprefix(family.title).strip()))
+        other = file.endswith(f"-{OTHER_COSTS}.svg")
+        lines.append(f"{'With the costs given' if other else 'Textbook costs, F = I = W = 1'}: {numbers}.\n")
+    shape = f"--devices {devices} --mb {microbatches}"
+    lines.append(f"    ppsim run {family.name} {shape} --style paper -o {family.name}.svg\n")
     return "\n".join([f"## {family.title}\n", f"{family.idea}\n", *lines])
 
 
-def _index(made_by: str, sections: list[str], refused: list[str]) -> str:
-    head = f"{HEADING}\n\nPredicted timelines, all made by one command:\n\n    {made_by}\n"
+def _index(made_by: str, sections: list[str], refused: list[str], schedules: int) -> str:
+    """The page: what it is, links to all sections, the ``schedules`` last ones of one schedule each, the sections."""
+    titles = [section.partition("\n")[0].removeprefix("## ") for section in sections]
+    links = [f"[{title}](#{re.sub('[^a-z0-9 -]', '', title.lower()).replace(' ', '-')})" for title in titles]
+    first = len(links) - schedules
+    named = (("Pictures", links[:first]), ("Schedules", links[first:]))
+    lists = [f"{name}: {', '.join(found)}.\n" for name, found in named if found]
+    head = "\n".join([f"{HEADING}\n\n{INTRODUCTION}\n\n    {made_by}\n", *lists])
     tail = ["\nNot drawn: " + "; ".join(refused) + "\n"] if refused else []
     return "\n".join([head, *sections, *tail])

@@ -23,7 +23,7 @@ def test_every_schedule_has_its_pictures_and_its_words():
         assert f"({family.name}-costs.svg)" in INDEX, family.name
     figures = read_figures(str(GALLERY / "figures.toml"))
     assert INDEX.count("\n## ") == len(families()) + len(figures)
-    named = set(re.findall(r"\]\(([^)/]+)\)", INDEX))
+    named = set(re.findall(r"\]\(([^)/#]+)\)", INDEX))
     drawn = {path.name for path in GALLERY.iterdir() if path.suffix in (".svg", ".png", ".gif", ".html")}
     assert drawn - named == {"growth.svg"}
     assert named <= drawn

@@ -1,5 +1,7 @@
 """Time against memory as a figure: every name is in the picture, and none covers another."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -50,3 +52,22 @@ def test_names_off_the_front_cover_no_other(crowd):
         if name.get_text() not in front:
             covered = [other for other in boxes[:this] if np.all(box.shrunk(0.9, 0.9).overlaps(other.shrunk(0.9, 0.9)))]
             assert covered == [], name.get_text()
+
+
+def test_the_fronts_line_strikes_through_no_name():
+    """Of three points in a staircase, the names are above, below and beside the line."""
+    points = [
+        Point("zb-v", 25.5, 4.0),
+        Point("v-half", 26.5, 3.0),
+        Point("v-min", 29.5, 2.0),
+        Point("gpipe", 33.0, 8.0),
+    ]
+    for width in (3.3, 6.75):
+        axes = figure_of(tradeoff(points), "makespan", "memory", width).axes[0]
+        (line,) = (each for each in axes.lines if np.size(each.get_xdata()) == 3)
+        corners = axes.transData.transform(line.get_xydata())
+        for text in axes.texts:
+            box = text.get_window_extent().padded(-1)
+            for (x, y), (right, below) in pairwise(corners):
+                assert not (box.y0 < y < box.y1 and box.x0 < right and x < box.x1), text.get_text()
+                assert not (box.x0 < right < box.x1 and box.y0 < y and below < box.y1), text.get_text()
