@@ -1,8 +1,9 @@
 """The best split of layers over the stages of a schedule: proved where it can be, else with what is left to prove.
 
 Up to a million splits are all bounded by cuts (:mod:`ppsim.search.splits`) and timed in the order of their bounds,
-until none is left that could be better. Of more, an even one is improved layer by layer, and OR-tools' CP-SAT, where
-it is installed, finds the split that all cuts together say least of, until that is no less than the best found.
+until none is left that could be better. Of more, an even one is improved layer by layer, guided by the cuts, and
+OR-tools' CP-SAT, where it is installed, finds the split that all cuts together say least of, until that is no less than
+the best found.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.search.partition_solver import solve_by_cuts
 from ppsim.search.split_search import Report, Split, SplitSearch
 from ppsim.search.splits import Cut, Ends, Floats, SplitProblem, bound_busiest, layers_in, list_ends
 
@@ -22,7 +24,8 @@ ROUNDING, TOLERANCE = 1e-9, 1e-6  # of equal makespans; of what the solver prove
 # Splits timed at once, at first and at most; cuts made of each batch; splits that the master gives more cuts from.
 FEWEST, MOST, CUTS = 64, 4096, 4
 RUNNER_UPS = 5
-DUAL_STEPS = 40
+MOST_NEAR = 10_000_000  # ops of all splits next to the best
+DUAL_STEPS, STALE = 40, 30  # STALE: splits timed without a gain
 
 
 @dataclass(frozen=True)
@@ -125,17 +128,15 @@ def _improve(search: SplitSearch) -> None:
     problem = search.problem
     search.cuts = list(problem.work_cuts)
     search.bound = max(problem.best_of(_mean(search.cuts, np.ones(len(search.cuts))))[0], bound_busiest(problem))
-    _bound_by_weights(search, DUAL_STEPS // 4)
+    spare = _bound_by_weights(search, DUAL_STEPS // 4)
     for ends in _starts(problem):
-        _climb(search, ends)
+        _descend(search, ends)
         if search.late:
             return
-    _bound_by_weights(search, DUAL_STEPS)
+    _time_near_best(search)
+    spare += _bound_by_weights(search, DUAL_STEPS)
     search.tell()
-    if not search.late:
-        from ppsim.search.partition_solver import solve_by_cuts
-
-        solve_by_cuts(search)
+    solve_by_cuts(search, spare)
 
 
 def _starts(problem: SplitProblem) -> Iterable[Ends]:
@@ -159,52 +160,94 @@ def _at_least(problem: SplitProblem, ends: NDArray[np.int64]) -> Ends:
     return np.minimum(ends, N - least * (S - stage)).astype(np.int16)
 
 
-def _climb(search: SplitSearch, ends: Ends) -> None:
-    """Move one layer from a stage to another as long as that is faster, or needs less than the cap allows."""
-    problem = search.problem
-    here = (np.inf, np.inf)
+def _descend(search: SplitSearch, ends: Ends) -> None:
+    """Move one layer at a time to where the cuts say least, and add the cut of the split where no move says less.
+
+    Ends at a split that is timed already, so that no move of one layer is faster, or where new cuts gain nothing.
+    """
+    timed, best, stale = set[bytes](), np.inf, 0
+    while not search.late and stale < STALE:
+        ends = _least_near(search, ends)
+        if ends.tobytes() in timed:
+            return
+        timed.add(ends.tobytes())
+        makespan = search.take(ends)
+        stale = 0 if makespan < best * (1 - ROUNDING) else stale + 1
+        best = min(best, makespan)
+        search.tell()
+
+
+def _least_near(search: SplitSearch, ends: Ends) -> Ends:
+    """Move one layer from a stage to another as long as the cuts say less, or less is held than the cap allows."""
+    problem, here = search.problem, (np.inf, np.inf)
+    rates = np.stack([cut.rate for cut in search.cuts])
+    constants = np.array([cut.constant for cut in search.cuts])
     while not search.late:
-        near = np.unique(np.stack([ends, *climbs_from(problem, ends)], axis=1), axis=1)
-        over = np.maximum(problem.peaks(near) - problem.cap, 0) if np.isfinite(problem.cap) else np.zeros(near.shape[1])
-        if (over == 0).any():
-            near, over = near[:, over == 0], over[over == 0]
-            makespans = search.time_all(near)
-        else:
-            makespans = np.zeros(near.shape[1])
-        best = int(np.lexsort((_unevenness(problem, near), makespans, over))[0])
-        there = (float(over[best]), float(makespans[best]))
-        if there[1]:
-            search.cuts.append(problem.cut_at(near[:, best]))
-            search.tell()
-        if there >= here or (there[0] == here[0] and there[1] > here[1] * (1 - ROUNDING)):
-            return
+        near, said = climbs_from(problem, ends), _say_of_climbs(problem, ends, rates, constants)
+        over = np.maximum(problem.peaks(near) - problem.cap, 0) if np.isfinite(problem.cap) else np.zeros(len(said))
+        good = np.flatnonzero(over == over.min())
+        good = good[said[good] <= said[good].min() * (1 + ROUNDING)]
+        best = int(good[_unevenness(problem, near[:, good]).argmin()])
+        there = (float(over[best]), float(said[best]))
+        if there[0] >= here[0] and there[1] >= here[1] * (1 - ROUNDING):
+            return ends
         here, ends = there, near[:, best]
+    return ends
 
 
-def climbs_from(problem: SplitProblem, ends: Ends) -> Iterable[Ends]:
-    """Splits with one layer more on a stage and one fewer on another; the stages between keep their number."""
+def _say_of_climbs(problem: SplitProblem, ends: Ends, rates: Floats, constants: Floats) -> Floats:
+    """Take the most that cuts say of each split of :func:`climbs_from`, by what moving a layer over each end adds."""
     layers = np.array(layers_in(ends, problem.n_layers))
-    for source in np.flatnonzero(layers > problem.least).tolist():
-        for target in range(len(layers)):
-            moved = ends.copy()
-            moved[source:target] -= 1
-            moved[target:source] += 1
-            yield moved
+    now = rates @ problem.weigh(ends[:, None])[:, 0] + constants
+    until, gains = problem.until, rates[:, 1:] - rates[:, :-1]
+    down = gains * (until[ends] - until[np.maximum(ends - 1, 0)])
+    up = -gains * (until[np.minimum(ends + 1, problem.n_layers)] - until[ends])
+    down, up = (np.cumsum(np.insert(x, 0, 0, axis=1), axis=1) for x in (down, up))
+    source, target = np.flatnonzero(layers > problem.least)[:, None], np.arange(len(layers))[None]
+    moves = np.where(source <= target, down[:, target] - down[:, source], up[:, source] - up[:, target])
+    said = (now[:, None, None] + moves).max(axis=0)
+    return said.ravel()
 
 
-def _bound_by_weights(search: SplitSearch, steps: int) -> None:
-    """Raise the bound by means of the cuts, each mean minimized over all splits; cuts that say most gain weight."""
-    problem, weight = search.problem, np.ones(len(search.cuts))
+def _time_near_best(search: SplitSearch) -> None:
+    """Time the splits that differ from the best by one layer, so that the runner-ups are among them."""
+    problem, found = search.problem, search.best(1)
+    if not found or len(problem.schedule) * problem.schedule.n_stages**2 > MOST_NEAR:
+        return
+    near = climbs_from(problem, np.cumsum(found[0][0][:-1]).astype(np.int16))
+    search.time_all(near[:, problem.peaks(near) <= problem.cap] if np.isfinite(problem.cap) else near)
+
+
+def climbs_from(problem: SplitProblem, ends: Ends) -> Ends:
+    """List the splits with one layer more on a stage and one fewer on another, shape (stages - 1, sources x stages).
+
+    The stages between keep their number. A layer that moves to its own stage leaves the split as it is.
+    """
+    layers = np.array(layers_in(ends, problem.n_layers))
+    end, stages = np.arange(len(ends))[:, None, None], np.arange(len(layers))
+    source, target = np.flatnonzero(layers > problem.least)[None, :, None], stages[None, None]
+    moved = ends[:, None, None] + ((target <= end) & (end < source)) - ((source <= end) & (end < target))
+    return moved.reshape(len(ends), -1).astype(np.int16)
+
+
+def _bound_by_weights(search: SplitSearch, steps: int) -> list[Cut]:
+    """Raise the bound by means of the cuts, each mean minimized over all splits; cuts that say most gain weight.
+
+    Returns the cuts made here, which are of bad splits: many of them would slow the solver.
+    """
+    problem, cuts = search.problem, list(search.cuts)
+    weight = np.ones(len(cuts))
     for _ in range(steps):
-        if search.late or not search.cuts:
-            return
-        said, ends = problem.best_of(_mean(search.cuts, weight))
+        if search.late:
+            break
+        said, ends = problem.best_of(_mean(cuts, weight))
         search.bound = max(search.bound, said)
-        search.cuts.append(problem.cut_at(ends))
+        cuts.append(problem.cut_at(ends))
         weights = problem.weigh(ends[:, None])[:, 0]
-        values = np.array([cut.rate @ weights + cut.constant for cut in search.cuts])
+        values = np.array([cut.rate @ weights + cut.constant for cut in cuts])
         weight = np.append(weight, weight.mean()) * np.exp(2 * (values - values.max()) / max(values.max(), 1e-300))
         weight = np.maximum(weight / weight.sum(), 1e-12)
+    return cuts[len(search.cuts) :]
 
 
 def _mean(cuts: Sequence[Cut], weight: Floats) -> Cut:

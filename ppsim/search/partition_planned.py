@@ -78,7 +78,7 @@ def _climb(problem: SplitProblem, take: Callable[[Split], float], start: Split, 
     here = start
     while time.monotonic() < until:
         there, ends = here, np.cumsum(here[:-1]).astype(np.int16)
-        for split in (layers_in(near, problem.n_layers) for near in climbs_from(problem, ends)):
+        for split in (layers_in(near, problem.n_layers) for near in climbs_from(problem, ends).T):
             if time.monotonic() > until:
                 return
             if take(split) < take(there) * (1 - ROUNDING):

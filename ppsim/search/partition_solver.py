@@ -1,7 +1,8 @@
 """The master problem of a partition: the split that all cuts together say least of, by OR-tools' CP-SAT.
 
-CP-SAT counts in integers: weights and rates are rounded down to fine steps, and what rounding may add is subtracted, so
-that what is proved holds for the times as given. Rounding takes less than a millionth, to which a split is proved.
+CP-SAT counts in integers. Times that are whole multiples of a step, as decimals are, are counted in it; others are
+rounded down to fine steps, and what rounding may add is subtracted, so that what is proved holds for the times as
+given. Rounding takes less than a millionth, to which a split is proved.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ from typing import Any
 import numpy as np
 
 from ppsim.search.split_search import Split, SplitSearch
-from ppsim.search.splits import SplitProblem
+from ppsim.search.splits import Cut, Floats, SplitProblem
 
 # Steps of all weights together (of equal ones, the layers themselves), of the largest rate; the largest sum allowed.
 WEIGHT_STEPS, RATE_STEPS, MOST = 1 << 28, 1 << 28, 1 << 60
-TOLERANCE = 1e-6
+MOST_DIGITS = 6  # of times that are counted as they are
+TOLERANCE, NEAR = 1e-6, 1e-5
 LEAST_S = 0.05
-ALONE = 1.0  # CP-SAT's units of work, about a second each
+MORE = 3  # spare cuts for each split of the master
+ALONE = 10.0  # CP-SAT's units of work, about a second each
 
 
-def solve_by_cuts(search: SplitSearch) -> None:
-    """Solve the master, time its split, add the cut of it, and again, until the bound meets the best split.
+def solve_by_cuts(search: SplitSearch, spare: list[Cut]) -> None:
+    """Solve the master, time its split, add the cut of it, and again, until the bound is the best split's makespan.
+
+    Of ``spare`` the cuts that say most of the master's split are added, if they say more than the master did.
 
     Without OR-tools nothing is done: the bound stays as it was.
     """
@@ -42,8 +47,12 @@ def solve_by_cuts(search: SplitSearch) -> None:
         split, bound = answer
         search.bound = max(search.bound, bound)
         ends = np.cumsum(split[:-1]).astype(np.int16)
-        search.time_all(ends[:, None])
-        search.cuts.append(search.problem.cut_at(ends))
+        search.take(ends)
+        weights = search.problem.weigh(ends[:, None])[:, 0]
+        spare.sort(key=lambda cut: float(cut.rate @ weights) + cut.constant)
+        for _ in range(MORE):
+            if spare and spare[-1].rate @ weights + spare[-1].constant > bound:
+                search.cuts.append(spare.pop())
         if not search.fits(split):
             refused.append(split)
         search.tell()
@@ -51,12 +60,12 @@ def solve_by_cuts(search: SplitSearch) -> None:
 
 def _solve_master(cp_model: Any, search: SplitSearch, refused: list[Split], left: float) -> tuple[Split, float] | None:
     """Find the split with the least of the cuts' maxima, and that maximum; None without an answer in time."""
-    problem = search.problem
+    problem, found = search.problem, search.best(1)
     S, N = problem.schedule.n_stages, problem.n_layers
     model = cp_model.CpModel()
     layers = [model.new_int_var(problem.least, N, f"n{stage}") for stage in range(S)]
     model.add(sum(layers) == N)
-    weights, steps = _weights(model, problem, layers)
+    weights, unit, slack = _weights(model, problem, layers)
     if np.isfinite(problem.cap):
         _hold(model, problem, layers)
     for split in refused:
@@ -64,32 +73,45 @@ def _solve_master(cp_model: Any, search: SplitSearch, refused: list[Split], left
         for variable, count, equal in zip(layers, split, same, strict=True):
             model.add(variable != count).only_enforce_if(~equal)
         model.add_bool_or([~equal for equal in same])
-    unit = max(float(problem.until[-1]), 1e-300) / steps
-    scale = max(float(np.max(cut.rate)) for cut in search.cuts) or 1.0
-    rates = [np.floor(cut.rate / scale * RATE_STEPS).astype(np.int64) for cut in search.cuts]
-    step = unit * scale / RATE_STEPS
-    most = max(steps * int(rate.max()) + cut.constant / step for cut, rate in zip(search.cuts, rates, strict=True))
+    rates, constants = np.stack([cut.rate * unit for cut in search.cuts]), np.array([c.constant for c in search.cuts])
+    exact = _find_step(np.append(rates, constants))
+    step, near = (exact, NEAR) if exact else (max(float(rates.max()), 1e-300) / RATE_STEPS, 0)
+    most = float((rates.max(axis=1) * (problem.until[-1] / unit) + constants).max()) / step
     if most > MOST:
         return None
-    longest = model.new_int_var(0, int(most) + 1, "makespan")
-    for cut, rate in zip(search.cuts, rates, strict=True):
-        slack = 0 if steps == N else int(rate.sum())  # a stage's weight in steps may be one too many
-        constant = int(np.floor(cut.constant / step)) - slack
-        model.add(longest >= sum(int(r) * w for r, w in zip(rate, weights, strict=True) if r) + constant)
+    longest = model.new_int_var(int(search.bound / step), int((found[0][1] / step if found else most) + 1), "makespan")
+    whole, constants = np.floor(rates / step + near).astype(np.int64), np.floor(constants / step + near)
+    for rate, constant in zip(whole, constants.astype(np.int64).tolist(), strict=True):
+        less = slack * int(rate.sum())
+        model.add(longest >= sum(int(r) * w for r, w in zip(rate, weights, strict=True) if r) + constant - less)
     model.minimize(longest)
+    for variable, count in zip(layers, found[0][0] if found else (), strict=False):
+        model.add_hint(variable, count)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = left
     # One worker gives the same split each time; all cores, only what it cannot prove soon.
     solver.parameters.num_workers, solver.parameters.max_deterministic_time = 1, ALONE
     status = solver.solve(model)
-    if status != cp_model.OPTIMAL and (left := search.until - time.monotonic()) > LEAST_S:
+    if status not in (cp_model.OPTIMAL, cp_model.INFEASIBLE) and (left := search.until - time.monotonic()) > LEAST_S:
         solver.parameters.max_time_in_seconds = left
         solver.parameters.num_workers, solver.parameters.max_deterministic_time = 0, np.inf
         status = solver.solve(model)
+    if status == cp_model.INFEASIBLE and found:
+        return found[0]
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     bound = solver.best_objective_bound * step
     return tuple(int(solver.value(variable)) for variable in layers), float(bound)
+
+
+def _find_step(values: Floats) -> float | None:
+    """Find a step of which all values are whole multiples but for rounding; None where it would be too fine."""
+    for power in range(MOST_DIGITS):
+        for part in (1, 2, 3, 6):
+            steps = values * (part * 10**power)
+            if (np.abs(steps - np.rint(steps)) <= 1e-9 * np.maximum(steps, 1)).all():
+                return 1 / (part * 10**power)
+    return None
 
 
 def _hold(model: Any, problem: SplitProblem, layers: list[Any]) -> None:
@@ -107,18 +129,20 @@ def _hold(model: Any, problem: SplitProblem, layers: list[Any]) -> None:
         model.add(sum(held) <= int(problem.cap))
 
 
-def _weights(model: Any, problem: SplitProblem, layers: list[Any]) -> tuple[list[Any], int]:
-    """Write the weight of each stage in steps, at most one more than it is, and how many steps all layers weigh."""
+def _weights(model: Any, problem: SplitProblem, layers: list[Any]) -> tuple[list[Any], float, int]:
+    """Write the weight of each stage in steps, with the weight of a step and by how many steps it may be too many."""
     S, N = problem.schedule.n_stages, problem.n_layers
     if np.ptp(problem.weights) == 0:
-        return layers, N
-    steps = np.floor(problem.until / float(problem.until[-1]) * WEIGHT_STEPS).astype(np.int64)
+        return layers, max(float(problem.weights[0]), 1e-300), 0
+    exact = _find_step(problem.until)
+    step = exact or float(problem.until[-1]) / WEIGHT_STEPS
+    steps = np.floor(problem.until / step + (NEAR if exact else 0)).astype(np.int64)
     until: list[Any] = [0]
     for stage in range(S - 1):
         end = model.new_int_var(0, N, f"e{stage}")
         model.add(end == sum(layers[: stage + 1]))
-        at = model.new_int_var(0, WEIGHT_STEPS, f"w{stage}")
+        at = model.new_int_var(0, int(steps[-1]), f"w{stage}")
         model.add_element(end, steps.tolist(), at)
         until.append(at)
     until.append(int(steps[-1]))
-    return [after - before for before, after in pairwise(until)], WEIGHT_STEPS
+    return [after - before for before, after in pairwise(until)], step, 0 if exact else 1

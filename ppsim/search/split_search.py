@@ -40,6 +40,15 @@ class SplitSearch:
             self.found[layers_in(column, self.problem.n_layers)] = makespan
         return makespans
 
+    def take(self, ends: Ends) -> float:
+        """Time one split, keep its cut, and itself where it fits the problem's cap, and return its makespan."""
+        problem, cut = self.problem, self.problem.cut_at(ends)
+        self.cuts.append(cut)
+        makespan = float(cut.rate @ problem.weigh(ends[:, None])[:, 0] + cut.constant)
+        if not np.isfinite(problem.cap) or problem.peaks(ends[:, None])[0] <= problem.cap:
+            self.found[layers_in(ends, problem.n_layers)] = makespan
+        return makespan
+
     def fits(self, split: Split) -> bool:
         """Whether the caller accepts a split; asked once."""
         if self.accepts is None:
