@@ -71,7 +71,8 @@ def parse(text: str, source: str) -> Draft:
     for suffix in sorted(known, key=len, reverse=True):
         if known[suffix].matches(text):
             return known[suffix].parse(text, source)
-    raise InputError(f"'{source}' holds no schedule in a known format", f"one of {' '.join(sorted(known))}")
+    what = "holds no schedule in a known format" if text.strip() else "is empty"
+    raise InputError(f"'{source}' {what}", f"one of {' '.join(sorted(known))}")
 
 
 def require_sound(draft: Draft) -> Draft:

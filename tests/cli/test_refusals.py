@@ -142,3 +142,9 @@ def test_a_gallery_that_is_checked_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr("ppsim.cli.gallery._draw", lambda *_: "29 schedules and 0 figures")
     result = invoke("gallery", "-o", str(tmp_path), "--check")
     assert (result.output, list(tmp_path.iterdir())) == ("the gallery is up to date\n", [])
+
+
+@pytest.mark.parametrize("command", ["run", "check", "read", "explain"])
+def test_nothing_piped_in_says_so(command):
+    result = invoke(command, "-", text="")
+    assert str(result.exception).startswith("'standard input' is empty")
