@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.runs.record import Record
     from ppsim.runs.session import Request
+    from ppsim.validation.analyse import Validation
 
 TIMES = click.FloatRange(min=0)
 
@@ -130,6 +131,7 @@ source_options = group_options(
     metavar="NAME",
     help="Take costs from these runs only (timed ops: the first; else all others).",
 )
+@click.option("--only", multiple=True, metavar="NAME", help="Draw these schedules in -o files; repeatable (all).")
 @click.option("--tolerance", type=Share(), default="10%", show_default=True, help="Largest error that passes.")
 @source_options
 @output_options
@@ -144,6 +146,7 @@ def command(
     run: RunOptions,
     module: str | None,
     calibrate_on: tuple[str, ...],
+    only: tuple[str, ...],
     tolerance: float,
     source: SourceOptions,
     output: OutputOptions,
@@ -166,6 +169,8 @@ def command(
     from ppsim.validation.analyse import select_step, validate, validation_object
 
     wanted = _find_overlays(output)
+    if only and not wanted:
+        raise InputError("--only chooses what figures and pages show, and none is written", "add -o FILE.svg")
     if source.from_record:
         from ppsim.runs.record import load
 
@@ -186,15 +191,26 @@ def command(
         from ppsim.files.document import style_of
         from ppsim.validation.overlay import save_overlay
 
-        titles = [_print.title_of(verdict.run.lowered.compute) for verdict in validation.verdicts]
+        drawn = choose_runs(validation, only)
+        titles = [_print.title_of(verdict.run.lowered.compute) for verdict in drawn.verdicts]
 
         def write(target: str, suffix: str) -> None:
-            save_overlay(validation, record, target, suffix, style_of(suffix, output.style), output.width, titles)
+            save_overlay(drawn, record, target, suffix, style_of(suffix, output.style), output.width, titles)
 
         write_files([(target, partial(write, target, suffix)) for target, suffix in wanted])
     if failure:
         click.echo(f"Error: {failure}", err=True)
     ctx.exit(0 if value["passed"] and not failure else 1)
+
+
+def choose_runs(validation: Validation, only: tuple[str, ...]) -> Validation:
+    """The schedules to draw, in the order of the record; all where none is named."""
+    names = [verdict.run.name for verdict in validation.verdicts]
+    if unknown := [name for name in only if name not in names]:
+        raise InputError(f"--only: no run of '{unknown[0]}' was compared", f"one of {' '.join(names)}")
+    if not only:
+        return validation
+    return replace(validation, verdicts=tuple(v for v in validation.verdicts if v.run.name in only))
 
 
 def _find_overlays(output: OutputOptions) -> list[tuple[str, str]]:

@@ -104,6 +104,7 @@ SAMPLES = {
     "real_time": "--real-time",
     "calibrate_on": "--calibrate-on 1f1b",
     "tolerance": "--tolerance 0%",
+    "only": "--only 1f1b",
     "record": "--record r.json",
     "from_record": "--from-record r.json",
     "trace": "--trace traces",

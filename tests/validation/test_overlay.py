@@ -7,6 +7,7 @@ import subprocess
 import xml.etree.ElementTree as ET
 from collections import Counter
 from io import BytesIO
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from matplotlib.colors import to_hex
 from PIL import Image
 
+from ppsim.cli.validate import choose_runs
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
 from ppsim.drawing.palette import FILL
@@ -27,10 +29,12 @@ from ppsim.schedules import find, generate
 from ppsim.validation.analyse import validate
 from ppsim.validation.overlay import SUFFIXES, overlay_document, save_overlay
 from ppsim.validation.overlay_draw import plot_overlay
+from tests.commands import invoke
 
 pytestmark = pytest.mark.slow  # matplotlib draws dozens of figures
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 COMMAND = "ppsim validate --devices 4"
+RECORD = str(Path(__file__).parents[1] / "data" / "records" / "timed-p2.json.gz")
 
 
 def run_of(name, devices=4, microbatches=8, seed=0):
@@ -247,3 +251,15 @@ def test_a_browser_draws_the_page_with_the_residuals_below_what_was_measured(dev
     marks = dom[dom.index('<svg id="marks"') : dom.index('<div id="tip"')]
     assert marks.count("predicted - measured start, ms") == 2
     assert ("<canvas" in dom) == (devices > 8)
+
+
+def test_only_the_schedules_asked_for_are_drawn():
+    """Another name is answered by the names there are, and a choice without a file by what it is for."""
+    whole = session("gpipe", "1f1b", "zb-1p").validation
+    assert choose_runs(whole, ()) is whole
+    chosen = choose_runs(whole, ("zb-1p", "gpipe"))
+    assert [verdict.run.name for verdict in chosen.verdicts] == ["gpipe", "zb-1p"]
+    with pytest.raises(InputError, match="no run of 'zb-9' was compared") as refused:
+        choose_runs(whole, ("zb-9",))
+    assert refused.value.hint == "one of gpipe 1f1b zb-1p"
+    assert "none is written" in str(invoke("validate", "--from-record", RECORD, "--only", "1f1b").exception)
