@@ -32,7 +32,9 @@ TERMS = {
 }
 
 
-def make_task(model: str, cluster: str, gpus: int, gbs: int, space: SpaceOptions, top: int, front: bool) -> Task:
+def make_task(
+    model: str, cluster: str, gpus: int, gbs: int, space: SpaceOptions, top: int, front: bool, flags: str | None
+) -> Task:
     """Make what a search is for from options.
 
     Raises:
@@ -52,7 +54,7 @@ def make_task(model: str, cluster: str, gpus: int, gbs: int, space: SpaceOptions
         if not in_bytes or not size:
             raise InputError(f"--cap {space.cap} is no memory of a GPU", "a size such as 75GiB")
         cap = float(size)
-    axes = make_axes(found, space)
+    axes = make_axes(found, space, flags)
     machine = use_profile_of(space, machine, found)
     machine.gpu.peak(space.precision)
     check_axes(found, machine.per_node, gpus, gbs, axes)

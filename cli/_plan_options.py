@@ -75,12 +75,13 @@ space_options = group_options(
 )
 
 
-def make_axes(model: Model, space: SpaceOptions) -> Axes:
-    """Make the axes of a search from options.
+def make_axes(model: Model, space: SpaceOptions, flags: str | None = None) -> Axes:
+    """Make the axes of a search from options; ``flags``: schedules are those of this framework unless named.
 
     Raises:
         InputError: an unknown name.
     """
+    from ppsim.planning.flags import RUNNABLE
     from ppsim.planning.parallel import Parallel
     from ppsim.planning.space import FITTED, LAYOUTS, RECOMPUTE, SCHEDULES, Axes
     from ppsim.schedules import find
@@ -89,7 +90,8 @@ def make_axes(model: Model, space: SpaceOptions) -> Axes:
         name: None if (counts := getattr(space, name)) is None else tuple(sorted(set(counts)))
         for name in ("tp", "cp", "ep", "pp", "vp", "mbs")
     }
-    named = tuple(find(name.strip()).name for name in space.schedules.split(",")) if space.schedules else SCHEDULES
+    able = SCHEDULES if flags is None else tuple(name for name in SCHEDULES if name in RUNNABLE[flags])
+    named = tuple(find(name.strip()).name for name in space.schedules.split(",")) if space.schedules else able
     return Axes(
         **sizes,
         schedules=tuple(dict.fromkeys(named)),
@@ -97,10 +99,8 @@ def make_axes(model: Model, space: SpaceOptions) -> Axes:
         layouts=_chosen("layouts", space.layouts, LAYOUTS),
         zero=_within("zero", space.zero, 3, "--zero 1,3") if space.zero else None,
         offload=tuple(round(100 * share) for share in _within("offload", space.offload, 1, "--offload 0,0.5")),
-        fitted=() if space.schedules else FITTED,
-        base=Parallel(
-            precision=space.precision, overlap_ep=bool(model.experts), dispatch=dispatch_of(space.dispatch, model)
-        ),
+        fitted=() if space.schedules or flags else FITTED,
+        base=Parallel(precision=space.precision, dispatch=dispatch_of(space.dispatch, model)),
     )
 
 

@@ -26,7 +26,9 @@ FEW = 64  # candidates of a round that new processes would not run sooner
 @click.option("--top", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many plans to print.")
 @click.option("--front", is_flag=True, help="Also the plans that need less memory: the front of time against memory.")
 @click.option(
-    "--flags", type=click.Choice(["megatron", "torchtitan"]), help="Print the best plan as launch flags, or as TOML."
+    "--flags",
+    type=click.Choice(["megatron", "torchtitan"]),
+    help="Plan for this framework's schedules; print the best plan as launch flags, or as TOML.",
 )
 @click.option("--ranks", is_flag=True, help="Print where the best plan's ranks lie, and the links that they use.")
 @click.option("--against", type=click.Path(), metavar="TABLE", help="Predict published runs of a JSON table instead.")
@@ -80,7 +82,7 @@ def command(
     assert gpus is not None
     assert gbs is not None
     targets = _plan.check_targets(output, front)
-    task = _plan.make_task(model, cluster, gpus, gbs, space, top, front)
+    task = _plan.make_task(model, cluster, gpus, gbs, space, top, front, flags)
     found = _search(task, tasks, show=not as_json and not quiet)
     if not found.rows:
         _plan.refuse(task, found)

@@ -87,8 +87,10 @@ def _scalars(row: Row) -> dict[str, Any]:
 
 def _read(path: str, mark: str) -> dict[str, Row]:
     rows = read_table(path)
+    if not rows and Path(path).stat().st_size:
+        raise InputError(f"'{path}' is not a file of results of ppsim, or damaged", "give the name of a new file")
     if any(not isinstance(row.get(name), str) for row in rows for name in (KEY, MARK, WHOLE)):
-        raise InputError(f"'{path}' is not a file of results of ppsim", "give the name of a new file")
+        raise InputError(f"'{path}' is not a file of results of ppsim, or damaged", "give the name of a new file")
     if any(row[MARK] != mark for row in rows):
         raise InputError(
             f"the rows of '{path}' were computed from other inputs, or by another version of ppsim",

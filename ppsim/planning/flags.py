@@ -7,20 +7,28 @@ from ppsim.layout.layout import Layout
 from ppsim.layout.text import format_content
 from ppsim.planning.model import Model, has_experts
 from ppsim.planning.parallel import Parallel
-from ppsim.schedules import find
+from ppsim.schedules import families, find
+from ppsim.schedules.interleaved import group_size
+from ppsim.schedules.registry import Shape
 
-MEGATRON_SCHEDULES = ("", "1f1b", "interleaved")
+# What each framework runs: Megatron-LM's combined 1F1B hides all-to-all behind the other half of a pair.
+RUNNABLE = {
+    "megatron": ("1f1b", "interleaved", "interleaved-overlap"),
+    "torchtitan": tuple(family.name for family in families() if family.torch),
+}
 
 
 def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str]:
     """Write the flags of Megatron-LM's pretrain scripts, one option with its values each.
 
     Raises:
-        InputError: Megatron-LM has no such schedule.
+        InputError: Megatron-LM has no such schedule, refuses its microbatches, or offloads otherwise.
     """
     p = parallel
-    if p.schedule not in MEGATRON_SCHEDULES:
+    if p.schedule and p.schedule not in RUNNABLE["megatron"]:
         raise InputError(f"Megatron-LM has no schedule {p.schedule}", "--schedules 1f1b,interleaved")
+    if p.offload:
+        raise InputError("Megatron-LM offloads whole modules, and no share of the activations", "--offload 0")
     flags = [
         f"--num-layers {model.layers}",
         f"--hidden-size {model.hidden}",
@@ -46,10 +54,14 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
         flags.append(f"--pipeline-model-parallel-layout '{format_content(layout.content)}'")
     elif p.vp > 1:
         flags.append(f"--num-virtual-stages-per-pipeline-rank {p.vp}")
+    flags += _megatron_groups(p) if p.vp > 1 else []
     if p.tp > 1 and p.sequence_parallel:
         flags.append("--sequence-parallel")
     if p.zero:
         flags.append("--use-distributed-optimizer")
+    if p.zero > 1:
+        strategy = "optim_grads" if p.zero == 2 else "optim_grads_params"
+        flags += ["--use-megatron-fsdp", f"--data-parallel-sharding-strategy {strategy}"]
     if p.overlap_dp:
         flags += ["--overlap-grad-reduce"] + (["--overlap-param-gather"] if p.zero else [])
     if p.recompute == "selective":
@@ -65,6 +77,23 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
     }
     flags += narrow.get(p.precision, [])
     return [*flags, "--fp16" if p.precision == "fp16" else "--bf16"]
+
+
+def _megatron_groups(parallel: Parallel) -> list[str]:
+    """Write how many microbatches pass a chunk together, where that is not the number of pipeline devices."""
+    p = parallel
+    paired = p.schedule == "interleaved-overlap"
+    if paired and p.recompute == "full":
+        raise InputError("Megatron-LM hides no all-to-all where whole layers recompute", "--recomputes none,selective")
+    size = group_size(Shape(p.pp, p.vp, p.microbatches), fused=int(paired))
+    rest = p.microbatches % size
+    if size < p.pp or 0 < rest < p.pp:
+        raise InputError(
+            f"Megatron-LM interleaves no {p.microbatches} microbatches on {p.pp} pipeline devices",
+            "--mbs 1, or a larger --gbs",
+        )
+    flags = ["--overlap-moe-expert-parallel-comm"] if paired else []
+    return flags + ([f"--microbatch-group-size-per-virtual-pipeline-stage {size}"] if size != p.pp else [])
 
 
 def _megatron_model(model: Model) -> list[str]:
@@ -103,9 +132,14 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
     """Write the tables of torchtitan's job configuration that a plan decides.
 
     Raises:
-        InputError: torch has no such schedule.
+        InputError: torch has no such schedule, or refuses its microbatches; or activations wait on the host.
     """
     p = parallel
+    if p.offload:
+        raise InputError("torchtitan offloads no share of the activations", "--offload 0")
+    rounds = max(1, p.microbatches // p.pp)
+    if p.schedule in ("interleaved", "interleaved-zb") and p.microbatches % rounds:
+        raise InputError(f"torch interleaves no {p.microbatches} microbatches on {p.pp} devices", "another --mbs")
     name = find(p.schedule_name).torch.removeprefix("Schedule")
     if p.pp > 1 and not name:
         able = "1f1b,interleaved,interleaved-zb,zb-v-torch,dualpipe-v"
@@ -119,6 +153,7 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
         "[parallelism]",
         f"data_parallel_replicate_degree = {1 if p.zero else p.dp}",
         f"data_parallel_shard_degree = {p.dp if p.zero else 1}",
+        *([f'fsdp_reshard_after_forward = "{"always" if p.zero == 3 else "never"}"'] if p.zero else []),
         f"tensor_parallel_degree = {p.tp}",
         f"context_parallel_degree = {p.cp}",
         f"pipeline_parallel_degree = {p.pp}",
@@ -132,6 +167,8 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
             *_torchtitan_stages(layout),
         ]
     lines += ["", "[activation_checkpoint]", f'mode = "{p.recompute}"']
+    if p.recompute == "selective":
+        lines[-1] += "  # the plan recomputes attention's products; torchtitan chooses operators itself"
     if p.recompute_layers is not None:
         lines[-1] += f"  # the plan recomputes {p.recompute_layers} layers of each stage, which this cannot say"
     return "\n".join(lines) + "\n"
@@ -139,14 +176,12 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
 
 def _torchtitan_stages(layout: Layout) -> list[str]:
     """Write how layers are divided: torchtitan counts embedding and output as a layer each unless it is told not to."""
-    most = max(layout.layers)
-    lines = [
-        f"pipeline_parallel_layers_per_stage = {most}",
-        f"pipeline_parallel_first_stage_less_layers = {most - layout.layers[0]}",
-        f"pipeline_parallel_last_stage_less_layers = {most - layout.layers[-1]}",
-    ]
     if len(set(layout.layers)) == 1:
-        return lines
+        return [
+            f"pipeline_parallel_layers_per_stage = {layout.layers[0]}",
+            "pipeline_parallel_first_stage_less_layers = 0",
+            "pipeline_parallel_last_stage_less_layers = 0",
+        ]
     parts, first = [], 0
     for count in layout.layers:
         parts.append([f"layers.{layer}" for layer in range(first, first + count)])
@@ -154,4 +189,4 @@ def _torchtitan_stages(layout: Layout) -> list[str]:
     parts[0].insert(0, "tok_embeddings")
     parts[-1] += ["norm", "output"]
     named = (", ".join(f'"{module}"' for module in part) for part in parts)
-    return [*lines, "module_fqns_per_model_part = [", *(f"  [{modules}]," for modules in named), "]"]
+    return ["module_fqns_per_model_part = [", *(f"  [{modules}]," for modules in named), "]"]

@@ -63,6 +63,7 @@ def test_rows_are_written_on_the_way(tmp_path, monkeypatch):
         ("kept.txt", b"", "ends in .csv or .parquet"),
         ("kept.parquet", b"PAR1", "new file"),
         ("kept.csv", b"a,b\n1,2\n", "not a file of results"),
+        ("kept.csv", b"a letter that would be lost\n", "not a file of results"),
         ("kept.csv", b"\xff\xfe\x00", "new file"),
         ("kept.csv", f"key,inputs,row\nx,{fingerprint(1)},{{\n".encode(), "damaged"),
         ("kept.csv", f"key,inputs,row\nx,{fingerprint(1)},4\n".encode(), "not a file of results"),

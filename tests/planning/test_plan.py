@@ -231,6 +231,36 @@ def test_launch_flags_say_what_the_plan_says():
         megatron_flags(MODEL, replace(parallel, schedule="zb-v-torch"), layout_of(MODEL, found))
 
 
+@pytest.mark.parametrize(
+    ("changes", "flag"),
+    [
+        ({"microbatches": 9}, "--microbatch-group-size-per-virtual-pipeline-stage 5"),
+        ({"schedule": "interleaved-overlap"}, "--overlap-moe-expert-parallel-comm"),
+        ({"zero": 3}, "--data-parallel-sharding-strategy optim_grads_params"),
+    ],
+)
+def test_megatron_flags_that_only_some_plans_need(changes, flag):
+    parallel = Parallel(pp=4, vp=2, dp=2, microbatches=8, schedule="interleaved")
+    layout = build_layout([4] * 8, 4, 0)
+    assert flag in megatron_flags(MODEL, replace(parallel, **changes), layout)
+    assert flag not in megatron_flags(MODEL, parallel, layout)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"microbatches": 3}, "interleaves no 3 microbatches"),
+        ({"schedule": "interleaved-overlap", "recompute": "full"}, "hides no all-to-all"),
+        ({"offload": 0.5}, "offloads whole modules"),
+        ({"schedule": "zb-1p"}, "no schedule zb-1p"),
+    ],
+)
+def test_what_megatron_refuses_is_no_launch_flag(changes, message):
+    parallel = Parallel(pp=4, vp=2, dp=2, microbatches=8, schedule="interleaved")
+    with pytest.raises(InputError, match=message):
+        megatron_flags(MODEL, replace(parallel, **changes), build_layout([4] * 8, 4, 0))
+
+
 def test_megatron_flags_describe_experts_latent_attention_and_narrow_numbers():
     parallel = Parallel(tp=2, dp=4, ep=8, microbatches=8, precision="nvfp4")
     model = replace(read_model("deepseek-v3"), layers=4, dense_layers=1, mtp=0)
@@ -252,10 +282,7 @@ def test_megatron_flags_describe_experts_latent_attention_and_narrow_numbers():
     ("layers", "lines"),
     [
         ([2, 2], ["layers_per_stage = 2", "first_stage_less_layers = 0", "last_stage_less_layers = 0"]),
-        (
-            [2, 1],
-            ["layers_per_stage = 2", "first_stage_less_layers = 0", "last_stage_less_layers = 1"],
-        ),
+        ([2, 1], []),
     ],
 )
 def test_torchtitan_divides_layers_as_the_plan_does(layers, lines):
@@ -263,6 +290,7 @@ def test_torchtitan_divides_layers_as_the_plan_does(layers, lines):
     text = torchtitan_toml(MODEL, Parallel(pp=2, microbatches=4, schedule="1f1b"), build_layout(layers, 2, 0))
     table = tomllib.loads(text)["parallelism"]
     assert [line for line in lines if f"pipeline_parallel_{line}\n" not in text] == []
+    assert ("layers_per_stage" in text) == (layers == [2, 2])  # torchtitan refuses both ways at once
     written = [["tok_embeddings", "layers.0", "layers.1"], ["layers.2", "norm", "output"]]
     assert table.get("module_fqns_per_model_part") == (None if layers == [2, 2] else written)
 
