@@ -37,7 +37,7 @@ def read_named_run(paths: Sequence[str], schedule: str = "") -> RealRun:
     from ppsim.schedules import recognise
 
     run = read_run(paths, schedule)
-    return run.named(recognise(run.schedule) or run.schedule.name)
+    return run.rename(recognise(run.schedule) or run.schedule.name)
 
 
 def read_draft(file: str, iteration: str = "median", *, chosen: bool = False) -> Draft:
@@ -127,7 +127,7 @@ def _read_run(spec: str, iteration: str, schedule: str) -> Stated:
     from ppsim.cli._print import title_of
 
     run = read_named_run([spec], schedule)
-    chosen = run.settled() if iteration == "median" else run.select(iteration)
+    chosen = run.drop_first() if iteration == "median" else run.select(iteration)
     at = chosen.middle()
     timeline = chosen.timeline(at)
     received = chosen.arrival[at] - chosen.start[at].min()

@@ -51,7 +51,7 @@ def command(files: tuple[str, ...], schedule: str, iteration: str, as_json: bool
     if observed is None:
         _show_schedule(files[0], as_json)
         return
-    kept = observed.settled() if iteration == "all" else observed.select(iteration)
+    kept = observed.drop_first() if iteration == "all" else observed.select(iteration)
     value = run_object(observed, kept)
     if as_json:
         _print.echo_json(value)

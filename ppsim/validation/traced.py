@@ -22,7 +22,7 @@ from ppsim.errors import InputError
 from ppsim.lowering.lower import lower
 from ppsim.profiles.costs import costs_from
 from ppsim.profiles.profile import Profile
-from ppsim.runs.observed.profile import observed_profile
+from ppsim.runs.observed.profile import profile_of_run
 from ppsim.runs.observed.run import RealRun
 from ppsim.runs.record import Link, Measured, Record
 from ppsim.runs.session import link_of
@@ -65,7 +65,7 @@ def record_of(observed: RealRun, schedule: Schedule, profile: Profile | None, co
     if observed.traces and not np.isnan(observed.arrival).all():
         return _with_messages(observed, schedule, profile, command)
     _refuse_other(observed, schedule)
-    kept = observed.settled()
+    kept = observed.drop_first()
     lowered = lower(schedule)
     terms = measure_terms(schedule, kept.start, kept.end)
     runs = [measured_of(kept, at, lowered, terms) for at in range(len(kept.iterations))]
@@ -82,7 +82,7 @@ def record_of(observed: RealRun, schedule: Schedule, profile: Profile | None, co
         "gap_ms": terms.typical_gap,
         "latency_ms": terms.typical_latency,
     }
-    return Record(tuple(runs), settings, asdict(observed_profile(kept, command).provenance))
+    return Record(tuple(runs), settings, asdict(profile_of_run(kept, command).provenance))
 
 
 def _refuse_other(observed: RealRun, schedule: Schedule) -> None:

@@ -37,10 +37,10 @@ def profile_from(paths: Sequence[str], command: str, iteration: str = "all") -> 
         read = [traces.parse_trace(text, path, rank) for rank, (path, text) in enumerate(texts.items())]
         return traces.profile_of(read, command)
     observed = read_run(paths)
-    return observed_profile(observed.settled() if iteration == "all" else observed.select(iteration), command)
+    return profile_of_run(observed.drop_first() if iteration == "all" else observed.select(iteration), command)
 
 
-def observed_profile(kept: RealRun, command: str) -> Profile:
+def profile_of_run(kept: RealRun, command: str) -> Profile:
     """Make a profile of all iterations of a run that are held.
 
     Raises:

@@ -94,11 +94,11 @@ class RealRun:
             raise InputError(f"{self.source} has no whole iteration {iteration}", f"one of {held}, median or all")
         return self._only(found)
 
-    def settled(self) -> RealRun:
+    def drop_first(self) -> RealRun:
         """Leave out the first iteration, where there are more: it holds what is done only once."""
         return self._only(np.arange(1, len(self.iterations))) if len(self.iterations) > 1 else self
 
-    def named(self, name: str) -> RealRun:
+    def rename(self, name: str) -> RealRun:
         """Give the schedule a name."""
         return replace(self, schedule=replace(self.schedule, name=name))
 
