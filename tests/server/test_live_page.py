@@ -61,6 +61,8 @@ def test_drag_compare_drop_copy_and_download(address, browser, tmp_path):
     """A slider dragged, a schedule added, a trace dropped, the command copied and the picture of all saved."""
     browser.open(f"{address}?line={quote('1f1b --devices 2 --mb 8')}")
     browser.wait("document.documentElement.dataset.answered === '1'")
+    browser.click("#fold")
+    browser.wait("document.getElementById('marks').textContent.includes('× 6')")
     slider = "input[aria-label='F (slider)']"
     browser.drag(slider, 15)
     browser.wait("document.getElementById('command').innerText.includes('--tf')")

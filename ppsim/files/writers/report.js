@@ -138,6 +138,8 @@ function themeNow() {
   };
 }
 
+let reaching = 0;
+
 /** Let the keyboard slide the rows that are wider than the window. */
 function reach() {
   for (const row of document.querySelectorAll('.cards, #legend'))
@@ -155,7 +157,8 @@ function draw(width = $('chart').clientWidth, tallest = undefined) {
   $('pixels').replaceChildren(...canvases.map(({ canvas }) => canvas));
   $('marks').innerHTML = content + selectionMarks(shown, themeNow());
   for (const item of $('legend').querySelectorAll('.lane')) item.hidden = !shown.panels.some(panel => panel.lane);
-  reach();
+  clearTimeout(reaching);
+  reaching = setTimeout(reach, 150); // once the view rests, as it measures
   const plain = !view.highlight && !view.critical && !view.op;
   if (plain && !folded && TIMELINES.some(t => t.bands.length)) say(hiddenMessages(shown));
 }

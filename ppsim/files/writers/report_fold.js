@@ -10,7 +10,8 @@ const timeAt = place => !folded || place <= folded.from ? place
 /** How long the picture is. */
 const length = () => drawnAt(SPAN);
 /** Whether nothing from one time to another is drawn. */
-const hidden = (from, until) => folded !== null && from >= folded.from && until <= folded.until;
+const hidden = (from, until) =>
+  folded !== null && from >= folded.from - 1e-9 * SPAN && until <= folded.until + 1e-9 * SPAN;
 
 /** Whether a part of it is not drawn. */
 const cutByFold = (from, until) =>
