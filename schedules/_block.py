@@ -54,7 +54,7 @@ class BlockFile:
 
     def __post_init__(self) -> None:
         if self.placement not in PLACEMENTS:
-            raise Refused("placement", f"must be one of {', '.join(PLACEMENTS)}")
+            raise Refused("placement", f"must be one of {', '.join(PLACEMENTS)}, got '{self.placement}'")
         if len(self.steps) < 2 or len(self.steps) % 2:
             raise Refused("steps", "must have two numbers for each chunk: one of its forwards, one of its backwards")
         if self.placement == "linear" and self.chunks > 1:
@@ -120,8 +120,8 @@ def _complete(path: str, stated: BlockFile, shape: Shape) -> Iterator[Packed]:
     named = " and ".join(f"{'I' if stated.split else 'B'}{stage}" if back else f"F{stage}"
                          for back, stage in (block.passes()[device][number] for number in passes))  # fmt: skip
     raise InputError(
-        f"'{path}', line {_line_of(path, 'gaps')}: with {shape.devices} devices, {named} share a slot of device "
-        f"{device}: the same modulo the interval of {stated.interval}",
+        f"'{path}', line {_line_of(path, 'gaps')}: with {shape.devices} device{'s' * (shape.devices > 1)}, {named} "
+        f"share a slot of device {device}: theirs are the same modulo the interval of {stated.interval}",
         _nearest_gaps(stated, shape),
     )
 

@@ -88,6 +88,15 @@ def test_the_solver_proves_what_brute_force_finds(name, devices, chunks, layer, 
     assert found.best[1] == pytest.approx(expected, rel=1e-9)
 
 
+def test_many_splits_of_unequal_layers_are_proved():
+    """Of 80 layers over 16 stages: times with three decimals are counted as they are, and paths guide the climb."""
+    layers = [round(1 + 0.3 * (i * 7919 % 13) / 13, 3) for i in range(80)]
+    found = partition(problem_of(make("1f1b", 16, 1, 64), LayerTimes(layers, 0.0, 2.5), 80), time_limit=60)
+    assert found is not None
+    assert found.status == "optimal"
+    assert found.best[1] == pytest.approx(1513.548)
+
+
 @pytest.mark.slow
 def test_the_solver_finds_the_same_again():
     """Also which splits it simulated on the way, of ten million."""
