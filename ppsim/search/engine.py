@@ -14,6 +14,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.search.heuristics import is_linear, is_v, time_table, write_linear, write_v
 from ppsim.search.improve import Member, cost_of, improve
 from ppsim.search.orders import Queues, read_orders, write_one_by_one, write_schedule
+from ppsim.search.periodic import write_periodic
 from ppsim.search.policies import write_policies
 from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
 
@@ -85,7 +86,7 @@ def busiest(problem: Problem) -> float:
 def collect(problem: Problem, seeds: Iterable[Schedule], deadline: float = np.inf) -> Iterator[Member]:
     """Collect the queues that a search starts from; at least one fits where the problem is feasible.
 
-    Once the deadline is past, nothing more is written for smaller caps or by rules.
+    Once the deadline is past, nothing more is written for smaller caps, by rules or from patterns.
     """
     for schedule in seeds:
         if fits(problem, schedule):
@@ -110,6 +111,7 @@ def written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
     policies = write_policies(problem)
     while monotonic() <= deadline and (found := next(policies, None)):
         yield found
+    yield from write_periodic(problem, deadline)
 
 
 def _better(problem: Problem, best: Solution | None, member: Member, report: Report) -> Solution:
