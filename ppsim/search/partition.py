@@ -227,7 +227,7 @@ def climbs_from(problem: SplitProblem, ends: Ends) -> Ends:
     end, stages = np.arange(len(ends))[:, None, None], np.arange(len(layers))
     source, target = np.flatnonzero(layers > problem.least)[None, :, None], stages[None, None]
     moved = ends[:, None, None] + ((target <= end) & (end < source)) - ((source <= end) & (end < target))
-    return moved.reshape(len(ends), -1).astype(np.int16)
+    return moved.reshape(len(ends), source.size * target.size).astype(np.int16)
 
 
 def _bound_by_weights(search: SplitSearch, steps: int) -> list[Cut]:

@@ -117,6 +117,12 @@ def test_of_equal_plans_the_most_even_split_comes_first():
     assert (found["split"], found["makespan"]) == ([2, 2, 2, 2], found["even_makespan"])
 
 
+@pytest.mark.parametrize("layers", ["1", "3"])
+def test_one_device_has_one_split_also_where_it_is_planned(layers):
+    found = ask("partition", "zb-auto", "--devices", "1", "--mb", "3", "--num-layers", layers)
+    assert (found["split"], found["status"], found["splits"]) == ([int(layers)], "optimal", 1)
+
+
 def test_other_chunks_and_mtp_layers():
     found = ask(
         "partition", "interleaved:2", "--devices", "2", "--mb", "4", "--num-layers", "6", "--mtp-num-layers", "1"
