@@ -81,6 +81,8 @@ def _sentences(found: Outcome) -> list[str]:
         better = 1 - found.value / value if value else 0.0
         lines.append(f"{told}: this is {format_share(better)} less" if better > 1e-9 else f"{told}: no more, no less")
     lines.append(f"found by: {found.solution.origin}")
+    if found.problem.costs.pair is not None:
+        lines.extend(_pairs(found))
     if found.interrupted:
         lines.append("interrupted: the best so far is kept")
     elif found.status != "optimal" and not found.solver:
@@ -88,6 +90,19 @@ def _sentences(found: Outcome) -> list[str]:
 
         lines.append(f"a proof needs OR-tools: {INSTALL_OPTIMIZE}")
     return lines
+
+
+def _pairs(found: Outcome) -> list[str]:
+    """Say what the time of pairs was used for: the schedules of the list that have them."""
+    from ppsim.base.numbers import format_number
+
+    spans = found.problem.objective == "span"
+    paired = [
+        f"{k.name} {format_number(k.span if spans else k.makespan)}{'' if k.fits else ' (does not fit)'}"
+        for k in found.known
+        if len(k.schedule.second_of_pairs)
+    ]
+    return [f"with pairs of F and B: {', '.join(paired)}; the search itself writes no pairs"] if paired else []
 
 
 def print_front(rows: Sequence[tuple[float, Outcome]], quiet: bool) -> None:

@@ -100,6 +100,13 @@ def test_full_backwards_and_pairs_of_the_list_count_as_they_are():
 
 
 @pytest.mark.slow
+def test_the_time_of_pairs_shows_where_it_counts():
+    """The schedule of the list that has pairs is timed with it, and named; short pairs are the best of all."""
+    text = call("--devices", "2", "--mb", "3", "--tfb", "2.5", "--cap", "2", "--no-gantt", "--time-limit", "0.5").stdout
+    assert "with pairs of F and B: 1f1b-overlap " in text
+    assert found("--devices", "2", "--mb", "8", "--tfb", "1", "--time-limit", "0.5")["best_known"] == "1f1b-overlap"
+
+
 @pytest.mark.parametrize(
     ("words", "least"),
     [
