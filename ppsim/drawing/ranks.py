@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,40 +50,41 @@ def _figure(
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
-    rows, columns, cells = (_shown(count) for count in grid.shape)
+    digits = len(str(grid.size - 1))
+    rows, columns, cells = (_shown(count, MOST if digits < 4 else MOST - 1) for count in grid.shape)
     height = ROW_IN * (len(rows) + 0.6) + KEY_IN * (len(groups) + 1)
     figure = Figure(figsize=(width, height))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.set_xlim(-0.55, len(columns) + 0.05)
     axes.set_ylim(-KEY_IN / ROW_IN * (len(groups) + 1), len(rows) + 0.6)
-    kinds = {kind: set(ranks) for kind, (ranks, _) in groups.items()}
+    kinds = {kind: list(ranks) for kind, (ranks, _) in groups.items()}
+    each = 0.95 / len(cells)
+    size = min(FONT, each * width / (len(columns) + 0.6) * 72 / (0.62 * digits))
     for x, column in enumerate(columns):
-        text = "..." if column is None else f"pipeline device {column}"
+        text = "..." if len(column) > 1 else f"pipeline device {column[0]}"
         axes.text(x + 0.475, len(rows) + 0.15, text, ha="center", fontsize=FONT)
     for y, row in enumerate(rows):
         top = len(rows) - y
-        axes.text(-0.03, top - 0.45, "..." if row is None else f"replica {row}", ha="right", va="center", fontsize=FONT)
-        for x, column in enumerate(columns):
-            if row is None or column is None:
-                continue
-            each = 0.95 / len(cells)
-            for k, cell in enumerate(cells):
-                left = x + k * each
-                if cell is None:
-                    axes.text(left + each / 2, top - 0.45, "...", ha="center", va="center", fontsize=FONT)
-                    continue
-                rank = int(grid[row, column, cell])
+        text = "..." if len(row) > 1 else f"replica {row[0]}"
+        axes.text(-0.03, top - 0.45, text, ha="right", va="center", fontsize=FONT)
+        for (x, column), (k, cell) in product(enumerate(columns), enumerate(cells)):
+            left, middle = x + k * each, x + (k + 0.5) * each
+            here = grid[np.ix_(row, column, cell)].ravel()
+            if len(here) == 1:
+                rank = int(here[0])
                 axes.add_patch(Rectangle((left, top - 0.85), each, 0.8, fill=False, edgecolor=MUTED, linewidth=0.5))
-                axes.text(left + each / 2, top - 0.25, str(rank), ha="center", va="center", fontsize=FONT)
-                axes.text(
-                    left + each / 2, top - 0.42, f"n{rank // per_node}", ha="center", va="center", fontsize=FONT - 1.5
-                )
-                for line, (kind, members) in enumerate(kinds.items()):
-                    if rank in members:
-                        place = (left + 0.1 * each, top - 0.55 - 0.05 * line)
-                        axes.add_patch(Rectangle(place, 0.8 * each, 0.035, color=COLOURS[kind], linewidth=0))
+                axes.text(middle, top - 0.25, str(rank), ha="center", va="center", fontsize=size)
+                axes.text(middle, top - 0.42, f"n{rank // per_node}", ha="center", va="center", fontsize=size * 0.75)
+            elif len(row) == len(column) == 1:
+                axes.text(middle, top - 0.35, "...", ha="center", va="center", fontsize=FONT)
+            for line, (kind, members) in enumerate(kinds.items()):
+                if np.isin(members, here).any():
+                    place = (left + 0.1 * each, top - 0.55 - 0.05 * line)
+                    axes.add_patch(Rectangle(place, 0.8 * each, 0.035, color=COLOURS[kind], linewidth=0))
     key = f"n0: node 0, of {per_node} ranks each"
+    if any(len(shown) > 1 for shown in (*rows, *columns, *cells)):
+        key += "; a bar at a gap: of ranks that are left out"
     axes.text(len(columns) - 0.05, -KEY_IN / ROW_IN * 0.7, key, ha="right", va="center", fontsize=FONT)
     for line, (kind, (ranks, link)) in enumerate(groups.items()):
         low = -KEY_IN / ROW_IN * (line + 0.7)
@@ -91,6 +93,8 @@ def _figure(
     return figure
 
 
-def _shown(count: int) -> list[int | None]:
-    """Indices that are drawn; None for those left out."""
-    return list(range(count)) if count <= MOST else [*range(MOST - 2), None, count - 1]
+def _shown(count: int, most: int) -> list[list[int]]:
+    """Group indices into those drawn, one each, and those left out between the first ones and the last."""
+    if count <= most:
+        return [[index] for index in range(count)]
+    return [*([index] for index in range(most - 2)), list(range(most - 2, count - 1)), [count - 1]]

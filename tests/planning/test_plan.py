@@ -206,6 +206,20 @@ def test_groups_of_ranks_lie_where_megatron_puts_them():
     assert '  D0 <-.->|"gradients inside node 0"| D1' in drawn
 
 
+def test_members_of_groups_among_ranks_left_out_have_a_bar_at_their_gap():
+    """Of tp 4 x cp 2 the second context rank is rank 4, which the picture leaves out."""
+    from io import BytesIO
+
+    from ppsim.drawing.ranks import COLOURS, draw_ranks
+
+    parallel, out = Parallel(tp=4, cp=2, pp=4, dp=2), BytesIO()
+    groups = {links.kind: (links.ranks, links.link) for links in group_links(MACHINE, parallel)}
+    draw_ranks(rank_grid(parallel).reshape(2, 4, 8), groups, 8, out, ".svg", width=6.75, inputs={})
+    bars = {kind: out.getvalue().decode().lower().count(COLOURS[kind].lower()) - 1 for kind in groups}  # one in the key
+    assert bars == {"tp": 4, "cp": 2, "pp": 4, "dp": 4}
+    assert "a bar at a gap" in out.getvalue().decode()
+
+
 def test_launch_flags_say_what_the_plan_says():
     parallel = Parallel(
         tp=4, pp=4, dp=2, vp=2, mbs=2, microbatches=8, schedule="interleaved", recompute="full", recompute_layers=2
