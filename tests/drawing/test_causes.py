@@ -1,6 +1,5 @@
 """Bubbles coloured by cause, in figures and pages: every segment in its colour, a legend of those that occur."""
 
-import json
 import re
 from itertools import pairwise
 
@@ -15,6 +14,7 @@ from ppsim.drawing.gantt_layout import add_idle, cells_of, raster
 from ppsim.drawing.legend import legend_entries
 from ppsim.drawing.palette import BUBBLE_DARK, CAUSE_DARK, CAUSE_FILL, FILL, luminance
 from ppsim.files.document import Document
+from ppsim.files.writers.html import contents
 from ppsim.schedules import generate
 from ppsim.simulation.longest_path import simulate
 from tests.pages import BROWSER, opened
@@ -96,16 +96,19 @@ def page_of(*idles):
     return out.getvalue().decode()
 
 
-def test_a_page_holds_every_segment():
+def test_a_page_holds_every_segment_before_an_op():
+    """With the op that ends it, its cause, who is to blame and its length; what is left of a device's time is drain."""
     idle = idle_of()
-    block = re.search(r'<script type="application/json" id="ppsim-data">(.*?)</script>', page_of(idle), re.S)
-    assert block
-    data = json.loads(block[1])
-    waits = data["timelines"][0]["waits"]
-    assert waits["left"] == idle.start.tolist()
-    assert waits["right"] == idle.end.tolist()
-    assert [data["looks"]["causes"][cause]["name"] for cause in waits["cause"]] == [NAMES[c] for c in idle.cause]
-    assert waits["blamed"] == idle.blamed.tolist()
+    document = Document((idle.timeline,), ("a",), idles=(idle,))
+    data = contents(document, lambda column, _: column.tolist())
+    waits, before = data["timelines"][0]["waits"], idle.op >= 0
+    assert waits["op"] == idle.op[before].tolist()
+    assert waits["length"] == pytest.approx((idle.end - idle.start)[before].tolist())
+    assert [data["looks"]["causes"][cause]["name"] for cause in waits["cause"]] == [
+        NAMES[c] for c in idle.cause[before]
+    ]
+    assert waits["blamed"] == idle.blamed[before].tolist()
+    assert {NAMES[cause] for cause in idle.cause[~before]} == {"drain"}
 
 
 @pytest.mark.slow
