@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ppsim.core.draft import Draft
 
 CIRCLE = "each waits for the next: "
+MOST_AROUND = 30  # letters of a line shown on either side of a cell
 MOST_SHOWN = 50  # faults, and as many warnings
 MOST_CELLS = 8  # of one fault
 MODES = ("overlap", "batched", "blocking")
@@ -219,7 +220,7 @@ def prose(draft: Draft, report: CheckReport, modes: tuple[str, ...], queues: str
                 lines += [f"  {shorten(wait, 1000)}" for wait in fault.waits[:MOST_CELLS]]
             cells = [(fault.row, fault.cell or 1), *fault.also] if fault.row else []
             for row, cell in list(dict.fromkeys(cells))[:MOST_CELLS]:
-                text, carets = draft.excerpt(row, cell)
+                text, carets = draft.excerpt(row, cell, _room_around(draft, row, cell))
                 lines += [f"  line {row}: {text}", f"  {' ' * len(f'line {row}: ')}{carets}"] if text else []
             blocks.append("\n".join([*lines, *([f"  try: {fault.hint}"] if fault.hint else [])]))
         if (more := len(faults) - MOST_SHOWN) > 0:
@@ -241,6 +242,15 @@ def prose(draft: Draft, report: CheckReport, modes: tuple[str, ...], queues: str
             f": {counted(draft.n_devices, 'device')}, {counted(draft.n_stages, 'stage')}, {microbatches}; {checked}"
         )
     return "\n\n".join([*blocks, summary])
+
+
+def _room_around(draft: Draft, row: int, cell: int) -> int:
+    """How many letters of a line fit on either side of a cell; carets under a line that wraps point nowhere."""
+    from ppsim.cli._print import console
+
+    screen, (first, last) = console(), draft.span(row, cell)
+    used = len(f"  line {row}: ......") + last - first
+    return max(4, min(MOST_AROUND, (screen.width - used) // 2)) if screen.is_terminal else MOST_AROUND
 
 
 def _place(draft: Draft, fault: Fault) -> str:

@@ -124,3 +124,17 @@ def test_a_chart_in_a_pipe_numbers_its_ops_unless_the_columns_are_set():
     assert wide.startswith("dev 0 F0F1F2F3")
     assert wide == CliRunner().invoke(group, words, env={"COLUMNS": "160"}).output.splitlines()[2]
     assert len(CliRunner().invoke(group, words, env={"COLUMNS": "70"}).output.splitlines()[2]) <= 70
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_carets_stay_under_their_cell(columns, monkeypatch):
+    """A line of cells is cut to the terminal, never wrapped away from the carets below it."""
+    row = ",".join(f"0F{m}" for m in range(20)) + "," + ",".join(f"0B{m}" for m in range(20))
+    Path("long.csv").write_text(f"{row}\n{row.replace('0F', '1F').replace('0B', '1B').replace('1F9', '1F9,1F9')}\n")
+    shown = COLOUR.sub("", printed("check long.csv", columns, monkeypatch)).splitlines()
+    carets = [number for number, line in enumerate(shown) if line.strip() and not line.strip("^ ")]
+    assert carets
+    for number in carets:
+        first = shown[number].index("^")
+        assert shown[number - 1][first : len(shown[number])] == "1F9"
+        assert max(len(shown[number - 1]), len(shown[number])) <= columns
