@@ -76,7 +76,8 @@ def refuse(task: Task, found: Found) -> None:
         raise PpsimError(f"their schedules refuse all {found.total:,} candidates", "another --gbs, or --schedules")
     needs = f"the smallest needs {format_size(least[0])} a GPU ({describe(least[1].parallel(task.axes.base))})"
     more = gpus_that_fit(task)
-    hint = f"--gpus {more} with the same batch, or GPUs with more memory" if more else "GPUs with more memory"
+    hint = "" if "full" in task.axes.recompute else "--recomputes full, "
+    hint += f"--gpus {more} with the same batch, or GPUs with more memory" if more else "GPUs with more memory"
     raise PpsimError(
         f"none of {found.total:,} candidates fits {format_size(task.cap)} on {counted(task.gpus, 'GPU')}: {needs}", hint
     )

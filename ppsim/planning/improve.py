@@ -41,8 +41,6 @@ class Question:
 def question_of(published: Mapping[str, Any]) -> Question:
     """Turn a published run into a search on its own GPUs and batch, with everything that the run's software does.
 
-    What the run holds fits, whatever the memory model says, since it ran: so the run is one of the plans.
-
     Raises:
         Skipped: the row cannot be predicted; and what ``predict`` raises.
     """
@@ -51,9 +49,8 @@ def question_of(published: Mapping[str, Any]) -> Question:
     held = float(device_memory(setup.model, parallel, setup.layout).total.max())
     base = replace(parallel, **SIZES, schedule="", recompute="none", recompute_layers=None)
     names = SCHEDULES if parallel.pp == 1 else tuple(dict.fromkeys((*SCHEDULES, parallel.schedule_name)))
-    cap = max(usable_bytes(setup.machine), held)
     axes = Axes(base=base, schedules=names, zero=(parallel.zero,), offload=(round(100 * parallel.offload),), fitted=())
-    task = Task(setup.model, setup.machine, parallel.gpus, parallel.gbs, axes, cap, keep=1)
+    task = Task(setup.model, setup.machine, parallel.gpus, parallel.gbs, axes, usable_bytes(setup.machine), keep=1)
     return Question(task, parallel, step.seconds, held)
 
 
@@ -86,13 +83,13 @@ def improve(group: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _answer(question: Question, best: Row | None) -> dict[str, Any]:
-    """Compare a run with the fastest plan; the run itself is a plan too."""
-    usable = usable_bytes(question.task.machine)
+    """Compare a run with the fastest plan that fits; the run itself is one, whatever the memory model says: it ran."""
+    usable = question.task.cap
     beyond = ""
     if question.held > usable:
         beyond = f" (by the memory model the run holds {question.held / 2**30:.3g} GiB of {usable / 2**30:.3g} GiB)"
     if best is None or best["step_s"] >= question.seconds:
-        return {"planned_step_s": float(question.seconds), "change": f"nothing: no plan is faster{beyond}"}
+        return {"planned_step_s": float(question.seconds), "change": f"nothing: no plan that fits is faster{beyond}"}
     change = describe_change(question.parallel, best, question.seconds)
     return {"planned_step_s": best["step_s"], "change": change + beyond}
 

@@ -360,6 +360,7 @@ def test_a_plan_goes_on_from_its_results(tmp_path):
         (["--gpus", "16", "--gbs", "7", "--pp", "1"], 2, "no way to train"),
         (["--gpus", "10000", "--gbs", "7"], 2, "--gbs 50"),
         (["--cap", "1GiB"], 1, "the smallest needs"),
+        (["--cap", "1GiB", "--recomputes", "none"], 1, "--recomputes full, "),
         (["--cap", "40"], 2, "75GiB"),
         (["--zero", "4"], 2, "--zero 4 is not 0 to 3"),
         (["--offload", "50"], 2, "--offload 50 is not 0 to 1"),
