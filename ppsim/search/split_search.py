@@ -79,4 +79,4 @@ class SplitSearch:
 def rank_splits(problem: SplitProblem, found: Iterable[tuple[Split, float]]) -> list[tuple[Split, float]]:
     """Sort splits by their makespans; of equal ones, also those that only rounding tells apart, the most even first."""
     unit = max(problem.until[-1], 1e-300)
-    return sorted(found, key=lambda known: (round(known[1] / unit, 9), sum(n * n for n in known[0]), known[0]))
+    return sorted(found, key=lambda known: (round(float(known[1] / unit), 9), sum(n * n for n in known[0]), known[0]))

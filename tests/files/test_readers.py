@@ -152,7 +152,7 @@ def test_a_cell_that_is_no_action_is_named_with_a_caret_below(text, place, words
         ("gantt\nsection 0\n  Optimizer :a, 0, 1", "names no op"),
         ("gantt\nsection 0\n  F0 0 1", "not a bar"),
         ("hello", "no schedule in a known format"),
-        ("", "no schedule in a known format"),
+        ("", "is empty"),
     ],
 )
 def test_what_is_no_schedule_is_refused_with_its_reason(text, words):

@@ -234,7 +234,6 @@ def test_the_shortcut_prints_the_numbers_of_a_full_run_as_json():
         for more in ([], ["--steady"])
     )
     assert short.pop("schema") == "ppsim.steady/1"
-    assert short.pop("bound") is None
     assert short["simulated"] < 400
     assert short["period"] == 3 * short["period_microbatches"]
     assert {key: full[key] for key in set(short) & set(full) - {"inputs"}} == {
