@@ -95,7 +95,8 @@ def _connected(where: str) -> Iterator[Any]:
         from distributed import Client, LocalCluster
     except ImportError as error:
         raise MissingDependency(f"--dask needs Dask, which cannot be imported: {error}", INSTALL_DASK) from error
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in ("distributed", "distributed.client"):  # Dask sets a level for the client of its own
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     with ExitStack() as stack:
         stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": MOST_LOSSES}))
         target: Any = where

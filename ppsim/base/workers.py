@@ -87,11 +87,12 @@ def open_workers(where: str = "", processes: int = 1) -> Iterator[Workers]:
                 cluster.threads,
             )
     elif processes > 1:
-        pool = _Pool(processes)
+        pool, ended = _Pool(processes), False
         try:
             yield Workers(lambda function, tasks: _split(pool.run(function, batches_of(tasks, processes))), processes)
+            ended = True
         finally:
-            pool.close()
+            pool.close(wait=ended)
     else:
         yield Workers(lambda function, tasks: ((index, function(task)) for index, task in enumerate(tasks)), 1)
 
@@ -145,8 +146,8 @@ class _Pool:
                 if losses == MOST_LOSSES:
                     raise PpsimError(f"{losses} processes were ended from outside, maybe for want of memory") from error
 
-    def close(self) -> None:
-        """Let the processes end, without waiting."""
+    def close(self, *, wait: bool = False) -> None:
+        """Let the processes end; ``wait``: they are idle, and a thread of theirs must not outlive the interpreter."""
         if self.pool:
-            self.pool.shutdown(wait=False, cancel_futures=True)
+            self.pool.shutdown(wait=wait, cancel_futures=True)
             self.pool = None
