@@ -115,11 +115,20 @@ def bound_candidate(model: Model, candidate: Candidate, whole: Whole, split: boo
     if share:
         backward += share * (whole.work(paired, candidate.recompute)[1] - backward)
         activation += share * (whole.held(candidate.recompute, zero, offload)[1] - activation)
-    ends = forward + (0.0 if split else backward)
-    away = g.pp // 2 - 1 if two else g.pp - 1  # stages from an end to the device that is farthest from all ends
-    seconds = g.microbatches * (forward + backward) / g.pp + ends * away / (g.pp * candidate.vp)
+    work, ends = forward + backward, forward + (0.0 if split else backward)
+    seconds = work * least_share(g.pp, g.microbatches, 0.0 if two else ends / work / candidate.vp)
     states = both[two] / g.pp
     return Bound(seconds * (1 - ROUNDING), candidate, states + held * activation), states
+
+
+def least_share(devices: int, microbatches: int, ends: float) -> float:
+    """The makespan in works of a microbatch, at least, however the work is split over the devices.
+
+    A device is busy with its share for each microbatch, after and before the ``ends`` of the shares ahead of it. The
+    largest of these sums is least where all are equal, for shares that fall by a factor of 1 - ends/microbatches.
+    """
+    fraction = ends / microbatches
+    return ends / (1 - (1 - fraction) ** devices) if fraction else microbatches / devices
 
 
 def _share(model: Model, candidate: Candidate) -> float:

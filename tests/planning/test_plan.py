@@ -20,6 +20,7 @@ import pytest
 from ppsim.errors import InputError, PpsimError
 from ppsim.layout.layout import build_layout
 from ppsim.planning import search as module
+from ppsim.planning.bounds import least_share
 from ppsim.planning.costs import step_time
 from ppsim.planning.flags import megatron_flags, torchtitan_toml
 from ppsim.planning.hardware import read_machine
@@ -90,6 +91,18 @@ def test_the_plan_is_that_of_simulating_all_candidates(task):
     assert found.total == sum(found.counts.values()) == len(all_candidates(task))
     assert set(found.counts) <= set(OUTCOMES)
     assert found.counts["simulated"] < found.total / 2
+
+
+@pytest.mark.parametrize(("devices", "microbatches", "ends"), [(2, 2, 1.0), (4, 9, 1.0), (8, 8, 0.3), (5, 3, 0.0)])
+def test_no_split_of_the_work_beats_the_bound(devices, microbatches, ends):
+    """Random splits are above it, and one that falls from device to device meets it."""
+    least = least_share(devices, microbatches, ends)
+    shares = np.random.default_rng(1).dirichlet(np.ones(devices), 1000)
+    falling = (1 - ends / microbatches) ** np.arange(devices)
+    shares[0] = falling / falling.sum()
+    longest = (microbatches * shares + ends * (np.cumsum(shares, axis=1) - shares)).max(axis=1)
+    assert (longest >= least * (1 - 1e-12)).all()
+    assert longest[0] == pytest.approx(least)
 
 
 @pytest.mark.slow
