@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -38,18 +39,34 @@ def build_schedule(
     Raises:
         InputError: no such schedule, or a shape it refuses.
     """
+    from ppsim.errors import InputError
     from ppsim.schedules import schedule_from
 
     costs = costs or CostOptions()
     if costs.layout:
         shape = shape_of_layout(spec, shape, costs.layout)
     price = partial(build_costs, costs=costs, network=network)
-    schedule = schedule_from(spec, None if quiet else partial(click.echo, err=True), price, **asdict(shape))
+    try:
+        schedule = schedule_from(spec, None if quiet else partial(click.echo, err=True), price, **asdict(shape))
+    except InputError as error:
+        error.hint = _ask_for_layouts(error.hint) if costs.layout else error.hint
+        raise
     if not costs.recompute:
         return schedule
     from ppsim.core.recompute import add_recompute
 
     return add_recompute(schedule)
+
+
+def _ask_for_layouts(hint: str) -> str:
+    """Rewrite numbers of stages that would work as layouts of so many stages: a layout has those it has."""
+    works = []
+    for part in hint.split(" or "):
+        if found := re.search(r"--stages (\d+) ?", part):
+            rest = part.replace(found[0], "").strip()
+            part = f"a layout of {found[1]} stage{'s' * (found[1] != '1')}" + (f" with {rest}" if rest else "")
+        works.append(part)
+    return " or ".join(works)
 
 
 def shape_of_layout(spec: str, shape: ShapeOptions, layout: str) -> ShapeOptions:

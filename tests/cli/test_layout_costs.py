@@ -94,3 +94,14 @@ def test_a_change_of_a_stage_is_simulated_and_one_that_a_layout_overrules_refuse
 def test_a_sweep_takes_its_stages_from_the_layout():
     shapes = ask("sweep", "1f1b", "--layout", "Ett|tt|tt|ttL", "--mb", "8,16")["shapes"]
     assert [(row["stages"], row["microbatches"]) for row in shapes] == [(4, 8), (4, 16)]
+
+
+def test_a_schedule_that_does_not_take_a_layouts_stages_is_answered_with_what_works():
+    """A layout's stages do not follow --stages, so what is suggested in its place is another layout."""
+    rows = ask("compare", "1f1b", "dualpipe", *LAYOUT)["schedules"]
+    assert rows[1]["reason"].endswith("(a layout of 2 stages or --mb 8)")
+    for words in (["--mb", "8"], ["--layout", "Et|tL"]):
+        assert ask("compare", "1f1b", "dualpipe", *LAYOUT, *words)["schedules"][1]["makespan"]
+    error = CliRunner().invoke(group, ["run", "zb-v", "--layout", "Et|t|tL", "--mb", "6"]).exception
+    assert isinstance(error, PpsimError)
+    assert error.hint == "a layout of 2 stages or a layout of 4 stages"
