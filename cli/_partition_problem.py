@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.layout.layout import Layout
     from ppsim.memory.usage import MemoryModel
+    from ppsim.search.partition import Partition
+    from ppsim.search.split_search import Report, Split
     from ppsim.search.splits import Sizes, SplitProblem
+
+MOST_HINTED, HINT_SECONDS = 200_000_000, 5.0  # ops of all splits that a hint is searched among, and its seconds
 
 
 class Asked(NamedTuple):
@@ -142,6 +146,34 @@ def _list_sizes(asked: Asked, schedule: Schedule, instant: NDArray[np.bool_]) ->
             sizes.kept[own, held] = model.kept + model.stash
     sizes.flight[instant] = sizes.kept[instant] = 0
     return sizes
+
+
+def search_split(asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report) -> Partition | None:
+    """Search the best split for the queues of the problem."""
+    from ppsim.search.partition import partition
+
+    def fits(split: Split) -> bool:
+        layout = make_layout(asked, problem.schedule, list(split))
+        return bool(hold(asked, problem.schedule, layout).peak.max() <= problem.cap)
+
+    return partition(problem, accepts=fits if asked.cap else None, time_limit=limit, report=report)
+
+
+def searches_soon(spec: str, schedule: Schedule, layers: int) -> bool:
+    """Whether all splits of a schedule are searched within a hint: few enough, and its order keeps to no costs."""
+    from ppsim.schedules import family_of
+
+    family, S = family_of(spec), schedule.n_stages
+    return not (family and family.uses_costs) and math.comb(layers + S - 1, S - 1) * len(schedule) <= MOST_HINTED
+
+
+def find_fitting_layout(asked: Asked, schedule: Schedule) -> str | None:
+    """Find the fastest layout that fits the cap; None where there is none, or it is not proved soon."""
+    problem, even = make_problem(asked, schedule), even_layout(asked, schedule)
+    found = search_split(asked, problem, even, HINT_SECONDS, lambda best, bound, timed: None)
+    if found is None or found.status != "optimal":
+        return None
+    return str(make_layout(asked, schedule, list(found.best[0])))
 
 
 def least_cap(asked: Asked, problem: SplitProblem, seconds: float, *, planned: bool) -> str:

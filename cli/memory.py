@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.cli._build import build, build_memory, parse_cap
+from ppsim.cli._build import build, build_memory, layout_for, parse_cap
 from ppsim.cli._fit import Part, echo_wrapped, print_table
 from ppsim.cli._options import (
     CostOptions,
@@ -80,7 +80,7 @@ def command(
     most = None if cap is None else parse_cap(cap, held.unit)
     found = report(timeline, held, most)
     inputs = inputs_of(ctx, prices)
-    near = _alternatives(found, spec, shape, costs, model) if found.over else []
+    near = _alternatives(found, spec, shape, costs, model, cap) if found.over else []
     beside = None if measured is None else compare_measured(found, measured)
     written = make_documents([timeline], [show.title_of(timeline.schedule)], inputs, output)
     written = [(replace(document, memory=(found.curve,), cap=most), name, form) for document, name, form in written]
@@ -93,7 +93,8 @@ def command(
             if beside is not None:
                 print_measured(beside)
     if found.over:
-        raise _does_not_fit(found, near)
+        unsearched = bool(costs.layout) and not _searches_splits(found, spec, costs)
+        raise _does_not_fit(found, near, unsearched)
 
 
 def _simulate(
@@ -108,7 +109,7 @@ def _simulate(
 
 
 def _alternatives(
-    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None
+    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None, cap: str | None
 ) -> list[Alternative]:
     """What fits instead, each found by running this command with the options it names."""
     from ppsim.memory.usage import ACTIVATIONS, curves
@@ -126,7 +127,9 @@ def _alternatives(
     request = Request(spec, asdict(shape))
     near = find_fitting(request, found.timeline.schedule, found.cap or 0, attempt, per_stage=per_stage)
     again = None if per_stage or costs.recompute else _recomputed(found, spec, shape, costs, model)
-    return [again, *near] if again else near
+    soon = bool(costs.layout) and _searches_splits(found, spec, costs)
+    split = _split_otherwise(found, spec, shape, costs, model, cap) if soon else None
+    return [each for each in (again, split, *near) if each]
 
 
 def _recomputed(
@@ -143,6 +146,42 @@ def _recomputed(
         return None
     peak = int(curves(timeline, held).peak.max())
     return Alternative("--recompute", peak, timeline.makespan) if peak <= (found.cap or 0) else None
+
+
+def _searches_splits(found: MemoryReport, spec: str, costs: CostOptions) -> bool:
+    from ppsim.cli._partition_problem import searches_soon
+
+    schedule = found.timeline.schedule
+    return searches_soon(spec, schedule, layout_for(schedule, costs.layout or "").n_layers)
+
+
+def _split_otherwise(
+    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None, cap: str | None
+) -> Alternative | None:
+    """The same layers on other stages, in the fastest split that fits, where it is found soon."""
+    import shlex
+
+    from ppsim.cli._partition_problem import Asked, find_fitting_layout
+    from ppsim.errors import PpsimError
+    from ppsim.memory.transformer import read_model, recompute_share
+    from ppsim.memory.usage import curves
+    from ppsim.schedules import Alternative
+
+    schedule, layout = found.timeline.schedule, layout_for(found.timeline.schedule, costs.layout or "")
+    if "".join(layout.content).count("L") > 1:  # ppsim partition has one loss
+        return None
+    share = recompute_share(read_model(model)) if model else 0.0
+    unsplit = replace(costs, layout=None)
+    asked = Asked(spec, shape, unsplit, layout.n_layers, layout.n_mtp, 0, model, cap, share, {})
+    try:
+        text = find_fitting_layout(asked, schedule)
+        if text is None:
+            return None
+        timeline, held, _ = _simulate(spec, shape, replace(costs, layout=text), model)
+    except PpsimError:
+        return None
+    peak = int(curves(timeline, held).peak.max())
+    return Alternative(f"--layout {shlex.quote(text)}", peak, timeline.makespan) if peak <= (found.cap or 0) else None
 
 
 def _print_report(found: MemoryReport, quiet: bool, breakdown: bool) -> None:
@@ -247,7 +286,8 @@ def _shown(rows: list[Any]) -> list[Any]:
     return rows if len(rows) <= MOST_ROWS else [*rows[: MOST_ROWS // 2], None, *rows[-MOST_ROWS // 2 :]]
 
 
-def _does_not_fit(found: MemoryReport, near: list[Alternative]) -> PpsimError:
+def _does_not_fit(found: MemoryReport, near: list[Alternative], unsearched: bool) -> PpsimError:
+    """Make the error that names what fits; ``unsearched``: splits of the layout that ppsim partition searches."""
     from ppsim.base.units import format_size
     from ppsim.errors import PpsimError
     from ppsim.memory.report import find_excess
@@ -266,6 +306,9 @@ def _does_not_fit(found: MemoryReport, near: list[Alternative]) -> PpsimError:
         + (f"; {more} other device{'s' if more > 1 else ''} over too" if more else "")
     )
     fits = [f"{a.options} ({format_size(a.peak, unit)}, makespan {a.makespan:g}{_changed(a)})" for a in near]
+    if unsearched:
+        before = sum(not a.options.startswith("--mb") for a in near)
+        fits.insert(before, "ppsim partition with this --cap (searches other splits)")
     other = (
         "more devices, a higher tp or zero, recompute, or a smaller mbs"
         if unit == "B"

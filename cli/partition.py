@@ -19,7 +19,17 @@ from ppsim.cli._options import (
     quiet_option,
     shape_options,
 )
-from ppsim.cli._partition_problem import Asked, even_layout, hold, least_cap, make_layout, make_problem, plan, price
+from ppsim.cli._partition_problem import (
+    Asked,
+    even_layout,
+    hold,
+    least_cap,
+    make_layout,
+    make_problem,
+    plan,
+    price,
+    search_split,
+)
 from ppsim.cli._partition_text import Answer, busy_of, print_answer, size_of
 from ppsim.cli._write import command_line, inputs_of
 
@@ -158,7 +168,7 @@ def _solve(asked: Asked, limit: float, show_bar: bool) -> Answer:
             bar(min((time.monotonic() - begin) / limit, 1.0), f"best {makespan:.6g}, bound {bound:.6g}, {timed} timed")
 
         problem = make_problem(asked, schedule)
-        found = (_search_planned if planned else _search)(asked, problem, even, limit, report)
+        found = (_search_planned if planned else search_split)(asked, problem, even, limit, report)
     if found is None:
         late = time.monotonic() - begin >= limit
         raise PpsimError(
@@ -179,17 +189,6 @@ def _refuse_too_few(asked: Asked, schedule: Schedule) -> None:
             f"{asked.layers} layers are too few for {schedule.n_stages} stages with {asked.least} or more each",
             f"--min-layers {asked.layers // schedule.n_stages}, or fewer stages",
         )
-
-
-def _search(asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report) -> Partition | None:
-    """Search the best split for the queues of the problem."""
-    from ppsim.search.partition import partition
-
-    def fits(split: Split) -> bool:
-        layout = make_layout(asked, problem.schedule, list(split))
-        return bool(hold(asked, problem.schedule, layout).peak.max() <= problem.cap)
-
-    return partition(problem, accepts=fits if asked.cap else None, time_limit=limit, report=report)
 
 
 def _search_planned(

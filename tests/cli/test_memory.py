@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from functools import partial
 
@@ -118,17 +119,28 @@ def test_alternatives_with_other_stages_are_held_to_the_same_memory():
         "-s interleaved --devices 4 --chunks 2 --mb 8 --group-size 4 --cap 8",
         "-s looped-bfs --devices 4 --mb 8 --tf 1,1,1,1,1,1,1,2 --cap 8",
         "-s dualpipe --devices 4 --mb 8 --tfb 2.5 --cap 3",
+        "-s 1f1b --layout Et*5|t|t|tL --mb 8 --cap 8 --t-head 1",
+        "-s interleaved --layout Et*4|t|t|mL --devices 2 --mb 4 --cap 14 --t-layer 1,1,2,1,1,1",
     ],
 )
 def test_every_alternative_works_as_it_is_written(words):
     """Each suggestion, put after the command that failed, fits its cap."""
     answer = json.loads(memory(*words.split(), "--json").stdout)
     for row in answer["nearest"]:
-        again = [*words.split(), *row["options"].split(), "--json"]
+        again = [*words.split(), *shlex.split(row["options"]), "--json"]
         if "--schedule" in row["options"]:
             again[:2] = []
         value = json.loads(memory(*again).stdout)
         assert (value["fits"], max(value["peak"]), value["makespan"]) == (True, row["peak"], row["makespan"])
+
+
+def test_another_split_of_a_layout_is_offered_before_another_batch():
+    """The fastest that fits, or where each has an order of its own the command that searches them."""
+    shown = refused("-s", "1f1b", "--layout", "Et*5|t|t|tL", "--mb", "8", "--cap", "10").hint.split(" or ")
+    assert (shown[1], shown[-1][:4]) == ("--layout 'Ett|tt|tt|ttL' (8, makespan 66)", "--mb")
+    planned = ("-s", "zb-v", "--layout", "Et*5|t|t|tL", "--mb", "8", "--cap", "12")
+    shown = refused(*planned).hint.split(" or ")
+    assert shown[-2] == "ppsim partition with this --cap (searches other splits)"
 
 
 def test_more_microbatches_can_need_less():
