@@ -84,6 +84,12 @@ NEEDS = (
         ("run", "compare"),
     ),
     Need(("as_json",), lambda g: "-" not in (g["output"] or ()), "--json and -o - both write to stdout"),
+    Need(
+        ("results",),
+        lambda g: g["results"] not in (g["output"] or ()),
+        "{options} and -o name the same file",
+        "another name for one of them",
+    ),
     # What is printed.
     Need(
         ("gantt",),

@@ -9,11 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ppsim.cli._options import group_options
+
+if TYPE_CHECKING:
+    from ppsim.base.results import Results
 
 Task = TypeVar("Task")
 Row = Mapping[str, Any]
@@ -85,13 +88,9 @@ def open_tasks(options: TaskOptions, inputs: object, processes: int = 1) -> Iter
     Raises:
         InputError: the results file is of other inputs; and what ``open_workers`` raises.
     """
-    from ppsim.base.results import Results
     from ppsim.base.workers import open_workers
 
-    with Results(options.results, inputs) as results:
-        old = len(results.rows)
-        if old:
-            click.echo(f"{old:,} are in {options.results} already", err=True)
+    with open_results(options, inputs) as results:
 
         def run(
             function: Callable[[Task], Row], tasks: Mapping[str, Task], here: Collection[str] = ()
@@ -104,15 +103,45 @@ def open_tasks(options: TaskOptions, inputs: object, processes: int = 1) -> Iter
                     results.add(keys[index], row)
                     yield keys[index], row
 
+        with open_workers() as map_here, _lazily(open_workers, options.dask or "", processes) as map_far:
+            yield run
+
+
+@contextmanager
+def open_results(options: TaskOptions, inputs: object) -> Iterator[Results]:
+    """Open the results file, if one is named, and say how much it has and, after Ctrl-C, how much it keeps.
+
+    Args:
+        options: of the command line.
+        inputs: what all rows depend on, beside their keys.
+
+    Raises:
+        InputError: the file cannot be read or written, or is of other inputs.
+        MissingDependency: pyarrow is not installed.
+    """
+    from ppsim.base.results import Results
+
+    with Results(options.results, inputs) as results:
+        old = len(results.rows)
+        if old:
+            click.echo(f"{_are(old)} in {options.results} already", err=True)
         try:
-            with open_workers() as map_here, _lazily(open_workers, options.dask or "", processes) as map_far:
-                yield run
+            yield results
         except KeyboardInterrupt:
-            if options.results:
-                results.write()
-                what = f"{len(results.rows):,} are kept in {options.results}: the same command goes on from it"
-                click.echo(what, err=True)
+            say_kept(results)
             raise
+
+
+def say_kept(results: Results) -> None:
+    """Write the rows after Ctrl-C, and say how many the file keeps, if any."""
+    if results.path and results.rows:
+        results.write()
+        what = f"{_are(len(results.rows))} kept in {results.path}: the same command goes on from it"
+        click.echo(what, err=True)
+
+
+def _are(count: int) -> str:
+    return f"{count:,} {'is' if count == 1 else 'are'}"
 
 
 @contextmanager

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,11 +24,13 @@ from ppsim.cli._options import (
     quiet_option,
 )
 from ppsim.cli._problems import PLACEMENTS, SearchOptions, check_times, find_known, make_problems
+from ppsim.cli._tasks import TaskOptions, open_results, say_kept, task_options
 from ppsim.cli._types import COUNT
 from ppsim.cli._write import find_targets, inputs_of, make_documents, write_all, write_tradeoff
 from ppsim.errors import PpsimError
 
 if TYPE_CHECKING:
+    from ppsim.base.results import Results
     from ppsim.base.workers import Workers
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from ppsim.search.optimize import Known, Outcome
     from ppsim.search.problem import Problem, Solution
 
+ALONE = "search"  # the key of a search that is no part of a front
 LEAST_S = 0.5  # seconds that the search has whatever the list took
 
 search_options = group_options(
@@ -92,11 +95,7 @@ search_options = group_options(
     show_default=True,
     help="Of the random numbers. The same seed and number of cores give the same best where not the time ends it.",
 )
-@click.option(
-    "--dask",
-    metavar="ADDRESS|local",
-    help="Search on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS); local starts both here.",
-)
+@task_options
 @cost_options
 @figure_options
 @json_option
@@ -113,7 +112,7 @@ def command(
     front: bool,
     time_limit: float,
     seed: int,
-    dask: str | None,
+    tasks: TaskOptions,
     costs: CostOptions,
     output: FigureOptions,
     as_json: bool,
@@ -129,26 +128,47 @@ def command(
     \b
       ppsim optimize --devices 4 --mb 8 --cap 4 -o best.csv -o best.svg
       ppsim optimize --devices 4 --mb 8 --placement auto --tf 10 --ti 11 --tw 8 --comm 1 --front
+      ppsim optimize --devices 8 --mb 32 --front --time-limit 3600 --results front.csv
     """
+    from ppsim.search.kept import describe_problem
     from ppsim.search.optimize import find_front
 
     begin = time.monotonic()
     _find_targets(output, front)
     problems = make_problems(ShapeOptions(None, devices, chunks, microbatches), costs, search)
     _check_feasible(problems, search)
-    known = [find_known(problem, costs, begin + time_limit) for problem in problems]
-    check_times(problems, known, costs)
-    # What generating the list took counts too.
-    time_limit = max(LEAST_S, time_limit - (time.monotonic() - begin))
     inputs = inputs_of(ctx, problems[0].costs)
-    show = not as_json and not quiet
-    with _open(dask) as workers:
-        run = partial(_optimize, seed=seed, show=show, workers=workers)
+    kept_for = [[describe_problem(problem) for problem in problems], seed, time_limit]
+    with open_results(tasks, kept_for) as results, ExitStack() as stack:
+        known = [find_known(problem, costs, begin + time_limit) for problem in problems]
+        check_times(problems, known, costs)
+        # What generating the list took counts too.
+        time_limit = max(LEAST_S, time_limit - (time.monotonic() - begin))
+        workers = cache(lambda: stack.enter_context(_open(tasks.dask)))  # what the file has needs none
+        optimize = partial(_optimize, seed=seed, show=not as_json and not quiet, workers=workers)
+        run = partial(_search, results, optimize)
         if front:
             rows = find_front(problems, known, _shares(problems, search), run, time_limit)
-            _show_front(rows, known, inputs, output, as_json, quiet)
-            return
-        found = run(problems, known, (), time_limit)
+        else:
+            rows = [(0.0, run(ALONE, problems, known, (), time_limit))]
+        if any(found.interrupted for _, found in rows):
+            say_kept(results)
+    if front:
+        _show_front(rows, known, inputs, output, as_json, quiet)
+    else:
+        _show_best(rows[0][1], costs, inputs, output, as_json, quiet, gantt)
+
+
+def _show_best(
+    found: Outcome,
+    costs: CostOptions,
+    inputs: dict[str, Any],
+    output: FigureOptions,
+    as_json: bool,
+    quiet: bool,
+    gantt: bool,
+) -> None:
+    """Print the best schedule, and write it."""
     timeline = _time(found)
     if as_json:
         from ppsim.cli._print import echo_json
@@ -173,6 +193,31 @@ def _open(dask: str | None) -> AbstractContextManager[Workers | None]:
     from ppsim.base.workers import open_workers
 
     return open_workers(dask) if dask else nullcontext()
+
+
+def _search(
+    results: Results,
+    optimize: Callable[[Sequence[Problem], Sequence[Sequence[Known]], Sequence[Schedule], float], Outcome],
+    key: str,
+    problems: Sequence[Problem],
+    known: Sequence[Sequence[Known]],
+    seeds: Sequence[Schedule],
+    time_limit: float,
+) -> Outcome:
+    """Take a search's outcome from the results, or search and keep it.
+
+    Of a single search Ctrl-C keeps the best, and the next run starts from it. A cap of a front is searched again, so
+    that the front is the same as without Ctrl-C.
+    """
+    from ppsim.search.kept import outcome_of, row_of
+
+    kept = outcome_of(results.rows[key], problems, known) if key in results.rows else None
+    if kept and not kept.interrupted:
+        return kept
+    found = optimize(problems, known, [*seeds, kept.solution.schedule] if kept else seeds, time_limit)
+    if key == ALONE or not found.interrupted:
+        results.add(key, row_of(found))
+    return found
 
 
 def _find_targets(output: FigureOptions, front: bool) -> None:
@@ -217,13 +262,14 @@ def _optimize(
     *,
     seed: int,
     show: bool,
-    workers: Workers | None,
+    workers: Callable[[], Workers | None],
 ) -> Outcome:
     """Search the placements that are feasible, with the best and the bound so far on a bar."""
     from ppsim.base.numbers import format_number
     from ppsim.cli._progress import progress_bar
     from ppsim.search.optimize import optimize
 
+    ready = workers()
     begin = time.monotonic()
     with progress_bar(show) as bar:
 
@@ -240,7 +286,7 @@ def _optimize(
             seed=seed,
             time_limit=time_limit,
             report=report,
-            workers=workers,
+            workers=ready,
         )
 
 

@@ -229,7 +229,7 @@ def find_front(
     problems: Sequence[Problem],
     known: Sequence[Sequence[Known]],
     shares: Sequence[int],
-    run: Callable[[Sequence[Problem], Sequence[Sequence[Known]], Sequence[Schedule], float], Outcome],
+    run: Callable[[str, Sequence[Problem], Sequence[Sequence[Known]], Sequence[Schedule], float], Outcome],
     time_limit: float,
 ) -> list[tuple[float, Outcome]]:
     """Find the best for caps from the least that works up to where more memory helps no more.
@@ -238,14 +238,15 @@ def find_front(
         problems: one for each placement; their caps are the largest tried.
         known: see :func:`optimize`.
         shares: for each problem, the activations of one stage that one unit of the caps stands for.
-        run: optimizes problems from schedules with a name, and others, in so many seconds.
+        run: optimizes problems from schedules with a name, and others, in so many seconds; first comes a text that
+            differs for each search of the front.
         time_limit: seconds for all of it.
 
     Returns:
         Caps in rising order, each with its outcome; fewer after Ctrl-C.
     """
     each = time_limit / (MOST_CAPS + 1)
-    most = run(problems, known, (), each)
+    most = run("largest cap", problems, known, (), each)
     share = shares[[problem.placement for problem in problems].index(most.problem.placement)]
     largest = int(np.ceil(float(most.solution.peak_activations.max()) / share - ROUNDING))
     least = min(int(np.ceil(p.least_caps.max() / unit - ROUNDING)) for p, unit in zip(problems, shares, strict=True))
@@ -256,7 +257,7 @@ def find_front(
             return rows or [(float(largest), most)]
         capped = [replace(p, cap=float(cap * unit)) for p, unit in zip(problems, shares, strict=True)]
         fitting = [[refit(entry, p) for entry in entries] for entries, p in zip(known, capped, strict=True)]
-        found = run(capped, fitting, seeds, each)
+        found = run(f"cap {cap}", capped, fitting, seeds, each)
         rows.append((float(cap), found))
         seeds.append(found.solution.schedule)
         if found.value <= most.value * (1 + ROUNDING):

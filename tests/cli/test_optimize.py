@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import Result
 from ppsim.cli._options import CostOptions, ShapeOptions
 from ppsim.cli._problems import SearchOptions, find_known, make_problems
 from ppsim.errors import InputError, PpsimError
+from ppsim.search import optimize
 from tests.commands import invoke
 
 
@@ -156,6 +158,55 @@ def test_a_quiet_front_is_one_line():
     assert result.stdout == "front 2x2  cap and span in t_F: 1 10  2 7  (2 of 2 optimal)\n"
 
 
+SMALL = ("--devices", "2", "--mb", "2", "--time-limit", "5")
+
+
+@pytest.mark.parametrize("file", ["kept.csv", "kept.parquet"])
+def test_an_interrupted_front_goes_on_from_its_results_file(tmp_path, monkeypatch, file):
+    """The answer is that of a run without Ctrl-C, and no cap is searched twice."""
+    monkeypatch.chdir(tmp_path)
+    plain = call(*SMALL, "--front", "--json").stdout
+    searched, most, search = list[object](), 2, optimize.optimize
+
+    def counted(problems, *words, **named):
+        if len(searched) == most:
+            raise KeyboardInterrupt
+        searched.append([problem.cap for problem in problems])
+        return search(problems, *words, **named)
+
+    monkeypatch.setattr(optimize, "optimize", counted)
+    stopped = call(*SMALL, "--front", "--results", file)
+    assert stopped.exit_code != 0
+    assert f"2 are kept in {file}: the same command goes on from it" in stopped.stderr
+    most = 100
+    for _ in range(2):
+        assert call(*SMALL, "--front", "--results", file, "--json").stdout == plain
+    assert len(searched) == len({str(caps) for caps in searched}) == 1 + len(json.loads(plain)["front"])
+
+
+def test_a_kept_search_is_printed_and_written_without_searching(tmp_path, monkeypatch):
+    """What Ctrl-C ended is searched on from the best so far; what is finished is not; other inputs are refused."""
+    monkeypatch.chdir(tmp_path)
+    words = (*SMALL, "--placement", "auto", "--cap", "2", "--results", "kept.csv")
+    plain, search, starts = call(*words[:-2], "-o", "plain.csv").stdout, optimize.optimize, list[int]()
+
+    def ended(problems, known, *, seeds, **named):
+        starts.append(len(seeds))
+        return replace(search(problems, known, seeds=seeds, **named), interrupted=len(starts) == 1)
+
+    monkeypatch.setattr(optimize, "optimize", ended)
+    stopped = call(*words)
+    assert "interrupted: the best so far is kept" in stopped.stdout
+    assert "1 is kept in kept.csv: the same command goes on from it" in stopped.stderr
+    assert call(*words).stdout == call(*words, "-o", "kept-best.csv").stdout == plain
+    assert (tmp_path / "kept-best.csv").read_bytes() == (tmp_path / "plain.csv").read_bytes()
+    assert starts == [0, 1]
+    for other in (("--cap", "3"), ("--seed", "1"), ("--tf", "2"), ("--time-limit", "6"), ("--objective", "makespan")):
+        error = call(*words, *other).exception
+        assert isinstance(error, InputError)
+        assert "the rows of 'kept.csv' were computed from other inputs" in str(error)
+
+
 @pytest.mark.slow
 def test_a_front_never_rises_and_ends_where_memory_helps_no_more(tmp_path):
     figure = tmp_path / "front.svg"
@@ -176,6 +227,7 @@ def test_a_front_never_rises_and_ends_where_memory_helps_no_more(tmp_path):
         ((*SHAPE, "--tf", "1,2"), "tf has 2 values for 4 stages"),
         ((*SHAPE, "--tr", "2"), "--tr has no effect"),
         ((*SHAPE, "--front", "-o", "x.csv"), ""),
+        ((*SHAPE, "--results", "x.csv", "-o", "x.csv"), "--results and -o name the same file"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(words, message):
