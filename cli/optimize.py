@@ -123,7 +123,8 @@ def command(
 
     Backwards run as I and W. Starts from every schedule of the list, searches, and proves small problems with OR-tools
     (extra optimize). The bound is a time that no schedule beats: optimal means that it is attained. Exits with 1 where
-    no schedule fits the cap, and says which cap would do. Ctrl-C ends the search and keeps the best.
+    no schedule fits the cap, and says which cap would do. Ctrl-C ends the search and keeps the best; with
+    --results the same command goes on from it.
 
     \b
       ppsim optimize --devices 4 --mb 8 --cap 4 -o best.csv -o best.svg

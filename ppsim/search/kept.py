@@ -70,4 +70,6 @@ def outcome_of(row: Mapping[str, Any], problems: Sequence[Problem], known: Seque
         compared = tuple(e for p, entries in zip(problems, known, strict=True) if p.is_feasible for e in entries)
         return Outcome(problem, solution, row["bound"], compared, row["solver"], row["interrupted"])
     except (KeyError, TypeError, ValueError, StopIteration, PpsimError) as error:
-        raise InputError("a row of the results file holds no schedule of this search", "another file") from error
+        raise InputError(
+            "a row of the results file holds no schedule of this search", "give the name of a new file"
+        ) from error
