@@ -1,4 +1,4 @@
-"""Read a layout string or Megatron's flags, and write the other."""
+"""Read a layout or Megatron's flags, and write the other."""
 
 from __future__ import annotations
 
@@ -53,10 +53,12 @@ def command(
 ) -> None:
     """Read a layout string or Megatron's flags, and write the other; refused where Megatron refuses.
 
-    Letters of a stage: E embedding, t transformer layer, m MTP layer, L loss; | between stages in model order.
+    Letters of a stage: E embedding, t transformer layer, m MTP layer, L loss; | between stages in model order. Lists of
+    words, as Megatron-Bridge takes them, are read too.
 
     \b
       ppsim layout 'Et*3|(tt|)*29,m|L' --devices 16
+      ppsim layout '[["embedding"] + ["decoder"] * 3, ["decoder", "loss"]]'
       ppsim layout --num-layers 30 --devices 4 --decoder-last-pipeline-num-layers 6
     """
     from ppsim.cli import _print as show

@@ -1,28 +1,39 @@
-"""Layout strings: letters, ``|`` between stages, ``x*n`` for n times a letter or ``|``, ``(...)*n`` for a group.
+"""Layouts as text: strings, and lists of words as Python and configuration files have them.
+
+A string has letters, ``|`` between stages, ``x*n`` for n times a letter or ``|``, ``(...)*n`` for a group.
 
 Commas and white space mean nothing. Megatron reads no white space and no brackets inside brackets; what
-:func:`format_content` writes has neither.
+:func:`format_content` writes has neither. A list has a list of words for each stage:
+``[["embedding"] + ["decoder"] * 3, ["decoder", "loss"]]``.
 """
 
 from __future__ import annotations
 
+import ast
+import warnings
+from difflib import get_close_matches
 from itertools import groupby
+from typing import Any
 
 from ppsim.base.text import shorten
 from ppsim.errors import InputError
 
 LETTERS = "EtmL"
+WORDS = dict(zip(("embedding", "decoder", "mtp", "loss"), LETTERS, strict=True))
 MOST_LETTERS = 1_000_000
 SHOWN, LONGEST_PERIOD = 200, 8
+LISTS = 'such as [["embedding"] + ["decoder"] * 3, ["decoder", "loss"]]'
 
 
 def parse_content(text: str) -> tuple[str, ...]:
-    """Parse a layout string into the letters of each stage.
+    """Parse a layout string, or lists of words, into the letters of each stage.
 
     Raises:
-        InputError: a character that is none of the layout's, an open bracket, a number that is missing, or more
-            letters than any model has.
+        InputError: a character or a word that is none of the layout's, an open bracket, a number that is missing, or
+            more letters than any model has.
     """
+    if text.lstrip().startswith("["):
+        return _parse_lists(text)
     letters, at = _parse_group(text, 0, 0)
     if at < len(text):
         raise _fault(text, at, "')' closes no bracket", "leave it out", "brackets")
@@ -56,7 +67,7 @@ def _parse_group(text: str, at: int, depth: int) -> tuple[str, int]:
         count, at = _parse_count(text, at)
         size += len(part) * count
         if size > MOST_LETTERS:
-            raise _fault(text, begin, f"this makes more than {MOST_LETTERS:,} letters", "a smaller number", "size")
+            raise _too_many(text, begin)
         parts.append(part * count)
     return "".join(parts), at
 
@@ -73,6 +84,63 @@ def _parse_count(text: str, at: int) -> tuple[int, int]:
     if text[end : end + 1] == "*":
         raise _fault(text, end, "a number cannot be repeated", "brackets: (t*2)*3", "repeats")
     return int(text[at + 1 : end][:8]) if end - at <= 9 else MOST_LETTERS + 1, end
+
+
+def _parse_lists(text: str) -> tuple[str, ...]:
+    """Parse a list with a list of words for each stage, which may be joined by + and repeated by ``* n``."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(text.strip(), mode="eval").body
+        stages = _evaluate(text, tree)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        at = error.offset - 1 if isinstance(error, SyntaxError) and error.lineno == 1 and error.offset else 0
+        raise _fault(text, min(_start(text) + at, len(text) - 1), "this is no list", LISTS, "lists") from error
+    whole = isinstance(stages, list) and stages
+    if not whole or any(isinstance(held, str) or any(isinstance(word, list) for word in held) for held in stages):
+        what = "each stage is one list of words, in model order: all first chunks, then all second chunks"
+        raise _fault(text, _start(text), what, LISTS, "lists")
+    if sum(map(len, stages)) > MOST_LETTERS:
+        raise _too_many(text, _start(text))
+    return tuple("".join(held) for held in stages)
+
+
+def _evaluate(text: str, node: ast.expr) -> Any:
+    """Evaluate lists of words to lists of letters."""
+    match node:
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            return [_evaluate(text, part) for part in parts]
+        case ast.Constant(value=str(word)) | ast.Name(id=word):  # a shell takes the quotes of words away
+            if word not in WORDS:
+                near = get_close_matches(word.lower(), WORDS, 1) or [w for w, x in WORDS.items() if x == word]
+                hint = f'"{near[0]}" for that word' if near else ", ".join(WORDS)
+                raise _fault(text, _place(text, node), f"'{shorten(word)}' is no layer", hint, "words")
+            return WORDS[word]
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            joined = _evaluate(text, left), _evaluate(text, right)
+            if isinstance(joined[0], list) and isinstance(joined[1], list):
+                return joined[0] + joined[1]
+        case ast.BinOp(left=left, op=ast.Mult(), right=ast.Constant(value=int(count))):
+            repeated = _evaluate(text, left)
+            if isinstance(repeated, list):
+                if len(repeated) * count > MOST_LETTERS:
+                    raise _too_many(text, _place(text, node))
+                return repeated * count
+    raise _fault(text, _place(text, node), "only words, lists, + and * n make a layout", LISTS, "lists")
+
+
+def _start(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _place(text: str, node: ast.expr) -> int:
+    """Find the character where a part of lists begins."""
+    lines = text.strip().split("\n")
+    before = sum(len(line) + 1 for line in lines[: node.lineno - 1])
+    return _start(text) + before + len(lines[node.lineno - 1].encode()[: node.col_offset].decode())
+
+
+def _too_many(text: str, at: int) -> InputError:
+    return _fault(text, at, f"this makes more than {MOST_LETTERS:,} letters", "a smaller number", "size")
 
 
 def _bad_letter(text: str, at: int) -> InputError:

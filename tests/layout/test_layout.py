@@ -132,6 +132,46 @@ def test_what_is_no_layout_is_refused_where_it_goes_wrong(text, what):
         read_layout(text)
 
 
+LISTED = [  # of Megatron-Bridge's recipes and tests: in Python, JSON, and as a shell leaves them
+    ('[["embedding"] + ["decoder"] * 8] + [["decoder"] * 8] * 6 + [["decoder"] * 5 + ["loss"]]', "Et*8|(t*8|)*6t*5L"),
+    ('[["embedding","decoder"],["decoder","decoder"],["decoder","loss"]]', "Et|tt|tL"),
+    ("[['embedding'], ['decoder'] * 2, [], ['decoder', 'mtp', 'loss'],]", "E|tt||tmL"),
+    ("[[embedding,decoder],[decoder,loss]]", "Et|tL"),
+    (' [["embedding"],\n ["decoder"] * 3, ["mtp"] * 1, ["loss"]]\n', "E|t*3|m|L"),
+]
+
+
+@pytest.mark.parametrize(("text", "string"), LISTED)
+def test_lists_of_words_are_read_as_the_string_of_their_letters(text, string):
+    assert read_layout(text) == read_layout(string)
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "hint"),
+    [
+        ('[["embedding","decodr"],["loss"]]', "character 15 .*'decodr' is no layer", '"decoder" for that word'),
+        ('[["E","decoder"],["loss"]]', "character 3 .*'E' is no layer", '"embedding" for that word'),
+        ('[["vision"],["loss"]]', "character 3 .*'vision' is no layer", "embedding, decoder, mtp, loss"),
+        ('["embedding","decoder","loss"]', "each stage is one list", "such as [["),
+        ('[[["embedding"],["decoder"]],[["decoder"],["loss"]]]', "all first chunks, then all second", "such as [["),
+        ("[]", "each stage is one list", "such as [["),
+        ('[["embedding"]', "character 1 .*this is no list", "such as [["),
+        ('[["embedding"] - ["loss"]]', "character 2 .*only words", "such as [["),
+        ('[["embedding"], "loss" * 2]', "character 17 .*only words", "such as [["),
+        ("[__import__('os').getcwd()]", "character 2 .*only words", "such as [["),
+        ('[["embedding"] * 99999999]', "more than 1,000,000 letters", "a smaller number"),
+        ('[["decoder"] * 1000] * 99999', "more than 1,000,000 letters", "a smaller number"),
+        ("[" * 9999, "this is no list", "such as [["),
+        ("[[embedding]" + "+[decoder]" * 9999 + "]", "this is no list", "such as [["),
+        ('[["decoder"],["loss"]]', r"rule embedding-first\)", "'Et|L'"),
+    ],
+)
+def test_lists_that_are_no_layout_are_refused_with_what_is_near(text, what, hint):
+    with pytest.raises(InputError, match=what) as refused:
+        read_layout(text)
+    assert hint in refused.value.hint
+
+
 def test_layers_per_stage_make_a_layout():
     assert str(build_layout([3, 2, 2, 1], 2, mtp=1)) == "Et*3|tt|tt|tmL"
     assert str(build_layout([0, 2, 0], 3)) == "E|tt|L"
