@@ -39,6 +39,7 @@ def command(port: int, host: str, public: bool, no_open: bool) -> None:
     from ppsim.schedules import families
     from ppsim.server.app import make_app
     from ppsim.server.page import live_page
+    from ppsim.server.patience import MOST_CONNECTIONS, make_protocol
 
     try:
         import starlette  # noqa: F401
@@ -68,8 +69,15 @@ def command(port: int, host: str, public: bool, no_open: bool) -> None:
         if not no_open:
             webbrowser.open(address)
         Thread(target=_prepare, daemon=True).start()
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, lifespan="off"))
-        server.run(sockets=[listening])
+        config = uvicorn.Config(
+            app,
+            http=make_protocol(),
+            limit_concurrency=MOST_CONNECTIONS,
+            log_level="error",
+            access_log=False,
+            lifespan="off",
+        )
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 def _prepare() -> None:

@@ -53,6 +53,7 @@ def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str], *, an
     """
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
+    from starlette.requests import ClientDisconnect
     from starlette.responses import Response
     from starlette.routing import Route
 
@@ -100,12 +101,15 @@ def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str], *, an
         if not _NAME.fullmatch(name):
             return _refusal(422, "a file's name has letters, digits, dots, dashes and underscores", "rename it")
         content = bytearray()
-        async for chunk in request.stream():
-            content += chunk
-            if len(content) > LARGEST_DROP:
-                return _refusal(
-                    413, f"'{name}' is larger than {LARGEST_DROP >> 20} MiB", "ppsim run reads larger files"
-                )
+        try:
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > LARGEST_DROP:
+                    return _refusal(
+                        413, f"'{name}' is larger than {LARGEST_DROP >> 20} MiB", "ppsim run reads larger files"
+                    )
+        except ClientDisconnect:
+            return _refusal(400, f"'{name}' did not come whole", "drop it again")
         if _unpacks_beyond(bytes(content), LARGEST_UNPACKED):
             return _refusal(413, f"'{name}' unpacks to more than {LARGEST_UNPACKED >> 20} MiB", "ppsim run reads it")
         if len(list(folder.iterdir())) >= MOST_DROPS and not (folder / name).exists():

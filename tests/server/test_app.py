@@ -56,6 +56,21 @@ def ask(app, path: str, method: str = "GET", body: bytes = b"", headers: Mapping
     return said[0]["status"], content, {name.decode(): value.decode() for name, value in said[0]["headers"]}
 
 
+def test_a_drop_that_does_not_come_whole_leaves_no_file_and_no_traceback(app, tmp_path):
+    said = []
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        said.append(message)
+
+    query = {"query_string": b"name=a.csv", "headers": [(b"host", HOST.encode())]}
+    scope = {"type": "http", "method": "POST", "path": "/drop", "root_path": "", **query}
+    asyncio.run(app(scope, receive, send))
+    assert (said[0]["status"], list(tmp_path.iterdir())) == (400, [])
+
+
 def refusal(app, line: str) -> str:
     status, body, _ = ask(app, "/view", line=line)
     assert status == 422, body
