@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -83,7 +84,7 @@ def find_targets(output: OutputOptions, *, tables: bool = False) -> list[tuple[s
     """Find every -o with its format's suffix.
 
     Raises:
-        InputError: an unknown format, a file that cannot be written, or standard output twice.
+        InputError: an unknown format, a file that cannot be written, or the same one twice.
     """
     from pathlib import Path
 
@@ -94,8 +95,11 @@ def find_targets(output: OutputOptions, *, tables: bool = False) -> list[tuple[s
         if target != "-" and not Path(target).parent.is_dir():
             raise InputError(f"cannot write '{target}': no folder '{Path(target).parent}'", "make the folder first")
         rehearse(target)
-    if output.output.count("-") > 1:
-        raise InputError("-o - is given twice, and there is one standard output", "leave one of them out")
+    places = ["-" if target == "-" else os.path.realpath(target) for target in output.output]
+    for target, place in zip(output.output, places, strict=True):
+        if places.count(place) > 1:
+            one = "there is one standard output" if target == "-" else "the second would replace the first"
+            raise InputError(f"-o {target} is given twice, and {one}", "leave one of them out")
     return list(zip(output.output, suffixes_of(output.output, output.format, tables=tables), strict=True))
 
 

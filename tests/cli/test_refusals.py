@@ -38,6 +38,17 @@ def test_an_unknown_format_is_refused_before_anything_is_timed(command, tmp_path
     assert result.stdout == ""
 
 
+def test_the_same_file_twice_is_refused(tmp_path):
+    """By its place: another spelling of the path is the same file."""
+    words = ["-o", str(tmp_path / "a.json"), "-o", str(tmp_path / ".." / tmp_path.name / "a.json")]
+    code, out, err = answer("run", "1f1b", *SMALL, *words)
+    assert (code, out, list(tmp_path.iterdir())) == (2, "", [])
+    assert err.splitlines() == [
+        f"Error: -o {words[1]} is given twice, and the second would replace the first",
+        "  try: leave one of them out",
+    ]
+
+
 def test_what_trains_is_no_alternative_to_forwards_only():
     found = json.loads(invoke("explain", "forward-only", *SMALL, "--json").stdout)
     assert [each["change"] for each in found["what_if"]] == ["mb=8"]
