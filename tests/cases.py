@@ -25,7 +25,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 FEW = examples(max_examples=max(1, examples().max_examples // 5))  # for tests that run once per schedule
-EVERY = 1 if examples().max_examples >= 100 else 4
+EVERY = 1 if examples().max_examples >= 50 else 4
 SOME = examples(max_examples=min(10, examples().max_examples // 2))  # likewise, where an example takes long
 MANY = examples(max_examples=2 * examples().max_examples)  # for small random cases
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 # How long an example takes says something about the machine, not about the code.
-settings.register_profile("ppsim", deadline=None)
+settings.register_profile("ppsim", deadline=None, max_examples=50)
 settings.register_profile("fast", deadline=None, max_examples=6)
 settings.register_profile("traced", deadline=None, max_examples=5)  # coverage traces every line of every example
 settings.load_profile("ppsim")
