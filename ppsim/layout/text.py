@@ -95,12 +95,12 @@ def _parse_lists(text: str) -> tuple[str, ...]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         at = error.offset - 1 if isinstance(error, SyntaxError) and error.lineno == 1 and error.offset else 0
         raise _fault(text, min(_start(text) + at, len(text) - 1), "this is no list", LISTS, "lists") from error
-    whole = isinstance(stages, list) and stages
-    if not whole or any(isinstance(held, str) or any(isinstance(word, list) for word in held) for held in stages):
+    listed = isinstance(stages, list) and stages and not any(isinstance(held, str) for held in stages)
+    if listed and sum(map(len, stages)) > MOST_LETTERS:
+        raise _too_many(text, _start(text))
+    if not listed or any(isinstance(word, list) for held in stages for word in held):
         what = "each stage is one list of words, in model order: all first chunks, then all second chunks"
         raise _fault(text, _start(text), what, LISTS, "lists")
-    if sum(map(len, stages)) > MOST_LETTERS:
-        raise _too_many(text, _start(text))
     return tuple("".join(held) for held in stages)
 
 

@@ -109,6 +109,7 @@ def test_the_time_of_pairs_shows_where_it_counts():
     assert found("--devices", "2", "--mb", "8", "--tfb", "1", "--time-limit", "0.5")["best_known"] == "1f1b-overlap"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "least"),
     [

@@ -27,6 +27,7 @@ def test_rules_write_schedules_that_fit(placement, more):
     assert all(fits(problem, schedule) and evaluate(problem, schedule, "").span > 0 for schedule in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", PLACEMENTS[:3], ids=lambda p: p.name)
 @pytest.mark.parametrize("more", [0, 2])
 def test_all_that_a_search_starts_from_fits_where_stages_hold_other_layers(placement, more):
