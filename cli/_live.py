@@ -12,7 +12,7 @@ import click
 
 from ppsim.cli._build import add_memory, build, measure_with_bound
 from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, UNEVEN, Given
-from ppsim.cli._network import execute_messages
+from ppsim.cli._network import time_ops
 from ppsim.cli._options import (
     CostOptions,
     NetworkOptions,
@@ -174,15 +174,13 @@ def _simulate(
     """Simulate a schedule with the costs of the options, or with the median times of a run that was dropped."""
     from ppsim.analysis.changes import adapt_costs
     from ppsim.analysis.idle import explain_run
-    from ppsim.simulation.longest_path import simulate
 
     schedule, prices = build(source, options_taken(source, shape), costs, network)
     title = title_of(schedule)
     if taken:
         prices = adapt_costs(taken[1].found.costs, schedule)
         title += f" (median times of {Path(taken[0]).name})"
-    execution = execute_messages(schedule, prices, network, costs.links)
-    timeline = execution.compute if execution else simulate(schedule, prices)
+    timeline, execution = time_ops(schedule, prices, network, costs.links)
     idle = explain_run(timeline, prices.latencies(schedule), execution)
     return _Run(title, prices, idle, measure_with_bound(timeline, prices).bound, execution)
 

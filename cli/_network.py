@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
 
 
-def time_ops(schedule: Schedule, costs: Costs, network: NetworkOptions, links: Sequence[str] = ()) -> Timeline:
-    """Time the compute ops by the model that the options ask for."""
+def time_ops(
+    schedule: Schedule, costs: Costs, network: NetworkOptions, links: Sequence[str] = (), *, to_torch: bool = False
+) -> tuple[Timeline, Execution | None]:
+    """Time the compute ops by the model that the options ask for, with the execution where messages are ops."""
     from ppsim.simulation.longest_path import simulate
 
-    execution = execute_messages(schedule, costs, network, links)
-    return execution.compute if execution else simulate(schedule, costs)
+    execution = execute_messages(schedule, costs, network, links, to_torch=to_torch)
+    return execution.compute if execution else simulate(schedule, costs), execution
 
 
 def execute_messages(

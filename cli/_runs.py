@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ppsim.cli._build import build_costs, build_schedule, check_used
-from ppsim.cli._network import execute_messages
+from ppsim.cli._network import time_ops
 from ppsim.cli._options import CostOptions, NetworkOptions, ShapeOptions
 from ppsim.cli._several import check_taken, options_taken
 from ppsim.cli._stated import read_stated
@@ -111,12 +111,10 @@ def simulated_run(
     """
     from ppsim.analysis.changes import adapt_costs
     from ppsim.analysis.idle import explain_run
-    from ppsim.simulation.longest_path import simulate
 
     taken = shown is not None and shown.time.shape[1] == schedule.n_stages
     prices = adapt_costs(shown, schedule) if shown is not None and taken else build_costs(schedule, costs, network)
-    execution = execute_messages(schedule, prices, network, costs.links)
-    timeline = execution.compute if execution else simulate(schedule, prices)
+    timeline, execution = time_ops(schedule, prices, network, costs.links)
     idle = explain_run(timeline, prices.latencies(schedule), execution)
     return TimedRun(spec, idle, BORROWED if taken and not execution else SIMULATED, prices, execution)
 

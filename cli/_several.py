@@ -13,6 +13,10 @@ from ppsim.errors import InputError
 
 if TYPE_CHECKING:
     from ppsim.analysis.compare import Row
+    from ppsim.core.costs import Costs
+    from ppsim.core.execution import Execution
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
 
 SIMPLE = NetworkOptions(None, None, None, None, None, None, False)
 
@@ -20,20 +24,25 @@ SIMPLE = NetworkOptions(None, None, None, None, None, None, False)
 def time_schedule(spec: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions = SIMPLE) -> Row:
     """Time one schedule by the model the options ask for, or find why it does not apply."""
     from ppsim.analysis.compare import row
-    from ppsim.core.costs import Costs
-    from ppsim.core.schedule import Schedule
 
     own, links = options_taken(spec, shape), costs.links
 
-    prices: list[Costs] = []
+    runs: list[tuple[Costs, Execution | None]] = []
 
     def build(spec: str) -> tuple[Schedule, Costs]:
         schedule = build_schedule(spec, own, costs, network)
-        prices.append(build_costs(schedule, costs, network))
-        return schedule, prices[-1]
+        return schedule, build_costs(schedule, costs, network)
 
-    timed = row(spec, build, lambda schedule, costs: time_ops(schedule, costs, network, links))
-    return replace(timed, metrics=measure_with_bound(timed.timeline, prices[-1])) if timed.timeline else timed
+    def time(schedule: Schedule, prices: Costs) -> Timeline:
+        timeline, execution = time_ops(schedule, prices, network, links)
+        runs.append((prices, execution))
+        return timeline
+
+    timed = row(spec, build, time)
+    if timed.timeline is None:
+        return timed
+    prices, execution = runs[-1]
+    return replace(timed, metrics=measure_with_bound(timed.timeline, prices), execution=execution)
 
 
 def time_schedules(

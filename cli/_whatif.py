@@ -63,7 +63,7 @@ class Base:
 
     def time(self, schedule: Schedule, prices: Costs) -> Timeline:
         """Time a schedule by the model of the run."""
-        return time_ops(schedule, prices, self.network, self.costs.links)
+        return time_ops(schedule, prices, self.network, self.costs.links)[0]
 
 
 def change_run(change: str, base: Base) -> Timeline:

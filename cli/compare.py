@@ -9,7 +9,6 @@ import click
 
 from ppsim.cli._build import add_memory, build_costs
 from ppsim.cli._fit import echo_wrapped, print_table
-from ppsim.cli._network import execute_messages
 from ppsim.cli._options import (
     CostOptions,
     FigureOptions,
@@ -76,10 +75,7 @@ def command(
     prices = [build_costs(timeline.schedule, costs, network) for timeline in timelines]
     inputs = inputs_of(ctx, prices[0])
     written = [] if tradeoff else make_documents(timelines, [_title(t) for t in timelines], inputs, output)
-    if network.detailed and any(suffix == ".html" for _, _, suffix in written):
-        pairs = [(timeline.schedule, price) for timeline, price in zip(timelines, prices, strict=True)]
-        runs = [execute_messages(schedule, price, network, costs.links) for schedule, price in pairs]
-        executions = tuple(run for run in runs if run)
+    if executions := tuple(r.execution for r in rows if r.execution):
         written = [
             (replace(document, executions=executions) if suffix == ".html" else document, target, suffix)
             for document, target, suffix in written

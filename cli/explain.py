@@ -11,7 +11,7 @@ import click
 from ppsim.cli._build import build
 from ppsim.cli._fit import Part, echo_wrapped
 from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, SHAPE, UNEVEN, Given
-from ppsim.cli._network import execute_messages
+from ppsim.cli._network import time_ops
 from ppsim.cli._options import (
     CostOptions,
     FigureOptions,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ppsim.analysis.explain import Explanation, WhatIf
     from ppsim.core.costs import Costs
     from ppsim.core.execution import Execution
-    from ppsim.core.timeline import Timeline
 
 
 CAUSE_INDENT = 22  # where the words of a row of causes begin
@@ -209,12 +208,10 @@ def _explain_simulated(
     spec: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions
 ) -> tuple[Explanation, Base, Costs, Execution | None]:
     from ppsim.analysis.explain import explain
-    from ppsim.simulation.longest_path import simulate
 
     schedule, prices = build(spec, shape, costs, network)
     base = Base(spec, schedule, shape, costs, network)
-    execution = execute_messages(schedule, prices, network, costs.links)
-    timeline: Timeline = execution.compute if execution else simulate(schedule, prices)
+    timeline, execution = time_ops(schedule, prices, network, costs.links)
     again = (lambda other: base.time(schedule, other).makespan) if execution else None
     return explain(timeline, prices, execution, again), base, prices, execution
 

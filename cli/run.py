@@ -9,7 +9,7 @@ import click
 
 from ppsim.cli._build import add_memory, build, build_costs, check_used, measure_with_bound, shape_of_layout
 from ppsim.cli._fit import echo_wrapped
-from ppsim.cli._network import execute_messages, execute_slots, note_queues
+from ppsim.cli._network import execute_slots, note_queues, time_ops
 from ppsim.cli._options import (
     CostOptions,
     FigureOptions,
@@ -83,8 +83,6 @@ def command(
       ppsim run 1f1b --stages 4 --mb 8
       ppsim run -s dualpipe --devices 8 --mb 20 -o fig.pdf -o report.html
     """
-    from ppsim.simulation.longest_path import simulate
-
     find_targets(output)
     if steady and _print_steady(ctx, spec, shape, costs, as_json, quiet):
         return
@@ -94,8 +92,7 @@ def command(
         return
     if steady:
         click.echo("no steady state that repeats exactly was proved: timing every op", err=True)
-    execution = execute_messages(schedule, prices, network, costs.links, to_torch=lowered)
-    timeline = execution.compute if execution else simulate(schedule, prices)
+    timeline, execution = time_ops(schedule, prices, network, costs.links, to_torch=lowered)
     inputs, metrics = inputs_of(ctx, prices), measure_with_bound(timeline, prices)
 
     def complete(document: Document, suffix: str) -> Document:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ppsim.analysis.pareto import front
 from ppsim.core.costs import Costs
+from ppsim.core.execution import Execution
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.errors import PpsimError, UnknownSchedule
@@ -30,12 +31,14 @@ class Row:
         timeline: None where the schedule does not apply.
         metrics: likewise.
         reason: why it does not apply.
+        execution: where sends and receives were run as ops.
     """
 
     name: str
     timeline: Timeline | None = None
     metrics: Metrics | None = None
     reason: str = ""
+    execution: Execution | None = None
 
     @property
     def makespan(self) -> float:

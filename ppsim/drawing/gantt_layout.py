@@ -15,7 +15,7 @@ from ppsim.analysis.idle import Idle
 from ppsim.core.ops import COMPUTE
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
-from ppsim.drawing.palette import CAUSE_FILL, DEFAULT, DIMMED, HATCHED_SHARE, Palette, blend
+from ppsim.drawing.palette import CAUSE_FILL, DEFAULT, DIMMED, HATCHED_SHARE, Palette, blend, channels
 from ppsim.drawing.view import View
 
 DOTS = 300
@@ -304,4 +304,4 @@ def _fills(palette: Palette) -> zip[tuple[str, str]]:
 
 
 def _rgb(colour: str) -> Floats:
-    return np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)], np.float64)
+    return np.array(channels(colour), np.float64)

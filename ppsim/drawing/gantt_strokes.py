@@ -43,7 +43,17 @@ from ppsim.drawing.gantt_layout import (
 from ppsim.drawing.lanes import COLLECTIVE, Lane, busy_share, lane_of
 from ppsim.drawing.letters import LONGEST_UNIT, is_symbol
 from ppsim.drawing.look import CRITICAL, PICKED, PLAIN, Look
-from ppsim.drawing.palette import CAUSE_FILL, COMM_ARROW, COMM_LANE, DEFAULT, DIMMED, Palette, blend, text_colour
+from ppsim.drawing.palette import (
+    CAUSE_FILL,
+    COMM_ARROW,
+    COMM_LANE,
+    DEFAULT,
+    DIMMED,
+    Palette,
+    blend,
+    channels,
+    text_colour,
+)
 from ppsim.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
 from ppsim.drawing.view import View, view_of
 from ppsim.simulation.columns import peak_share, shape_of
@@ -355,7 +365,7 @@ def _fill_strips(
     devices = int(axes.get_ylim()[0])
     count = max(1, design.across // STRIP_DOTS)
     share = busy_share(lane.device[own], lane.left[own], lane.right[own], devices, design.span, count)
-    full, none = (np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) for colour in (fill, design.palette.bubble))
+    full, none = (np.array(channels(colour)) for colour in (fill, design.palette.bubble))
     seen = np.where(share > 0, LEAST_SHARE + (1 - LEAST_SHARE) * share, 0.0)[:, :, None]
     image = np.rint(none + seen * (full - none)).astype(np.uint8)
     for device in np.unique(lane.device[own]):

@@ -11,7 +11,7 @@ from ppsim.base.numbers import format_share
 from ppsim.drawing.gantt_layout import DOTS, POINT
 from ppsim.drawing.letters import text_width
 from ppsim.drawing.memory_panel import BESIDE, LINE_HEIGHT
-from ppsim.drawing.palette import COMM_LANE, DEFAULT, Palette
+from ppsim.drawing.palette import COMM_LANE, DEFAULT, Palette, channels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,11 +66,9 @@ def draw_links(axes: Axes, use: LinkUse, *, span: float, font: float, base: int,
     high = np.ceil(mean_in_columns(use.curve, span, columns) * LEVELS - 1e-9)
     shown = np.zeros((rows, LEVELS + SPACE, columns), np.bool_)
     shown[:, SPACE:] = np.arange(LEVELS, 0, -1)[:, None] <= high[:, None, :]
-    full, none, page = (_channels(colour) for colour in (COMM_LANE, palette.bubble, "#FFFFFF"))
+    full, none, page = (channels(colour) for colour in (COMM_LANE, palette.bubble, "#FFFFFF"))
     image = np.where(shown[..., None], full, none)
     image[:, :SPACE] = page
-    axes.set_xlim(0, span)
-    axes.set_ylim(rows, -HEAD / LINE_HEIGHT)
     axes.axis("off")
     flat = image.reshape(rows * (LEVELS + SPACE), columns, 3).astype(np.uint8)
     axes.imshow(flat, extent=(0, span, rows, 0), aspect="auto", interpolation="nearest")
@@ -90,7 +88,3 @@ def draw_links(axes: Axes, use: LinkUse, *, span: float, font: float, base: int,
 def _column_count(use: LinkUse, dots: int) -> int:
     steps = int(np.diff(use.curve.offsets)[use.count == 1].max(initial=1))
     return max(1, dots // (FINE if dots >= LEAST_STEP * steps else COARSE))
-
-
-def _channels(colour: str) -> list[int]:
-    return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]

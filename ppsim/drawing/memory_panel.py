@@ -11,7 +11,7 @@ from ppsim.base.units import binary_unit, format_size
 from ppsim.core.curve import Curve
 from ppsim.drawing.gantt_layout import DOTS, tick_step
 from ppsim.drawing.letters import text_width
-from ppsim.drawing.palette import HIGHLIGHT, RAMP
+from ppsim.drawing.palette import HIGHLIGHT, RAMP, channels
 from ppsim.memory.report import columns
 from ppsim.memory.usage import BYTES, steps
 
@@ -229,6 +229,6 @@ def _draw_scale(axes: Axes, curve: Curve, top: float, font: float, blues: Any) -
 
 def _ramp(count: int) -> list[str]:
     """Colours from the first device's to the last's."""
-    first, last = (np.array([int(c[i : i + 2], 16) for i in (1, 3, 5)], np.float64) for c in RAMP[0])
+    first, last = (np.array(channels(colour), np.float64) for colour in RAMP[0])
     shares: NDArray[np.float64] = np.linspace(0, 1, count) if count > 1 else np.zeros(1)
     return ["#" + "".join(f"{round(v):02x}" for v in first + share * (last - first)) for share in shares]

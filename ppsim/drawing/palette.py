@@ -63,16 +63,21 @@ MUTED = "#66707E"
 TERMINAL_MUTED = "#767676"  # contrast of 4.5 on white and on black, whichever the terminal has
 
 
+def channels(colour: str) -> tuple[int, int, int]:
+    """Red, green and blue of ``#rrggbb``, 0 to 255 each."""
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
 def blend(above: str, below: str, share: float) -> str:
     """The colour of ``share`` of ``above`` over ``below``, both ``#rrggbb``."""
-    pairs = [(int(above[i : i + 2], 16), int(below[i : i + 2], 16)) for i in (1, 3, 5)]
+    pairs = zip(channels(above), channels(below), strict=True)
     return "#" + "".join(f"{round(share * a + (1 - share) * b):02X}" for a, b in pairs)
 
 
 def luminance(colour: str) -> float:
     """Relative luminance of ``#rrggbb`` as WCAG 2 defines it, 0 to 1."""
-    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    parts = [channel / 255 for channel in channels(colour)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 

@@ -23,7 +23,7 @@ from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.legend import LIGHTER, Entry, legend_entries
-from ppsim.drawing.palette import FILL, SHADE, TERMINAL_MUTED, text_colour
+from ppsim.drawing.palette import FILL, SHADE, TERMINAL_MUTED, channels, text_colour
 from ppsim.drawing.terminal_marks import Marks
 from ppsim.simulation.metrics import Metrics
 
@@ -257,7 +257,7 @@ def _cell(
 
 
 def _darker(colour: str) -> str:
-    return "#" + "".join(f"{int(int(colour[i : i + 2], 16) * 0.86):02x}" for i in (1, 3, 5))
+    return "#" + "".join(f"{int(channel * 0.86):02x}" for channel in channels(colour))
 
 
 def _scale(timeline: Timeline, grid: Grid, signs: Signs) -> Text:
