@@ -6,6 +6,7 @@ file that exists keeps its mode and owner; a symbolic link is followed; other ha
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import stat
@@ -42,6 +43,7 @@ class _Staged:
 
 
 _waiting: ContextVar[list[_Staged] | None] = ContextVar("waiting", default=None)
+_hidden: set[str] = set()  # names that no file may keep
 
 
 @contextmanager
@@ -177,7 +179,7 @@ def _open_staged(staged: _Staged) -> IO[bytes]:
         with suppress(OSError):  # not every file system has files without a name
             staged.out = os.fdopen(os.open(path.parent, flags | os.O_TMPFILE, mode), "wb")
             return staged.out
-    staged.name = _hidden(path)
+    staged.name = _hide(path)
     staged.out = os.fdopen(os.open(staged.name, flags | os.O_CREAT | os.O_EXCL, mode), "wb")
     return staged.out
 
@@ -186,7 +188,7 @@ def _place(staged: _Staged) -> None:
     assert staged.out
     staged.out.flush()
     if not staged.name:
-        staged.name = _hidden(staged.path)
+        staged.name = _hide(staged.path)
         number = staged.out.fileno()
         # With a folder's descriptor Python follows the link, which is what gives the open file a name.
         os.link(f"/proc/self/fd/{number}", staged.name, src_dir_fd=number, follow_symlinks=True)
@@ -205,7 +207,18 @@ def _drop(staged: _Staged) -> None:
             staged.out.close()
     if staged.name:
         Path(staged.name).unlink(missing_ok=True)
+        _hidden.discard(staged.name)
 
 
-def _hidden(path: Path) -> str:
-    return str(path.parent / f".ppsim-{os.urandom(6).hex()}")
+def _hide(path: Path) -> str:
+    """Choose a hidden name beside a path, and note it before its file is there."""
+    name = os.path.abspath(path.parent / f".ppsim-{os.urandom(6).hex()}")
+    _hidden.add(name)
+    return name
+
+
+@atexit.register
+def _remove_hidden() -> None:
+    """Remove the files whose removal a signal cut short."""
+    while _hidden:
+        Path(_hidden.pop()).unlink(missing_ok=True)

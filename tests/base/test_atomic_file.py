@@ -8,10 +8,13 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ppsim.base import atomic_file
 from ppsim.base.atomic_file import open_atomically, place_together, rehearse
 from ppsim.errors import InputError
 
@@ -247,3 +250,41 @@ def test_a_rehearsal_leaves_nothing(tmp_path, way):
     with pytest.raises(InputError, match="not a plain file"):
         rehearse("/dev/null", plain=True)
     assert not os.listdir(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # closing a file may be cut short too
+@pytest.mark.parametrize("last", [write, rehearse])
+def test_an_interrupt_at_any_line_leaves_a_whole_file_and_no_hidden_one(tmp_path, way, last):
+    """The one that comes while a file is removed too: what it cut short is made up for at the end of the program."""
+    path, lines, cut = tmp_path / "a.json", 0, True
+    while cut:
+        path.write_text("old")
+        lines, cut = lines + 1, _interrupt(lines + 1, lambda: last(str(path)))
+        atomic_file._remove_hidden()
+        assert [found.name for found in tmp_path.iterdir()] == ["a.json"]
+        assert path.read_text() in (("old",) if last is rehearse else ("old", "new") if cut else ("new",))
+    assert lines > 20
+
+
+def _interrupt(line: int, call: Callable[[], None]) -> bool:
+    """Call a function, with an interrupt at the n-th line that runs in its file; whether there was such a line."""
+    left = line
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != atomic_file.__file__:
+            return None
+        left -= event == "line"
+        if not left:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
