@@ -63,13 +63,12 @@ def print_gantt(timeline: Timeline, metrics: Metrics, marks: Marks | None = None
     """The chart, in colour where the terminal has it, letters elsewhere; ``marks`` are drawn in idle time."""
     from ppsim.drawing.terminal import gantt
 
-    screen = console()
+    # A pipe has no width of its own, and numbers are left out where there are few columns.
+    screen = console() if "COLUMNS" in os.environ else console(WIDEST)
     colour = shows_colours(screen)
     # Of 16 colours both shades of a kind would get the same: letters tell the ops apart.
     basic = screen.is_terminal and screen.color_system == "standard" and not screen.no_color
-    # A pipe has no width of its own, and numbers are left out where there are few columns.
-    wide = not screen.is_terminal and "COLUMNS" not in os.environ
-    columns = WIDEST if wide else min(screen.width, WIDEST)
+    columns = min(screen.width, WIDEST)
     screen.print(gantt(timeline, metrics, columns, colour, screen.encoding, basic=basic, marks=marks), crop=False)
 
 

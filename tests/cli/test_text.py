@@ -118,10 +118,11 @@ def test_a_diff_of_profiles_has_what_differs_and_a_count_of_the_rest(monkeypatch
 
 
 def test_a_chart_in_a_pipe_numbers_its_ops_unless_the_columns_are_set():
-    """At 80 columns, which nobody asked for, a chart of 4 x 8 would be letters alone."""
-    words = ["run", "zb-1p", "--stages", "4", "--mb", "8"]
+    """At 80 columns, which nobody asked for, a chart of 4 x 8 would be letters alone, and this one lose its peaks."""
+    words = ["run", "1f1b", "--stages", "4", "--mb", "8"]
     wide = CliRunner().invoke(group, words, env={"COLUMNS": None}).output.splitlines()[2]
     assert wide.startswith("dev 0 F0F1F2F3")
+    assert wide.endswith(" 27.3% idle  peak 4")
     assert wide == CliRunner().invoke(group, words, env={"COLUMNS": "160"}).output.splitlines()[2]
     assert len(CliRunner().invoke(group, words, env={"COLUMNS": "70"}).output.splitlines()[2]) <= 70
 
