@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.columns import Ints
 from ppsim.core.ops import Kind, Packed, pack
 from ppsim.core.schedule import Placement
 from ppsim.search.fill import Rows, fill_phases
@@ -153,10 +154,11 @@ def complete(block: Block, microbatches: int) -> list[Packed]:
     P, V = block.placement.n_devices, block.placement.n_chunks
     passes = block.passes()
     row_of = {op: device * 2 * V + number for device, ops in enumerate(passes) for number, op in enumerate(ops)}
-    needs = [row_of.get(_input(block, *op), -1) for ops in passes for op in ops]
+    needs = np.array([row_of.get(_input(block, *op), -1) for ops in passes for op in ops])
     rows = Rows(P, 2 * V, needs, 1 if block.split else 2)
-    slots = [[block.slot(*op) + block.interval * m for m in range(microbatches)] for ops in passes for op in ops]
-    return [_queue(block, ops, order) for ops, order in zip(passes, fill_phases(rows, slots), strict=True)]
+    first = np.array([block.slot(*op) for ops in passes for op in ops])
+    slots = first[:, None] + block.interval * np.arange(microbatches)
+    return [_queue(block, ops, *order) for ops, order in zip(passes, fill_phases(rows, slots), strict=True)]
 
 
 def _input(block: Block, backward: bool, stage: int) -> tuple[bool, int]:
@@ -166,10 +168,9 @@ def _input(block: Block, backward: bool, stage: int) -> tuple[bool, int]:
     return (True, stage + 1) if stage + 1 < block.placement.n_stages else (False, stage)
 
 
-def _queue(block: Block, ops: list[tuple[bool, int]], order: list[tuple[int, int]]) -> Packed:
+def _queue(block: Block, ops: list[tuple[bool, int]], numbers: Ints, microbatches: Ints) -> Packed:
     """Write a device's order of passes and microbatches as a queue."""
     V = len(ops) // 2
     kinds = [Kind.F] * V + [Kind.I if block.split else Kind.B] * V + [Kind.W] * V
     base = np.array([pack(stage, 0) | kind for (_, stage), kind in zip([*ops, *ops[V:]], kinds, strict=True)], np.int64)
-    numbers, microbatches = np.array(order, np.int64).T
     return base[numbers] | pack(0, microbatches)

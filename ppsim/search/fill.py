@@ -1,7 +1,7 @@
 """Fill the warm-up and the cool-down of a repeated building block, in slots: the greedy of its authors.
 
 Every op is tried once, earliest first, in the slots that its device has idle between its input and its own slot, and
-moves to the first one in which no device holds more than the most that any held before. Plain Python: a step per op.
+moves to the first one in which no device holds more than the most that any held before.
 
 A row is one pass over one device: row ``device x passes + pass`` with the slots of its op for every microbatch. Passes
 are numbered as a microbatch takes them: forwards of each chunk, then backwards; the W of a pass come after all passes.
@@ -9,12 +9,19 @@ are numbered as a microbatch takes them: forwards of each chunk, then backwards;
 
 from __future__ import annotations
 
-from bisect import insort
+from collections.abc import Callable
 from dataclasses import dataclass
 
-IDLE, FORWARD, BACKWARD, WEIGHTS = 0, 1, 2, 3
-Slots = list[list[int]]
-Op = tuple[int, int, int, int]  # slot, device, pass, microbatch
+import numpy as np
+
+from ppsim.base.columns import Codes, Ints
+from ppsim.base.compiled import Functions, call, can_compile, view
+from ppsim.search import fill_kernel as kernel
+from ppsim.search.fill_kernel import BACKWARD, FORWARD, IDLE, WEIGHTS, Filling
+
+# When a process has filled this many ops in CPython, the compiled kernels have paid for their loading.
+COMPILE_FILLING_ABOVE = 100_000
+_filled = 0
 
 
 @dataclass(frozen=True)
@@ -24,13 +31,13 @@ class Rows:
     Attributes:
         devices: P.
         passes: 2V.
-        needs: the row that gives each row's input, -1 for none.
+        needs: shape (P x 2V,), the row that gives each row's input, -1 for none.
         backward: slots that a backward takes: 1 for I, which leaves a W to be run, 2 for a full one.
     """
 
     devices: int
     passes: int
-    needs: list[int]
+    needs: Ints
     backward: int
 
     @property
@@ -38,223 +45,152 @@ class Rows:
         """Whether backwards run as I and W."""
         return self.backward == 1
 
-    def length(self, number: int) -> int:
-        """Slots that an op of a pass takes."""
-        return self.backward if self.passes // 2 <= number < self.passes else 1
-
-    def of(self, device: int) -> range:
-        """The rows of a device."""
-        return range(device * self.passes, (device + 1) * self.passes)
+    @property
+    def chunks(self) -> int:
+        """V."""
+        return self.passes // 2
 
 
-def fill_phases(rows: Rows, slots: Slots) -> list[list[tuple[int, int]]]:
+def fill_phases(rows: Rows, slots: Ints) -> list[tuple[Ints, Ints]]:
     """Fill both phases of a repeated block, and give every I its W.
 
+    Args:
+        rows: what the rows are.
+        slots: shape (rows, microbatches), the slots of the repeated block.
+
     Returns:
-        The ops of each device in order: pass and microbatch; the W of pass ``p`` is pass ``p + V``.
+        The ops of each device in order: their passes and microbatches; the W of pass ``p`` is pass ``p + V``.
     """
-    slots = _squeeze(rows, *_fill(rows, slots, weights_stay=True))
-    if rows.splits:
-        slots = _squeeze(rows, *_fill(rows, slots, weights_stay=False))
-    orders = []
-    for device in range(rows.devices):
-        ops = [(slot, row % rows.passes, m) for row in rows.of(device) for m, slot in enumerate(slots[row])]
-        if rows.splits:
-            ops += _place_weights(rows, slots, device, by_pass=True)
-        orders.append([(number, m) for _, number, m in sorted(ops)])
-    return orders
+    slots = _fill(rows, slots, _place_weights(rows, slots) if rows.splits else None)
+    if not rows.splits:
+        return [_order(rows, slots[rows.passes * d : rows.passes * (d + 1)]) for d in range(rows.devices)]
+    slots = _fill(rows, slots, None)
+    placed = _place_weights(rows, slots, by_pass=True).reshape(rows.devices, rows.chunks, -1)
+    passes = slots.reshape(rows.devices, rows.passes, -1)
+    return [_order(rows, np.concatenate(each)) for each in zip(passes, placed, strict=True)]
 
 
-def _lay_out(rows: Rows, slots: Slots, device: int) -> bytearray:
-    """What a device does in each slot."""
-    last = max(slots[row][-1] + rows.length(row % rows.passes) for row in rows.of(device))
-    does = bytearray(last)
-    for row in rows.of(device):
-        number = row % rows.passes
-        what, length = FORWARD if number < rows.passes // 2 else BACKWARD, rows.length(number)
-        for slot in slots[row]:
-            does[slot : slot + length] = bytes([what]) * length
+def _order(rows: Rows, slots: Ints) -> tuple[Ints, Ints]:
+    """List the ops of one device by slot: passes and microbatches."""
+    numbers, microbatches = np.divmod(np.argsort(slots, axis=None, kind="stable"), slots.shape[1])
+    return numbers, microbatches
+
+
+def _lay_out(rows: Rows, slots: Ints, size: int) -> Codes:
+    """What each device does in each slot, shape (P, ``size``)."""
+    does = np.zeros((rows.devices, size), np.uint8)
+    passes = slots.reshape(rows.devices, rows.passes, -1)
+    device = np.arange(rows.devices)[:, None, None]
+    does[device, passes[:, : rows.chunks]] = FORWARD
+    for slot in range(rows.backward):
+        does[device, passes[:, rows.chunks :] + slot] = BACKWARD
     return does
 
 
-def _place_weights(rows: Rows, slots: Slots, device: int, by_pass: bool) -> list[tuple[int, int, int]]:
-    """Give each W of a device the first idle slot after its I: slot, pass and microbatch of each.
+def _place_weights(rows: Rows, slots: Ints, by_pass: bool = False) -> Ints:
+    """Give each W of a device the first idle slot after its I, those that wait longest first.
 
-    Without ``by_pass`` W are alike and numbered through; with it those of the earlier pass come first.
+    Args:
+        rows: what the rows are.
+        slots: shape (rows, microbatches).
+        by_pass: whether W of the earlier pass go first, and each is that of its own I.
+
+    Returns:
+        Shape (P, V x microbatches), the slots of each device's W in order; with ``by_pass`` those of each pass.
     """
-    chunks = rows.passes // 2
-    of_slot = {slot: row % rows.passes for row in rows.of(device)[chunks:] for slot in slots[row]}
-    does = _lay_out(rows, slots, device)
-    waiting, done, found = [0] * chunks, [0] * chunks, []
-
-    def run(slot: int) -> None:
-        place = next(place for place in range(chunks) if waiting[place])
-        waiting[place] -= 1
-        found.append((slot, rows.passes + place, done[place]))
-        done[place] += 1
-
-    for slot, what in enumerate(does):
-        if what == BACKWARD:
-            waiting[of_slot[slot] - chunks if by_pass else 0] += 1
-        elif what == IDLE and any(waiting):
-            run(slot)
-    for slot in range(len(does), len(does) + sum(waiting)):
-        run(slot)
+    count = rows.chunks * slots.shape[1]
+    busy = _lay_out(rows, slots, int(slots.max()) + 1 + count) != IDLE  # a slot for each W is left after the last op
+    found = np.empty((rows.devices, count), np.int64)
+    for device, backwards in enumerate(slots.reshape(rows.devices, rows.passes, -1)[:, rows.chunks :]):
+        idle = np.flatnonzero(~busy[device])
+        groups = backwards if by_pass else np.sort(backwards, axis=None)[None]
+        for number, group in enumerate(groups):
+            nth = np.arange(len(group))
+            taken = nth + np.maximum.accumulate(np.searchsorted(idle, group) - nth)
+            found[device, number * len(group) : (number + 1) * len(group)] = idle[taken]
+            idle = np.delete(idle, taken)
     return found
 
 
-def _peak(does: bytearray) -> int:
-    """The most a device holds whose W run in the first idle slots."""
-    held = most = waiting = 0
-    for what in does:
-        if what == FORWARD:
-            held += 1
-            most = max(most, held)
-        elif what == BACKWARD:
-            waiting += 1
-        elif waiting:
-            waiting -= 1
-            held -= 1
-    return most
+def _hold(rows: Rows, slots: Ints, weights: Ints | None, size: int) -> Ints:
+    """What each device holds after each slot, shape (P, ``size``), its W in the slots of ``weights``."""
+    change = np.zeros((rows.devices, size), np.int64)
+    passes = slots.reshape(rows.devices, rows.passes, -1)
+    released = passes[:, rows.chunks :] + rows.backward - 1 if weights is None else weights
+    device = np.arange(rows.devices)[:, None]
+    change[device, passes[:, : rows.chunks].reshape(rows.devices, -1)] = 1
+    change[device, released.reshape(rows.devices, -1)] = -1
+    return change.cumsum(axis=1)
 
 
-def _held(rows: Rows, slots: Slots, weights: list[list[int]], device: int, size: int) -> list[int]:
-    """What a device holds after each slot, its W in the slots of ``weights``."""
-    change = [0] * size
-    for row in rows.of(device):
-        number = row % rows.passes
-        if number < rows.passes // 2:
-            for slot in slots[row]:
-                change[slot] += 1
-        elif not rows.splits:
-            for slot in slots[row]:
-                change[slot + rows.backward - 1] -= 1
-    for slot in weights[device]:
-        change[slot] -= 1
-    held = 0
-    for slot, by in enumerate(change):
-        held += by
-        change[slot] = held
-    return change
-
-
-def _fill(rows: Rows, slots: Slots, weights_stay: bool) -> tuple[Slots, list[list[int]]]:
-    """Move ops into idle slots before them.
+def _fill(rows: Rows, slots: Ints, weights: Ints | None) -> Ints:
+    """Move ops into idle slots before them, and squeeze.
 
     Args:
         rows: what the rows are.
-        slots: the slots of every row.
-        weights_stay: whether W are ops with slots of their own, which move like others, in warm-up and cool-down;
-            otherwise they run wherever a device is idle, and only the ops of the cool-down move.
+        slots: shape (rows, microbatches).
+        weights: shape (P, V x microbatches), the slots of W, which move like other ops, in warm-up and cool-down; with
+            None they run wherever a device is idle, and only the ops of the cool-down move.
 
     Returns:
-        The slots of every row, and of each device's W, all alike.
+        The slots of every row.
     """
-    slots = [row[:] for row in slots]
-    weights: list[list[int]] = [[] for _ in range(rows.devices)]
-    if rows.splits and weights_stay:
-        weights = [[slot for slot, _, _ in _place_weights(rows, slots, d, by_pass=False)] for d in range(rows.devices)]
-    does = [_lay_out(rows, slots, device) for device in range(rows.devices)]
-    for device, placed in enumerate(weights):
-        does[device].extend(bytes(max(0, placed[-1] + 1 - len(does[device])) if placed else 0))
-        for slot in placed:
-            does[device][slot] = WEIGHTS
-    explicit = weights_stay or not rows.splits
-    held = [_held(rows, slots, weights, d, len(does[d])) if explicit else [] for d in range(rows.devices)]
-    cap = max(max(each) for each in held) if explicit else max(map(_peak, does))
-    backwards: list[list[int]] = [[] for _ in range(rows.devices)]
-    last = [max(slots[row][-1] for row in rows.of(d)[: rows.passes // 2]) for d in range(rows.devices)]
-    phase = 0
-    for slot, device, number, m in _list_ops(rows, slots, weights):
-        mine = weights[device] if number == rows.passes else slots[device * rows.passes + number]
-        if phase == 0 and number == rows.passes - 1 and device == 0:
-            phase = 1
-        if phase == 1:
-            phase = 2 if number == 0 and m == len(slots[0]) - 1 else 1
-        elif explicit or phase == 2:
-            ready = backwards[device][m] + 1 if number == rows.passes else _ready(rows, slots, device, number, m)
-            ready = max(ready, mine[m - 1] + rows.length(number)) if m else ready
-            mine[m] = _move(rows, does[device], held[device], cap, (number, slot, ready, last[device]))
-        if rows.passes // 2 <= number < rows.passes:
-            insort(backwards[device], mine[m])
-    return slots, weights
-
-
-def _list_ops(rows: Rows, slots: Slots, weights: list[list[int]]) -> list[Op]:
-    """List all ops by slot, the k-th W of a device as pass 2V and microbatch k."""
-    ops = [
-        (slot, row // rows.passes, row % rows.passes, m)
-        for row, each in enumerate(slots)
-        for m, slot in enumerate(each)
-    ]
-    ops += [(slot, d, rows.passes, k) for d, placed in enumerate(weights) for k, slot in enumerate(placed)]
-    return sorted(ops)
-
-
-def _ready(rows: Rows, slots: Slots, device: int, number: int, m: int) -> int:
-    """The first slot in which an op has its input."""
-    need = rows.needs[device * rows.passes + number]
-    return 0 if need < 0 else slots[need][m] + rows.length(need % rows.passes)
-
-
-def _move(rows: Rows, does: bytearray, held: list[int], cap: int, op: tuple[int, int, int, int]) -> int:
-    """Move an op to the first idle slot that it may have, and return that.
-
-    Args:
-        rows: what the rows are.
-        does: what the device does in each slot.
-        held: what it holds after each; empty where W run in idle slots.
-        cap: the most that it may hold.
-        op: its pass, its slot, the first it may have, and the last slot of the device's forwards.
-    """
-    number, slot, ready, last = op
-    length = rows.length(number)
-    what = does[slot : slot + length]
-    if held and number < rows.passes // 2:
-        lowest = slot
-        while lowest > ready and held[lowest - 1] < cap:
-            lowest -= 1
-        ready = lowest
-    does[slot : slot + length] = bytes(length)
-    for to in range(ready, slot):
-        if any(does[to : to + length]):
-            continue
-        does[to : to + length] = what
-        if held or to > last or _peak(does) <= cap:
-            _shift(rows, held, number, to, slot)
-            return to
-        does[to : to + length] = bytes(length)
-    does[slot : slot + length] = what
-    return slot
-
-
-def _shift(rows: Rows, held: list[int], number: int, to: int, slot: int) -> None:
-    """Change what a device holds where an op runs earlier."""
-    if not held:
-        return
-    if number < rows.passes // 2:
-        by, late = 1, 0
-    elif number == rows.passes or not rows.splits:
-        by, late = -1, rows.length(number) - 1
+    explicit = weights is not None or not rows.splits
+    t = _tabulate(rows, slots, weights)
+    size = len(t.does) // rows.devices
+    if weights is not None:
+        t.does.reshape(rows.devices, size)[np.arange(rows.devices)[:, None], weights] = WEIGHTS
+    if explicit:
+        t = t._replace(held=_hold(rows, slots, weights, size).ravel())
+    cap = t.held.max() if explicit else _hold(rows, slots, _place_weights(rows, slots), size).max()
+    begin = int(np.argmax(t.row == rows.passes - 1))
+    ends = (t.row < len(slots)) & (t.row % rows.passes == 0) & (t.nth == slots.shape[1] - 1)
+    ends[: begin + 1] = False
+    _run(kernel.fill, t, begin, int(np.argmax(ends)) if ends.any() else len(ends), int(cap), parts=kernel.FILL_PARTS)
+    moved = t.slot[: slots.size].reshape(slots.shape)
+    if explicit:
+        weights = None if weights is None else t.slot[slots.size :].reshape(weights.shape)
     else:
-        return
-    for at in range(to + late, slot + late):
-        held[at] += by
+        weights = _place_weights(rows, moved)
+    t = _tabulate(rows, moved, weights)
+    _run(kernel.squeeze, t, parts=kernel.SQUEEZE_PARTS)
+    return t.slot[: slots.size].reshape(slots.shape)
 
 
-def _squeeze(rows: Rows, slots: Slots, weights: list[list[int]]) -> Slots:
-    """Run the ops of each device in the order of their slots, each as soon as it can: the new slots of every row.
+def _tabulate(rows: Rows, slots: Ints, weights: Ints | None) -> Filling:
+    """List all ops by slot and device, with the tables of their rows."""
+    P, R, M = rows.devices, len(slots), slots.shape[1]
+    count = 0 if weights is None else weights.shape[1]
+    slot = np.concatenate([slots.ravel(), np.empty(0, np.int64) if weights is None else weights.ravel()])
+    row = np.concatenate([np.repeat(np.arange(R), M), np.repeat(R + np.arange(P), count)])
+    nth = np.concatenate([np.tile(np.arange(M), R), np.tile(np.arange(count), P)])
+    device = np.concatenate([np.arange(R) // rows.passes, np.arange(P)])
+    order = np.argsort(slot * P + device[row], kind="stable")
+    backward = np.arange(R) % rows.passes >= rows.chunks
+    size = int(slot.max()) + rows.backward + rows.chunks * M
+    return Filling(
+        row=row[order],
+        nth=nth[order],
+        first=np.concatenate([np.arange(R) * M, R * M + np.arange(P) * count]),
+        device=device,
+        length=np.concatenate([np.where(backward, rows.backward, 1), np.ones(P, np.int64)]),
+        what=np.concatenate([np.where(backward, BACKWARD, FORWARD), np.full(P, WEIGHTS)]).astype(np.uint8),
+        need=np.concatenate([rows.needs, np.full(P, -1)]),
+        slot=slot,
+        does=_lay_out(rows, slots, size).ravel(),
+        held=np.empty(0, np.int64),
+        backward=np.zeros(P * count, np.int64),
+        tried=np.zeros(P, np.int64),
+        last=slots.reshape(P, rows.passes, M)[:, : rows.chunks].max(axis=(1, 2)),
+        free=np.zeros(P, np.int64),
+    )
 
-    Where W have no slots yet, they take the first idle ones.
-    """
-    if rows.splits and not any(weights):
-        weights = [[slot for slot, _, _ in _place_weights(rows, slots, d, by_pass=False)] for d in range(rows.devices)]
-    ops, slots = _list_ops(rows, slots, weights), [row[:] for row in slots]
-    free = [0] * rows.devices
-    for _, device, number, m in ops:
-        at = free[device]
-        if number < rows.passes:
-            at = max(at, _ready(rows, slots, device, number, m))
-            slots[device * rows.passes + number][m] = at
-        free[device] = at + rows.length(number)
-    return slots
+
+def _run(step: Callable[..., int], t: Filling, *arguments: int, parts: Functions) -> None:
+    """Run a step over the tables, in CPython until machine code pays."""
+    global _filled
+    _filled += len(t.row)
+    if _filled > COMPILE_FILLING_ABOVE and can_compile():
+        call(step, t, *arguments, parts=parts)
+    else:
+        step(view(t), *arguments)
