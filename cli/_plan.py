@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ppsim.planning.task import Found, Task
 
 PICTURES = (".svg", ".png", ".pdf")
+NARROW = ("fp8", "mxfp8", "nvfp4")
 TERMS = {
     "compute": "its matrix products are less efficient",
     "recompute": "it computes more again",
@@ -128,7 +129,12 @@ def describe(parallel: Any) -> str:
     p = parallel
     words = [f"{name} {getattr(p, name)}" for name in ("tp", "cp", "ep", "pp", "dp") if getattr(p, name) > 1]
     words += [f"vp {p.vp}"] * (p.vp > 1) + [f"mbs {p.mbs}", f"recompute {p.recompute}"]
-    return ", ".join(words)
+    return ", ".join([*words, *_unusual(p.zero, p.offload)])
+
+
+def _unusual(zero: int, offload: float) -> list[str]:
+    """Name ZeRO's stage where it is not 1, and the share of activations that waits on the host."""
+    return [f"ZeRO-{zero}"] * (zero != 1) + [f"{offload:.0%} of activations offloaded"] * (offload > 0)
 
 
 def echo_plans(task: Task, found: Found, *, quiet: bool) -> None:
@@ -148,12 +154,15 @@ def echo_plans(task: Task, found: Found, *, quiet: bool) -> None:
     parts = [f"{k} {best[k]}" for k in ("tp", "cp", "ep", "pp", "dp", "vp") if best[k] > 1]
     if best["schedule"]:
         parts.append(best["schedule"])
-    again = "" if best["recompute"] == "none" else f", {_recompute(best)} recompute"
+    words = [f"microbatches of {best['mbs']}", *_unusual(best["zero"], best["offload"])]
+    if best["recompute"] != "none":
+        layers = best["recompute_layers"]
+        words.append(f"{best['recompute']} recompute" + (f" of {layers} layers of a stage" if layers else ""))
     echo_wrapped(
-        f"best: {' x '.join(parts) or 'one GPU'}, microbatches of {best['mbs']}{again}: "
-        f"{best['step_s']:.4g} s a step, {best['tokens_per_s']:,.0f} tokens/s, MFU {format_share(best['mfu'])}, "
-        f"bubble {format_share(best['bubble'])}, {format_size(best['memory_bytes'])} of {format_size(task.cap)}"
-        + ("" if found.complete else " (so far)")
+        f"best: {' x '.join(parts) or 'one GPU'}, {', '.join(words)}: "
+        f"{best['step_s']:.4g} s a step, {best['tokens_per_s']:,.0f} tokens/s, MFU {format_share(best['mfu'])}"
+        f"{' of the bf16 peak' if task.axes.base.precision in NARROW else ''}, bubble {format_share(best['bubble'])}, "
+        f"{format_size(best['memory_bytes'])} of {format_size(task.cap)}" + ("" if found.complete else " (so far)")
     )
 
 
@@ -171,7 +180,9 @@ def _echo_counts(found: Found) -> None:
 
 def _echo_table(task: Task, found: Found) -> None:
     sizes = [k for k in ("tp", "cp", "ep", "pp", "dp", "vp") if any(row[k] > 1 for row in found.rows)]
-    headings = ["", *sizes, "mbs", "M", "schedule", "recompute", "layout", "step\ns", "tokens/s\nper GPU", "MFU"]
+    unusual = [k for k, usual in (("zero", 1), ("offload", 0)) if any(row[k] != usual for row in found.rows)]
+    headings = ["", *sizes, "mbs", "M", "schedule", *unusual, "recompute", "layout"]
+    headings += ["step\ns", "tokens/s\nper GPU", "MFU"]
     headings += ["bubble", "memory", "loses by"]
     rows = []
     for place, row in enumerate(found.rows):
@@ -182,6 +193,7 @@ def _echo_table(task: Task, found: Found) -> None:
                 str(row["mbs"]),
                 str(row["microbatches"]),
                 row["schedule"] or "-",
+                *(f"{row[k]:.0%}" if k == "offload" else str(row[k]) for k in unusual),
                 _recompute(row),
                 row["layout"],
                 f"{row['step_s']:.4g}",
@@ -248,7 +260,7 @@ def echo_ranks(task: Task, found: Found) -> None:
 
 def echo_flags(task: Task, found: Found, kind: str) -> None:
     """Print the launch flags of the best plan that the framework can run."""
-    from ppsim.planning.flags import megatron_flags, torchtitan_toml
+    from ppsim.planning.flags import megatron_environment, megatron_flags, torchtitan_toml
 
     failure: InputError | None = None
     for place, row in enumerate(found.rows):
@@ -264,6 +276,8 @@ def echo_flags(task: Task, found: Found, kind: str) -> None:
         if place:
             click.echo(f"{failure}: these are plan {place + 1}", err=True)
         click.echo(f"\n{text.rstrip()}")
+        if kind == "megatron" and (variable := megatron_environment(parallel)):
+            echo_wrapped(f"\nMegatron-LM also asks for {variable} in the environment of GPUs before Blackwell")
         return
     assert failure
     raise failure
@@ -338,7 +352,8 @@ def _write_front(
 
 def _label(row: Mapping[str, Any]) -> str:
     sizes = "".join(f"{k}{row[k]} " for k in ("tp", "cp", "ep", "pp", "vp") if row[k] > 1)
-    return f"{sizes}{row['schedule']} mbs{row['mbs']} {row['recompute']}"
+    words = [row["schedule"], f"mbs{row['mbs']}", row["recompute"], *_unusual(row["zero"], row["offload"])]
+    return sizes + " ".join(word for word in words if word)
 
 
 def _write_ranks(

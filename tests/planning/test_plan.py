@@ -292,14 +292,15 @@ def test_megatron_flags_describe_experts_latent_attention_and_narrow_numbers():
     parallel = Parallel(tp=2, dp=4, ep=8, microbatches=8, precision="nvfp4")
     model = replace(read_model("deepseek-v3"), layers=4, dense_layers=1, mtp=0)
     assert megatron_flags(model, parallel, build_layout([4], 1, 0))[10:] == [
-        "--max-position-embeddings 4096", "--position-embedding-type rope", "--untie-embeddings-and-output-weights",
-        "--disable-bias-linear", "--swiglu", "--multi-latent-attention", "--kv-lora-rank 512", "--v-head-dim 128",
+        "--max-position-embeddings 4096", "--vocab-size 129280", "--position-embedding-type rope",
+        "--untie-embeddings-and-output-weights", "--disable-bias-linear", "--normalization RMSNorm", "--swiglu",
+        "--multi-latent-attention", "--kv-lora-rank 512", "--v-head-dim 128",
         "--qk-head-dim 128", "--qk-pos-emb-head-dim 64", "--q-lora-rank 1536", "--num-experts 256",
         "--moe-router-topk 8", "--moe-ffn-hidden-size 2048", "--moe-shared-expert-intermediate-size 2048",
         "--moe-layer-freq '[0,1,1,1]'", "--expert-model-parallel-size 8", "--expert-tensor-parallel-size 1",
         "--moe-token-dispatcher-type alltoall", "--moe-grouped-gemm", "--sequence-parallel",
-        "--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather", "--fp4-format e2m1",
-        "--fp4-recipe nvfp4", "--bf16",
+        "--tp-comm-overlap", "--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather",
+        "--fp4-format e2m1", "--fp4-recipe nvfp4", "--bf16",
     ]  # fmt: skip
     once = megatron_flags(model, replace(parallel, dispatch="flex"), build_layout([4], 1, 0))
     assert {"--moe-token-dispatcher-type flex", "--moe-enable-deepep"} < set(once)
@@ -364,6 +365,24 @@ def test_a_plan_goes_on_from_its_results(tmp_path):
     first = answer(*QUICK, "--results", kept)
     assert answer(*QUICK, "--results", kept) == first == answer(*QUICK)
     assert "other inputs" in str(invoke(*QUICK, "--top", "2", "--results", kept).exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "columns", "said"),
+    [
+        (["--zero", "3"], ["zero"], ", microbatches of 1, ZeRO-3: "),
+        (["--offload", "0.5", "--recomputes", "none"], ["offload"], ", 50% of activations offloaded: "),
+        (["--recomputes", "full", "--precision", "fp8"], [], ", microbatches of 1, full recompute"),
+        ([], [], ", microbatches of 1: "),
+    ],
+)
+def test_what_a_plan_needs_beside_its_sizes_is_in_the_table_and_the_result(words, columns, said):
+    """A plan that fits only with ZeRO-3 is wrong without these words."""
+    shown = invoke(*QUICK, "--pp", "1", *words, "--top", "1").stdout
+    heading = next(line for line in shown.splitlines() if "recompute" in line and "layout" in line)
+    assert [name for name in ("zero", "offload") if name in heading.split()] == columns
+    assert said in shown
+    assert ("of the bf16 peak" in shown) == ("fp8" in words)
 
 
 @pytest.mark.parametrize(
