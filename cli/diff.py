@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ppsim.cli._fit import echo_wrapped, print_table
-from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, UNEVEN, Given
+from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, SHAPE, UNEVEN, Given
 from ppsim.cli._options import (
     CostOptions,
     FigureOptions,
@@ -78,16 +78,22 @@ def command(
       ppsim diff traces/ zb-1p -o diff.html
     """
     from ppsim.analysis.diff import closing, diff_object, difference
+    from ppsim.schedules import reads_ops
 
     if len(specs) != 2:
         hint = "a name such as 1f1b (ppsim list), or a file, for each" if len(specs) < 2 else "ppsim compare"
-        raise InputError(f"two runs are taken, and {'this is' if len(specs) == 1 else 'these are'} {len(specs)}", hint)
+        raise InputError(f"diff takes two runs, got {len(specs)}", hint)
     find_targets(output)
     given = Given(ctx)
     typed = given.spellings((*COSTS, *LAYER_TIMES, "layout", *UNEVEN, *DETAILED, "profile", "recompute", "message"))
     runs = time_runs(specs, shape, costs, network, typed, iteration)
     if given.has("iteration") and all(run.source != MEASURED for run in runs):
         raise InputError("--iteration chooses a step of a real run, and there is none", "leave it out")
+    if (shaped := given.spellings(SHAPE)) and all(
+        run.source in (STATED, MEASURED) or reads_ops(run.spec) for run in runs
+    ):
+        verb = "has" if len(shaped) == 1 else "have"
+        raise InputError(f"{', '.join(shaped)} {verb} no effect: files state their own shape", "leave it out")
     found = difference(runs[0].idle, runs[1].idle)
     names = ("A", "B") if specs[0] == specs[1] else specs
     simulated = [run.costs for run in runs if run.source not in (STATED, MEASURED)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -106,7 +106,7 @@ def command(
 
     find_targets(output)
     given = Given(ctx)
-    stated = _stated(given, spec, trace, iteration)
+    stated = _stated(given, spec, shape, trace, iteration)
     if stated:
         (explanation, base), execution = _explain_stated(stated), None
         prices, inputs = stated.found.costs, {"ppsim": VERSION, "command": command_line(ctx), **stated.inputs}
@@ -159,11 +159,13 @@ class _View:
         return device + ([] if self.op is None else op_lines(self.explanation, self.op))
 
 
-def _stated(given: Given, spec: str, trace: str | None, iteration: str) -> Stated | None:
+def _stated(given: Given, spec: str, shape: ShapeOptions, trace: str | None, iteration: str) -> Stated | None:
     """The run to explain as it is, or None for one to simulate.
 
     A file with times is timed anew where an option gives costs or messages.
     """
+    from ppsim.schedules import require_shape
+
     simulated = given.spellings((*COSTS, *LAYER_TIMES, "layout", *UNEVEN, *DETAILED, "profile", "recompute", "message"))
     if trace:
         idle = [*simulated, *given.spellings(SHAPE)]
@@ -171,6 +173,7 @@ def _stated(given: Given, spec: str, trace: str | None, iteration: str) -> State
             raise InputError(f"--trace shows a run with its shape and times, so {', '.join(idle)} cannot be given too")
         return read_stated(trace, iteration, spec) or _refuse_trace(trace)
     if not simulated and (stated := read_stated(spec, iteration)):
+        require_shape(spec, stated.found.timeline.schedule, asdict(shape))
         return stated
     if given.has("iteration"):
         raise InputError("--iteration chooses a step of a real run, and there is none", "--trace DIR")

@@ -30,14 +30,14 @@ from ppsim.schedules.registry import (
 
 if TYPE_CHECKING:
     from ppsim.schedules._fitting import Alternative, Request, Trial, find_fitting
-    from ppsim.schedules._load import family_of, reads_ops, schedule_from, split_chunks
+    from ppsim.schedules._load import family_of, reads_ops, require_shape, schedule_from, split_chunks
     from ppsim.schedules._recognise import recognise
     from ppsim.schedules._steady import steady_state
 
 # Imported when first used: these load what names alone do not need.
 _LAZY = {
     "_fitting": ("Alternative", "Request", "Trial", "find_fitting"),
-    "_load": ("family_of", "reads_ops", "schedule_from", "split_chunks"),
+    "_load": ("family_of", "reads_ops", "require_shape", "schedule_from", "split_chunks"),
     "_recognise": ("recognise",),
     "_steady": ("steady_state",),
 }
@@ -75,6 +75,7 @@ __all__ = [
     "place",
     "reads_ops",
     "recognise",
+    "require_shape",
     "schedule",
     "schedule_from",
     "shape_for",

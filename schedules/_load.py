@@ -77,8 +77,10 @@ def split_chunks(spec: str) -> tuple[str, int | None]:
     """Split ``SOURCE:V`` into the source and V, which is None where it is not spelled.
 
     Raises:
-        InputError: V is zero.
+        InputError: V is zero, or missing after the colon.
     """
+    if spec.endswith(":") and "." not in spec:
+        raise InputError(f"'{spec}' ends where the stages per device should come", f"{spec}2, or {spec[:-1]}")
     match = None if reads_ops(spec) else CHUNKS.fullmatch(spec)
     if not match:
         return spec, None
@@ -163,6 +165,19 @@ def _stated(path: str, shape: dict[str, Any], note: Callable[[str], None] | None
 
     draft = require_sound(read(path))
     schedule = draft.schedule()
+    require_shape(path, schedule, shape)
+    if note:
+        for sentence in say_unused(draft):
+            note(sentence)
+    return schedule
+
+
+def require_shape(path: str, schedule: Schedule, shape: dict[str, Any]) -> None:
+    """Refuse options of a shape that a file's schedule does not have.
+
+    Raises:
+        InputError: the file has other numbers, or takes no such option.
+    """
     has = {
         "stages": schedule.n_stages,
         "devices": schedule.n_devices,
@@ -174,10 +189,6 @@ def _stated(path: str, shape: dict[str, Any], note: Callable[[str], None] | None
         if value is not None and value != has.get(name):
             what = f"has {has[name]} {name}, not {value}" if name in has else f"takes no {name.replace('_', ' ')}"
             raise InputError(f"{path} {what}", "leave it out: the file states its own shape")
-    if note:
-        for sentence in say_unused(draft):
-            note(sentence)
-    return schedule
 
 
 def _load_file(spec: str) -> Family:

@@ -120,6 +120,7 @@ BAD = {
     "picture or table": (["sweep", "1f1b", "--devices", "4", "--mb", "8", "-o", "x.mmd"], 2, ".svg"),
     "two at once": ([*RUN, "-o", "-", "-o", "-"], 2, "twice"),
     "no chunks": (["compare", "interleaved:0", "--devices", "4", "--mb", "8"], 2, "interleaved:2"),
+    "chunks cut short": (["run", "interleaved:", "--devices", "4", "--mb", "8"], 2, "interleaved:2"),
     "comparison as csv": (
         ["compare", "1f1b", "gpipe", "--devices", "4", "--mb", "8", "-o", "x.csv"],
         2,

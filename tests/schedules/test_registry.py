@@ -87,7 +87,9 @@ def test_a_spelling_is_registered_once():
         find("another")
 
 
-@pytest.mark.parametrize("name", ["1f1b", "chimera", "hanayo", "bitpipe", "gis", "seq1f1b slices=3", "forward-only"])
+@pytest.mark.parametrize(
+    "name", ["1f1b", "chimera", "hanayo", "bitpipe", "gis", "zb-v", "seq1f1b slices=3", "forward-only"]
+)
 def test_queues_are_recognised(name):
     """A schedule without its name is named again, with the slices of its sequences."""
     family, *options = name.split()
