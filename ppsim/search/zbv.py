@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.compiled import COMPILE_NETWORK_ABOVE, call, can_compile, view
+from ppsim.base.compiled import call, can_compile, view
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, Packed, pack
 from ppsim.search import zbv_kernel as kernel
@@ -16,6 +16,9 @@ from ppsim.search.zbv_kernel import NEVER, PARTS, UNSET, VTables
 
 KINDS = (Kind.F, Kind.F, Kind.I, Kind.I, Kind.W, Kind.W)  # of the six types
 SECOND = (False, True, True, False, True, False)  # whether a type belongs to a device's second stage
+# When a process has ordered this many ops in CPython, eight times each, the compiled pass has paid for its loading.
+COMPILE_ORDERING_ABOVE = 15_000
+_ordered = 0
 
 
 def order_zb_v(costs: Costs, devices: int, microbatches: int, limit: float) -> list[Packed]:
@@ -32,8 +35,10 @@ def order_zb_v(costs: Costs, devices: int, microbatches: int, limit: float) -> l
     Returns:
         The queue of each device.
     """
+    global _ordered
+    _ordered += 6 * microbatches * devices
     limits = np.full(devices, float(limit))
-    large = 6 * microbatches * devices > COMPILE_NETWORK_ABOVE
+    large = _ordered > COMPILE_ORDERING_ABOVE
     held = np.repeat([1.0, 0.0, -1.0], 2)[:, None] * np.ones(devices)  # those of one stage, given back by W
     found = list_orders(costs, microbatches, limits, held, compiled=large and can_compile())
     best = min(found, key=lambda each: each[0], default=None)

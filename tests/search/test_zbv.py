@@ -52,7 +52,7 @@ def test_machine_code_orders_as_python_does(monkeypatch):
     schedule = generate("zb-v", devices=3, microbatches=7)
     costs = costs_for(schedule, tf=3, ti=4, tw=2, comm=1)
     plain = zbv.order_zb_v(costs, 3, 7, 6)
-    monkeypatch.setattr(zbv, "COMPILE_NETWORK_ABOVE", 0)
+    monkeypatch.setattr(zbv, "COMPILE_ORDERING_ABOVE", 0)
     coded = zbv.order_zb_v(costs, 3, 7, 6)
     assert all(map(np.array_equal, plain, coded))
 
