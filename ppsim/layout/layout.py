@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +12,7 @@ from ppsim.layout.text import LETTERS, format_content, parse_content
 
 EMBEDDING, LAYER, MTP, LOSS = tuple(LETTERS)
 Content = tuple[str, ...]
+COUNTED = {LAYER: ("transformer layers (t)", "layer-count"), MTP: ("MTP layers (m)", "mtp-count")}
 MOST_STAGES, SHOWN = 1_000, 200  # for which a hint is searched; characters of a layout in a message
 
 
@@ -48,9 +49,7 @@ class Layout:
     n_devices: int
 
     def __post_init__(self) -> None:
-        for rule in RULES:
-            if not rule.holds(self.content, self.n_devices):
-                raise _refusal(rule, self.content, self.n_devices)
+        _refuse_broken(self.content, self.n_devices, {})
 
     def __str__(self) -> str:
         return format_content(self.content)
@@ -99,16 +98,19 @@ def read_layout(text: str, devices: int | None = None, layers: int | None = None
         InputError: the text is no layout, or one that Megatron refuses; the message names the rule.
     """
     content = parse_content(text)
-    found = Layout(content, len(content) if devices is None else devices)
-    for name, letter, wanted in (("layer-count", LAYER, layers), ("mtp-count", MTP, mtp)):
+    devices = len(content) if devices is None else devices
+    counts = {letter: count for letter, count in ((LAYER, layers), (MTP, mtp)) if count is not None}
+    _refuse_broken(content, devices, counts)
+    for letter, wanted in counts.items():
         held = _count(content, letter)
-        if wanted is not None and held != wanted:
-            what = "transformer layers (t)" if letter == LAYER else "MTP layers (m)"
+        if held != wanted:
+            what, rule = COUNTED[letter]
+            shown = shorten(format_content(content), SHOWN)
             raise InputError(
-                f"layout '{shorten(str(found), SHOWN)}' holds {held} {what}, and the model has {wanted} (rule {name})",
-                _suggest(_set_count(content, letter, wanted), found.n_devices),
+                f"layout '{shown}' holds {held} {what}, and the model has {wanted} (rule {rule})",
+                _suggest(content, devices, counts),
             )
-    return found
+    return Layout(content, devices)
 
 
 def build_layout(layers: list[int], devices: int, mtp: int = 0) -> Layout:
@@ -129,22 +131,28 @@ def _count(content: Content, letter: str) -> int:
     return sum(stage.count(letter) for stage in content)
 
 
-def _refusal(rule: Rule, content: Content, devices: int) -> InputError:
-    shown = shorten(format_content(content), SHOWN)
-    return InputError(f"layout '{shown}' is refused: {rule.text} (rule {rule.name})", _suggest(content, devices))
+def _refuse_broken(content: Content, devices: int, counts: Mapping[str, int]) -> None:
+    """Refuse content that breaks a rule, with the nearest that keeps all and has the counts of letters given."""
+    for rule in RULES:
+        if not rule.holds(content, devices):
+            shown, hint = shorten(format_content(content), SHOWN), _suggest(content, devices, counts)
+            raise InputError(f"layout '{shown}' is refused: {rule.text} (rule {rule.name})", hint)
 
 
-def _suggest(content: Content, devices: int) -> str:
-    """Write the nearest layout that keeps all rules, as a hint; empty where none was found."""
+def _suggest(content: Content, devices: int, counts: Mapping[str, int]) -> str:
+    """Write the nearest layout that keeps all rules and counts, as a hint; empty where none was found."""
     if devices < 1:
         return "--devices 1 or more"
     if max(devices, len(content)) > MOST_STAGES:
         return ""
+    for letter, count in counts.items():
+        content = _set_count(content, letter, count)
     for _ in range(2):  # a repair may break a rule before it
         for rule in RULES:
             if not rule.holds(content, devices):
                 content = rule.repair(content, devices)
     fits = all(rule.holds(content, devices) for rule in RULES)
+    fits = fits and all(_count(content, letter) == count for letter, count in counts.items())
     return f"'{format_content(content)}'" if fits else ""
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.errors import InputError
-from ppsim.layout.layout import Layout, build_layout, read_layout
+from ppsim.layout.layout import build_layout, read_layout
 from ppsim.layout.text import format_content, parse_content
 
 CASES = json.loads((Path(__file__).parents[1] / "data" / "layouts" / "megatron.json").read_text())
@@ -84,18 +84,21 @@ def test_each_rule_is_named_with_the_nearest_layout_that_works(text, devices, ru
         read_layout(nearest.strip("'"), devices)
 
 
-@given(st.lists(STAGE, min_size=1, max_size=12).map(tuple), st.integers(1, 6))
-def test_every_layout_that_a_hint_names_works(content, devices):
-    """Whatever is refused, the layout in the hint is accepted on as many devices."""
-    error = refusal(content, devices)
+COUNT = st.none() | st.integers(0, 9)
+
+
+@given(st.lists(STAGE, min_size=1, max_size=12).map(tuple), st.integers(1, 6), COUNT, COUNT)
+def test_every_layout_that_a_hint_names_works(content, devices, layers, mtp):
+    """Whatever is refused, the layout in the hint is accepted on as many devices, for the model's counts."""
+    error = refusal(format_content(content), devices, layers, mtp)
     if error:
         assert error.hint.startswith("'"), (content, devices)
-        read_layout(error.hint.strip("'"), devices)
+        read_layout(error.hint.strip("'"), devices, layers, mtp)
 
 
-def refusal(content: tuple[str, ...], devices: int) -> InputError | None:
+def refusal(text: str, devices: int, layers: int | None, mtp: int | None) -> InputError | None:
     try:
-        Layout(content, devices)
+        read_layout(text, devices, layers, mtp)
     except InputError as error:
         return error
     return None
