@@ -23,6 +23,16 @@ PLAIN = {"COLUMNS": "100", "NO_COLOR": "1"}
 # What processes of tests run with: this source tree, in lines of a fixed width.
 SOURCE = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
 
+# A command, for ``python -c``, that writes its results file with the first row.
+KEPT_AT_ONCE = """
+from ppsim.base import results
+from ppsim.cli import main
+
+results.EVERY_S = 0.0
+if __name__ == "__main__":
+    main()
+"""
+
 
 def invoke(*words: str, text: str = "", env: dict[str, str] | None = None) -> Result:
     """Run a command in this process: its output, its exit code and the exception it ended with."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -43,11 +44,24 @@ def _alive(pid: int) -> bool:
 
 
 def _falls_with_the_other(rank, say, meeting):
+    """As where a rank is killed and the other one's next message fails, whose error arrives first."""
     say(os.getpid())
-    time.sleep(0.5)
+    told = Path(meeting.removeprefix("file://")).with_name("killed")
     if rank == 1:
+        told.with_suffix(".new").write_text(str(os.getpid()))
+        told.with_suffix(".new").rename(told)
         os.kill(os.getpid(), signal.SIGKILL)
+    while not told.exists() or _runs(int(told.read_text())):
+        time.sleep(0.01)
     raise ConnectionResetError("the other one is gone")
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process has not ended; one that its parent has not asked about yet has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from ppsim.base import workers
 from ppsim.cli import group
 from ppsim.cli._tasks import SentFile
 from ppsim.errors import InputError
-from tests.commands import start_command
+from tests.commands import KEPT_AT_ONCE, start_command
+from tests.runs.cases import wait_for
 
 ROOT = Path(__file__).parents[2]
 WORK = {
@@ -116,11 +116,10 @@ def test_dask_gives_the_same_to_the_last_bit(command):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals of Linux")
 @pytest.mark.parametrize("where", [[], ["--dask", "local"]])
 def test_an_interrupted_sweep_leaves_a_whole_file_of_results(where):
+    """However fast the machine is: rows are written as soon as there are any, and thousands are left."""
     words = ["sweep", "1f1b", "zb-1p", "interleaved", "--devices", "32", "--mb", "64:1000", "-q"]
-    started = start_command(*words, *where, "--results", "kept.parquet")
-    while not Path("kept.parquet").exists():
-        assert started.poll() is None
-        time.sleep(0.1)
+    started = start_command(*words, *where, "--results", "kept.parquet", how=["-c", KEPT_AT_ONCE])
+    wait_for(lambda: Path("kept.parquet").exists() or started.poll() is not None, "kept rows")
     started.send_signal(signal.SIGINT)
     _, errors = started.communicate(timeout=60)
     assert started.returncode == 130

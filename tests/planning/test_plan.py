@@ -31,7 +31,8 @@ from ppsim.planning.ranks import flowchart, group_links, rank_grid
 from ppsim.planning.search import Evaluate, search
 from ppsim.planning.space import Axes, divisors, groups, layout_layers, layout_of, members, read_key
 from ppsim.planning.task import OUTCOMES, Found, Task, usable_bytes
-from tests.commands import invoke, start_command
+from tests.commands import KEPT_AT_ONCE, invoke, start_command
+from tests.runs.cases import wait_for
 
 MODEL, MACHINE = read_model("llama3-8b"), read_machine("dgx-h100")
 NAMES = ("1f1b", "interleaved", "zb-1p", "dualpipe-v", "dualpipe", "bitpipe")
@@ -437,11 +438,10 @@ def test_dask_gives_the_same_plan_with_a_worker_killed_half_way():
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals of Linux")
 def test_an_interrupted_plan_keeps_its_results(tmp_path):
+    """However fast the machine is: rows are written as soon as there are any, and thousands are left."""
     words = ["plan", "--model", "gpt3-175b", "--cluster", "dgx-h100", "--gpus", "1024", "--gbs", "1536", "--top", "999"]
-    started = start_command(*words, "--results", "kept.csv", cwd=tmp_path)
-    while not (tmp_path / "kept.csv").exists():
-        assert started.poll() is None
-        time.sleep(0.1)
+    started = start_command(*words, "--results", "kept.csv", how=["-c", KEPT_AT_ONCE], cwd=tmp_path)
+    wait_for(lambda: (tmp_path / "kept.csv").exists() or started.poll() is not None, "kept rows")
     started.send_signal(signal.SIGINT)
     _, errors = started.communicate(timeout=60)
     assert started.returncode == 130
