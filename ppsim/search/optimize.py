@@ -17,7 +17,7 @@ from ppsim.core.split_backward import split_backwards
 from ppsim.errors import MissingDependency
 from ppsim.search.bounds import Bounds, bound_choice, bound_problem
 from ppsim.search.engine import search
-from ppsim.search.problem import ROUNDING, Objective, Problem, Solution, fits, measure_held
+from ppsim.search.problem import ROUNDING, Objective, Problem, Solution, evaluate, fits, measure_held
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure
 
@@ -184,6 +184,9 @@ def _solve_one(
         if entry.fits:
             held = measure_held(problem, entry.schedule)
             tell(Solution(entry.schedule, entry.makespan, entry.span, held, entry.name), low)
+    for schedule in seeds:  # as they are: a search numbers microbatches anew
+        if fits(problem, schedule):
+            tell(evaluate(problem, schedule, schedule.name), low)
     small = 3 * problem.n_stages * problem.microbatches <= MOST_SOLVED
     limit = min(SEARCHED * time_limit, MOST_SEARCHED_S) if small else time_limit
     parts = [take_apart(entry.schedule) for entry in known if entry.fits]

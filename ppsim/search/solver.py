@@ -106,7 +106,8 @@ def _grid(problem: Problem, steps: float, *, exact: bool) -> Grid:
 class Model:
     """A problem as CP-SAT sees it: the starts of all ops, and what is to be least.
 
-    A device may start later than it could, so that its span is shorter; with ``soon`` it may not, as in the simulation.
+    A device's span is shorter where it starts later. Its first op may be of any microbatch, and starts as that arrives:
+    where it takes the one that the device before runs as number k, those before that follow. With ``soon`` k is 0.
     """
 
     def __init__(self, cp: Any, problem: Problem, bounds: Bounds, best: Solution, *, soon: bool) -> None:
@@ -124,7 +125,9 @@ class Model:
             self._occupy(own)
             if np.isfinite(problem.caps[device]) and len(own):
                 self._hold(own, float(problem.caps[device]))
-        self.span, self.makespan = self._measure(bounds, soon)
+        self.first: dict[int, list[Any]] = {}  # by a device's lowest stage: whether it begins with that microbatch
+        self._begin(soon)
+        self.span, self.makespan = self._measure(bounds)
         self.hint(best)
         self.cp.minimize(self.span if problem.objective == "span" else self.makespan)
 
@@ -179,7 +182,24 @@ class Model:
                     demands.append(int(held * part.denominator) * int(amounts[stage]))
         self.cp.add_cumulative(intervals, demands, int(cap * part.denominator + 1e-6))
 
-    def _measure(self, bounds: Bounds, soon: bool) -> tuple[Any, Any]:
+    def _begin(self, soon: bool) -> None:
+        """Make each device start as its first microbatch arrives: only the span depends on it.
+
+        Rounded times do not say which starts are equal, so their proof lets devices wait at will.
+        """
+        exact = soon or self.grid.exact
+        for device in range(self.problem.n_devices if self.problem.objective == "span" and exact else 0):
+            own = np.flatnonzero(self.problem.device == device)
+            if not len(own) or own[0] == 0:
+                continue
+            stage, many = int(own[0]), 1 if soon else self.problem.microbatches
+            self.first[stage] = [self.cp.new_bool_var("") for _ in range(many)]
+            self.cp.add_exactly_one(self.first[stage])
+            for m, chosen in enumerate(self.first[stage]):
+                arrival = self.end(0, stage - 1, m) + int(self.grid.latency[stage, 0])
+                self.cp.add(self.start[0, stage, 0] == arrival).only_enforce_if(chosen)
+
+    def _measure(self, bounds: Bounds) -> tuple[Any, Any]:
         """Make span and makespan at least the ends of each stage's last W, and their bounds."""
         device, last = self.problem.device, self.problem.microbatches - 1
         span = self.cp.new_int_var(_up(bounds.span, self.grid), self.longest, "span")
@@ -188,9 +208,6 @@ class Model:
             lowest = int(np.flatnonzero(device == on)[0])
             self.cp.add(span >= self.end(2, stage, last) - self.start[0, lowest, 0])
             self.cp.add(makespan >= self.end(2, stage, last))
-            if soon and lowest == stage > 0:
-                arrival = self.end(0, stage - 1, 0) + int(self.grid.latency[stage, 0])
-                self.cp.add(self.start[0, stage, 0] == arrival)
         return span, makespan
 
     def hint(self, best: Solution) -> None:
@@ -210,6 +227,7 @@ class Model:
     def read(self, value: Callable[[Any], int]) -> Schedule:
         """Read a schedule off the values that the solver gives the starts."""
         start, time, queues = np.vectorize(value, otypes=[np.int64])(self.start), self.grid.time, []
+        microbatch = self._number(value)
         for device in range(self.problem.n_devices):
             # Ops of no time come before those that start with them, in the order in which they wait for each other.
             ops = [
@@ -217,9 +235,20 @@ class Model:
                 for k, s, m in np.ndindex(start.shape)
                 if self.problem.device[s] == device
             ]
-            codes = [int(pack(s, m)) | KINDS[k] for _, _, m, k, _, s in sorted(ops)]
+            codes = [int(pack(s, microbatch[k, s, m])) | KINDS[k] for _, _, m, k, _, s in sorted(ops)]
             queues.append(np.array(codes, np.int64))
         return Schedule.from_queues("optimized", self.problem.placement, self.problem.microbatches, queues)
+
+    def _number(self, value: Callable[[Any], int]) -> NDArray[np.int64]:
+        """Number the microbatches of the n-th op of each kind and stage, shape (3, stages, microbatches)."""
+        S, M = self.start.shape[1:]
+        number, order = np.empty((3, S, M), np.int64), np.arange(M)
+        for stage in range(S):
+            taken = next((m for m, chosen in enumerate(self.first.get(stage, [])) if value(chosen)), 0)
+            order = np.concatenate([order[taken : taken + 1], np.delete(order, taken)])
+            number[0, stage] = order
+        number[1:] = order  # gradients come back as the last stage ran the forwards
+        return number
 
 
 def _up(bound: float, grid: Grid) -> int:
@@ -262,7 +291,7 @@ def solve(
         if not run.proved:
             run.solve(Model(cp, problem, bounds, best, soon=False), proves=True)
         if not run.proved and problem.objective == "span":
-            # What was proved holds for devices that wait before they start; the simulation's do not.
+            # What was proved lets the microbatch that a device begins with come late; no op of the simulation waits.
             run.solve(Model(cp, problem, bounds, run.best, soon=True), proves=False)
         if problem.objective == "span" and run.best.makespan > bounds.makespan * (1 + ROUNDING):
             run.until = min(run.until, time.monotonic() + MOST_S_FOR_MAKESPAN)

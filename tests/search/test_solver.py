@@ -16,7 +16,7 @@ from ppsim.search.bounds import Bounds, bound_problem
 from ppsim.search.engine import search
 from ppsim.search.orders import write_one_by_one, write_schedule
 from ppsim.search.problem import Problem, evaluate, fits
-from ppsim.search.solver import count_steps, solve
+from ppsim.search.solver import Model, count_steps, import_solver, solve
 
 pytest.importorskip("ortools")
 KINDS = (Kind.F, Kind.I, Kind.W)
@@ -98,6 +98,32 @@ def test_the_solver_counts_the_layers_of_each_stage(layers, cap):
     proof = solve(asked, worst(asked), Bounds(0.0, 0.0), time_limit=10)
     assert proof.solution.score("span") == every_order(asked)
     assert bound_problem(asked).span <= proof.bound == proof.solution.span
+
+
+# A span of 43 would need a device that waits before its first op, which no order makes it do.
+WAITING = problem(3, 3, ([3, 2, 3], [1, 9, 2], [3, 3, 1]))
+
+
+def test_no_device_waits_longer_than_for_a_microbatch():
+    """44 is proved, as devices start when a microbatch arrives; none may be first for them to wait for."""
+    proof = solve(WAITING, worst(WAITING), bound_problem(WAITING), time_limit=10)
+    assert (bound_problem(WAITING).span, proof.bound, proof.solution.span) == (43, 44, 44)
+
+
+def test_a_device_may_begin_with_a_later_microbatch():
+    """Queues say so, all of a microbatch's ops keep its number, and run no later than the model has them."""
+    cp = import_solver()
+    model = Model(cp, WAITING, bound_problem(WAITING), worst(WAITING), soon=False)
+    model.cp.add(model.first[1][2] == 1)
+    model.cp.add(model.first[2][1] == 1)
+    solver = cp.CpSolver()
+    solver.parameters.num_workers = 1
+    assert solver.solve(model.cp) == cp.OPTIMAL
+    schedule = model.read(solver.value)
+    first = [schedule.microbatch[schedule.queue(device)][0] for device in range(3)]
+    found = evaluate(WAITING, schedule, "")
+    assert (first, fits(WAITING, schedule)) == ([0, 2, 0], True)
+    assert found.makespan <= solver.value(model.makespan)
 
 
 def test_a_proof_needs_no_bound_of_ours():
