@@ -68,6 +68,11 @@ class Given:
         return self.command not in TABLED and not (self["tradeoff"] or self["front"])
 
 
+def never(given: Given) -> bool:
+    """Say of options that they have no effect in any call of a command."""
+    return False
+
+
 @dataclass(frozen=True)
 class Need:
     """One row of the table.

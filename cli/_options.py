@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ppsim.cli._rules import check_given
+from ppsim.cli._rules import check_given, list_refused
 from ppsim.cli._types import Counts, Highlighted, Numbers, ScheduleName, Window
 
 if TYPE_CHECKING:
@@ -34,8 +34,16 @@ class Checked(click.Command):
 
 
 def make_command(name: str) -> Callable[[Callable[..., Any]], Checked]:
-    """Make a function a command of that name."""
-    return click.command(name, cls=Checked)
+    """Make a function a command of that name, whose help leaves out the options that it always refuses."""
+
+    def decorate(function: Callable[..., Any]) -> Checked:
+        command, refused = click.command(name, cls=Checked)(function), list_refused(name)
+        for param in command.params:
+            if isinstance(param, click.Option) and param.name in refused:
+                param.hidden = True
+        return command
+
+    return decorate
 
 
 @dataclass(frozen=True)

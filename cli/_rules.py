@@ -9,7 +9,7 @@ from __future__ import annotations
 import click
 
 from ppsim.cli import _rules_real
-from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, LOOK, PLANNED, UNEVEN, Given, Need, spelling
+from ppsim.cli._given import COSTS, DETAILED, LAYER_TIMES, LOOK, PLANNED, UNEVEN, Given, Need, never, spelling
 
 # Texts that may be empty; any other empty value is a variable of the shell that was not set.
 MAY_BE_EMPTY = ("unit", "note")
@@ -71,7 +71,7 @@ NEEDS = (
     Need(("fold",), lambda g: not g["window"], "{options} leaves out a middle, and --window all but one stretch"),
     Need(
         ("fold",),
-        lambda g: False,
+        never,
         "{options} is for one schedule: several have no repeating middle in common",
         "ppsim run NAME --fold -o FILE.svg for each, or --window A:B",
         ("compare", "diff"),
@@ -159,7 +159,7 @@ NEEDS = (
     ),
     Need(
         ("tf", "tb", "ti", "tw", "tfb", "tr", "per", "layout"),
-        lambda g: False,
+        never,
         "partition makes the layout from the times of layers, so {options} cannot be given",
         "--t-layer, --t-embedding, --t-head, --t-mtp and --b-over-f",
         ("partition",),
@@ -173,7 +173,7 @@ NEEDS = (
     Need(("comm",), lambda g: not g["cluster"], "--cluster gives the latency of every link, and so does {options}"),
     Need(
         ("recompute",),
-        lambda g: False,
+        never,
         "{options} adds ops, and convert writes those that the file holds",
         "ppsim run FILE --recompute -o FILE",
         ("convert",),
@@ -244,7 +244,7 @@ NEEDS = (
     # A search.
     Need(
         ("mb_scale", "recompute"),
-        lambda g: False,
+        never,
         "{options} is beyond what a search knows: all microbatches take the same time, and no op runs twice",
         "leave it out",
         ("optimize",),
@@ -296,7 +296,7 @@ NEEDS = (
     ),
     Need(
         ("style",),
-        lambda g: False,
+        never,
         "{options} sets the look of charts, and a plan draws none",
         "leave it out",
         ("plan",),
@@ -305,6 +305,11 @@ NEEDS = (
     Need(("slowdown",), lambda g: bool(g["slow_devices"]), "{options} needs slow devices", "add --slow-devices 1"),
     Need(("link_slowdown",), lambda g: bool(g["slow_links"]), "{options} needs slow links", "add --slow-links 1"),
 )
+
+
+def list_refused(command: str) -> set[str]:
+    """List the options that a command shares with others and always refuses: its help need not have them."""
+    return {option for need in NEEDS if need.holds is never and command in need.commands for option in need.options}
 
 
 def check_given(ctx: click.Context) -> None:

@@ -167,3 +167,11 @@ def test_a_gallery_that_is_checked_is_not_written(tmp_path, monkeypatch):
 def test_nothing_piped_in_says_so(command):
     result = invoke(command, "-", text="")
     assert str(result.exception).startswith("'standard input' is empty")
+
+
+def test_help_leaves_out_what_a_command_always_refuses():
+    """Times of whole stages are refused by partition, and its help does not offer them."""
+    assert str(refused("partition", "1f1b", *SMALL, "--tf", "2")).startswith("partition makes the layout from")
+    shown = {word for line in invoke("partition", "--help").output.splitlines() for word in line.split()[:1]}
+    assert "--t-layer" in shown
+    assert not shown & {"--tf", "--layout", "--cost-per"}
