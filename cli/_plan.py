@@ -139,6 +139,8 @@ def _unusual(zero: int, offload: float) -> list[str]:
 
 def echo_plans(task: Task, found: Found, *, quiet: bool) -> None:
     """Print the plans, what was left out by which rule, and why the others lose."""
+    from ppsim.cli._print import counted
+
     best = found.rows[0]
     name = task.model.name or "the model"
     if not quiet:
@@ -157,7 +159,7 @@ def echo_plans(task: Task, found: Found, *, quiet: bool) -> None:
     words = [f"microbatches of {best['mbs']}", *_unusual(best["zero"], best["offload"])]
     if best["recompute"] != "none":
         layers = best["recompute_layers"]
-        words.append(f"{best['recompute']} recompute" + (f" of {layers} layers of a stage" if layers else ""))
+        words.append(f"{best['recompute']} recompute" + (f" of {counted(layers, 'layer')} a stage" if layers else ""))
     echo_wrapped(
         f"best: {' x '.join(parts) or 'one GPU'}, {', '.join(words)}: "
         f"{best['step_s']:.4g} s a step, {best['tokens_per_s']:,.0f} tokens/s, MFU {format_share(best['mfu'])}"
@@ -344,16 +346,21 @@ def _write_front(
     from ppsim.analysis.tradeoff import Point, tradeoff
     from ppsim.files.tradeoff import save_tradeoff
 
-    points = [Point(_label(row), row["step_s"], row["memory_bytes"] / 2**30) for row in found.rows]
+    points = [
+        Point(_label(row), row["step_s"], row["memory_bytes"] / 2**30, row["schedule"] or "no pipeline")
+        for row in found.rows
+    ]
     save_tradeoff(
         tradeoff(points), target, suffix, time="step (s)", memory="memory (GiB)", width=output.width, inputs=inputs
     )
 
 
 def _label(row: Mapping[str, Any]) -> str:
-    sizes = "".join(f"{k}{row[k]} " for k in ("tp", "cp", "ep", "pp", "vp") if row[k] > 1)
-    words = [row["schedule"], f"mbs{row['mbs']}", row["recompute"], *_unusual(row["zero"], row["offload"])]
-    return sizes + " ".join(word for word in words if word)
+    words = [f"{k}{row[k]}" for k in ("tp", "cp", "ep", "pp", "vp") if row[k] > 1] + [row["schedule"]]
+    words += [f"mbs{row['mbs']}"] * (row["mbs"] > 1) + _unusual(row["zero"], row["offload"])
+    if row["recompute"] != "none":
+        words.append(row["recompute"] + (f" {row['recompute_layers']}" if row["recompute_layers"] else ""))
+    return " ".join(word for word in words if word) or "one GPU"
 
 
 def _write_ranks(

@@ -30,6 +30,8 @@ LINE_ROOM = 0.4  # points on either side of a front's line
 LINE = 1.1  # height of a line of text over the font's size
 SPREAD = 1.05  # of a text drawn on a raster over its width in the font
 CROWD = 40  # points, of which only those of fronts have names
+LONG_FRONT = 12  # points on fronts, of which only those have names that cover nothing, and the ends
+NEAR = 6  # places for a name beside its point
 AWAY = (14.0, 24.0)  # points between a point and a name that has no room beside it
 FAR = 8.0  # ratio of the largest to the smallest value from which an axis is logarithmic
 MARKERS = "os^D"
@@ -80,7 +82,7 @@ def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str, font: 
         axes.scatter(
             x[rest], y[rest], s=11, facecolors="white", edgecolors=colour, linewidths=0.8, marker=marker, zorder=2
         )
-        if len(names) > CROWD:  # most points have no name beside them
+        if len(names) > CROWD or best.sum() > LONG_FRONT >= len(families):  # most points have no name beside them
             axes.scatter([], [], s=13, color=colour, marker=marker, label=family)
     _spread(axes, x, y)
     axes.spines[["top", "right"]].set_visible(False)
@@ -128,8 +130,8 @@ def _name_points(
     """Write each point's name beside it, on the first side where it covers neither a point nor another name.
 
     The front has its names first and in any case, on the side where most of them is in the picture and, if there is
-    one, off the fronts' lines; in a crowd the others go without. A name that had to move away has a line to its point,
-    and a white box behind it keeps lines from striking through.
+    one, off the fronts' lines; in a crowd the others go without. Of a long front only the ends have a name in any case.
+    A name that had to move away has a line to its point, and a white box behind it keeps lines from striking through.
     """
     box: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.3, "alpha": 0.85}
     point_per_dot = POINTS / axes.figure.dpi
@@ -138,12 +140,16 @@ def _name_points(
     room = tuple(dots * point_per_dot for dots in (inside.x0, inside.y0, page.x1, page.y1))
     lines = [line for order in fronts for line in _steps(points[order])]
     taken = [(px - DOT, py - DOT, px + DOT, py + DOT) for px, py in points]
-    for here in np.argsort(~found.best, kind="stable"):
+    ends = {int(order[end]) for order in fronts for end in (0, -1) if len(order)}
+    long = found.best.sum() > LONG_FRONT
+    certain = ends if long else set(np.flatnonzero(found.best).tolist())
+    for here in sorted(range(len(points)), key=lambda here: (here not in certain, not found.best[here])):
         point, place, on_front = found.points[here], points[here], bool(found.best[here])
         name = shorten(point.name, LONGEST_NAME)
         if not on_front and len(points) > CROWD:
             continue
         sides = _sides(SPREAD * text_width(name, font) + 1, LINE * font)
+        sides = sides[:NEAR] if long and here not in certain else sides
         boxes = [_box(place, side) for side in sides]
         others = taken[:here] + taken[here + 1 :]
         cost = [
@@ -151,7 +157,7 @@ def _name_points(
             for box in boxes
         ]
         chosen = min(range(len(sides)), key=cost.__getitem__)
-        if cost[chosen][:2] != (0, 0) and not on_front:
+        if cost[chosen][:2] != (0, 0) and here not in certain:
             continue
         taken.append(boxes[chosen])
         side = sides[chosen]
@@ -184,7 +190,7 @@ class Side(NamedTuple):
 
 def _sides(wide: float, tall: float) -> tuple[Side, ...]:
     """The places for a name of this size, the best first: beside the point, then further away."""
-    near = (
+    near = (  # NEAR of them
         Side(GAP, -tall / 2, "left", wide, tall),
         Side(0.0, GAP, "center", wide, tall),
         Side(0.0, -GAP - tall, "center", wide, tall),

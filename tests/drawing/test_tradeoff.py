@@ -71,3 +71,16 @@ def test_the_fronts_line_strikes_through_no_name():
             for (x, y), (right, below) in pairwise(corners):
                 assert not (box.y0 < y < box.y1 and box.x0 < right and x < box.x1), text.get_text()
                 assert not (box.x0 < right < box.x1 and box.y0 < y and below < box.y1), text.get_text()
+
+
+def test_names_of_a_long_front_cover_nothing_and_its_ends_have_one():
+    """Forty plans in two heaps: a name over a name says nothing of either."""
+    points = [Point(f"tp8 pp{k} interleaved", 50 + k / 90, 60 - k / 90, "interleaved") for k in range(20)]
+    points += [Point(f"tp4 pp{k} 1f1b full {k}", 80 + k / 5, 30 - k / 5, "1f1b") for k in range(20)]
+    figure, names, boxes = drawn(points, 6.75)
+    shown = [name.get_text() for name in names]
+    assert {points[0].name, points[-1].name} <= set(shown)
+    assert 4 < len(shown) < 30
+    for this, box in enumerate(boxes):
+        assert not any(np.all(box.shrunk(0.9, 0.9).overlaps(other.shrunk(0.9, 0.9))) for other in boxes[:this])
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["interleaved", "1f1b"]
