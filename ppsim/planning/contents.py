@@ -45,6 +45,9 @@ class StageContent:
 def split_layers(model: Model, stages: int) -> tuple[int, ...]:
     """Divide layers over stages as trainers do: evenly; else with embedding and output counted as a layer each.
 
+    With multi-token prediction, the last stage, which holds it, has what is left when all others are full, as in the
+    layouts of Megatron-Bridge's recipes.
+
     Raises:
         InputError: there are more stages than layers.
     """
@@ -53,6 +56,9 @@ def split_layers(model: Model, stages: int) -> tuple[int, ...]:
         return (n // stages,) * stages
     if stages > n + 2:
         raise InputError(f"{model.name or 'the model'} has {n} layers for {stages} stages", f"{n + 2} stages at most")
+    full = -(-n // stages)
+    if model.mtp and n - full * (stages - 1) >= 0:
+        return (*(full,) * (stages - 1), n - full * (stages - 1))
     least, more = divmod(n + 2, stages)
     split = [least] * stages
     for extra in range(more):  # to the stages in the middle, which hold neither embedding nor output

@@ -42,6 +42,7 @@ class Curve:
         within: share of the bandwidth inside a node that collectives reach.
         between: share of the bandwidth between nodes that collectives reach.
         hidden: share of tensor-parallel communication that overlap hides.
+        host: how many times as long as an x86 host's its host needs to launch a kernel.
         seen: what the numbers were fitted on.
     """
 
@@ -57,6 +58,7 @@ class Curve:
     within: float = 0.7
     between: float = 0.75
     hidden: float = 0.7
+    host: float = 1.0
     seen: str = ""
 
     def __post_init__(self) -> None:
@@ -79,8 +81,9 @@ class Software:
     """What software adds, whatever the GPU.
 
     Attributes:
-        name: eager, each kernel launched from Python; fused, with fused kernels and few launches; or fused-experts,
-            with grouped products that route, permute, activate and cast as well.
+        name: eager, each kernel launched from Python; fused, with fused kernels and few launches; fused-experts, with
+            grouped products that route, permute, activate and cast as well; or single-launches, fused but for expert
+            layers, whose kernels the host launches one by one.
         launch_us: time that the host needs for a kernel.
         calls: launches for the collectives of a layer's pass.
         collective_us: time that each further rank of a node adds to a collective.
@@ -89,6 +92,7 @@ class Software:
         scores: the same for attention's scores.
         loss: the same for the loss.
         output_kernels: how many times as many kernels output and loss launch.
+        expert_kernels: how many times as many an expert layer launches.
         sharp: how sharply the longer of GPU and host counts: the exponent of their norm.
     """
 
@@ -101,6 +105,7 @@ class Software:
     scores: float = 1.0
     loss: float = 1.0
     output_kernels: float = 1.0
+    expert_kernels: float = 1.0
     sharp: float = 4.0
 
 
@@ -165,10 +170,11 @@ def passes(operators: Operators, gpu: Gpu, found: Efficiency, precision: str, wa
     """
     software = found.software
     times = seconds(operators, gpu, found, precision).sum(axis=1) + waits
-    kernels = operators.kernels.sum(axis=1) * (software.output_kernels if operators.names[-1] == "loss" else 1.0)
+    more = software.expert_kernels if "router" in operators.names else 1.0
+    kernels = operators.kernels.sum(axis=1) * (software.output_kernels if operators.names[-1] == "loss" else more)
     calls = software.calls if np.any(waits) else 0.0
     result: Floats = times.copy()
     for rows, launches in (([FORWARD], kernels[FORWARD] + calls), ([INPUTS, WEIGHTS], kernels[1:].sum() + calls)):
-        whole, host = times[rows].sum(), launches * software.launch_us * 1e-6
+        whole, host = times[rows].sum(), launches * software.launch_us * found.curve.host * 1e-6
         result[rows] *= (whole**software.sharp + host**software.sharp) ** (1 / software.sharp) / whole
     return result

@@ -10,7 +10,7 @@ from ppsim.schedules import find
 
 RECOMPUTE = ("none", "selective", "full")
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")
-STACKS = ("fused", "fused-experts", "eager")
+STACKS = ("fused", "fused-experts", "single-launches", "eager")
 DISPATCHERS = ("alltoall", "flex")
 MOST = 1 << 24
 
@@ -44,7 +44,8 @@ class Parallel:
         gradient_bytes: of a gradient as it is summed and reduced.
         adapters: whether only small adapters (LoRA) are trained: no weight gradients, reductions or optimizer states.
         stack: the software, which decides how many kernels a layer launches: fused; fused-experts, which also fuses
-            what routing, permuting and casting an expert layer's tokens takes; or eager.
+            what routing, permuting and casting an expert layer's tokens takes; single-launches, which launches an
+            expert layer's kernels one by one, not as a CUDA graph; or eager.
         dispatch: how tokens go to experts: alltoall, to each of a token's experts; or flex (DeepEP, HybridEP), once
             to each rank and each node that has some of them.
     """

@@ -49,7 +49,7 @@ def against(rows: list[Row]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 def _predict_rows(rows: list[Row]) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(rows):
-        name = row.get("id")
+        name = row.get("id") if isinstance(row, dict) else None
         result: dict[str, Any] = {"id": name if isinstance(name, str | int) else f"row {number}"}
         result["predicted_step_s"] = None
         result["measured_step_s"] = None

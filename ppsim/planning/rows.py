@@ -10,6 +10,7 @@ from typing import Any
 from ppsim.base.source import read_text
 from ppsim.errors import InputError
 from ppsim.layout.layout import Layout, read_layout
+from ppsim.planning.habits import habits_of, unread
 from ppsim.planning.hardware import Machine, read_machine
 from ppsim.planning.model import Model, flops_per_token, library, read_model
 from ppsim.planning.parallel import Parallel
@@ -54,9 +55,6 @@ OTHER_NAMES = {
     "llama4maverick400b": "llama4-maverick",
     "llama4400be128": "llama4-maverick",
 }
-# Megatron-Bridge's recipes dispatch by DeepEP or HybridEP (its MoE Dispatcher Selection Guide); from 26.06 on the three
-# mixtures that it states for both ran a quarter faster than in 26.04.
-FLEX_FROM, FUSED_EXPERTS_FROM = 25.11, 26.06
 USUAL_MICROBATCHES = 4  # for each pipeline device, where a row has no batch
 
 
@@ -95,7 +93,7 @@ def read_table(path: str) -> list[Row]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"'{path}' is not JSON: {error}", hint) from error
     rows = data.get("rows") if isinstance(data, dict) else data
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    if not isinstance(rows, list) or (rows and not any(isinstance(row, dict) for row in rows)):
         raise InputError(f"'{path}' has no rows of published runs", hint)
     return rows
 
@@ -106,6 +104,8 @@ def setup_of(row: Row) -> Setup:
     Raises:
         Skipped: the row names a model or GPU that the library lacks, or lacks numbers that cannot be chosen.
     """
+    if not isinstance(row, dict):
+        raise Skipped("the row is no object")
     model, machine = _model(row), _machine(row)
     numbers = {key: count_of(row, key, 1) for key in ("tp", "pp", "cp", "ep")}
     gpus = count_of(row, "gpus", 0)
@@ -119,9 +119,11 @@ def setup_of(row: Row) -> Setup:
         dp = gpus // each
         if not dp or dp * each != gpus:
             raise Skipped(f"tp x pp x cp = {each} does not divide {gpus} GPUs")
-    fixed = replace(_habits(row), dp=dp, tp=numbers["tp"], pp=numbers["pp"], cp=numbers["cp"], ep=numbers["ep"])
+    habits = habits_of(row, model, machine.gpu.name)
+    fixed = replace(habits, dp=dp, tp=numbers["tp"], pp=numbers["pp"], cp=numbers["cp"], ep=numbers["ep"])
     choices, chosen = _choices(row, model, fixed, inferred)
     layout = _layout(row, model, choices[0])
+    chosen = ", ".join(filter(None, (chosen, *unread(row), "layout" if row.get("layout") and layout is None else "")))
     if again := _recomputed(row, layout):
         choices = tuple(replace(choice, recompute_layers=again) for choice in choices)
     return Setup(model, machine, choices[0], choices, layout, measured_step(row, model, choices[0]), chosen)
@@ -183,74 +185,10 @@ def _machine(row: Row) -> Machine:
     if "a100" in gpu and "vtrain" in f"{row.get('framework', '')} {row.get('source', '')}".lower():
         return read_machine("vtrain-a100")
     for word, name in CLUSTERS:
-        if word in gpu:
+        if word in gpu and not re.search("gh200|pcie|nvl$", gpu):
             return read_machine(name)
     known = ", ".join(sorted({word.split()[0] for word, _ in CLUSTERS}))
     raise Skipped(f"no GPU {row.get('gpu')!r} in the library, which has {known}")
-
-
-def _habits(row: Row) -> Parallel:
-    """What the software of a row does: taken from its framework, and from notes in the row."""
-    framework = str(row.get("framework") or "").lower()
-    recompute = str(row.get("recompute") or "none").lower()
-    schedule = str(row.get("schedule") or "none").lower()
-    how = "full" if recompute.startswith(("full", "block", "uniform", "ids")) else "none"
-    how = "selective" if recompute.startswith("selective") else how
-    adapters = "lora" in str(row.get("task") or "").lower()
-    parallel = Parallel(precision=_precision(row), recompute=how, adapters=adapters)
-    model = str(row.get("model") or "").lower()
-    old = "sc21" in framework or model.startswith(("megatron-", "turing")) or "deepspeed" in framework
-    if old:
-        parallel = replace(
-            parallel,
-            stack="eager",
-            flash=False,
-            sequence_parallel="sequence" in recompute,
-            overlap_tp=False,
-            overlap_p2p=False,
-            overlap_dp=False,
-            zero=0,
-            gradient_bytes=2,
-        )
-    elif "0.14" in framework or "simumax" in json.dumps(row.get("peer_prediction") or "").lower():
-        parallel = replace(parallel, overlap_tp=False, overlap_p2p=False, overlap_dp=False)
-    if (release := _release(row)) >= FLEX_FROM:
-        parallel = replace(
-            parallel, dispatch="flex", stack="fused-experts" if release >= FUSED_EXPERTS_FROM else "fused"
-        )
-    if re.search(r"\bsync|no[nt]?[- ]overlap|without overlap", schedule):
-        parallel = replace(parallel, overlap_p2p=False)
-    elif re.search(r"overlap|\basync", schedule):
-        parallel = replace(parallel, overlap_p2p=True)
-    if (
-        count_of(row, "fsdp", 0) > 1
-    ):  # in a pipeline, torch keeps gathered weights and whole gradients until a step ends
-        parallel = replace(parallel, zero=3 if count_of(row, "pp", 1) == 1 else 1)
-    return parallel
-
-
-def _release(row: Row) -> float:
-    """Return the release of Megatron-Bridge that a row names, such as 26.04; 0 without one."""
-    found = re.match(r"(\d\d\.\d\d)\b", str(row.get("release") or ""))
-    return float(found[1]) if found and "bridge" in str(row.get("framework") or "").lower() else 0.0
-
-
-def _precision(row: Row) -> str:
-    text = str(row.get("precision") or "bf16").lower()
-    for word, name in (
-        ("nvfp4", "nvfp4"),
-        ("fp4", "nvfp4"),
-        ("fp8-cs", "fp8"),
-        ("mx", "mxfp8"),
-        ("f8", "fp8"),
-        ("fp8", "fp8"),
-        ("float8", "fp8"),
-        ("release notes", "fp8"),
-        ("fp16", "fp16"),
-    ):
-        if word in text:
-            return name
-    return "bf16"
 
 
 def _fill_size(row: Row, numbers: dict[str, int], gpus: int, dp: int) -> list[str]:
@@ -267,6 +205,9 @@ def _choices(row: Row, model: Model, fixed: Parallel, chosen: list[str]) -> tupl
     """Fill in batch, chunks and schedule; where the row leaves out microbatch size or chunks, all that could be."""
     schedule = _schedule(row) if fixed.pp > 1 else ""
     gbs, mbs = count_of(row, "gbs", 0), count_of(row, "mbs", 0)
+    if _splits_by_default(row) and gbs // fixed.dp % fixed.pp == 0 and fixed.pp > 1:
+        mbs = gbs // fixed.dp // fixed.pp
+        chosen.append("mbs")
     if not gbs:
         mbs, microbatches = mbs or 1, count_of(row, "microbatches", 0) or USUAL_MICROBATCHES * fixed.pp
         chosen.append(f"mbs {mbs}, {microbatches} microbatches")
@@ -286,6 +227,12 @@ def _choices(row: Row, model: Model, fixed: Parallel, chosen: list[str]) -> tupl
         name for name, text in (("seq", count_of(row, "seq", 0)), ("precision", row.get("precision"))) if not text
     ]
     return tuple(_fill(fixed, size, per_pipeline, chunks, schedule) for size in sizes), ", ".join(chosen)
+
+
+def _splits_by_default(row: Row) -> bool:
+    """Return whether a row says that its microbatches are torchtitan's default: one for each pipeline device."""
+    note, framework = str(row.get("note") or "").lower(), str(row.get("framework") or "").lower()
+    return "torchtitan" in framework and "microbatch count is" in note and "default" in note
 
 
 def _schedule(row: Row) -> str:
@@ -321,10 +268,10 @@ def _fewest_chunks(model: Model, devices: int, schedule: str) -> int:
 def _layout(row: Row, model: Model, parallel: Parallel) -> Layout | None:
     """Read the layout of a row; where it does not fit what the row says otherwise, none."""
     text = row.get("layout")
-    if not isinstance(text, str) or not text:
+    if not text:
         return None
     try:
-        found = read_layout(text, parallel.pp, model.layers)
+        found = read_layout(text if isinstance(text, str) else json.dumps(text), parallel.pp, model.layers)
     except InputError:
         return None
     return found if found.n_stages == parallel.stages else None

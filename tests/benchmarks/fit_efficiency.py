@@ -1,12 +1,14 @@
 """Fit the efficiency of GPUs and software on tables of published runs, and write it with what it was fitted on.
 
-python -m tests.benchmarks.fit_efficiency TABLE... [--gpu NAME] [--software] [--routed] [--folds 4] [--rounds 6]
+python -m tests.benchmarks.fit_efficiency TABLE... [--gpu NAME] [--software] [--stack NAME] [--folds 4] [--rounds 6]
 
 Rows that say ``"set": "holdout"`` are left out. Rows with the same settings are predicted once and count together as
 the square root of their number, as series in which only the number of replicas grows are nearly constant. The search
-goes through one number after the other, in steps that shrink, and a number far from its usual value costs a little.
-``--routed`` fits nothing but how many bytes fused experts move, on the runs of that software on all GPUs, their curves
-fixed. With ``--folds``, models and sizes are left out in turn, and the error of what was left out is printed.
+goes through one number after the other, in steps that shrink, from the numbers of the file and from usual ones; a
+number far from the usual one, or from that of a chip of the same kind, costs the more the fewer settings there are.
+``--stack`` fits a number of one software on its runs on all GPUs, their curves fixed. With ``--folds``, models and
+sizes are left out in turn, and the error of what was left out is printed. GPUs without a run take the curve of a chip
+of the same kind.
 """
 
 import argparse
@@ -24,8 +26,17 @@ from ppsim.planning.row_numbers import Skipped
 from ppsim.planning.rows import Setup, read_table, setup_of
 
 SHARES = ("bf16", "fp8", "mxfp8", "fp4", "attention", "hbm", "within", "between")
-PRIOR = 0.01  # what a factor of e away from the usual value costs, squared
+PRIOR = 1.0  # what a factor of e away from the usual value costs, squared, in errors of one setting
 USUAL = Curve("")
+# GPUs with few runs or none: what is not known of them is as for a chip of the same kind.
+KIN = {
+    "a100-40gb": "a100-80gb",
+    "b300": "gb300",
+    "h100-96gb-500w": "h100",
+    "h200": "h100",
+    "mi300x": "mi355x",
+    "mi325x": "mi355x",
+}
 # How many times rows of large models count beside the many of small ones, by what their file or source says.
 LARGE = (("weak_scaling", 15), ("ground_truth_multi", 3), ("ground_truth_single", 1), ("2205.05198", 6))
 Part = TypeVar("Part", Curve, Software)
@@ -95,9 +106,16 @@ def loss(cases: list[Case], efficiency: Efficiency) -> float:
         sizes = [min(abs(error), 0.7) for error in found]
         total += case.weight * mean(size + size * size for size in sizes)
         weight += case.weight
-    curve = efficiency.curve
-    far = sum(math.log(getattr(curve, name) / getattr(USUAL, name)) ** 2 for name in (*SHARES, "rows", "half"))
-    return total / weight + PRIOR * far
+    curve, usual = efficiency.curve, usual_of(efficiency.curve.gpu)
+    far = sum(math.log(getattr(curve, name) / getattr(usual, name)) ** 2 for name in (*SHARES, "rows", "half"))
+    return total / weight + PRIOR / max(len(cases), 1) * far
+
+
+def usual_of(gpu: str) -> Curve:
+    """Return the values that a curve is fitted from: those of a chip of the same kind, or usual ones."""
+    curves = {curve.gpu: curve for curve in fitted().curve}
+    host = curves.get(gpu, USUAL).host  # not of the chip, and not searched
+    return replace(curves[KIN[gpu]] if gpu in KIN else USUAL, gpu=gpu, host=host)
 
 
 def search(cases: list[Case], start: Efficiency, software: bool, rounds: int) -> Efficiency:
@@ -131,22 +149,40 @@ def search(cases: list[Case], start: Efficiency, software: bool, rounds: int) ->
     return best
 
 
-def fit_routed(cases: list[Case]) -> Software:
-    """Fit the share of bytes that fused experts move, at least 0.1 (a token is read and written), with given curves."""
-    old = efficiency_of(cases[0].setup.machine.gpu, "fused-experts").software
+# Numbers of software that are fitted on the runs of that software on all GPUs, their curves fixed, and what is tried:
+# bytes that fused experts move, at least 0.1 (a token is read and written); launches of experts without graphs.
+ON_ALL_GPUS: dict[str, tuple[str, list[float]]] = {
+    "fused-experts": ("routed", [percent / 100 for percent in range(10, 101, 2)]),
+    "single-launches": ("expert_kernels", [float(times) for times in range(1, 61)]),
+}
+
+
+def with_number(software: Software, name: str, value: float) -> Software:
+    """Replace one number of software."""
+    changes: dict[str, Any] = {name: value}
+    return replace(software, **changes)
+
+
+def fit_stack(cases: list[Case], stack: str) -> Software:
+    """Fit the number of a stack that runs on all GPUs decide, with given curves."""
+    cases = [case for case in cases if case.setup.parallel.stack == stack and case.setup.model.experts]
+    old = efficiency_of(cases[0].setup.machine.gpu, stack).software
+    name, values = ON_ALL_GPUS[stack]
     tried = {}
-    for percent in range(10, 101, 2):
-        software = replace(old, routed=percent / 100)
+    for value in values:
+        software = with_number(old, name, value)
         found = [e for case in cases for e in errors([case], Efficiency(curve_of(case), software))]
-        tried[percent] = sum(case.weight * mean(map(abs, rows)) for case, rows in found)
-    best = replace(old, routed=min(tried, key=lambda percent: tried[percent]) / 100)
-    print("routed:", best.routed, describe([e for c in cases for e in errors([c], Efficiency(curve_of(c), best))]))
+        tried[float(value)] = sum(case.weight * mean(map(abs, rows)) for case, rows in found)
+    best = with_number(old, name, min(tried, key=lambda value: tried[value]))
+    found = [e for case in cases for e in errors([case], Efficiency(curve_of(case), best))]
+    print(stack, name, getattr(best, name), describe(found))
     return best
 
 
 def first_stack(cases: list[Case]) -> str:
-    """Return the software that is fitted with a curve: fused-experts is a variant of fused."""
-    return min(case.setup.parallel.stack for case in cases)
+    """Return the software that is fitted with a curve: the others are variants of fused."""
+    stacks = {case.setup.parallel.stack for case in cases}
+    return "eager" if "eager" in stacks else "fused"
 
 
 def curve_of(case: Case) -> Curve:
@@ -163,9 +199,7 @@ def describe(found: list[tuple[Case, list[float]]]) -> str:
 
 def cross_validate(cases: list[Case], software: bool, folds: int, rounds: int) -> str:
     """Fit from usual values without each fold of models and sizes in turn; describe the errors of what was left out."""
-    start = Efficiency(
-        Curve(cases[0].setup.machine.gpu.name), Software(min(case.setup.parallel.stack for case in cases))
-    )
+    start = Efficiency(usual_of(cases[0].setup.machine.gpu.name), Software(first_stack(cases)))
     groups = sorted({case.group for case in cases})
     left: list[tuple[Case, list[float]]] = []
     for fold in range(min(folds, len(groups))):
@@ -189,17 +223,14 @@ def main() -> None:
     parser.add_argument("tables", nargs="+")
     parser.add_argument("--gpu", action="append", help="fit these GPUs only")
     parser.add_argument("--software", action="store_true", help="fit the software's numbers too")
-    parser.add_argument("--routed", action="store_true", help="fit the bytes of fused experts only")
+    parser.add_argument("--stack", choices=sorted(ON_ALL_GPUS), help="fit what is known of this software only")
     parser.add_argument("--folds", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=6)
     arguments = parser.parse_args()
     by_gpu = defaultdict(list)
     everything = read_cases(arguments.tables)
-    if arguments.routed:
-        fused = [
-            case for case in everything if case.setup.parallel.stack == "fused-experts" and case.setup.model.experts
-        ]
-        write(Efficiency(curve_of(fused[0]), fit_routed(fused)))
+    if arguments.stack:
+        write(Efficiency(curve_of(everything[0]), fit_stack(everything, arguments.stack)))
         return
     for case in everything:
         by_gpu[case.setup.machine.gpu].append(case)
@@ -208,7 +239,9 @@ def main() -> None:
             continue
         start = efficiency_of(gpu, first_stack(cases))
         print(gpu.name, "before:", describe(errors(cases, start)), flush=True)
-        best = search(thin(cases), start, arguments.software, arguments.rounds)
+        starts = [start] if arguments.software else [start, replace(start, curve=usual_of(gpu.name))]
+        tried = [search(thin(cases), one, arguments.software, arguments.rounds) for one in starts]
+        best = min(tried, key=lambda found: loss(thin(cases), found))
         after = describe(errors(cases, best))
         names = sorted(name for case in cases for name in case.names)
         seen = f"{after}; rows {names[0]} to {names[-1]}, {len(cases)} settings"
@@ -218,6 +251,12 @@ def main() -> None:
             print(gpu.name, "left out:", left)
             seen += f"; left out in {arguments.folds} folds by model and size: {left}"
         write(replace(best, curve=replace(best.curve, seen=seen)))
+    known = {gpu.name for gpu in by_gpu}
+    for name, kin in KIN.items():
+        if name not in known:
+            curves = {curve.gpu: curve for curve in fitted().curve}
+            seen = f"no run of its own: as {kin}, a chip of the same kind"
+            write(Efficiency(replace(curves[kin], gpu=name, seen=seen), fitted().software[0]))
 
 
 def write(found: Efficiency) -> None:

@@ -65,6 +65,9 @@ def test_peaks_of_ranks_are_within_five_percent():
         ({"model": "DeepSeekV4 Flash"}, "no model 'DeepSeekV4 Flash' in the library"),
         ({"model": None}, "no model ''"),
         ({"gpu": "TPU v5"}, "no GPU 'TPU v5' in the library"),
+        ({"gpu": "GH200"}, "no GPU 'GH200' in the library"),
+        ({"gpu": "A100 PCIe"}, "no GPU 'A100 PCIe' in the library"),
+        ({"precision": "FP32"}, "precision 'FP32' is not modelled"),
         ({"gpu": None}, "no GPU None in the library, which has a100, a100-40, b200"),
         ({"schedule": "magic"}, "no schedule 'magic'"),
         ({"gpus": 63}, "does not divide 63 GPUs"),
@@ -174,6 +177,60 @@ def test_a_release_says_how_experts_are_reached_and_how_much_is_fused(release, d
     row = {**BRIDGE, "framework": "Megatron-Core (Megatron-Bridge)", "release": release}
     found = setup_of(row).parallel
     assert (found.dispatch, found.stack) == (dispatch, stack)
+
+
+@pytest.mark.parametrize(
+    ("row", "stack", "overlaps"),
+    [({"model": "Qwen3_235B_a22B", "gpu": "DGX-B300"}, "single-launches", False),
+     ({"model": "Qwen3_235B_a22B", "gpu": "DGX-GB200"}, "fused", False),
+     ({"model": "DeepSeekV3", "gpu": "DGX-GB300", "release": "26.06", "precision": "MXFP8"}, "fused-experts", True),
+     ({"model": "DeepSeekV3", "gpu": "DGX-GB300", "framework": "NeMo 2", "release": None}, "single-launches", False),
+     ({"model": "DeepSeekV3", "gpu": "MI355X", "framework": "Primus (Megatron)"}, "single-launches", False),
+     ({"model": "LLAMA3_70B", "gpu": "DGX-H100"}, "fused", False)],
+)  # fmt: skip
+def test_experts_are_launched_and_their_messages_hidden_as_recipes_do(row, stack, overlaps):
+    base = {**BRIDGE, "framework": "Megatron-Core (Megatron-Bridge)", "release": "26.04 NeMo Container", "ep": 8}
+    sizes = {"tp": 1, "pp": 1, "cp": 1, "dp": 64, "vp": 1}
+    found = setup_of({**base, **sizes, **row}).parallel
+    assert (found.stack, found.overlap_ep) == (stack, overlaps)
+    assert found.gradient_bytes == (4 if "Primus" in row.get("framework", "") else 2)
+
+
+def test_a_microbatch_count_that_is_torchtitans_default_is_that_and_named():
+    note = "microbatch count is torchtitan's default, not printed"
+    row = {**BRIDGE, "framework": "torchtitan", "gbs": 256, "mbs": 1, "vp": 1, "note": note}
+    found, plain = setup_of(row), setup_of({**row, "note": None})
+    assert (found.parallel.mbs, found.parallel.microbatches, found.chosen) == (32, 4, "mbs")
+    assert (plain.parallel.mbs, plain.parallel.microbatches, plain.chosen) == (1, 128, "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "chosen"),
+    [({"precision": "mixed"}, "precision"), ({"recompute": "attention only"}, "recompute"),
+     ({"layout": "Et|tL"}, "layout"), ({"layout": 5}, "layout"), ({"recompute": "n/a", "layout": None}, "")],
+)  # fmt: skip
+def test_words_that_are_not_known_are_named(changes, chosen):
+    assert setup_of({**BRIDGE, **changes}).chosen == chosen
+
+
+def test_a_layout_of_lists_is_read():
+    row = {
+        **BRIDGE,
+        "pp": 2,
+        "vp": 1,
+        "cp": 4,
+        "layout": [["embedding", *["decoder"] * 30], [*["decoder"] * 50, "loss"]],
+    }
+    layout = setup_of(row).layout
+    assert layout is not None
+    assert list(layout.layers) == [30, 50]
+
+
+def test_one_row_that_is_no_row_leaves_the_others(tmp_path):
+    (tmp_path / "t.json").write_text(json.dumps([5, BRIDGE, None]))
+    rows, summary = against(read_table(str(tmp_path / "t.json")))
+    assert [row.get("reason") for row in rows] == ["the row is no object", None, "the row is no object"]
+    assert (summary["predicted"], summary["skipped"]) == (1, 2)
 
 
 def test_chunks_say_whether_a_schedule_is_interleaved():
