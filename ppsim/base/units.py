@@ -6,6 +6,7 @@ import re
 from decimal import Decimal
 from fractions import Fraction
 
+from ppsim.base.numbers import format_number
 from ppsim.base.text import shorten
 from ppsim.errors import InputError
 
@@ -40,9 +41,21 @@ def binary_unit(value: float) -> tuple[str, int]:
     return _BINARY[power], 1024**power
 
 
+def size_of_unit(unit: str) -> int:
+    """Tell how many bytes a binary unit has; 1 for what counts no bytes."""
+    return 1024 ** _BINARY.index(unit) if unit in _BINARY else 1
+
+
 def format_size(value: float, unit: str = "B") -> str:
     """Write ``value`` with its unit: bytes in the binary unit that fits, anything else as it is."""
     if unit != "B":
         return f"{value:g}"
     name, size = binary_unit(value)
     return f"{value / size:.4g} {name}"
+
+
+def format_held(value: float, unit: str) -> str:
+    """Write what a device holds: bytes with their unit to four digits, a count with thousands apart."""
+    if unit in _BINARY[1:]:
+        return f"{value:.4g} {unit}"
+    return format_size(value) if unit == "B" else format_number(value, ",")

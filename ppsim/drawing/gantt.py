@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ppsim.analysis.link_use import MOST_LINKS, link_use
+from ppsim.base.units import size_of_unit
 from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
 from ppsim.drawing.gantt_design import HEAD, design_for
@@ -64,7 +65,7 @@ def plot(
         style: ``screen`` or ``paper``.
         width: in inches; the height follows.
         memory: one curve per timeline (:func:`ppsim.memory.usage.curves`) to show below it.
-        cap: a line across the curves.
+        cap: a line across the curves, in bytes where they are.
         executions: one per timeline, whose messages and collectives to show in a lane below each device.
         idles: one per timeline, to colour bubbles by their cause.
         look: palette, labels, window and what else a figure can show (:class:`ppsim.drawing.look.Look`).
@@ -100,7 +101,8 @@ def plot(
         Panel(timeline, name, curve, execution, idle, look, links)
         for timeline, name, curve, execution, idle, links in zip(timelines, names, held, run, waits, uses, strict=True)
     ]
-    return _draw(panels, style, round(width * DOTS), cap)
+    scale = size_of_unit(held[0].unit) if held[0] is not None else 1
+    return _draw(panels, style, round(width * DOTS), None if cap is None else cap / scale)
 
 
 def check_look(style: str, width: float) -> None:
@@ -115,7 +117,7 @@ def check_look(style: str, width: float) -> None:
         raise InputError(f"a figure cannot be {width:g} inches wide", f"between {NARROWEST:g} and {WIDEST:g} inches")
 
 
-def _draw(panels: Sequence[Panel], style: str, width: int, cap: int | None) -> Figure:
+def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) -> Figure:
     from matplotlib.figure import Figure
 
     most_held = max((float(panel.memory.peak.max()) for panel in panels if panel.memory is not None), default=0.0)

@@ -39,7 +39,9 @@ GAPS_FROM = 15  # dots of a row, below which rows touch
 BORDERED_SHARE = 0.25  # of the cells may be too narrow for borders before all lose them
 
 
-def design_for(panels: Sequence[Panel], style: str, width: int, beside: float = 0.0, cap: int | None = None) -> Design:
+def design_for(
+    panels: Sequence[Panel], style: str, width: int, beside: float = 0.0, cap: float | None = None
+) -> Design:
     """Find the measures for panels in a figure of so many dots, with so many points free between names and rows."""
     font = FONT if width >= WIDE else SMALL_FONT
     span = max(panel.view.length for panel in panels) or 1.0
@@ -80,7 +82,7 @@ def design_for(panels: Sequence[Panel], style: str, width: int, beside: float = 
 
 
 def _horizontal(
-    panels: Sequence[Panel], style: str, width: int, beside: float, font: float, span: float, cap: int | None
+    panels: Sequence[Panel], style: str, width: int, beside: float, font: float, span: float, cap: float | None
 ) -> tuple[int, int]:
     """Dots left of the rows, for the devices' names, and across them; the rest is for what stands on the right.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.numbers import format_number
+from ppsim.base.units import format_held
 from ppsim.core.ops import BACKWARDS, Kind, mask
 from ppsim.drawing.gantt_strokes import Design, Panel, rectangles
 from ppsim.drawing.letters import text_width
@@ -41,10 +41,10 @@ def row_notes(panel: Panel) -> list[str]:
     metrics = measure(panel.timeline)
     idle = metrics.idle / (metrics.makespan or 1.0)
     peaks = panel.memory.peak if panel.memory is not None else metrics.peak_activations
-    unit = panel.memory.unit if panel.memory is not None and panel.memory.unit.endswith("B") else ""
+    unit = panel.memory.unit if panel.memory is not None else ""
     return [
-        f"{round(100 * share)} % idle, {format_number(float(peak))} {unit}".rstrip()
-        for share, peak in zip(idle, np.round(peaks, 2), strict=True)
+        f"{round(100 * share)} % idle, {format_held(float(peak), unit)}"
+        for share, peak in zip(idle, peaks, strict=True)
     ]
 
 

@@ -18,7 +18,7 @@ from ppsim.analysis.idle import NAMES, Idle
 from ppsim.analysis.link_use import LinkUse
 from ppsim.base.numbers import format_number, format_share
 from ppsim.base.text import shorten
-from ppsim.base.units import format_size
+from ppsim.base.units import format_held
 from ppsim.core.curve import Curve
 from ppsim.core.ops import Kind
 from ppsim.core.timeline import Timeline
@@ -174,9 +174,8 @@ class Panel:
         timeline, metrics = self.timeline, measure(self.timeline)
         unit = "" if is_symbol(timeline.unit) else f" {shorten(timeline.unit, LONGEST_UNIT)}"
         peak = format_number(peak_share(metrics, shape_of(timeline.schedule)), ",")
-        if self.memory is not None and self.memory.unit.endswith("B"):
-            peak = format_size(float(self.memory.peak.max()), self.memory.unit)
-            peak = f"{peak} {self.memory.unit}" if self.memory.unit != "B" else peak
+        if self.memory is not None:  # the highest that the curve below shows, in its unit
+            peak = format_held(float(self.memory.peak.max()), self.memory.unit)
         return (
             f"{timeline.schedule.n_devices} devices",
             f"{timeline.schedule.n_microbatches} microbatches",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.units import binary_unit, format_size
+from ppsim.base.units import binary_unit, format_held
 from ppsim.core.curve import Curve
 from ppsim.drawing.gantt_layout import DOTS, tick_step
 from ppsim.drawing.letters import text_width
@@ -24,6 +24,7 @@ GAP = round(0.17 * DOTS)
 POINTS = 72
 BESIDE = 4.0  # points between the axes and the names right of them
 LINE_HEIGHT = 1.15  # of a name over the font's size
+WHOLE = 4.0  # from this height on an axis has whole numbers only, as have those it compares with
 BAND_SHARE = 0.5  # of the devices need peaks of their own to have a line each
 BAR_WIDE = 60.0  # points of the bar of a strip's colours
 BAND_COLOUR = "#C9DCEB"
@@ -44,7 +45,7 @@ def draw_memory(
     *,
     span: float,
     font: float,
-    cap: int | None = None,
+    cap: float | None = None,
     top: float | None = None,
     base: int = 0,
 ) -> None:
@@ -69,7 +70,7 @@ def draw_memory(
         _lines(axes, curve, span, font, cap, top, base)
 
 
-def names_width(curve: Curve | None, font: float, cap: int | None = None, base: int = 0) -> float:
+def names_width(curve: Curve | None, font: float, cap: float | None = None, base: int = 0) -> float:
     """Points that the names right of a panel take, with the gap to the axes; 0 where none are drawn there."""
     if curve is None or len(curve.peak) > MOST_LINES:
         return 0.0
@@ -77,14 +78,15 @@ def names_width(curve: Curve | None, font: float, cap: int | None = None, base: 
     return BESIDE + max(text_width(text, font) for text in texts)
 
 
-def _lines(axes: Axes, curve: Curve, span: float, font: float, cap: int | None, top: float, base: int) -> None:
+def _lines(axes: Axes, curve: Curve, span: float, font: float, cap: float | None, top: float, base: int) -> None:
     from matplotlib.ticker import MaxNLocator
 
     unit, scale = binary_unit(top) if curve.unit == BYTES else (curve.unit, 1)
-    axes.set_ylim(0, 1.08 * (max(top, float(cap or 0)) / scale or 1.0))
+    highest = max(top, cap or 0) / scale
+    axes.set_ylim(0, 1.08 * (highest or 1.0))
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_linewidth(0.4)
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=bool((curve.value == np.rint(curve.value)).all())))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=highest >= WHOLE or _whole(curve.value)))
     axes.set_ylabel(f"{curve.name}\n({unit})" if unit else curve.name, fontsize=font, labelpad=2)
     colours = _ramp(len(curve.peak))
     if _banded(curve):
@@ -102,6 +104,10 @@ def _lines(axes: Axes, curve: Curve, span: float, font: float, cap: int | None, 
     for text, colour in above:
         axes.text(1, 1.01, text, transform=axes.transAxes, fontsize=font, color=colour, ha="right", va="bottom")
     _name_levels(axes, labels, font)
+
+
+def _whole(values: NDArray[Any]) -> bool:
+    return bool((values == np.rint(values)).all())
 
 
 def _step(axes: Axes, curve: Curve, device: int, span: float, scale: int, colour: str) -> None:
@@ -167,8 +173,8 @@ def _short(devices: list[int], base: int) -> str:
     return _names(devices, base).replace("devices", "dev").replace("device", "dev")
 
 
-def _cap_text(curve: Curve, cap: int) -> str:
-    return f"cap {format_size(cap, curve.unit)}"
+def _cap_text(curve: Curve, cap: float) -> str:
+    return f"cap {format_held(cap, curve.unit)}"
 
 
 def _names(devices: list[int], base: int) -> str:
@@ -211,8 +217,8 @@ def _draw_scale(axes: Axes, curve: Curve, top: float, font: float, blues: Any) -
     box = axes.get_window_extent()
     wide, tall = (length * POINTS / axes.figure.dpi for length in (box.width, box.height))
     y = 1 + 0.5 / tall * font
-    unit = "" if curve.unit == BYTES else f" {curve.unit}".rstrip()
-    texts = [curve.name, "0", f"{format_size(top, curve.unit)}{unit}"]
+    counted = not curve.unit.endswith("B")
+    texts = [curve.name, "0", f"{format_held(top, curve.unit)}{f' {curve.unit}'.rstrip() * counted}"]
     x = 0.0
     for number, text in enumerate(texts):
         axes.text(x / wide, y, text, transform=axes.transAxes, fontsize=font, va="center", ha="left")

@@ -199,6 +199,32 @@ def test_bytes_are_shown_in_the_unit_that_fits():
     assert {"cap 3 MiB", "device 0 over the cap"} <= {*texts_in(axes)}
 
 
+def test_a_figures_cap_and_heading_are_in_the_unit_of_its_curves():
+    """Curves of bytes are drawn in GiB: so are the line of the cap, its name, and the peak above the chart."""
+    timeline, curve = memory("1f1b", 4, 8)
+    in_bytes = replace(curve, unit="B", value=curve.value * (1 << 30))
+    figure = plot(timeline, memory=[in_bytes], cap=3 << 30)
+    chart, panel = figure.axes
+    assert panel.lines[-1].get_ydata() == [3, 3]
+    assert {"cap 3 GiB", "device 0 over the cap"} <= {*texts_in(panel)}
+    assert any("peak 4 GiB" in text for text in texts_in(chart))
+
+
+def test_the_peak_above_a_chart_is_the_highest_of_its_curves():
+    """Interleaved with two chunks holds 11 activations, which are 5.5 of a device's share: the panel shows 11."""
+    timeline, curve = memory("interleaved", 4, 8)
+    assert any("peak 11" in text for text in texts_in(plot(timeline, memory=[curve]).axes[0]))
+    assert any("peak 5.5" in text for text in texts_in(plot(timeline).axes[0]))
+
+
+def test_panels_of_one_height_have_the_same_ticks():
+    """Halves of shares and whole ones, on one axis up to 8."""
+    made = [memory(name, 4, 8) for name in ("gpipe", "interleaved")]
+    figure = plot([timeline for timeline, _ in made], memory=[curve for _, curve in made])
+    panels = [axes for axes in figure.axes if axes.get_ylabel()]
+    assert len({tuple(axes.get_yticks()) for axes in panels}) == 1
+
+
 @pytest.mark.slow
 def test_files_carry_the_curves(tmp_path):
     """Figures grow by the panel; a trace counts every device's memory down to where it began; a page shows it first."""
