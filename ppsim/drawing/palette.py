@@ -56,7 +56,7 @@ FAMILY_COLOURS = (
     ("#7B5CB8", "#B9A3EA"),
     ("#8C510A", "#D59A5B"),
 )
-SHAPES = 4
+SHAPES = 5
 HEAT = ("#F2F7FC", "#1F5C99")  # the least and the most of a heat map
 HEAT_DARK = ("#16202C", "#7FB2E5")  # the same on a dark page
 MUTED = "#66707E"

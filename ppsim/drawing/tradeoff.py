@@ -32,9 +32,9 @@ SPREAD = 1.05  # of a text drawn on a raster over its width in the font
 CROWD = 40  # points, of which only those of fronts have names
 LONG_FRONT = 12  # points on fronts, of which only those have names that cover nothing, and the ends
 NEAR = 6  # places for a name beside its point
-AWAY = (14.0, 24.0)  # points between a point and a name that has no room beside it
+AWAY = (14.0, 24.0, 38.0)  # points between a point and a name that has no room beside it
 FAR = 8.0  # ratio of the largest to the smallest value from which an axis is logarithmic
-MARKERS = "os^D"
+MARKERS = "os^Dv"
 LONGEST_NAME, LONGEST_LABEL = 60, 80  # characters
 LABEL = re.compile(r"([\w ]+) \((t_[A-Za-z0-9])\)")
 
@@ -130,8 +130,9 @@ def _name_points(
     """Write each point's name beside it, on the first side where it covers neither a point nor another name.
 
     The front has its names first and in any case, on the side where most of them is in the picture and, if there is
-    one, off the fronts' lines; in a crowd the others go without. Of a long front only the ends have a name in any case.
-    A name that had to move away has a line to its point, and a white box behind it keeps lines from striking through.
+    one, off the fronts' lines and not beside another of them; in a crowd the others go without. Of a long front only
+    the ends have a name in any case. A name that had to move away has a line to its point, and a white box behind it
+    keeps lines from striking through.
     """
     box: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.3, "alpha": 0.85}
     point_per_dot = POINTS / axes.figure.dpi
@@ -151,13 +152,17 @@ def _name_points(
         sides = _sides(SPREAD * text_width(name, font) + 1, LINE * font)
         sides = sides[:NEAR] if long and here not in certain else sides
         boxes = [_box(place, side) for side in sides]
-        others = taken[:here] + taken[here + 1 :]
+        names, others = taken[len(points) :], taken[:here] + taken[here + 1 : len(points)]
+        beside = [_grown(taken[other]) for other in np.flatnonzero(found.best) if other != here]
         cost = [
-            (_outside(box, room), *(sum(_meet(box, other) for other in each) for each in (others, lines)))
+            (
+                _outside(box, room),
+                *(sum(_meet(box, other) for other in each) for each in (names, others, lines + beside)),
+            )
             for box in boxes
         ]
         chosen = min(range(len(sides)), key=cost.__getitem__)
-        if cost[chosen][:2] != (0, 0) and here not in certain:
+        if cost[chosen][:3] != (0, 0, 0) and here not in certain:
             continue
         taken.append(boxes[chosen])
         side = sides[chosen]
@@ -224,6 +229,11 @@ def _outside(box: Box, room: tuple[float, ...]) -> float:
     """How many points of a box lie left of the axes or below, or beyond the figure's right and upper edge."""
     left, below, right, top = room
     return max(0.0, left - box[0]) + max(0.0, below - box[1]) + max(0.0, box[2] - right) + max(0.0, box[3] - top)
+
+
+def _grown(box: Box) -> Box:
+    """A point's box with the room in which a name would be taken for its own."""
+    return (box[0] - GAP, box[1] - GAP, box[2] + GAP, box[3] + GAP)
 
 
 def _meet(a: Box, b: Box) -> bool:

@@ -288,18 +288,23 @@ def test_a_comparison_of_chunks_has_one_unit_and_names_its_size(reader):
 
 def test_printing_hides_what_is_closed_and_fits_the_page(reader):
     """On paper the curve is low enough for header, numbers, chart and curve of 64 devices to share a page."""
-    before, printed, after = reader(
-        """
-        const before = by('chart').clientHeight;
-        dispatchEvent(new Event('beforeprint'));
-        const printed = by('chart').clientHeight;
-        dispatchEvent(new Event('afterprint'));
-        return [before, printed, by('chart').clientHeight];
-        """,
-        timed("1f1b", 64, 512),
-    )
-    assert printed < 480 < before
+    before, printed, after = reader(PRINTED, timed("1f1b", 64, 512))
+    assert printed[1] < 480 < before[1]
     assert after == before
+    _, (header, chart), _ = reader(PRINTED, *(timed(name, 4, 8) for name in ("gpipe", "1f1b", "interleaved", "zb-1p")))
+    assert header + chart < 718  # pixels of A4 inside its margins
+
+
+PRINTED = """
+const measure = () => [by('chart').offsetTop - document.querySelector('header').offsetTop, by('chart').clientHeight];
+const before = measure();
+dispatchEvent(new Event('beforeprint'));
+document.body.style.width = '1047px';
+const printed = measure();
+document.body.style.width = '';
+dispatchEvent(new Event('afterprint'));
+return [before, printed, measure()];
+"""
 
 
 def test_a_tap_tells_what_was_tapped(reader):

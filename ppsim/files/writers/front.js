@@ -53,6 +53,7 @@ function markOf(shape, x, y, r) {
   if (shape === 1) return polygon([[-0.9, -0.9], [0.9, -0.9], [0.9, 0.9], [-0.9, 0.9]]);
   if (shape === 2) return polygon([[0, -1.2], [1.1, 0.8], [-1.1, 0.8]]);
   if (shape === 3) return polygon([[0, -1.3], [1.1, 0], [0, 1.3], [-1.1, 0]]);
+  if (shape === 4) return polygon([[0, 1.2], [1.1, -0.8], [-1.1, -0.8]]);
   return `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0Z`;
 }
 
@@ -104,31 +105,40 @@ function frontLine(best, x, y) {
   return `<path d="${path}" fill="none" stroke="var(--muted)" stroke-width="1.2"/>`;
 }
 
-/** What is written beside points, the most important first: names of fronts, groups at the end of theirs, other names. */
-function labelsOf(points) {
-  const fronts = points.filter(p => p.best).sort((a, b) => a.time - b.time);
-  const ends = DATA.grouped ? Object.values(Object.fromEntries(fronts.map(p => [p.group, p]))) : [];
-  const others = points.length > CROWD ? [] : points.filter(p => !p.best);
-  return [...fronts.map(p => [p, p.name, '']), ...ends.map(p => [p, p.group, ' group']), ...others.map(p => [p, p.name, ' muted'])];
+/** The lines of the fronts as boxes, which names keep off where they can. */
+function frontBoxes(points, x, y) {
+  return [...new Set(points.map(p => p.group))].flatMap(group => {
+    const best = points.filter(p => p.best && p.group === group).sort((a, b) => a.time - b.time);
+    return best.slice(1).flatMap((point, i) => {
+      const [from, to, above, below] = [x.at(best[i].time), x.at(point.time), y.at(best[i].memory), y.at(point.memory)];
+      return [{ left: from, right: to, top: above - 1, bottom: above + 1 }, { left: to - 1, right: to + 1, top: above, bottom: below }];
+    });
+  });
 }
 
-/** Names beside points, those of fronts first, each where it covers no other name and no point; a line leads to one that is moved away. */
+/**
+ * Names beside points, those of fronts first, each where it covers no other name and no point, and no line of a front if
+ * there is such a place; a line leads to one that is moved away. In a crowd only fronts have names.
+ */
 function names(points, x, y) {
   const taken = points.map(p => ({ left: x.at(p.time) - 6, right: x.at(p.time) + 6, top: y.at(p.memory) - 6, bottom: y.at(p.memory) + 6 }));
-  const free = box => box.left > EDGE.left && box.right < WIDE && box.top > 2 && box.bottom < TALL - EDGE.bottom
-    && !taken.some(other => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom);
+  const lines = frontBoxes(points, x, y);
+  const clear = (box, boxes) => box.left > EDGE.left && box.right < WIDE && box.top > 2 && box.bottom < TALL - EDGE.bottom
+    && !boxes.some(other => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom);
   const parts = [];
-  for (const [point, text, look] of labelsOf(points)) {
-    const name = text.length > 34 ? `${text.slice(0, 33)}…` : text;
+  const named = points.filter(p => p.best || points.length <= CROWD).sort((a, b) => b.best - a.best || a.time - b.time);
+  for (const point of named) {
+    const name = point.name.length > 34 ? `${point.name.slice(0, 33)}…` : point.name;
     const [px, py, wide] = [x.at(point.time), y.at(point.memory), 6.6 * name.length + 2];
     const spots = [8, 22, 40].flatMap(away => [[away, 4], [-away - wide, 4], [-wide / 2, -away - 2], [-wide / 2, away + 12],
       [away, -away], [away, away + 8], [-away - wide, -away], [-away - wide, away + 8]].map(([dx, dy]) => [dx, dy, away]));
-    const spot = spots.find(([dx, dy]) => free({ left: px + dx, right: px + dx + wide, top: py + dy - 12, bottom: py + dy + 3 }));
+    const boxAt = ([dx, dy]) => ({ left: px + dx, right: px + dx + wide, top: py + dy - 12, bottom: py + dy + 3 });
+    const spot = spots.find(at => clear(boxAt(at), [...taken, ...lines])) ?? spots.find(at => clear(boxAt(at), taken));
     if (!spot) continue;
     const [dx, dy, away] = spot;
-    taken.push({ left: px + dx, right: px + dx + wide, top: py + dy - 12, bottom: py + dy + 3 });
+    taken.push(boxAt(spot));
     if (away > 8) parts.push(`<line stroke="var(--muted)" x1="${px}" y1="${py}" x2="${px + dx + (dx < -wide / 2 ? wide : dx < 0 ? wide / 2 : 0)}" y2="${py + dy - 4}"/>`);
-    parts.push(`<text class="name${look}" x="${px + dx}" y="${py + dy}">${escapeText(name)}</text>`);
+    parts.push(`<text class="name${point.best ? '' : ' muted'}" x="${px + dx}" y="${py + dy}">${escapeText(name)}</text>`);
   }
   return parts.join('');
 }
@@ -141,7 +151,7 @@ function fillTable(points) {
   $('table').querySelector('thead').innerHTML = `<tr>${Object.entries(KEYS).map(([key, text]) =>
     `<th scope="col" aria-sort="${key === by ? (up ? 'ascending' : 'descending') : 'none'}"><button type="button" data-key="${key}">${escapeText(text)}</button></th>`).join('')}</tr>`;
   $('table').querySelector('tbody').innerHTML = ordered.map(p => `<tr data-place="${p.place}" class="${p.best ? 'best' : ''}">`
-    + `<td>${escapeText(p.name)}${p.best ? ' ●' : ''}</td><td>${p.text[0]}</td><td>${p.text[1]}</td></tr>`).join('');
+    + `<td>${escapeText(p.name)}${p.best ? '\u00a0●' : ''}</td><td>${p.text[0]}</td><td>${p.text[1]}</td></tr>`).join('');
   for (const button of $('table').querySelectorAll('thead button'))
     button.onclick = () => { sorting = { by: button.dataset.key, up: button.dataset.key === by ? !up : true }; fillTable(points); };
   for (const row of $('table').querySelectorAll('tbody tr')) row.onpointerenter = () => pick(+row.dataset.place, false);
@@ -203,6 +213,7 @@ function setTheme(theme) {
 function start() {
   DATA.points.forEach((point, place) => { point.place = place; });
   $('command').textContent = DATA.inputs.command ?? '';
+  $('groups').hidden = !DATA.grouped;
   $('filter').oninput = draw;
   $('metric').onchange = showHeat;
   const dark = matchMedia('(prefers-color-scheme: dark)');

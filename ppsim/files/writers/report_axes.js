@@ -52,7 +52,7 @@ function capLine(view, panel, geometry, theme) {
   const label = over.length ? `${cap.text}, passed by device${over.length > 1 ? 's' : ''} ${over.join(', ')}` : cap.text;
   return `<path class="cap" d="M0 ${at.toFixed(1)}h${geometry.plotWidth}" stroke="${colour}" stroke-width="1.5"`
     + ` stroke-dasharray="6 4"/>`
-    + `<text x="${geometry.plotWidth - 4}" y="${(at - 4).toFixed(1)}" font-size="11" fill="${colour}" text-anchor="end"`
+    + `<text x="${geometry.plotWidth - 4}" y="${(at < 14 ? at + 12 : at - 4).toFixed(1)}" font-size="11" fill="${colour}" text-anchor="end"`
     + ` stroke="${theme.page}" stroke-width="3" paint-order="stroke">${escapeText(label)}</text>`;
 }
 

@@ -17,7 +17,7 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   const most = Math.max(...TIMELINES.map(t => t.devices));
   const row = clamp(Math.floor(560 / rows), most <= 8 ? 15 : most <= 64 ? 7 : most <= 256 ? 3 : 1, tallest);
   const linked = timeline => view.links && timeline.links?.names.length ? timeline.links.names.length : 0;
-  const left = narrow ? 30 : TIMELINES.some(linked) ? 96 : 76;
+  const left = TIMELINES.some(linked) ? narrow ? 48 : 96 : narrow ? 30 : 76;
   const right = narrow ? 44 : 132;
   const plotWidth = Math.max(80, width - left - right);
   const panels = [];
@@ -34,7 +34,7 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
     if (panel.curve) {
       panel.curveTop = top + 24;
       panel.curveHeight = timeline.devices <= LINES ? 118 : clamp(6 * timeline.devices, 90, view.printing ? 110 : 260);
-      if (view.printing && several) panel.curveHeight = 60;
+      if (view.printing && (several || panel.linkTop)) panel.curveHeight = several ? 60 : 80;
       top = panel.curveTop + panel.curveHeight;
     }
     panels.push(panel);

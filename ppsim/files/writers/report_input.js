@@ -182,19 +182,37 @@ function followTheme() {
   follow();
 }
 
+const PAPER = [1047, 710]; // pixels of A4 inside its margins
+
+/** The tallest row with which the chart has room on the first page, below numbers and legend; if none, of a page of its own. */
+function printedRow() {
+  const usual = TIMELINES.length > 1 ? 18 : clamp(Math.floor(290 / TIMELINES[0].devices), 1, 34);
+  const room = PAPER[1] - $('chart').getBoundingClientRect().top + document.body.getBoundingClientRect().top;
+  const least = Math.min(usual, TIMELINES.some(t => t.bands.length) ? 24 : TIMELINES.length > 1 ? 14 : 9);
+  for (let row = usual; row >= least; row--)
+    if (geometryOf(view, PAPER[0] - 37, row).height < room) return row;
+  return usual;
+}
+
 /** Print light, at the width of the paper; afterwards as before. */
 function printing() {
   let before = null;
+  const lay = on => {
+    view.printing = on;
+    root.classList.toggle('paper', on);
+    document.body.style.width = on ? `${PAPER[0]}px` : '';
+  };
   addEventListener('beforeprint', () => {
     before = root.dataset.theme;
     root.dataset.theme = 'light';
     showLegend();
-    view.printing = true;
-    draw(1010, TIMELINES.length > 1 ? 18 : clamp(Math.floor(290 / TIMELINES[0].devices), 1, 34));
+    lay(true);
+    draw(PAPER[0] - 37, printedRow());
     if (shown.height > 640) $('chart').style.breakInside = 'auto'; // no page has room for it
+    document.body.style.width = '';
   });
   addEventListener('afterprint', () => {
-    view.printing = false;
+    lay(false);
     $('chart').style.breakInside = '';
     setTheme(before);
   });

@@ -79,16 +79,16 @@ function endLine(panel, geometry, theme, index) {
 }
 
 function title({ timeline, top }, geometry, theme) {
-  const parts = [
-    `<tspan font-weight="600" fill="${theme.ink}">${escapeText(timeline.title)}</tspan>`,
-    escapeText(timeline.numbers.makespan.text),
-  ];
+  const parts = [timeline.numbers.makespan.text];
   if (timeline !== TIMELINES[timeline.baseline]) parts.push(change(timeline.versus_baseline));
   if (!geometry.narrow) parts.push(`bubble ${timeline.numbers.bubble_rate.text}`);
   // In the unit of the rows: shares of a device's 1/P only where numbers of chunks differ.
   const counted = timeline.held[0].endsWith('act') ? 'peak_activations' : 'peak_activations_share';
   parts.push(`peak ${timeline.peak_memory?.text ?? timeline.numbers[counted].text}`);
-  return text(geometry.left, top - 7, 12.5, theme.muted, parts.join(' · '));
+  const room = (geometry.width - geometry.left) / 7 - timeline.title.length; // characters
+  while (parts.length > 1 && parts.join(' · ').length + 3 > room) parts.pop();
+  const name = `<tspan font-weight="600" fill="${theme.ink}">${escapeText(timeline.title)}</tspan>`;
+  return text(geometry.left, top - 7, 12.5, theme.muted, [name, ...parts.map(escapeText)].join(' · '));
 }
 
 /** Right of every row: idle share and peak activations. */
