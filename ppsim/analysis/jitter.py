@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.workers import count_cores
+from ppsim.base.workers import map_in_threads
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
@@ -196,8 +195,8 @@ def jitter(
 def _draw_here(draw: DrawChunk, chunks: Mapping[str, Chunk], report: Callable[[float, str], None]) -> dict[str, Floats]:
     """Draw the samples of all chunks in threads, which share this process's memory."""
     result = {}
-    with ThreadPoolExecutor(count_cores()) as pool:
-        for name, makespans in zip(chunks, pool.map(draw, chunks.values()), strict=True):
+    with map_in_threads(draw, chunks.values()) as results:
+        for name, makespans in zip(chunks, results, strict=True):
             result[name] = makespans
             report(len(result) / len(chunks), name.rpartition(" ")[0])
     return result

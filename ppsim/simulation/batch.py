@@ -7,13 +7,12 @@ operations, so that neither the ops nor the samples cost a Python step each.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.workers import count_cores
+from ppsim.base.workers import map_in_threads
 from ppsim.core.costs import Costs
 from ppsim.core.ops import COMPUTE
 from ppsim.core.schedule import NONE, Schedule
@@ -118,19 +117,10 @@ def _columns(schedule: Schedule, costs: Sequence[Costs]) -> tuple[Floats, Floats
     return durations, np.where(schedule.crosses[:, None], np.array([c.comm for c in costs]), 0.0)
 
 
-def run_in_chunks(
-    sample: Callable[[int, int], Floats], count: int, n_ops: int, progress: Callable[[int], None] = lambda done: None
-) -> Floats:
-    """Run ``sample(first, stop)`` over ``count`` samples in chunks that fit the cache, on all cores, and join them.
-
-    ``progress`` is called with the number of samples of each finished chunk.
-    """
-    chunks = cut_samples(count, n_ops)
-    parts = list[Floats]()
-    with ThreadPoolExecutor(count_cores()) as pool:
-        for part in pool.map(lambda chunk: sample(*chunk), chunks):
-            parts.append(part)
-            progress(len(part))
+def run_in_chunks(sample: Callable[[int, int], Floats], count: int, n_ops: int) -> Floats:
+    """Run ``sample(first, stop)`` over ``count`` samples in chunks that fit the cache, on all cores, and join them."""
+    with map_in_threads(lambda chunk: sample(*chunk), cut_samples(count, n_ops)) as results:
+        parts = list(results)
     return np.concatenate(parts) if parts else np.empty(0)
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from ppsim.analysis.jitter import Noise, Sampled, count_wins, jitter, rate_ranking
+from ppsim.base import workers
 from ppsim.core.costs import costs_for
 from ppsim.errors import InputError
 from ppsim.schedules import generate
-from ppsim.simulation import batch
 from ppsim.simulation.longest_path import simulate
 
 STILL = Noise(cv=0.0)
@@ -39,7 +39,7 @@ def test_the_same_seed_gives_the_same_numbers_on_any_number_of_cores(monkeypatch
     """Draws belong to samples, not to threads."""
     noise = Noise(cv=0.1, slow_devices=1)
     first = jitter(runs("1f1b"), noise, 5000, seed=3)[0].makespans
-    monkeypatch.setattr(batch, "count_cores", lambda: 1)
+    monkeypatch.setattr(workers, "count_cores", lambda: 1)
     assert (jitter(runs("1f1b"), noise, 5000, seed=3)[0].makespans == first).all()
     assert (jitter(runs("1f1b"), noise, 5000, seed=4)[0].makespans != first).any()
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from ppsim.base import workers
 from ppsim.base.dask_cluster import CODE
-from ppsim.base.workers import batches_of, map_tasks
+from ppsim.base.workers import batches_of, map_in_threads, map_tasks
 from ppsim.errors import InputError, MissingDependency, PpsimError
 from ppsim.version import VERSION
 
@@ -45,6 +49,27 @@ def test_batches_cover_all_tasks_once_and_leave_work_for_every_worker():
     assert [first for first, _ in batches] == [tasks[0] for _, tasks in batches]
     assert len(batches) >= 64
     assert max(len(tasks) for _, tasks in batches_of(range(10**6), 2)) == 256
+
+
+def test_an_interruption_leaves_tasks_that_no_thread_has_begun(monkeypatch):
+    """Ctrl-C ends a command as soon as the tasks in work are done, not all of them."""
+    interrupted, begun = threading.Event(), list[int]()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            interrupted.set()
+            super().shutdown(wait=wait)
+
+    def run(task: int) -> None:
+        begun.append(task)
+        assert task == 0 or interrupted.wait(60)
+
+    monkeypatch.setattr(workers, "ThreadPoolExecutor", Pool)
+    with suppress(KeyboardInterrupt), map_in_threads(run, range(1000)) as results:
+        next(results)
+        raise KeyboardInterrupt
+    assert len(begun) <= 1 + workers.count_cores()
 
 
 def test_the_code_of_workers_is_compared_by_version_and_content():
