@@ -123,6 +123,8 @@ def open_results(options: TaskOptions, inputs: object) -> Iterator[Results]:
 
     with Results(options.results, inputs) as results:
         old = len(results.rows)
+        if results.cut:
+            click.echo(f"the last row of {options.results} is cut short and computed again", err=True)
         if old:
             click.echo(f"{_are(old)} in {options.results} already", err=True)
         try:

@@ -111,12 +111,16 @@ def _connected(where: str) -> Iterator[Any]:
         yield client
 
 
-def _start_cluster(cluster: Callable[..., Any]) -> Any:
-    """Start a scheduler and a worker for each core; an interruption waits until they can be closed."""
+def _start_cluster(cluster: Callable[..., Any], again: bool = True) -> Any:
+    """Start a scheduler and a worker for each core; an interruption waits until they can be closed.
+
+    Raises:
+        PpsimError: a worker was lost while it started, twice.
+    """
 
     def start() -> Any:
         with without_interrupts():  # inherited by the thread that starts workers, now and later, and so by them
-            return cluster(threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL)
+            return cluster(threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL)
 
     with ThreadPoolExecutor(1) as thread:
         starting = thread.submit(start)
@@ -126,6 +130,11 @@ def _start_cluster(cluster: Callable[..., Any]) -> Any:
             with suppress(Exception):
                 starting.result().close()
             raise
+        except RuntimeError as error:
+            if not again:
+                hint = "try again, or leave out --dask: all cores are used without it too"
+                raise PpsimError(f"no Dask cluster started here: {error}", hint) from error
+    return _start_cluster(cluster, again=False)
 
 
 def _find_scheduler(address: str) -> None:

@@ -24,7 +24,14 @@ KEY, MARK, WHOLE = "key", "inputs", "row"
 class Results:
     """Finished rows by key, in a file that is written every few seconds and at the end of the block, each time whole.
 
-    Rows are plain data: texts, numbers, lists of them. Without a path they are kept in memory alone.
+    Rows are plain data: texts, numbers, lists of them. Without a path they are kept in memory alone. Runs with the same
+    inputs may share a file: each keeps what the others have written.
+
+    Attributes:
+        path: of the file, or None.
+        mark: a fingerprint of the inputs.
+        rows: by key, those of the file and the finished ones.
+        cut: whether the last row of the CSV file was incomplete, and was left out.
     """
 
     def __init__(self, path: str | None, inputs: object) -> None:
@@ -41,13 +48,14 @@ class Results:
         self.path = path
         self.mark = fingerprint(inputs)
         self.rows: dict[str, Row] = {}
+        self.cut = False
+        self._seen: object = None
         self._due = time.monotonic() + EVERY_S
         self._changed = False
         if path is not None:
             table_suffix(path, KEPT)
             rehearse(path, plain=True)
-            if Path(path).is_file():
-                self.rows = _read(path, self.mark)
+            self.rows, self.cut = self._take_others()
 
     def add(self, key: str, row: Row) -> None:
         """Keep a finished row."""
@@ -57,15 +65,29 @@ class Results:
             self.write()
 
     def write(self) -> None:
-        """Write all rows, unless none is new."""
+        """Write all rows, and those that other runs have written, unless none is new.
+
+        Raises:
+            InputError: a run with other inputs has written the file, or it cannot be written.
+        """
         if not self.path or not self._changed:
             return
         begin = time.monotonic()
+        self.rows = self._take_others()[0] | self.rows
         kept = [{**_scalars(row), KEY: key, MARK: self.mark, WHOLE: json.dumps(row)} for key, row in self.rows.items()]
         save_table(kept, self.path)
+        self._seen = _state(self.path)
         self._changed = False
         end = time.monotonic()
         self._due = end + max(EVERY_S, (end - begin) / SHARE)
+
+    def _take_others(self) -> tuple[dict[str, Row], bool]:
+        """Read the file if it is not as this run left it; whether its last row was cut."""
+        state = _state(self.path)
+        if self.path is None or state in (None, self._seen):
+            return {}, False
+        self._seen = state
+        return _read(self.path, self.mark)
 
     def __enter__(self) -> Results:
         return self
@@ -85,8 +107,19 @@ def _scalars(row: Row) -> dict[str, Any]:
     return {name: value for name, value in row.items() if not isinstance(value, list | tuple | Mapping)}
 
 
-def _read(path: str, mark: str) -> dict[str, Row]:
+def _state(path: str | None) -> object:
+    """Return what differs when a file has been written again, or None where there is none."""
+    if path is None or not Path(path).is_file():
+        return None
+    found = Path(path).stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _read(path: str, mark: str) -> tuple[dict[str, Row], bool]:
+    """Read the rows by key; of a CSV file that was cut short the last one is left out, which is told."""
     rows = read_table(path)
+    cut = len(rows) > 1 and not isinstance(_whole(rows[-1]), Mapping)
+    rows = rows[:-1] if cut else rows
     if not rows and Path(path).stat().st_size:
         raise InputError(f"'{path}' is not a file of results of ppsim, or damaged", "give the name of a new file")
     if any(not isinstance(row.get(name), str) for row in rows for name in (KEY, MARK, WHOLE)):
@@ -96,10 +129,18 @@ def _read(path: str, mark: str) -> dict[str, Row]:
             f"the rows of '{path}' were computed from other inputs, or by another version of ppsim",
             "the options of that run, or another file",
         )
+    kept = {row[KEY]: _whole(row) for row in rows}
+    for row in kept.values():
+        if isinstance(row, ValueError):
+            raise InputError(f"'{path}' is damaged: {row}", "give the name of a new file") from row
+        if not isinstance(row, Mapping):
+            raise InputError(f"'{path}' is not a file of results of ppsim", "give the name of a new file")
+    return kept, cut
+
+
+def _whole(row: Row) -> Any:
+    """Return what was kept of a row, or the error that reading it gives."""
     try:
-        kept = {row[KEY]: json.loads(row[WHOLE]) for row in rows}
+        return json.loads(row.get(WHOLE) or "")
     except ValueError as error:
-        raise InputError(f"'{path}' is damaged: {error}", "give the name of a new file") from error
-    if not all(isinstance(row, Mapping) for row in kept.values()):
-        raise InputError(f"'{path}' is not a file of results of ppsim", "give the name of a new file")
-    return kept
+        return error

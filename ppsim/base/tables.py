@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -68,7 +69,8 @@ def read_table(path: str) -> list[dict[str, Any]]:
     csv.field_size_limit(len(data) + 1)
     try:
         if table_suffix(path) == ".csv":
-            return [dict(row) for row in csv.DictReader(io.StringIO(data.decode(), newline=""))]
+            text = codecs.getincrementaldecoder("utf-8")().decode(data)  # a file may be cut within a letter
+            return [dict(row) for row in csv.DictReader(io.StringIO(text, newline=""))]
         _pyarrow()
         from pyarrow import BufferReader, parquet
 

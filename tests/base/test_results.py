@@ -57,6 +57,51 @@ def test_rows_are_written_on_the_way(tmp_path, monkeypatch):
     assert Results(path, 1).rows == {"one": ROWS[0]}
 
 
+def test_a_csv_file_cut_at_any_byte_loses_its_last_row_or_is_refused(tmp_path, monkeypatch):
+    """Names with letters of several bytes, commas and line ends; no row comes back with another content."""
+    monkeypatch.setattr(module, "rehearse", lambda path, plain: None)
+    path = tmp_path / "kept.csv"
+    rows = {f"größe {k}": {"name": ROWS[1]["name"], "number": k / 7} for k in range(3)}
+    with Results(str(path), 1) as kept:
+        for key, row in rows.items():
+            kept.add(key, row)
+    data, counts = path.read_bytes(), set()
+    for end in range(1, len(data)):
+        monkeypatch.setattr("ppsim.base.tables.read_bytes", lambda path, end=end: data[:end])
+        try:
+            found = Results(str(path), 1)
+        except InputError:
+            counts.add(0)
+            continue
+        assert found.rows.items() <= rows.items()
+        assert found.cut or len(found.rows) == data[:end].count(b"}")
+        counts.add(len(found.rows))
+    assert counts == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_two_runs_that_write_one_file_keep_the_rows_of_both(tmp_path, suffix):
+    path = str(tmp_path / f"kept{suffix}")
+    with Results(path, 1) as one, Results(path, 1) as other:
+        one.add("one", ROWS[0])
+        one.write()
+        other.add("two", ROWS[1])
+        other.write()
+        one.add("three", ROWS[0])
+    assert Results(path, 1).rows == {"one": ROWS[0], "two": ROWS[1], "three": ROWS[0]}
+
+
+def test_a_run_does_not_write_over_the_rows_of_other_inputs(tmp_path):
+    path = str(tmp_path / "kept.csv")
+    one, other = Results(path, 1), Results(path, 2)
+    one.add("one", ROWS[0])
+    one.write()
+    other.add("one", ROWS[1])
+    with pytest.raises(InputError, match="other inputs"):
+        other.write()
+    assert Results(path, 1).rows == {"one": ROWS[0]}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ppsim.base import workers
-from ppsim.base.dask_cluster import CODE
+from ppsim.base.dask_cluster import CODE, _start_cluster
 from ppsim.base.workers import batches_of, map_in_threads, map_tasks
 from ppsim.errors import InputError, MissingDependency, PpsimError
 from ppsim.version import VERSION
@@ -82,6 +82,24 @@ def test_the_code_of_workers_is_compared_by_version_and_content():
 def test_an_address_without_a_scheduler_is_one_error(address):
     with pytest.raises(InputError, match="no Dask scheduler answers at"):
         list(map_tasks(square, [1], address))
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_local_cluster_whose_worker_is_lost_at_the_start_is_started_again_once(failures):
+    started = []
+
+    def start(**options: object) -> str:
+        started.append(options["dashboard_address"])
+        if len(started) <= failures:
+            raise RuntimeError("Nanny failed to start.")
+        return "cluster"
+
+    if failures == 1:
+        assert _start_cluster(start) == "cluster"
+    else:
+        with pytest.raises(PpsimError, match="no Dask cluster started here: Nanny failed"):
+            _start_cluster(start)
+    assert started == ["127.0.0.1:0"] * 2  # no port that another cluster may have
 
 
 def test_dask_that_is_not_installed_is_named_with_the_command(monkeypatch):
