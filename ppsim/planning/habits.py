@@ -55,8 +55,7 @@ def habits_of(row: Row, model: Model, gpu: str) -> Parallel:
     how = "selective" if recompute.startswith("selective") else how
     adapters = "lora" in str(row.get("task") or "").lower()
     parallel = Parallel(precision=_precision(row), recompute=how, adapters=adapters)
-    name = str(row.get("model") or "").lower()
-    if "sc21" in framework or name.startswith(("megatron-", "turing")) or "deepspeed" in framework:
+    if _is_old(row, framework):
         parallel = replace(
             parallel,
             stack="eager",
@@ -83,6 +82,18 @@ def habits_of(row: Row, model: Model, gpu: str) -> Parallel:
     ):  # in a pipeline, torch keeps gathered weights and whole gradients until a step ends
         parallel = replace(parallel, zero=3 if count_of(row, "pp", 1) == 1 else 1)
     return parallel
+
+
+def _is_old(row: Row, framework: str) -> bool:
+    """Return whether a row ran on Megatron-LM of 2021 to 2023, as the zero-bubble papers did: no fused attention."""
+    source, model = str(row.get("source") or "").lower(), str(row.get("model") or "").lower()
+    zero_bubble = re.search(r"zero[- ]bubble|sail-sg|2401\.10241|2405\.15362", f"{framework} {source}")
+    return (
+        "sc21" in framework
+        or "deepspeed" in framework
+        or model.startswith(("megatron-", "turing"))
+        or zero_bubble is not None
+    )
 
 
 def _recipe(row: Row, model: Model, gpu: str, parallel: Parallel) -> Parallel:

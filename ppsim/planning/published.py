@@ -66,9 +66,12 @@ def _predict_rows(rows: list[Row]) -> Iterator[dict[str, Any]]:
             result["chosen"] = f"{setup.chosen}: {_words(setup, parallel)}"
         if setup.measured:
             result["error"] = step.seconds / setup.measured - 1
+        peaks = device_memory(setup.model, parallel, setup.layout).total / GIB
+        result |= {"predicted_peak_gib": float(peaks.max()), "predicted_peaks_gib": [float(peak) for peak in peaks]}
         if held := measured_peak(row):
-            peak = float(device_memory(setup.model, parallel, setup.layout).total.max())
-            result |= {"predicted_peak_gib": peak / GIB, "measured_peak_gib": held}
+            result["measured_peak_gib"] = held
+        if reserved := number_of(row, "memory_GiB"):
+            result["measured_reserved_gib"] = reserved
         result |= {"bubble": step.bubble, "tflops_per_gpu": step.tflops, "mfu": step.mfu}
         yield {**result, "model": setup.model.name, "gpu": setup.machine.gpu.name, "layout": str(parallel)}
 

@@ -36,6 +36,7 @@ CLUSTERS = (
 )
 # What rows call a schedule, where the registry has no such spelling.
 SCHEDULES = {
+    "1f1b-i": "interleaved",
     "interleaved 1f1b": "interleaved",
     "interleaved where pp > 1": "interleaved",
     "1f1b-interleaved": "interleaved",
@@ -316,7 +317,13 @@ def _flops_as_counted(row: Row, model: Model) -> float:
 
 
 def measured_peak(row: Row) -> float | None:
-    """Return the largest peak of all ranks in GiB, where the row has what PyTorch allocated."""
+    """Return the largest peak of all ranks in GiB, where the row has what PyTorch allocated.
+
+    A peak in GB counts where the row states its batch, without which no prediction is of the same run.
+    """
     ranks = row.get("peak_by_rank_MB")
     values = [value for value in ranks.values() if isinstance(value, (int, float))] if isinstance(ranks, dict) else []
-    return max(values) / 1024 if values else number_of(row, "memory_alloc_GiB")
+    if values:
+        return max(values) / 1024
+    decimal = number_of(row, "memory_GB") if number_of(row, "gbs") and number_of(row, "mbs") else None
+    return number_of(row, "memory_alloc_GiB") or (decimal * 1e9 / 2**30 if decimal else None)
