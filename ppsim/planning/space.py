@@ -30,6 +30,8 @@ SCHEDULES = (
     "zb-h2",
     "interleaved-zb",
     "zb-v-torch",
+    "v-half",
+    "v-min",
     "dualpipe-v",
     "chimera",
     "dualpipe",

@@ -8,7 +8,7 @@ import pytest
 
 from ppsim.errors import InputError
 from ppsim.planning.improve import improve, share_searches
-from ppsim.planning.published import against, read_table, setup_of
+from ppsim.planning.published import Row, against, read_table, setup_of
 from tests.commands import invoke
 
 # Rows of three tables, as their files state them; sources in `source`.
@@ -232,7 +232,7 @@ ZERO_BUBBLE = {"1F1B": (3.5, 39), "ZB-1p": (3.88, 42), "ZB-2p": (4.32, 70), "1F1
 
 def test_zero_bubble_schedules_gain_and_hold_as_published():
     """Not fitted on: ratios to 1F1B within 5 % on average, peaks within 7 %."""
-    rows = [
+    rows: list[Row] = [
         {
             "framework": "Megatron-LM, zero-bubble fork", "model": "GPT 6.2B", "gpu": "A100-80GB", "gpus": 8, "tp": 1,
             "pp": 8, "vp": 4 if name == "1F1B-I" else 1, "mbs": 3, "gbs": 72, "seq": 1024, "precision": "BF16",
