@@ -72,7 +72,7 @@ def test_sixteen_colours_are_too_few_for_shades(monkeypatch, system, colours, le
     timeline = timed("1f1b", 2, 4)
     out = io.StringIO()
     screen = Console(file=out, width=100, color_system=system, force_terminal=True, legacy_windows=False)
-    monkeypatch.setattr(_print, "console", lambda: screen)
+    monkeypatch.setattr(_print, "console", lambda *_: screen)
     _print.print_gantt(timeline, measure(timeline))
     text = out.getvalue()
     assert ("\x1b[" in text) == colours
