@@ -8,7 +8,7 @@ from typing import Any
 
 from ppsim.base.json_output import dump_json
 from ppsim.files.document import Document, formats
-from ppsim.files.writers.html import all_scripts, make_page
+from ppsim.files.writers.html import START, all_scripts, make_page
 
 # Sliders: option, label, what the slider reaches, and the value at the start: but for sizes, the option's default.
 CONTROLS: dict[str, list[dict[str, Any]]] = {
@@ -40,5 +40,5 @@ def live_page(document: Document, line: str, schedules: Sequence[str]) -> bytes:
     embedded = dump_json(data).decode().replace("<", "\\u003c")
     controls = (here / "live.html").read_text("utf-8")
     controls += f'<script type="application/json" id="live-data">{embedded}</script>\n'
-    script = all_scripts() + (here / "live.js").read_text("utf-8")
+    script = all_scripts() + (here / "live.js").read_text("utf-8") + START
     return make_page(document, script, (here / "live.css").read_text("utf-8"), controls).encode()

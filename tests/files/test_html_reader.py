@@ -1,8 +1,6 @@
 """What a reader does in the page: keys, pointer, wheel and saving, each answered by the chart in a real browser."""
 
-import html
 import json
-import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -14,8 +12,9 @@ from ppsim.memory.usage import activation_model, curves
 from ppsim.network.execute import execute
 from ppsim.network.spec import Network
 from ppsim.schedules import generate
+from tests.browser import started
 from tests.cases import timed
-from tests.pages import BROWSER, opened, page
+from tests.pages import BROWSER, page
 
 pytestmark = pytest.mark.slow
 READER = """
@@ -38,17 +37,25 @@ document.documentElement.dataset.result = JSON.stringify(result);
 """
 
 
-@pytest.fixture
-def reader(tmp_path):
-    """What a script finds that acts in the page from the moment its chart is there."""
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
     if BROWSER is None:
         pytest.skip("no chromium or chrome on the path")
+    with started(tmp_path_factory.mktemp("browser")) as found:
+        found.ask("Emulation.setDeviceMetricsOverride", width=1440, height=900, deviceScaleFactor=1, mobile=False)
+        yield found
+
+
+@pytest.fixture
+def reader(browser, tmp_path):
+    """What a script finds that acts in the page from the moment its chart is there."""
 
     def act(script, *timelines, **options):
-        dom = opened(page(*timelines, **options).replace("</body>", READER % script + "</body>"), tmp_path)
-        result = re.search(r'<html[^>]* data-result="([^"]*)"', dom)
-        assert result, "the script failed"
-        return json.loads(html.unescape(result[1]))
+        target = tmp_path / "page.html"
+        target.write_text(page(*timelines, **options).replace("</body>", READER % script + "</body>"), "utf-8")
+        browser.open(target.as_uri())
+        browser.wait("document.documentElement.dataset.result")
+        return json.loads(browser.run("document.documentElement.dataset.result"))
 
     return act
 

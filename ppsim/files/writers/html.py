@@ -34,7 +34,15 @@ from ppsim.drawing.look import CRITICAL, PICKED
 from ppsim.drawing.view import find_repetition, view_of
 from ppsim.errors import InputError
 from ppsim.files.document import Abilities, Document
-from ppsim.files.page_parts import Pack, compress_column, embed_json, read_part, read_script, read_style
+from ppsim.files.page_parts import (
+    Pack,
+    compress_column,
+    compress_script,
+    embed_json,
+    read_part,
+    read_script,
+    read_style,
+)
 from ppsim.memory.comparable import SHARES, share_unit
 from ppsim.memory.usage import BYTES, activations
 from ppsim.simulation import columns
@@ -72,18 +80,19 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         InputError: timelines in different units, which cannot share a time axis.
     """
     scripts = SCRIPTS + LANE_SCRIPTS * bool(document.executions)
-    out.write(make_page(document, "\n".join(map(read_script, scripts))).encode())
+    script = compress_script("\n".join(map(read_script, scripts)) + START)
+    out.write(make_page(document, script).encode())
 
 
 def make_page(document: Document, script: str, style: str = "", controls: str = "") -> str:
-    """Make a page of a document with its scripts, and with further style and controls above the chart if any."""
+    """Make a page of a document with its script, and with further style and controls above the chart if any."""
     return Template(read_part("report.html")).substitute(
         title=html.escape(
             one_line(document.look.title or document.title or " · ".join(dict.fromkeys(document.titles)))
         ),
         style=read_style("report.css") + style,
         data=embed_json(contents(document)).decode(),
-        script=script + START,
+        script=script,
         controls=controls,
     )
 
