@@ -68,8 +68,9 @@ def print_answer(answer: Answer, command: str) -> None:
         )
         proof = f"optimal: {of} ({found.timed:,} simulated)"
     else:
-        gap = format_share(timeline.makespan / found.bound - 1) if found.bound else "unknown"
-        proof = f"feasible: no split is faster than {format_number(found.bound)}, gap {gap} ({found.timed:,} simulated)"
+        gap = format_share(timeline.makespan / found.bound - 1) if found.bound else ""
+        bound = f"no split is faster than {format_number(found.bound)}, gap {gap}" if gap else "without a bound"
+        proof = f"feasible: {bound} ({found.timed:,} simulated)"
     echo_wrapped(f"status    {proof}", 10)
     _print_devices(answer)
     if found.runner_ups:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ppsim.base.signals import first_signal
 from ppsim.cli._build import build_costs, build_schedule
 from ppsim.cli._options import (
     CostOptions,
@@ -204,6 +205,8 @@ def _search_planned(
     starts = [even.layers]
     if one_plan := partition(make_problem(asked, plan(asked, even)), time_limit=limit / 10):
         starts.append(one_plan.best[0])
+    if first_signal():  # which has ended that search, and so ends this one
+        limit = 0.0
 
     def time_split(split: Split) -> float:
         layout = make_layout(asked, problem.schedule, list(split))

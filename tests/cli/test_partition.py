@@ -123,6 +123,14 @@ def test_one_device_has_one_split_also_where_it_is_planned(layers):
     assert (found["split"], found["status"], found["splits"]) == ([int(layers)], "optimal", 1)
 
 
+def test_an_interruption_ends_both_searches_of_planned_queues(monkeypatch):
+    """Ctrl-C ends the search of one plan with its best split; the search of all plans then only times that one."""
+    words = ("partition", "zb-auto", "--devices", "2", "--mb", "4", "--num-layers", "8", "--t-head", "3")
+    assert ask(*words)["timed"] > 2
+    monkeypatch.setattr("ppsim.cli.partition.first_signal", lambda: 2)
+    assert ask(*words)["timed"] <= 2
+
+
 def test_other_chunks_and_mtp_layers():
     found = ask(
         "partition", "interleaved:2", "--devices", "2", "--mb", "4", "--num-layers", "6", "--mtp-num-layers", "1"
