@@ -66,7 +66,7 @@ space_options = group_options(
         type=click.Choice(["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]),
         default="bf16",
         show_default=True,
-        help="Of the linear layers' products.",
+        help="Precision of the linear layers' products.",
     ),
     click.option("--dispatch", type=click.Choice(["alltoall", "flex"]), help=DISPATCH_HELP),
     click.option("--seq", type=click.IntRange(1, 1 << 24), help="Tokens in a sequence (the model's)."),

@@ -49,9 +49,15 @@ measure_options = group_options(
     click.option(
         "--dtype",
         type=click.Choice(["float32", "bfloat16", "float16", "float64"]),
-        help="Of parameters and activations (float32 on a CPU, bfloat16 on a GPU).",
+        help="Type of parameters and activations (float32 on a CPU, bfloat16 on a GPU).",
     ),
-    click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True),
+    click.option(
+        "--device",
+        type=click.Choice(["auto", "cpu", "cuda"]),
+        default="auto",
+        show_default=True,
+        help="What computes; auto: a GPU where there is one.",
+    ),
     click.option("--repeats", type=COUNT, default=10, show_default=True, help="Measured repetitions of every op."),
     click.option(
         "--warm-up", type=click.IntRange(min=0), default=2, show_default=True, help="Repetitions thrown away first."

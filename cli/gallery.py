@@ -30,7 +30,9 @@ OTHER_COSTS = "costs"  # what the second picture of a schedule is called after i
 @click.option("--figures", type=click.Path(), metavar="FILE", help="A TOML list of further figures, to come first.")
 @click.option("--check", "only_check", is_flag=True, help="Change nothing; say which files would come out different.")
 @click.option("--devices", "--pp", type=int, default=4, show_default=True, help="Pipeline devices, P.")
-@click.option("--mb", "-m", "--microbatches", "microbatches", type=int, default=8, show_default=True, help="M.")
+@click.option(
+    "--mb", "-m", "--microbatches", "microbatches", type=int, default=8, show_default=True, help="Microbatches, M."
+)
 @cost_options
 @click.pass_context
 def command(

@@ -81,7 +81,7 @@ noise_options = group_options(
 @cost_options
 @noise_options
 @click.option("--samples", type=int, default=10_000, show_default=True, help="Iterations to draw.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random numbers.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random numbers.")
 @task_options
 @json_option
 @quiet_option

@@ -22,7 +22,12 @@ NAMES = {"devices": "pp", "chunks": "vp", "schedule_name": "schedule", "again": 
 
 @make_command("model")
 @click.argument("file", metavar="[NAME|FILE]", required=False)
-@click.option("--cluster", "machine", help="Times on a cluster: a name such as dgx-h100, or a file that names its GPU.")
+@click.option(
+    "--cluster",
+    "machine",
+    metavar="NAME|FILE",
+    help="Times on a cluster: a name such as dgx-h100, or a file that names its GPU.",
+)
 @click.option("--tp", type=int, help="Tensor-parallel ranks.")
 @click.option("--cp", type=int, help="Context-parallel ranks.")
 @click.option("--ep", type=int, help="Expert-parallel ranks, inside dp x cp x tp.")
@@ -32,12 +37,18 @@ NAMES = {"devices": "pp", "chunks": "vp", "schedule_name": "schedule", "again": 
 @click.option("--mbs", type=int, help="Sequences in a microbatch.")
 @click.option("--mb", "-m", "--microbatches", "microbatches", type=int, help="Microbatches in a step.")
 @click.option("--seq", "sequence", type=int, help="Sequence length instead of the model's.")
-@click.option("--schedule", "-s", "schedule_name", help="The schedule: 1f1b, or interleaved with chunks, by default.")
-@click.option("--layout", help="Which layers each stage holds: Et*3|(tt|)*14,tL.")
+@click.option(
+    "--schedule",
+    "-s",
+    "schedule_name",
+    metavar="NAME",
+    help="The schedule: 1f1b, or interleaved with chunks, by default.",
+)
+@click.option("--layout", metavar="STRING", help="Which layers each stage holds: Et*3|(tt|)*14,tL.")
 @click.option("--recompute", "again", type=click.Choice(RECOMPUTE), help="What the backward runs again.")
 @click.option("--zero", type=int, help="What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too.")
 @click.option("--offload", type=float, help="Share of activations that wait in the host's memory for their backward.")
-@click.option("--precision", type=click.Choice(PRECISIONS), help="Of the linear layers' products.")
+@click.option("--precision", type=click.Choice(PRECISIONS), help="Precision of the linear layers' products.")
 @click.option("--dispatch", type=click.Choice(["alltoall", "flex"]), help=DISPATCH_HELP)
 @click.option("--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate).")
 @click.option("--measured", metavar="FILE", help="Measured memory of the devices, beside the predicted one.")

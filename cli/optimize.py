@@ -93,7 +93,7 @@ search_options = group_options(
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Of the random numbers. The same seed and number of cores give the same best where not the time ends it.",
+    help="Seed of the random numbers. The same seed and number of cores give the same best where not the time ends it.",
 )
 @task_options
 @cost_options

@@ -13,8 +13,19 @@ FIRST = "1f1b zb-1p --devices 4 --mb 8"
 
 
 @make_command("serve")
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one.")
-@click.option("--host", default=LOCAL, show_default=True, help="Another address needs --public.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8765,
+    show_default=True,
+    help="Port of the page; 0 takes any free one.",
+)
+@click.option(
+    "--host",
+    default=LOCAL,
+    show_default=True,
+    help="Address of the page; one that other machines reach needs --public.",
+)
 @click.option("--public", is_flag=True, help="Let other machines in: whoever reaches the port can use the page.")
 @click.option("--no-open", is_flag=True, help="Open no browser.")
 def command(port: int, host: str, public: bool, no_open: bool) -> None:
