@@ -63,14 +63,14 @@ def fill_phases(rows: Rows, slots: Ints) -> list[tuple[Ints, Ints]]:
     """
     slots = _fill(rows, slots, _place_weights(rows, slots) if rows.splits else None)
     if not rows.splits:
-        return [_order(rows, slots[rows.passes * d : rows.passes * (d + 1)]) for d in range(rows.devices)]
+        return [_order(slots[rows.passes * d : rows.passes * (d + 1)]) for d in range(rows.devices)]
     slots = _fill(rows, slots, None)
     placed = _place_weights(rows, slots, by_pass=True).reshape(rows.devices, rows.chunks, -1)
     passes = slots.reshape(rows.devices, rows.passes, -1)
-    return [_order(rows, np.concatenate(each)) for each in zip(passes, placed, strict=True)]
+    return [_order(np.concatenate(each)) for each in zip(passes, placed, strict=True)]
 
 
-def _order(rows: Rows, slots: Ints) -> tuple[Ints, Ints]:
+def _order(slots: Ints) -> tuple[Ints, Ints]:
     """List the ops of one device by slot: passes and microbatches."""
     numbers, microbatches = np.divmod(np.argsort(slots, axis=None, kind="stable"), slots.shape[1])
     return numbers, microbatches

@@ -147,7 +147,7 @@ def contents(document: Document, pack: Pack = compress_column) -> dict[str, Any]
         "view": _view(document),
         "timelines": [
             {**_entry(document, number, curves, pack), **({"waits": _waits(idle, pack)} if idle else {})}
-            for number, (curves, idle) in enumerate(zip(_curves(document, _shared(document)), idles, strict=True))
+            for number, (curves, idle) in enumerate(zip(_curves(document), idles, strict=True))
         ],
     }
 
@@ -182,12 +182,7 @@ def _view(document: Document) -> dict[str, Any]:
     }
 
 
-def _shared(document: Document) -> bool:
-    """Whether counts of activations are in shares of a device's 1/P, as the numbers of chunks differ."""
-    return len({timeline.schedule.n_chunks for timeline in document.timelines}) > 1
-
-
-def _curves(document: Document, shared: bool) -> list[list[Curve]]:
+def _curves(document: Document) -> list[list[Curve]]:
     """The curves of each timeline: memory in bytes, activations, and further ones, each quantity in one unit."""
     schedules = [timeline.schedule for timeline in document.timelines]
     counts = share_unit([activations(timeline) for timeline in document.timelines], schedules)
