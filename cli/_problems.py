@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -130,28 +129,33 @@ def _at_full_speed(costs: Costs, placement: Placement) -> Costs:
 def find_known(problem: Problem, costs: CostOptions, until: float = np.inf) -> list[Known]:
     """Generate and time every schedule of the list with the problem's placement that takes its shape.
 
-    The one that searches for seconds comes last, and not at all after ``until`` on the monotonic clock; stderr says so.
+    The one that searches for seconds comes last, and not at all where that takes longer than ``until`` on the monotonic
+    clock; stderr says so.
     """
+    from ppsim.base.deadline import TimeOver, check_time, end_by
     from ppsim.schedules import families
     from ppsim.search.optimize import know, solves
 
     found = []
     placement, M = problem.placement, problem.microbatches
     size = ShapeOptions(devices=problem.n_devices, chunks=placement.n_chunks, microbatches=M)
-    for family in sorted(families(), key=lambda family: family.name == SLOW):
-        if not family.interchangeable or family.placement.partition("-")[0] != placement.name:
-            continue
-        if family.name == SLOW and time.monotonic() > until:
-            click.echo(f"{SLOW} is left out of the list: the time ended before it", err=True)
-            break
-        for shape in _shapes(size, problem, family.options):
-            try:
-                schedule = build_schedule(family.name, shape, costs, quiet=True)
-            except PpsimError:  # this family does not take the shape
+    with end_by(until):
+        for family in sorted(families(), key=lambda family: family.name == SLOW):
+            if not family.interchangeable or family.placement.partition("-")[0] != placement.name:
                 continue
-            if solves(schedule, problem):
-                found.append(know(family.name, schedule, problem, problem.costs))
-                break
+            for shape in _shapes(size, problem, family.options):
+                try:
+                    if family.name == SLOW:
+                        check_time()
+                    schedule = build_schedule(family.name, shape, costs, quiet=True)
+                except PpsimError:  # this family does not take the shape
+                    continue
+                except TimeOver:
+                    click.echo(f"{family.name} is left out of the list: the time ended before it", err=True)
+                    break
+                if solves(schedule, problem):
+                    found.append(know(family.name, schedule, problem, problem.costs))
+                    break
     return found
 
 

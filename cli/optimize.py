@@ -131,13 +131,17 @@ def command(
       ppsim optimize --devices 4 --mb 8 --placement auto --tf 10 --ti 11 --tw 8 --comm 1 --front
       ppsim optimize --devices 8 --mb 32 --front --time-limit 3600 --results front.csv
     """
+    from ppsim.base.deadline import end_by
+    from ppsim.search.improve import prepare_walks
     from ppsim.search.kept import describe_problem
     from ppsim.search.optimize import find_front
 
     begin = time.monotonic()
+    ctx.with_resource(end_by(begin + time_limit))
     _find_targets(output, front)
     problems = make_problems(ShapeOptions(None, devices, chunks, microbatches), costs, search)
     _check_feasible(problems, search)
+    prepare_walks(problems[0])
     inputs = inputs_of(ctx, problems[0].costs)
     kept_for = [[describe_problem(problem) for problem in problems], seed, time_limit]
     with open_results(tasks, kept_for) as results, ExitStack() as stack:

@@ -27,7 +27,9 @@ in_fast_test = False
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw fewer examples where only the fast tests are asked for, or coverage counts lines."""
+    """Draw fewer examples where only the fast tests are asked for, or coverage counts lines; start no compilers."""
+    for name, answer in (("compile_within", True), ("compile_early", None)):
+        pytest.MonkeyPatch().setattr(f"ppsim.base.compiled.{name}", lambda *asked, answer=answer: answer)
     if only_fast(config):
         settings.load_profile("traced" if "coverage" in sys.modules else "fast")
 

@@ -12,12 +12,15 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.compile_apart import compile_early, compile_within
+from ppsim.base.deadline import seconds_left
 from ppsim.base.long_work import long_work
 
 Functions = tuple[Callable[..., Any], ...]
@@ -32,11 +35,25 @@ _loaded: dict[Callable[..., Any], Callable[..., Any]] = {}
 def call(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> Any:
     """Run a kernel as machine code; the first call on a machine compiles it, the first of a process loads it.
 
-    ``parts`` are the functions that the kernel calls.
+    ``parts`` are the functions that the kernel calls. CPython runs it where compiling does not end by the deadline.
     """
     if kernel not in _loaded:
-        _loaded[kernel] = _load(_stamp(kernel, parts), arguments)
+        stamped, types = _stamp(kernel, parts), _types(arguments)
+        if not _is_in_time(kernel, stamped, parts, types):
+            return kernel(*arguments)
+        _loaded[kernel] = _load(stamped, types)
     return _loaded[kernel](*arguments)
+
+
+def prepare(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> None:
+    """Begin to compile a kernel in another process, for a call before a deadline."""
+    if kernel not in _loaded and not _is_kept(_stamp(kernel, parts)):
+        compile_early(kernel, parts, _types(arguments))
+
+
+def compile_kept(kernel: Callable[..., Any], parts: Functions, types: tuple[Any, ...]) -> None:
+    """Compile a kernel for another process to load."""
+    _keep_on_disk(_stamp(kernel, parts)).compile(types)
 
 
 @cache
@@ -47,10 +64,35 @@ def can_compile() -> bool:
     return not numba.config.DISABLE_JIT
 
 
-def _load(kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[..., Any]:
+def _types(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     import numba
 
-    types = tuple(numba.typeof(a) for a in arguments)
+    return tuple(numba.typeof(argument) for argument in arguments)
+
+
+def _is_in_time(
+    kernel: Callable[..., Any], stamped: Callable[..., Any], parts: Functions, types: tuple[Any, ...]
+) -> bool:
+    """Whether machine code is there before the deadline; another process compiles it where there is one."""
+    left = seconds_left()
+    if left == float("inf") or _is_kept(stamped):
+        return True
+    with long_work("compiling, once per machine"):
+        return compile_within(left, kernel, parts, types)
+
+
+def _is_kept(stamped: Callable[..., Any]) -> bool:
+    """Whether a folder has machine code of a kernel, or none can be kept."""
+    try:
+        folder = Path(_keep_on_disk(stamped).stats.cache_path)
+    except Exception:
+        return True
+    return any(folder.glob(f"*.{stamped.__qualname__}-*.nbc"))
+
+
+def _load(kernel: Callable[..., Any], types: tuple[Any, ...]) -> Callable[..., Any]:
+    import numba
+
     try:
         with long_work("compiling, once per machine"):
             kept = _keep_on_disk(kernel)

@@ -9,6 +9,7 @@ from time import monotonic
 
 import numpy as np
 
+from ppsim.base.deadline import end_by
 from ppsim.base.workers import Map, count_cores
 from ppsim.core.schedule import Schedule
 from ppsim.search.heuristics import is_linear, is_v, time_table, write_linear, write_v
@@ -60,17 +61,18 @@ def search(
     best: Solution | None = None
     starts = list[Member]()
     try:
-        for member in collect(problem, seeds, began + time_limit / 2):
-            if member.cost < min((other.cost for other in starts), default=np.inf):
-                best = _better(problem, best, member, report)
-            starts.append(member)
-            if best and best.score(problem.objective)[0] <= enough:
-                return best
-        walks = improve(problem, starts, seed, workers or count_cores(), began + time_limit, run)
-        for better in islice(walks, rounds):
-            best = best if better is None else _better(problem, best, better, report)
-            if best and best.score(problem.objective)[0] <= enough:
-                break
+        with end_by(began + time_limit):
+            for member in collect(problem, seeds, began + time_limit / 2):
+                if member.cost < min((other.cost for other in starts), default=np.inf):
+                    best = _better(problem, best, member, report)
+                starts.append(member)
+                if best and best.score(problem.objective)[0] <= enough:
+                    return best
+            walks = improve(problem, starts, seed, workers or count_cores(), began + time_limit, run)
+            for better in islice(walks, rounds):
+                best = best if better is None else _better(problem, best, better, report)
+                if best and best.score(problem.objective)[0] <= enough:
+                    break
     except KeyboardInterrupt:
         if best is None:
             raise

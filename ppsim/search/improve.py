@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from time import monotonic
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.compiled import call, can_compile
+from ppsim.base.compiled import call, can_compile, prepare
 from ppsim.base.workers import Map
 from ppsim.search import anneal_kernel
 from ppsim.search.anneal_kernel import Walk
 from ppsim.search.heuristics import changes, pays_to_compile
 from ppsim.search.order_kernel import MODULUS, Orders
-from ppsim.search.orders import Queues, make_orders
+from ppsim.search.orders import Queues, make_orders, write_one_by_one
 from ppsim.search.problem import Problem
 
 # Op timings of a walk, some 5 ns each: a round takes about half a second.
@@ -97,6 +97,15 @@ def _walk_there(run: Map, tasks: list[Task]) -> list[Member]:
 def walk_alone(task: Task) -> Member:
     """Walk once, to its end."""
     return _walk(*task, np.zeros(1, np.int64))
+
+
+def prepare_walks(problem: Problem) -> None:
+    """Begin to compile what walks need while other work goes on, where a problem is large."""
+    if pays_to_compile(problem):
+        one = replace(problem, microbatches=1)
+        orders = make_orders(one, write_one_by_one(one))
+        walk = make_walk(one, orders, 1, np.zeros(1, np.int64))
+        prepare(anneal_kernel.anneal, orders, walk, 0, LONGEST, 1.0, 1.0, parts=anneal_kernel.PARTS)
 
 
 def cost_of(problem: Problem, queues: Queues) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.compiled import call, can_compile
+from ppsim.base.deadline import check_time
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Packed
 from ppsim.core.schedule import Placement, Schedule, place
@@ -46,6 +47,9 @@ def order_v(costs: Costs, devices: int, microbatches: int, limit: int) -> list[P
         devices: P.
         microbatches: M.
         limit: activations of one stage that a device may hold, at least 2.
+
+    Raises:
+        TimeOver: a deadline is set and past.
     """
     placement = place("v", devices, 2 * devices)
     speed = np.ones(devices) if costs.speed is None else costs.speed
@@ -63,6 +67,7 @@ def order_from(P: int, M: int, limit: int, times: bytes, latencies: bytes) -> tu
     enough = bound_problem(problem).span * (1 + 2 * ROUNDING)  # what no order can beat ends the search
     starts: list[tuple[float, Queues]] = []
     for queues in _starts(problem, limit):
+        check_time()
         starts.append((cost_of(problem, queues), queues))
         if _span(problem, queues) <= enough:
             return _packed(problem, queues)
@@ -71,6 +76,7 @@ def order_from(P: int, M: int, limit: int, times: bytes, latencies: bytes) -> tu
     if can_compile():
         for nth, (_, queues) in enumerate(starts[:STARTS]):
             for hot in HOT:
+                check_time()
                 best = min(best, _walk(problem, queues, nth, hot), key=lambda found: found[0])
     return _packed(problem, best[1])
 

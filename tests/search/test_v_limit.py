@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppsim.core.costs import costs_for
+from ppsim.base.deadline import TimeOver, end_by
+from ppsim.core.costs import Costs, costs_for
 from ppsim.core.schedule import place
 from ppsim.errors import InputError
 from ppsim.schedules import generate
 from ppsim.search import v_limit
-from ppsim.search.v_limit import list_blocks
+from ppsim.search.v_limit import list_blocks, order_v
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure, peak_activations
 from tests.golden import COSTS
@@ -86,3 +87,11 @@ def test_listed_blocks_can_repeat(devices):
         way = np.concatenate([block.forward, block.backward[::-1]])
         assert (np.diff(way) > 0).all()
     assert min(block.peaks.max() for block in blocks) <= 2 * ((devices + 1) // 3) + 2
+
+
+def test_the_search_for_an_order_ends_at_a_deadline():
+    """Nothing is kept of it: asked again it is whole."""
+    costs = Costs(np.ones((4, 8)) * [[1], [2], [1], [1.25]], 0.5)
+    with end_by(0), pytest.raises(TimeOver):
+        order_v(costs, 4, 3, 4)
+    assert len(order_v(costs, 4, 3, 4)) == 4

@@ -1,0 +1,72 @@
+"""Work ends by a deadline that is set around it."""
+
+from time import monotonic
+
+import numba
+import numpy as np
+import pytest
+
+from ppsim.base import compile_apart, compiled
+from ppsim.base.deadline import TimeOver, check_time, end_by, seconds_left
+
+
+def triple(values):
+    for i in range(len(values)):
+        values[i] *= 3.0
+
+
+def test_the_earliest_deadline_around_counts():
+    now = monotonic()
+    with end_by(now + 1000), end_by(now + 5000):
+        assert 0 < seconds_left() <= 1000
+        with end_by(now), pytest.raises(TimeOver):
+            check_time()
+        check_time()
+    assert seconds_left() == float("inf")
+
+
+@pytest.fixture
+def cold(monkeypatch, tmp_path):
+    """A machine that has compiled nothing."""
+    monkeypatch.setattr(compiled, "_loaded", {})
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compile_apart, "_compilers", [])
+    for name in ("compile_within", "compile_early"):
+        monkeypatch.setattr(compiled, name, getattr(compile_apart, name))
+    return tmp_path
+
+
+def test_cpython_runs_a_kernel_whose_machine_code_comes_too_late(cold):
+    """Nothing is compiled, here or elsewhere, and a later call may compile."""
+    values = np.ones(2)
+    with end_by(monotonic()):
+        compiled.call(triple, values)
+    assert (values.tolist(), compiled._loaded, compile_apart._compilers) == ([3, 3], {}, [])
+    assert list(cold.rglob("*.nb?")) == []
+
+
+@pytest.mark.slow
+def test_another_process_compiles_before_a_deadline_and_this_one_loads_it(cold):
+    """One that is to be needed soon is compiled once, beside what is needed now."""
+    values = np.ones(2)
+    compiled.prepare(triple, values)
+    with end_by(monotonic() + 500):
+        compiled.call(triple, values)
+    assert values.tolist() == [3, 3]
+    assert compiled._loaded[triple].stats.cache_hits  # type: ignore[attr-defined]
+    assert [len(compiler.done) for compiler in compile_apart._compilers] == [0, 1]
+    for compiler in compile_apart._compilers:
+        compiler.process.kill()
+
+
+@pytest.mark.slow
+def test_a_compiler_that_ends_leaves_the_work_to_this_process(cold):
+    compiler = compile_apart.Compiler()
+    compile_apart._compilers.append(compiler)
+    compiler.process.kill()
+    compiler.process.wait()
+    values = np.ones(2)
+    with end_by(monotonic() + 500):
+        compiled.call(triple, values)
+    assert (values.tolist(), not compiled._loaded[triple].stats.cache_hits) == ([3, 3], True)  # type: ignore[attr-defined]
