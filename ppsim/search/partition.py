@@ -127,7 +127,7 @@ def _improve(search: SplitSearch) -> None:
     """Improve an even split layer by layer, then bound all splits by the paths found and by the solver."""
     problem = search.problem
     search.cuts = list(problem.work_cuts)
-    search.bound = max(problem.best_of(_mean(search.cuts, np.ones(len(search.cuts))))[0], bound_busiest(problem))
+    search.bound = max(problem.best_of(mean_cut(search.cuts, np.ones(len(search.cuts))))[0], bound_busiest(problem))
     spare = _bound_by_weights(search, DUAL_STEPS // 4)
     for ends in _starts(problem):
         _descend(search, ends)
@@ -240,7 +240,7 @@ def _bound_by_weights(search: SplitSearch, steps: int) -> list[Cut]:
     for _ in range(steps):
         if search.late:
             break
-        said, ends = problem.best_of(_mean(cuts, weight))
+        said, ends = problem.best_of(mean_cut(cuts, weight))
         search.bound = max(search.bound, said)
         cuts.append(problem.cut_at(ends))
         weights = problem.weigh(ends[:, None])[:, 0]
@@ -250,7 +250,7 @@ def _bound_by_weights(search: SplitSearch, steps: int) -> list[Cut]:
     return cuts[len(search.cuts) :]
 
 
-def _mean(cuts: Sequence[Cut], weight: Floats) -> Cut:
+def mean_cut(cuts: Sequence[Cut], weight: Floats) -> Cut:
     """Take the mean of cuts, which is a cut as well."""
     share = weight / weight.sum()
     rates, constants = np.stack([cut.rate for cut in cuts]), np.array([cut.constant for cut in cuts])

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
 from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
 from ppsim.search.bounds import bound_schedule
-from ppsim.search.partition import MOST_LISTED, ROUNDING, RUNNER_UPS, Partition, climbs_from
-from ppsim.search.split_search import Report, Split, rank_splits
-from ppsim.search.splits import SplitProblem, layers_in, list_ends
+from ppsim.search.partition import MOST_LISTED, ROUNDING, RUNNER_UPS, TOLERANCE, Partition, climbs_from, mean_cut
+from ppsim.search.partition_solver import list_by_cuts
+from ppsim.search.split_search import Report, Split, SplitSearch, rank_splits
+from ppsim.search.splits import Cut, Floats, SplitProblem, layers_in, list_ends
+
+MEANS = 40  # means of cuts that bound all splits
 
 
 def partition_planned(
@@ -25,8 +31,9 @@ def partition_planned(
 ) -> Partition | None:
     """Find the split with the least makespan, each with the order planned for it.
 
-    Up to a million splits are taken in the order of what the busiest device must compute, and planned unless a lower
-    bound for any order leaves no gain; more are improved from the best of ``starts`` layer by layer.
+    The best of ``starts`` is improved layer by layer. Then up to a million splits are taken in the order of what their
+    devices must compute, and planned unless a lower bound for any order leaves no gain; of more, those that OR-tools'
+    CP-SAT, where it is installed, finds to have the least such bound.
 
     Args:
         problem: what to split, with the queues of any plan; its cap does not count.
@@ -39,29 +46,37 @@ def partition_planned(
     Returns:
         The best split, after Ctrl-C too; None where no split was found that fits.
     """
-    until, found = time.monotonic() + time_limit, dict[Split, float]()
-    bound, complete = 0.0, False
+    free, listed = replace(problem, cap=np.inf), problem.n_splits <= MOST_LISTED
+    search = SplitSearch(free, None, report, time.monotonic() + time_limit, cuts=cuts_of_any_order(free))
+    found, complete = dict[Split, float](), False
+    search.bound = _bound_all(search)
+    near = _in_order(free, search.cuts) if listed else list_by_cuts(search)
 
     def take(split: Split) -> float:
         if split not in found:
             found[split] = time_split(split)
-            report(min(found.values()), bound, len(found))
+            if np.isfinite(found[split]):
+                search.found[split] = found[split]
+            report(min(found.values()), search.bound, len(found))
         return found[split]
 
     try:
-        _climb(problem, take, min(starts, key=take), until)
-        for split, work in _in_order(problem):
+        first = next(near, None)
+        if first and not listed:
+            search.bound, starts = max(search.bound, first[1]), [*starts, first[0]]
+        _climb(problem, take, min(starts, key=take), search.until)
+        for split, work in chain([first] if first else [], near):
             best = min(found.values())
-            bound = min(work, best)
-            if work >= best * (1 - ROUNDING):
+            search.bound = max(search.bound, min(work, best))
+            if work >= best * (1 - (ROUNDING if listed else TOLERANCE)):
                 complete = True
                 break
-            if time.monotonic() > until:
+            if search.late:
                 break
             if bound_schedule(problem.schedule, price(split)).makespan < best * (1 - ROUNDING):
                 take(split)
         else:
-            complete = problem.n_splits <= MOST_LISTED
+            complete = listed
     except KeyboardInterrupt:
         if not found:
             raise
@@ -69,7 +84,7 @@ def partition_planned(
     if not fitting:
         return None
     least, *others = rank_splits(problem, fitting)[: 1 + RUNNER_UPS]
-    status, bound = ("optimal", least[1]) if complete else ("feasible", bound)
+    status, bound = ("optimal", least[1]) if complete else ("feasible", min(search.bound, least[1]))
     return Partition(least, tuple(others), len(found) == problem.n_splits, status, bound, len(found))
 
 
@@ -89,13 +104,66 @@ def _climb(problem: SplitProblem, take: Callable[[Split], float], start: Split, 
         here = there
 
 
-def _in_order(problem: SplitProblem) -> Iterator[tuple[Split, float]]:
-    """Yield all splits with what their busiest device must compute, the least first; none where they are too many."""
-    if problem.n_splits > MOST_LISTED:
-        return
+def cuts_of_any_order(problem: SplitProblem) -> list[Cut]:
+    """List what each device takes in any order of its ops: the forwards before its first, then all its work.
+
+    Where backwards are split, also its F and I alone, with the I that follow its last and the W after those.
+    """
+    schedule, cuts = problem.schedule, problem.work_cuts
+    if schedule.placement.n_replicas > 1:
+        return cuts
+    home, kinds = schedule.placement.devices[0], schedule.kind
+    apart = home[1:] != home[:-1]
+    latency = np.broadcast_to(np.asarray(problem.base.comm, np.float64), (schedule.n_devices,) * 2)
+    forth, back = apart * latency[home[:-1], home[1:]], apart * latency[home[1:], home[:-1]]
+    before, after = _least_times(problem, Kind.F), _least_times(problem, Kind.I)
+    last = [times[0] for times in _least_times(problem, Kind.W)]
+    splits, found = not (kinds == Kind.B).any() and (kinds == Kind.W).any(), list[Cut]()
+    for device, cut in enumerate(cuts):
+        low = int(np.flatnonzero(home == device)[0])
+        head = np.where(np.arange(len(home)) < low, before[1], 0.0)
+        constant = before[0][:low].sum() + forth[:low].sum()
+        found.append(Cut(cut.rate + head, float(cut.constant + constant)))
+        if splits:
+            own = np.flatnonzero((schedule.device == device) & ((kinds == Kind.F) | (kinds == Kind.I)))
+            rate = np.bincount(schedule.stage[own], problem.linear[1][own], len(home)).astype(np.float64)
+            tail = np.where(np.arange(len(home)) < low, after[1], 0.0)
+            tail[0] += last[1]
+            constant += problem.linear[0][own].sum() + after[0][:low].sum() + back[:low].sum() + last[0]
+            found.append(Cut(rate + head + tail, float(constant)))
+    return found
+
+
+def _least_times(problem: SplitProblem, kind: Kind) -> tuple[Floats, Floats]:
+    """Find the constant and the rate of the shortest op of a kind on each stage, each of shape (stages,)."""
+    schedule = problem.schedule
+    least = np.full((2, schedule.n_stages), np.inf)
+    ops = np.flatnonzero(schedule.kind == kind)
+    for found, times in zip(least, problem.linear, strict=True):
+        np.minimum.at(found, schedule.stage[ops], times[ops])
+    constant, rate = np.where(np.isfinite(least), least, 0.0)
+    return constant, rate
+
+
+def _bound_all(search: SplitSearch) -> float:
+    """Bound all splits by means of the cuts; those that say most of the split that a mean says least of gain weight."""
+    problem, weight = search.problem, np.ones(len(search.cuts))
+    bound = problem.best_of(mean_cut(problem.work_cuts, np.ones(len(problem.work_cuts))))[0]
+    for _ in range(MEANS):
+        said, ends = problem.best_of(mean_cut(search.cuts, weight))
+        bound = max(bound, said)
+        at = problem.weigh(ends[:, None])[:, 0]
+        values = np.array([cut.rate @ at + cut.constant for cut in search.cuts])
+        weight = np.maximum(weight * np.exp(2 * (values - values.max()) / max(values.max(), 1e-300)), 1e-12)
+        weight /= weight.sum()
+    return bound
+
+
+def _in_order(problem: SplitProblem, cuts: list[Cut]) -> Iterator[tuple[Split, float]]:
+    """Yield all splits with the most that cuts say of each, the least first."""
     ends = list_ends(problem.n_layers, problem.schedule.n_stages, problem.least)
     least = np.zeros(ends.shape[1])
-    for cut in problem.work_cuts:
+    for cut in cuts:
         np.maximum(least, problem.bound_by(cut, ends), out=least)
     for split in np.argsort(least, kind="stable").tolist():
         yield layers_in(ends[:, split], problem.n_layers), float(least[split])

@@ -8,6 +8,7 @@ given. Rounding takes less than a millionth, to which a split is proved.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -56,6 +57,24 @@ def solve_by_cuts(search: SplitSearch, spare: list[Cut]) -> None:
         if not search.fits(split):
             refused.append(split)
         search.tell()
+
+
+def list_by_cuts(search: SplitSearch) -> Iterator[tuple[Split, float]]:
+    """Yield splits with a bound on all others, those of least bound first; none without OR-tools.
+
+    Each takes a quarter of the time at most.
+    """
+    try:
+        from ortools.sat.python import cp_model
+    except ImportError:
+        return
+    yielded, quarter = list[Split](), (search.until - time.monotonic()) / 4
+    while (left := search.until - time.monotonic()) > LEAST_S:
+        answer = _solve_master(cp_model, search, yielded, min(left, quarter))
+        if answer is None:
+            return
+        yielded.append(answer[0])
+        yield answer
 
 
 def _solve_master(cp_model: Any, search: SplitSearch, refused: list[Split], left: float) -> tuple[Split, float] | None:

@@ -2,7 +2,9 @@
 
 import itertools
 import sys
+import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +19,9 @@ from ppsim.memory.usage import curves, layer_model
 from ppsim.schedules import generate
 from ppsim.search import partition as search
 from ppsim.search.partition import partition
+from ppsim.search.partition_planned import cuts_of_any_order
+from ppsim.search.partition_solver import list_by_cuts
+from ppsim.search.split_search import SplitSearch
 from ppsim.search.splits import Sizes, SplitProblem, bound_busiest, list_ends
 from ppsim.simulation.longest_path import simulate
 
@@ -202,3 +207,27 @@ def test_the_busiest_device_bounds_every_split(task):
     problem = replace(problem_of(make(name, devices, chunks), times, n_layers, comm), least=least)
     ends = list_ends(n_layers, problem.schedule.n_stages, least)
     assert bound_busiest(problem) <= problem.makespans(ends).min() + 1e-9
+
+
+def return_costs(costs: Costs, schedule: Schedule) -> Costs:
+    return costs
+
+
+@pytest.mark.parametrize(("name", "devices"), [("zb-v", 2), ("zb-auto", 3)])
+def test_what_any_order_takes_bounds_each_planned_split_and_lists_them(name, devices):
+    """Where queues depend on costs, splits are bounded before they are planned; the solver lists the least first."""
+    times, comm, n_layers = LayerTimes(1.0, embedding=0.5, head=1.5), 0.3, 5
+    problem = problem_of(generate(name, devices=devices, microbatches=3), times, n_layers, comm)
+    ends, cuts = list_ends(n_layers, problem.schedule.n_stages, 0), cuts_of_any_order(problem)
+    said = np.max([problem.bound_by(cut, ends) for cut in cuts], axis=0)
+    makespans = []
+    for split in np.diff(ends, axis=0, prepend=0, append=n_layers).T.tolist():
+        costs = layout_costs(build_layout(split, devices), times, comm)
+        planned = generate(name, devices=devices, microbatches=3, costs=partial(return_costs, costs))
+        makespans.append(simulate(planned, costs).makespan)
+    assert (said <= np.array(makespans) * (1 + 1e-9)).all()
+    assert said.min() > 0.8 * min(makespans)
+    search = SplitSearch(problem, None, lambda best, bound, timed: None, time.monotonic() + 60, cuts=cuts)
+    listed = list(itertools.islice(list_by_cuts(search), 4))
+    assert len(dict(listed)) == 4
+    assert [bound for _, bound in listed] == pytest.approx(sorted(said)[:4])
