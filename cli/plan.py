@@ -23,7 +23,9 @@ FEW = 64  # candidates of a round that new processes would not run sooner
 @click.option("--gpus", type=click.IntRange(1, 1 << 20), help="GPUs in all.")
 @click.option("--gbs", type=click.IntRange(1, 1 << 24), help="Sequences in a step (global batch size).")
 @space_options
-@click.option("--top", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many plans to print.")
+@click.option(
+    "--top", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many plans to print, no near copies."
+)
 @click.option("--front", is_flag=True, help="Also the plans that need less memory: the front of time against memory.")
 @click.option(
     "--flags",

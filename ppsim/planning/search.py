@@ -133,6 +133,7 @@ def _best(task: Task, rows: list[Row]) -> list[Row]:
     rows.sort(key=lambda row: (row["step_s"], row["memory_bytes"], row["schedule"] in FITTED, row["key"]))
     if task.axes.fitted:
         rows = list(_without_ties(rows))
+    rows = list(_without_twins(rows))
     wanted = rows[: task.keep]
     if not task.front:
         return wanted
@@ -140,6 +141,20 @@ def _best(task: Task, rows: list[Row]) -> list[Row]:
     for row, on_front in zip(rows, best.tolist(), strict=True):
         row["pareto"] = on_front
     return [row for place_, row in enumerate(rows) if row["pareto"] or place_ < task.keep]
+
+
+def _without_twins(rows: Sequence[Row]) -> Iterator[Row]:
+    """Leave out plans that hold no fewer bytes than a faster one with the same sizes and schedule.
+
+    Such twins differ in chunks, recompute or layout alone.
+    """
+    least: dict[tuple[object, ...], float] = {}
+    for row in rows:
+        candidate = read_key(row["key"])
+        alike = (candidate.group, candidate.schedule, candidate.zero, candidate.offload)
+        if row["memory_bytes"] < least.get(alike, float("inf")):
+            least[alike] = row["memory_bytes"]
+            yield row
 
 
 def _without_ties(rows: Sequence[Row]) -> Iterator[Row]:

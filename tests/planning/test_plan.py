@@ -79,13 +79,20 @@ def expert_task() -> Task:
     return Task(model, MACHINE, 8, 32, axes, usable_bytes(MACHINE), keep=3)
 
 
+def is_twin(row: tuple[float, float, str], faster: tuple[float, float, str]) -> bool:
+    """Return whether a plan has a faster one's sizes and schedule, and holds no less."""
+    one, other = read_key(row[2]), read_key(faster[2])
+    return (one.group, one.schedule) == (other.group, other.schedule) and row[1] >= faster[1]
+
+
 @pytest.mark.parametrize(
     "task", [small_task(), pytest.param(expert_task(), marks=pytest.mark.slow)], ids=["dense", "experts"]
 )
 def test_the_plan_is_that_of_simulating_all_candidates(task):
-    """Bounds and rounds leave out no winner: the three best are those of the whole space, in order."""
+    """Bounds and rounds leave out no winner: the three best are those of the whole space, in order, without twins."""
     rows = [row for c in all_candidates(task) if "step_s" in (row := Evaluate(task)(c))]
-    best = sorted((row["step_s"], row["memory_bytes"], row["key"]) for row in rows)[:3]
+    ordered = sorted((row["step_s"], row["memory_bytes"], row["key"]) for row in rows)
+    best = [row for place, row in enumerate(ordered) if not any(is_twin(row, other) for other in ordered[:place])][:3]
     found = plan(task)
     assert [(row["step_s"], row["memory_bytes"], row["key"]) for row in found.rows] == best
     assert found.complete
