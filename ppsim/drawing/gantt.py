@@ -19,7 +19,8 @@ from ppsim.drawing.gantt_design import HEAD, design_for
 from ppsim.drawing.gantt_layout import DOTS, POINT, TALLEST
 from ppsim.drawing.gantt_legend import LEGEND_LINE, draw_legend_line, figure_legend, legend_lines
 from ppsim.drawing.gantt_marks import draw_marks
-from ppsim.drawing.gantt_strokes import Design, Panel, draw_gantt
+from ppsim.drawing.gantt_panel import Panel
+from ppsim.drawing.gantt_strokes import Design, draw_gantt
 from ppsim.drawing.gantt_text import draw_heading, draw_time_arrow, draw_time_axis, title_fits, wrap_title
 from ppsim.drawing.link_panel import GAP as LINK_GAP
 from ppsim.drawing.link_panel import draw_links, link_panel_height

@@ -20,7 +20,8 @@ from ppsim.drawing.gantt_layout import (
     row_height,
 )
 from ppsim.drawing.gantt_marks import row_notes_width
-from ppsim.drawing.gantt_strokes import Design, Panel
+from ppsim.drawing.gantt_panel import Panel
+from ppsim.drawing.gantt_strokes import Design
 from ppsim.drawing.lanes import COLLECTIVE
 from ppsim.drawing.letters import text_width
 from ppsim.drawing.link_panel import link_margins

@@ -10,7 +10,8 @@ import numpy as np
 
 from ppsim.core.ops import Kind
 from ppsim.drawing.gantt_layout import POINT
-from ppsim.drawing.gantt_strokes import HATCHING, Design, Panel
+from ppsim.drawing.gantt_panel import Panel
+from ppsim.drawing.gantt_strokes import HATCHING, Design
 from ppsim.drawing.lanes import COLLECTIVE
 from ppsim.drawing.legend import Entry, legend_entries
 from ppsim.drawing.letters import text_width

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from ppsim.base.units import format_held
 from ppsim.core.ops import BACKWARDS, Kind, mask
-from ppsim.drawing.gantt_strokes import Design, Panel, rectangles
+from ppsim.drawing.gantt_panel import Panel
+from ppsim.drawing.gantt_strokes import Design, rectangles
 from ppsim.drawing.letters import text_width
 from ppsim.drawing.look import CRITICAL
 from ppsim.drawing.palette import HIGHLIGHT

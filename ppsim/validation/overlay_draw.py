@@ -14,7 +14,8 @@ from ppsim.drawing.gantt import BELOW_AXIS, add_axes, check_look
 from ppsim.drawing.gantt_design import HEAD, design_for
 from ppsim.drawing.gantt_layout import DOTS, POINT, Cells, choose_labels, raster, tick_step
 from ppsim.drawing.gantt_legend import LEGEND_LINE, draw_legend_line, figure_legend, legend_lines
-from ppsim.drawing.gantt_strokes import Design, Panel, fill_cells, fill_track, number_cells
+from ppsim.drawing.gantt_panel import Panel
+from ppsim.drawing.gantt_strokes import Design, fill_cells, fill_track, number_cells
 from ppsim.drawing.gantt_text import draw_heading, draw_time_axis
 from ppsim.drawing.legend import Entry
 from ppsim.drawing.letters import text_width
