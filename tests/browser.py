@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.pages import BROWSER
+from tests.pages import BROWSER, QUIET
 
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--window-size=1300,900", "--remote-debugging-pipe")
+FLAGS = (*QUIET, "--window-size=1300,900", "--remote-debugging-pipe")
 
 
 class Browser:
@@ -54,7 +54,7 @@ class Browser:
 
     def wait(self, condition: str) -> None:
         """Wait until a condition on the page holds."""
-        late = f"const late = setTimeout(() => fail(Error({condition!r})), 15000)"
+        late = f"const late = setTimeout(() => fail(Error({condition!r})), 60000)"
         poll = f"if ({condition}) {{ clearInterval(at); clearTimeout(late); done(); }}"
         self.run(f"new Promise((done, fail) => {{ {late}; const at = setInterval(() => {{ {poll} }}, 10); }})")
 

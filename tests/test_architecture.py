@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -42,8 +43,13 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imports(module: str) -> Iterator[tuple[str, str]]:
+@cache
+def imports(module: str) -> list[tuple[str, str]]:
     """Every module of ours that a module imports, at its top or inside a function, and the name it takes from it."""
+    return list(_imports(module))
+
+
+def _imports(module: str) -> Iterator[tuple[str, str]]:
     for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module} imports relatively"

@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 import warnings
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,23 +47,28 @@ def test_settings_ask_for_no_plugin_that_only_the_check_uses(pytestconfig):
     assert "PYTEST_ADDOPTS" in (ROOT / ".ci" / "run").read_text()
 
 
+@cache
+def parsed(path: Path) -> tuple[list[str], dict[str, str | None]]:
+    """The modules that a file imports, and its functions with their docstrings."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    imported = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    imported += [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]
+    return imported, {node.name: ast.get_docstring(node) for node in nodes if isinstance(node, ast.FunctionDef)}
+
+
 MODULES = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "data" not in path.parts]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT / "tests")))
 def test_a_helper_that_two_modules_use_lives_in_neither(path):
     """Test modules import what they share from tests/cases.py and the like, never from each other."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    imported = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-    imported += [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]
+    imported, defined = parsed(path)
     assert not [name for name in imported if name.startswith("tests.") and name.rpartition(".")[2].startswith("test_")]
-    defined = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-    assert not defined & {"invoke", "refused", "process", "plan_of"}
+    assert not defined.keys() & {"invoke", "refused", "process", "plan_of"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT / "tests")))
 def test_every_test_states_its_promise(path):
     """In its docstring, or in a name that is a sentence."""
-    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
-    tests = [node for node in nodes if node.name.startswith("test_") and not ast.get_docstring(node)]
-    assert [node.name for node in tests if node.name.count("_") < 4] == []
+    tests = [name for name, promise in parsed(path)[1].items() if name.startswith("test_") and not promise]
+    assert [name for name in tests if name.count("_") < 4] == []

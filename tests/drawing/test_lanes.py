@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from collections import defaultdict
 from io import BytesIO
 from itertools import pairwise
@@ -29,7 +28,7 @@ from ppsim.network.execute import execute
 from ppsim.network.spec import MODES, Collectives, Host, Network
 from ppsim.schedules import generate
 from tests.commands import invoke
-from tests.pages import BROWSER, texts
+from tests.pages import BROWSER, shown, texts
 
 NAMES = ("1f1b", "zb-1p", "interleaved", "dualpipe")
 
@@ -329,9 +328,7 @@ def test_a_browser_draws_the_lane_and_its_legend(tmp_path):
     """With a number for each op still, and messages and collectives in their colours."""
     target = tmp_path / "page.html"
     target.write_bytes(written(html, document(executed(fsdp=True)), ".html"))
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1440,900", "--virtual-time-budget=5000"]
-    command = [str(BROWSER), *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", target.as_uri()]
-    dom = subprocess.run(command, capture_output=True, timeout=120, check=True, text=True, encoding="utf-8").stdout
+    dom = shown(target.as_uri(), tmp_path)
     assert re.search(r'<html[^>]* data-state="drawn"', dom)
     assert re.search(r'<p id="fault"[^>]*></p>', dom)
     assert len(re.findall(r'<text x="[\d.-]+" y="[\d.-]+">\d+</text>', dom)) == 64

@@ -99,10 +99,10 @@ def test_rounds_make_a_search_repeatable():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("published", [p for p in read_v_caps() if p.span < np.inf], ids=lambda p: p.name)
+@pytest.mark.parametrize("published", [p for p in read_v_caps() if p.span < np.inf][::3], ids=lambda p: p.name)
 def test_v_schedules_under_small_caps(published):
-    """At least as good as the search of the controllable-memory paper's authors, in every row."""
-    assert find(published.problem, time_limit=15, bound=published.span).span <= published.span
+    """At least as good as the search of the controllable-memory paper's authors; the benchmarks run every row."""
+    assert find(published.problem, time_limit=60, bound=published.span).span <= published.span
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from urllib.parse import quote
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from tests.browser import started
 from tests.commands import SOURCE, invoke
 from tests.pages import BROWSER
+from tests.runs.cases import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")]
 
@@ -91,7 +91,5 @@ def test_drag_compare_drop_copy_and_download(address, browser, tmp_path):
     browser.ask("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     browser.run("const list = document.getElementById('download'); list.value = '.trace.json'; list.onchange()")
     target = tmp_path / "ppsim.trace.json"
-    late = time.monotonic() + 15
-    while not target.exists() and time.monotonic() < late:
-        time.sleep(0.02)
+    wait_for(target.exists, "the download")
     assert json.loads(target.read_text())["traceEvents"]

@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 import xml.etree.ElementTree as ET
 from collections import Counter
 from io import BytesIO
@@ -30,9 +28,9 @@ from ppsim.validation.analyse import validate
 from ppsim.validation.overlay import SUFFIXES, overlay_document, save_overlay
 from ppsim.validation.overlay_draw import plot_overlay
 from tests.commands import invoke
+from tests.pages import BROWSER, shown
 
 pytestmark = pytest.mark.slow  # matplotlib draws dozens of figures
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 COMMAND = "ppsim validate --devices 4"
 RECORD = str(Path(__file__).parents[1] / "data" / "records" / "timed-p2.json.gz")
 
@@ -242,10 +240,7 @@ def test_a_page_of_many_schedules_counts_them():
 def test_a_browser_draws_the_page_with_the_residuals_below_what_was_measured(devices, tmp_path):
     """Lines for few devices, a strip for many; the residuals are chosen at the start."""
     saved(session("gpipe", "1f1b", devices=devices), tmp_path, ".html")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1440,900", "--virtual-time-budget=5000"]
-    address = (tmp_path / "x.html").as_uri()
-    command = [str(BROWSER), *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", address]
-    dom = subprocess.run(command, capture_output=True, timeout=120, check=True, text=True, encoding="utf-8").stdout
+    dom = shown((tmp_path / "x.html").as_uri(), tmp_path)
     assert re.search(r'<html[^>]* data-state="drawn"', dom)
     assert re.search(r'<p id="fault"[^>]*></p>', dom)
     marks = dom[dom.index('<svg id="marks"') : dom.index('<div id="tip"')]
