@@ -62,6 +62,15 @@ def make_task(
     return Task(found, machine, gpus, gbs, axes, cap, top, front)
 
 
+def note_length(model: str, task: Task, space: SpaceOptions) -> None:
+    """Say that the sequences are as long as a config.json allows, which few runs train with."""
+    from ppsim.planning.model import is_config
+
+    if space.seq is None and is_config(model):
+        text = f"sequences of {task.model.seq:,} tokens, the longest that {model} allows: --seq N plans for others"
+        echo_wrapped(text, err=True)
+
+
 def refuse(task: Task, found: Found) -> None:
     """Say that nothing fits, with what would.
 
@@ -206,9 +215,8 @@ def _echo_table(task: Task, found: Found) -> None:
                 why_lost(row, found.rows[0]) if place else "",
             ]
         )
-    print_table(
-        headings, rows, at_least=160, spare=["layout", "M"], left=["schedule", "recompute", "layout", "loses by"]
-    )
+    spare = ["layout", "M", "MFU", "bubble"]  # which sizes and the time almost say
+    print_table(headings, rows, at_least=160, spare=spare, left=["schedule", "recompute", "layout", "loses by"])
     if task.front:
         click.echo("* on the front: no faster plan needs as little memory")
 
@@ -239,14 +247,9 @@ def echo_ranks(task: Task, found: Found) -> None:
         [links.kind, str(links.size), str(links.count), span(links.ranks), links.link, MEANINGS[links.kind]]
         for links in group_links(task.machine, parallel)
     ]
-    words = ["the first", "links", "for"]
+    words = ["the first", "links", "traffic"]
     click.echo("\nranks are numbered tensor first, then context, data, pipeline")
-    print_table(
-        ["group", "ranks", "groups", "the first", "links", "for"],
-        rows,
-        at_least=140,
-        left=["the first", "links", "for"],
-    )
+    print_table(["group", "ranks", "groups", *words], rows, at_least=140, spare=["traffic", "groups"], left=words)
     grid, per_node = rank_grid(parallel), task.machine.per_node
     owners = place(find(parallel.schedule_name).placement, parallel.pp, layout.n_stages).devices[0]
     click.echo()

@@ -79,8 +79,9 @@ def make_axes(model: Model, space: SpaceOptions, flags: str | None = None) -> Ax
     """Make the axes of a search from options; ``flags``: schedules are those of this framework unless named.
 
     Raises:
-        InputError: an unknown name.
+        InputError: an unknown name, or none of the framework's schedules.
     """
+    from ppsim.errors import InputError
     from ppsim.planning.flags import RUNNABLE
     from ppsim.planning.parallel import Parallel
     from ppsim.planning.space import FITTED, LAYOUTS, RECOMPUTE, SCHEDULES, Axes
@@ -92,6 +93,8 @@ def make_axes(model: Model, space: SpaceOptions, flags: str | None = None) -> Ax
     }
     able = SCHEDULES if flags is None else tuple(name for name in SCHEDULES if name in RUNNABLE[flags])
     named = tuple(find(name.strip()).name for name in space.schedules.split(",")) if space.schedules else able
+    if flags and not set(named) & set(RUNNABLE[flags]):
+        raise InputError(f"{flags} has no schedule {' or '.join(named)}", f"of {','.join(RUNNABLE[flags])}")
     return Axes(
         **sizes,
         schedules=tuple(dict.fromkeys(named)),

@@ -85,6 +85,8 @@ def command(
     assert gbs is not None
     targets = _plan.check_targets(output, front)
     task = _plan.make_task(model, cluster, gpus, gbs, space, top, front, flags)
+    if not as_json and not quiet:
+        _plan.note_length(model, task, space)
     found = _search(task, tasks, show=not as_json and not quiet)
     if not found.rows:
         _plan.refuse(task, found)

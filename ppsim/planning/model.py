@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from ppsim.base import toml
 from ppsim.base.source import name_of, read_text
 from ppsim.base.text import quote
 from ppsim.base.toml import Refused
 from ppsim.errors import InputError
+from ppsim.planning.hugging_face import CONFIG, LARGEST_CONFIG, read_config
 
 SCHEMA = "ppsim.model/2"
 SCHEMA_OF_SIZES = "ppsim.model/1"  # the sizes and training settings that `ppsim memory --model` reads
@@ -20,7 +18,6 @@ EXAMPLE = "hidden = 4096, heads = 32, layers = 32, seq = 4096 and vocab = 32000"
 LIBRARY = Path(__file__).parent / "library" / "models"
 LARGEST = (1 << 31) - 1
 MOST_LAYERS = 1 << 14
-LARGEST_CONFIG = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -214,8 +211,13 @@ def library() -> dict[str, Path]:
     return {path.stem: path for path in sorted(LIBRARY.glob("*.toml"))}
 
 
+def is_config(spec: str) -> bool:
+    """Return whether a model is named by a config.json or a folder with one, whose ``seq`` is the longest possible."""
+    return spec.lower() not in library() and (spec.endswith(".json") or Path(spec).is_dir())
+
+
 def read_model(spec: str) -> Model:
-    """Read a model: a name of the library, a TOML file, or a Hugging Face config.json.
+    """Read a model: a name of the library, a TOML file, a Hugging Face config.json, or a folder with one.
 
     Raises:
         InputError: no such name or file, or one that describes no model; the message says what is wrong where.
@@ -223,8 +225,12 @@ def read_model(spec: str) -> Model:
     known = library()
     if spec.lower() in known:
         return toml.read(str(known[spec.lower()]), Model, SCHEMA, EXAMPLE)
-    if spec.endswith(".json"):
-        return _from_hugging_face(spec)
+    if is_config(spec):
+        path = str(Path(spec) / "config.json") if Path(spec).is_dir() else spec
+        try:
+            return Model(**read_config(path))
+        except Refused as refused:
+            raise InputError(f"'{path}': {refused.key} {refused.why}", CONFIG) from refused
     if not spec.endswith(".toml") and not Path(spec).exists():
         import difflib
 
@@ -258,107 +264,3 @@ def _from_sizes(path: str) -> Model:
         biases=True,
         source=name_of(path),
     )
-
-
-KEYS_OF_HUGGING_FACE = {
-    "hidden": ("hidden_size", "n_embd", "d_model"),
-    "heads": ("num_attention_heads", "n_head"),
-    "layers": ("num_hidden_layers", "n_layer", "num_layers"),
-    "seq": ("max_position_embeddings", "n_positions", "seq_length"),
-    "vocab": ("vocab_size", "padded_vocab_size"),
-    "ffn": ("intermediate_size", "n_inner", "ffn_hidden_size"),
-    "kv_heads": ("num_key_value_heads", "multi_query_group_num"),
-    "experts": ("n_routed_experts", "num_local_experts", "num_experts"),
-    "top_k": ("num_experts_per_tok", "experts_per_token"),
-    "expert_ffn": ("moe_intermediate_size",),
-    "dense_layers": ("first_k_dense_replace",),
-    "moe_every": ("interleave_moe_layer_step", "decoder_sparse_step"),
-    "q_lora": ("q_lora_rank",),
-    "kv_lora": ("kv_lora_rank",),
-    "rope_dim": ("qk_rope_head_dim",),
-    "v_dim": ("v_head_dim",),
-    "mtp": ("num_nextn_predict_layers",),
-}
-CONFIG = "the config.json of a language model"
-PLAIN_MLPS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "gelu_fast")
-
-
-def _from_hugging_face(path: str) -> Model:
-    text = read_text(path, "a Hugging Face config.json", largest=LARGEST_CONFIG)
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"'{path}' is not JSON: {error}", "a Hugging Face config.json") from error
-    if isinstance(data, dict) and isinstance(data.get("text_config"), dict):
-        data = data["text_config"]
-    if not isinstance(data, dict):
-        raise InputError(f"'{path}' holds no object", "a Hugging Face config.json")
-    _refuse_other_layers(data, path)
-    numbers = {name: _first(data, keys, path) for name, keys in KEYS_OF_HUGGING_FACE.items()}
-    given: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
-    for name in ("hidden", "heads", "layers", "seq", "vocab"):
-        if name not in given:
-            raise InputError(f"'{path}' has no {KEYS_OF_HUGGING_FACE[name][0]}", CONFIG)
-    latent = "kv_lora" in given
-    head_dim = _first(data, ("qk_nope_head_dim",) if latent else ("head_dim",), path)
-    if not latent:
-        given.pop("rope_dim", None)
-        given.pop("v_dim", None)
-    shared = _first(data, ("shared_expert_intermediate_size",), path)
-    if shared is None and (count := _first(data, ("n_shared_experts",), path)):
-        shared = count * given.get("expert_ffn", given.get("ffn", 0))
-    gpt = "n_embd" in data
-    kind = str(data.get("model_type") or "")
-    gemma, neox = kind.startswith("gemma"), kind == "gpt_neox"
-    gated = gemma or data.get("hidden_act", "gelu" if gpt else "silu") not in PLAIN_MLPS
-    try:
-        return Model(
-            **given,
-            **_window(data),
-            head_dim=head_dim or 0,
-            shared_ffn=shared or 0,
-            gated=gated,
-            tied=bool(data.get("tie_word_embeddings", gpt or gemma)),
-            learned_positions=gpt,
-            biases=gpt or neox,
-            clamped=kind == "gpt_oss",
-            name=str(data.get("_name_or_path") or Path(path).parent.name or Path(path).stem),
-            source=name_of(path),
-        )
-    except Refused as refused:
-        raise InputError(f"'{path}': {refused.key} {refused.why}", CONFIG) from refused
-
-
-def _refuse_other_layers(data: Mapping[str, Any], path: str) -> None:
-    """Refuse models whose layers are not all attention, which the cost model does not know."""
-    kinds = data.get("layer_types")
-    others = {str(kind) for kind in kinds if "attention" not in str(kind)} if isinstance(kinds, list) else set()
-    others |= {str(kind) for kind in kinds if "linear" in str(kind)} if isinstance(kinds, list) else set()
-    others |= {key for key in data if "mamba" in key or "hybrid" in key or key.startswith("ssm_")}
-    if "mamba" in str(data.get("model_type")):
-        others.add(str(data["model_type"]))
-    if others:
-        raise InputError(
-            f"'{path}' has layers that are no attention ({', '.join(sorted(others)[:3])})",
-            "a transformer: hybrid models are not modelled",
-        )
-
-
-def _window(data: Mapping[str, Any]) -> dict[str, int]:
-    """Return the sliding window where all layers or every second one has it; otherwise none, which costs more."""
-    kinds, width = data.get("layer_types"), data.get("sliding_window")
-    if not isinstance(kinds, list) or not kinds or not isinstance(width, int):
-        return {}
-    every = len(kinds) / max(sum("sliding" in str(kind) for kind in kinds), 1)
-    return {"window": width, "window_every": int(every)} if every in (1, 2) else {}
-
-
-def _first(data: Mapping[str, Any], keys: tuple[str, ...], path: str) -> int | None:
-    """Return the first of these keys that has a number, or None."""
-    for key in keys:
-        value = data.get(key)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        if value is not None:
-            raise InputError(f"'{path}': {key} must be a whole number, got {quote(value)}", CONFIG)
-    return None

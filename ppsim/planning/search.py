@@ -27,6 +27,7 @@ from ppsim.schedules import find, generate
 
 FIRST_ROUND, ROUND = 32, 512  # candidates; rounds double, as the first ones set a limit to the others
 MOST_FITTED = {"zb-auto": 8, "zb-v": 8, "v-auto": 2}  # plans that are ordered by costs; v-auto takes seconds for each
+MOST_GPUS = 4096  # tried where none of a few GPUs fits
 TRIED = 32  # candidates, the smallest first, to find out whether any fits
 
 Map = Callable[[Callable[[Any], Row], Sequence[Any]], Iterator[tuple[int, Row]]]
@@ -93,10 +94,10 @@ def _fit_orders(task: Task, simulated: list[tuple[float, Candidate]]) -> Iterato
 
 
 def gpus_that_fit(task: Task) -> int | None:
-    """Find the fewest GPUs, doubling them, on which a candidate fits; None up to 64 times as many."""
-    for factor in (2, 4, 8, 16, 32, 64):
-        axes = replace(task.axes, recompute=task.axes.recompute[-1:], layouts=task.axes.layouts[:1])
-        more = replace(task, gpus=task.gpus * factor, axes=axes)
+    """Find the fewest GPUs, doubling them, on which a candidate fits; None up to 64 times as many, or ``MOST_GPUS``."""
+    axes, gpus = replace(task.axes, recompute=task.axes.recompute[-1:], layouts=task.axes.layouts[:1]), task.gpus
+    while (gpus := 2 * gpus) <= max(MOST_GPUS, 64 * task.gpus):
+        more = replace(task, gpus=gpus, axes=axes)
         bounds = sorted(bound_candidates(more, list_candidates(more), Found()), key=lambda bound: bound.bytes_)
         if any("step_s" in Evaluate(more)(bound.candidate) for bound in bounds[:TRIED]):
             return more.gpus

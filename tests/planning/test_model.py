@@ -88,6 +88,25 @@ def test_a_window_of_every_second_layer_is_read(tmp_path):
     assert flops_per_token(read_model(str(path))) == flops_per_token(read_model("gpt-oss-120b"))
 
 
+@pytest.mark.parametrize(
+    ("kind", "other", "window"),
+    [
+        ("mistral", {}, (4096, 1)),
+        ("gemma2", {}, (4096, 2)),
+        ("qwen2", {"use_sliding_window": False}, (0, 1)),
+        ("gemma3_text", {"sliding_window_pattern": 6}, (0, 1)),
+    ],
+)
+def test_windows_are_those_of_the_kind_where_no_list_of_layers_says_more(tmp_path, kind, other, window):
+    config = {
+        "model_type": kind, "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32,
+        "max_position_embeddings": 32768, "vocab_size": 32000, "sliding_window": 4096, **other,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = read_model(str(tmp_path))  # a folder with a config.json
+    assert (found.window, found.window_every) == window
+
+
 def test_the_sizes_of_a_memory_description_are_a_model():
     assert count_parameters(read_model("gallery/model-7b.toml")) == pytest.approx(6.7e9, rel=0.02)
 
@@ -105,6 +124,8 @@ def test_the_sizes_of_a_memory_description_are_a_model():
          "line 3: 'heads' must divide hidden = 8 where head_dim is not given"),
         ("c.json", '{"hidden_size": 8, "mamba_num_heads": 4}', "layers that are no attention (mamba_num_heads)"),
         ("c.json", '{"layer_types": ["full_attention", "linear_attention"]}', "no attention (linear_attention)"),
+        ("c.json", '{"architectures": ["BertForMaskedLM"]}', "is of a model with an encoder"),
+        ("c.json", '{"is_encoder_decoder": true}', "is of a model with an encoder"),
         ("c.json", "{", "is not JSON"),
         ("c.json", "[]", "holds no object"),
         ("c.json", '{"hidden_size": 8}', "has no num_attention_heads"),
@@ -135,11 +156,41 @@ NEOX = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("config", "published"), [(GEMMA, 2_614_341_888), (NEOX, 20_554_567_680)])
+OPT = {
+    "model_type": "opt", "activation_function": "relu", "hidden_size": 4096, "ffn_dim": 16384, "vocab_size": 50272,
+    "num_attention_heads": 32, "num_hidden_layers": 32, "max_position_embeddings": 2048,
+}  # fmt: skip
+BLOOM = {
+    "model_type": "bloom", "n_embed": 14336, "n_layer": 70, "num_attention_heads": 112, "seq_length": 2048,
+    "vocab_size": 250880,
+}  # fmt: skip
+FALCON = {
+    "model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71, "num_hidden_layers": 32,
+    "multi_query": True, "vocab_size": 65024, "max_position_embeddings": 2048, "bias": False,
+}  # fmt: skip
+MAVERICK = {
+    "model_type": "llama4_text", "hidden_size": 5120, "intermediate_size": 8192, "intermediate_size_mlp": 16384,
+    "interleave_moe_layer_step": 2, "max_position_embeddings": 8192, "num_attention_heads": 40, "head_dim": 128,
+    "num_key_value_heads": 8, "num_experts_per_tok": 1, "num_local_experts": 128, "num_hidden_layers": 48,
+    "vocab_size": 202048,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "published"),
+    [
+        (GEMMA, 2_614_341_888),
+        (NEOX, 20_554_567_680),
+        (OPT, 6_658_473_984),
+        (BLOOM, 176_247_271_424),
+        (FALCON, 6_921_720_704),
+        (MAVERICK, count_parameters(read_model("llama4-maverick"))),
+    ],
+)
 def test_families_whose_config_leaves_gates_ties_or_biases_out_have_their_published_parameters(
     tmp_path, config, published
 ):
-    """Gemma-2 2B and GPT-NeoX 20B; norms of their own are less than a ten-thousandth."""
+    """Gemma-2 2B, GPT-NeoX 20B, OPT 6.7B, BLOOM, Falcon 7B; norms of their own are less than a ten-thousandth."""
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
     assert count_parameters(read_model(str(path))) == pytest.approx(published, rel=1e-4)

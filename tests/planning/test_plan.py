@@ -407,6 +407,7 @@ def test_what_a_plan_needs_beside_its_sizes_is_in_the_table_and_the_result(words
         (["--schedules", "1f1c"], 2, "1f1b"),
         (["--recomputes", "some"], 2, "none,selective,full"),
         (["--model", "nobody"], 2, "library"),
+        (["--schedules", "zb-1p", "--flags", "megatron"], 2, "of 1f1b,interleaved,interleaved-overlap"),
         (["--cluster", "nowhere"], 2, "dgx-h100"),
         (["--precision", "nvfp4"], 2, "no fp4"),
         (["-o", "x.html"], 2, ".mmd"),
@@ -419,6 +420,17 @@ def test_what_cannot_be_planned_is_one_error_with_a_way_out(changes, code, says)
     assert (error.exit_code if isinstance(error, PpsimError) else result.exit_code) == code
     hint = error.hint if isinstance(error, PpsimError) else ""
     assert says in f"{error} {hint} {result.output}"
+
+
+def test_a_plan_of_a_config_says_that_its_sequences_are_the_longest(tmp_path):
+    config = {
+        "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 4, "vocab_size": 4096,
+        "max_position_embeddings": 32768,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    words = ["plan", "--model", str(tmp_path), "--cluster", "dgx-h100", "--gpus", "2", "--gbs", "2", "--pp", "1"]
+    assert "sequences of 32,768 tokens, the longest" in " ".join(invoke(*words).stderr.split())
+    assert "the longest" not in invoke(*words, "--seq", "4096").stderr
 
 
 def test_what_a_plan_needs_is_named():
