@@ -76,7 +76,7 @@ async function ask() {
     if (response.ok) await showAnswer(answer, line);
     else refuse(answer);
   } catch (error) {
-    refuse({ error: `The server does not answer (${error.message}).`, hint: 'ppsim serve' });
+    refuse(unanswered(error));
   }
   busy = false;
   root.dataset.answered = number;
@@ -109,7 +109,12 @@ function refuse({ error, hint }) {
   $('refused').textContent = hint ? `${error}\ntry: ${hint}` : error;
 }
 
-async function drop(files) {
+const unanswered = error => ({ error: `The server does not answer (${error.message}).`, hint: 'ppsim serve' });
+
+/** Hand files over and show them; one that is refused, or cannot be read, is said and ends it. */
+const drop = files => readAll(files).catch(error => refuse(unanswered(error)));
+
+async function readAll(files) {
   for (const file of files) {
     const name = file.name.replace(/[^A-Za-z0-9._-]/g, '_').replace(/^[^A-Za-z0-9]/, 'x').slice(-100);
     const response = await fetch(`drop?name=${encodeURIComponent(name)}`, { method: 'POST', body: file });
@@ -134,7 +139,7 @@ function download() {
     const link = element('a', { download: `ppsim${suffix}`, href: URL.createObjectURL(await response.blob()) });
     link.click();
     return URL.revokeObjectURL(link.href);
-  }).catch(error => refuse({ error: error.message }));
+  }).catch(error => refuse(unanswered(error)));
 }
 
 function startLive() {

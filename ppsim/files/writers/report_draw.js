@@ -18,7 +18,8 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   const row = clamp(Math.floor(560 / rows), most <= 8 ? 15 : most <= 64 ? 7 : most <= 256 ? 3 : 1, tallest);
   const linked = timeline => view.links && timeline.links?.names.length ? timeline.links.names.length : 0;
   const left = TIMELINES.some(linked) ? narrow ? 48 : 96 : narrow ? 30 : 76;
-  const right = narrow ? 44 : 132;
+  const longest = TIMELINES.reduce((most, t) => t.held.reduce((own, note) => Math.max(own, note.length), most), 0);
+  const right = narrow ? 44 : clamp(6.2 * longest + 86, 132, 200); // of the notes at the rows' ends
   const plotWidth = Math.max(80, width - left - right);
   const panels = [];
   let top = folded ? 24 : 8;
