@@ -100,8 +100,10 @@ def collect(problem: Problem, seeds: Iterable[Schedule], deadline: float = np.in
 
 
 def written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
-    """Write what the heuristics for a placement find, under smaller caps too, and a schedule that always fits."""
+    """Write a schedule that always fits, one by rules, and what heuristics find, under smaller caps too."""
     yield "one microbatch at a time", write_one_by_one(problem)
+    policies = write_policies(problem)
+    yield from islice(policies, 1)  # however late: heuristics can be far off where stages are uneven
     write = write_linear if is_linear(problem.placement) else write_v if is_v(problem.placement) else None
     if write is not None:
         most = np.minimum(problem.caps, problem.least_caps * problem.microbatches)
@@ -110,7 +112,6 @@ def written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
                 break
             caps = problem.least_caps + share * (most - problem.least_caps)
             yield from write(replace(problem, cap=caps.tolist()))
-    policies = write_policies(problem)
     while monotonic() <= deadline and (found := next(policies, None)):
         yield found
     yield from write_periodic(problem, deadline)

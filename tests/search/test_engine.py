@@ -110,3 +110,10 @@ def test_v_schedules_under_small_caps(published):
 def test_memory_curves_of_zb_and_zb_v(published):
     """At least as good as the search of the zero-bubble papers' authors, P up to 32 and M up to 128."""
     assert find(published.problem, bound=published.span * 1.0005).span <= published.span * 1.0005
+
+
+def test_a_search_without_time_has_a_schedule_by_rules_too():
+    """The heuristic of even stages is as slow as one microbatch at a time where they are uneven and memory is short."""
+    problem = Problem(place("linear", 8, 8), 24, Costs(np.linspace(9, 5, 32).reshape(4, 8), comm=1.0), cap=5)
+    best = find(problem, time_limit=0)
+    assert best.origin == "list scheduling"
