@@ -84,16 +84,15 @@ def habits_of(row: Row, model: Model, gpu: str) -> Parallel:
     return parallel
 
 
+# Papers on Megatron-LM and DeepSpeed of 2021 to 2023, whose attention was not fused.
+OLD = re.compile(r"sc21|deepspeed|zero[- ]bubble|sail-sg|2401\.10241|2405\.15362|2104\.04473|2205\.05198|seqsel")
+
+
 def _is_old(row: Row, framework: str) -> bool:
-    """Return whether a row ran on Megatron-LM of 2021 to 2023, as the zero-bubble papers did: no fused attention."""
-    source, model = str(row.get("source") or "").lower(), str(row.get("model") or "").lower()
-    zero_bubble = re.search(r"zero[- ]bubble|sail-sg|2401\.10241|2405\.15362", f"{framework} {source}")
-    return (
-        "sc21" in framework
-        or "deepspeed" in framework
-        or model.startswith(("megatron-", "turing"))
-        or zero_bubble is not None
-    )
+    """Return whether a row ran on Megatron-LM or DeepSpeed of 2021 to 2023, or on A100 in FP16 as everybody then."""
+    source, model, gpu, precision = (str(row.get(key) or "").lower() for key in ("source", "model", "gpu", "precision"))
+    then = "megatron-lm" in framework and "a100" in gpu and "fp16" in precision
+    return then or OLD.search(f"{framework} {source}") is not None or model.startswith(("megatron-", "turing"))
 
 
 def _recipe(row: Row, model: Model, gpu: str, parallel: Parallel) -> Parallel:

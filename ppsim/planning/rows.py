@@ -205,7 +205,7 @@ def _fill_size(row: Row, numbers: dict[str, int], gpus: int, dp: int) -> list[st
 def _choices(row: Row, model: Model, fixed: Parallel, chosen: list[str]) -> tuple[tuple[Parallel, ...], str]:
     """Fill in batch, chunks and schedule; where the row leaves out microbatch size or chunks, all that could be."""
     schedule = _schedule(row) if fixed.pp > 1 else ""
-    gbs, mbs = count_of(row, "gbs", 0), count_of(row, "mbs", 0)
+    gbs, mbs = count_of(row, "gbs", 0) or fixed.dp * count_of(row, "local_batch", 0), count_of(row, "mbs", 0)
     if _splits_by_default(row) and gbs // fixed.dp % fixed.pp == 0 and fixed.pp > 1:
         mbs = gbs // fixed.dp // fixed.pp
         chosen.append("mbs")

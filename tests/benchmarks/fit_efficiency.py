@@ -25,7 +25,8 @@ from ppsim.planning.efficiency import PATH, SCHEMA, Curve, Efficiency, Fitted, S
 from ppsim.planning.row_numbers import Skipped
 from ppsim.planning.rows import Setup, read_table, setup_of
 
-SHARES = ("bf16", "fp8", "mxfp8", "fp4", "attention", "hbm", "within", "between")
+PRECISIONS = ("bf16", "fp8", "mxfp8", "fp4")
+SHARES = (*PRECISIONS, "attention", "hbm", "within", "between")
 PRIOR = 1.0  # what a factor of e away from the usual value costs, squared, in errors of one setting
 USUAL = Curve("")
 # GPUs with few runs or none: what is not known of them is as for a chip of the same kind.
@@ -39,6 +40,7 @@ KIN = {
 }
 # How many times rows of large models count beside the many of small ones, by what their file or source says.
 LARGE = (("weak_scaling", 15), ("ground_truth_multi", 3), ("ground_truth_single", 1), ("2205.05198", 6))
+POWER_LIMITED = ("h100-96gb-500w",)
 Part = TypeVar("Part", Curve, Software)
 
 
@@ -107,7 +109,10 @@ def loss(cases: list[Case], efficiency: Efficiency) -> float:
         total += case.weight * mean(size + size * size for size in sizes)
         weight += case.weight
     curve, usual = efficiency.curve, usual_of(efficiency.curve.gpu)
-    far = sum(math.log(getattr(curve, name) / getattr(usual, name)) ** 2 for name in (*SHARES, "rows", "half"))
+    weights = dict.fromkeys((*SHARES, "rows", "half"), 1.0)
+    if curve.gpu in POWER_LIMITED:  # one number, not five
+        weights |= dict.fromkeys((*PRECISIONS, "attention"), 0.2)
+    far = sum(part * math.log(getattr(curve, name) / getattr(usual, name)) ** 2 for name, part in weights.items())
     return total / weight + PRIOR / max(len(cases), 1) * far
 
 
@@ -120,26 +125,29 @@ def usual_of(gpu: str) -> Curve:
 
 def search(cases: list[Case], start: Efficiency, software: bool, rounds: int) -> Efficiency:
     """Search numbers of the curve, and of the software where asked, that make the loss small."""
-    used = {case.setup.parallel.precision for case in cases}
+    used = {case.setup.parallel.precision for case in cases} | {"bf16"}
     kinds = {"fp16": "bf16", "nvfp4": "fp4"}
-    names = [("curve", kinds.get(kind, kind)) for kind in sorted(used | {"bf16"})]
-    names += [("curve", name) for name in ("hbm", "within", "between", "rows", "half")]
+    names: list[tuple[str, tuple[str, ...]]] = [("curve", (kinds.get(kind, kind),)) for kind in sorted(used)]
     if any(case.setup.parallel.flash for case in cases):
-        names.append(("curve", "attention"))
+        names.append(("curve", ("attention",)))
+    if start.curve.gpu in POWER_LIMITED:  # that limits all units
+        names = [("curve", (*PRECISIONS, "attention"))]
+    names += [("curve", (name,)) for name in ("hbm", "within", "between", "rows", "half")]
     if any(case.setup.parallel.overlap_tp and case.setup.parallel.tp > 1 for case in cases):
-        names.append(("curve", "hidden"))
+        names.append(("curve", ("hidden",)))
     if software:
         # Elementwise bytes are not searched: they and the memory's bandwidth stand for each other.
-        names += [("software", name) for name in asdict(start.software) if name not in ("name", "elementwise", "sharp")]
+        left = ("name", "elementwise", "sharp", "expert_kernels")
+        names += [("software", (name,)) for name in asdict(start.software) if name not in left]
     best, least, step = start, loss(cases, start), 0.2
     for number in range(rounds):
-        for part, name in names:
+        for part, together in names:
             for factor in (1 + step, 1 / (1 + step)):
                 while True:
-                    value = getattr(getattr(best, part), name) * factor
-                    if name in (*SHARES, "hidden") and value > 0.97:
+                    values = {name: getattr(getattr(best, part), name) * factor for name in together}
+                    if any(name in (*SHARES, "hidden") and value > 0.97 for name, value in values.items()):
                         break
-                    tried = replace(best, **{part: replace(getattr(best, part), **{name: value})})
+                    tried = replace(best, **{part: replace(getattr(best, part), **values)})
                     found = loss(cases, tried)
                     if found > least - 1e-5:
                         break

@@ -196,6 +196,24 @@ def test_experts_are_launched_and_their_messages_hidden_as_recipes_do(row, stack
     assert found.gradient_bytes == (4 if "Primus" in row.get("framework", "") else 2)
 
 
+@pytest.mark.parametrize(
+    ("row", "stack"),
+    [({"model": "gpt3-175B", "framework": "Megatron-LM", "gpu": "A100-80GB (Selene)", "precision": "FP16"}, "eager"),
+     ({"model": "LLAMA2_7B", "source": "numbers of arXiv 2205.05198 Table 5"}, "eager"),
+     ({"model": "LLAMA2_7B", "framework": "Megatron-LM", "gpu": "A100-80GB", "precision": "BF16"}, "fused"),
+     ({"model": "megatron-22B", "framework": "Megatron-LM"}, "eager")],
+)  # fmt: skip
+def test_runs_of_2021_to_2023_had_no_fused_attention(row, stack):
+    base = {**BRIDGE, "framework": "other", "tp": 8, "pp": 8, "cp": 1, "vp": 1, "dp": 1}
+    found = setup_of({**base, **row}).parallel
+    assert (found.stack, found.flash) == (stack, stack != "eager")
+
+
+def test_a_batch_of_each_replica_stands_for_that_of_all():
+    found = setup_of({**BRIDGE, "gbs": None, "local_batch": 64}).parallel
+    assert (found.gbs, found.microbatches) == (128, 64)
+
+
 def test_a_microbatch_count_that_is_torchtitans_default_is_that_and_named():
     note = "microbatch count is torchtitan's default, not printed"
     row = {**BRIDGE, "framework": "torchtitan", "gbs": 256, "mbs": 1, "vp": 1, "note": note}
