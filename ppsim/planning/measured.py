@@ -71,8 +71,22 @@ def _from_text(path: str) -> list[float]:
         if found is None:
             raise InputError(f"'{path}' has no memory by rank", EXAMPLE)
         return found
-    sizes = [parse_size(line.split(",")[-1].strip()) for line in text.splitlines() if line.strip()]
-    return [float(size if in_bytes else size * 2**30) for size, in_bytes in sizes]
+    lines = [(number, line.split(",")[-1]) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    scale = 2.0**30
+    if lines and not re.search(r"\d", lines[0][1]):  # a heading, which may name the unit
+        unit = re.search(r"(bytes|[mg]i?b)\W*$", lines.pop(0)[1].lower())
+        scale = {"b": 1.0, "m": 2.0**20}.get(unit[1][0], scale) if unit else scale
+    return [_line_size(path, number, cell.strip(), scale) for number, cell in lines]
+
+
+def _line_size(path: str, number: int, cell: str, scale: float) -> float:
+    """Read the size of a line: with a unit of its own, or a bare number of the file's."""
+    if re.fullmatch(r"[0-9]+(\.[0-9]*)?", cell, re.ASCII) and float(cell) < MOST:
+        return float(cell) * scale
+    try:
+        return float(parse_size(cell)[0])
+    except InputError as error:
+        raise InputError(f"'{path}', line {number}: {error}", EXAMPLE) from error
 
 
 def _json(path: str) -> Any:
@@ -91,6 +105,10 @@ def _find(data: Any) -> list[float] | None:
     for key, scale in (*KEYS.items(), ("memory", UNITS.get(str(data.get("unit", "GiB")), 0))):
         if key in data and scale:
             return _sizes(data[key], scale)
+    for key, values in data.items():  # another name with a unit in it, such as peaks_gib
+        unit = re.search(r"(?:^|_)(bytes|[mg]i?b)(?:$|_)", str(key).lower())
+        if unit and (found := _sizes(values, {"b": 1, "m": 2**20, "g": 2**30}[unit[1][0]])):
+            return found
     return next((found for value in data.values() if isinstance(value, dict) and (found := _find(value))), None)
 
 

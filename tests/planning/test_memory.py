@@ -118,6 +118,9 @@ def test_measured_peaks_are_read_in_the_forms_people_have(tmp_path):
         "nested.json": '{"source": "x", "pp8": {"memory_GB_per_rank": [4, 2]}}',
         "lines.txt": "4GiB\n2048MiB\n",
         "table.csv": "rank 0,4\nrank 1,2\n",
+        "heading.csv": "device,peak MiB\n0,4096\n1,2048.0\n",
+        "gib.csv": "rank,peak_gib\n0,4\n1,2\n",
+        "key.json": '{"run": 3, "peaks_mib": [4096, 2048]}',
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
@@ -128,6 +131,8 @@ def test_measured_peaks_are_read_in_the_forms_people_have(tmp_path):
         text = json.dumps({"1": {"memory": held / 2}, "2": {"memory": held}})
         (folder / f"pp_rank_{rank}.json").write_text(text)
     assert read_peaks(str(folder), 2).tolist() == [4 * 2**30, 2 * 2**30]
+    (tmp_path / "halves.txt").write_text("4.5\n2.25\n")
+    assert read_peaks(str(tmp_path / "halves.txt"), 2).tolist() == [4.5 * 2**30, 2.25 * 2**30]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +140,7 @@ def test_measured_peaks_are_read_in_the_forms_people_have(tmp_path):
     [("{", "is not JSON"), ("{}", "has no memory by rank"), ("[1, 2, 3]", "of 3 ranks, and the pipeline has 2"),
      ("[" * 200_000, "is not JSON"), ("[1e400, 3]", "has no memory by rank"), ("[NaN, 3]", "has no memory by rank"),
      (f"[1{'0' * 400}, 3]", "has no memory by rank"), ('[1, "x"]', "has no memory by rank"),
-     ("4 parsec\n1\n", "is not a size")],
+     ("4 parsec\n1\n", "line 1: '4 parsec' is not a size")],
 )  # fmt: skip
 def test_a_file_without_peaks_is_refused(tmp_path, text, message):
     (tmp_path / "m.json").write_text(text)
