@@ -54,7 +54,7 @@ def execute_messages(
         p2p=mode,
         comm=costs.comm,
         channel=network.channel,
-        cluster=network.cluster,
+        cluster=_cluster_file(network.cluster) if network.cluster else None,
         message=network.message if network.cluster else None,
     )
     if network.cluster and links:
@@ -69,6 +69,15 @@ def execute_messages(
     if network.reduce_grad and not to_torch and not fsdp.reduce_grad:
         raise InputError(f"{network.cluster} has no time of reducing gradients: --reduce-grad has no effect", FSDP)
     return execute(lowered, costs, made)
+
+
+def _cluster_file(spec: str) -> str:
+    """Return the file of a cluster: of the library's of that name where there is no such file."""
+    from pathlib import Path
+
+    from ppsim.planning.hardware import machines
+
+    return spec if Path(spec).exists() else str(machines().get(spec.lower(), spec))
 
 
 def execute_slots(schedule: Schedule, slots: Costs, order: str | None) -> Execution:

@@ -342,7 +342,12 @@ network_options = group_options(
         help="With --p2p overlap, what carries one message at a time: each direction of two devices (default), "
         "both directions, or a device, as the edge, pair and rank of check --queues; message: no limit.",
     ),
-    click.option("--cluster", type=click.Path(), help="Links, bandwidths and host costs from a TOML file."),
+    click.option(
+        "--cluster",
+        type=click.Path(),
+        metavar="NAME|FILE",
+        help="Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with host costs.",
+    ),
     click.option("--message", metavar="SIZE", help="Size of a message on the cluster, such as 4MiB."),
     click.option(
         "--unshard",

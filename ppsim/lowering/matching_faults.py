@@ -38,7 +38,7 @@ def refuse(lowered: Lowered) -> NoReturn:
     _refuse_repeated(schedule, compute)
     raise InvalidSchedule(
         f"{schedule.name}: its sends and receives do not fit the devices that its stages are on",
-        "a send stands with the op whose result it carries, a receive with the op that needs it",
+        "put a send on the device of the op whose result it carries, a receive on that of the op that needs it",
     )
 
 
@@ -48,7 +48,7 @@ def _refuse_repeated(schedule: Schedule, compute: Ints) -> None:
     _, first, count = np.unique(own + schedule.microbatch[compute], return_index=True, return_counts=True)
     if (count > 1).any():
         op = int(compute[first[count > 1].min()])
-        raise InvalidSchedule(f"{schedule.name}: {schedule.label(op)} stands more than once", "keep one of them")
+        raise InvalidSchedule(f"{schedule.name}: {schedule.label(op)} is there more than once", "keep one of them")
 
 
 def _refuse_unmatched(schedule: Schedule, peer: NDArray[np.int32], sends: Ints, receives: Ints) -> None:
@@ -106,7 +106,7 @@ def _refuse_early_sends(schedule: Schedule, compute: Ints, sends: Ints) -> None:
         send = int(sends[np.flatnonzero(wrong)[0]])
         raise InvalidSchedule(
             f"{schedule.name}: device {schedule.device[send]} issues {schedule.label(send)} before it has the result",
-            "a send stands behind the op whose result it carries",
+            "put the send after the op whose result it carries",
         )
 
 

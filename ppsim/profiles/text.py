@@ -92,7 +92,8 @@ def heading(profile: Profile) -> Iterator[str]:
     if model:
         yield (
             f"hidden {model.hidden}, heads {model.heads}, sequence {model.sequence}, microbatch size "
-            f"{model.microbatch_size}, {model.layers} layers a device, {model.dtype}, vocabulary {model.vocab}"
+            f"{model.microbatch_size}, {model.layers} layer{'s' * (model.layers != 1)} a device, {model.dtype}, "
+            f"vocabulary {model.vocab}"
         )
 
 

@@ -146,7 +146,10 @@ def _least_times(problem: SplitProblem, kind: Kind) -> tuple[Floats, Floats]:
 
 
 def _bound_all(search: SplitSearch) -> float:
-    """Bound all splits by means of the cuts; those that say most of the split that a mean says least of gain weight."""
+    """Bound all splits by weighted means of the cuts.
+
+    Each round finds the split of the least bound, and gives more weight to the cuts that bound this split higher.
+    """
     problem, weight = search.problem, np.ones(len(search.cuts))
     bound = problem.best_of(mean_cut(problem.work_cuts, np.ones(len(problem.work_cuts))))[0]
     for _ in range(MEANS):

@@ -13,6 +13,7 @@ import pytest
 
 from ppsim.cli import group
 from ppsim.errors import PpsimError
+from ppsim.planning import hardware
 from tests.commands import answer, invoke, process
 
 README = Path(__file__).parents[2] / "README.md"
@@ -33,6 +34,14 @@ def test_readme_python_example_runs(tmp_path, monkeypatch, capsys):
     exec(code, {})
     assert (tmp_path / "zb.svg").stat().st_size > 1000
     assert "27" not in capsys.readouterr().err
+
+
+def test_a_cluster_is_named_as_for_a_plan():
+    """A name of the library gives the times that its file gives."""
+    words = [*RUN, "--unit", "ms", "--message", "4MiB", "-q", "--cluster"]
+    file = Path(hardware.__file__).parent / "library" / "clusters" / "dgx-h100.toml"
+    named, read = invoke(*words, "dgx-h100"), invoke(*words, str(file))
+    assert (named.exit_code, named.stdout) == (0, read.stdout)
 
 
 def test_readme_has_exactly_two_set_up_commands():
