@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ppsim.memory.usage import MemoryModel
     from ppsim.simulation.metrics import Metrics
 
+MOST_CHUNKS = 8  # tried for a hint
+
 
 def build_schedule(
     spec: str,
@@ -70,13 +72,42 @@ def _ask_for_layouts(hint: str) -> str:
 
 
 def shape_of_layout(spec: str, shape: ShapeOptions, layout: str) -> ShapeOptions:
-    """Fill in the stages of a family's shape where stages, or devices and chunks, are not given."""
-    from ppsim.layout.layout import read_layout
+    """Fill in the stages of a family's shape where stages, or devices and chunks, are not given.
+
+    Raises:
+        InputError: the stages do not divide over the devices; the hint is the nearest layout that the family takes.
+    """
+    from ppsim.errors import InputError
+    from ppsim.layout.layout import nearest_layout, read_layout
+    from ppsim.layout.text import parse_content
     from ppsim.schedules import family_of
 
-    if shape.stages is not None or (shape.devices and shape.chunks) or family_of(spec) is None:
+    family = family_of(spec)
+    if shape.stages is not None or (shape.devices and shape.chunks) or family is None:
         return shape
-    return replace(shape, stages=read_layout(layout, shape.devices).n_stages)
+    stages, P = len(parse_content(layout)), shape.devices
+    try:
+        return replace(shape, stages=read_layout(layout, P).n_stages)
+    except InputError as error:
+        if P and stages % P and (chunks := _nearest_chunks(spec, shape, stages)):
+            error.hint = nearest_layout(layout, P, P * chunks) or error.hint
+        raise
+
+
+def _nearest_chunks(spec: str, shape: ShapeOptions, stages: int) -> int | None:
+    """Find the stages per device that a family takes on these devices and that are nearest to so many in all."""
+    from ppsim.errors import InputError
+    from ppsim.schedules import family_of, shape_for, split_chunks
+
+    family, spelled, P = family_of(spec), split_chunks(spec)[1], shape.devices or 1
+    likely = [spelled] if spelled else sorted(range(1, stages // P + 3), key=lambda v: (abs(v * P - stages), v))
+    for chunks in likely[:MOST_CHUNKS]:
+        try:
+            if family and shape_for(family, **asdict(shape) | {"chunks": chunks}):
+                return chunks
+        except InputError:
+            continue
+    return None
 
 
 def stages_of(costs: CostOptions, *given: object) -> int | None:

@@ -69,7 +69,7 @@ def _problem(name: str, shape: ShapeOptions, costs: CostOptions, search: SearchO
     from ppsim.search.problem import Problem
 
     P, M = shape.devices or 1, shape.microbatches or 1
-    chunks = _chunks(name, shape, costs)
+    chunks = _chunks(name, shape, costs, auto=search.placement == "auto")
     placement = place(name, P, P * chunks)
     priced = build_costs(_empty(placement, M), costs)
     layers = layers_of_stages(costs)
@@ -84,7 +84,7 @@ def layers_of_stages(costs: CostOptions) -> tuple[int, ...] | None:
     return tuple(stage.count("t") + stage.count("m") for stage in parse_content(costs.layout)) if costs.layout else None
 
 
-def _chunks(name: str, shape: ShapeOptions, costs: CostOptions) -> int:
+def _chunks(name: str, shape: ShapeOptions, costs: CostOptions, *, auto: bool) -> int:
     """Stages per device: as given, as the layout has them, or the placement's own.
 
     Raises:
@@ -92,11 +92,14 @@ def _chunks(name: str, shape: ShapeOptions, costs: CostOptions) -> int:
     """
     P, chunks = shape.devices or 1, shape.chunks
     if costs.layout:
+        from ppsim.layout.layout import nearest_layout
         from ppsim.layout.text import parse_content
 
         stages = len(parse_content(costs.layout))
         if stages % P or chunks not in (None, stages // P):
-            raise InputError(f"the layout has {stages} stages, which do not fit {P} devices x {chunks or 'any'} chunks")
+            each = chunks or (1 if name == "linear" and not auto else max(1 if auto else 2, round(stages / P)))
+            what = f"the layout has {stages} stages, which do not fit {P} devices x {chunks or 'any'} chunks"
+            raise InputError(what, nearest_layout(costs.layout, P, P * each))
         chunks = stages // P
     if chunks is None:
         chunks = 1 if name == "linear" else 2

@@ -127,6 +127,12 @@ def build_layout(layers: list[int], devices: int, mtp: int = 0) -> Layout:
     return Layout(tuple(content), devices)
 
 
+def nearest_layout(text: str, devices: int, stages: int) -> str:
+    """Write the layout of so many stages nearest to a text, as a hint; empty where none was found."""
+    content = parse_content(text)
+    return "" if max(len(content), stages) > MOST_STAGES else _suggest(_restack(content, stages), devices, {})
+
+
 def _count(content: Content, letter: str) -> int:
     return sum(stage.count(letter) for stage in content)
 
@@ -177,14 +183,24 @@ def _divides(content: Content, devices: int) -> bool:
     return devices >= 1 and len(content) % devices == 0
 
 
-def _split_largest(content: Content, devices: int) -> Content:
-    """Halve the stages with most layers until the stages divide over the devices."""
-    stages = list(content)
-    while len(stages) % devices:
-        largest = max(range(len(stages)), key=lambda s: len(stages[s]))
-        half = (len(stages[largest]) + 1) // 2
-        stages[largest : largest + 1] = [stages[largest][:half], stages[largest][half:]]
-    return tuple(stages)
+def _to_multiple(content: Content, devices: int) -> Content:
+    """Change the number of stages to the nearest that divides over the devices."""
+    more = -len(content) % devices
+    fewer = devices - more if len(content) > devices else devices
+    return _restack(content, len(content) + more if more <= fewer else len(content) - fewer)
+
+
+def _restack(content: Content, stages: int) -> Content:
+    """Halve the stages with most layers, or join those neighbours that have fewest, until there are so many."""
+    held = list(content)
+    while len(held) < stages:
+        largest = max(range(len(held)), key=lambda s: len(held[s]))
+        half = (len(held[largest]) + 1) // 2
+        held[largest : largest + 1] = [held[largest][:half], held[largest][half:]]
+    while len(held) > stages:
+        first = min(range(len(held) - 1), key=lambda s: len(held[s]) + len(held[s + 1]))
+        held[first : first + 2] = [held[first] + held[first + 1]]
+    return tuple(held)
 
 
 def _one_embedding(content: Content, devices: int) -> Content:
@@ -232,7 +248,7 @@ def _mtp_before_loss(content: Content, devices: int) -> Content:
 
 # In the order in which Megatron checks: PipelineParallelLayerLayout and its validate_layer_layout.
 RULES = (
-    Rule("stage-count", "its stages must be a multiple of the devices", _divides, _split_largest),
+    Rule("stage-count", "its stages must be a multiple of the devices", _divides, _to_multiple),
     Rule(
         "embedding-first",
         "the first layer must be the embedding (E)",

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from ppsim.cli import group
 from ppsim.errors import PpsimError
+from tests.commands import invoke, refused
 
 LAYOUT = ["--layout", "Et*3|tt||tL", "--mb", "4"]
 
@@ -105,3 +106,12 @@ def test_a_schedule_that_does_not_take_a_layouts_stages_is_answered_with_what_wo
     error = CliRunner().invoke(group, ["run", "zb-v", "--layout", "Et|t|tL", "--mb", "6"]).exception
     assert isinstance(error, PpsimError)
     assert error.hint == "a layout of 2 stages or a layout of 4 stages"
+
+
+@pytest.mark.parametrize("spec", ["1f1b", "interleaved", "interleaved:4"])
+@pytest.mark.parametrize("text", ["Et|(tt|)*7L", "Et|tt|tt|tt|L", "Et|tt|L"])
+def test_the_layout_that_a_refusal_names_has_the_stages_that_the_schedule_takes(spec, text):
+    words = ("run", spec, "--devices", "4", "--mb", "8", "-q", "--layout")
+    error = refused(*words, text)
+    assert "(rule stage-count)" in str(error)
+    assert invoke(*words, error.hint.strip("'")).exit_code == 0
