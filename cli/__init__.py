@@ -136,8 +136,7 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, PpsimError):
         return _complain(_hinted(f"Error: {error}", error.hint), error.exit_code)
     if isinstance(error, click.ClickException):
-        error.show()
-        return error.exit_code
+        return _show_refusal(error)
     if isinstance(error, ReaderGone):  # with what it wanted
         return 0
     if isinstance(error, SystemExit):
@@ -158,6 +157,18 @@ def _explain(error: BaseException) -> int:
 
     what = shorten(f"{type(error).__name__}: {error}", WIDEST)
     return _complain(f"Error: internal error: {what} (a fault of ppsim; please report what --debug prints)", INTERNAL)
+
+
+def _show_refusal(error: click.ClickException) -> int:
+    """Print what click refuses, wrapped as all errors are; help that it raises, as it is."""
+    own = type(error).show not in (click.UsageError.show, click.ClickException.show)
+    if own or not isinstance(error, click.UsageError) or not sys.stderr.isatty():
+        error.show()
+        return error.exit_code
+    if error.ctx is not None:
+        help_line = f"Try '{error.ctx.command_path} --help' for help."
+        click.echo(f"{error.ctx.get_usage()}\n{help_line}\n", err=True)
+    return _complain(f"Error: {error.format_message()}", error.exit_code)
 
 
 def _describe(error: OSError) -> str:

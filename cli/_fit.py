@@ -101,7 +101,7 @@ def echo_wrapped(text: str | Sequence[Part], indent: int = 0, *, err: bool = Fal
     whole = _toned(parts, screen)
     lines = [whole]
     if len(plain) > screen.width:
-        lines = _wrap(whole, screen.width, min(indent, screen.width // 2))
+        lines = _wrap(whole, screen.width, min(indent, 3 * screen.width // 5))
     for line in lines:
         screen.print(line, soft_wrap=True)
 

@@ -231,7 +231,7 @@ def _print(explanation: Explanation, tried: list[WhatIf], stated: Stated | None,
     else:
         drawn = False
         for number, line in enumerate(explain_lines(explanation, tried, stated)):
-            indent = CAUSE_INDENT if line.startswith(" ") else 2
+            indent = CAUSE_INDENT if _is_row(line) else 4 if line.startswith(" ") else 2
             name, blanks, rest = line.partition("  ")
             echo_wrapped([(name, "name"), blanks + rest] if number == 0 else _toned(line), indent)
             if not line and not drawn:
@@ -249,9 +249,14 @@ def _draw(explanation: Explanation) -> bool:
     return True
 
 
+def _is_row(line: str) -> re.Match[str] | None:
+    """Find time and cause where a line is a row of idle time."""
+    return re.match(r" +[-+.e\d]+  \S+ ", line)
+
+
 def _toned(line: str) -> list[Part]:
     """A line of what ``explain`` prints: time and cause of a row, and the advice, stand out."""
-    if row := re.match(r" +\S+  \S+ ", line):
+    if row := _is_row(line):
         return [(row[0], "name"), line[row.end() :]]
     return [("first:", "good"), line.removeprefix("first:")] if line.startswith("first:") else [line]
 

@@ -1,12 +1,13 @@
 """What commands print fits the terminal, keeps its digits, and is coloured by what it means."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from ppsim.cli import group
+from ppsim.cli import group, main
 
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "gallery"
@@ -139,3 +140,19 @@ def test_carets_stay_under_their_cell(columns, monkeypatch):
         first = shown[number].index("^")
         assert shown[number - 1][first : len(shown[number])] == "1F9"
         assert max(len(shown[number - 1]), len(shown[number])) <= columns
+
+
+def test_what_click_refuses_is_wrapped_between_words(monkeypatch, capsys):
+    """As all errors of a terminal are: no word of a long value is broken."""
+    for name, value in {"COLUMNS": "50", "FORCE_COLOR": "1", "TERM": "xterm-256color"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.argv", ["ppsim", "run", "1f1b", "--mb", "seventeen of them and then some more"])
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    lines = COLOUR.sub("", capsys.readouterr().err).splitlines()
+    assert lines[:2] == ["Usage: ppsim run [OPTIONS] [SCHEDULE]", "Try 'ppsim run --help' for help."]
+    assert lines[3].startswith("Error: Invalid value for '--mb'")
+    assert max(map(len, lines)) <= 50
+    assert "'seventeen of them and then some more'" in " ".join(" ".join(lines[3:]).split())
