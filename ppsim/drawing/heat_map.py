@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 FONT, ROW = 6.5, 0.19  # points, inches
 HEAD, FOOT, EDGE = 0.34, 0.2, 0.08  # inches
 LONGEST_NAME = 40
+LEAST = 3.0  # points, the smallest text that is read; smaller cells have a dot where they are best
 POINTS = 72
 
 
@@ -34,7 +37,8 @@ def figure_of(heat: HeatMap, key: str, width: float) -> Figure:
     figure = Figure(figsize=(width, height))
     axes = figure.add_axes((left / width, FOOT / height, 1 - (left + EDGE) / width, ROW * count / height))
     axes.set(xlim=(0, across), ylim=(count, 0))
-    size = min(FONT, 0.9 * FONT * (1 - (left + EDGE) / width) * width * POINTS / across / _widest(heat, number))
+    cell = (width - left - EDGE) * POINTS / across
+    size = min(FONT, 0.9 * FONT * cell / _widest(heat, number))
     for row, line in enumerate(shades_of(values)):
         for place, shade in enumerate(line):
             refused = np.isnan(shade)
@@ -43,21 +47,36 @@ def figure_of(heat: HeatMap, key: str, width: float) -> Figure:
             if refused:
                 box.set(hatch="////", edgecolor=MUTED, linewidth=0)
             axes.add_patch(box)
-            if not refused:
-                text = column.text(float(values[row, place]))
+            text = "" if refused else column.text(float(values[row, place]))
+            if size < LEAST:
+                text = "•" if best[row, place] else ""
+            if text:
                 weight = "bold" if best[row, place] else "normal"
-                look = {"ha": "center", "va": "center", "fontsize": size, "color": text_colour(fill)}
+                look = {"ha": "center", "va": "center", "fontsize": max(size, LEAST), "color": text_colour(fill)}
                 axes.text(place + 0.5, row + 0.5, text, weight=weight, parse_math=False, **look)
     axes.set_yticks(np.arange(count) + 0.5, names, fontsize=FONT, parse_math=False)
-    axes.set_xticks(np.arange(across) + 0.5, [f"M = {m}" for m in heat.microbatches], fontsize=FONT)
+    axes.set_xticks(np.arange(across) + 0.5, _headings(heat.microbatches, cell), fontsize=FONT)
     axes.tick_params(length=0)
     axes.xaxis.tick_top()
     axes.spines[:].set_visible(False)
     unit = f" ({heat.unit})" if column.form == "time" else ""
-    title = f"{column.heading}{unit}; bold: the least of that M on as many devices"
+    title = f"{column.heading}{unit}; {'dot' if size < LEAST else 'bold'}: the least of that M on as many devices"
+    if size < LEAST:
+        least, most = (column.text(float(end(values))) for end in (np.nanmin, np.nanmax))
+        title += f"; white {least} to blue {most}"
     title += "; hatched: does not apply" * bool(np.isnan(values).any())
     figure.text(EDGE / width, EDGE / 2 / height, title, fontsize=FONT - 1, color=MUTED, parse_math=False)
     return figure
+
+
+def _headings(microbatches: Sequence[int], cell: float) -> list[str]:
+    """Name columns so many points wide: all, or the first and every so many after it, where all are too wide."""
+    whole = [f"M = {m}" for m in microbatches]
+    if max(text_width(name, FONT) for name in whole) < cell:
+        return whole
+    numbers = [f"{m:,}" for m in microbatches]
+    step = ceil(1.4 * max(text_width(name, FONT) for name in (*numbers, whole[0])) / cell)
+    return [(whole[0] if place == 0 else name) if place % step == 0 else "" for place, name in enumerate(numbers)]
 
 
 def _widest(heat: HeatMap, number: int) -> float:

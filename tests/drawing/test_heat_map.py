@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -80,3 +82,24 @@ def test_sweep_draws_the_map_and_its_page_has_every_metric(tmp_path):
     assert block
     heat = json.loads(block[1])["heat"]
     assert [each["heading"].split(" (")[0] for each in heat["maps"]] == [c.heading for c in columns_of("sweep")]
+
+
+@pytest.mark.parametrize(("columns", "width"), [(8, 6.75), (24, 6.75), (64, 6.75), (64, 3.3)])
+def test_headings_of_many_columns_do_not_run_into_each_other(heat, columns, width):
+    """The help's own example has 64 columns; cells too small for a value have a dot where they are best."""
+    found, _ = heat
+    shape = (len(found.columns), 1, columns)
+    values = np.broadcast_to(np.linspace(0.5, 0.01, columns), shape)
+    many = replace(
+        found, rows=found.rows[:1], microbatches=tuple(range(8, 8 * columns + 8, 8)), values=values, best=values < 0.3
+    )
+    figure = figure_of(many, BUBBLE, width)
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
+    assert len(boxes) >= 4
+    assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
+    cells = {text.get_text() for text in axes.texts}
+    small = columns / width > 9
+    assert (cells == {"•"}) == small
+    assert ("dot: the least" in figure.texts[0].get_text()) == small
