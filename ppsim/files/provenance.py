@@ -105,10 +105,11 @@ def _json(data: bytes) -> Any:
 
 
 def _member(data: bytes) -> Any:
-    """The inputs in a JSON object of ppsim: itself, its ``inputs`` or its ``otherData``."""
+    """The inputs in JSON of ppsim: the object, its ``inputs`` or ``otherData``; of several runs those of the first."""
     whole = _decode(data.decode(errors="replace"))
-    if isinstance(whole, list) and whole:
-        whole = whole[0]
+    runs = whole.get("runs") if isinstance(whole, dict) else whole
+    if isinstance(runs, list) and runs:
+        whole = runs[0]
     if not isinstance(whole, dict) or "command" in whole:
         return whole
     return whole.get("inputs") or whole.get("otherData")

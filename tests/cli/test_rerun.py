@@ -56,6 +56,7 @@ def test_a_table_says_its_command_and_stays_a_table(suffix):
         "explain 1f1b --stages 2 --mb 2 -o a.html",
         "memory 1f1b --stages 2 --mb 2 -o a.html",
         "diff x.json y.json -o a.html",
+        "compare 1f1b gpipe --devices 2 --mb 2 -o a.json",
         "convert x.json -o a.mmd",
         "convert x.json -o a.json",
         "sweep 1f1b gpipe --devices 2 --mb 2,4 -o a.html",
