@@ -95,6 +95,9 @@ def _number(value: float | None) -> str:
 
 def _echo_summary(summary: dict[str, Any]) -> None:
     text = f"{summary['predicted']} of {summary['rows']} runs predicted"
+    text += f", {summary['skipped']} left out" if summary["skipped"] else ""
+    if lacking := summary["predicted"] - summary["compared"]:
+        text += f", {lacking} without a measured step"
     if "mean_error" in summary:
         text += (
             f": mean error {format_share(summary['mean_error'])}, median {format_share(summary['median_error'])}, "

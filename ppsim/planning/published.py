@@ -89,15 +89,14 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Summarise the errors of predicted rows: how many, mean and median of their sizes, and the mean of their signs."""
     errors = [row["error"] for row in rows if "error" in row]
     skipped = sum("reason" in row for row in rows)
+    counts = {"rows": len(rows), "predicted": len(rows) - skipped, "compared": len(errors), "skipped": skipped}
     if not errors:
-        return {"rows": len(rows), "predicted": 0, "skipped": skipped}
+        return counts
     sizes = [abs(error) for error in errors]
     held = [abs(r["predicted_peak_gib"] / r["measured_peak_gib"] - 1) for r in rows if "measured_peak_gib" in r]
     memory = {"memory_rows": len(held), "mean_memory_error": sum(held) / len(held)} if held else {}
     return {
-        "rows": len(rows),
-        "predicted": len(errors),
-        "skipped": skipped,
+        **counts,
         "mean_error": sum(sizes) / len(sizes),
         "median_error": median(sizes),
         "mean_bias": sum(errors) / len(errors),

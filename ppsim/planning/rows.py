@@ -50,6 +50,9 @@ SCHEDULES = {
 }
 OTHER_NAMES = {
     "gpt175b": "gpt3-175b",
+    "grok1314b": "grok-1",
+    "megatronturingnlg530b": "turing-530b",
+    "mtnlg530b": "turing-530b",
     "deepseekr1": "deepseek-v3",
     "llama3.370b": "llama3-70b",
     "kimik21t": "kimi-k2",

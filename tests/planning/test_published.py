@@ -324,6 +324,12 @@ def test_a_table_of_which_no_run_can_be_predicted_is_answered(tmp_path, rows, pr
     assert printed in result.stdout
 
 
+def test_what_was_left_out_or_not_measured_is_counted(tmp_path):
+    (tmp_path / "t.json").write_text(json.dumps([{}, {**BRIDGE, "step_s": None}]))
+    result = invoke("plan", "--against", str(tmp_path / "t.json"), "--quiet")
+    assert result.stdout == "1 of 2 runs predicted, 1 left out, 1 without a measured step\n"
+
+
 def test_workers_and_results_without_a_plan_are_refused(tmp_path):
     (tmp_path / "t.json").write_text("[]")
     for option in ("--dask", "--results"):
