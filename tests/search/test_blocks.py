@@ -5,6 +5,7 @@ import pytest
 
 from ppsim.core.costs import costs_for
 from ppsim.core.schedule import Schedule, place
+from ppsim.search import fill
 from ppsim.search.blocks import Block, block_of_passes, complete, fit_block
 from ppsim.simulation.longest_path import simulate
 from ppsim.simulation.metrics import measure, peak_activations
@@ -70,3 +71,15 @@ def test_ops_that_share_a_slot_are_found():
         complete(block, 4)
     with pytest.raises(ValueError, match="need 6 slots, not 5"):
         fit_block(place("v", 3, 6), 5)
+
+
+@pytest.mark.slow
+def test_machine_code_completes_blocks_as_python_does(monkeypatch):
+    """Split and full backwards: the compiled steps and the plain ones give the same queues."""
+    placement = place("v", 5, 10)
+    blocks = [block_of_passes(placement, 6, (2, 1, 2, 1), (1, 1, 2)), fit_block(placement, 6, split=False)]
+    queues = []
+    for above in (10**9, 0):
+        monkeypatch.setattr(fill, "COMPILE_FILLING_ABOVE", above)
+        queues.append([queue.tolist() for block in blocks for queue in complete(block, 12)])
+    assert queues[0] == queues[1]
