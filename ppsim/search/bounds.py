@@ -9,6 +9,10 @@ either) and, where one is given, memory. Three arguments give it, each true for 
 * memory (:mod:`ppsim.search.memory_bounds`): until its first gradient a device has nothing to run but the forwards that
   it may hold, after its last forward nothing but the backwards of what it holds, and in between each activation that it
   may hold makes a round trip.
+
+Of 160 small problems with random times and caps, two to four devices, all but one solved, the bound is the optimum in
+36 of 40 with one equal stage per device, 30 of 40 with uneven ones, 20 of 40 with two equal stages per device (v and
+loop), and 4 of 40 with two uneven ones. What CP-SAT proves closes the others.
 """
 
 from __future__ import annotations
