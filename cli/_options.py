@@ -202,7 +202,7 @@ def one_schedule(function: Callable[..., Any]) -> Callable[..., Any]:
         if not specs:
             raise InputError("the schedule is missing", "a name such as 1f1b (ppsim list), or a file")
         if len(specs) > 1:
-            raise InputError(f"one schedule is taken, and these are {len(specs)}: {', '.join(specs)}", "ppsim compare")
+            raise InputError(f"one schedule is wanted, got {len(specs)}: {', '.join(specs)}", "ppsim compare")
         return function(*args, spec=specs[0], **values)
 
     return join_options(

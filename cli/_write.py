@@ -86,14 +86,10 @@ def find_targets(output: OutputOptions, *, tables: bool = False) -> list[tuple[s
     Raises:
         InputError: an unknown format, a file that cannot be written, or the same one twice.
     """
-    from pathlib import Path
-
     from ppsim.base.atomic_file import rehearse
     from ppsim.errors import InputError
 
     for target in output.output:
-        if target != "-" and not Path(target).parent.is_dir():
-            raise InputError(f"cannot write '{target}': no folder '{Path(target).parent}'", "make the folder first")
         rehearse(target)
     places = ["-" if target == "-" else os.path.realpath(target) for target in output.output]
     for target, place in zip(output.output, places, strict=True):

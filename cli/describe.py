@@ -35,7 +35,7 @@ def command(spec: str, devices: int, microbatches: int, as_json: bool) -> None:
 
     family = family_of(spec)
     if family is None:
-        raise InputError(f"{spec} is a file of ops, which has no idea to explain", f"ppsim run {spec}")
+        raise InputError(f"{spec} is a file of ops, not a schedule that is described", f"ppsim run {spec}")
     if as_json:
         show.echo_json({"schema": "ppsim.describe/1", **show.family_object(family)})
         return

@@ -136,6 +136,8 @@ class _Rehearsed(Exception):
 
 def unwritable(target: str, error: OSError) -> InputError:
     """Make the error for a path that cannot be written."""
+    if target != "-" and not Path(target).parent.is_dir():
+        return InputError(f"cannot write '{target}': no folder '{Path(target).parent}'", "make the folder first")
     return InputError(f"cannot write '{target}': {error.strerror or error}", HINT)
 
 
