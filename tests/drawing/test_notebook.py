@@ -7,6 +7,7 @@ import pytest
 
 import ppsim
 from ppsim.drawing import notebook
+from ppsim.drawing.palette import BUBBLE, BUBBLE_DARK
 from ppsim.errors import InputError
 from ppsim.schedules import generate
 
@@ -52,3 +53,22 @@ def test_too_many_ops_are_sent_to_a_page(monkeypatch):
     schedule = generate("1f1b", devices=2, microbatches=4)
     with pytest.raises(InputError, match="16 ops"):
         ppsim.figure(ppsim.simulate(schedule, ppsim.costs_for(schedule)))
+
+
+def test_numbers_are_inside_their_bars_and_all_or_none_fit():
+    """A number of one digit is padded on both sides to the width of one with two."""
+    schedule = generate("dualpipe", devices=8, microbatches=20)
+    shown = ppsim.figure(ppsim.simulate(schedule, ppsim.costs_for(schedule)))
+    texts = {text for trace in shown.data for text in trace.text}
+    assert {text.strip() for text in texts} == {str(number) for number in range(20)}
+    assert {2 * len(text.strip()) + text.count("\u2005") for text in texts} == {4}
+    assert {trace.textposition for trace in shown.data} == {"inside"}
+    assert {trace.name.partition(", ")[2] for trace in shown.data} == {"", "second replica"}
+
+
+def test_bubbles_are_dark_in_a_dark_template(monkeypatch):
+    schedule = generate("1f1b", devices=2, microbatches=4)
+    timeline = ppsim.simulate(schedule, ppsim.costs_for(schedule))
+    assert ppsim.figure(timeline).layout.plot_bgcolor == BUBBLE
+    monkeypatch.setattr("plotly.io.templates.default", "plotly_dark")
+    assert ppsim.figure(timeline).layout.plot_bgcolor == BUBBLE_DARK
