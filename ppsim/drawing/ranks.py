@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.drawing.canvas import write_figure
+from ppsim.drawing.letters import text_width
 from ppsim.drawing.palette import MUTED
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 MOST = 6  # rows, columns and cells of a box that are drawn before the middle is left out
 COLOURS = {"tp": "#234A97", "cp": "#36BBDB", "ep": "#2A9159", "pp": "#B4540A", "dp": "#D1242F", "expert-dp": "#7A4FA3"}
-ROW_IN, KEY_IN, FONT = 0.55, 0.17, 6.0
+SHADE = "#EEF1F5"  # of every second node
+ROW_IN, KEY_IN, FONT, POINTS = 0.55, 0.17, 6.0, 72
 
 
 def draw_ranks(
@@ -52,17 +54,22 @@ def _figure(
 
     digits = len(str(grid.size - 1))
     rows, columns, cells = (_shown(count, MOST if digits < 4 else MOST - 1) for count in grid.shape)
-    height = ROW_IN * (len(rows) + 0.6) + KEY_IN * (len(groups) + 1)
+    notes = _notes(per_node, grid.size > per_node, any(len(shown) > 1 for shown in (*rows, *columns, *cells)), width)
+    height = ROW_IN * (len(rows) + 0.6) + KEY_IN * (len(groups) + len(notes) + 1)
     figure = Figure(figsize=(width, height))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
-    axes.set_xlim(-0.55, len(columns) + 0.05)
-    axes.set_ylim(-KEY_IN / ROW_IN * (len(groups) + 1), len(rows) + 0.6)
+    named = text_width(f"replica {grid.shape[0] - 1}", FONT) + 6
+    before = max(0.55, named * (len(columns) + 0.05) / (width * POINTS - named))
+    axes.set_xlim(-before, len(columns) + 0.05)
+    column_width = width * POINTS / (len(columns) + before + 0.05)
+    heading = "pipeline device" if text_width(f"pipeline device {grid.shape[1]}", FONT) < column_width else "device"
+    axes.set_ylim(-KEY_IN / ROW_IN * (len(groups) + len(notes) + 1), len(rows) + 0.6)
     kinds = {kind: list(ranks) for kind, (ranks, _) in groups.items()}
     each = 0.95 / len(cells)
-    size = min(FONT, each * width / (len(columns) + 0.6) * 72 / (0.62 * digits))
+    size = FONT * min(1.0, 0.9 * each * column_width / text_width("0" * digits, FONT))
     for x, column in enumerate(columns):
-        text = "..." if len(column) > 1 else f"pipeline device {column[0]}"
+        text = "..." if len(column) > 1 else f"{heading} {column[0]}"
         axes.text(x + 0.475, len(rows) + 0.15, text, ha="center", fontsize=FONT)
     for y, row in enumerate(rows):
         top = len(rows) - y
@@ -73,24 +80,33 @@ def _figure(
             here = grid[np.ix_(row, column, cell)].ravel()
             if len(here) == 1:
                 rank = int(here[0])
-                axes.add_patch(Rectangle((left, top - 0.85), each, 0.8, fill=False, edgecolor=MUTED, linewidth=0.5))
+                fill = SHADE if rank // per_node % 2 else "white"
+                axes.add_patch(Rectangle((left, top - 0.85), each, 0.8, facecolor=fill, edgecolor=MUTED, linewidth=0.5))
                 axes.text(middle, top - 0.25, str(rank), ha="center", va="center", fontsize=size)
                 axes.text(middle, top - 0.42, f"n{rank // per_node}", ha="center", va="center", fontsize=size * 0.75)
             elif len(row) == len(column) == 1:
                 axes.text(middle, top - 0.35, "...", ha="center", va="center", fontsize=FONT)
+            elif k == 0 and (len(row) == 1 or len(column) == 1):  # a box that is left out
+                axes.text(x + 0.475, top - 0.35, "...", ha="center", va="center", fontsize=FONT, color=MUTED)
             for line, (kind, members) in enumerate(kinds.items()):
                 if np.isin(members, here).any():
                     place = (left + 0.1 * each, top - 0.55 - 0.05 * line)
                     axes.add_patch(Rectangle(place, 0.8 * each, 0.035, color=COLOURS[kind], linewidth=0))
-    key = f"n0: node 0, of {per_node} ranks each"
-    if any(len(shown) > 1 for shown in (*rows, *columns, *cells)):
-        key += "; a bar at a gap: of ranks that are left out"
-    axes.text(len(columns) - 0.05, -KEY_IN / ROW_IN * 0.7, key, ha="right", va="center", fontsize=FONT)
     for line, (kind, (ranks, link)) in enumerate(groups.items()):
         low = -KEY_IN / ROW_IN * (line + 0.7)
         axes.add_patch(Rectangle((0, low - 0.03), 0.06, 0.06, color=COLOURS[kind], linewidth=0))
         axes.text(0.1, low, f"{kind}: {len(ranks)} ranks, {link} (rank 0's group)", va="center", fontsize=FONT)
+    for line, note in enumerate(notes, len(groups)):
+        axes.text(0, -KEY_IN / ROW_IN * (line + 0.7), note, va="center", fontsize=FONT)
     return figure
+
+
+def _notes(per_node: int, several: bool, gaps: bool, width: float) -> list[str]:
+    """Explain nodes and gaps, in one line where it fits: ``several`` nodes, ``gaps`` with ranks that are left out."""
+    notes = [f"n0: node 0, of {per_node} ranks each" + ("; every second node is shaded" if several else "")]
+    notes += ["a bar at a gap: of ranks that are left out"] if gaps else []
+    together = "; ".join(notes)
+    return [together] if text_width(together, FONT) < 0.7 * width * POINTS else notes
 
 
 def _shown(count: int, most: int) -> list[list[int]]:

@@ -99,6 +99,8 @@ def flowchart(machine: Machine, parallel: Parallel) -> str:
             nodes = sorted({rank // machine.per_node for rank in ranks})
             lines.append(f'    subgraph D{d}P{k}["pipeline device {k}, node {span(nodes)}"]')
             lines += [f'      R{ranks[i]}["rank {ranks[i]}<br/>{_place(p, i)}"]' for i in _shown(len(ranks))]
+            if len(ranks) > MOST_DRAWN:
+                lines.insert(-1, f'      D{d}P{k}M["{len(ranks) - MOST_DRAWN} more"]')
             lines.append("    end")
         lines.append("  end")
     lines += list(_arrows(machine, parallel, replicas, devices))

@@ -223,6 +223,8 @@ def test_groups_of_ranks_lie_where_megatron_puts_them():
     drawn = flowchart(machine, parallel).splitlines()
     assert drawn[0] == "flowchart LR"
     assert sum("rank " in line for line in drawn) == 8
+    wide = flowchart(machine, Parallel(tp=8, pp=2)).splitlines()
+    assert [line.strip() for line in wide if "more" in line] == ['D0P0M["4 more"]', 'D0P1M["4 more"]']
     assert '  D0P0 -->|"activations from node 0 to 1"| D0P1' in drawn
     assert '  D0 <-.->|"gradients inside node 0"| D1' in drawn
 
@@ -239,6 +241,21 @@ def test_members_of_groups_among_ranks_left_out_have_a_bar_at_their_gap():
     bars = {kind: out.getvalue().decode().lower().count(COLOURS[kind].lower()) - 1 for kind in groups}  # one in the key
     assert bars == {"tp": 4, "cp": 2, "pp": 4, "dp": 4}
     assert "a bar at a gap" in out.getvalue().decode()
+
+
+@pytest.mark.parametrize("width", [3.3, 6.75])
+def test_texts_of_a_large_rank_picture_stay_apart_and_inside(width):
+    """The 1,024 ranks of a plan in one column of a paper: names of replicas and devices, notes below."""
+    from ppsim.drawing.ranks import _figure
+
+    parallel = Parallel(tp=8, pp=16, dp=8)
+    groups = {links.kind: (links.ranks, links.link) for links in group_links(MACHINE, parallel)}
+    figure = _figure(rank_grid(parallel).reshape(8, 16, 8), groups, 8, width)
+    figure.set_dpi(300)  # at fewer, texts are as wide as whole dots
+    figure.canvas.draw()
+    boxes = [text.get_window_extent().shrunk(0.9, 0.9) for text in figure.axes[0].texts]
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert not any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[:place])
 
 
 def test_launch_flags_say_what_the_plan_says():
