@@ -6,6 +6,7 @@ The process keeps the machine code on disk and answers each request with a line;
 from __future__ import annotations
 
 import atexit
+import os
 import pickle
 import signal
 import subprocess
@@ -27,8 +28,14 @@ class Compiler:
     """A process that compiles, one kernel after the other."""
 
     def __init__(self) -> None:
+        import numba
+
+        folder = numba.config.CACHE_DIR
+        more = {"NUMBA_CACHE_DIR": folder} if folder else {}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self.process = subprocess.Popen([sys.executable, "-c", START], **pipes)  # type: ignore[call-overload]
+        self.process = subprocess.Popen(  # type: ignore[call-overload]
+            [sys.executable, "-c", START], env={**os.environ, **more}, **pipes
+        )
         self.done: dict[Callable[..., Any], threading.Event] = {}
         self.ended = False
         self.send(sys.path)

@@ -30,7 +30,6 @@ def cold(monkeypatch, tmp_path):
     """A machine that has compiled nothing."""
     monkeypatch.setattr(compiled, "_loaded", {})
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(compile_apart, "_compilers", [])
     for name in ("compile_within", "compile_early"):
         monkeypatch.setattr(compiled, name, getattr(compile_apart, name))
@@ -58,6 +57,7 @@ def test_another_process_compiles_before_a_deadline_and_this_one_loads_it(cold):
     assert [len(compiler.done) for compiler in compile_apart._compilers] == [0, 1]
     for compiler in compile_apart._compilers:
         compiler.process.kill()
+        compiler.process.wait()
 
 
 @pytest.mark.slow
