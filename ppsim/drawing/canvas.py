@@ -53,7 +53,17 @@ def write_figure(
     drawn = BytesIO()
     with _settled(suffix):
         draw().savefig(drawn, format=suffix[1:], dpi=DOTS, metadata=_metadata(title, inputs, suffix))
-    out.write(drawn.getvalue())
+    out.write(_SINGLE_FONT.sub(_any_font, drawn.getvalue()) if suffix == ".svg" else drawn.getvalue())
+
+
+# A letter of a formula, which matplotlib ties to the font that this machine has.
+_SINGLE_FONT = re.compile(rb"(<tspan [^<>]*font-family: )'[^'<>]*'\"")
+
+
+def _any_font(found: re.Match[bytes]) -> bytes:
+    """Let the reader's fonts show a letter, as they show all other text."""
+    names = ", ".join(f"'{name}'" for name in SETTINGS["font.sans-serif"])
+    return found[1] + f'{names}, sans-serif"'.encode()
 
 
 def render(draw: Callable[[], Figure], dots: int) -> tuple[Figure, NDArray[np.uint8]]:

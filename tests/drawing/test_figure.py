@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -356,6 +357,15 @@ def test_signs_that_no_font_has_are_told_once_and_kept_in_svg(recwarn, monkeypat
     (warned,) = recwarn.list
     assert warned.category is canvas.MissingGlyph
     assert "no font of this machine has \u7ba1 (U+7BA1):" in str(warned.message)
+
+
+def test_every_text_of_an_svg_has_fonts_that_any_reader_has():
+    """The letters of t_F too, which matplotlib ties to one font of the machine that draws."""
+    drawn = rendered(timeline())
+    text = drawn.decode() if isinstance(drawn, bytes) else drawn
+    families = re.findall(r'font(?:-family)?: ([^;"]*)"', text)
+    assert families
+    assert {family.endswith("'DejaVu Sans', sans-serif") for family in families} == {True}
 
 
 @pytest.mark.slow
