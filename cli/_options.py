@@ -362,7 +362,7 @@ _output_options = (
         "--output", "-o", multiple=True, metavar="FILE", help="Write a file by its suffix; repeatable, - is stdout."
     ),
     click.option(
-        "--format", "-f", metavar="SUFFIX", help="Format of -o where the file name does not say it, such as svg."
+        "--format", "-f", metavar="SUFFIX", help="Format of every -o, whatever its name says, such as svg."
     ),
     click.option("--style", type=click.Choice(["screen", "paper"]), help="Look of figures (screen; paper for pdf)."),
     click.option(
