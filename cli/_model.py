@@ -192,10 +192,13 @@ def _even(model: Model, parallel: Parallel, layout: Layout | None, machine: Mach
 
 def print_training(found: dict[str, Any]) -> None:
     """Print what training costs, as tables."""
+    from ppsim.cli._print import counted
+
     sizes = {name: value for name, value in found["parallel"].items() if name in ("tp", "cp", "ep", "pp", "dp", "vp")}
-    text = ", ".join(f"{name} {value}" for name, value in sizes.items() if value > 1) or "one GPU"
+    text = ", ".join(f"{name} {value}" for name, value in sizes.items() if value > 1)
     zero = f", ZeRO-{found['parallel']['zero']}" if found["gpus"] > 1 else ""
-    click.echo(f"\n{text}: {found['gpus']} GPUs, {found['gbs']} sequences a step{zero}")
+    counts = f"{counted(found['gpus'], 'GPU')}, {counted(found['gbs'], 'sequence')} a step{zero}"
+    click.echo(f"\n{text}: {counts}" if text else f"\n{counts}")
     _print_stages(found["stages"])
     _print_devices(found["devices"], found.get("gpu_memory_gib"))
     if line := found.get("line"):

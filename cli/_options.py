@@ -361,9 +361,7 @@ _output_options = (
     click.option(
         "--output", "-o", multiple=True, metavar="FILE", help="Write a file by its suffix; repeatable, - is stdout."
     ),
-    click.option(
-        "--format", "-f", metavar="SUFFIX", help="Format of every -o, whatever its name says, such as svg."
-    ),
+    click.option("--format", "-f", metavar="SUFFIX", help="Format of every -o, whatever its name says, such as svg."),
     click.option("--style", type=click.Choice(["screen", "paper"]), help="Look of figures (screen; paper for pdf)."),
     click.option(
         "--width", type=click.FloatRange(1, 100), default=6.75, show_default=True, help="Figure width, inches."
