@@ -243,14 +243,13 @@ def test_members_of_groups_among_ranks_left_out_have_a_bar_at_their_gap():
     assert "a bar at a gap" in out.getvalue().decode()
 
 
-@pytest.mark.parametrize("width", [3.3, 6.75])
-def test_texts_of_a_large_rank_picture_stay_apart_and_inside(width):
+def test_texts_of_a_large_rank_picture_stay_apart_and_inside():
     """The 1,024 ranks of a plan in one column of a paper: names of replicas and devices, notes below."""
     from ppsim.drawing.ranks import _figure
 
     parallel = Parallel(tp=8, pp=16, dp=8)
     groups = {links.kind: (links.ranks, links.link) for links in group_links(MACHINE, parallel)}
-    figure = _figure(rank_grid(parallel).reshape(8, 16, 8), groups, 8, width)
+    figure = _figure(rank_grid(parallel).reshape(8, 16, 8), groups, 8, 3.3)
     figure.set_dpi(300)  # at fewer, texts are as wide as whole dots
     figure.canvas.draw()
     boxes = [text.get_window_extent().shrunk(0.9, 0.9) for text in figure.axes[0].texts]
