@@ -18,6 +18,10 @@ settings.register_profile("fast", deadline=None, max_examples=6, derandomize=Tru
 settings.register_profile("hunt", deadline=None, max_examples=300)
 settings.load_profile("ppsim")
 
+# What a terminal, a service that runs checks or a user has set must not change what commands print.
+for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "PPSIM_DEBUG"):
+    os.environ.pop(name, None)
+
 # A job that a script started in the background ignores signals of the keyboard, and so would processes of tests.
 for ignored, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
     if signal.getsignal(ignored) is signal.SIG_IGN:
