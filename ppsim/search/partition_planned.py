@@ -61,10 +61,11 @@ def partition_planned(
         return found[split]
 
     try:
+        start = min(starts, key=take)
         first = next(near, None)
         if first and not listed:
-            search.bound, starts = max(search.bound, first[1]), [*starts, first[0]]
-        _climb(problem, take, min(starts, key=take), search.until)
+            search.bound, start = max(search.bound, first[1]), min(start, first[0], key=take)
+        _climb(problem, take, start, search.until)
         for split, work in chain([first] if first else [], near):
             best = min(found.values())
             search.bound = max(search.bound, min(work, best))

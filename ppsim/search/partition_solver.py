@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.base.interruptible import run_interruptibly
 from ppsim.search.split_search import Split, SplitSearch
 from ppsim.search.splits import Cut, Floats, SplitProblem
 
@@ -106,21 +107,26 @@ def _solve_master(cp_model: Any, search: SplitSearch, refused: list[Split], left
     model.minimize(longest)
     for variable, count in zip(layers, found[0][0] if found else (), strict=False):
         model.add_hint(variable, count)
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = left
+    solver, until = cp_model.CpSolver(), time.monotonic() + left
     # One worker gives the same split each time; all cores, only what it cannot prove soon.
-    solver.parameters.num_workers, solver.parameters.max_deterministic_time = 1, ALONE
-    status = solver.solve(model)
-    if status not in (cp_model.OPTIMAL, cp_model.INFEASIBLE) and (left := search.until - time.monotonic()) > LEAST_S:
-        solver.parameters.max_time_in_seconds = left
-        solver.parameters.num_workers, solver.parameters.max_deterministic_time = 0, np.inf
-        status = solver.solve(model)
+    status = _run(solver, model, left, 1, ALONE)
+    if status not in (cp_model.OPTIMAL, cp_model.INFEASIBLE) and (left := until - time.monotonic()) > LEAST_S:
+        status = _run(solver, model, left, 0, np.inf)
     if status == cp_model.INFEASIBLE and found:
         return found[0]
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     bound = solver.best_objective_bound * step
     return tuple(int(solver.value(variable)) for variable in layers), float(bound)
+
+
+def _run(solver: Any, model: Any, left: float, workers: int, units: float) -> Any:
+    """Run the solver for so long, with so many threads (0 for all cores) and so much work; return the status."""
+    solver.parameters.max_time_in_seconds, solver.parameters.catch_sigint_signal = left, False
+    solver.parameters.num_workers, solver.parameters.max_deterministic_time = workers, units
+    status = list[Any]()
+    run_interruptibly(lambda: status.append(solver.solve(model)), solver.stop_search)
+    return status[0]
 
 
 def _find_step(values: Floats) -> float | None:

@@ -11,7 +11,6 @@ so that what is proved still holds, and every schedule found is simulated with t
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.interruptible import run_interruptibly
 from ppsim.base.workers import count_cores
 from ppsim.core.ops import Kind, pack
 from ppsim.core.schedule import Schedule
@@ -36,7 +36,6 @@ KINDS = (Kind.F, Kind.I, Kind.W)
 # Times are counted in steps of the longest possible run over this, where no power of ten makes them integers.
 FINEST = 1 << 32
 SHARES = 10_000
-POLL_S = 0.05
 # The makespan only decides between schedules of one span.
 MOST_S_FOR_MAKESPAN = 5.0
 # One worker gives the same answer each time, and on few cores proves as soon as several: it goes first, for so many of
@@ -345,7 +344,7 @@ class _Run:
         if proves:
             solver.best_bound_callback = prove
         status = list[Any]()
-        _wait_for(lambda: status.append(solver.solve(model.cp, Watch())), solver.stop_search)
+        run_interruptibly(lambda: status.append(solver.solve(model.cp, Watch())), solver.stop_search)
         if proves:
             prove(solver.best_objective_bound)
         return status[0] in (self.cp.OPTIMAL, self.cp.INFEASIBLE)
@@ -368,26 +367,3 @@ class _Run:
         if attained > self.bound:
             self.bound = attained
             self.report(self.best, self.bound)
-
-
-def _wait_for(work: Callable[[], Any], stop: Callable[[], None]) -> None:
-    """Run work in a thread of its own, so that Ctrl-C reaches Python, which stops it first."""
-    failed = list[BaseException]()
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(POLL_S)
-    finally:
-        if thread.is_alive():
-            stop()
-            thread.join()
-    if failed:
-        raise failed[0]

@@ -1,0 +1,33 @@
+"""Work of a library that holds Ctrl-C back as long as it runs, done so that Python gets it at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+POLL_S = 0.05
+
+
+def run_interruptibly(work: Callable[[], Any], stop: Callable[[], None]) -> None:
+    """Run work in a thread of its own, so that Ctrl-C reaches Python, which stops it first."""
+    failed, ended = list[BaseException](), threading.Event()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            ended.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        while not ended.wait(POLL_S):  # not a join: Python takes a thread whose join was interrupted for ended
+            pass
+    finally:
+        if not ended.is_set():
+            stop()
+            ended.wait()
+    if failed:
+        raise failed[0]
