@@ -43,16 +43,20 @@ def search(task: Task, run: Map, found: Found, report: Callable[[float, str], No
         report: called with the share done and a line.
     """
     report(0.0, "bounds")
-    fast = _run_rounds(task, run, found, bound_candidates(task, list_candidates(task), found), report)
+    seen: list[Row] = []
+    fast = _run_rounds(task, run, found, bound_candidates(task, list_candidates(task), found), report, seen)
     if fitted := list(_fit_orders(task, fast)):
-        _run_rounds(task, run, found, bound_candidates(task, fitted, found), report)
+        _run_rounds(task, run, found, bound_candidates(task, fitted, found), report, seen)
     found.complete = True
 
 
 def _run_rounds(
-    task: Task, run: Map, found: Found, left: list[Bound], report: Callable[[float, str], None]
+    task: Task, run: Map, found: Found, left: list[Bound], report: Callable[[float, str], None], seen: list[Row]
 ) -> list[tuple[float, Candidate]]:
-    """Evaluate candidates round by round, best bound first; returns those simulated with their seconds."""
+    """Evaluate candidates round by round, best bound first; returns those simulated with their seconds.
+
+    All rows are kept in ``seen``: which of them are wanted is independent of the order in which they came.
+    """
     simulated: list[tuple[float, Candidate]] = []
     tried, exact, size = 0, None, FIRST_ROUND
     while left:
@@ -65,15 +69,20 @@ def _run_rounds(
         evaluate = Evaluate(task, limit)
         candidates = [bound.candidate for bound in chosen]
         rows: list[Row | None] = [None] * len(chosen)
-        for index, row in run(evaluate, candidates):
-            rows[index] = row
-            tried += 1
-            report(tried / max(1, tried + len(left)), f"{tried:,} tried, {len(left):,} left")
-            if row["outcome"] == HELD and not found.rows:
-                exact = min(exact or (row["memory_bytes"], candidates[index]), (row["memory_bytes"], candidates[index]))
-            if "step_s" in row:
-                found.rows = _best(task, [*found.rows, row])
-                simulated.append((row["step_s"], candidates[index]))
+        try:
+            for index, row in run(evaluate, candidates):
+                rows[index] = row
+                tried += 1
+                report(tried / max(1, tried + len(left)), f"{tried:,} tried, {len(left):,} left")
+                if row["outcome"] == HELD and not seen:
+                    exact = min(
+                        exact or (row["memory_bytes"], candidates[index]), (row["memory_bytes"], candidates[index])
+                    )
+                if "step_s" in row:
+                    seen.append(row)
+                    simulated.append((row["step_s"], candidates[index]))
+        finally:  # an interruption loses nothing
+            found.rows = _best(task, seen.copy())
         found.counts.update(row["outcome"] for row in rows if row)
     found.least = exact or found.least
     return simulated

@@ -194,6 +194,18 @@ def test_an_interruption_leaves_the_best_so_far():
     assert not found.complete
 
 
+def test_plans_do_not_depend_on_the_order_in_which_workers_answer():
+    """All that was simulated decides, whichever worker was sooner: near copies of copies too."""
+
+    def run(function, tasks):
+        return ((index, function(task)) for index, task in reversed(list(enumerate(tasks))))
+
+    task = replace(small_task(), keep=8)
+    found = Found()
+    search(task, run, found, lambda done, what: None)
+    assert found.rows == plan(task).rows
+
+
 def test_layouts_hold_all_layers_and_lighten_the_ends():
     assert layout_layers(MODEL, 8, "even") == (4,) * 8
     assert layout_layers(MODEL, 8, "light-last") == (4, 4, 4, 5, 4, 4, 4, 3)
