@@ -13,8 +13,8 @@ from hypothesis import settings
 # How long an example takes says something about the machine, not about the code.
 # The same examples in each run: what fails by chance fails a change that has no part in it. To look for more:
 # pytest --hypothesis-profile=hunt
-settings.register_profile("ppsim", deadline=None, max_examples=30, derandomize=True)
-settings.register_profile("fast", deadline=None, max_examples=6, derandomize=True)
+settings.register_profile("ppsim", deadline=None, max_examples=50, derandomize=True)
+settings.register_profile("fast", deadline=None, max_examples=4, derandomize=True)
 settings.register_profile("hunt", deadline=None, max_examples=300)
 settings.load_profile("ppsim")
 
