@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from ppsim.schedules import _block, _load, registry
+
 # How long an example takes says something about the machine, not about the code.
 # The same examples in each run: what fails by chance fails a change that has no part in it. To look for more:
 # pytest --hypothesis-profile=hunt
@@ -83,6 +85,19 @@ def refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(refuse_processes)
+
+
+@pytest.fixture(autouse=True)
+def registry_as_before() -> Iterator[None]:
+    """Schedules that a test loads are not there for other tests."""
+    tables = registry._families, registry._spellings
+    registry._families, registry._spellings = tables[0].copy(), tables[1].copy()
+    yield
+    loaded = registry._families.keys() - tables[0].keys()
+    registry._families, registry._spellings = tables
+    if loaded:
+        for loader in (_load._run, _load._adopt, _block.load_block):
+            loader.cache_clear()
 
 
 @pytest.fixture

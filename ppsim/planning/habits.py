@@ -77,9 +77,8 @@ def habits_of(row: Row, model: Model, gpu: str) -> Parallel:
         parallel = replace(parallel, overlap_p2p=False)
     elif re.search(r"overlap|\basync", schedule):
         parallel = replace(parallel, overlap_p2p=True)
-    if (
-        count_of(row, "fsdp", 0) > 1
-    ):  # in a pipeline, torch keeps gathered weights and whole gradients until a step ends
+    if count_of(row, "fsdp", 0) > 1:
+        # In a pipeline, torch keeps gathered weights and whole gradients until a step ends.
         parallel = replace(parallel, zero=3 if count_of(row, "pp", 1) == 1 else 1)
     return parallel
 

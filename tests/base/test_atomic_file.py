@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -279,12 +280,13 @@ def _interrupt(line: int, call: Callable[[], None]) -> bool:
             raise KeyboardInterrupt
         return trace
 
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
+    def run() -> None:
+        sys.settrace(trace)
+        with suppress(KeyboardInterrupt):
+            call()
+
+    # A thread of its own: an exception of a trace function may stay the context of all later ones in its thread.
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return left <= 0

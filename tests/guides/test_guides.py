@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from ppsim.schedules import registry
 from tests.guides.replay import GUIDES, ROOT, replay, unproved
 
 NAMES = sorted(path.stem for path in GUIDES.glob("*.md") if path.stem != "README")
@@ -23,10 +22,7 @@ def without_work(guide: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_commands_print_what_the_guide_shows_and_draw_its_pictures(name, tmp_path, monkeypatch):
-    # A guide defines a schedule, which no other test is to find.
-    monkeypatch.setattr(registry, "_families", dict(registry._families))
-    monkeypatch.setattr(registry, "_spellings", dict(registry._spellings))
+def test_commands_print_what_the_guide_shows_and_draw_its_pictures(name, tmp_path):
     guide = (GUIDES / f"{name}.md").read_text()
     assert without_work(replay(guide, tmp_path)) == without_work(guide)
     shown = set(re.findall(r"\]\(images/(\S+?)\)", guide))

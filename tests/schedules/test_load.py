@@ -13,20 +13,13 @@ from click.testing import CliRunner
 
 from ppsim.cli import group
 from ppsim.errors import InputError, InvalidSchedule, UnknownSchedule
-from ppsim.schedules import families, generate, registry, schedule_from
+from ppsim.schedules import families, generate, schedule_from
 
 names = (f"mine{number}" for number in count())
 BODY = """
     for d in range(shape.devices):
         yield [f"{d}F{m}" for m in range(shape.microbatches)] + [f"{d}B{m}" for m in range(shape.microbatches)]
 """
-
-
-@pytest.fixture(autouse=True)
-def registry_as_before(monkeypatch):
-    """What a test loads is not there for other tests."""
-    monkeypatch.setattr(registry, "_families", dict(registry._families))
-    monkeypatch.setattr(registry, "_spellings", dict(registry._spellings))
 
 
 @pytest.fixture
