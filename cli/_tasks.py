@@ -88,6 +88,7 @@ def open_tasks(options: TaskOptions, inputs: object, processes: int = 1) -> Iter
     Raises:
         InputError: the results file is of other inputs; and what ``open_workers`` raises.
     """
+    from ppsim.base.signals import raise_swallowed
     from ppsim.base.workers import open_workers
 
     with open_results(options, inputs) as results:
@@ -102,6 +103,7 @@ def open_tasks(options: TaskOptions, inputs: object, processes: int = 1) -> Iter
                 for index, row in each(function, [tasks[key] for key in keys]) if keys else ():
                     results.add(keys[index], row)
                     yield keys[index], row
+                    raise_swallowed()
 
         with open_workers() as map_here, _lazily(open_workers, options.dask or "", processes) as map_far:
             yield run

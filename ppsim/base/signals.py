@@ -76,6 +76,16 @@ def first_signal() -> int:
     return _received[0] if _received else 0
 
 
+def raise_swallowed() -> None:
+    """Raise an interrupt again that nothing dealt with; numpy discards every error of some look-ups.
+
+    Raises:
+        Interrupted: a signal came and work goes on all the same.
+    """
+    if len(_received) > _dealt_with:
+        raise Interrupted
+
+
 def resume() -> None:
     """Continue after a signal: the next one counts as the first again."""
     global _dealt_with
