@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from ppsim.schedules import _block, _load, registry
-
 # How long an example takes says something about the machine, not about the code.
 # The same examples in each run: what fails by chance fails a change that has no part in it. To look for more:
 # pytest --hypothesis-profile=hunt
@@ -90,6 +88,8 @@ sys.addaudithook(refuse_processes)
 @pytest.fixture(autouse=True)
 def registry_as_before() -> Iterator[None]:
     """Schedules that a test loads are not there for other tests."""
+    from ppsim.schedules import _block, _load, registry  # not above: lines are counted from the first import on
+
     tables = registry._families, registry._spellings
     registry._families, registry._spellings = tables[0].copy(), tables[1].copy()
     yield
