@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ppsim.layout.costs import LayerTimes
     from ppsim.layout.layout import Layout
     from ppsim.memory.usage import MemoryModel
+    from ppsim.schedules import Family
     from ppsim.simulation.metrics import Metrics
 
 MOST_CHUNKS = 8  # tried for a hint
@@ -80,33 +81,32 @@ def shape_of_layout(spec: str, shape: ShapeOptions, layout: str) -> ShapeOptions
     from ppsim.errors import InputError
     from ppsim.layout.layout import nearest_layout, read_layout
     from ppsim.layout.text import parse_content
-    from ppsim.schedules import family_of
+    from ppsim.schedules import family_of, split_chunks
 
     family = family_of(spec)
     if shape.stages is not None or (shape.devices and shape.chunks) or family is None:
         return shape
-    stages, P = len(parse_content(layout)), shape.devices
+    stages, P, spelled = len(parse_content(layout)), shape.devices, split_chunks(spec)[1]
     try:
         return replace(shape, stages=read_layout(layout, P).n_stages)
     except InputError as error:
-        if P and stages % P and (chunks := _nearest_chunks(spec, shape, stages)):
+        if P and stages % P and (chunks := _nearest_chunks(family, spelled, shape, P, stages)):
             error.hint = nearest_layout(layout, P, P * chunks) or error.hint
         raise
 
 
-def _nearest_chunks(spec: str, shape: ShapeOptions, stages: int) -> int | None:
-    """Find the stages per device that a family takes on these devices and that are nearest to so many in all."""
+def _nearest_chunks(family: Family, spelled: int | None, shape: ShapeOptions, P: int, stages: int) -> int | None:
+    """Find the stages per device that a family takes on P devices and that are nearest to so many in all."""
     from ppsim.errors import InputError
-    from ppsim.schedules import family_of, shape_for, split_chunks
+    from ppsim.schedules import shape_for
 
-    family, spelled, P = family_of(spec), split_chunks(spec)[1], shape.devices or 1
     likely = [spelled] if spelled else sorted(range(1, stages // P + 3), key=lambda v: (abs(v * P - stages), v))
     for chunks in likely[:MOST_CHUNKS]:
         try:
-            if family and shape_for(family, **asdict(shape) | {"chunks": chunks}):
-                return chunks
+            shape_for(family, **asdict(shape) | {"chunks": chunks})
         except InputError:
             continue
+        return chunks
     return None
 
 

@@ -31,7 +31,7 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
     signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 
-# Two gears: ``pytest`` runs everything, ``pytest -m "not slow"`` what answers within half a minute.
+# Two gears: ``pytest`` runs everything, ``pytest -m "not slow"`` what is quick enough for every save.
 
 in_fast_test = False
 

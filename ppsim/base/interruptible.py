@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
+Result = TypeVar("Result")
 POLL_S = 0.05
 
 
-def run_interruptibly(work: Callable[[], Any], stop: Callable[[], None]) -> None:
-    """Run work in a thread of its own, so that Ctrl-C reaches Python, which stops it first."""
-    failed, ended = list[BaseException](), threading.Event()
+def run_interruptibly(work: Callable[[], Result], stop: Callable[[], None]) -> Result:
+    """Run work in a thread of its own, so that Ctrl-C reaches Python, which stops it first; return its result."""
+    done, failed, ended = list[Result](), list[BaseException](), threading.Event()
 
     def run() -> None:
         try:
-            work()
+            done.append(work())
         except BaseException as error:
             failed.append(error)
         finally:
@@ -31,3 +32,4 @@ def run_interruptibly(work: Callable[[], Any], stop: Callable[[], None]) -> None
             ended.wait()
     if failed:
         raise failed[0]
+    return done[0]

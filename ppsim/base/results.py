@@ -120,9 +120,8 @@ def _read(path: str, mark: str) -> tuple[dict[str, Row], bool]:
     rows = read_table(path)
     cut = len(rows) > 1 and not isinstance(_whole(rows[-1]), Mapping)
     rows = rows[:-1] if cut else rows
-    if not rows and Path(path).stat().st_size:
-        raise InputError(f"'{path}' is not a file of results of ppsim, or damaged", "give the name of a new file")
-    if any(not isinstance(row.get(name), str) for row in rows for name in (KEY, MARK, WHOLE)):
+    empty = not rows and Path(path).stat().st_size
+    if empty or any(not isinstance(row.get(name), str) for row in rows for name in (KEY, MARK, WHOLE)):
         raise InputError(f"'{path}' is not a file of results of ppsim, or damaged", "give the name of a new file")
     if any(row[MARK] != mark for row in rows):
         raise InputError(

@@ -27,6 +27,7 @@ KEYS = {
     "memory_bytes": 1,
 }
 UNITS = {"B": 1, "MB": 2**20, "MiB": 2**20, "GB": 2**30, "GiB": 2**30}
+SCALES = {unit[0].lower(): size for unit, size in UNITS.items()}
 
 
 def read_peaks(path: str, devices: int) -> Bytes:
@@ -75,7 +76,7 @@ def _from_text(path: str) -> list[float]:
     scale = 2.0**30
     if lines and not re.search(r"\d", lines[0][1]):  # a heading, which may name the unit
         unit = re.search(r"(bytes|[mg]i?b)\W*$", lines.pop(0)[1].lower())
-        scale = {"b": 1.0, "m": 2.0**20}.get(unit[1][0], scale) if unit else scale
+        scale = SCALES[unit[1][0]] if unit else scale
     return [_line_size(path, number, cell.strip(), scale) for number, cell in lines]
 
 
@@ -107,7 +108,7 @@ def _find(data: Any) -> list[float] | None:
             return _sizes(data[key], scale)
     for key, values in data.items():  # another name with a unit in it, such as peaks_gib
         unit = re.search(r"(?:^|_)(bytes|[mg]i?b)(?:$|_)", str(key).lower())
-        if unit and (found := _sizes(values, {"b": 1, "m": 2**20, "g": 2**30}[unit[1][0]])):
+        if unit and (found := _sizes(values, SCALES[unit[1][0]])):
             return found
     return next((found for value in data.values() if isinstance(value, dict) and (found := _find(value))), None)
 

@@ -44,20 +44,19 @@ def search(task: Task, run: Map, found: Found, report: Callable[[float, str], No
     """
     report(0.0, "bounds")
     seen: list[Row] = []
-    fast = _run_rounds(task, run, found, bound_candidates(task, list_candidates(task), found), report, seen)
-    if fitted := list(_fit_orders(task, fast)):
+    _run_rounds(task, run, found, bound_candidates(task, list_candidates(task), found), report, seen)
+    if fitted := list(_fit_orders(task, seen)):
         _run_rounds(task, run, found, bound_candidates(task, fitted, found), report, seen)
     found.complete = True
 
 
 def _run_rounds(
     task: Task, run: Map, found: Found, left: list[Bound], report: Callable[[float, str], None], seen: list[Row]
-) -> list[tuple[float, Candidate]]:
-    """Evaluate candidates round by round, best bound first; returns those simulated with their seconds.
+) -> None:
+    """Evaluate candidates round by round, best bound first.
 
-    All rows are kept in ``seen``: which of them are wanted is independent of the order in which they came.
+    All that were simulated are kept in ``seen``: which are wanted is independent of the order in which they came.
     """
-    simulated: list[tuple[float, Candidate]] = []
     tried, exact, size = 0, None, FIRST_ROUND
     while left:
         limit = _limit(task, found.rows)
@@ -75,29 +74,27 @@ def _run_rounds(
                 tried += 1
                 report(tried / max(1, tried + len(left)), f"{tried:,} tried, {len(left):,} left")
                 if row["outcome"] == HELD and not seen:
-                    exact = min(
-                        exact or (row["memory_bytes"], candidates[index]), (row["memory_bytes"], candidates[index])
-                    )
+                    held = row["memory_bytes"], candidates[index]
+                    exact = min(exact or held, held)
                 if "step_s" in row:
                     seen.append(row)
-                    simulated.append((row["step_s"], candidates[index]))
         finally:  # an interruption loses nothing
             found.rows = _best(task, seen.copy())
         found.counts.update(row["outcome"] for row in rows if row)
     found.least = exact or found.least
-    return simulated
 
 
-def _fit_orders(task: Task, simulated: list[tuple[float, Candidate]]) -> Iterator[Candidate]:
+def _fit_orders(task: Task, rows: Sequence[Row]) -> Iterator[Candidate]:
     """List the fastest candidates of each placement with schedules that are ordered by costs."""
+    simulated = sorted((row["step_s"], read_key(row["key"])) for row in rows)
     for name in task.axes.fitted:
         family = find(name)
         alike = [
-            pair[1]._replace(schedule=name)
-            for pair in sorted(simulated)
-            if pair[1].group.pp > 1
-            and pair[1].vp == family.chunks
-            and find(pair[1].schedule).placement == family.placement
+            candidate._replace(schedule=name)
+            for _, candidate in simulated
+            if candidate.group.pp > 1
+            and candidate.vp == family.chunks
+            and find(candidate.schedule).placement == family.placement
         ]
         yield from islice(dict.fromkeys(alike), MOST_FITTED[name])
 

@@ -124,9 +124,7 @@ def _run(solver: Any, model: Any, left: float, workers: int, units: float) -> An
     """Run the solver for so long, with so many threads (0 for all cores) and so much work; return the status."""
     solver.parameters.max_time_in_seconds, solver.parameters.catch_sigint_signal = left, False
     solver.parameters.num_workers, solver.parameters.max_deterministic_time = workers, units
-    status = list[Any]()
-    run_interruptibly(lambda: status.append(solver.solve(model)), solver.stop_search)
-    return status[0]
+    return run_interruptibly(lambda: solver.solve(model), solver.stop_search)
 
 
 def _find_step(values: Floats) -> float | None:

@@ -343,11 +343,10 @@ class _Run:
 
         if proves:
             solver.best_bound_callback = prove
-        status = list[Any]()
-        run_interruptibly(lambda: status.append(solver.solve(model.cp, Watch())), solver.stop_search)
+        status = run_interruptibly(lambda: solver.solve(model.cp, Watch()), solver.stop_search)
         if proves:
             prove(solver.best_objective_bound)
-        return status[0] in (self.cp.OPTIMAL, self.cp.INFEASIBLE)
+        return status in (self.cp.OPTIMAL, self.cp.INFEASIBLE)
 
     def _take(self, schedule: Schedule) -> None:
         """Keep a schedule that fits and, timed as given, is better."""
