@@ -6,29 +6,44 @@ line of its docstring is what the list of commands says about it.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
 import sys
 import traceback
 import warnings
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import click
 
 from ppsim.base.long_work import show_long_work
+from ppsim.base.notes import show_notes
+from ppsim.base.progress import show_progress
 from ppsim.base.signals import first_signal, orderly_end
-from ppsim.cli._progress import show_line
+from ppsim.cli._help import HELP_ALL, help_all
+from ppsim.cli._progress import progress_bar, show_line
 from ppsim.cli._streams import STANDARD_OUTPUT, ReaderGone, repair_streams, silence
-from ppsim.errors import PpsimError
+from ppsim.errors import InputError, PpsimError
 from ppsim.version import VERSION
+
+__all__ = ["main"]
 
 EPILOG = (
     "Exit codes: 0 done, 1 the answer is no, 2 bad usage or unreadable input, 3 something is not installed, "
     "70 internal error. The environment's PPSIM_MAX_SIZE, such as 1GiB, is the largest file that is read."
 )
 INTERNAL = 70
+# The first screen of --help: commands by what they answer.
+MAIN = {
+    "How long a step takes, and which schedule is best": ("run", "compare", "sweep", "jitter"),
+    "Why, and what would help": ("explain", "diff", "optimize", "partition"),
+    "What a model needs": ("plan", "memory", "model", "layout"),
+    "What files and runs say": ("check", "read", "convert"),
+    "How right it is on a machine of yours": ("calibrate", "validate"),
+    "What schedules there are": ("list", "describe", "serve"),
+}
 WIDEST = 300
 
 
@@ -49,10 +64,25 @@ class Commands(click.Group):
         _take_debug(command)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, but refusing bytes that are no text: no title, unit or message could show them."""
+        for number, word in enumerate(args, start=1):
+            if not (_is_text(word) or ctx.resilient_parsing):
+                from ppsim.base.text import shorten
+
+                what = f"word {number} after ppsim, '{shorten(word)}', is not text in {sys.getfilesystemencoding()}"
+                raise InputError(what, "type it anew; rename a file of such a name")
+        return super().parse_args(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """As click does, but importing no command: all of them together take longer than everything else."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, _summary(name)) for name in self.list_commands(ctx)])
+        """The main commands by what they answer, the others with --help-all; none is imported, which takes long."""
+        for question, names in MAIN.items():
+            with formatter.section(question):
+                formatter.write_dl([(name, _summary(name)) for name in names])
+        others = sorted({*self.list_commands(ctx)} - {name for names in MAIN.values() for name in names})
+        with formatter.section("More"):
+            listed = [(name, _summary(name)) for name in others]
+            formatter.write_dl(listed if HELP_ALL in ctx.meta else [("--help-all", f"Show {', '.join(others)}.")])
 
     def invoke(self, ctx: click.Context) -> object:
         """As click does, but the end of a file reaches :func:`main`: click makes an interrupt of it."""
@@ -65,6 +95,8 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with the closest name where there is no such command."""
+        if args[:1] == ["help"]:  # as people type it
+            args = [*args[1:], "--help"]
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             import difflib
 
@@ -72,6 +104,10 @@ class Commands(click.Group):
             guess = f" Did you mean '{close[0]}'?" if close else ""
             ctx.fail(f"No such command '{args[0]}'.{guess}")
         return super().resolve_command(ctx, args)
+
+
+def _is_text(word: str) -> bool:
+    return not any("\ud800" <= sign <= "\udfff" for sign in word)
 
 
 class _Ended(Exception):
@@ -103,6 +139,11 @@ def group() -> None:
       ppsim run --schedule 1f1b --stages 4 --mb 8
       ppsim compare gpipe 1f1b interleaved zb-1p --devices 4 --mb 8
     """
+    show_notes(partial(click.echo, err=True))
+    show_progress(progress_bar)
+
+
+group.params.append(help_all())
 
 
 def main() -> None:
@@ -113,6 +154,7 @@ def main() -> None:
     with orderly_end():
         code = _run()
         silence()
+    gc.freeze()  # or the interpreter's end searches all there is for circles, for seconds after large runs
     sys.exit(code)
 
 
@@ -160,9 +202,9 @@ def _explain(error: BaseException) -> int:
 
 
 def _show_refusal(error: click.ClickException) -> int:
-    """Print what click refuses, wrapped as all errors are; help that it raises, as it is."""
+    """Print what click refuses, wrapped and fit to be shown as all errors are; help that it raises, as it is."""
     own = type(error).show not in (click.UsageError.show, click.ClickException.show)
-    if own or not isinstance(error, click.UsageError) or not sys.stderr.isatty():
+    if own or not isinstance(error, click.UsageError):
         error.show()
         return error.exit_code
     if error.ctx is not None:
@@ -205,7 +247,7 @@ def _complain(message: str, code: int) -> int:
 
     text = shorten_lines(message)
     if sys.stderr.isatty():
-        from ppsim.cli._fit import echo_wrapped
+        from ppsim.questions.terminal import echo_wrapped
 
         for line in text.splitlines():
             kind, colon, rest = line.partition(": ")

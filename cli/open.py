@@ -39,7 +39,7 @@ def command(file: str, print_url: bool) -> None:
         return show(path.resolve().as_uri())
     if not path.name.lower().endswith(TRACES):
         raise InputError(f"'{file}' is neither a page, a figure nor a trace", f"one of {' '.join((*PAGES, *TRACES))}")
-    from ppsim.server.one_file import hand_over
+    from ppsim.show.server.one_file import hand_over
 
     def ready(address: str) -> None:
         show(address)

@@ -6,11 +6,6 @@ import click
 
 from ppsim.cli._options import make_command
 
-# Those that only compute. Others measure, start processes or serve, or run code of the user's.
-REPEATED = {"compare", "convert", "diff", "explain", "jitter", "layout", "memory", "model", "optimize", "partition"}
-REPEATED |= {"plan", "run", "sweep"}
-CODE = ("--module", ".py")
-
 
 @make_command("rerun")
 @click.argument("file", type=click.Path())
@@ -23,31 +18,37 @@ def command(file: str, output: tuple[str, ...], only_print: bool) -> None:
     equal bytes, so a file of the same version comes out as it was. torch's CSV of a schedule has no place for it: write
     the JSON in the same command (-o x.csv -o x.json) and repeat that.
 
+    Only what shapes, costs and draws is repeated, and only your -o, or FILE, is written. A command that needs other
+    files, runs code or connects is refused, and given for you to run.
+
     \b
-      ppsim rerun gallery/1f1b.svg -o again.svg
+      ppsim rerun gallery/compare.svg -o again.svg
     """
     import shlex
 
+    from ppsim.base.text import quote, shorten
     from ppsim.cli import group
+    from ppsim.cli._door import admit, by_hand, shell_line
     from ppsim.errors import InputError
-    from ppsim.files.provenance import read_inputs
+    from ppsim.show.files.provenance import read_inputs
     from ppsim.version import VERSION
 
     inputs = read_inputs(file)
-    line = inputs["command"]
+    try:
+        program, *words = shlex.split(inputs["command"])
+    except ValueError:
+        program, words = "", []
+    if program != "ppsim":
+        raise InputError(f"'{file}' was made by {quote(inputs['command'])}, which is no command of ppsim")
+    line = shell_line(["ppsim", *words])
     if only_print:
         click.echo(line)
         return
-    try:
-        program, name, *words = shlex.split(line)
-    except ValueError:
-        program, name, words = "", "", []
-    if program != "ppsim" or name not in REPEATED:
-        raise InputError(f"'{file}' was made by '{line}', which is not repeated", "run it by hand, if you trust it")
-    if any(word.startswith(CODE[0]) or CODE[1] in word for word in words):
-        raise InputError(f"'{file}' was made by '{line}', which runs code", "run it by hand, if you trust it")
+    made, (name, *rest) = admit(words, f"'{file}'"), words
+    if all(param.name != "output" for param in made.params):
+        raise InputError(f"'{file}' was made by '{name}', which writes no file", by_hand(words))
     click.echo(line, err=True)
     if (made_by := inputs.get("ppsim")) != VERSION:
-        click.echo(f"it was made by ppsim {made_by}; this is {VERSION}", err=True)
+        click.echo(f"it was made by ppsim {shorten(str(made_by))}; this is {VERSION}", err=True)
     targets = [word for target in output or (file,) for word in ("-o", target)]
-    group.main([name, *words, *targets], prog_name="ppsim", standalone_mode=False)
+    group.main([name, *targets, *rest], prog_name="ppsim", standalone_mode=False)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ppsim.cli._options import make_command
 
 LOCAL = "127.0.0.1"
-HOSTS = (LOCAL, "localhost", "[::1]")
-EVERYWHERE = ("0.0.0.0", "::")  # every address of this machine
-FIRST = "1f1b zb-1p --devices 4 --mb 8"
+NAMES = (LOCAL, "localhost", "[::1]")  # of this machine, in every address of its page
+FIRST: dict[str, Any] = {"names": ["1f1b", "zb-1p"], "devices": 4, "mb": 8}
 
 
 @make_command("serve")
@@ -39,63 +40,82 @@ def command(port: int, host: str, public: bool, no_open: bool) -> None:
       ppsim serve
       ppsim serve --port 9000 --no-open
     """
+    import errno
+    import logging
     import socket
     import webbrowser
+    from functools import partial
+    from ipaddress import ip_address
     from pathlib import Path
     from tempfile import TemporaryDirectory
     from threading import Thread
 
-    from ppsim.cli._live import show_line
+    from ppsim.base.interruptible import run_interruptibly
     from ppsim.errors import InputError, MissingDependency
+    from ppsim.questions.view import view
     from ppsim.schedules import families
-    from ppsim.server.app import make_app
-    from ppsim.server.page import live_page
-    from ppsim.server.patience import MOST_CONNECTIONS, make_protocol
+    from ppsim.show.server.app import make_app
+    from ppsim.show.server.connections import MOST_CONNECTIONS, make_protocol
+    from ppsim.show.server.page import live_page
 
     try:
         import starlette  # noqa: F401
         import uvicorn
     except ImportError as error:
         raise MissingDependency(f"the live page needs {error.name}", "pip install 'ppsim-pipeline[serve]'") from error
-    if host not in HOSTS and not public:
+    host = host.strip("[]")
+    if not (_is_local(host) or public):
         raise InputError(f"--host {host} would let other machines in", "add --public if that is meant, or leave it out")
-    with TemporaryDirectory(prefix="ppsim-") as folder:
-        page = live_page(show_line(FIRST, Path(folder)), FIRST, [family.name for family in families()])
+    with TemporaryDirectory(prefix="ppsim-", ignore_cleanup_errors=True) as folder:
+        page = live_page(view(FIRST, Path(folder)), FIRST, [family.name for family in families()])
         try:
-            listening = socket.create_server((host.strip("[]"), port), family=_family(host), reuse_port=False)
+            listening = socket.create_server((host, port), family=_family(host), reuse_port=False)
         except OSError as error:
             reason = (error.strerror or str(error)).partition(" (")[0]  # without the address once more
-            hint = f"--host {LOCAL}" if isinstance(error, socket.gaierror) else "--port 0 for any free one"
+            hint = "--port 0 for any free one" if error.errno in (errno.EADDRINUSE, errno.EACCES) else f"--host {LOCAL}"
             raise InputError(f"cannot serve on {host}:{port}: {reason}", hint) from error
-        port = listening.getsockname()[1]
-        everywhere = host.strip("[]") in EVERYWHERE
-        shown = (
-            socket.gethostname() if everywhere else f"[{host}]" if ":" in host.strip("[]") and host[0] != "[" else host
-        )
-        hosts = frozenset(f"{name}:{port}" for name in (*HOSTS, shown))
-        app = make_app(page, show_line, Path(folder), hosts, any_address=everywhere)
+        bound, port = listening.getsockname()[:2]
+        everywhere = ip_address(bound).is_unspecified
+        shown = socket.gethostname() if everywhere else f"[{host}]" if ":" in host else host
+        ports = (f":{port}", "")[: 1 + (port == 80)]  # which browsers leave out
+        hosts = frozenset(f"{name}{port}" for name in (*NAMES, shown) for port in ports)
+        app = make_app(page, view, Path(folder), hosts, any_address=everywhere)
         address = f"http://{shown}:{port}/"
         click.echo(address)
         click.echo("Ctrl-C ends it", err=True)
         if not no_open:
             webbrowser.open(address)
         Thread(target=_prepare, daemon=True).start()
+        logging.disable()  # what libraries note of a client's doings is no news
         config = uvicorn.Config(
             app,
             http=make_protocol(),
-            limit_concurrency=MOST_CONNECTIONS,
-            log_level="error",
+            ws="none",
+            backlog=MOST_CONNECTIONS,  # how many are taken at once, too, and may not be more than are kept
+            timeout_graceful_shutdown=0,
+            proxy_headers=False,
             access_log=False,
             lifespan="off",
         )
-        uvicorn.Server(config).run(sockets=[listening])
+        server = uvicorn.Server(config)
+        run_interruptibly(partial(server.run, [listening]), partial(setattr, server, "should_exit", True))
+
+
+def _is_local(host: str) -> bool:
+    """Whether no other machine reaches an address."""
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _prepare() -> None:
     """Load the compiled simulation beside the server, which somebody's hundredth change would wait for otherwise."""
     from ppsim.core.costs import costs_for
+    from ppsim.engine.simple.longest_path import compile_now
     from ppsim.schedules import generate
-    from ppsim.simulation.longest_path import compile_now
 
     schedule = generate("1f1b", devices=2, microbatches=2)
     compile_now(schedule, costs_for(schedule))

@@ -1,13 +1,13 @@
 """ppsim: simulate, measure and draw pipeline-parallel training schedules.
 
-What the command line does is a few lines of Python::
+What the command line does is a few lines of Python, by the same names::
 
-    from ppsim import costs_for, measure, simulate
-    from ppsim.schedules import generate
+    import ppsim as pp
 
-    schedule = generate("1f1b", stages=4, microbatches=8)
-    timeline = simulate(schedule, costs_for(schedule, tf=1, tb=2))
-    print(measure(timeline).bubble_rate)
+    run = pp.run("1f1b", devices=4, microbatches=8, tf=1, tb=2)
+    print(run.metrics.bubble_rate, run.bound)
+    run.save("1f1b.svg")
+    rows = pp.sweep(["1f1b", "zb-1p"], devices=[4, 8], microbatches=32)
 
 Names are imported when they are first used, so that ``import ppsim`` costs nothing.
 """
@@ -20,17 +20,23 @@ TYPE_CHECKING = False  # typing would take longer to load than all the rest
 
 __version__ = version.VERSION
 
+# One module each, with a function of its name.
+QUESTIONS = (
+    *("run", "compare", "sweep", "jitter", "explain", "diff", "memory", "partition", "optimize", "plan"),
+    *("check", "read", "calibrate", "validate", "layout", "model", "convert"),
+)
 _HOME = {
     "ppsim.core.costs": ("Costs", "costs_for"),
     "ppsim.core.ops": ("Kind",),
     "ppsim.core.schedule": ("Placement", "Schedule"),
     "ppsim.core.timeline": ("Timeline",),
-    "ppsim.drawing.gantt": ("plot",),
-    "ppsim.drawing.notebook": ("figure",),
+    "ppsim.engine.simple.longest_path": ("simulate",),
+    "ppsim.engine.simple.metrics": ("Metrics", "measure"),
     "ppsim.errors": ("PpsimError",),
-    "ppsim.files.document": ("Document", "save"),
-    "ppsim.simulation.longest_path": ("simulate",),
-    "ppsim.simulation.metrics": ("Metrics", "measure"),
+    **{f"ppsim.questions.{name}": (name,) for name in QUESTIONS},
+    "ppsim.show.drawing.gantt": ("plot",),
+    "ppsim.show.drawing.notebook": ("figure",),
+    "ppsim.show.files.document": ("Document", "save"),
 }
 __all__ = [
     "Costs",
@@ -41,12 +47,29 @@ __all__ = [
     "PpsimError",
     "Schedule",
     "Timeline",
+    "calibrate",
+    "check",
+    "compare",
+    "convert",
     "costs_for",
+    "diff",
+    "explain",
     "figure",
+    "jitter",
+    "layout",
     "measure",
+    "memory",
+    "model",
+    "optimize",
+    "partition",
+    "plan",
     "plot",
+    "read",
+    "run",
     "save",
     "simulate",
+    "sweep",
+    "validate",
 ]
 
 if TYPE_CHECKING:
@@ -56,12 +79,29 @@ if TYPE_CHECKING:
     from ppsim.core.ops import Kind
     from ppsim.core.schedule import Placement, Schedule
     from ppsim.core.timeline import Timeline
-    from ppsim.drawing.gantt import plot
-    from ppsim.drawing.notebook import figure
+    from ppsim.engine.simple.longest_path import simulate
+    from ppsim.engine.simple.metrics import Metrics, measure
     from ppsim.errors import PpsimError
-    from ppsim.files.document import Document, save
-    from ppsim.simulation.longest_path import simulate
-    from ppsim.simulation.metrics import Metrics, measure
+    from ppsim.questions.calibrate import calibrate
+    from ppsim.questions.check import check
+    from ppsim.questions.compare import compare
+    from ppsim.questions.convert import convert
+    from ppsim.questions.diff import diff
+    from ppsim.questions.explain import explain
+    from ppsim.questions.jitter import jitter
+    from ppsim.questions.layout import layout
+    from ppsim.questions.memory import memory
+    from ppsim.questions.model import model
+    from ppsim.questions.optimize import optimize
+    from ppsim.questions.partition import partition
+    from ppsim.questions.plan import plan
+    from ppsim.questions.read import read
+    from ppsim.questions.run import run
+    from ppsim.questions.sweep import sweep
+    from ppsim.questions.validate import validate
+    from ppsim.show.drawing.gantt import plot
+    from ppsim.show.drawing.notebook import figure
+    from ppsim.show.files.document import Document, save
 
 
 def __getattr__(name: str) -> Any:

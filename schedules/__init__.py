@@ -19,6 +19,7 @@ from ppsim.schedules.registry import (
     ONE_CHUNK,
     TWO_CHUNKS,
     Family,
+    Pricing,
     Rule,
     Shape,
     families,
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
     from ppsim.schedules._fitting import Alternative, Request, Trial, find_fitting
     from ppsim.schedules._load import family_of, reads_ops, require_shape, schedule_from, split_chunks
     from ppsim.schedules._recognise import recognise
-    from ppsim.schedules._steady import steady_state
+    from ppsim.schedules.interleaved import group_size
 
 # Imported when first used: these load what names alone do not need.
 _LAZY = {
     "_fitting": ("Alternative", "Request", "Trial", "find_fitting"),
     "_load": ("family_of", "reads_ops", "require_shape", "schedule_from", "split_chunks"),
     "_recognise": ("recognise",),
-    "_steady": ("steady_state",),
+    "interleaved": ("group_size",),
 }
 
 for _module in pkgutil.iter_modules(__path__):
@@ -60,6 +61,7 @@ __all__ = [
     "Kind",
     "Packed",
     "Pair",
+    "Pricing",
     "Queue",
     "Request",
     "Rule",
@@ -72,6 +74,7 @@ __all__ = [
     "find",
     "find_fitting",
     "generate",
+    "group_size",
     "place",
     "reads_ops",
     "recognise",
@@ -80,7 +83,6 @@ __all__ = [
     "schedule_from",
     "shape_for",
     "split_chunks",
-    "steady_state",
     "stream",
 ]
 

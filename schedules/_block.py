@@ -108,7 +108,7 @@ def load_block(path: str) -> Family:
 
 
 def _complete(path: str, stated: BlockFile, shape: Shape) -> Iterator[Packed]:
-    from ppsim.search.blocks import block_of_passes, complete
+    from ppsim.search.rules.blocks import block_of_passes, complete
 
     placement = place(stated.placement, shape.devices, shape.stages)
     block = block_of_passes(placement, stated.interval, stated.steps, stated.gaps, stated.split)
@@ -128,7 +128,7 @@ def _complete(path: str, stated: BlockFile, shape: Shape) -> Iterator[Packed]:
 
 def _nearest_gaps(stated: BlockFile, shape: Shape) -> str:
     """The gaps nearest to those stated with which no ops share a slot."""
-    from ppsim.search.blocks import block_of_passes
+    from ppsim.search.rules.blocks import block_of_passes
 
     placement = place(stated.placement, shape.devices, shape.stages)
     for more in sorted(product(range(FURTHER), repeat=min(len(stated.gaps), 4)), key=sum):
@@ -140,7 +140,7 @@ def _nearest_gaps(stated: BlockFile, shape: Shape) -> str:
 
 def _say_peaks(stated: BlockFile) -> str:
     """The peaks of the repeated block on some numbers of devices."""
-    from ppsim.search.blocks import block_of_passes
+    from ppsim.search.rules.blocks import block_of_passes
 
     said = []
     for devices in (4, 8, 16):

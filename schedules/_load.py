@@ -46,9 +46,9 @@ def schedule_from(
     """Make the schedule that a user spells: by name, from a file, or from someone else's code.
 
     Args:
-        spec: a registered name; a file that :mod:`ppsim.files.read` reads, ``-`` for standard input; ``file.py`` or
-            ``file.py:function``; a block in ``file.toml`` (:mod:`ppsim.schedules._block`); or the name of an
-            entry point of the group ``ppsim.schedules``. ``:V`` after any of them sets the stages per device.
+        spec: a registered name; a file that :mod:`ppsim.inputs.drafts.read` reads, ``-`` for standard input;
+            ``file.py`` or ``file.py:function``; a block in ``file.toml`` (:mod:`ppsim.schedules._block`); or the name
+            of an entry point of the group ``ppsim.schedules``. ``:V`` after any of them sets the stages per device.
         note: called with a sentence for each thing in a file of ops that its schedule leaves out.
         costs: as :func:`ppsim.schedules.generate` takes them.
         shape: as :func:`ppsim.schedules.generate` takes it. A file of ops states its own shape; what is given for it
@@ -121,7 +121,7 @@ def _family(source: str) -> tuple[Family, bool]:
 
 
 def _refuse_missing_file(source: str) -> None:
-    from ppsim.files.read import readable
+    from ppsim.inputs.drafts.read import readable
 
     if os.path.isdir(source):  # unlike Path's, false where no path can have that name
         raise InputError(f"'{source}' is a folder", "a file; ppsim read and ppsim explain --trace take a run's folder")
@@ -141,7 +141,7 @@ def _schedule_from(source: str, note: Callable[[str], None] | None, costs: Prici
 def _generated(family: Family, costs: Pricing, shape: dict[str, Any]) -> Schedule:
     """Generate, and check what outside code made."""
     from ppsim.core.draft import Draft
-    from ppsim.files.read import require_sound
+    from ppsim.inputs.drafts.read import require_sound
 
     with outside_code(family.name):
         made = generate(family.name, costs=costs, **shape)
@@ -161,7 +161,7 @@ def _generated(family: Family, costs: Pricing, shape: dict[str, Any]) -> Schedul
 
 
 def _stated(path: str, shape: dict[str, Any], note: Callable[[str], None] | None) -> Schedule:
-    from ppsim.files.read import read, require_sound, say_unused
+    from ppsim.inputs.drafts.read import read, require_sound, say_unused
 
     draft = require_sound(read(path))
     schedule = draft.schedule()
@@ -270,7 +270,7 @@ def _text(row: str | Iterable[Any], most: int) -> str:
 
 def _pack(lines: list[str], name: str) -> Iterator[Packed]:
     """Pack rows of text, read together as the lines of one schedule file."""
-    from ppsim.files.readers.csv import parse
+    from ppsim.inputs.drafts.readers.csv import parse
 
     draft = parse("\n".join(lines), f"what {name} yields")
     ops = pack(draft.stage, draft.microbatch) | draft.kind

@@ -196,11 +196,11 @@ def kimi(shape: Shape, **_: object) -> Iterator[Packed]:
     bubble="(P-1)(t_F + t_I - t_W)/V  for N | M, N >= P and t_W <= min(t_F, t_I)",
     peak="min(VM, (V-1)N + P) stage activations",
     paper="Zero Bubble Pipeline Parallelism, arXiv 2401.10241; torch's ScheduleInterleavedZeroBubble",
-    rules=(SEVERAL_CHUNKS, TORCH, MEGATRON, ANY_GROUPS),
+    rules=(TORCH, MEGATRON, ANY_GROUPS),
     options=("group_size", "rule"),
 )
 def interleaved_zb(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of P - 1 - rank + (V - 1) N forwards, W held back by ``rank``; both clamped to VM."""
+    """Warm-up of P - 1 - rank + (V - 1) N forwards, W held back by ``rank``; both clamped to VM. ZB-1P where V = 1."""
     for rank in range(shape.devices):
         q, warm_up, total = _queue(shape, rank, group_size(shape), per_device=1)
         hold, steady = min(rank, total), total - warm_up

@@ -1,9 +1,10 @@
 """1F1B and its eager form: one forward, one backward, after a warm-up (Narayanan et al., arXiv 2104.04473)."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from ppsim.core.builder import B, F, Queue, stream
-from ppsim.core.ops import Packed
+from ppsim.core.ops import Packed, pack
 from ppsim.schedules.registry import ONE_CHUNK, Shape, schedule
 
 
@@ -70,8 +71,12 @@ def pipedream_2bw(shape: Shape) -> Iterator[Packed]:
 
 
 def _queue(rank: int, microbatches: int, warm_up: int) -> Packed:
-    warm_up = min(warm_up, microbatches)
-    order = stream(rank, microbatches)
+    return _order(microbatches, min(warm_up, microbatches)) + pack(rank, 0)
+
+
+@lru_cache(maxsize=1)  # of many devices most warm up alike
+def _order(microbatches: int, warm_up: int) -> Packed:
+    order = stream(0, microbatches)
     q = Queue(forward=order, backward=order)
     q.repeat(warm_up, F)
     q.repeat(microbatches - warm_up, F, B)

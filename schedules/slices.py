@@ -25,7 +25,7 @@ ENOUGH_SLICES = Rule(
     aliases=("seq-1f1b", "sequence-1f1b"),
     idea="1F1B over slices of sequences: each microbatch goes through as K pieces, one by one.\n"
     "The pipeline fills and drains in a K-th of the time, and activations are counted in pieces.\n"
-    "Later slices attend to more: cut them shorter, or give --mb-scale one factor per slice.",
+    "Later slices attend to more: cut them shorter, or say how much longer by --slice-scale.",
     bubble="(P-1)(t_F + t_B)/K",
     peak="min(MK, P - rank + K - 1) slice activations",
     paper="Seq1F1B, arXiv 2406.03488, and its authors' code",

@@ -70,7 +70,7 @@ def v_min(shape: Shape) -> Iterator[Packed]:
 def one_f_one_b_v(shape: Shape) -> Iterator[Packed]:
     """Forwards of one slot and backwards of two, in six; 2P/3 of 1F1B's P activations are those of a whole device."""
     from ppsim.core.schedule import place
-    from ppsim.search.blocks import complete, fit_block
+    from ppsim.search.rules.blocks import complete, fit_block
 
     yield from complete(fit_block(place("v", shape.devices, shape.stages), 6, split=False), shape.microbatches)
 
@@ -94,14 +94,14 @@ def one_f_one_b_v(shape: Shape) -> Iterator[Packed]:
 )
 def v_auto(shape: Shape, costs: Costs, limit: int | None = None) -> Iterator[Packed]:
     """A search that the same costs and limit end alike."""
-    from ppsim.search.v_limit import order_v
+    from ppsim.search.orders.v_limit import order_v
 
     yield from order_v(costs, shape.devices, shape.microbatches, limit or 2 * shape.devices)
 
 
 def _completed(shape: Shape, steps: tuple[int, ...], gaps: tuple[int, ...]) -> Iterator[Packed]:
     from ppsim.core.schedule import place
-    from ppsim.search.blocks import block_of_passes, complete
+    from ppsim.search.rules.blocks import block_of_passes, complete
 
     placement = place("v", shape.devices, shape.stages)
     yield from complete(block_of_passes(placement, 6, steps, gaps), shape.microbatches)

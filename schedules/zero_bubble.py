@@ -63,8 +63,8 @@ def zb_h2(shape: Shape) -> Iterator[Packed]:
     split=True,
     uses_costs=True,
     idea="The authors' heuristic: from the costs given, how many F before the first I, and where W fill\n"
-    "gaps, under a limit of activations; the best of eight attempts. Better than the orders for equal\n"
-    "times where stages, or F, I and W, differ; ZB-1p and ZB-2p of the paper with limits of P and 2P.",
+    "gaps, under a limit of activations; the fastest of eight attempts and of the orders for equal times\n"
+    "that fit. ZB-1p and ZB-2p of the paper with limits of P and 2P.",
     bubble="(P-1)(t_F + t_I - t_W)  for M >= P and t_F = t_I = t_W",
     peak="min(M, P)",
     paper="Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 3.1, and its authors' code",
@@ -73,9 +73,10 @@ def zb_h2(shape: Shape) -> Iterator[Packed]:
 )
 def zb_auto(shape: Shape, costs: Costs, limit: int | None = None, after_i: float = 1.0) -> Iterator[Packed]:
     """A limit of P activations by default, of each of which ``after_i`` is still held between I and W."""
-    from ppsim.search.heuristics import order_linear
+    from ppsim.search.rules.heuristics import order_linear
 
-    yield from order_linear(costs, shape.devices, shape.microbatches, limit or shape.devices, after_i)
+    fixed = [list(zb_1p(shape)), list(zb_h2(shape))]
+    yield from order_linear(costs, shape.devices, shape.microbatches, limit or shape.devices, after_i, fixed)
 
 
 def _queue(rank: int, microbatches: int, warm_up: int, hold: int) -> Packed:

@@ -8,7 +8,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tests.pages import BROWSER, QUIET
 
@@ -18,8 +18,8 @@ FLAGS = (*QUIET, "--window-size=1300,900", "--remote-debugging-pipe")
 class Browser:
     """One page of a browser, to which it talks in messages that end with a zero byte."""
 
-    def __init__(self, read: int, write: int) -> None:
-        self._from, self._to = os.fdopen(read, "rb"), os.fdopen(write, "wb")
+    def __init__(self, answers: BinaryIO, commands: BinaryIO) -> None:
+        self._from, self._to = answers, commands
         self._number, self._session = 0, ""
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -100,16 +100,16 @@ class Browser:
 def started(folder: Path) -> Iterator[Browser]:
     """A browser with a profile of its own, whose downloads go to the folder."""
     ours, theirs = os.pipe(), os.pipe()  # from it, to it
-
     words = [str(BROWSER), *FLAGS, f"--user-data-dir={folder / 'profile'}"]
     pipes = ["bash", "-c", f'exec "$@" 3<&{theirs[0]} 4>&{ours[1]} 2>/dev/null', "-"]
-    process = subprocess.Popen([*pipes, *words], pass_fds=(theirs[0], ours[1]), stdout=subprocess.DEVNULL)
-    os.close(theirs[0])
-    os.close(ours[1])
-    try:
-        browser = Browser(ours[0], theirs[1])
-        browser.ask("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
-        yield browser
-    finally:
-        process.terminate()
-        process.wait(20)
+    with open(ours[0], "rb") as answers, open(theirs[1], "wb") as commands:
+        process = subprocess.Popen([*pipes, *words], pass_fds=(theirs[0], ours[1]), stdout=subprocess.DEVNULL)
+        os.close(theirs[0])
+        os.close(ours[1])
+        try:
+            browser = Browser(answers, commands)
+            browser.ask("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+            yield browser
+        finally:
+            process.terminate()
+            process.wait(20)

@@ -13,8 +13,8 @@ from ppsim.core.ops import PAIRED, Kind, Packed, pack
 from ppsim.core.recompute import add_recompute
 from ppsim.core.schedule import Placement, Schedule, place
 from ppsim.core.timeline import Timeline
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import Family, Shape, find, generate
-from ppsim.simulation.longest_path import simulate
 
 MICROBATCHES = (*range(1, 10), 12, 13, 16)
 OPTIONS: dict[str, tuple[Any, ...]] = {
@@ -34,12 +34,13 @@ MANY = examples(max_examples=2 * examples().max_examples)  # for small random ca
 def accepted(name: str) -> list[Shape]:
     """Every shape of up to 6 devices, 4 chunks and 16 microbatches, and options, that the schedule takes.
 
-    Every fourth of them where only the fast tests are asked for.
+    Every fourth of them where only the fast tests are asked for, and about a hundred of a schedule with many options.
     """
     family = find(name)
     tries = product(range(1, 7), range(1, 5), MICROBATCHES, *(OPTIONS.get(o, (None,)) for o in family.options))
-    shapes = (Shape(P, V, M, settings(family, values)) for P, V, M, *values in tries)
-    return [shape for shape in shapes if not family.broken_rules(shape)][::EVERY]
+    shapes = [Shape(P, V, M, settings(family, values)) for P, V, M, *values in tries]
+    taken = [shape for shape in shapes if not family.broken_rules(shape)]
+    return taken[:: 1 if EVERY == 1 else max(EVERY, len(taken) // 100 | 1)]
 
 
 def settings(family: Family, values: list[Any]) -> dict[str, Any]:
@@ -47,6 +48,17 @@ def settings(family: Family, values: list[Any]) -> dict[str, Any]:
 
 
 def build(name: str, shape: Shape) -> Schedule:
+    """The schedule of that name and shape, generated once for all tests."""
+    key = (name, shape.devices, shape.chunks, shape.microbatches, *shape.options.items())
+    if key not in _built:
+        _built[key] = build_anew(name, shape)
+    return _built[key]
+
+
+_built: dict[tuple[Any, ...], Schedule] = {}
+
+
+def build_anew(name: str, shape: Shape) -> Schedule:
     return generate(name, devices=shape.devices, chunks=shape.chunks, microbatches=shape.microbatches, **shape.options)
 
 

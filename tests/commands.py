@@ -48,10 +48,10 @@ def refused(*words: str) -> PpsimError:
 
 def answer(*words: str) -> tuple[int, str, str]:
     """Run a command in this process as its entry does: exit code, standard output and standard error."""
-    out, err = io.StringIO(), io.StringIO()
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with redirect_stdout(out), redirect_stderr(err), patch.object(sys, "argv", ["ppsim", *words]):
         code = run_and_explain()
-    return code, out.getvalue(), err.getvalue()
+    return code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode()
 
 
 def process(*words: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,7 @@
 """Shared fixtures, hypothesis profiles and the two gears of the suite."""
 
 import os
+import random
 import signal
 import sys
 from collections.abc import Iterator
@@ -36,6 +37,17 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 in_fast_test = False
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let tests run in another order, to find one that depends on what ran before it."""
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in the random order of this seed")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run in the order that was asked for."""
+    if (seed := config.getoption("shuffle")) is not None:
+        random.Random(seed).shuffle(items)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Draw fewer examples where only the fast tests are asked for, count lines for the check; start no compilers."""
     if "PPSIM_COVERAGE" in os.environ and (hasattr(config, "workerinput") or not config.getoption("numprocesses", 0)):
@@ -46,6 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.MonkeyPatch().setattr(f"ppsim.base.compiled.{name}", lambda *asked, answer=answer: answer)
     if only_fast(config):
         settings.load_profile("fast")
+        os.environ["NUMBA_DISABLE_JIT"] = "1"  # compiling takes longer than all fast tests; CPython gives the same
 
 
 def only_fast(config: pytest.Config) -> bool:
@@ -98,6 +111,17 @@ def registry_as_before() -> Iterator[None]:
     if loaded:
         for loader in (_load._run, _load._adopt, _block.load_block):
             loader.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def process_as_before() -> Iterator[None]:
+    """What a library sets for the whole process, such as Dask's limits of threads, is not set for other tests."""
+    environment, path = dict(os.environ), sys.path.copy()
+    yield
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
+    os.environ.update(environment)
+    sys.path[:] = path
 
 
 @pytest.fixture

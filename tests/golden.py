@@ -66,8 +66,6 @@ def ours(record: dict[str, Any]) -> Schedule:
     name = NAMES[record["schedule"]]
     if record.get("overlap_moe_expert_parallel_comm"):
         name = "interleaved-overlap"
-    if name == "interleaved-zb" and record["V"] == 1:  # torch's class takes one stage per device, where it is ZB-1P
-        name = "zb-1p"
     group = record.get("microbatch_group_size_per_vp_stage")
     options: dict[str, Any] = {"group_size": group} if group and name == "interleaved" else {}
     if record["schedule"] == "zbv" and record["mem_setting"] == "mf1_mw0":  # nothing is held after I: W waits freely

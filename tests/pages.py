@@ -6,8 +6,8 @@ import shutil
 import subprocess
 from xml.etree import ElementTree
 
-from ppsim.files.document import Document
-from ppsim.files.writers.html import write
+from ppsim.show.files.document import Document
+from ppsim.show.files.writers.html import write
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 

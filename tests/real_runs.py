@@ -9,8 +9,8 @@ import numpy as np
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
 from ppsim.core.timeline import Timeline
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
-from ppsim.simulation.longest_path import simulate
 
 PRIMUS = Path(__file__).parent / "data" / "real_runs" / "primus_pp8"
 PARTS = {Kind.F: "fwd", Kind.B: "bwd", Kind.I: "bwd", Kind.W: "wgrad"}

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from ppsim.base.atomic_file import open_atomically
-from ppsim.runs.record import dump
-from ppsim.runs.session import Request, measure_session
+from ppsim.real.runs.record import dump
+from ppsim.real.runs.session import Request, measure_session
+from ppsim.real.validation.analyse import Validation, validate
 from ppsim.schedules import generate
-from ppsim.validation.analyse import Validation, validate
 
 FOLDER = Path(__file__).parent / "data" / "records"
 # Costs of timed ops come from the first of them.

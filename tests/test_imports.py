@@ -10,8 +10,11 @@ LOADED = {
     "ppsim",
     "ppsim.base",
     "ppsim.base.long_work",
+    "ppsim.base.notes",
+    "ppsim.base.progress",
     "ppsim.base.signals",
     "ppsim.cli",
+    "ppsim.cli._help",
     "ppsim.cli._progress",
     "ppsim.cli._streams",
     "ppsim.errors",
@@ -39,10 +42,10 @@ def test_import_costs_nothing():
         "core.costs",
         "core.schedule",
         "core.timeline",
-        "files.document",
+        "show.files.document",
         "schedules",
-        "simulation.longest_path",
-        "simulation.metrics",
+        "engine.simple.longest_path",
+        "engine.simple.metrics",
     ],
 )
 def test_core_is_light(module):
@@ -100,8 +103,8 @@ def test_timing_needs_no_compiler():
 def test_public_names_are_not_hidden_by_modules():
     """No module has the name of a public function, so that importing it never hides the function."""
     code = (
-        "import ppsim, ppsim.schedules, ppsim.cli, ppsim.simulation.longest_path, ppsim.simulation.metrics\n"
-        "import ppsim.files.document, ppsim.drawing.gantt, ppsim.analysis.compare\n"
+        "import ppsim, ppsim.schedules, ppsim.cli, ppsim.engine.simple.longest_path, ppsim.engine.simple.metrics\n"
+        "import ppsim.show.files.document, ppsim.show.drawing.gantt, ppsim.analysis.compare\n"
         "assert all(not isinstance(getattr(ppsim, name), type(ppsim)) for name in ppsim.__all__)\n"
         "import pkgutil\n"
         "assert not {m.name for m in pkgutil.iter_modules(ppsim.__path__)} & set(ppsim.__all__)"

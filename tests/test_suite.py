@@ -1,13 +1,15 @@
 """The suite's own rules: what is an error, what is fast, and where helpers live."""
 
 import ast
+import re
 import subprocess
 import sys
 import warnings
-from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.sources import statements
 
 ROOT = Path(__file__).parents[1]
 
@@ -47,28 +49,24 @@ def test_settings_ask_for_no_plugin_that_only_the_check_uses(pytestconfig):
     assert "PYTEST_ADDOPTS" in (ROOT / ".ci" / "run").read_text()
 
 
-@cache
-def parsed(path: Path) -> tuple[list[str], dict[str, str | None]]:
-    """The modules that a file imports, and its functions with their docstrings."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    imported = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-    imported += [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]
+def parsed(path: Path) -> tuple[set[str], dict[str, str | None]]:
+    """The modules that a test module imports, and its functions with their docstrings."""
+    nodes = list(statements(ast.parse(path.read_text()).body))
+    imported = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    imported |= {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
     return imported, {node.name: ast.get_docstring(node) for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
-MODULES = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "data" not in path.parts]
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT / "tests")))
-def test_a_helper_that_two_modules_use_lives_in_neither(path):
-    """Test modules import what they share from tests/cases.py and the like, never from each other."""
-    imported, defined = parsed(path)
-    assert not [name for name in imported if name.startswith("tests.") and name.rpartition(".")[2].startswith("test_")]
-    assert not defined.keys() & {"invoke", "refused", "process", "plan_of"}
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT / "tests")))
-def test_every_test_states_its_promise(path):
-    """In its docstring, or in a name that is a sentence."""
-    tests = [name for name, promise in parsed(path)[1].items() if name.startswith("test_") and not promise]
-    assert [name for name in tests if name.count("_") < 4] == []
+def test_modules_share_no_helper_and_every_test_states_its_promise():
+    """What two modules use lives in neither, but in tests/cases.py and the like; a promise stands in a docstring, or
+    in a name that is a sentence.
+    """
+    faults = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        if "data" not in path.parts:
+            imported, defined = parsed(path)
+            other = re.compile(r"tests\.(\w+\.)*test_\w+").fullmatch
+            short = {name for name in defined if name.startswith("test_") and name.count("_") < 4 and not defined[name]}
+            shared = defined.keys() & {"invoke", "refused", "process", "plan_of"}
+            faults += [f"{path.name}: {name}" for name in (*filter(other, imported), *shared, *short)]
+    assert faults == []

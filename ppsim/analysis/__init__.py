@@ -1,1 +1,19 @@
 """Several schedules or runs side by side: compare, jitter, time against memory."""
+
+__all__ = [
+    "changes",
+    "compare",
+    "critical_path",
+    "diff",
+    "explain",
+    "grid",
+    "heat",
+    "idle",
+    "jitter",
+    "link_use",
+    "observed",
+    "pareto",
+    "reorder",
+    "tradeoff",
+    "views",
+]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
@@ -26,6 +27,35 @@ def move_work(costs: Costs, source: int, target: int, share: float) -> Costs:
         costs,
         time=_moved(costs.time, source, target, share),
         pair=None if costs.pair is None else _moved(costs.pair, source, target, share),
+    )
+
+
+def change_time(costs: Costs, kind: int, stages: Sequence[int], value: ArrayLike) -> Costs:
+    """Return the costs with another time of a kind of op on some stages, and what followed from it.
+
+    Where B was I + W it stays their sum, and I and W keep their shares of it; where R was F it stays so.
+    """
+    before, time = costs.time, costs.time.copy()
+    time[kind, stages] = value
+    summed = np.isclose(before[Kind.B], before[Kind.I] + before[Kind.W])
+    if kind == Kind.B:
+        share = np.divide(before[Kind.I], before[Kind.B], out=np.full(before.shape[1], 0.5), where=before[Kind.B] > 0)
+        time[Kind.I] = np.where(summed, share * time[Kind.B], time[Kind.I])
+        time[Kind.W] = np.where(summed, time[Kind.B] - time[Kind.I], time[Kind.W])
+    elif kind in (Kind.I, Kind.W):
+        time[Kind.B] = np.where(summed, time[Kind.I] + time[Kind.W], time[Kind.B])
+    elif kind == Kind.F:
+        time[Kind.R] = np.where(before[Kind.R] == before[Kind.F], time[Kind.F], time[Kind.R])
+    return with_times(costs, time)
+
+
+def with_times(costs: Costs, time: NDArray[np.float64]) -> Costs:
+    """Return the costs with another table of times, a pair as many times as long as its F and B are together."""
+    if costs.pair is None:
+        return replace(costs, time=time)
+    before, after = (table[Kind.F] + table[Kind.B] for table in (costs.time, time))
+    return replace(
+        costs, time=time, pair=costs.pair * np.divide(after, before, out=np.ones_like(before), where=before > 0)
     )
 
 

@@ -13,10 +13,10 @@ from ppsim.core.costs import Costs
 from ppsim.core.execution import Execution
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
+from ppsim.engine.simple.columns import Column, columns_of, peak_share, shape_of
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import Metrics, measure
 from ppsim.errors import PpsimError, UnknownSchedule
-from ppsim.simulation.columns import Column, columns_of, peak_share, shape_of
-from ppsim.simulation.longest_path import simulate
-from ppsim.simulation.metrics import Metrics, measure
 
 Build = Callable[[str], tuple[Schedule, Costs]]
 Run = Callable[[Schedule, Costs], Timeline]
@@ -44,11 +44,6 @@ class Row:
     def makespan(self) -> float:
         """End of the last op; infinite where the schedule does not apply."""
         return self.metrics.makespan if self.metrics else float("inf")
-
-    @property
-    def makespan_per_mb(self) -> float:
-        """Time of the iteration per microbatch, comparable between numbers of microbatches."""
-        return self.makespan / self.timeline.schedule.whole_microbatches if self.timeline else float("inf")
 
     @property
     def peak(self) -> float:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.analysis.changes import with_times
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
-from ppsim.simulation.batch import find_levels, makespans
+from ppsim.engine.simple.batch import find_levels, makespans
 
 # By how much an op or a link is made faster to see what that gains.
 STEP = 0.01
@@ -111,7 +112,9 @@ def sensitivity(schedule: Schedule, costs: Costs, time: Callable[[Costs], float]
     used = np.zeros(costs.time.shape, bool)
     used[schedule.kind, schedule.stage] = True
     for kind, stage in np.argwhere(used & (costs.time > 0)).tolist():
-        cases.append((f"{Kind(kind).name} of stage {stage}", scale_time(costs, kind, stage, 1 - STEP)))
+        table = costs.time.copy()
+        table[kind, stage] *= 1 - STEP
+        cases.append((f"{Kind(kind).name} of stage {stage}", with_times(costs, table)))
     links = np.broadcast_to(np.asarray(costs.comm, np.float64), (schedule.n_devices,) * 2)
     crossing = np.flatnonzero(schedule.crosses)
     routes = np.stack([schedule.device[schedule.dependency[crossing]], schedule.device[crossing]], 1)
@@ -124,20 +127,6 @@ def sensitivity(schedule: Schedule, costs: Costs, time: Callable[[Costs], float]
     ends = [*map(time, every)] if time else makespans(schedule, every).tolist()
     gains = [Gain(what, ends[0] - end) for (what, _), end in zip(cases, ends[1:], strict=True)]
     return sorted(gains, key=lambda gain: -gain.gain)
-
-
-def scale_time(costs: Costs, kind: int, stage: int, factor: float) -> Costs:
-    """The costs with one kind of op on one stage so many times as long, alone or in a pair."""
-    time = costs.time.copy()
-    before = time[kind, stage]
-    time[kind, stage] = before * factor
-    if costs.pair is None or kind not in (Kind.F, Kind.B):
-        return replace(costs, time=time)
-    pair = costs.pair.copy()
-    whole = costs.time[Kind.F, stage] + costs.time[Kind.B, stage]
-    if whole > 0:
-        pair[stage] *= 1 + (time[kind, stage] - before) / whole
-    return replace(costs, time=time, pair=pair)
 
 
 def path_text(schedule: Schedule, path: NDArray[np.int64]) -> list[str]:

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.analysis.changes import level_stages
 from ppsim.analysis.critical_path import Gain, Slack, critical_path, path_text, sensitivity, slack_of
 from ppsim.analysis.idle import CAUSES, NAMES, Idle, explain_idle, explain_run
 from ppsim.analysis.observed import Observed
 from ppsim.core.costs import Costs
 from ppsim.core.execution import Execution
 from ppsim.core.timeline import Timeline
-from ppsim.simulation.longest_path import simulate
-from ppsim.simulation.metrics import Metrics, measure
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import Metrics, measure
 
 SCHEMA = "ppsim.explain/1"
 
@@ -108,19 +107,6 @@ def explain_times(found: Observed) -> Explanation:
 def what_if(text: str, advice: str, timeline: Timeline) -> WhatIf:
     """A change whose run has this timeline."""
     return WhatIf(text, measure(timeline), timeline.makespan / timeline.schedule.whole_microbatches, advice)
-
-
-def own_changes(timeline: Timeline, costs: Costs, time: Callable[[Costs], Timeline] | None = None) -> list[WhatIf]:
-    """Changes of the costs alone that bear on a cause of idle time: stages levelled, messages for nothing."""
-    schedule = timeline.schedule
-    run = time or (lambda other: simulate(schedule, other))
-    found = []
-    if np.ptp(costs.time, axis=1).any():
-        found.append(what_if("equal stages", "move layers so that stages are equal", run(level_stages(costs))))
-    if time is None and np.any(costs.comm):
-        free = replace(costs, comm=0.0)
-        found.append(what_if("messages take no time", "hide or shorten messages", run(free)))
-    return found
 
 
 def advise(explanation: Explanation, changes: Sequence[WhatIf]) -> str:

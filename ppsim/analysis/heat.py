@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.simulation.columns import Column
+from ppsim.engine.simple.columns import Column
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Idle time by cause: every instant at which a device runs nothing has exactly one.
 
 Between two ops of a device the cause is found by walking back in time along the inputs that the waiting op depends on.
-At each instant one of them is not done: it travels (``message``), it is being computed (``compute``), or it could run
+A pair waits for the later of its two inputs, for that of its first op in the queue where both arrive together. At each
+instant one of them is not done: it travels (``message``), it is being computed (``compute``), or it could run
 while its device runs something else (``order``). Where the input is there and the device does not start, it is the
 ``host``, or with sends and receives as ops the ``message`` or ``collective`` that occupies it. Of the time waiting
 for a computation, the part by which that op takes longer than the mean op of its kind is ``imbalance``. Waits for

@@ -25,8 +25,9 @@ def attribute_gaps(
     """Split the idle time before every op into segments of one cause each; returns how many there are.
 
     A gap is walked backwards in time. At each instant the chain of inputs that the waiting op depends on has exactly
-    one link that is not done: it is on its way, it is running, or it could run. With no room in the ``seg`` columns
-    (length zero) the segments are only counted.
+    one link that is not done: it is on its way, it is running, or it could run. Of a pair's two inputs that is the one
+    that arrives last; where both arrive together, that of its first op in the queue. With no room in the ``seg``
+    columns (length zero) the segments are only counted.
 
     Args:
         offsets: where each device's queue begins.
@@ -52,9 +53,11 @@ def attribute_gaps(
             time = start[i]
             op = i
             while op >= 0 and time > free:
-                other = pair[op]
-                if other >= 0 and (dependency[op] < 0 or (dependency[other] >= 0 and arrival[other] > arrival[op])):
-                    op = other
+                if pair[op] >= 0:
+                    first, second = min(op, pair[op]), max(op, pair[op])
+                    op = first
+                    if dependency[second] >= 0 and (dependency[first] < 0 or arrival[second] > arrival[first]):
+                        op = second
                 need = dependency[op]
                 for step in range(3 if need >= 0 else 1):
                     if step == 0:  # the input was there: the device's own host, or another device's queue

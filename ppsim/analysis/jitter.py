@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ppsim.base.workers import map_in_threads
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import Schedule
+from ppsim.engine.simple.batch import Floats, Levels, cut_samples, find_ends, find_levels
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
-from ppsim.simulation.batch import Floats, Levels, cut_samples, find_ends, find_levels
-from ppsim.simulation.longest_path import simulate
 
 PERCENTILES = (50, 95, 99)
 MOST_SAMPLES = 10_000_000

@@ -1,7 +1,7 @@
 """What the times of a run say of its causes: latencies, costs, and what each op waited for.
 
 For runs whose model is not known: measured ones, and files that state times. Latencies are those that
-:mod:`ppsim.simulation.terms` measures.
+:mod:`ppsim.engine.simple.terms` measures.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ppsim.core.costs import Costs
 from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
-from ppsim.simulation.terms import measure_terms
+from ppsim.engine.simple.terms import measure_terms
 
 # Shares of the makespan below this are rounding.
 NEGLIGIBLE = 1e-9

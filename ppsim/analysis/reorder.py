@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import Schedule
-from ppsim.simulation.batch import makespans
+from ppsim.engine.simple.batch import makespans
 
 # Swaps tried in a round, and rounds without a gain after which the search ends.
 TRIES, PATIENCE, MOST_ROUNDS = 64, 4, 60
@@ -20,7 +21,7 @@ class Reordered:
     """The best order found.
 
     Attributes:
-        order: shape (microbatches,): which of the given microbatches comes at each place.
+        order: shape (microbatches,): which of the given microbatches comes at each place; with all its slices.
         before: makespan in the order given.
         after: makespan in this order.
         tried: how many orders were simulated.
@@ -30,6 +31,10 @@ class Reordered:
     before: float
     after: float
     tried: int
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``ppsim run --reorder --json`` prints of it: ``order``, its ``makespan``, how many were ``tried``."""
+        return {"order": self.order.tolist(), "makespan": self.after, "tried": self.tried}
 
 
 def reorder(schedule: Schedule, costs: Costs, seed: int = 0) -> Reordered:
@@ -41,17 +46,18 @@ def reorder(schedule: Schedule, costs: Costs, seed: int = 0) -> Reordered:
         seed: of the swaps tried; the same seed finds the same order.
     """
     assert costs.scale is not None
-    scale = costs.scale
+    scale, slices = costs.scale, np.arange(schedule.n_slices)
     rng = np.random.default_rng(seed)
-    m = schedule.n_microbatches
-    size = scale.sum(axis=0)
+    m = schedule.whole_microbatches
+    size = scale.sum(axis=0).reshape(m, -1).sum(axis=1)
     rising = np.argsort(size, kind="stable")
     folded = np.concatenate([rising[::2], rising[1::2][::-1]])
     starts = [np.arange(m), rising, rising[::-1], folded, np.roll(folded, m // 2)]
     best, tried, idle = starts[0], 0, 0
 
     def time(orders: list[NDArray[np.int64]]) -> NDArray[np.float64]:
-        return makespans(schedule, [replace(costs, scale=scale[:, order]) for order in orders])
+        moved = [(order[:, None] * len(slices) + slices).ravel() for order in orders]
+        return makespans(schedule, [replace(costs, scale=scale[:, order]) for order in moved])
 
     times = time(starts)
     before, tried = float(times[0]), len(starts)

@@ -1,1 +1,25 @@
 """What knows nothing of pipelines: TOML, sizes, atomic files, machine code for kernels."""
+
+__all__ = [
+    "atomic_file",
+    "compiled",
+    "deadline",
+    "interruptible",
+    "json_output",
+    "long_work",
+    "notes",
+    "numbers",
+    "outside_code",
+    "priority",
+    "progress",
+    "results",
+    "signals",
+    "source",
+    "tables",
+    "text",
+    "times",
+    "toml",
+    "typed_json",
+    "units",
+    "workers",
+]

@@ -1,6 +1,7 @@
 """Compile kernels in another process, which can be left at a deadline; nothing stops numba within this one.
 
-The process keeps the machine code on disk and answers each request with a line; it ends with this process.
+The process keeps the machine code on disk and answers each request with a line; it ends when its stdin does, and so
+with this process, however that ends.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any
 
 START = (
@@ -88,13 +90,20 @@ def _ask(which: int, kernel: Callable[..., Any], parts: Functions, types: tuple[
 
 
 def serve(compile_kept: Callable[[Callable[..., Any], Functions, tuple[Any, ...]], None]) -> None:
-    """Compile what stdin asks for until it ends."""
+    """Compile what stdin asks for; end at once where it ends, in the middle of a kernel too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks decides
-    source, target = sys.stdin.buffer, sys.stdout.buffer
-    with suppress(EOFError):
-        while True:
-            asked = pickle.load(source)
-            with suppress(Exception):  # the process that asks compiles itself, and meets the same
-                compile_kept(*asked)
-            target.write(b"\n")
-            target.flush()
+    asked = SimpleQueue[tuple[Callable[..., Any], Functions, tuple[Any, ...]]]()
+
+    def listen() -> None:
+        try:
+            while True:
+                asked.put(pickle.load(sys.stdin.buffer))
+        finally:
+            os._exit(0)
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        with suppress(Exception):  # the process that asks compiles itself, and meets the same
+            compile_kept(*asked.get())
+        sys.stdout.buffer.write(b"\n")
+        sys.stdout.buffer.flush()

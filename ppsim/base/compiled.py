@@ -2,14 +2,17 @@
 
 numba keeps compiled code in the user's cache folder (``~/.cache/ppsim`` on Linux), so that uninstalling leaves nothing
 beside the sources, or in ``NUMBA_CACHE_DIR``, or beside the source where neither can be written. It writes atomically
-and tells versions, processors and changed sources apart.
+and tells versions, processors and changed sources apart. What no process has loaded for a month goes from the user's
+folder when something is compiled.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -25,18 +28,22 @@ from ppsim.base.long_work import long_work
 
 Functions = tuple[Callable[..., Any], ...]
 
-# Up to this many ops CPython runs the network's kernels sooner than their machine code loads
+# Up to this many entries CPython runs kernels over tables sooner than their machine code loads
 # (tests/benchmarks/bench_network.py).
-COMPILE_NETWORK_ABOVE = 100_000
+COMPILE_TABLES_ABOVE = 100_000
 
+UNUSED_S = 30 * 86_400.0
 _loaded: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def call(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> Any:
     """Run a kernel as machine code; the first call on a machine compiles it, the first of a process loads it.
 
-    ``parts`` are the functions that the kernel calls. CPython runs it where compiling does not end by the deadline.
+    ``parts`` are the functions that the kernel calls. CPython runs it where numba does not compile, or not by the
+    deadline.
     """
+    if not can_compile():
+        return kernel(*arguments)
     if kernel not in _loaded:
         stamped, types = _stamp(kernel, parts), _types(arguments)
         if not _is_in_time(kernel, stamped, parts, types):
@@ -53,12 +60,17 @@ def prepare(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) 
 
 def compile_kept(kernel: Callable[..., Any], parts: Functions, types: tuple[Any, ...]) -> None:
     """Compile a kernel for another process to load."""
-    _keep_on_disk(_stamp(kernel, parts)).compile(types)
+    _compile(_stamp(kernel, parts), types)
+
+
+def can_compile() -> bool:
+    """Whether numba compiles, and can be imported before the deadline; without it kernels run in CPython."""
+    return ("numba" in sys.modules or seconds_left() > 0) and _compiles()
 
 
 @cache
-def can_compile() -> bool:
-    """Whether numba compiles: ``NUMBA_DISABLE_JIT=1`` keeps it from doing so, and kernels then run in CPython."""
+def _compiles() -> bool:
+    """Whether numba compiles: ``NUMBA_DISABLE_JIT=1`` keeps it from doing so."""
     import numba
 
     return not numba.config.DISABLE_JIT
@@ -95,14 +107,35 @@ def _load(kernel: Callable[..., Any], types: tuple[Any, ...]) -> Callable[..., A
 
     try:
         with long_work("compiling, once per machine"):
-            kept = _keep_on_disk(kernel)
-            kept.compile(types)
+            kept = _compile(kernel, types)
     except Exception:  # no folder to write to, a full disk, a damaged file: costs a compilation, never the run
         with long_work("compiling; NUMBA_CACHE_DIR=FOLDER would keep it for the next run"):
             kept = numba.njit(nogil=True)(kernel)
             kept.compile(types)
     compiled: Callable[..., Any] = kept
     return compiled
+
+
+def _compile(stamped: Callable[..., Any], types: tuple[Any, ...]) -> Any:
+    """Compile a kernel or load its machine code, and mark that as used."""
+    kept = _keep_on_disk(stamped)
+    kept.compile(types)
+    with suppress(OSError):
+        for file in Path(kept.stats.cache_path).glob(f"*.{stamped.__qualname__}-*"):
+            os.utime(file)
+        if kept.stats.cache_misses:
+            remove_unused(time.time() - UNUSED_S)
+    return kept
+
+
+def remove_unused(before: float) -> None:
+    """Remove machine code last used before a time from the user's folder; who loads it just then compiles it anew."""
+    for folder in filter(Path.is_dir, Path(cache_folder()).iterdir()):
+        for file in [] if folder.is_symlink() else folder.glob("*.nb[ci]*"):
+            if file.lstat().st_mtime < before:
+                file.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty
+            folder.rmdir()
 
 
 def _keep_on_disk(kernel: Callable[..., Any]) -> Any:
@@ -126,12 +159,12 @@ def cache_folder() -> str:
 
 
 def run_in_place(kernel: Callable[..., Any], size: int, *tables: Any, parts: Functions = ()) -> Any:
-    """Run a kernel over tables of ``size`` ops: named tuples of arrays, which receive its results.
+    """Run a kernel over tables of ``size`` entries: named tuples of arrays, which receive its results.
 
     Large ones run as machine code; small ones in CPython, over views of the same memory. ``parts`` are the functions
     that the kernel calls.
     """
-    if size > COMPILE_NETWORK_ABOVE and can_compile():
+    if size > COMPILE_TABLES_ABOVE and can_compile():
         return call(kernel, *tables, parts=parts)
     return kernel(*map(view, tables))
 

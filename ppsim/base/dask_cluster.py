@@ -56,9 +56,12 @@ def run_on(
 
     Raises:
         MissingDependency: a worker that came later has another ppsim.
-        PpsimError: a batch ends every worker that runs it.
+        PpsimError: a batch ends every worker that runs it, or the scheduler is lost.
     """
+    from concurrent.futures import CancelledError
+
     from distributed import KilledWorker, as_completed
+    from distributed.comm import CommClosedError
 
     client, left = cluster.client, {batch[0] for batch in batches}
     # Sent to each worker once, and not lost with the worker that has it.
@@ -73,6 +76,9 @@ def run_on(
     except KilledWorker as error:
         what = f"workers were lost again and again while they ran the same tasks: {error}"
         raise PpsimError(what, "give the workers more memory") from error
+    except (CancelledError, CommClosedError) as error:
+        hint = "start it again, and the same command; --results FILE keeps what is finished"
+        raise PpsimError("the connection to the Dask scheduler was lost", hint) from error
     finally:
         with suppress(Exception):
             client.cancel(futures, force=True)

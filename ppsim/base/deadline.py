@@ -1,11 +1,18 @@
-"""The time by which work shall end: a command sets it, and what takes seconds looks at it between its steps."""
+"""The time by which work shall end: a command sets it, what takes seconds looks at it, and an alarm ends the rest."""
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
+from types import FrameType
+
+AGAIN_S = 0.05
+PACKAGE = __name__.partition(".")[0] + "."
 
 _deadline: ContextVar[float] = ContextVar("deadline", default=float("inf"))
 
@@ -22,6 +29,49 @@ def end_by(deadline: float) -> Iterator[None]:
         yield
     finally:
         _deadline.reset(token)
+
+
+class interrupt_at:  # noqa: N801  (a block of it reads like one of end_by)
+    """Raise TimeOver within the block, which holds no other such block, once the deadline is past.
+
+    It is raised where a function of this package runs: a library's would keep a lock or half a change, and its end is
+    waited for. Only the main thread of a system with timers can; elsewhere work ends where it looks at the time.
+    """
+
+    def __init__(self, deadline: float) -> None:
+        self.left = max(deadline - monotonic(), AGAIN_S)
+        self.over = TimeOver()
+
+    def __enter__(self) -> None:
+        main = threading.current_thread() is threading.main_thread()
+        self.timed = self.left < float("inf") and main and hasattr(signal, "setitimer")
+        if self.timed:
+            self.hook, sys.unraisablehook = sys.unraisablehook, self.lose
+            self.before = signal.signal(signal.SIGALRM, self.ring)
+            signal.setitimer(signal.ITIMER_REAL, self.left, AGAIN_S)  # again: libraries run, finalizers discard errors
+
+    def __exit__(self, *raised: object) -> None:
+        if self.timed:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self.before)
+            sys.unraisablehook = self.hook
+
+    def ring(self, number: int, frame: FrameType | None) -> None:
+        """Raise where nothing is left half done: no library's function, not this class, no clean-up after a raise."""
+        name = frame.f_globals.get("__name__", "") if frame else ""
+        if not name.startswith(PACKAGE) or name == __name__:
+            return
+        raised = sys.exc_info()[1]
+        while raised is not None:
+            if raised is self.over:
+                return
+            raised = raised.__context__
+        raise self.over
+
+    def lose(self, lost: sys.UnraisableHookArgs) -> None:
+        """Let pass what a finalizer discarded: the alarm rings again."""
+        if lost.exc_value is not self.over:
+            self.hook(lost)
 
 
 def seconds_left() -> float:

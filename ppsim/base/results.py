@@ -11,14 +11,16 @@ from typing import Any
 
 from ppsim.base.atomic_file import rehearse
 from ppsim.base.tables import Row, read_table, save_table, table_suffix
+from ppsim.base.text import quote
 from ppsim.errors import InputError
 from ppsim.version import VERSION
 
 KEPT = (".csv", ".parquet")
 EVERY_S = 5.0
 SHARE = 0.05  # of the time, at most, goes into writing
-# The columns beside the row's own: what it is kept under, what it was computed from, and all of it, exactly.
-KEY, MARK, WHOLE = "key", "inputs", "row"
+# The columns beside the row's own: what it is kept under, what it was computed from, and all of it, exactly, with a
+# digest that tells whether it still is what was written.
+KEY, MARK, DIGEST, WHOLE = "key", "inputs", "digest", "row"
 
 
 class Results:
@@ -74,12 +76,15 @@ class Results:
             return
         begin = time.monotonic()
         self.rows = self._take_others()[0] | self.rows
-        kept = [{**_scalars(row), KEY: key, MARK: self.mark, WHOLE: json.dumps(row)} for key, row in self.rows.items()]
-        save_table(kept, self.path)
+        save_table([self._kept(key, row) for key, row in self.rows.items()], self.path)
         self._seen = _state(self.path)
         self._changed = False
         end = time.monotonic()
         self._due = end + max(EVERY_S, (end - begin) / SHARE)
+
+    def _kept(self, key: str, row: Row) -> Row:
+        text = json.dumps(row)
+        return {**_scalars(row), KEY: key, MARK: self.mark, DIGEST: fingerprint([key, text]), WHOLE: text}
 
     def _take_others(self) -> tuple[dict[str, Row], bool]:
         """Read the file if it is not as this run left it; whether its last row was cut."""
@@ -118,28 +123,26 @@ def _state(path: str | None) -> object:
 def _read(path: str, mark: str) -> tuple[dict[str, Row], bool]:
     """Read the rows by key; of a CSV file that was cut short the last one is left out, which is told."""
     rows = read_table(path)
-    cut = len(rows) > 1 and not isinstance(_whole(rows[-1]), Mapping)
+    cut = len(rows) > 1 and not _is_whole(rows[-1])
     rows = rows[:-1] if cut else rows
     empty = not rows and Path(path).stat().st_size
-    if empty or any(not isinstance(row.get(name), str) for row in rows for name in (KEY, MARK, WHOLE)):
+    if empty or any(not isinstance(row.get(name), str) for row in rows for name in (KEY, MARK, DIGEST, WHOLE)):
         raise InputError(f"'{path}' is not a file of results of ppsim, or damaged", "give the name of a new file")
     if any(row[MARK] != mark for row in rows):
         raise InputError(
             f"the rows of '{path}' were computed from other inputs, or by another version of ppsim",
             "the options of that run, or another file",
         )
-    kept = {row[KEY]: _whole(row) for row in rows}
-    for row in kept.values():
-        if isinstance(row, ValueError):
-            raise InputError(f"'{path}' is damaged: {row}", "give the name of a new file") from row
-        if not isinstance(row, Mapping):
-            raise InputError(f"'{path}' is not a file of results of ppsim", "give the name of a new file")
-    return kept, cut
+    for row in rows:
+        if row[DIGEST] != fingerprint([row[KEY], row[WHOLE]]):
+            what = f"'{path}': the row of {quote(row[KEY])} is damaged, or was changed since it was written"
+            raise InputError(what, "remove that row, and it is computed again; or give the name of a new file")
+    return {row[KEY]: json.loads(row[WHOLE]) for row in rows}, cut
 
 
-def _whole(row: Row) -> Any:
-    """Return what was kept of a row, or the error that reading it gives."""
+def _is_whole(row: Row) -> bool:
+    """Return whether the text of a row is all there."""
     try:
-        return json.loads(row.get(WHOLE) or "")
-    except ValueError as error:
-        return error
+        return isinstance(json.loads(row.get(WHOLE) or ""), Mapping)
+    except (ValueError, RecursionError):
+        return False

@@ -90,7 +90,7 @@ def _read_file(path: str, name: str, largest: int) -> bytes:
         status = os.fstat(file.fileno())
         _check_kind(status.st_mode, name)
         if status.st_size > largest:
-            raise _too_large(name, largest)
+            raise _too_large(name, largest, status.st_size)
         return _read_up_to(file, largest, max(_CHUNK, status.st_size + 1))
 
 
@@ -121,8 +121,10 @@ def _decompress(raw: bytes, name: str, largest: int) -> bytes:
     return content
 
 
-def _too_large(name: str, largest: int) -> InputError:
+def _too_large(name: str, largest: int, size: int = 0) -> InputError:
+    """Refuse a file, with a limit that lets its size in; where that is unknown, with a larger one."""
+    more = 1 << (max(size, 4 * largest or LARGEST) - 1).bit_length()
     return InputError(
         f"{name} is larger than {format_size(largest)}",
-        f"{VARIABLE}={format_size(4 * largest).replace(' ', '')} in the environment raises the limit",
+        f"{VARIABLE}={format_size(more).replace(' ', '')} in the environment raises the limit",
     )

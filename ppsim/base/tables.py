@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from ppsim.version import INSTALL_DASK
 Row = Mapping[str, Any]
 MADE_BY = "made_by"
 TABLES = (".csv", ".json", ".parquet")
+# Texts that a spreadsheet would run as formulas, or trims to one; with an apostrophe before them it takes them as text.
+# One that such a text has already stays apart, so that reading gives what was written.
+_FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 
 
 def table_suffix(path: str, suffixes: Sequence[str] = TABLES) -> str:
@@ -66,18 +70,19 @@ def read_table(path: str) -> list[dict[str, Any]]:
         MissingDependency: pyarrow is not installed.
     """
     data = read_bytes(path)
-    csv.field_size_limit(len(data) + 1)
+    csv.field_size_limit(max(csv.field_size_limit(), len(data) + 1))  # of the whole process
     try:
         if table_suffix(path) == ".csv":
             text = codecs.getincrementaldecoder("utf-8")().decode(data)  # a file may be cut within a letter
-            return [dict(row) for row in csv.DictReader(io.StringIO(text, newline=""))]
+            rows = csv.DictReader(io.StringIO(text, newline=""))
+            return [{_unguarded(name): _unguarded(value) for name, value in row.items()} for row in rows]
         _pyarrow()
         from pyarrow import BufferReader, parquet
 
-        rows: list[dict[str, Any]] = parquet.read_table(BufferReader(data)).to_pylist()
+        kept: list[dict[str, Any]] = parquet.read_table(BufferReader(data)).to_pylist()
     except (csv.Error, ValueError, OSError) as error:
         raise InputError(f"cannot read the table '{path}': {error}", "give the name of a new file") from error
-    return rows
+    return kept
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
@@ -88,16 +93,25 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
 def _csv_of(rows: Sequence[Row]) -> bytes:
     out = io.StringIO(newline="")
     columns = _columns(rows)
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*([_cell(value) for value in column] for column in columns.values()), strict=True))
+    lines = [[*map(_cell, columns)]]
+    lines += map(list, zip(*([_cell(value) for value in column] for column in columns.values()), strict=True))
+    # csv leaves a lone carriage return bare, and readers begin a row at it.
+    returns = any("\r" in cell for line in lines for cell in line if isinstance(cell, str))
+    csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL).writerows(lines)
     return out.getvalue().encode("utf-8", "backslashreplace")
 
 
 def _cell(value: Any) -> Any:
     if isinstance(value, (bool, list, tuple, Mapping)):
         return json.dumps(value)
+    if isinstance(value, str) and _FORMULA.match(value):
+        return f"'{value}"
     return repr(value) if isinstance(value, float) else value
+
+
+def _unguarded(cell: Any) -> Any:
+    """A cell's text as it was before :func:`_cell`."""
+    return cell[1:] if isinstance(cell, str) and cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def _parquet_of(rows: Sequence[Row], inputs: Row | None) -> bytes:

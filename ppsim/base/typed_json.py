@@ -54,6 +54,18 @@ def decode(text: str | msgspec.Raw, kind: type[T], source: str, hint: str, keys:
     return value
 
 
+def check_type(value: object, kind: type[object], source: str, hint: str) -> None:
+    """Hold decoded JSON to a type, as :func:`decode` does; keys that the type does not declare may hold anything.
+
+    Raises:
+        InputError: it is of another type.
+    """
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{source}{_explain(str(error))}", hint) from None
+
+
 def _explain(message: str) -> str:
     """Turn msgspec's words, ``Expected `int`, got `str` - at `$.ops.stage[3]```, into ours."""
     what, _, path = message.partition(" - at `")

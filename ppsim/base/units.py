@@ -55,7 +55,7 @@ def format_size(value: float, unit: str = "B") -> str:
 
 
 def format_held(value: float, unit: str) -> str:
-    """Write what a device holds: bytes with their unit to four digits, a count with thousands apart."""
+    """Write an amount held: bytes with their unit to four digits, a count with thousands apart."""
     if unit in _BINARY[1:]:
         return f"{value:.4g} {unit}"
     return format_size(value) if unit == "B" else format_number(value, ",")

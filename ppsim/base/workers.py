@@ -41,31 +41,21 @@ class Workers:
     count: int
 
     def __call__(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """Run a function on every task, as :func:`map_tasks` does."""
+        """Run a function on every task, and give each result once, with its task's index, as soon as it is there.
+
+        Args:
+            function: of a module, or a partial of one; it is pickled unless all runs in this process.
+            tasks: values that can be pickled.
+
+        Raises:
+            PpsimError: as :func:`open_workers` says.
+        """
         return self.run(function, tasks)
-
-
-def map_tasks(
-    function: Callable[[Task], Result], tasks: Sequence[Task], where: str = "", processes: int = 1
-) -> Iterator[tuple[int, Result]]:
-    """Run a function on every task, and give each result once, with its task's index, as soon as it is there.
-
-    Args:
-        function: of a module, or a partial of one; it is pickled unless all runs in this process.
-        tasks: values that can be pickled.
-        where: as for :func:`open_workers`.
-        processes: likewise.
-
-    Raises:
-        PpsimError: as :func:`open_workers` and its map do.
-    """
-    with open_workers(where, processes) as run:
-        yield from run(function, tasks)
 
 
 @contextmanager
 def open_workers(where: str = "", processes: int = 1) -> Iterator[Workers]:
-    """Start workers, or connect to them; gives a map for several calls, each as :func:`map_tasks`.
+    """Start workers, or connect to them; gives a map for several calls, each as :class:`Workers` says.
 
     Args:
         where: empty for this machine; ``local`` for a Dask cluster started here; or the address of a Dask scheduler.

@@ -1,1 +1,19 @@
 """The nouns: ops, schedule, builder, costs, timeline, lowered queues, execution, draft, curve."""
+
+__all__ = [
+    "builder",
+    "columns",
+    "costs",
+    "curve",
+    "draft",
+    "execution",
+    "lowered",
+    "ops",
+    "recompute",
+    "schedule",
+    "slices",
+    "soundness",
+    "split_backward",
+    "timeline",
+    "waiting",
+]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.ops import Kind
+from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.schedule import Schedule
 from ppsim.core.soundness import LONGEST, prove_costs, prove_factors, prove_factors_fit, prove_fit
 from ppsim.errors import InputError
 
 Value = float | Sequence[float]
+PriceOf = Callable[[Kind, NDArray[Any], NDArray[Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Costs:
         scale: shape (5, microbatches), how many times as long each kind of op takes for a microbatch, or None. A pair
             with a time of its own takes the mean of its two ops' factors.
         speed: shape (devices,), how many times as fast each device computes, or None.
+        each: shape (ops,), the duration of each op of one schedule, in place of all the above but ``comm``, or None;
+            both ops of a pair have the pair's.
     """
 
     time: NDArray[np.float64]
@@ -36,6 +40,7 @@ class Costs:
     unit: str = "t_F"
     scale: NDArray[np.float64] | None = None
     speed: NDArray[np.float64] | None = None
+    each: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         if len(self.time) == Kind.R:
@@ -52,6 +57,10 @@ class Costs:
             InputError: the costs are of another number of stages or devices, or the schedule holds comm ops.
         """
         self.check_fit(schedule)
+        if self.each is not None:
+            if len(self.each) != len(schedule):
+                raise InputError(f"{len(self.each)} durations for {len(schedule)} ops", "one for each, in queue order")
+            return self.each
         duration, table = np.empty(len(schedule)), self.time.ravel()
         for ops, row in schedule.blocks():
             duration[ops] = table.take(row)
@@ -73,7 +82,7 @@ class Costs:
     @property
     def alike(self) -> bool:
         """Whether an op's duration follows from its kind and stage alone."""
-        return self.scale is None and self.speed is None
+        return self.scale is None and self.speed is None and self.each is None
 
     def check_fit(self, schedule: Schedule) -> None:
         """Prove that the costs are those of a schedule's stages, microbatches and devices, and of compute ops.
@@ -100,9 +109,80 @@ class Costs:
             factor /= self.speed[schedule.device]
         return factor
 
+    @staticmethod
+    def of(
+        of: PriceOf | None = None,
+        *,
+        F: Value = 1.0,
+        B: Value | None = None,
+        I: Value | None = None,  # noqa: E741 - the field's letter
+        W: Value | None = None,
+        R: Value | None = None,
+        FB: Value | None = None,
+        comm: float = 0.0,
+        per: str = "device",
+        unit: str = "t_F",
+    ) -> Prices:
+        """Say what ops cost, by the letters of their kinds, each one number or one per stage; or by a function.
+
+        Args:
+            of: a function of kind, stages and microbatches, in place of the letters: ``lambda kind, stage, mb: ...``.
+            F: a forward.
+            B: a full backward, ``I + W`` if not given.
+            I: a backward for the input, 1 or half of ``B``.
+            W: a backward for the weights, 1 or the other half.
+            R: a recompute, as ``F`` if not given.
+            FB: a pair of F and B, their sum if not given.
+            comm: latency of a message.
+            per: ``device``: for a device's 1/P share of the model, or ``stage``: as given, as a function's always are.
+            unit: the name of the times' unit.
+        """
+        given = {"tf": F, "tb": B, "ti": I, "tw": W, "tr": R, "tfb": FB}
+        numbers = {name: value for name, value in given.items() if value is not None}
+        return Prices(of, {**numbers, "comm": comm, "per": per, "unit": unit})
+
     def latencies(self, schedule: Schedule) -> NDArray[np.float64]:
         """Return the latency of each op's input, shape (ops,); zero on the same device."""
         return find_latencies(schedule, self.comm)
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What ops cost in any schedule: called with one, it makes its :class:`Costs`.
+
+    Attributes:
+        of: a function of a kind, the stages and the microbatches of ops, that gives their times; it is called once for
+            each kind with arrays. None where numbers say it all.
+        numbers: as :func:`ppsim.core.costs.costs_for` takes them.
+    """
+
+    of: PriceOf | None
+    numbers: dict[str, Any]
+
+    def __call__(self, schedule: Schedule) -> Costs:
+        """Make the costs of a schedule; both ops of a pair take the sum of what each would.
+
+        Raises:
+            InputError: a negative or non-finite time, or a list that is not one per stage.
+        """
+        costs = costs_for(schedule, **self.numbers)
+        if self.of is None:
+            return costs
+        each, time = np.zeros(len(schedule)), np.zeros_like(costs.time)
+        for kind in COMPUTE:
+            ops = np.flatnonzero(schedule.kind == kind)
+            if not len(ops):
+                continue
+            stage = schedule.stage[ops]
+            each[ops] = self.of(kind, stage, schedule.microbatch[ops])
+            time[kind] = np.bincount(stage, each[ops], schedule.n_stages) / np.maximum(
+                np.bincount(stage, minlength=schedule.n_stages), 1
+            )
+        first, second = schedule.first_of_pairs, schedule.second_of_pairs
+        each[first] = each[second] = each[first] + each[second]
+        if not (np.isfinite(each) & (each >= 0)).all():
+            raise InputError("a time must be zero or more and finite", "look at what the function gives")
+        return replace(costs, time=time, each=each)
 
 
 def find_latencies(schedule: Schedule, comm: float | NDArray[np.float64]) -> NDArray[np.float64]:

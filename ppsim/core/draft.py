@@ -1,6 +1,6 @@
 """A draft: a schedule read from a file, not yet proved sound.
 
-Readers make drafts, :mod:`ppsim.check` finds their faults, and a draft without faults becomes a schedule.
+Readers make drafts, :mod:`ppsim.inputs.check` finds their faults, and a draft without faults becomes a schedule.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class Draft(Columns):
         table: NDArray[np.int64],
         times: NDArray[np.float64] | None = None,
         devices: int = 0,
+        n_slices: int = 1,
         **details: Any,
     ) -> Draft:
         """Make a draft from one row per op, with :data:`COLUMNS`.
@@ -83,10 +84,12 @@ class Draft(Columns):
             table: shape (ops, 7), in queue order per device, or in any order where there are times.
             times: shape (ops, 2), start and end.
             devices: the least number of devices.
+            n_slices: slices of a microbatch's sequence.
             details: further attributes of a draft.
 
         Raises:
-            InputError: no ops at all, or numbers so large that the file cannot hold such a schedule.
+            InputError: no ops at all, numbers so large that the file cannot hold such a schedule, or a part of a
+                microbatch's slices.
         """
         if not len(table):
             raise InputError(f"'{source}' has no ops", "one line per device, such as 0F0,0F1,0B0,0B1")
@@ -98,6 +101,11 @@ class Draft(Columns):
                     f"{len(table)} ops",
                     f"count every {COLUMNS[column]} from 0, without gaps",
                 )
+        if (slices := int(table[:, 3].max()) + 1) % n_slices:
+            raise InputError(
+                f"{source}: {slices} microbatches are no whole number of {n_slices} slices",
+                "slices is the number of pieces that each sequence is cut into",
+            )
         device, part = table[:, 0], table[:, 6]
         keys = (device,) if times is None else (part, table[:, 5], table[:, 4], times[:, 0], device)
         order = np.lexsort(keys)
@@ -110,7 +118,20 @@ class Draft(Columns):
         offsets = np.searchsorted(columns[0], np.arange(max(devices, int(device.max()) + 1) + 1)).astype(np.int64)
         start, end = (None, None) if times is None else times[order].T
         kind = columns[1].astype(np.uint8)
-        return cls(source, offsets, kind, columns[2], columns[3], pair, columns[4], columns[5], start, end, **details)
+        return cls(
+            source,
+            offsets,
+            kind,
+            columns[2],
+            columns[3],
+            pair,
+            columns[4],
+            columns[5],
+            start,
+            end,
+            n_slices=n_slices,
+            **details,
+        )
 
     @classmethod
     def from_schedule(cls, schedule: Schedule, source: str = "") -> Draft:

@@ -66,7 +66,7 @@ class KindInfo:
         per_microbatch: whether there is one for each microbatch, or one for a whole stage.
         allocates: whether it allocates its microbatch's activation. Where R does, F keeps its stage's input only.
         frees: ALL of the activation, PART of it (what W does not need), or the REST; empty for none.
-        colour: key of its colours in :mod:`ppsim.drawing.palette`.
+        colour: key of its colours in :mod:`ppsim.show.drawing.palette`.
         hatched: whether it is drawn in that colour with hatching.
         legend: its name in the legend of a picture.
     """

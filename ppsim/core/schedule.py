@@ -35,6 +35,7 @@ from ppsim.errors import InvalidSchedule
 
 NONE, MISSING = -1, -2
 BLOCK = 1 << 15
+SHORT = 64  # ops of a queue on average, below which queues are read together
 
 
 @dataclass(frozen=True)
@@ -137,9 +138,11 @@ class Schedule(Columns):
         """Make a schedule from one array of packed ops per device, as :class:`ppsim.core.builder.Queue` builds them."""
         queues = list(queues)
         offsets = np.cumsum([0, *map(len, queues)], dtype=np.int64)
-        n = int(offsets[-1])
+        n, ends = int(offsets[-1]), offsets.tolist()
+        if n < SHORT * len(queues):  # a Python step for each would take longer than the ops
+            queues, ends = [np.concatenate(queues)], [0, n]
         kind, stage, microbatch = np.empty(n, np.uint8), np.empty(n, np.int32), np.empty(n, np.int32)
-        for queue, begin, end in zip(queues, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        for queue, begin, end in zip(queues, ends, ends[1:], strict=False):
             kind[begin:end] = queue & (KIND_MASK | PAIRED)
             stage[begin:end] = queue >> STAGE_SHIFT & STAGE_MASK
             microbatch[begin:end] = queue >> MICROBATCH_SHIFT

@@ -5,7 +5,7 @@ are made, whoever makes them: indices in range, offsets ascending to the length,
 batches together, times finite and not negative. What two of them must agree on is proved where they come together.
 
 A column of signed integers in ``0 .. high - 1`` is one whose unsigned view has a maximum below ``high``: one pass at
-the speed of memory. Whether a schedule makes sense is not asked here but in :mod:`ppsim.check`.
+the speed of memory. Whether a schedule makes sense is not asked here but in :mod:`ppsim.inputs.check`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""Find the best schedule for given costs, placement and memory, and prove how good it is."""
+"""Find the best order of ops and split of layers, and prove how good they are."""
+
+__all__ = ["bounds", "orders", "problem", "rules", "splits"]

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Placement, Schedule
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
 from ppsim.errors import InputError
-from ppsim.simulation.longest_path import simulate
-from ppsim.simulation.metrics import measure
 
 Objective = Literal["span", "makespan"]
 # Shares of an activation add up with rounding errors; no two different sums of a real problem are this close.
@@ -26,12 +26,13 @@ ROUNDING = 1e-9
 class Problem:
     """A pipeline to schedule: which device holds which stage, how long its ops take, and what its devices can hold.
 
-    Every stage runs F, I and W for every microbatch; a full backward is I and W in a row.
+    Every stage runs F and, as B or as I and W, a backward for every microbatch.
 
     Attributes:
         placement: which device holds which stage, with one replica.
         microbatches: M.
-        costs: times of F, I and W per stage and the latency of messages; no pairs, no factors per microbatch.
+        costs: times per stage and the latency of messages, no factors per microbatch; a time of pairs counts in
+            bounds, and no search writes any.
         cap: most activations that a device may hold at once, one number or one per device; None is no limit.
         after_i: share of an activation that is still held between I and W.
         objective: what to minimize: the span (longest time from a device's first start to its last end) or the
@@ -118,6 +119,25 @@ class Problem:
         return result
 
     @cached_property
+    def joins(self) -> NDArray[np.bool_]:
+        """Shape (stages,): whether B takes less time than I and W; elsewhere I and W in a row are never worse."""
+        time = self.costs.time
+        return time[Kind.B] < (time[Kind.I] + time[Kind.W]) * (1 - ROUNDING)
+
+    @cached_property
+    def pairs(self) -> bool:
+        """Whether some pair of F and B takes less time than its ops one after the other."""
+        time, pair = self.costs.time, self.costs.pair
+        if pair is None:
+            return False
+        backward = np.minimum(time[Kind.B], time[Kind.I] + time[Kind.W])
+        # A pair costs the mean of two stages: the most that one of each saves, on any device.
+        saved = np.full((2, self.n_devices), -np.inf)
+        for row, alone in enumerate((time[Kind.F], backward)):
+            np.maximum.at(saved[row], self.device, alone - pair / 2)
+        return bool((saved.sum(axis=0) > ROUNDING * pair.max()).any())
+
+    @cached_property
     def is_feasible(self) -> bool:
         """Whether any schedule fits the caps."""
         return bool((self.caps + ROUNDING >= self.least_caps).all())
@@ -170,13 +190,13 @@ def measure_held(problem: Problem, schedule: Schedule) -> NDArray[np.float64]:
 
 
 def fits(problem: Problem, schedule: Schedule) -> bool:
-    """Whether a schedule is one of the problem's: its placement, microbatches, ops and caps."""
-    wanted = 3 * problem.n_stages * problem.microbatches
+    """Whether a schedule is one of the problem's: its placement, microbatches, ops without pairs, and caps."""
+    cells, (f, b, i, w, *others) = problem.n_stages * problem.microbatches, np.bincount(schedule.kind, minlength=5)
     return (
         np.array_equal(schedule.placement.devices, problem.placement.devices)
         and schedule.n_microbatches == problem.microbatches
-        and len(schedule) == wanted
-        and bool(np.isin(schedule.kind, (Kind.F, Kind.I, Kind.W)).all())
+        and f == b + i == b + w == cells
+        and not any(others)
         and not len(schedule.second_of_pairs)
         and bool((measure_held(problem, schedule) <= problem.caps + ROUNDING).all())
     )

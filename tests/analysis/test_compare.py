@@ -5,8 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppsim.analysis.compare import Row, conclude
-from ppsim.simulation.metrics import measure
+from ppsim.analysis.compare import Row, compare_object, conclude, mark_front, mark_shapes, row, sweep_object
+from ppsim.core.costs import costs_for
+from ppsim.engine.simple.columns import columns_of
+from ppsim.engine.simple.metrics import measure
+from ppsim.errors import InputError, UnknownSchedule
+from ppsim.schedules import generate
 from tests.cases import timed
 
 
@@ -43,3 +47,49 @@ def rows(*numbers):
 )
 def test_the_last_sentence_names_the_fastest_and_its_rival(numbers, sentence):
     assert conclude(rows(*numbers)) == sentence
+
+
+def test_the_front_is_of_those_that_apply():
+    """A row that does not apply is on no front and beats none; of equals both stay."""
+    assert mark_front(rows((10, 4), None, (20, 2), (20, 4))) == [True, False, True, False]
+    assert mark_front(rows(None, (10, 4), (10, 4))) == [False, True, True]
+    assert mark_front(rows(None)) == [False]
+    points = ((True, 3.0, 2.0), (False, 1.0, 1.0), (True, 4.0, 2.0), (True, 4.0, 1.0))
+    shapes = [{"applies": a, "makespan_per_mb": time, "peak_activations_share": held} for a, time, held in points]
+    assert mark_shapes(shapes) == [True, False, False, True]
+    assert [each["pareto"] for each in sweep_object(shapes, {})["shapes"]] == [True, False, False, True]
+
+
+def build(spec):
+    if spec == "odd":
+        raise InputError("no such shape", "--stages 8")
+    if spec == "plain":
+        raise InputError("no such shape")
+    if spec == "nobody":
+        raise UnknownSchedule("no schedule")
+    schedule = generate(spec, devices=2, microbatches=4)
+    return schedule, costs_for(schedule)
+
+
+def test_a_row_has_its_numbers_or_the_reason_why_it_has_none():
+    """1F1B and interleaved on two devices: 4 x 3 + 3 and 4 x 3 + 1.5, which hold two, and three halves of one more."""
+    plain, chunks, odd = (row(spec, build) for spec in ("1f1b", "interleaved", "odd"))
+    assert (plain.makespan, plain.peak) == (15.0, 2.0)
+    assert (chunks.makespan, chunks.peak) == (13.5, 2.5)
+    assert odd.reason == "no such shape (--stages 8)"
+    assert row("plain", build).reason == "no such shape"
+    assert odd.makespan == float("inf")
+    assert np.isnan(odd.peak)
+    column = next(column for column in columns_of("rows") if column.key == "makespan")
+    assert plain.value(column) == 15.0
+    assert np.isnan(odd.value(column))
+    with pytest.raises(UnknownSchedule):
+        row("nobody", build)
+    made = compare_object([plain, odd, chunks], {"a": 1})
+    assert [each["applies"] for each in made["schedules"]] == [True, False, True]
+    assert made["schedules"][1] == {
+        "name": "odd", "applies": False, "reason": "no such shape (--stages 8)", "pareto": False
+    }  # fmt: skip
+    first = made["schedules"][0]
+    assert [first[key] for key in ("schedule", "devices", "stages", "chunks", "microbatches")] == ["1f1b", 2, 2, 1, 4]
+    assert (first["makespan"], first["pareto"], made["schedules"][2]["stages"]) == (15.0, True, 4)

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ppsim.analysis.changes import with_times
 from ppsim.analysis.critical_path import STEP, critical_path, path_text, sensitivity, slack_of
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.schedule import NONE
+from ppsim.engine.simple.batch import find_ends, find_levels
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import families, generate
-from ppsim.simulation.batch import find_ends, find_levels
-from ppsim.simulation.longest_path import simulate
 from tests.cases import EIGHTHS, FEW, costs, schedules
 
 FAMILIES = [family.name for family in families()]
@@ -91,6 +92,42 @@ def test_the_path_is_told_in_few_words():
     schedule = generate("1f1b", devices=4, microbatches=8)
     path = critical_path(simulate(schedule, costs_for(schedule)))
     assert path_text(schedule, path) == ["F0 on devices 0 to 3", "device 3: (B F)x7", "B7 on devices 3 to 0"]
+
+
+def test_paths_name_repetitions_pairs_and_turns():
+    """Up to four kinds that repeat are counted; a run of devices ends where its direction, kind or microbatch does."""
+    chunks = generate("interleaved", devices=2, microbatches=4)
+    loop = path_text(chunks, critical_path(simulate(chunks, costs_for(chunks, comm=5.0))))
+    assert loop[0] == "F0 on devices 0 to 1"
+    zb = generate("zb-1p", devices=1, microbatches=4)
+    assert path_text(zb, critical_path(simulate(zb, costs_for(zb)))) == ["device 0: (F I W)x4"]
+    gpipe = generate("gpipe", devices=1, microbatches=3)
+    assert path_text(gpipe, critical_path(simulate(gpipe, costs_for(gpipe)))) == ["device 0: Fx3 Bx3"]
+    one = generate("gpipe", devices=1, microbatches=1)
+    assert path_text(one, critical_path(simulate(one, costs_for(one)))) == ["device 0: F B"]
+    pairs = generate("dualpipe-v", devices=2, microbatches=8)
+    text = path_text(pairs, critical_path(simulate(pairs, costs_for(pairs))))
+    assert any("F&B" in piece for piece in text)
+
+
+def test_a_pair_takes_its_share_of_what_its_op_takes_longer():
+    """F is a third of F and B: with F a half longer, a pair takes a sixth longer; W has no part in it."""
+    schedule = generate("dualpipe-v", devices=2, microbatches=8)
+    times = costs_for(schedule, tf=1.0, tb=2.0, tfb=2.4)
+    assert times.pair is not None
+
+    def longer(kind, factor, table=times.time):
+        changed = table.copy()
+        changed[kind, 1] *= factor
+        return with_times(replace(times, time=table), changed)
+
+    found = longer(0, 1.5)
+    assert found.time[0, 1] == times.time[0, 1] * 1.5
+    assert found.pair is not None
+    assert found.pair[1] == pytest.approx(times.pair[1] * (1 + 0.5 / 3))
+    assert found.pair[0] == times.pair[0]
+    assert longer(3, 1.5).pair == pytest.approx(times.pair)
+    assert longer(0, 2.0, times.time * 0).pair == pytest.approx(times.pair)
 
 
 def test_an_empty_schedule_has_an_empty_path():

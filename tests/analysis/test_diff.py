@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from ppsim.analysis.diff import TERMS, closing, diff_object, difference, largest, stage_changes
 from ppsim.analysis.idle import arrivals, explain_execution, explain_idle
 from ppsim.core.costs import costs_for
+from ppsim.engine.detailed.execute import execute
+from ppsim.engine.detailed.spec import Host, Network
+from ppsim.engine.lowering.lower import lower
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
-from ppsim.lowering.lower import lower
-from ppsim.network.execute import execute
-from ppsim.network.spec import Host, Network
 from ppsim.schedules import families, generate
-from ppsim.simulation.longest_path import simulate
 from tests.cases import EIGHTHS, FEW, costs, schedules
 
 NAMES = [family.name for family in families()]

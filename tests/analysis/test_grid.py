@@ -9,12 +9,12 @@ from ppsim.analysis.grid import CONTINUED, cells_of, csv_of, text_of
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.schedule import Schedule
-from ppsim.files.readers.csv import parse
-from ppsim.lowering.lower import lower
-from ppsim.network.execute import execute
-from ppsim.network.spec import Network
+from ppsim.engine.detailed.execute import execute
+from ppsim.engine.detailed.spec import Network
+from ppsim.engine.lowering.lower import lower
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.inputs.drafts.readers.csv import parse
 from ppsim.schedules import families, generate
-from ppsim.simulation.longest_path import simulate
 from tests.cases import schedules
 
 any_schedule = st.sampled_from([family.name for family in families()]).flatmap(schedules)

@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim.analysis.idle import CAUSES, NAMES, ORDER, arrivals, explain_execution, explain_idle
+from ppsim.analysis.idle import CAUSES, COMPUTE, HOST, MESSAGE, NAMES, ORDER, arrivals, explain_execution, explain_idle
+from ppsim.analysis.idle_kernel import attribute_gaps
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.schedule import Schedule
-from ppsim.lowering.lower import lower
-from ppsim.network.execute import execute
-from ppsim.network.spec import Collectives, Host, Network
+from ppsim.engine.detailed.execute import execute
+from ppsim.engine.detailed.spec import Collectives, Host, Network
+from ppsim.engine.lowering.lower import lower
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import families, generate
-from ppsim.simulation.longest_path import simulate
-from ppsim.simulation.metrics import measure
 from tests.cases import EIGHTHS, FEW, costs, schedules
 
 
@@ -53,6 +54,59 @@ def test_segments_fill_the_gaps_between_ops(name, data):
         assert (idle.end[mine] > idle.start[mine]).all()
 
 
+def cause_at(schedule: Schedule, timeline, arrival, waiting: int, time: float) -> tuple[int, int]:
+    """Why an op does not run at an instant, and the op to blame, from the rule alone."""
+    op = waiting
+    while True:
+        both = sorted({op, int(schedule.pair[op])} - {-1})
+        waits = [each for each in both if schedule.dependency[each] >= 0]
+        op = max(waits, key=lambda each: (arrival[each], each == both[0]), default=both[0])
+        if not waits or arrival[op] <= time:
+            return (HOST if waiting in both else ORDER), op
+        need = int(schedule.dependency[op])
+        if timeline.end[need] <= time:
+            return MESSAGE, op
+        if timeline.start[need] <= time:
+            return COMPUTE, need
+        op = need
+
+
+def wrong_causes(schedule: Schedule, times: Costs) -> list[object]:
+    """The segments of a run whose cause is another at their middle."""
+    timeline = simulate(schedule, times)
+    arrival = arrivals(timeline, times.latencies(schedule))
+    columns: list[list[float]] = [[0.0] * (20 * len(schedule)) for _ in range(5)]
+    queues = (schedule.offsets, schedule.pair, schedule.dependency, timeline.start, timeline.end, arrival)
+    count = attribute_gaps(*(column.tolist() for column in queues), *columns)
+    found = [tuple(column[each] for column in columns) for each in range(count)]
+    return [
+        each
+        for each in found
+        if (each[1], each[2]) != cause_at(schedule, timeline, arrival, int(each[0]), (each[3] + each[4]) / 2)
+    ]
+
+
+PAIRED = ["1f1b-overlap", "interleaved-overlap", "dualpipe", "dualpipe-v"]
+
+
+@pytest.mark.parametrize("name", [*PAIRED, "1f1b", "zb-v", "interleaved"])
+@FEW
+@given(st.data())
+def test_every_instant_has_the_cause_that_the_rule_gives(name, data):
+    """A pair waits for the later of its inputs, and of two that arrive together for that of its first op."""
+    schedule = data.draw(schedules(name))
+    assert wrong_causes(schedule, data.draw(costs(schedule, EIGHTHS))) == []
+
+
+@pytest.mark.parametrize("name", PAIRED)
+@pytest.mark.parametrize("comm", [0.0, 0.5, 1.0])
+def test_inputs_of_a_pair_that_arrive_together_are_told_apart_by_the_rule(name, comm):
+    """Equal times, where ties are many."""
+    schedule = generate(name, devices=4, microbatches=12)
+    assert wrong_causes(schedule, costs_for(schedule, comm=comm)) == []
+    assert wrong_causes(schedule, costs_for(schedule, tf=1.0, tb=1.0, comm=comm)) == []
+
+
 def test_1f1b_waits_as_its_closed_forms_say():
     """4 devices, F = 1, B = 2: device d waits d for its first F, 2 (3 - d) for its first B, and 2 d at its end."""
     idle = explained(*(lambda s: (s, costs_for(s)))(generate("1f1b", devices=4, microbatches=8)))
@@ -83,7 +137,7 @@ def test_a_slow_stage_is_imbalance():
 
 def test_an_op_that_could_have_run_is_the_order():
     """Device 1 runs its W first, although device 0 waits for its I: that wait is the order of the schedule."""
-    from ppsim.files.readers.csv import parse
+    from ppsim.inputs.drafts.readers.csv import parse
 
     text = "0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1I0,1F1,1W0,1I1,1W1\n"
     schedule = parse(text, "text").schedule()
@@ -122,6 +176,7 @@ def test_gathering_parameters_is_a_collective():
     assert "host" not in explain_execution(run).by_cause
 
 
+@pytest.mark.slow
 def test_compiled_code_finds_the_same(monkeypatch):
     """Large schedules are explained by machine code, with equal segments."""
     schedule = generate("dualpipe-v", devices=4, microbatches=16)

@@ -1,14 +1,16 @@
 """Iteration times under noise: what the draws are, and what is made of them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from ppsim.analysis.jitter import Noise, Sampled, count_wins, jitter, rate_ranking
+from ppsim.analysis.jitter import Noise, Sampled, count_wins, jitter, jitter_object, rate_ranking
 from ppsim.base import workers
 from ppsim.core.costs import costs_for
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.schedules import generate
-from ppsim.simulation.longest_path import simulate
 
 STILL = Noise(cv=0.0)
 
@@ -111,3 +113,52 @@ def test_slow_links_without_messages_that_take_time_are_refused():
     """An answer that could not depend on the question is not given."""
     with pytest.raises(InputError, match="slow links change nothing"):
         jitter(runs("1f1b"), Noise(slow_links=1), 10)
+
+
+def test_slow_links_are_asked_of_schedules_of_which_one_has_messages():
+    """With one schedule's latency 0 and another's not, the second is slowed and the first is not."""
+    both = {"free": runs("1f1b")["1f1b"], "sent": runs("1f1b", comm=0.5)["1f1b"]}
+    free, sent = jitter(both, Noise(cv=0.0, slow_links=1, link_slowdown=4.0), 20)
+    assert (free.makespans == free.without_noise).all()
+    assert (sent.makespans > sent.without_noise).all()
+
+
+def test_so_many_links_are_slow_in_each_sample_and_each_alike():
+    """One of three links at four times its latency: each sample is the run with that one link slow."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    expected = set()
+    for link in range(3):
+        comm = np.full((4, 4), 0.5)
+        comm[link, link + 1] = comm[link + 1, link] = 2.0
+        expected.add(simulate(schedule, replace(costs_for(schedule), comm=comm)).makespan)
+    (result,) = jitter(runs("1f1b", comm=0.5), Noise(cv=0.0, slow_links=1, link_slowdown=4.0), samples=100)
+    assert set(result.makespans.tolist()) == expected
+
+
+def test_noise_of_messages_keeps_their_mean():
+    """One microbatch through two devices: two ops of each, and two messages of mean 10."""
+    (result,) = jitter(runs("gpipe", devices=2, microbatches=1, tf=1, tb=1, comm=10), Noise(cv=0.1), samples=40_000)
+    ops, sent = 4 * 0.1**2, 2 * 1.0**2
+    assert result.makespans.mean() == pytest.approx(4 + 20, rel=0.002)
+    assert result.makespans.std() == pytest.approx((ops + sent) ** 0.5, rel=0.03)
+
+
+def test_percentiles_and_rows_are_of_all_samples():
+    results = [sampled("a", 1, *range(1, 101)), sampled("b", 2, *range(2, 102))]
+    made = jitter_object(results, STILL, 7, {"x": 1})
+    assert (made["samples"], made["seed"], made["ranking_kept"]) == (100, 7, 1.0)
+    first = made["schedules"][0]
+    assert (first["makespan"], first["mean"], first["wins"]) == (1, 50.5, 1.0)
+    assert [first[key] for key in ("p50", "p95", "p99")] == pytest.approx([50.5, 95.05, 99.01])
+
+
+def test_progress_names_the_schedule_and_counts_chunks():
+    seen = list[tuple[float, str]]()
+    jitter(runs("1f1b", "gpipe"), Noise(), 10, progress=lambda done, what: seen.append((done, what)))
+    assert seen == [(0.5, "1f1b"), (1.0, "gpipe")]
+
+
+def test_limits_of_noise_themselves_are_taken():
+    fast = Noise(cv=0.0, slow_devices=4, slowdown=1.0, slow_links=3, link_slowdown=1.0)
+    (result,) = jitter(runs("1f1b", comm=1.0), fast, 1)
+    assert result.makespans.tolist() == [result.without_noise]

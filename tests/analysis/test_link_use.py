@@ -5,9 +5,9 @@ import pytest
 
 from ppsim.analysis.link_use import link_use, mean_in_columns
 from ppsim.core.costs import costs_for
-from ppsim.lowering.lower import lower
-from ppsim.network.execute import execute
-from ppsim.network.spec import Network, Shared
+from ppsim.engine.detailed.execute import execute
+from ppsim.engine.detailed.spec import Network, Shared
+from ppsim.engine.lowering.lower import lower
 from ppsim.schedules import generate
 
 

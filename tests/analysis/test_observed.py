@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from ppsim.analysis.critical_path import critical_path
 from ppsim.analysis.idle import arrivals, explain_idle
-from ppsim.analysis.observed import observe
+from ppsim.analysis.observed import free_from, observe
 from ppsim.core.costs import costs_for
 from ppsim.core.schedule import NONE
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import families, generate
-from ppsim.simulation.longest_path import simulate
-from ppsim.simulation.metrics import measure
 from tests.cases import EIGHTHS, FEW, costs, schedules
 
 
@@ -106,3 +106,45 @@ def test_host_time_between_ops_is_part_of_the_costs():
     found = observe(held)
     assert explain_idle(found.timeline, found.arrival).by_cause == {"host": 0.125 * 7}
     assert simulate(schedule, found.costs).makespan == held.makespan
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-1p", "dualpipe-v", "dualpipe"])
+def test_a_device_is_free_when_all_before_have_ended(name):
+    """Both ops of a pair begin when the op before the pair is over, whatever ran long before it."""
+    schedule = generate(name, devices=4, microbatches=8)
+    timeline = simulate(schedule, costs_for(schedule, tf=1.25, ti=1.5, tw=0.75, comm=0.375))
+    late = replace(timeline, end=timeline.end + np.random.default_rng(1).uniform(0, 3, len(schedule)))
+    found = free_from(late)
+    for device in range(4):
+        queue = schedule.queue(device)
+        for op in range(queue.start, queue.stop):
+            first = op - 1 if NONE != schedule.pair[op] < op else op
+            assert found[op] == late.end[queue.start : first].max(initial=0.0)
+
+
+def test_a_pair_waits_for_the_later_of_its_inputs():
+    """Of two inputs the one that arrived last is what both ops of a pair waited for."""
+    schedule = generate("dualpipe-v", devices=4, microbatches=12)
+    timeline = simulate(schedule, costs_for(schedule, tf=1.25, ti=1.5, tw=0.75, comm=0.375))
+    found = observe(replace(timeline, bound=np.full_like(timeline.bound, NONE)))
+    np.testing.assert_array_equal(found.timeline.bound, timeline.bound)
+
+
+def test_costs_are_medians_by_kind_and_stage_and_a_pairs_its_own():
+    """A pair of two stages takes the mean of theirs; what ran only in pairs has half of one."""
+    schedule = generate("dualpipe-v", devices=2, microbatches=12)
+    times = costs_for(
+        schedule, tf=[1.0, 2.0, 3.0, 4.0], ti=[2.0, 3.0, 4.0, 5.0], tw=1.0, tfb=[2.5, 4.5, 6.5, 8.5], per="stage"
+    )
+    timeline = simulate(schedule, times)
+    found = observe(timeline).costs
+    assert found.pair is not None
+    assert found.pair.tolist() == [5.5] * 4  # of stages 0 and 3, or 1 and 2
+    used = np.zeros(found.time.shape, bool)
+    used[schedule.kind, schedule.stage] = True
+    alone = np.zeros(found.time.shape, bool)
+    alone[schedule.kind[schedule.pair == NONE], schedule.stage[schedule.pair == NONE]] = True
+    assert found.time[alone] == pytest.approx(times.time[alone])
+    only = used & ~alone
+    assert found.time[only] == pytest.approx(np.broadcast_to(found.pair, found.time.shape)[only] / 2)
+    assert found.time[4] == pytest.approx(found.time[0])  # without an R, it is another F

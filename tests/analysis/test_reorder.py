@@ -7,9 +7,9 @@ import pytest
 
 from ppsim.analysis.reorder import reorder
 from ppsim.core.costs import costs_for
-from ppsim.profiles.scale import parse_scale
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.inputs.profile.scale import parse_scale
 from ppsim.schedules import generate
-from ppsim.simulation.longest_path import simulate
 
 
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb-1p", "interleaved"])
@@ -38,3 +38,9 @@ def test_equal_microbatches_stay_in_order():
     schedule = generate("1f1b", devices=2, microbatches=4)
     found = reorder(schedule, replace(costs_for(schedule), scale=np.ones((5, 4))))
     assert found.order.tolist() == [0, 1, 2, 3]
+
+
+def test_one_microbatch_has_one_order():
+    schedule = generate("1f1b", devices=2, microbatches=1)
+    found = reorder(schedule, replace(costs_for(schedule), scale=np.full((5, 1), 2.0)))
+    assert (found.order.tolist(), found.after, found.tried) == ([0], found.before, 5)

@@ -39,7 +39,8 @@ def write_half(path: Path, fault: type[BaseException] | None) -> None:
     """Begin to write and raise a fault, or fill the disk."""
     with open_atomically(str(path)) as out:
         if fault is None:
-            os.dup2(os.open("/dev/full", os.O_WRONLY), out.fileno())
+            with open("/dev/full", "wb") as full:
+                os.dup2(full.fileno(), out.fileno())
         out.write(b"half")
         if fault is not None:
             out.flush()

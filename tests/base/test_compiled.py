@@ -1,6 +1,11 @@
 """Compiled kernels run whatever state the folder for compiled code is in."""
 
 import importlib
+import os
+import pickle
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numba
@@ -10,11 +15,11 @@ import pytest
 from ppsim.base import compiled
 from ppsim.base.compiled import call
 from ppsim.core.costs import costs_for
-from ppsim.lowering.lower import lower
-from ppsim.network.execute import execute
-from ppsim.network.spec import Network
+from ppsim.engine.detailed.execute import execute
+from ppsim.engine.detailed.spec import Network
+from ppsim.engine.lowering.lower import lower
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
-from ppsim.simulation.longest_path import simulate
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +61,35 @@ def test_compiled_code_is_kept_in_the_users_cache_folder(tmp_path, monkeypatch):
     assert numba.config.CACHE_DIR == ""
 
 
+def test_code_that_nobody_has_loaded_for_a_month_goes(tmp_path, monkeypatch):
+    """Compiling tidies the user's folder; loading marks what is used; other files, and what links lead to, stay."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    doubled()
+    (used,) = tmp_path.rglob("*.nbc")
+    month_ago = time.time() - compiled.UNUSED_S - 60
+    others = tmp_path / "others"
+    old, empty, recent = (tmp_path / "ppsim" / name for name in ("search_1", "search_2", "search_3"))
+    kept = [others / "a.nbc", old.with_name("note.txt"), recent / "a.nbi", recent / "mine.txt"]
+    gone = [old / "a.nbi", old / "a.nbc", old / "a.nbc.tmp.7", recent / "b.nbc"]
+    for path in (*kept, *gone):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        os.utime(path, (month_ago, month_ago))
+    os.utime(recent / "a.nbi")
+    empty.mkdir()
+    (tmp_path / "ppsim" / "link").symlink_to(others)
+    os.utime(used, (month_ago, month_ago))
+    doubled()
+    assert all(path.exists() for path in gone)
+    assert used.stat().st_mtime > month_ago + 60
+    for path in used.parent.iterdir():
+        path.unlink()
+    doubled()
+    assert not any(path.exists() for path in (*gone, old, empty))
+    assert all(path.exists() for path in (*kept, used))
+
+
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])
 @pytest.mark.parametrize("content", [b"", b"not a pickle", b"\x80\x04\x95"])
 def test_damaged_code_costs_a_compilation_not_the_run(folder, suffix, content):
@@ -82,6 +116,16 @@ def test_arguments_may_change_type(folder):
     assert values.tolist() == [0, 2, 4]
 
 
+def test_a_kernel_runs_where_numba_is_told_not_to_compile(monkeypatch):
+    """Whoever calls it, with or without asking first."""
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    compiled._compiles.cache_clear()
+    try:
+        assert doubled() == [0, 2, 4]
+    finally:
+        compiled._compiles.cache_clear()
+
+
 def test_kernels_give_the_same_where_numba_is_told_not_to_compile(monkeypatch):
     """``NUMBA_DISABLE_JIT=1`` and more ops than CPython would take by itself."""
     schedule = generate("interleaved", devices=4, microbatches=8)
@@ -93,13 +137,13 @@ def test_kernels_give_the_same_where_numba_is_told_not_to_compile(monkeypatch):
     expected = run()
     monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
     monkeypatch.setattr(compiled, "_loaded", {})
-    monkeypatch.setattr(compiled, "COMPILE_NETWORK_ABOVE", 0)
-    monkeypatch.setattr(importlib.import_module("ppsim.simulation.longest_path"), "COMPILE_SIMULATION_ABOVE", 0)
-    compiled.can_compile.cache_clear()
+    monkeypatch.setattr(compiled, "COMPILE_TABLES_ABOVE", 0)
+    monkeypatch.setattr(importlib.import_module("ppsim.engine.simple.longest_path"), "COMPILE_SIMULATION_ABOVE", 0)
+    compiled._compiles.cache_clear()
     try:
         assert run() == expected
     finally:
-        compiled.can_compile.cache_clear()
+        compiled._compiles.cache_clear()
 
 
 FACTOR = 2.0
@@ -118,3 +162,13 @@ def test_a_constant_that_changes_in_another_file_is_compiled_again(folder, monke
         values = np.ones(3)
         call(scale, values)
         assert values.tolist() == [factor] * 3
+
+
+def test_a_compiler_ends_with_its_parent_in_the_middle_of_a_kernel():
+    """Its stdin ends however the parent does; no kernel is finished first."""
+    code = "import time; from ppsim.base.compile_apart import serve; serve(lambda *asked: time.sleep(600))"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(pickle.dumps((len, (), ())))
+        process.stdin.close()
+        assert process.wait(60) == 0

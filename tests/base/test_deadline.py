@@ -1,13 +1,17 @@
 """Work ends by a deadline that is set around it."""
 
+import signal
+from contextlib import suppress
+from functools import partial
 from time import monotonic
 
 import numba
 import numpy as np
 import pytest
 
-from ppsim.base import compile_apart, compiled
-from ppsim.base.deadline import TimeOver, check_time, end_by, seconds_left
+from ppsim.base import compile_apart, compiled, deadline
+from ppsim.base.deadline import AGAIN_S, TimeOver, check_time, end_by, interrupt_at, seconds_left
+from tests.real.runs.cases import wait_for
 
 
 def triple(values):
@@ -25,6 +29,45 @@ def test_the_earliest_deadline_around_counts():
     assert seconds_left() == float("inf")
 
 
+def spin(seconds):
+    end = monotonic() + seconds
+    while monotonic() < end:
+        pass
+
+
+def test_the_alarm_lets_a_clean_up_end(ours):
+    """One that takes longer than the alarm's interval is not cut short."""
+    done = []
+    with pytest.raises(TimeOver), interrupt_at(monotonic()):
+        try:
+            spin(30)
+        finally:
+            spin(4 * AGAIN_S)
+            done.append("cleaned up")
+    assert done == ["cleaned up"]
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_the_alarm_rings_again_where_its_error_is_discarded(ours):
+    begun = monotonic()
+    with pytest.raises(TimeOver), interrupt_at(begun):
+        with suppress(TimeOver):
+            spin(30)
+        spin(30)
+    assert monotonic() - begun < 20
+
+
+def test_the_alarm_waits_for_the_end_of_a_librarys_function():
+    with interrupt_at(monotonic()):
+        spin(4 * AGAIN_S)  # of this module, which is none of the package
+
+
+@pytest.fixture
+def ours(monkeypatch):
+    """This module counts as one of the package."""
+    monkeypatch.setattr(deadline, "PACKAGE", __name__)
+
+
 @pytest.fixture
 def cold(monkeypatch, tmp_path):
     """A machine that has compiled nothing."""
@@ -33,9 +76,17 @@ def cold(monkeypatch, tmp_path):
     monkeypatch.setattr(compile_apart, "_compilers", [])
     for name in ("compile_within", "compile_early"):
         monkeypatch.setattr(compiled, name, getattr(compile_apart, name))
-    return tmp_path
+    yield tmp_path
+    for compiler in compile_apart._compilers:
+        compiler.process.kill()
+        compiler.process.wait()
+        wait_for(partial(getattr, compiler, "ended"), "the end of its listener")
+        for pipe in (compiler.process.stdin, compiler.process.stdout):
+            with suppress(BrokenPipeError):  # what was not sent
+                pipe.close()
 
 
+@pytest.mark.slow
 def test_cpython_runs_a_kernel_whose_machine_code_comes_too_late(cold):
     """Nothing is compiled, here or elsewhere, and a later call may compile."""
     values = np.ones(2)
@@ -55,9 +106,6 @@ def test_another_process_compiles_before_a_deadline_and_this_one_loads_it(cold):
     assert values.tolist() == [3, 3]
     assert compiled._loaded[triple].stats.cache_hits  # type: ignore[attr-defined]
     assert [len(compiler.done) for compiler in compile_apart._compilers] == [0, 1]
-    for compiler in compile_apart._compilers:
-        compiler.process.kill()
-        compiler.process.wait()
 
 
 @pytest.mark.slow

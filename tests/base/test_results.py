@@ -137,3 +137,30 @@ def test_a_table_has_a_column_for_every_key(tmp_path):
         {**ROWS[0], "reason": None},
         {**ROWS[1], "parts": None},
     ]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_row_that_was_changed_is_refused_by_its_key_and_works_once_removed(tmp_path, suffix):
+    """A renamed, missing or retyped key of a row would be found where it is used, which knows no file."""
+    path = str(tmp_path / f"kept{suffix}")
+    with Results(path, 1) as kept:
+        for key, row in zip(("one", "two", "three"), (*ROWS, ROWS[0]), strict=True):
+            kept.add(key, row)
+    rows = read_table(path)
+    for changed in ('{"named": 1}', "[]", "5", str(rows[0]["row"]).replace("time", "times")):
+        save_table([{**rows[0], "row": changed}, *rows[1:]], path)
+        with pytest.raises(InputError, match="the row of 'one' is damaged, or was changed"):
+            Results(path, 1)
+    save_table(rows[1:], path)
+    assert set(Results(path, 1).rows) == {"two", "three"}
+
+
+def test_a_last_row_of_nothing_but_brackets_counts_as_cut(tmp_path):
+    path = str(tmp_path / "kept.csv")
+    with Results(path, 1) as kept:
+        kept.add("one", ROWS[0])
+        kept.add("two", ROWS[1])
+    first, last = read_table(path)
+    save_table([first, {**last, "row": "[" * 200_000}], path)
+    again = Results(path, 1)
+    assert (list(again.rows), again.cut) == (["one"], True)

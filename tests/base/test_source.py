@@ -76,3 +76,13 @@ def test_standard_input_is_read_up_to_the_limit_and_may_be_closed(monkeypatch):
 
 def test_a_name_with_control_characters_is_shown_without_them(tmp_path):
     assert "\x1b" not in str(refusal(tmp_path / "\x1b]0;x\x07"))
+
+
+def test_a_limit_of_nothing_is_not_its_own_way_out(tmp_path, monkeypatch):
+    """The limit that is told lets the file in, whatever is set and however large it is."""
+    (tmp_path / "x").write_bytes(b" " * (3 << 20))
+    for least in ("0", "1", "2MiB"):
+        monkeypatch.setenv("PPSIM_MAX_SIZE", least)
+        hint = refusal(tmp_path / "x").hint
+        monkeypatch.setenv("PPSIM_MAX_SIZE", hint.split()[0].partition("=")[2])
+        assert len(read_bytes(str(tmp_path / "x"))) == 3 << 20

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
+from ppsim.engine.detailed.cluster import read as read_cluster
 from ppsim.errors import InputError
-from ppsim.memory.transformer import memory_model, read_model
-from ppsim.network.cluster import read as read_cluster
-from ppsim.profiles.profile import read
+from ppsim.inputs.profile.profile import read
 from ppsim.schedules import generate
+from ppsim.workload.model.transformer import memory_model, read_model
 
 HEAD = 'schema = "ppsim.profile/1"\n'
 

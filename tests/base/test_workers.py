@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -15,9 +16,10 @@ import pytest
 
 from ppsim.base import workers
 from ppsim.base.dask_cluster import CODE, _start_cluster
-from ppsim.base.workers import batches_of, map_in_threads, map_tasks
+from ppsim.base.workers import batches_of, map_in_threads, open_workers
 from ppsim.errors import InputError, MissingDependency, PpsimError
 from ppsim.version import VERSION
+from tests.real.runs.cases import wait_for
 
 
 def square(task: int) -> int:
@@ -36,6 +38,11 @@ def square_and_die(folder: str, task: int) -> int:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0.005)
     return task * task
+
+
+def map_tasks(function, tasks, where="", processes=1):
+    with open_workers(where, processes) as run:
+        yield from run(function, tasks)
 
 
 def test_a_map_in_this_process_gives_every_result_once_in_order():
@@ -121,6 +128,7 @@ def test_an_error_of_a_task_arrives_as_it_was_raised():
     with pytest.raises(InputError, match="is refused") as caught:
         list(map_tasks(refuse, range(4), processes=2))
     assert caught.value.hint == "another"
+    wait_for(lambda: not multiprocessing.active_children(), "the end of its processes")
 
 
 @pytest.mark.slow
@@ -135,3 +143,25 @@ def test_dask_gives_the_same_with_a_worker_killed_half_way(tmp_path):
 def test_errors_come_through_dask_too():
     with pytest.raises(PpsimError, match="is refused"):
         list(map_tasks(refuse, range(4), "local"))
+
+
+def test_a_scheduler_that_is_lost_is_one_message(monkeypatch):
+    """Its address answered when the work began; what Dask raises then is no fault of ppsim."""
+    distributed = pytest.importorskip("distributed")
+    from ppsim.base.dask_cluster import Connection, run_on
+
+    class Client:
+        loop = None
+
+        def submit(self, *_, **__):
+            return None
+
+        map = cancel = submit
+
+    def lose(*_, **__):
+        raise distributed.client.FutureCancelledError("task", "scheduler-connection-lost")
+
+    monkeypatch.setattr(distributed, "as_completed", lose)
+    with pytest.raises(PpsimError, match="the connection to the Dask scheduler was lost") as lost:
+        list(run_on(Connection(Client(), 1), lambda batch: batch, [(0, [1])]))
+    assert "--results FILE" in lost.value.hint

@@ -8,10 +8,10 @@ import pytest
 
 from ppsim.analysis.jitter import Noise, jitter
 from ppsim.core.costs import Costs, costs_for
-from ppsim.schedules import generate, steady_state
-from ppsim.simulation.batch import makespans
-from ppsim.simulation.longest_path import simulate
-from ppsim.simulation.metrics import measure
+from ppsim.engine.simple.batch import makespans
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
+from ppsim.schedules import generate
 from tests.benchmarks.clock import compile_always
 
 
@@ -40,9 +40,3 @@ def test_jitter(benchmark):
     schedule = generate("1f1b", devices=8, microbatches=32)
     (result,) = benchmark(jitter, {"1f1b": (schedule, costs_for(schedule))}, Noise(), 10_000)
     assert len(result.makespans) == 10_000
-
-
-@pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb-1p", "dualpipe-v"])
-def test_steady_state_of_a_million_microbatches(benchmark, name):
-    """Metrics of a million microbatches on 8 devices from a small run."""
-    assert benchmark(steady_state, name, costs_for, devices=8, microbatches=1_000_000)

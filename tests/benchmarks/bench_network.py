@@ -2,7 +2,7 @@
 
 Prints cpu nanoseconds: lowering, and execution in each mode per lowered op, with the ratio to the simple model per op
 of the same run; who needs what is worked out anew in each call, in both models. Then CPython against compiled code,
-for the crossing that ``ppsim.base.compiled.COMPILE_NETWORK_ABOVE`` stands for. Nothing is asserted.
+for the crossing that ``ppsim.base.compiled.COMPILE_TABLES_ABOVE`` stands for. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ppsim.base import compiled
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.lowered import Lowered
 from ppsim.core.schedule import Schedule
-from ppsim.lowering.lower import lower
-from ppsim.network.execute import execute
-from ppsim.network.spec import CHANNELS, Network, Shared
+from ppsim.engine.detailed.execute import execute
+from ppsim.engine.detailed.spec import CHANNELS, Network, Shared
+from ppsim.engine.lowering.lower import lower
+from ppsim.engine.simple import longest_path as simple_model
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
-from ppsim.simulation import longest_path as simple_model
-from ppsim.simulation.longest_path import simulate
 
 SHAPES = ((16, 10_752), (64, 2_688), (256, 650), (1_024, 163))  # devices, microbatches: about 1,000,000 lowered ops
 
@@ -84,12 +84,12 @@ def crossing() -> None:
         schedule = generate("1f1b", devices=16, microbatches=microbatches)
         costs, lowered, network = costs_for(schedule), lower(schedule), Network("overlap", alpha=0.1)
         took = []
-        for compiled.COMPILE_NETWORK_ABOVE in (10**9, 0):
+        for compiled.COMPILE_TABLES_ABOVE in (10**9, 0):
             took.append(best(partial(execute, lowered, costs, network), 1))
         print(f"{len(lowered.schedule):>8,} lowered ops: CPython {took[0]:.3f} s, compiled {took[1]:.3f} s")
 
 
 if __name__ == "__main__":
     crossing()
-    compiled.COMPILE_NETWORK_ABOVE = simple_model.COMPILE_SIMULATION_ABOVE = 0
+    compiled.COMPILE_TABLES_ABOVE = simple_model.COMPILE_SIMULATION_ABOVE = 0
     modes()

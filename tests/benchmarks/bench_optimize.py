@@ -16,7 +16,7 @@ from ppsim.core.ops import Kind
 from ppsim.search.problem import Problem
 from tests.benchmarks.clock import machine
 from tests.commands import invoke
-from tests.search.published import read_caps, read_v_caps
+from tests.search.orders.published import read_caps, read_v_caps
 
 
 def words_of(problem: Problem, seconds: float) -> list[str]:

@@ -39,5 +39,5 @@ def duration(value: float) -> str:
 
 def compile_always(above: int = 0) -> None:
     """Have the compiled kernel run at every size, or only once ``above`` ops have been timed."""
-    engine: Any = importlib.import_module("ppsim.simulation.longest_path")
+    engine: Any = importlib.import_module("ppsim.engine.simple.longest_path")
     engine.COMPILE_SIMULATION_ABOVE = above

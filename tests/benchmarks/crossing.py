@@ -15,7 +15,7 @@ PROGRAM = """
 import sys
 from ppsim.core.costs import costs_for
 from ppsim.schedules import generate
-from ppsim.simulation.longest_path import simulate
+from ppsim.engine.simple.longest_path import simulate
 from tests.benchmarks.clock import compile_always
 compile_always(int(sys.argv[3]))
 schedule = generate("1f1b", devices=int(sys.argv[1]), microbatches=int(sys.argv[2]))

@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 
 from ppsim.base import toml
 from ppsim.errors import PpsimError
-from ppsim.planning.costs import step_time
-from ppsim.planning.efficiency import PATH, SCHEMA, Curve, Efficiency, Fitted, Software, efficiency_of, fitted
-from ppsim.planning.row_numbers import Skipped
-from ppsim.planning.rows import Setup, read_table, setup_of
+from ppsim.workload.cost.costs import step_time
+from ppsim.workload.hardware.efficiency import PATH, SCHEMA, Curve, Efficiency, Fitted, Software, efficiency_of, fitted
+from ppsim.workload.plans.row_numbers import Skipped
+from ppsim.workload.plans.rows import Setup, read_table, setup_of
 
 PRECISIONS = ("bf16", "fp8", "mxfp8", "fp4")
 SHARES = (*PRECISIONS, "attention", "hbm", "within", "between")

@@ -7,8 +7,6 @@ import sys
 from functools import partial
 from typing import Any
 
-from ppsim.core.costs import costs_for
-from ppsim.schedules import steady_state
 from tests.benchmarks.clock import compile_always, machine, seconds
 from tests.benchmarks.peers import models, ppsim
 
@@ -20,7 +18,6 @@ LOOKS = {
     "SimPy": ("#B4540A", "^", 1.2, 0),
     "networkx": ("#6A7482", "v", 1.2, -7),
     "torch": ("#7A4FA3", "D", 1.2, 7),
-    "steady state": ("#157E9B", "P", 1.6, 0),
 }
 PATIENCE_S = 3.0  # a model that took longer is not tried on more ops
 
@@ -38,10 +35,6 @@ def measured() -> dict[str, tuple[list[int], list[float]]]:
             print(f"{name:10} {ops[-1]:>12,} ops {times[-1]:.6f} s", flush=True)
             if times[-1] > PATIENCE_S and name not in ("ppsim", "C"):
                 break
-    ops, times = lines["steady state"] = [], []
-    for microbatches in (64, 1000, 10_000, 100_000, 1_000_000):
-        ops.append(16 * microbatches)
-        times.append(seconds(partial(steady_state, "1f1b", costs_for, devices=8, microbatches=microbatches)))
     return lines
 
 

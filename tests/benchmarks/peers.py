@@ -15,8 +15,8 @@ from typing import Any
 
 from ppsim.core.costs import costs_for
 from ppsim.core.schedule import Schedule
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
-from ppsim.simulation.longest_path import simulate
 from tests.benchmarks import limit
 from tests.benchmarks.clock import compile_always, duration, machine, seconds
 

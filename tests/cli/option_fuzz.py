@@ -21,7 +21,7 @@ from pathlib import Path
 import click
 
 from ppsim.cli import group, main
-from ppsim.cli._types import Counts, Numbers, ScheduleName, Share
+from ppsim.questions.types import Counts, Numbers, ScheduleName, Share
 from ppsim.schedules import families
 from tests.commands import ROOT, invoke
 

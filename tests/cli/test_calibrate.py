@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ppsim.profiles.profile import read
+from ppsim.inputs.profile.profile import read
 from tests.commands import SOURCE, invoke, refused
 
 SIZES = {"hidden": 16, "heads": 2, "seq": 8, "mbs": 1, "layers": 1, "vocab": 32}
@@ -115,7 +115,7 @@ def test_the_commands_do_not_import_torch_or_numpy_for_their_help():
 
 ANNOUNCED = """
 from ppsim.cli import main
-from ppsim.calibration import links
+from ppsim.real.calibration import links
 
 measured = links.measure_links
 
@@ -224,5 +224,6 @@ def test_on_two_hosts_rank_0_tells_their_links_apart(tmp_path, hosts):
     finally:
         for process in running:
             process.kill()
+            process.communicate()
     assert [path.name for path in tmp_path.iterdir()] == ["p.toml"]
     assert {m.link for m in read(str(tmp_path / "p.toml")).message} == {"same-host", "between-hosts"}

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from ppsim.cli import _fit, _print
+from ppsim.questions import terminal as fitted
 
 HEADINGS = ["schedule\n", "makespan\nms", "bubble_\nrate", "bubble_\nover_ideal", "peak\nact."]
 ROWS = [["gpipe", "12345.6", "27.3%", "37.5%", "8"], ["interleaved:2", "98765.4", "15.8%", "18.8%", "5.5*"]]
@@ -20,7 +20,7 @@ def terminal(monkeypatch, capsys):
         def console(at_least=20, *, err=False):
             return Console(width=width, force_terminal=True, color_system=None, legacy_windows=False)
 
-        monkeypatch.setattr(_print, "console", console)
+        monkeypatch.setattr(fitted, "console", console)
         return lambda: re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
 
     return make
@@ -30,7 +30,7 @@ def terminal(monkeypatch, capsys):
 def test_no_number_is_ever_cut(terminal, width):
     """Every number printed is one of the table's, whole, and each one that is missing is announced by its column."""
     read = terminal(width)
-    _fit.print_table(HEADINGS, ROWS, at_least=100, spare=["bubble_\nover_ideal"])
+    fitted.print_table(HEADINGS, ROWS, at_least=100, spare=["bubble_\nover_ideal"])
     table, _, note = read().partition("no room for")
     numbers = {cell for row in ROWS for cell in row[1:]}
     words = [word for word in table.split() if word[0].isdigit()]
@@ -44,13 +44,13 @@ def test_no_number_is_ever_cut(terminal, width):
 
 def test_columns_that_may_go_first_go_first(terminal):
     read = terminal(45)
-    _fit.print_table(HEADINGS, ROWS, at_least=100, spare=["bubble_\nover_ideal"])
+    fitted.print_table(HEADINGS, ROWS, at_least=100, spare=["bubble_\nover_ideal"])
     assert "no room for bubble_over_ideal: a wider" in " ".join(read().split())
 
 
 def test_a_table_that_fits_is_whole_and_says_nothing(terminal):
     read = terminal(60)
-    _fit.print_table(HEADINGS, ROWS, at_least=100, spare=["bubble_\nover_ideal"])
+    fitted.print_table(HEADINGS, ROWS, at_least=100, spare=["bubble_\nover_ideal"])
     text = read()
     assert all(cell in text for row in ROWS for cell in row)
     assert "no room" not in text
@@ -58,7 +58,7 @@ def test_a_table_that_fits_is_whole_and_says_nothing(terminal):
 
 def test_where_no_number_fits_beside_the_names_rows_become_blocks(terminal):
     read = terminal(15)
-    _fit.print_table(HEADINGS, ROWS, at_least=100)
+    fitted.print_table(HEADINGS, ROWS, at_least=100)
     assert read().splitlines()[:5] == [
         "gpipe",
         "  12345.6  makespan ms",
@@ -72,7 +72,7 @@ def test_where_no_number_fits_beside_the_names_rows_become_blocks(terminal):
 def test_sentences_are_wrapped_between_words_on_a_terminal(terminal, width):
     sentence = "held by " + ", ".join(f"activations of stage {n} (12.5%)" for n in range(9))
     read = terminal(width)
-    _fit.echo_wrapped(sentence, 8)
+    fitted.echo_wrapped(sentence, 8)
     lines = read().splitlines()
     assert max(map(len, lines)) <= width
     assert " ".join(" ".join(lines).split()) == sentence
@@ -80,6 +80,6 @@ def test_sentences_are_wrapped_between_words_on_a_terminal(terminal, width):
 
 
 def test_sentences_in_a_pipe_stay_on_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(_print, "console", lambda at_least=20, err=False: Console(file=io.StringIO(), width=80))
-    _fit.echo_wrapped("word " * 100)
+    monkeypatch.setattr(fitted, "console", lambda at_least=20, err=False: Console(file=io.StringIO(), width=80))
+    fitted.echo_wrapped("word " * 100)
     assert capsys.readouterr().out == "word " * 100 + "\n"

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.commands import start_command
-from tests.runs.cases import wait_for
+from tests.real.runs.cases import wait_for
 
 pytestmark = [
     pytest.mark.slow,

@@ -37,7 +37,6 @@ def test_every_command_with_costs_takes_a_layout():
     assert ask("explain", "1f1b", *LAYOUT)["makespan"] == makespan
     assert ask("memory", "1f1b", *LAYOUT)["peak"] == [12, 6, 0, 1]
     assert ask("diff", "1f1b", "zb-h2", *LAYOUT, "--devices", "4")["makespan"][0] == makespan
-    assert ask("run", "1f1b", "--steady", "--layout", "Et*3|tt||tL", "--mb", "1000")["makespan"] == 9 * 1000 + 3
 
 
 def test_schedules_are_compared_on_the_devices_of_a_layout():
@@ -89,7 +88,7 @@ def test_a_change_of_a_stage_is_simulated_and_one_that_a_layout_overrules_refuse
     changed = ask("explain", "1f1b", *LAYOUT, "--what-if", "tf=x1")
     assert changed["makespan"] == ask("run", "1f1b", *LAYOUT)["makespan"]
     refused = CliRunner().invoke(group, ["explain", "1f1b", *LAYOUT, "--what-if", "tfb=3"]).exception
-    assert "cannot change 'tfb=3'" in str(refused)
+    assert "takes that time" in str(refused)
 
 
 def test_a_sweep_takes_its_stages_from_the_layout():

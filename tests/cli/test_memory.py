@@ -11,13 +11,13 @@ import pytest
 
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
+from ppsim.engine.memory.report import ASCII_LEVELS, LEVELS, bars, find_excess, report
+from ppsim.engine.memory.usage import activation_model
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
-from ppsim.memory.from_profile import profile_memory
-from ppsim.memory.report import ASCII_LEVELS, LEVELS, bars, find_excess, report
-from ppsim.memory.usage import activation_model
-from ppsim.profiles.profile import Activation, Profile, Provenance, Workload
+from ppsim.inputs.profile.profile import Activation, Profile, Provenance, Workload
 from ppsim.schedules import generate
-from ppsim.simulation.longest_path import simulate
+from ppsim.workload.model.from_profile import profile_memory
 from tests import commands
 from tests.commands import invoke
 

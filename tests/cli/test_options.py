@@ -15,8 +15,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ppsim.cli import _write, group
+from ppsim.cli import group
 from ppsim.errors import PpsimError
+from ppsim.questions import write
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -74,7 +75,6 @@ SAMPLES = {
     "grid": "--grid",
     "gantt": "--no-gantt",
     "memory": "--memory",
-    "steady": "--steady",
     "tradeoff": "--tradeoff",
     "heat": "--heat",
     "metric": "--metric peak",
@@ -119,6 +119,7 @@ SAMPLES = {
     "tr": "--tr 2",
     "links": "--link 0-1=0.7",
     "mb_scale": "--mb-scale lognormal:0.4:3",
+    "slice_scale": "--slice-scale attention:0.5",
     "speed": "--speed 0.5",
     "reorder": "--reorder",
     "queues": "--queues pair",
@@ -231,7 +232,7 @@ SHOW_SOME = {"quiet": {"compare", "sweep", "jitter"}, "metric": {"sweep"}}
 def folder(tmp_path, monkeypatch):
     """An empty folder, and files that do not hold the command itself, which always differs."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_write, "shlex", SimpleNamespace(join=lambda words: ""))
+    monkeypatch.setattr(write, "shlex", SimpleNamespace(join=lambda words: ""))
     return tmp_path
 
 

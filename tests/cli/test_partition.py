@@ -10,13 +10,15 @@ import pytest
 from click.testing import CliRunner
 
 from ppsim.cli import group
-from ppsim.cli._build import build_costs, build_schedule
-from ppsim.cli._options import CostOptions, ShapeOptions
-from ppsim.cli._partition_problem import Asked, hold, make_problem
-from ppsim.errors import PpsimError
-from ppsim.layout.layout import build_layout
-from ppsim.search.splits import layers_in, list_ends
-from ppsim.simulation.longest_path import simulate
+from ppsim.core.costs import Costs
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.errors import InputError, PpsimError
+from ppsim.questions.build import build_costs, build_schedule
+from ppsim.questions.groups import CostOptions, ShapeOptions
+from ppsim.questions.partition import partition
+from ppsim.questions.partition_problem import Asked, hold, make_problem
+from ppsim.search.splits.splits import layers_in, list_ends
+from ppsim.workload.layout.layout import build_layout
 
 BASE = ["partition", "1f1b", "--devices", "4", "--mb", "8", "--t-head", "2"]
 
@@ -44,7 +46,7 @@ def test_the_answer_is_what_run_times():
 
 def test_the_line_that_runs_it_does():
     text = CliRunner().invoke(group, [*BASE, "--num-layers", "14", "--cap", "16"]).stdout
-    assert "optimal: none of the 680 splits is faster" in text
+    assert "optimal: none that fits of the 680 splits is faster" in text
     assert "all devices compute alike, 96 of 132 t_layer" in text
     line = " ".join(text.partition("run it")[2].split())
     assert line == "ppsim run 1f1b --devices 4 --mb 8 --t-head 2.0 --layout 'Et*4|t*4|t*4|ttL'"
@@ -59,6 +61,18 @@ def test_a_cap_changes_the_split():
     refused = CliRunner().invoke(group, [*BASE, "--num-layers", "14", "--cap", "3"]).exception
     assert isinstance(refused, PpsimError)
     assert (refused.exit_code, refused.hint) == (1, "--cap 8, the least that any split needs")
+
+
+def test_a_slower_answer_than_an_even_split_that_does_not_fit_says_so():
+    """Four layers each are fastest and hold 16; under a cap of 12 a device has three and another five."""
+    words = [*BASE[:4], "--mb", "8", "--num-layers", "16", "--cap", "12"]
+    found, free = ask(*words), ask(*words[:-2])
+    assert found["even_fits"] is False
+    assert found["makespan"] > found["even_makespan"] >= free["makespan"]
+    assert free["even_fits"] is True
+    text = " ".join(CliRunner().invoke(group, words).stdout.split())
+    assert f"more than the even split's {found['even_makespan']:g}, which does not fit" in text
+    assert "optimal: none that fits of the" in text
 
 
 def test_a_cap_in_bytes_takes_a_model(tmp_path):
@@ -127,7 +141,7 @@ def test_an_interruption_ends_both_searches_of_planned_queues(monkeypatch):
     """Ctrl-C ends the search of one plan with its best split; the search of all plans then only times that one."""
     words = ("partition", "zb-auto", "--devices", "2", "--mb", "4", "--num-layers", "8", "--t-head", "3")
     assert ask(*words)["timed"] > 2
-    monkeypatch.setattr("ppsim.cli.partition.first_signal", lambda: 2)
+    monkeypatch.setattr("ppsim.questions.partition_problem.first_signal", lambda: 2)
     assert ask(*words)["timed"] <= 2
 
 
@@ -193,6 +207,18 @@ def test_an_order_planned_with_the_costs_is_planned_for_each_split(least):
 
 def test_the_help_names_no_option_that_is_refused():
     """--layout is what partition finds; a time of layers needs none beside it."""
-    text = " ".join(CliRunner().invoke(group, ["partition", "--help"]).output.split())
+    text = " ".join(CliRunner().invoke(group, ["partition", "--help-all"]).output.split())
     assert "--t-layer NUMBER[,NUMBER...] Forward time of a layer of the layout (1), or one for each." in text
     assert text.count("--layout") == 0
+
+
+def test_python_gets_the_split_with_its_times_and_proof():
+    best = partition("1f1b", devices=4, microbatches=8, num_layers=14, t_head=2)
+    assert (best.split, best.makespan, best.bound, best.status) == ((4, 4, 4, 2), 132, 132, "optimal")
+    assert best.timeline.makespan == best.makespan
+    assert best.schedule.n_devices == 4
+
+
+def test_costs_of_whole_stages_are_refused():
+    with pytest.raises(InputError, match="layers take"):
+        partition("1f1b", devices=2, microbatches=2, num_layers=4, costs=Costs.of(F=1))

@@ -7,9 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ppsim.files.read import read_timeline
-from ppsim.profiles.profile import read
-from ppsim.runs.observed.read import read_run
+from ppsim.inputs.drafts.read import read_timeline
+from ppsim.inputs.profile.profile import read
+from ppsim.questions.calibrate import calibrate
+from ppsim.questions.profile import profile, profile_diff
+from ppsim.questions.read import ObservedRun
+from ppsim.questions.read import read as ask_read
+from ppsim.real.traces.read import read_run
 from tests.commands import invoke, refused
 from tests.real_runs import PRIMUS, dump_primus, simulated
 
@@ -52,6 +56,15 @@ def test_read_says_what_a_schedule_is(tmp_path, monkeypatch):
     assert "zb-1p: 4 devices" in invoke("read", "x.csv").output
     assert "a schedule without times" in invoke("read", "x.csv").output
     assert "a schedule with times" in invoke("read", "x.trace.json").output
+    assert "zb-1p: 4 devices" in invoke("read", "-", text=Path("x.csv").read_text()).output
+
+
+def test_python_reads_what_the_command_reads():
+    for files, words in ((PRIMUS, [str(PRIMUS)]), (TRACES, TRACES)):
+        assert ask_read(files).to_json() == json.loads(invoke("read", *words, "--json").output)
+    found = ask_read(RECORD, schedule="zb-1p", iteration="2")
+    assert isinstance(found, ObservedRun)
+    assert (found.run.schedule.name, found.kept.iterations.tolist()) == ("zb-1p", [2])
 
 
 def test_check_takes_a_real_run_and_compares_its_order():
@@ -83,6 +96,19 @@ def test_calibrate_makes_a_profile_of_a_real_run_that_run_takes(tmp_path):
     assert "--comm 0.7" in profile.provenance.note
     words = ("run", "-s", "1f1b", "--devices", "8", "--mb", "16", "--profile", target, "--json")
     assert json.loads(invoke(*words).output)["makespan"] == pytest.approx(3245.9, rel=0.03)
+
+
+def test_python_calibrates_as_the_command_does(tmp_path, monkeypatch):
+    """A dash in a file's name is not standard output."""
+    monkeypatch.chdir(tmp_path)
+    found = calibrate(from_trace=TRACES)
+    assert found is not None
+    found.save("a.toml")
+    shown = json.loads(invoke("calibrate", "-o", "a-b.toml", "--from-trace", *TRACES, "--json").stdout)
+    assert shown["file"] == "a-b.toml"
+    assert profile("a.toml").profile.op == read("a-b.toml").op
+    assert {time.ratio for time in profile_diff("a.toml", "a-b.toml").found.times} == {1.0}
+    assert "traces come after --from-trace" in refused("calibrate", "-o", "c.toml", *TRACES).hint
 
 
 def test_a_gzipped_folder_of_traces_calibrates_as_its_files_do(tmp_path):

@@ -9,12 +9,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from ppsim.cli import group
 from ppsim.errors import InputError
+from ppsim.questions.types import CountList, Counts, Numbers, Share, Window
 from tests.commands import ROOT, answer, invoke, refused
 
+FILED = ("check", "convert", "open", "read", "rerun")  # commands of a file
 SMALL = ("--devices", "2", "--mb", "4")
 
 
@@ -30,7 +33,7 @@ def test_a_file_that_the_schedule_cannot_be_leaves_nothing_printed(command, tmp_
 
 @pytest.mark.parametrize("command", ["run", "explain", "memory", "diff", "compare"])
 def test_an_unknown_format_is_refused_before_anything_is_timed(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("ppsim.simulation.longest_path.simulate", None)
+    monkeypatch.setattr("ppsim.engine.simple.longest_path.simulate", None)
     specs = ("1f1b", "gpipe") if command in ("diff", "compare") else ("1f1b",)
     result = invoke(command, *specs, *SMALL, "-o", str(tmp_path / "a.xyz"))
     assert isinstance(result.exception, InputError)
@@ -54,10 +57,10 @@ def test_what_trains_is_no_alternative_to_forwards_only():
     assert [each["change"] for each in found["what_if"]] == ["mb=8"]
 
 
-def test_a_steady_run_has_no_bound_and_says_none():
-    """The bound is worked out from every op, of which the shortcut runs few."""
-    found = json.loads(invoke("run", "1f1b", "--devices", "2", "--mb", "400", "--steady", "--json").stdout)
-    assert (found["schema"], "bound" in found) == ("ppsim.steady/1", False)
+def test_the_retired_steady_is_accepted_and_changes_nothing():
+    shape = ["run", "1f1b", "--devices", "2", "--mb", "8", "-q"]
+    assert invoke(*shape, "--steady").stdout == invoke(*shape).stdout
+    assert "--steady" not in invoke("run", "--help-all").stdout
 
 
 def options_of(name: str) -> set[str]:
@@ -82,7 +85,8 @@ def test_every_command_and_option_that_a_refusal_names_exists():
     """In a command's own module they are options of that command, or of one that the text names."""
     own = {name: options_of(name) for name in group.list_commands(None)}  # type: ignore[arg-type]
     every = set().union(*own.values(), {"--help"})
-    said = [(path.stem, text) for path in (ROOT / "cli").glob("*.py") for text in refusals(path)]
+    modules = [*(ROOT / "cli").glob("*.py"), *(ROOT / "ppsim" / "questions").glob("*.py")]
+    said = [(path.stem, text) for path in modules for text in refusals(path)]
     assert len(said) > 300
     for command, text in said:
         named = re.findall(r"\bppsim ([a-z]+)\b", text)
@@ -157,12 +161,6 @@ def test_one_device_is_no_plural(tmp_path):
     assert invoke("check", str(tmp_path / "one.csv")).stdout.startswith("valid: 1 device, 1 stage, 1 microbatch; ")
 
 
-def test_a_gallery_that_is_checked_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("ppsim.cli.gallery._draw", lambda *_: "29 schedules and 0 figures")
-    result = invoke("gallery", "-o", str(tmp_path), "--check")
-    assert (result.output, list(tmp_path.iterdir())) == ("the gallery is up to date\n", [])
-
-
 @pytest.mark.parametrize("command", ["run", "check", "read", "explain"])
 def test_nothing_piped_in_says_so(command):
     result = invoke(command, "-", text="")
@@ -172,6 +170,82 @@ def test_nothing_piped_in_says_so(command):
 def test_help_leaves_out_what_a_command_always_refuses():
     """Times of whole stages are refused by partition, and its help does not offer them."""
     assert str(refused("partition", "1f1b", *SMALL, "--tf", "2")).startswith("partition makes the layout from")
-    shown = {word for line in invoke("partition", "--help").output.splitlines() for word in line.split()[:1]}
+    shown = {word for line in invoke("partition", "--help-all").output.splitlines() for word in line.split()[:1]}
     assert "--t-layer" in shown
     assert not shown & {"--tf", "--layout", "--cost-per"}
+
+
+def numbers_of_commands() -> list[tuple[str, str]]:
+    """Every option of every command whose value is one number or a list of them, by its first spelling."""
+    kinds = (
+        click.types.FloatParamType,
+        click.FloatRange,
+        click.types.IntParamType,
+        Numbers,
+        Counts,
+        CountList,
+        Share,
+        Window,
+    )
+    names = [name for name in group.list_commands(None) if name != "profile"]  # type: ignore[arg-type]
+    return [
+        (name, param.opts[0])
+        for name in names
+        for param in group.get_command(None, name).params  # type: ignore[arg-type,union-attr]
+        if isinstance(param.type, kinds)
+    ]
+
+
+@pytest.mark.parametrize("number", ["nan", "1e999"])
+def test_every_option_refuses_numbers_that_are_not_finite(number):
+    """Comparisons let nan through, and a search that ends at infinity never ends."""
+    options = numbers_of_commands()
+    assert {("optimize", "--cap"), ("optimize", "--time-limit"), ("run", "--comm"), ("plan", "--offload")} <= {*options}
+    for command, option in options:
+        words = {"diff": ["x", "y"], "gallery": ["-o", "x"]}.get(command, ["x"] if command in FILED else [])
+        value = f"{number}:1" if option == "--window" else number
+        code, out, err = answer(command, *words, option, value)
+        assert (code, out) == (2, ""), (command, option, err)
+        assert option in err or number in err, (command, option, err)
+
+
+@pytest.mark.parametrize("text", ["--link=0-1=nan", "--link=0-1=1,infGB/s", "--mb-scale=nan,1,1,1", "--message=nan"])
+def test_numbers_in_texts_are_finite_too(text):
+    assert answer("run", "1f1b", *SMALL, text)[:2] == (2, "")
+
+
+def test_a_flowchart_of_ranks_is_told_from_a_schedule(tmp_path):
+    """plan -o ranks.mmd writes it: it has no times to read."""
+    file = tmp_path / "ranks.mmd"
+    plan = ("plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "2", "--gbs", "2", "--pp", "2")
+    assert invoke(*plan, "--tp", "1", "--schedules", "1f1b", "--recomputes", "full", "-o", str(file)).exit_code == 0
+    for words in (["read"], ["check"], ["run"], ["explain"], ["convert", "-o", str(tmp_path / "x.json")]):
+        error = refused(words[0], str(file), *words[1:])
+        assert "is a flowchart: where the ranks of a plan lie, not when they run" in str(error)
+        assert error.exit_code == 2
+    assert "standard input' is a flowchart" in str(invoke("check", "-", text=file.read_text()).exception)
+    assert "is a flowchart, not a gantt" in str(invoke("check", "-", text="graph TD\n a --> b\n").exception)
+
+
+def test_launch_flags_may_follow_the_result_line():
+    plan = ("plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "2", "--gbs", "2", "--pp", "2", "-q")
+    lines = invoke(*plan, "--tp", "1", "--recomputes", "full", "--flags", "megatron").stdout.splitlines()
+    assert lines[0].startswith("best: ")
+    assert any("--pipeline-model-parallel-size 2" in line for line in lines[1:])
+
+
+def test_the_first_screen_has_the_main_commands_and_names_the_others():
+    every = group.list_commands(None)  # type: ignore[arg-type]
+    first, whole = invoke("--help").stdout, invoke("--help-all").stdout
+    assert len(first.splitlines()) <= 55
+    for name in every:
+        assert re.search(rf"^  {name} +[A-Z]", whole, re.M), name
+        assert re.search(rf"^  {name} +[A-Z]", first, re.M) or re.search(rf"--help-all .*\b{name}\b", first), name
+    assert invoke("help", "run").stdout == invoke("run", "--help").stdout
+
+
+def test_the_short_help_of_run_fits_two_screens_and_the_whole_has_every_option():
+    assert len(invoke("run", "--help").stdout.splitlines()) <= 80
+    whole = invoke("run", "--help-all").stdout
+    kept = options_of("run") - {"--debug"}
+    assert [word for word in sorted(kept) if word.startswith("--") and word not in whole] == []

@@ -31,6 +31,15 @@ def test_another_address_needs_public(host):
     assert "--public" in refusal("--host", host, "--port", "0")[1]
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "localhost", "::1", "[::1]"])
+def test_an_address_of_this_machine_alone_needs_none(monkeypatch, host):
+    def refuse(*args, **kwargs):
+        raise OSError(errno.EADDRNOTAVAIL, "none here")
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    assert refusal("--host", host) == (f"cannot serve on {host.strip('[]')}:8765: none here", "--host 127.0.0.1")
+
+
 def test_a_host_that_is_none_is_told(monkeypatch):
     def refuse(*args, **kwargs):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from ppsim.base import workers
 from ppsim.cli import group
-from ppsim.cli._tasks import SentFile
 from ppsim.errors import InputError
+from ppsim.questions.tasks import SentFile
 from tests.commands import KEPT_AT_ONCE, start_command
-from tests.runs.cases import wait_for
+from tests.real.runs.cases import wait_for
 
 ROOT = Path(__file__).parents[2]
 WORK = {

@@ -8,10 +8,10 @@ import pytest
 
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import Kind
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
 from ppsim.errors import InputError
 from ppsim.schedules import generate
-from ppsim.simulation.longest_path import simulate
-from ppsim.simulation.metrics import measure
 
 LINEAR = generate("1f1b", stages=4, microbatches=8)
 LOOP = generate("interleaved", devices=2, chunks=2, microbatches=4)

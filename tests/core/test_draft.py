@@ -4,7 +4,7 @@ import numpy as np
 
 from ppsim.core.draft import Draft
 from ppsim.core.schedule import NONE
-from ppsim.files.readers.csv import parse
+from ppsim.inputs.drafts.readers.csv import parse
 from ppsim.schedules import generate
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
-from ppsim.lowering.lower import lower
+from ppsim.engine.lowering.lower import lower
 from ppsim.schedules import generate
 
 

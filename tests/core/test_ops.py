@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ppsim.core.ops import BACKWARDS, COMPUTE, LETTERS, OF_STAGE, RECEIVES, SENDS, Kind
-from ppsim.lowering.lower import lower
+from ppsim.engine.lowering.lower import lower
 from ppsim.schedules import families, generate
 
 

@@ -5,24 +5,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppsim.check import check
 from ppsim.core.costs import costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.ops import BACKWARDS, Kind
 from ppsim.core.recompute import add_recompute
 from ppsim.core.schedule import Schedule
+from ppsim.engine.detailed.execute import execute
+from ppsim.engine.detailed.spec import Network
+from ppsim.engine.lowering.lower import lower
+from ppsim.engine.memory.usage import curves, in_flight
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
 from ppsim.errors import InputError, InvalidSchedule
-from ppsim.files.convert import convert
-from ppsim.files.document import Document, save
-from ppsim.files.read import parse, read
-from ppsim.lowering.lower import lower
-from ppsim.memory.transformer import Transformer, memory_model, with_recompute
-from ppsim.memory.usage import curves, in_flight
-from ppsim.network.execute import execute
-from ppsim.network.spec import Network
-from ppsim.schedules import families, generate, schedule_from, steady_state
-from ppsim.simulation.longest_path import simulate
-from ppsim.simulation.metrics import measure
+from ppsim.inputs.check.checks import check
+from ppsim.inputs.drafts.read import parse, read
+from ppsim.schedules import families, generate, schedule_from
+from ppsim.show.files.convert import convert
+from ppsim.show.files.document import Document, save
+from ppsim.workload.model.transformer import Transformer, memory_model, with_recompute
 
 NAMES = [family.name for family in families()]
 COLUMNS = ("offsets", "kind", "stage", "microbatch", "pair")
@@ -105,18 +105,6 @@ def test_the_detailed_model_runs_it_as_the_simple_one(name, order):
     ran = execute(lowered, costs, Network(mode="latency", alpha=0.25))
     assert ran.compute.start.tolist() == simulate(schedule, costs).start.tolist()
     assert len(ran.messages) == plain.crosses.sum() == schedule.crosses.sum()
-
-
-@pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb-1p", "interleaved", "dualpipe-v", "dualpipe"])
-def test_a_steady_state_is_proved_with_recompute_too(name):
-    """The numbers of a long run are those of all its ops."""
-    schedule = add_recompute(generate(name, devices=2, microbatches=400))
-    found = steady_state(name, lambda s: costs_for(s, tf=2, tr=3), recompute=True, devices=2, microbatches=400)
-    wanted = measure(simulate(schedule, costs_for(schedule, tf=2, tr=3)))
-    if found is not None:
-        assert found.metrics.makespan == wanted.makespan
-        assert found.metrics.peak_activations.tolist() == wanted.peak_activations.tolist()
-    assert (found is not None) == (name != "gpipe")
 
 
 def test_memory_keeps_the_input_and_allocates_the_rest_at_r():

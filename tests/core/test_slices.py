@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppsim.check import check
 from ppsim.core.costs import costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule, place
 from ppsim.core.slices import find_early_slices
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError, InvalidSchedule
-from ppsim.files.document import Document, save
-from ppsim.files.read import read
-from ppsim.profiles.scale import parse_scale
+from ppsim.inputs.check.checks import check
+from ppsim.inputs.drafts.read import read
+from ppsim.inputs.profile.scale import parse_scale, parse_slice_scale
 from ppsim.schedules import generate
-from ppsim.simulation.longest_path import simulate
+from ppsim.show.files.document import Document, save
 from tests.cases import accepted, build, drawn_queue
 
 SLICED = ("seq1f1b", "seq1f1b-zb", "slimpipe")
@@ -86,15 +86,63 @@ def test_a_slice_costs_its_share_of_a_microbatch():
         assert work == pytest.approx([3 * 5.0] * 4)
 
 
-def test_factors_of_slices_hold_for_every_microbatch():
-    """Causal attention: one factor per slice, or one per slice of each microbatch."""
-    assert parse_scale(["0.5,1.5"], 6, 2)[Kind.F].tolist() == [0.5, 1.5] * 3
+def test_factors_of_microbatches_hold_for_all_their_slices():
+    """As many factors as microbatches are theirs, even where there are as many slices; one for every slice is taken."""
+    assert parse_scale(["1,2,3"], 6, 2)[Kind.F].tolist() == [1, 1, 2, 2, 3, 3]
+    assert parse_scale(["2,1"], 4, 2)[Kind.F].tolist() == [2, 2, 1, 1]
     assert parse_scale(["1,2,3,4,5,6"], 6, 2)[Kind.B].tolist() == [1, 2, 3, 4, 5, 6]
-    with pytest.raises(InputError, match="3 factors for 3 microbatches of 2 slices"):
-        parse_scale(["1,2,3"], 6, 2)
+    drawn = parse_scale(["uniform:0.5:3"], 6, 2)[Kind.F].reshape(3, 2)
+    np.testing.assert_array_equal(drawn[:, 0], drawn[:, 1])
+    with pytest.raises(InputError, match="2 factors for 3 microbatches of 2 slices") as caught:
+        parse_scale(["1,2"], 6, 2)
+    assert "--slice-scale" in caught.value.hint
 
 
-def test_json_carries_slices_and_other_formats_say_that_they_do_not(tmp_path):
+@pytest.mark.parametrize("slices", [2, 4, 7])
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_attention_grows_with_the_slices_before(slices, share):
+    """Counted pair by pair: a token attends to those up to itself; the work of a sequence stays as it is.
+
+    A forward is 1 - A of linear layers and A of attention; I has once the linear part and twice the attention, W once
+    the linear part, and B is both.
+    """
+    grain = 200
+    scale = parse_slice_scale([f"attention:{share}"], slices)
+    pairs = np.arange(slices * grain).reshape(slices, grain).sum(axis=1) + grain / 2
+    attention = share * pairs / pairs.mean()
+    forward = 1 - share + attention
+    np.testing.assert_allclose(scale[Kind.F], forward)
+    np.testing.assert_allclose(scale[Kind.R], forward)
+    np.testing.assert_allclose(scale[Kind.I] * (1 + share), 1 - share + 2 * attention)
+    np.testing.assert_allclose(scale[Kind.W], 1)
+    np.testing.assert_allclose(scale[Kind.B] * 2, 2 * forward)
+    np.testing.assert_allclose(scale.mean(axis=1), 1)
+
+
+def test_slices_take_factors_for_all_kinds_or_for_some():
+    scale = parse_slice_scale(["0.5,1.5", "W=1,3"], 2)
+    assert scale[[Kind.F, Kind.B, Kind.W]].tolist() == [[0.5, 1.5], [0.5, 1.5], [1, 3]]
+    assert parse_slice_scale(["F=attention:50%"], 2)[[Kind.F, Kind.B]].tolist() == [[0.75, 1.25], [1, 1]]
+    assert parse_slice_scale(["attention"], 2, share=0.5)[Kind.F].tolist() == [0.75, 1.25]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1,2,3", "3 factors for 2 slices"),
+        ("attention", "nothing says what share"),
+        ("attention:2", "no share of attention"),
+        ("attention:x", "no share of attention"),
+        ("0,1", "more than zero"),
+        ("nothere.txt", "nothere.txt"),
+    ],
+)
+def test_factors_of_slices_that_are_none_are_refused(text, said):
+    with pytest.raises(InputError, match=said):
+        parse_slice_scale([text], 2)
+
+
+def test_json_carries_slices_and_csv_says_that_it_does_not(tmp_path):
     schedule = generate("slimpipe", devices=2, chunks=2, microbatches=2, slices=3)
     document = Document((simulate(schedule, costs_for(schedule)),), ("SlimPipe",))
     save(document, str(tmp_path / "x.json"))

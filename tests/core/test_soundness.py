@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.lowered import Lowered
 from ppsim.core.schedule import Placement, Schedule
+from ppsim.engine.detailed.execute import execute
+from ppsim.engine.detailed.spec import Network, Shared
+from ppsim.engine.lowering.lower import lower
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError, PpsimError
-from ppsim.lowering.lower import lower
-from ppsim.network.execute import execute
-from ppsim.network.spec import Network, Shared
 from ppsim.schedules import generate
-from ppsim.simulation.longest_path import simulate
 
 COLUMNS = ("offsets", "kind", "stage", "microbatch", "pair")
 LARGE = (-(2**31), -3, -2, -1, 2**30, 2**31 - 1)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from ppsim.check import check
 from ppsim.core.draft import Draft
 from ppsim.core.split_backward import merge_backwards, split_backwards
+from ppsim.engine.lowering.lower import lower
 from ppsim.errors import InputError
-from ppsim.files.readers.csv import parse
-from ppsim.lowering.lower import lower
+from ppsim.inputs.check.checks import check
+from ppsim.inputs.drafts.readers.csv import parse
 from ppsim.schedules import families, generate
 from tests.commands import invoke, refused
 

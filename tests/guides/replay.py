@@ -6,8 +6,11 @@ is a file; one fenced as ``sh`` holds commands that measure or open something, a
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,6 +73,10 @@ def _replayed(whole: str, block: Block) -> str:
 
 def _output(line: str) -> str:
     program, *words = shlex.split(line)
+    if program == "python":
+        with contextlib.redirect_stdout(io.StringIO()) as text:
+            runpy.run_path(words[0])
+        return "".join(f"{printed.rstrip()}\n" for printed in text.getvalue().splitlines())
     assert program == "ppsim", line
     result = invoke(*words)
     said = result.output

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from ppsim.check import check
 from ppsim.core.costs import costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.ops import Kind
+from ppsim.engine.memory.usage import activation_model, curves
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import peak_activations
 from ppsim.errors import InputError
-from ppsim.memory.usage import activation_model, curves
+from ppsim.inputs.check.checks import check
 from ppsim.schedules import generate
-from ppsim.simulation.longest_path import simulate
-from ppsim.simulation.metrics import peak_activations
 
 
 def grouped(P: int, V: int, N: int, M: int, rank: int) -> list[str]:

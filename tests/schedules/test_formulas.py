@@ -12,10 +12,10 @@ import pytest
 
 from ppsim.core.costs import costs_for
 from ppsim.core.schedule import Schedule
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import Metrics, measure, peak_activations
 from ppsim.schedules import Family, families, find
 from ppsim.schedules.interleaved import group_size, small_group_size
-from ppsim.simulation.longest_path import simulate
-from ppsim.simulation.metrics import Metrics, measure, peak_activations
 from tests.cases import EVERY, accepted, build
 from tests.schedules.closed_forms import read_form
 
@@ -147,10 +147,12 @@ def measured(schedule: Schedule, c: SimpleNamespace) -> Metrics:
 
 def check_bubble(family: Family) -> None:
     """Compare the printed bubble with simulations of every accepted shape, wherever its condition holds."""
-    form, checked = read_form(family.bubble), 0
-    for shape, size in sizes(family.name):
+    form, checked, shapes = read_form(family.bubble), 0, list(sizes(family.name))
+    step = EVERY if len(shapes) > 20 else 1  # of the times, other ones for each shape
+    for number, (shape, size) in enumerate(shapes):
         schedule = build(family.name, shape)
-        for c in filter(form.applies, times(form.fused, size)):
+        applying = list(filter(form.applies, times(form.fused, size)))
+        for c in applying[number % step :: step]:
             assert NUMBERS[form.number or "bubble"](measured(schedule, c)) == form.at(c), c
             checked += 1
     assert checked >= 20 // EVERY
@@ -209,7 +211,7 @@ def test_forms_are_read_as_written():
 def test_the_default_group_is_the_devices_where_it_can_be(name):
     """N is P where P | M, as the note beside the printed bubble says."""
     found = [size for shape, size in sizes(name) if not shape.options and size.M % size.P == 0]
-    assert len(found) >= 20
+    assert len(found) >= 20 // EVERY
     assert all(size.N == size.P for size in found)
 
 

@@ -4,21 +4,22 @@ import numpy as np
 import pytest
 
 from ppsim.core.schedule import place
+from ppsim.engine.memory.usage import curves, layer_model
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
-from ppsim.memory.usage import curves, layer_model
 from ppsim.schedules import generate
 from ppsim.search.problem import Problem, evaluate, fits, held_at_most, measure_held
-from ppsim.simulation.longest_path import simulate
-from tests.search.prices import costs
+from tests.search.orders.prices import costs
 
 
 def test_a_schedule_fits_where_its_activations_do():
-    """ZB-1P holds P activations: it fits a cap of P and not of P - 1."""
-    schedule = generate("zb-1p", stages=4, microbatches=8)
-    fitting = [fits(Problem(place("linear", 4, 4), 8, costs(4), cap), schedule) for cap in (3, 4, None, (4, 4, 4, 4))]
-    assert fitting == [False, True, True, True]
-    assert not fits(Problem(place("linear", 4, 4), 9, costs(4)), schedule)
-    assert not fits(Problem(place("linear", 4, 4), 8, costs(4)), generate("1f1b", stages=4, microbatches=8))
+    """ZB-1P and 1F1B hold P activations: they fit a cap of P and not of P - 1."""
+    for schedule in (generate(name, stages=4, microbatches=8) for name in ("zb-1p", "1f1b")):
+        caps = (3, 4, None, (4, 4, 4, 4))
+        fitting = [fits(Problem(place("linear", 4, 4), 8, costs(4), cap), schedule) for cap in caps]
+        assert fitting == [False, True, True, True]
+        assert not fits(Problem(place("linear", 4, 4), 9, costs(4)), schedule)
+    assert not fits(Problem(place("linear", 4, 4), 8, costs(4)), generate("forward-only", stages=4, microbatches=8))
 
 
 def test_shares_of_activations_are_counted():

@@ -1,1 +1,0 @@
-"""How things look: palette, Gantt chart, memory panel, trade-off, terminal."""

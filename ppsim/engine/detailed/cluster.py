@@ -1,0 +1,264 @@
+"""The cluster: a TOML file that says how devices are joined, and the network it makes.
+
+Times are in microseconds, sizes in bytes, bandwidths in GB/s (10^9 bytes a second), as the keys say::
+
+    schema = "ppsim.cluster/1"
+    devices_per_node = 8
+    message_bytes = 33554432
+
+    [intra]                       # between two devices of a node
+    alpha_us = 4
+    gb_per_s = 300
+
+    [inter]                       # between nodes
+    alpha_us = 12
+    gb_per_s = 50
+    eager_bytes = 65536
+
+    [shared]                      # what links divide, in each direction
+    nics_per_node = 4
+    nic_gb_per_s = 50
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+from ppsim.base import toml
+from ppsim.base.times import MICROSECONDS
+from ppsim.base.toml import Refused
+from ppsim.base.units import parse_size
+from ppsim.engine.detailed.spec import CHANNELS, Collectives, Host, Network, Shared, Value
+from ppsim.errors import InputError
+
+SCHEMA = "ppsim.cluster/1"
+MIB = 2**20
+MOST = (1 << 31) - 1  # devices or network cards of a node
+MOST_BYTES = 1 << 50
+
+
+@dataclass(frozen=True)
+class Link:
+    """The link between two devices.
+
+    Attributes:
+        alpha_us: latency.
+        gb_per_s: bandwidth in each direction; no limit without it.
+        eager_bytes: up to this size a send needs no receive; -1 where every one does.
+    """
+
+    alpha_us: float = 0.0
+    gb_per_s: float | None = None
+    eager_bytes: int = -1
+
+    def __post_init__(self) -> None:
+        _not_negative(self, "alpha_us")
+        _positive(self, "gb_per_s")
+        if not -1 <= self.eager_bytes <= MOST_BYTES:
+            raise Refused("eager_bytes", f"must be -1 or more and {MOST_BYTES} at most, got {self.eager_bytes}")
+
+
+@dataclass(frozen=True)
+class Divided:
+    """Bandwidth that the links of several devices divide, in each direction; no limit where one is left out.
+
+    Attributes:
+        device_gb_per_s: of a device, whatever it sends or receives.
+        node_gb_per_s: of a node, to and from others.
+        nics_per_node: network cards of a node; its devices are dealt out to them in order.
+        nic_gb_per_s: of a network card, to and from other nodes.
+    """
+
+    device_gb_per_s: float | None = None
+    node_gb_per_s: float | None = None
+    nics_per_node: int = 1
+    nic_gb_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        _positive(self, "device_gb_per_s", "node_gb_per_s", "nic_gb_per_s")
+        _count(self, "nics_per_node")
+
+
+@dataclass(frozen=True)
+class Calls:
+    """What issuing ops costs a device (see :class:`ppsim.engine.detailed.spec.Host`); ``late_us`` as in Network."""
+
+    send_us: float = 0.0
+    send_us_per_mib: float = 0.0
+    receive_us: float = 0.0
+    receive_us_per_mib: float = 0.0
+    late_us: float = 0.0
+    gap_us: float = 0.0
+    preamble_us: float = 0.0
+    epilogue_us: float = 0.0
+
+    def __post_init__(self) -> None:
+        _not_negative(self, *(f.name for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class Fsdp:
+    """Durations of FSDP ops (see :class:`ppsim.engine.detailed.spec.Collectives`)."""
+
+    unshard_us: float = 0.0
+    reshard_us: float = 0.0
+    reduce_grad_us: float = 0.0
+    blocking: bool = False
+
+    def __post_init__(self) -> None:
+        _not_negative(self, "unshard_us", "reshard_us", "reduce_grad_us")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes of devices; pipeline device ``d`` is device ``d mod devices_per_node`` of node ``d // devices_per_node``.
+
+    Attributes:
+        devices_per_node: pipeline devices of a node.
+        message_bytes: of an activation or gradient; 0 where a message has latency only.
+        channel: what has one message at a time (see :class:`ppsim.engine.detailed.spec.Network`).
+        intra: links within a node.
+        inter: links between nodes; as ``intra`` when left out.
+        shared: bandwidth that links divide.
+        host: costs of the host.
+        fsdp: durations of FSDP ops.
+        gpu: which GPU the devices are, a name of the planning library or a file; for plans, the network ignores it.
+    """
+
+    devices_per_node: int
+    intra: Link
+    message_bytes: int = 0
+    channel: str = "direction"
+    inter: Link | None = None
+    shared: Divided = field(default_factory=Divided)
+    host: Calls = field(default_factory=Calls)
+    fsdp: Fsdp = field(default_factory=Fsdp)
+    gpu: str = ""
+
+    def __post_init__(self) -> None:
+        _count(self, "devices_per_node")
+        if not 0 <= self.message_bytes <= MOST_BYTES:
+            raise Refused("message_bytes", f"must be 0 or more and {MOST_BYTES} at most, got {self.message_bytes}")
+        if self.channel not in CHANNELS:
+            raise Refused("channel", f"must be one of {', '.join(CHANNELS)}, got {self.channel!r}")
+
+
+def read(path: str) -> Cluster:
+    """The cluster in a file.
+
+    Raises:
+        InputError: the file cannot be read or is not a cluster; the message names the line.
+    """
+    return toml.read(path, Cluster, SCHEMA, "devices_per_node = 8 and a table [intra]")
+
+
+def network(cluster: Cluster, devices: int, unit: str, mode: str) -> Network:
+    """The network of a pipeline of ``devices`` devices on the cluster, with times in ``unit``.
+
+    Raises:
+        InputError: ``unit`` is not a unit of time.
+    """
+    if unit not in MICROSECONDS:
+        raise InputError(
+            f"a cluster's times are in microseconds, and costs in {unit} have no length in time",
+            "costs in ms: --profile FILE, or --unit ms with --tf, --ti and --tw",
+        )
+    us = 1.0 / MICROSECONDS[unit]
+    node = np.arange(devices) // cluster.devices_per_node
+    inter, host, fsdp = cluster.inter or cluster.intra, cluster.host, cluster.fsdp
+
+    def by_link(within: float, between: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        return np.where(node[:, None] == node, within, between).astype(np.float64)
+
+    return Network(
+        mode=mode,
+        channel=cluster.channel,
+        alpha=by_link(cluster.intra.alpha_us * us, inter.alpha_us * us),
+        beta=by_link(_bandwidth(cluster.intra.gb_per_s, us), _bandwidth(inter.gb_per_s, us)),
+        eager_bytes=by_link(cluster.intra.eager_bytes, inter.eager_bytes),
+        message=float(cluster.message_bytes),
+        late=host.late_us * us,
+        host=Host(
+            send=host.send_us * us,
+            send_per_byte=host.send_us_per_mib * us / MIB,
+            receive=host.receive_us * us,
+            receive_per_byte=host.receive_us_per_mib * us / MIB,
+            gap=host.gap_us * us,
+            preamble=host.preamble_us * us,
+            epilogue=host.epilogue_us * us,
+        ),
+        collectives=Collectives(fsdp.unshard_us * us, fsdp.reshard_us * us, fsdp.reduce_grad_us * us, fsdp.blocking),
+        shared=tuple(_shared(cluster, devices, us)),
+    )
+
+
+def _shared(cluster: Cluster, devices: int, us: float) -> list[Shared]:
+    divided, each = cluster.shared, np.arange(devices)
+    node, seat = np.divmod(each, cluster.devices_per_node)
+    card = node * divided.nics_per_node + seat * divided.nics_per_node // cluster.devices_per_node
+    groups = [
+        (divided.device_gb_per_s, each, None, "device"),
+        (divided.node_gb_per_s, node, node, "node"),
+        (divided.nic_gb_per_s, card, node, "card"),
+    ]
+    return [Shared(_bandwidth(speed, us), *which) for speed, *which in groups if speed is not None]
+
+
+def _bandwidth(gb_per_s: float | None, us: float) -> float:
+    """Bytes per unit of time; a GB/s is 1000 bytes a microsecond."""
+    return gb_per_s * 1e3 / us if gb_per_s is not None else np.inf
+
+
+def _count(row: object, key: str) -> None:
+    if (count := getattr(row, key)) < 1:
+        raise Refused(key, f"must be 1 or more, got {count}")
+    if count > MOST:
+        raise Refused(key, f"must be {MOST} at most, got {count}")
+
+
+def _not_negative(row: object, *keys: str) -> None:
+    for key in keys:
+        if getattr(row, key) < 0:
+            raise Refused(key, f"must be 0 or more, got {getattr(row, key):g}")
+
+
+def _positive(row: object, *keys: str) -> None:
+    for key in keys:
+        if (value := getattr(row, key)) is not None and value <= 0:
+            raise Refused(key, f"must be more than 0, got {value:g}; without it there is no limit")
+
+
+def network_from_options(
+    devices: int,
+    unit: str,
+    *,
+    p2p: str = "latency",
+    comm: Value = 0.0,
+    channel: str | None = None,
+    cluster: str | None = None,
+    message: str | None = None,
+) -> Network:
+    """The network that a command's options ask for.
+
+    Args:
+        devices: P.
+        unit: the costs' unit.
+        p2p: the mode.
+        comm: latency of a message, where no cluster gives its links.
+        channel: instead of the cluster's, or of ``direction``.
+        cluster: path of a cluster file; see :mod:`ppsim.engine.detailed.cluster`.
+        message: size of a message, such as ``4MiB``, instead of the cluster's.
+
+    Raises:
+        InputError: an unknown mode or channel, a file that cannot be used, a message without a cluster, or a
+            cluster where the costs have no unit of time.
+    """
+    size = None if message is None else float(parse_size(message)[0])
+    if cluster is None:
+        if size is not None:
+            raise InputError("the size of a message says nothing without links", "give a cluster file as well")
+        return Network(mode=p2p, channel=channel or "direction", alpha=comm)
+    built = network(read(cluster), devices, unit, p2p)
+    return replace(built, channel=channel or built.channel, message=built.message if size is None else size)

@@ -1,0 +1,106 @@
+"""Single links that differ from the rest: ``6-7=30`` (latency, both ways), ``0>3=0.1,25GB/s`` (one way, bandwidth)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.times import MICROSECONDS
+from ppsim.engine.detailed.spec import Network, Value
+from ppsim.errors import InputError
+
+HINT = "A-B=LATENCY, A>B=LATENCY for one direction, or A-B=LATENCY,25GB/s"
+
+
+@dataclass(frozen=True)
+class LinkChange:
+    """One link as a user gives it.
+
+    Attributes:
+        source: a device.
+        target: another device.
+        both: the link back is the same.
+        latency: in the costs' unit.
+        gb_per_s: bandwidth in 10^9 bytes a second, or None for no limit.
+    """
+
+    source: int
+    target: int
+    both: bool
+    latency: float
+    gb_per_s: float | None = None
+
+    @property
+    def ways(self) -> list[tuple[int, int]]:
+        """The directed links it is about."""
+        return [(self.source, self.target), (self.target, self.source)][: 1 + self.both]
+
+
+def parse_link(text: str, devices: int) -> LinkChange:
+    """Parse one link.
+
+    Raises:
+        InputError: it is not one, or names a device that does not exist.
+    """
+    number = r"[0-9]*\.?[0-9]+(?:e-?[0-9]{1,3})?"
+    match = re.fullmatch(rf"([0-9]{{1,9}})([->])([0-9]{{1,9}})=({number})(?:,({number})GB/s)?", text.strip())
+    if match is None:
+        raise InputError(f"'{text[:40]}' is no link", HINT)
+    source, target = int(match[1]), int(match[3])
+    if source == target or max(source, target) >= devices:
+        raise InputError(f"'{text[:40]}' joins no two of {devices} devices", f"two of 0 to {devices - 1}")
+    speed = None if match[5] is None else float(match[5])
+    if speed == 0:
+        raise InputError(f"'{text[:40]}' has no bandwidth", "more than zero, or leave it out")
+    return LinkChange(source, target, match[2] == "-", float(match[4]), speed)
+
+
+def change_links(network: Network, devices: int, unit: str, changes: Sequence[LinkChange]) -> Network:
+    """The network with these links changed.
+
+    Raises:
+        InputError: a bandwidth where times have no unit of time.
+    """
+    if not changes:
+        return network
+    alpha, beta = _full(network.alpha, devices), _full(network.beta, devices)
+    for change in changes:
+        for way in change.ways:
+            alpha[way], beta[way] = change.latency, _bytes_per_unit(change, unit)
+    return replace(network, alpha=alpha, beta=beta)
+
+
+def change_latencies(
+    comm: Value, devices: int, unit: str, changes: Sequence[LinkChange], message_bytes: float | None
+) -> NDArray[np.float64]:
+    """Shape (devices, devices): latencies of messages in the simple model, with these links changed.
+
+    Raises:
+        InputError: a bandwidth, and no size of messages or no unit of time.
+    """
+    latency = _full(comm, devices)
+    for change in changes:
+        extra = 0.0
+        if change.gb_per_s is not None:
+            if message_bytes is None:
+                raise InputError("a bandwidth says nothing without the size of messages", "--message 32MiB")
+            extra = message_bytes / _bytes_per_unit(change, unit)
+        for way in change.ways:
+            latency[way] = change.latency + extra
+    return latency
+
+
+def _full(value: Value, devices: int) -> NDArray[np.float64]:
+    return np.array(np.broadcast_to(np.asarray(value, np.float64), (devices, devices)))
+
+
+def _bytes_per_unit(change: LinkChange, unit: str) -> float:
+    if change.gb_per_s is None:
+        return np.inf
+    if unit not in MICROSECONDS:
+        raise InputError(f"a bandwidth in GB/s needs times in a unit of time, and theirs is {unit}", "--unit ms")
+    return change.gb_per_s * 1e3 * MICROSECONDS[unit]

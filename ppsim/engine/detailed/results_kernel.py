@@ -1,0 +1,69 @@
+"""Project the detailed model's results onto the compute ops alone.
+
+Plain Python over indexable sequences, so that numba can compile the same source.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ppsim.core.columns import Floats, Ids, Ints
+from ppsim.core.ops import COMPUTE, Kind
+from ppsim.engine.detailed.tables import OpTable
+
+COMPUTES = len(COMPUTE)  # the codes below it compute
+RECV_F, RECV_B = int(Kind.RECV_F), int(Kind.RECV_B)
+
+
+class ComputeTable(NamedTuple):
+    """Columns that receive one entry per compute op.
+
+    Attributes:
+        start: its start.
+        end: its end.
+        bound: the compute op that set its start, -1 for none.
+    """
+
+    start: Floats
+    end: Floats
+    bound: Ids
+
+
+def project_onto_compute(
+    offsets: Ints, ops: OpTable, arrive: Floats, producer: Ids, place: Ids, compute: ComputeTable
+) -> None:
+    """Fill in the times of the compute ops; each is bound by the compute op before it, or by its input's producer.
+
+    A receive bounds a start if its message arrived after the previous compute op ended, and no later than the start.
+
+    Args:
+        offsets: of the lowered queues.
+        ops: their columns after the run.
+        arrive: shape (messages,), the end of each receive.
+        producer: shape (messages,), the op whose result each message carries.
+        place: shape (ops,), room for each op's index among the compute ops.
+        compute: receives the results.
+    """
+    kind, pair, message_of, start, end, bound = ops.kind, ops.pair, ops.message, ops.start, ops.end, ops.bound
+    count = 0
+    for op in range(len(kind)):
+        place[op] = count
+        count += kind[op] < COMPUTES
+    for device in range(len(offsets) - 1):
+        before = -1
+        for op in range(offsets[device], offsets[device + 1]):
+            if kind[op] >= COMPUTES:
+                continue
+            own = place[op]
+            compute.start[own] = start[op]
+            compute.end[own] = end[op]
+            cause = before
+            by = bound[op]
+            if by >= 0 and (kind[by] == RECV_F or kind[by] == RECV_B):
+                message = message_of[by]
+                previous_end = compute.end[before] if before >= 0 else 0.0
+                if previous_end < arrive[message] <= start[op]:
+                    cause = place[producer[message]]
+            compute.bound[own] = cause
+            if pair[op] <= op:  # the second op of a pair has the bound of the first
+                before = own

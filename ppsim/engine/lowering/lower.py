@@ -1,0 +1,100 @@
+"""Lower queues of compute ops: write out their sends and receives."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from ppsim.base.compiled import run_in_place
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.engine.lowering import fsdp
+from ppsim.engine.lowering import lower_kernel as kernel
+from ppsim.engine.lowering.orders import Keys, Lowering, order_as_torch, order_by_time, order_prefetched
+from ppsim.engine.lowering.passes import defer_receives, move_partners, number_batches, wait_for_sends
+from ppsim.errors import InputError
+
+ORDERS = ("early", "even-first", "torch", "torch-2.15", "deferred", "prefetch:K")
+
+
+def lower(
+    schedule: Schedule,
+    order: str = "early",
+    *,
+    batch: bool = False,
+    unshard: int = 0,
+    reduce_grad: bool = False,
+) -> Lowered:
+    """Write out the sends and receives of a schedule. A send follows the op whose result it carries.
+
+    Args:
+        schedule: compute ops only.
+        order: when a receive is posted.
+            ``early``: the moment the awaited op ends in a run with t_F = t_I = t_W = 1, t_B = 2.
+            ``even-first``: the same; where two devices send at one moment, even devices send before odd ones.
+            ``torch``: as torch.distributed.pipelining 2.13 does, when its sweep over the devices passes the awaited op.
+            ``torch-2.15``: the same with the waits that torch 2.15 asks for: WAIT_SEND_F after the backward of its
+            microbatch, WAIT_SEND_B at the end of the queue, WAIT_REDUCE_GRAD after each REDUCE_GRAD.
+            ``deferred``: torch's ``defer_pp_recv``: as late as possible, on the lower device of a link before
+            its sends. It can break the order of messages, as in torch, and hangs 1F1B, zero bubble and interleaved
+            schedules where both directions of two devices share a queue, as in NCCL communicators of torch 2.13.
+            ``prefetch:K``: K receives of a link before the one that is needed; the order of messages holds.
+            With K of 1 or more it may hang as ``deferred`` does.
+        batch: post neighbouring comm ops together.
+        unshard: FSDP stages gathered at once, counting those ahead; torch uses 3. 0 for no FSDP ops.
+        reduce_grad: add REDUCE_GRAD after the last backward of each stage.
+
+    Raises:
+        Deadlock: the schedule itself cannot finish.
+        InputError: an unknown order.
+    """
+    prefetch = re.fullmatch(r"prefetch:(\d{1,9})", order)
+    if not prefetch and order not in ORDERS[:-1]:
+        raise InputError(
+            f"unknown order '{order[:40]}' of sends and receives", f"one of {', '.join(ORDERS)}, K of up to 9 digits"
+        )
+    queues, source = fsdp.add_fsdp_ops(schedule, unshard, reduce_grad, waits=order == "torch-2.15")
+    consumer = np.flatnonzero(schedule.crosses)
+    lowering = Lowering(schedule, queues, source, schedule.dependency[consumer].astype(np.int64), consumer)
+    if prefetch:
+        keys = order_prefetched(lowering, int(prefetch[1]))
+    elif order in ("early", "even-first"):
+        keys = order_by_time(lowering, even_first=order == "even-first")
+    else:
+        keys = order_as_torch(lowering)
+    lowered = _merge(lowering, keys)
+    if order == "deferred":
+        lowered = defer_receives(lowered)
+    if order == "torch-2.15":
+        lowered = wait_for_sends(lowered)
+    return replace(lowered, batch=number_batches(lowered.schedule)) if batch else lowered
+
+
+def _merge(lowering: Lowering, keys: Keys) -> Lowered:
+    """Merge local ops, sends and receives into one queue per device."""
+    compute, queues, _, producer, consumer = lowering
+    forward = compute.kind[consumer] == Kind.F
+    device = np.concatenate([queues.device, compute.device[producer], compute.device[consumer]])
+    kind = np.concatenate(
+        [queues.kind, np.where(forward, Kind.SEND_F, Kind.SEND_B), np.where(forward, Kind.RECV_F, Kind.RECV_B)]
+    )
+    stage = np.concatenate([queues.stage, compute.stage[producer], compute.stage[consumer]])
+    microbatch = np.concatenate([queues.microbatch, *[compute.microbatch[consumer]] * 2])
+    partner = np.concatenate([queues.pair, np.full(2 * len(producer), NONE, np.int32)])
+    offsets = np.zeros(compute.n_devices + 1, np.int64)
+    np.cumsum(np.bincount(device, minlength=compute.n_devices), out=offsets[1:])
+    entry, sides = np.empty(len(device), np.int64), keys.sides + len(queues)
+    places = queues.offsets[:-1].copy(), offsets[:-1].copy()
+    run_in_place(kernel.merge, len(entry), queues.offsets, keys.local, sides, device[sides], keys.when, *places, entry)
+    schedule = replace(
+        compute,
+        offsets=offsets,
+        kind=kind[entry].astype(np.uint8),
+        stage=stage[entry],
+        microbatch=microbatch[entry],
+        pair=move_partners(partner, entry),
+    )
+    return Lowered(schedule, compute, np.full(len(entry), NONE, np.int32))

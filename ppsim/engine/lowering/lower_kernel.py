@@ -1,0 +1,108 @@
+"""The loops of lowering: the turns at which torch takes ops, and the merging of messages into queues.
+
+Plain Python over indexable sequences, so that numba can compile the same source.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ppsim.core.columns import Ids, Ints
+from ppsim.core.waiting import UNKNOWN, wait_code, waiting_device
+
+
+def sweep(offsets: Ints, need: Ints, pair: Ids, turn: Ints, head: Ints, ready: Ints, waiter: Ints) -> None:
+    """Find the turn of each op in sweeps over the devices, lowest first, that take one ready op, or pair, of each.
+
+    Sweep k comes to device d at turn k x devices + d. So an op's turn is the first of its device after the turns of
+    the op before it and of the op it needs, in whatever order these become known.
+
+    Args:
+        offsets: of the queues.
+        need: the op that each op needs, -1 for none, -2 for one that no device runs.
+        pair: its partner.
+        turn: ``UNKNOWN`` everywhere; receives the turn of each op that can run, and the code of a device that waits
+            for it before that (see :mod:`ppsim.core.waiting`).
+        head: where each queue begins; receives the first op that cannot run.
+        ready: a stack of all devices.
+        waiter: room for one number for each device, the chain of devices that wait for the same op.
+    """
+    devices = len(head)
+    depth = devices
+    while depth > 0:
+        depth -= 1
+        device = ready[depth]
+        op = head[device]  # the next to run: an op, or the first of a pair
+        stop = offsets[device + 1]
+        now = turn[op - 1] + devices if op > offsets[device] else device
+        awaited = -1
+        after = op  # the op, or the pair's second one, whose input is looked for
+        while after < stop:
+            needed = need[after]
+            if needed != -1:
+                earliest = turn[needed] + 1 if needed >= 0 else 0
+                if earliest <= 0:
+                    awaited = needed
+                    break
+                if earliest > now:
+                    now = earliest + (device - earliest) % devices
+            after += 1
+            if pair[after - 1] >= after:
+                continue
+            while op < after:
+                entry = turn[op]
+                turn[op] = now
+                while entry < UNKNOWN:
+                    woken = waiting_device(entry)
+                    ready[depth] = woken
+                    depth += 1
+                    entry = waiter[woken]
+                op += 1
+            now += devices
+        head[device] = op
+        if awaited >= 0:
+            waiter[device] = turn[awaited]
+            turn[awaited] = wait_code(device)
+
+
+def merge(
+    offsets: Ints,
+    local: NDArray[Any],
+    sides: Ints,
+    device_of: Ids,
+    when: NDArray[Any],
+    head: Ints,
+    tail: Ints,
+    entry: Ints,
+) -> None:
+    """Merge sends and receives into the queues of their devices: each before the first op with a key not below its own.
+
+    Args:
+        offsets: of the queues.
+        local: key of each op; it never falls along a queue.
+        sides: numbers of the sends and receives, in the order they are issued.
+        device_of: the device of each of them.
+        when: its key.
+        head: where each device's queue begins.
+        tail: where it begins with the messages in it.
+        entry: receives, place by place, the number of an op or of a send or receive.
+    """
+    for at in range(len(sides)):
+        device = device_of[at]
+        key = when[at]
+        op = head[device]
+        place = tail[device]
+        stop = offsets[device + 1]
+        while op < stop and local[op] < key:
+            entry[place] = op
+            place += 1
+            op += 1
+        entry[place] = sides[at]
+        head[device] = op
+        tail[device] = place + 1
+    for device in range(len(head)):
+        shift = tail[device] - head[device]
+        for op in range(head[device], offsets[device + 1]):
+            entry[shift + op] = op

@@ -1,0 +1,204 @@
+"""Match every send with its receive, producer and consumer.
+
+Plain Python over indexable sequences, so that numba can compile the same source.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ppsim.core.columns import Codes, Ids, Ints
+from ppsim.core.ops import COMPUTE, RECEIVES, SENDS, Kind
+
+COMPUTES = len(COMPUTE)  # the codes below it compute
+MESSAGES_END = int(max(*SENDS, *RECEIVES)) + 1  # the codes from there to here send and receive
+SEND_F, SEND_B, UNSHARD = int(Kind.SEND_F), int(Kind.SEND_B), int(Kind.UNSHARD)
+FAULT = -1
+
+
+class Queues(NamedTuple):
+    """The columns of the lowered queues, as in :class:`ppsim.core.schedule.Schedule`."""
+
+    offsets: Ints
+    kind: Codes
+    stage: Ids
+    microbatch: Ids
+    pair: Ids
+
+
+class Routes(NamedTuple):
+    """The routes of a placement: each one stage boundary in one direction, in one replica of the model.
+
+    Route ``(2 x replica + direction) x boundaries + boundary`` joins stages ``boundary`` and ``boundary + 1``; forward
+    is direction 0.
+
+    Attributes:
+        source: shape (routes,), the device that messages leave.
+        target: shape (routes,), the device that they reach.
+        link: shape (routes,), a number for each pair of source and target.
+        boundaries: stages - 1.
+    """
+
+    source: Ids
+    target: Ids
+    link: Ints
+    boundaries: int
+
+
+class Place(NamedTuple):
+    """Where the kernel keeps ops by what they do, per kind and stage, for microbatch 0; ``nothing`` for none.
+
+    Attributes:
+        keeps: the place of the op itself: of the one that makes a result, or receives it.
+        takes: the place of the op that makes the result which this one works on, or sends.
+        consumer: the place of the op of the next stage that makes its result of what this one sends; the receive
+            there has its place ``nothing / 2`` further on.
+        route: the route of a send in the first replica, -1 for none.
+        stages: stages of the model.
+        nothing: number of places.
+    """
+
+    keeps: Ints
+    takes: Ints
+    consumer: Ints
+    route: Ints
+    stages: int
+    nothing: int
+
+
+class Scratch(NamedTuple):
+    """Room for the kernel's own notes, -1 everywhere at first.
+
+    Attributes:
+        at: the op at each place.
+        gather: per stage, the latest UNSHARD.
+        last_receive: per link, the latest receive that is matched.
+    """
+
+    at: Ids
+    gather: Ids
+    last_receive: Ids
+
+
+class Matching(NamedTuple):
+    """Which op belongs to which message: indices into the lowered queues; messages in the order of their sends.
+
+    Attributes:
+        message: shape (ops,), the message that an op sends, receives or consumes, -1 for none.
+        gathered: shape (ops,), the UNSHARD that a compute op needs, -1 for none; empty without UNSHARDs.
+        route: shape (messages,), the route of each.
+        send: shape (messages,).
+        receive: shape (messages,).
+        producer: shape (messages,), the op whose result it carries.
+        consumer: shape (messages,), the op that works on it, -1 for none.
+    """
+
+    message: Ids
+    gathered: Ids
+    route: Ids
+    send: Ints
+    receive: Ids
+    producer: Ids
+    consumer: Ids
+
+
+def match(queues: Queues, routes: Routes, place: Place, scratch: Scratch, matching: Matching) -> int:
+    """Fill in ``matching``; return ``FAULT``, or the number of ops whose local input comes later in their queue."""
+    index_ops(queues, place, scratch)
+    late, inputs = match_inputs(queues, place, scratch, matching)
+    if match_sends(queues, routes, place, scratch, matching) != inputs:
+        return FAULT
+    return late
+
+
+def index_ops(queues: Queues, place: Place, scratch: Scratch) -> None:
+    """Note the op at each place."""
+    kind, stage, microbatch, keeps, at = queues.kind, queues.stage, queues.microbatch, place.keeps, scratch.at
+    for op in range(len(kind)):
+        if kind[op] < MESSAGES_END:
+            own = keeps[kind[op] * place.stages + stage[op]]
+            if own < place.nothing:
+                at[own + microbatch[op]] = op
+
+
+def match_inputs(queues: Queues, place: Place, scratch: Scratch, matching: Matching) -> tuple[int, int]:
+    """Match compute ops with their UNSHARDs and count their inputs.
+
+    Returns:
+        The number of local inputs that come later in their queue, or not at all, and the number of inputs from other
+        devices.
+    """
+    kind, stage, microbatch, pair, takes = queues.kind, queues.stage, queues.microbatch, queues.pair, place.takes
+    at, gather, gathered = scratch.at, scratch.gather, matching.gathered
+    gathers = len(gathered) > 0
+    late = 0
+    inputs = 0
+    for device in range(len(queues.offsets) - 1):
+        first = queues.offsets[device]
+        stop = queues.offsets[device + 1]
+        for op in range(first, stop):
+            if kind[op] < COMPUTES:
+                source = takes[kind[op] * place.stages + stage[op]]
+                if source < place.nothing:
+                    need = at[source + microbatch[op]]
+                    if need >= 0 and (need < first or need >= stop):
+                        inputs += 1
+                    elif need < 0 or need >= (op - 1 if 0 <= pair[op] < op else op):
+                        late += 1
+                if gathers and gather[stage[op]] >= first:
+                    gathered[op] = gather[stage[op]]
+            elif kind[op] == UNSHARD:
+                gather[stage[op]] = op
+    return late, inputs
+
+
+def match_sends(queues: Queues, routes: Routes, place: Place, scratch: Scratch, matching: Matching) -> int:
+    """Match every send; return the number of ops that consume a message, or ``FAULT``."""
+    offsets, kind, stage, microbatch = queues.offsets, queues.kind, queues.stage, queues.microbatch
+    at, last_receive, message_of = scratch.at, scratch.last_receive, matching.message
+    replica = 2 * routes.boundaries
+    count = 0
+    consumers = 0
+    for device in range(len(offsets) - 1):
+        for op in range(offsets[device], offsets[device + 1]):
+            if kind[op] != SEND_F and kind[op] != SEND_B:
+                continue
+            row = kind[op] * place.stages + stage[op]
+            route = place.route[row]
+            if route < 0 or count == len(matching.send):
+                return FAULT
+            producer = at[place.takes[row] + microbatch[op]]
+            consumer = at[place.consumer[row] + microbatch[op]]
+            receive = at[place.nothing // 2 + place.consumer[row] + microbatch[op]]
+            target = routes.target[route]
+            if route + replica < len(routes.source) and (
+                routes.source[route] != device or receive < offsets[target] or receive >= offsets[target + 1]
+            ):  # a device that holds a stage in both replicas sends it by two routes: the receive is on one
+                route += replica
+                target = routes.target[route]
+            if routes.source[route] != device or producer < offsets[device] or producer > op:
+                return FAULT
+            if receive < offsets[target] or receive >= offsets[target + 1]:
+                return FAULT
+            if receive <= last_receive[routes.link[route]]:
+                return FAULT
+            last_receive[routes.link[route]] = receive
+            if target == device:
+                consumer = -1
+            matching.route[count] = route
+            matching.send[count] = op
+            matching.receive[count] = receive
+            matching.producer[count] = producer
+            matching.consumer[count] = consumer
+            message_of[op] = count
+            message_of[receive] = count
+            if consumer >= 0:
+                if consumer < offsets[target] or consumer >= offsets[target + 1]:
+                    return FAULT
+                message_of[consumer] = count
+                consumers += 1
+            count += 1
+    return consumers
+
+
+PARTS = (index_ops, match_inputs, match_sends)  # the functions that ``match`` calls; numba inlines them

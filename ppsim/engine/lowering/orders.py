@@ -1,0 +1,137 @@
+"""The orders of sends and receives among the ops of their devices, as keys by which they are merged.
+
+``order_by_time`` (early, even-first) and ``order_as_torch`` put all ops and messages of all devices in one sequence,
+which is then cut into queues. Such queues cannot deadlock in any mode: when an entry is the first unfinished one of the
+sequence, everything before it is done on both of its devices. ``order_prefetched`` and ``defer_receives`` move receives
+only: their orders may hang where both directions of two devices share one queue (``ppsim.inputs.check.queues``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.compiled import run_in_place
+from ppsim.core.columns import Ints
+from ppsim.core.costs import costs_for
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.core.waiting import PARTS, UNKNOWN
+from ppsim.engine.lowering import lower_kernel as kernel
+from ppsim.engine.simple.longest_path import explain_deadlock, simulate
+from ppsim.errors import Deadlock
+
+
+class Lowering(NamedTuple):
+    """A schedule about to be lowered.
+
+    Attributes:
+        compute: the schedule, compute ops only.
+        queues: the same with FSDP ops.
+        source: shape (ops of ``queues``,), the op of ``compute`` that each comes from, -1 for an FSDP op.
+        producer: shape (messages,), the op of ``compute`` whose result each message carries.
+        consumer: shape (messages,), the op that needs it.
+    """
+
+    compute: Schedule
+    queues: Schedule
+    source: Ints
+    producer: Ints
+    consumer: Ints
+
+    @property
+    def position(self) -> Ints:
+        """Shape (ops of ``compute``,): the place of each op in ``queues``."""
+        return np.flatnonzero(self.source >= 0)
+
+
+class Keys(NamedTuple):
+    """The order of sends and receives among the ops of their device.
+
+    Attributes:
+        local: shape (local ops,), the key of each op; it never falls along a queue.
+        sides: shape (2 x messages,), numbers of the sends, then of the receives, in the order they are issued.
+        when: shape (2 x messages,), the key of each of them: it is put before the first op whose key is not less.
+    """
+
+    local: NDArray[Any]
+    sides: Ints
+    when: NDArray[Any]
+
+
+def order_by_time(lowering: Lowering, *, even_first: bool) -> Keys:
+    """Order ops and messages by time; at one time messages go first, so that no op holds up a receive.
+
+    Args:
+        lowering: the schedule.
+        even_first: at one time even devices send before odd ones.
+
+    Raises:
+        Deadlock: the schedule cannot finish.
+    """
+    queues, compute, producer = lowering.queues, lowering.compute, lowering.producer
+    timeline = simulate(compute, costs_for(compute, per="stage"))
+    start, end = np.zeros(len(queues)), np.zeros(len(queues))
+    start[lowering.position] = timeline.start
+    end[lowering.position] = timeline.end
+    for device in range(queues.n_devices):  # an FSDP op is at the end of the compute op before it
+        part = queues.queue(device)
+        latest = np.maximum.accumulate(end[part])
+        start[part] = np.where(lowering.source[part] < 0, latest, start[part])
+    rank = producer + len(compute) * (compute.device[producer] % 2) if even_first else producer
+    return _issue_together(start, timeline.end[producer], rank)
+
+
+def order_as_torch(lowering: Lowering) -> Keys:
+    """Order ops by the turn at which torch's sweep over the devices takes each; its messages follow at once.
+
+    Raises:
+        Deadlock: the schedule cannot finish.
+    """
+    queues, compute, position = lowering.queues, lowering.compute, lowering.position
+    need = np.full(len(queues), NONE, np.int64)
+    inside = compute.dependency >= 0
+    need[position] = np.where(inside, position[np.where(inside, compute.dependency, 0)], compute.dependency)
+    turn = np.full(len(queues), UNKNOWN, np.int64)
+    head, waiter = queues.offsets[:-1].copy(), np.empty(queues.n_devices, np.int64)
+    ready = np.arange(queues.n_devices)[::-1].copy()
+    run_in_place(kernel.sweep, len(turn), queues.offsets, need, queues.pair, turn, head, ready, waiter, parts=PARTS)
+    ran = turn[position] >= 0
+    if not ran.all():
+        head = compute.offsets[:-1] + np.bincount(compute.device[ran], minlength=compute.n_devices)
+        raise Deadlock(*explain_deadlock(compute, head))
+    return _issue_together(turn, turn[position[lowering.producer]] + 1, lowering.producer)
+
+
+def order_prefetched(lowering: Lowering, ahead: int) -> Keys:
+    """Order by place in the queue: a receive is before the op that needs it, or ``ahead`` receives of its link earlier.
+
+    A receive is never after a later one of its link, even where that one is needed first.
+
+    Raises:
+        Deadlock: the schedule cannot finish.
+    """
+    queues, compute, producer, consumer = lowering.queues, lowering.compute, lowering.producer, lowering.consumer
+    simulate(compute, costs_for(compute, per="stage"))
+    sent, needed = lowering.position[producer], lowering.position[consumer]
+    pair = queues.pair[needed]
+    needed = np.where((pair != NONE) & (pair < needed), pair, needed)  # before the first op of a pair
+    link = compute.device[producer].astype(np.int64) * compute.n_devices + compute.device[consumer]
+    order = np.lexsort((sent, link))
+    posted = np.empty(len(order), np.int64)
+    for of_link in np.split(order, np.flatnonzero(np.diff(link[order])) + 1):
+        due = np.minimum.accumulate(needed[of_link][::-1])[::-1]
+        early = np.full(min(ahead, len(due)), queues.offsets[compute.device[consumer[of_link[:1]]]])
+        posted[of_link] = np.concatenate([early, due[: len(due) - len(early)]])
+    made = np.where(queues.pair[sent] > sent, sent + 1, sent)
+    when = np.concatenate([made + 1, posted])
+    sides = np.lexsort((np.tile(producer, 2), np.repeat([0, 1], len(producer)), when))
+    return Keys(np.arange(len(queues)), sides, when[sides])
+
+
+def _issue_together(local: NDArray[Any], when: NDArray[Any], rank: Ints) -> Keys:
+    """Return keys that issue both sides of each message together, by the time they are sent and by rank."""
+    order = np.argsort(rank, kind="stable")
+    order = order[np.argsort(when[order], kind="stable")]
+    return Keys(local, np.stack([order, order + len(order)], axis=1).ravel(), np.repeat(when[order], 2))

@@ -1,0 +1,279 @@
+"""Memory of every device over time: static memory, and what ops allocate and free.
+
+An op allocates memory at its start and frees memory at its end, so that in a pair F has allocated its activation
+before the other op frees one. F allocates a microbatch's activation; B frees all of it. Split, I frees a part and
+leaves the gradients that W needs (the weight-gradient stash), and W frees the rest. Where the backward recomputes, F
+keeps its stage's input only, and R allocates the rest. Amounts are whole numbers: bytes, or stage-microbatches where
+nothing is known about the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.units import binary_unit
+from ppsim.core.curve import Curve
+from ppsim.core.ops import ALL, BACKWARDS, COMPUTE, PART, REST, Kind, mask
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.core.timeline import Timeline
+
+Amounts = NDArray[np.int64]
+BYTES, ACTIVATIONS, LAYER_ACTIVATIONS = "B", "activations", "layer activations"
+ROUNDING = 1e-12  # of the makespan
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """The memory of each stage, in ``unit``; every array has shape (stages,).
+
+    Attributes:
+        static: always held, by name, such as weights, gradients and optimizer. A device holds it for each of
+            its stages, in a bidirectional placement for those of both replicas.
+        activations: what a forward leaves for a microbatch.
+        kept: the part of it that I cannot free, held until W.
+        stash: gradients that I leaves for W.
+        work_b: held only while B runs, such as a recomputed layer.
+        work_i: the same for I.
+        gathered: weights gathered while any op of the stage runs (ZeRO-3).
+        message: size of what a stage sends to the next, and of the gradient that comes back.
+        output: the output tensor, where it leaves the device and ``activations`` does not include it.
+        stored: the part of ``activations`` that F keeps for an R, which allocates the rest: the stage's input.
+        keep_outputs: whether an output that was sent stays until its backward, or is freed once it is sent, as it
+            always is where no backward follows.
+        unit: ``B``; ``activations``: stage-microbatches; or ``layer activations``: layer-microbatches.
+    """
+
+    activations: Amounts
+    kept: Amounts
+    stash: Amounts
+    work_b: Amounts
+    work_i: Amounts
+    gathered: Amounts
+    message: Amounts
+    output: Amounts
+    stored: Amounts
+    static: Mapping[str, Amounts] = field(default_factory=dict)
+    keep_outputs: bool = False
+    unit: str = BYTES
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The peak of one device.
+
+    Attributes:
+        device: the device.
+        value: the memory held.
+        time: when that is first reached.
+        op: index of the op that runs or has just ended, -1 before the first.
+        parts: amounts by name, static ones included; they sum to ``value``.
+    """
+
+    device: int
+    value: int
+    time: float
+    op: int
+    parts: Mapping[str, int]
+
+
+def activation_model(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
+    """Make a model that counts activations: one per stage and microbatch, freed at B and, split, at ``release``.
+
+    The input that F keeps for an R counts as none.
+    """
+    one, none = np.ones(schedule.n_stages, np.int64), np.zeros(schedule.n_stages, np.int64)
+    kept = one if release == Kind.W else none
+    return MemoryModel(one, kept, none, none, none, none, none, none, stored=none, unit=ACTIVATIONS)
+
+
+def cut_in_slices(model: MemoryModel, slices: int) -> MemoryModel:
+    """Return what a stage holds of one slice of a sequence, from what it holds of the whole; rounded up.
+
+    All but what is always held grows with the length of the sequence.
+    """
+    parts = ("activations", "kept", "stash", "work_b", "work_i", "message", "output", "stored")
+    return replace(model, **{name: -(-getattr(model, name) // slices) for name in parts})
+
+
+def layer_model(schedule: Schedule, content: Sequence[str]) -> MemoryModel:
+    """Make a model that counts activations of one layer: per microbatch as many as a layout's stage holds layers."""
+    layers = np.array([stage.count("t") + stage.count("m") for stage in content], np.int64)
+    return replace(activation_model(schedule), activations=layers, kept=layers, unit=LAYER_ACTIVATIONS)
+
+
+def sum_static(schedule: Schedule, model: MemoryModel) -> dict[str, Amounts]:
+    """Sum static memory per device, by name, each of shape (devices,)."""
+    held = {}
+    for name, amount in model.static.items():
+        held[name] = np.zeros(schedule.n_devices, np.int64)
+        np.add.at(held[name], schedule.placement.devices, np.broadcast_to(amount, schedule.placement.devices.shape))
+    return held
+
+
+def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curve:
+    """Compute each device's memory over time, static memory included; every device starts at time 0.
+
+    Changes at one time count together, and so do those that only rounding keeps apart: a curve has no spike where one
+    op frees and the next allocates. So what an op holds that takes no time is not in the curve, as it lasts for no
+    time, though it counts in :func:`ppsim.engine.simple.metrics.peak_activations`, which goes by the order of the
+    queue.
+    """
+    schedule = timeline.schedule
+    begin, end = np.zeros(len(schedule), np.int64), np.zeros(len(schedule), np.int64)
+    for _, at_start, at_end in _changes(timeline, model):
+        begin += at_start
+        end += at_end
+    op, arrival, buffer = _arrivals(timeline, model)
+    base = sum(sum_static(schedule, model).values(), np.zeros(schedule.n_devices, np.int64))
+    first = 2 * schedule.offsets[:-1]
+    device = np.insert(np.repeat(schedule.device, 2), first, np.arange(schedule.n_devices))
+    time = np.insert(np.stack((timeline.start, timeline.end), 1).ravel(), first, 0.0)
+    change = np.insert(np.stack((begin, end), 1).ravel(), first, base)
+    device, time = np.concatenate((device, schedule.device[op])), np.concatenate((time, arrival))
+    change = np.concatenate((change, buffer))
+    if not ((device[1:] > device[:-1]) | ((device[1:] == device[:-1]) & (time[1:] >= time[:-1]))).all():
+        order = np.lexsort((time, device))
+        device, time, change = device[order], time[order], change[order]
+    last = np.append((device[1:] != device[:-1]) | (np.diff(time) > ROUNDING * timeline.makespan), True)
+    value, device, time = np.cumsum(change)[last], device[last], time[last]
+    first = np.searchsorted(device, np.arange(schedule.n_devices))
+    value -= np.concatenate(([0], value))[first][device]
+    changed = np.append(True, value[1:] != value[:-1])
+    changed[first] = True
+    offsets = np.searchsorted(device[changed], np.arange(schedule.n_devices + 1))
+    return Curve(name, model.unit, offsets, time[changed], value[changed].astype(np.float64))
+
+
+def steps(curve: Curve, device: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return one device's times and values."""
+    own = slice(int(curve.offsets[device]), int(curve.offsets[device + 1]))
+    return curve.time[own], curve.value[own]
+
+
+def scale_bytes(found: Iterable[Curve]) -> list[Curve]:
+    """Convert curves in bytes to the unit that fits their peak; leave out curves in activations."""
+    result = []
+    for curve in found:
+        if curve.unit == BYTES:
+            unit, size = binary_unit(curve.peak.max())
+            result.append(replace(curve, unit=unit, value=curve.value / size))
+    return result
+
+
+def activations(timeline: Timeline) -> Curve:
+    """Count the activations that each device holds, one per stage and microbatch: from F, or R, to B or W."""
+    return replace(curves(timeline, activation_model(timeline.schedule), "live activations"), unit="")
+
+
+def in_flight(timeline: Timeline) -> Curve:
+    """Count the microbatches in flight on each device, one per stage: from F to B or I."""
+    model = activation_model(timeline.schedule, Kind.I)
+    return replace(curves(timeline, replace(model, stored=model.activations), "microbatches in flight"), unit="")
+
+
+def peaks(timeline: Timeline, model: MemoryModel) -> list[Peak]:
+    """Find each device's peak, the time and op at which it is first reached, and its parts."""
+    schedule, memory = timeline.schedule, curves(timeline, model)
+    value, result = memory.peak, []
+    times = np.array([time[np.argmax(held)] for time, held in (steps(memory, d) for d in range(schedule.n_devices))])
+    parts = {**sum_static(schedule, model), **_held_at(timeline, model, times)}
+    for device in range(schedule.n_devices):
+        named = {name: int(amount[device]) for name, amount in parts.items()}
+        op = op_at(timeline, device, times[device])
+        result.append(Peak(device, int(value[device]), float(times[device]), op, named))
+    return result
+
+
+def op_at(timeline: Timeline, device: int, time: float) -> int:
+    """Find the op that a device runs at that time, or ran last; -1 before its first."""
+    queue = timeline.schedule.queue(device)
+    begun = int(np.searchsorted(timeline.start[queue], time, "right"))
+    return queue.start + begun - 1 if begun else NONE
+
+
+def _held_at(timeline: Timeline, model: MemoryModel, times: NDArray[np.float64]) -> dict[str, Amounts]:
+    """Sum what each device holds at its own entry of ``times``, by name, without static memory."""
+    schedule = timeline.schedule
+    device = schedule.device
+    started, ended = timeline.start <= times[device], timeline.end <= times[device]
+    held: dict[str, Amounts] = {}
+    for name, at_start, at_end in _changes(timeline, model):
+        change = np.where(started, at_start, 0) + np.where(ended, at_end, 0)
+        held.setdefault(name, np.zeros(schedule.n_devices, np.int64))
+        np.add.at(held[name], device, change)
+    op, time, amount = _arrivals(timeline, model)
+    if len(op):
+        come = time <= times[device[op]]
+        np.add.at(held["receive buffers"], device[op[come]], amount[come])
+    return held
+
+
+def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amounts, Amounts]]:
+    """Yield each part by name, with the change that every op makes at its start and at its end."""
+    schedule = timeline.schedule
+    kind, stage, nothing = schedule.kind, schedule.stage, np.zeros(len(schedule), np.int64)
+    at = {of.name: kind == of for of in COMPUTE}
+    amount = {"": 0 * model.kept, ALL: model.activations, PART: model.activations - model.kept, REST: model.kept}
+    taken = np.stack([of.info.allocates * model.activations for of in COMPUTE])[kind, stage]
+    if schedule.recomputed.any():
+        taken -= np.where(at["R"], model.stored[stage], 0)
+        taken = np.where(at["F"] & schedule.recomputed, model.stored[stage], taken)
+    freed = np.stack([amount[of.info.frees] for of in COMPUTE])
+    if schedule.only_forwards:
+        taken = nothing
+    yield "activations", taken, -freed[kind, stage]
+    if model.stash.any():
+        stash = model.stash[stage]
+        yield "weight-gradient stash", nothing, np.where(at["I"], stash, 0) - np.where(at["W"], stash, 0)
+    if model.work_b.any() or model.work_i.any():
+        work = np.where(at["B"], model.work_b[stage], 0) + np.where(at["I"], model.work_i[stage], 0)
+        yield "recomputed", work, -work
+    if model.gathered.any():
+        # A pair on one stage gathers its weights once.
+        again = ~schedule.leads & (stage == stage[schedule.pair])
+        gathered = np.where(again, 0, model.gathered[stage])
+        yield "gathered weights", gathered, -gathered
+    if model.output.any():
+        yield "output tensors", *_outputs(schedule, model)
+    if model.message.any():
+        yield "receive buffers", *_consumed(schedule, model)
+
+
+def _outputs(schedule: Schedule, model: MemoryModel) -> tuple[Amounts, Amounts]:
+    """Changes by outputs that leave the device; one that stays is part of the next stage's activation."""
+    sent = schedule.dependency[schedule.crosses & (schedule.kind == Kind.F)]
+    begin, end = np.zeros(len(schedule), np.int64), np.zeros(len(schedule), np.int64)
+    begin[sent] = model.output[schedule.stage[sent]]
+    if schedule.only_forwards or not model.keep_outputs:
+        return begin, -begin
+    cell = schedule.stage.astype(np.int64) * schedule.n_microbatches + schedule.microbatch
+    held = np.zeros(schedule.n_stages * schedule.n_microbatches, np.int64)
+    held[cell[sent]] = begin[sent]
+    back = mask(BACKWARDS)[schedule.kind]
+    end[back] = -held[cell[back]]
+    return begin, end
+
+
+def _consumed(schedule: Schedule, model: MemoryModel) -> tuple[Amounts, Amounts]:
+    """Changes by ops that use up receive buffers: F's input joins its activation, a gradient lasts the backward."""
+    buffer = np.where(schedule.crosses, _buffers(schedule, model), 0)
+    forward = schedule.kind == Kind.F
+    return -np.where(forward, buffer, 0), -np.where(forward, 0, buffer)
+
+
+def _arrivals(timeline: Timeline, model: MemoryModel) -> tuple[NDArray[np.intp], NDArray[np.float64], Amounts]:
+    """Return the op of each receive buffer, the time that its message leaves, and its size."""
+    schedule = timeline.schedule
+    if not model.message.any():
+        return np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64)
+    op = np.flatnonzero(schedule.crosses)
+    return op, timeline.end[schedule.dependency[op]], _buffers(schedule, model)[op]
+
+
+def _buffers(schedule: Schedule, model: MemoryModel) -> Amounts:
+    """Return the size of each op's input: the output of the stage before, or the gradient of its own output."""
+    return model.message[schedule.stage - (schedule.kind == Kind.F)]

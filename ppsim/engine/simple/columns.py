@@ -1,0 +1,210 @@
+"""The table of a run's numbers, which terminal, JSON, pages and README read: a number is added to all of them here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ppsim.base.numbers import format_number, format_share
+
+if TYPE_CHECKING:
+    from ppsim.core.schedule import Schedule
+    from ppsim.engine.simple.metrics import Metrics
+
+# Where a number is shown: the result line, the summary and the JSON of a run, the table of compare, the metrics of
+# sweep, the JSON rows of both, and the cards and the table of a page.
+PLACES = frozenset({"line", "summary", "run", "compare", "sweep", "rows", "cards", "page"})
+
+ATTAINED = 1e-9  # a gap that only rounding leaves
+
+
+class Shape(NamedTuple):
+    """The size of a schedule: P, S, M and K, the slices of each sequence."""
+
+    devices: int
+    stages: int
+    microbatches: int
+    slices: int = 1
+
+
+def shape_of(schedule: Schedule) -> Shape:
+    """The size of a schedule."""
+    return Shape(schedule.n_devices, schedule.n_stages, schedule.whole_microbatches, schedule.n_slices)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One number of a run.
+
+    Attributes:
+        key: its name in JSON.
+        heading: its name elsewhere.
+        narrow: the same on two lines, for tables; ``{unit}`` becomes the unit of times.
+        meaning: its definition in a few words.
+        form: ``time``, ``share`` or ``count``.
+        of: its value.
+        note: what to say beside it instead of the meaning, from the run's other numbers and its unit of times.
+        places: where it is shown, of :data:`PLACES`.
+        metric: its name for ``sweep --metric``, where that is not the key.
+    """
+
+    key: str
+    heading: str
+    narrow: str
+    meaning: str
+    form: str
+    of: Callable[[Metrics, Shape], float]
+    note: Callable[[Metrics, Shape], str] | None = None
+    places: frozenset[str] = PLACES
+    metric: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name for ``sweep --metric``."""
+        return self.metric or self.key
+
+    def text(self, value: float, unit: str = "", blank: str = "") -> str:
+        """Write a value: a time with its unit, a share in percent with ``blank`` before the sign."""
+        if self.form == "share":
+            return format_share(value, blank)
+        return f"{format_number(value)} {unit}".rstrip() if self.form == "time" else format_number(value)
+
+    def note_on(self, metrics: Metrics, shape: Shape) -> str:
+        """What to say beside the value."""
+        return self.note(metrics, shape) if self.note else self.meaning
+
+    def json(self, metrics: Metrics, shape: Shape) -> Any:
+        """The value in JSON: per device where it is measured per device."""
+        return getattr(metrics, self.key) if hasattr(metrics, self.key) else self.of(metrics, shape)
+
+
+def peak_share(metrics: Metrics, shape: Shape) -> float:
+    """Peak activations in units of a device's 1/P share of the model, comparable between numbers of chunks."""
+    return float(metrics.peak_activations.max(initial=0)) * shape.devices / (shape.stages * shape.slices)
+
+
+def _ideal(metrics: Metrics, _: Shape) -> str:
+    return f"ideal {format_number(metrics.ideal)}, the work of the busiest device"
+
+
+def _peaks(metrics: Metrics, shape: Shape) -> str:
+    """The device of the peak, and the peaks of all."""
+    peaks = metrics.peak_activations
+    each = " ".join(str(p) for p in peaks) if len(peaks) <= 16 else f"{peaks.min()} to {peaks.max()}"
+    unit = "stage-microbatches" if shape.slices == 1 else "slices of stage-microbatches"
+    return f"{unit}, on device {int(peaks.argmax())} ({each})"
+
+
+def _bound(metrics: Metrics, _: Shape) -> str:
+    """What the bound proves, and how far the makespan is from it."""
+    proved = "no order of these ops in this memory takes less"
+    return f"{proved}, {format_share(metrics.gap)} below" if metrics.gap > ATTAINED else f"{proved}: attained"
+
+
+COLUMNS = (
+    Column(
+        "makespan_per_mb",
+        "makespan_per_mb",
+        "makespan\nper mb",
+        "makespan / microbatches",
+        "time",
+        lambda metrics, shape: metrics.makespan / shape.microbatches,
+        places=frozenset({"sweep"}),
+    ),
+    Column(
+        "makespan",
+        "makespan",
+        "makespan\n{unit}",
+        "end of the last op",
+        "time",
+        lambda metrics, _: metrics.makespan,
+        note=_ideal,
+    ),
+    Column(
+        "ideal",
+        "ideal",
+        "ideal\n{unit}",
+        "the work of the busiest device",
+        "time",
+        lambda metrics, _: metrics.ideal,
+        places=frozenset({"rows", "page"}),
+    ),
+    Column(
+        "bound",
+        "bound",
+        "bound\n{unit}",
+        "a time that no order of the same ops in the same memory beats",
+        "time",
+        lambda metrics, _: metrics.bound,
+        note=_bound,
+        places=frozenset({"summary", "run", "rows", "cards", "page"}),
+    ),
+    Column(
+        "gap",
+        "gap to bound",
+        "gap to\nbound",
+        "share of the makespan above the bound, which no order of the same ops in the same memory beats",
+        "share",
+        lambda metrics, _: metrics.gap,
+        places=frozenset({"compare", "sweep", "rows"}),
+    ),
+    Column(
+        "bubble_rate",
+        "bubble_rate",
+        "bubble_\nrate",
+        "idle share of the iteration",
+        "share",
+        lambda metrics, _: metrics.bubble_rate,
+    ),
+    Column(
+        "bubble_over_ideal",
+        "bubble_over_ideal",
+        "bubble_\nover_ideal",
+        "(makespan - ideal) / ideal",
+        "share",
+        lambda metrics, _: metrics.bubble_over_ideal,
+    ),
+    Column(
+        "bubble_rate_span",
+        "bubble_rate_span",
+        "bubble_\nrate_span",
+        "(span - ideal) / span, span = longest first start to last end",
+        "share",
+        lambda metrics, _: metrics.bubble_rate_span,
+    ),
+    Column(
+        "peak_activations",
+        "peak activations",
+        "peak\nactivations",
+        "most stage-microbatches a device holds",
+        "count",
+        lambda metrics, _: float(metrics.peak_activations.max(initial=0)),
+        note=_peaks,
+        places=frozenset({"line", "summary", "rows", "cards", "page"}),
+    ),
+    Column(
+        "peak_activations_share",
+        "peak, in 1/P of the model",
+        "peak\nact.",
+        "peak activations in microbatches of a device's 1/P share of the model",
+        "count",
+        peak_share,
+        places=frozenset({"compare", "sweep", "rows", "page"}),
+        metric="peak",
+    ),
+    Column(
+        "messages",
+        "P2P messages",
+        "P2P\nsends",
+        "activations and gradients between devices",
+        "count",
+        lambda metrics, _: metrics.messages,
+        places=frozenset({"summary", "compare", "rows", "cards", "page"}),
+    ),
+)
+
+
+def columns_of(place: str) -> tuple[Column, ...]:
+    """The columns shown in a place, in their order."""
+    return tuple(column for column in COLUMNS if place in column.places)

@@ -1,0 +1,137 @@
+"""The simple model: time a schedule under its costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.compiled import call, can_compile
+from ppsim.core import waiting
+from ppsim.core.costs import Costs
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.core.timeline import Timeline
+from ppsim.core.waiting import UNKNOWN
+from ppsim.engine.simple import longest_path_kernel as kernel
+from ppsim.engine.simple.longest_path_kernel import Columns
+from ppsim.errors import Deadlock
+
+# When a process has timed this many ops in CPython, the compiled kernel has paid for its loading
+# (tests/benchmarks/crossing.py).
+COMPILE_SIMULATION_ABOVE = 400_000
+_timed = 0
+ALIKE = np.empty(0)  # no durations by op: all ops of a kind and stage take the same
+
+
+def simulate(schedule: Schedule, costs: Costs) -> Timeline:
+    """Time every op of a schedule: the exact longest path over its queues.
+
+    Each device runs its queue in order; an op starts when the device is free and its input has arrived. A
+    message between devices takes the latency of its link and occupies neither side.
+
+    Raises:
+        Deadlock: the queues wait for each other in a cycle, or for an op that no device runs.
+    """
+    costs.check_fit(schedule)
+    time, latency = np.asarray(costs.time, np.float64).ravel(), np.asarray(costs.comm, np.float64).ravel()
+    halves = np.empty(0) if costs.pair is None else costs.pair / 2
+    own = ALIKE if costs.alike else costs.durations(schedule)
+    ran, columns = _execute(build_columns(schedule, time, halves, latency, own), len(schedule))
+    if ran < len(schedule):
+        raise Deadlock(*explain_deadlock(schedule, np.asarray(columns.head)))
+    start, end, bound = (
+        np.asarray(columns.start, np.float64),
+        np.asarray(columns.end, np.float64),
+        np.asarray(columns.bound, np.int32),
+    )
+    return Timeline(schedule, start, end, bound, costs.unit, comm=costs.comm)
+
+
+def build_columns(
+    schedule: Schedule, time: NDArray[Any], halves: NDArray[Any], latency: NDArray[Any], own: NDArray[Any] = ALIKE
+) -> Columns:
+    """Collect a schedule's queues and costs for the kernel, with room for its results."""
+    n, devices = len(schedule), schedule.n_devices
+    gives, needs, nothing = schedule.results
+    maker = np.full(nothing, UNKNOWN, np.int32)
+    return Columns(
+        offsets=schedule.offsets,
+        kind=schedule.kind,
+        stage=schedule.stage,
+        microbatch=schedule.microbatch,
+        pair=schedule.pair,
+        device=schedule.device if len(latency) > 1 else schedule.stage[:0],
+        gives=gives,
+        needs=needs,
+        maker=maker,
+        time=time,
+        halves=halves,
+        own=own,
+        latency=latency,
+        start=np.empty(n),
+        end=np.empty(n),
+        bound=np.empty(n, np.int32),
+        head=np.empty(devices, np.int64),
+        waiter=np.empty(devices, np.int64),
+        ready=np.empty(devices, np.int64),
+    )
+
+
+def run_in_lists(columns: Columns) -> tuple[int, Columns]:
+    """Run the kernel in CPython over lists of the columns, which may hold integers of any length.
+
+    Returns:
+        How many ops ran, and the lists.
+    """
+    lists: Any = Columns._make([column.tolist() for column in columns])
+    return kernel.execute(lists), lists
+
+
+def _execute(columns: Columns, n: int) -> tuple[int, Columns]:
+    global _timed
+    _timed += n
+    if _timed > COMPILE_SIMULATION_ABOVE and can_compile():
+        return call(kernel.execute, columns, parts=waiting.PARTS), columns
+    return run_in_lists(columns)
+
+
+def compile_now(schedule: Schedule, costs: Costs) -> None:
+    """Load the compiled kernel and use it from now on: for a process that answers while somebody waits."""
+    global _timed
+    if not can_compile():
+        return
+    time, latency = np.asarray(costs.time, np.float64).ravel(), np.asarray(costs.comm, np.float64).ravel()
+    call(kernel.execute, build_columns(schedule, time, np.empty(0), latency), parts=waiting.PARTS)
+    _timed = COMPILE_SIMULATION_ABOVE + 1
+
+
+def explain_deadlock(schedule: Schedule, head: NDArray[Any]) -> tuple[str, str]:
+    """Return the message and the hint for queues that deadlock at ``head``."""
+    done = np.arange(len(schedule)) < np.take(head, schedule.device)
+    waits: dict[int, tuple[int, int]] = {}
+    for device in range(schedule.n_devices):
+        op = int(head[device])
+        if op < schedule.offsets[device + 1]:
+            members = (op,) if schedule.pair[op] == NONE else (op, op + 1)
+            needs = ((m, int(schedule.dependency[m])) for m in members)
+            waits[device] = next((m, need) for m, need in needs if need != NONE and (need < 0 or not done[need]))
+    for device, (op, need) in waits.items():
+        if need < 0:
+            message = f"device {device} waits for the input of {schedule.label(op)}, which no device produces"
+            return f"{schedule.name} cannot finish: {message}", "add the missing op to a queue"
+    device, seen = next(iter(waits)), list[int]()
+    while device not in seen:
+        seen.append(device)
+        device = int(schedule.device[waits[device][1]])
+    links = []
+    for d in seen[seen.index(device) :]:
+        op, need = waits[d]
+        owner = int(schedule.device[need])
+        behind = (
+            "" if need in (head[owner], schedule.pair[head[owner]]) else f", behind {schedule.label(int(head[owner]))}"
+        )
+        links.append(f"device {d} at {schedule.label(op)} waits for {schedule.label(need)} on device {owner}{behind}")
+    return f"{schedule.name} deadlocks: " + "; ".join(
+        links
+    ), "move one of the awaited ops ahead of the op it stands behind"

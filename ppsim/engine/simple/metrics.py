@@ -1,0 +1,113 @@
+"""The numbers of a timeline: makespan, ideal, the three bubbles, activations and messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Schedule
+from ppsim.core.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What a timeline amounts to; times in the timeline's unit.
+
+    Attributes:
+        makespan: end of the last op.
+        ideal: the work of the busiest device, with no waiting.
+        bubble_rate: idle share of the iteration, 1 - busy / (P x makespan).
+        bubble_over_ideal: (makespan - ideal) / ideal, Megatron's (p-1)/m; infinite where no op takes time.
+        bubble_rate_span: (span - ideal) / span with span the longest of the devices' own first start to own
+            last end: the number of the zero-bubble papers.
+        span: that longest span.
+        busy: shape (devices,), time spent in ops.
+        idle: shape (devices,), makespan - busy.
+        peak_activations: shape (devices,), most (stage, microbatch) activations held at once, each from its F
+            to its W or B.
+        messages: P2P messages, activations and gradients that cross devices.
+        bound: a time that no order of the same ops in the same memory beats (:mod:`ppsim.search.bounds.bounds`); not a
+            number where nobody asked for it.
+    """
+
+    makespan: float
+    ideal: float
+    bubble_rate: float
+    bubble_over_ideal: float
+    bubble_rate_span: float
+    span: float
+    busy: NDArray[np.float64]
+    idle: NDArray[np.float64]
+    peak_activations: NDArray[np.int64]
+    messages: int
+    bound: float = float("nan")
+
+    @property
+    def gap(self) -> float:
+        """The share of the makespan that lies above the bound."""
+        return _ratio(self.makespan - self.bound, self.makespan)
+
+
+def measure(timeline: Timeline) -> Metrics:
+    """Every number of a timeline at once, but for the bound."""
+    schedule = timeline.schedule
+    duration = timeline.end - timeline.start
+    duration[schedule.second_of_pairs] = 0.0
+    busy = _per_device(np.add, duration, schedule)
+    first, last = _per_device(np.minimum, timeline.start, schedule), _per_device(np.maximum, timeline.end, schedule)
+    span = float((last - first).max(initial=0.0))
+    return metrics_of(timeline.makespan, span, busy, peak_activations(schedule), int(schedule.crosses.sum()))
+
+
+def metrics_of(
+    makespan: float, span: float, busy: NDArray[np.float64], peak: NDArray[np.int64], messages: int
+) -> Metrics:
+    """The numbers that follow from these; see :class:`Metrics`."""
+    ideal = float(busy.max(initial=0.0))
+    return Metrics(
+        makespan=makespan,
+        ideal=ideal,
+        bubble_rate=_ratio(makespan * len(busy) - float(busy.sum()), makespan * len(busy)),
+        bubble_over_ideal=_ratio(makespan - ideal, ideal),
+        bubble_rate_span=_ratio(span - ideal, span),
+        span=span,
+        busy=busy,
+        idle=makespan - busy,
+        peak_activations=peak,
+        messages=messages,
+    )
+
+
+def peak_activations(schedule: Schedule, release: Kind = Kind.W) -> NDArray[np.int64]:
+    """Shape (devices,): most activations a device holds, counted in stage-microbatches.
+
+    F takes one, B gives it back, and of a split backward the op named by ``release`` (W, or I) does. In a pair
+    the F takes before the other gives. Where the backward recomputes, R takes it: the input that F keeps does not
+    count.
+    """
+    delta = schedule.activation_changes(release)
+    second = schedule.second_of_pairs
+    second = second[schedule.kind[second] == Kind.F]
+    delta[second - 1], delta[second] = delta[second], delta[second - 1]
+    held = np.cumsum(delta, dtype=np.int32)
+    first = schedule.offsets[:-1]
+    before = np.where(first > 0, held.take(first - 1, mode="clip"), 0) if len(held) else np.int32(0)
+    return (_per_device(np.maximum, held, schedule) - before).astype(np.int64)
+
+
+def _per_device(reduce: np.ufunc, values: NDArray[Any], schedule: Schedule) -> NDArray[Any]:
+    result = np.zeros(schedule.n_devices, values.dtype)
+    filled = np.flatnonzero(np.diff(schedule.offsets))
+    if len(filled):
+        result[filled] = reduce.reduceat(values, schedule.offsets[filled])
+    return result
+
+
+def _ratio(part: float, whole: float) -> float:
+    if whole <= 0:
+        return float("inf") if part > 0 else 0.0
+    return max(part, 0.0) / whole

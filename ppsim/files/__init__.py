@@ -1,1 +1,0 @@
-"""Files of schedules and timelines: readers, writers, and conversion between formats."""

@@ -1,0 +1,225 @@
+"""Find the faults of a schedule: ops missing, out of order or in two places, messages that do not match, deadlocks.
+
+The order of checks is from the plain to the subtle, and a later check uses only what the earlier ones found sound,
+so that one mistake is one fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.draft import Draft
+from ppsim.core.ops import BACKWARDS, Kind, mask
+from ppsim.core.slices import SLICE_ORDER, find_early_slices
+from ppsim.inputs.check import timed
+from ppsim.inputs.check.deadlock import MODES, deadlock_faults
+from ppsim.inputs.check.expected import ANY, Expected, expected_faults
+from ppsim.inputs.check.faults import Fault, at
+from ppsim.inputs.check.messages import ExpectedMessages, message_faults
+from ppsim.inputs.check.queues import QUEUES, QUEUES_OF, queue_faults
+from ppsim.inputs.check.runtime import RUNTIMES, runtime_faults, runtime_warnings
+from ppsim.inputs.check.sharding import sharding_faults
+from ppsim.inputs.check.tables import Tables
+
+MOST_FAULTS = 10_000  # that one of the checks lists
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The faults and warnings of a check.
+
+    Attributes:
+        faults: why the schedule is invalid; none for a valid one.
+        warnings: what goes wrong under an option of the runtime that is off by default.
+    """
+
+    faults: list[Fault]
+    warnings: list[Fault] = field(default_factory=list)
+
+    @property
+    def valid(self) -> bool:
+        """Whether there is no fault."""
+        return not self.faults
+
+
+def check(
+    draft: Draft, modes: Sequence[str] = MODES, runtime: str = "", queues: str = "", expected: Expected = ANY
+) -> CheckReport:
+    """Check a draft.
+
+    Args:
+        draft: the draft, with or without comm ops, with or without times.
+        modes: what sends and receives do, for the search for deadlocks: ``overlap``: neither waits, an op waits for
+            its data; ``batched``: neighbours are posted together and all must finish; ``blocking``:
+            each waits for its other side. What runs ``blocking`` runs ``batched``, and what runs ``batched`` runs
+            ``overlap``.
+        runtime: ``torch-2.13``, ``torch-2.15`` or ``megatron`` adds the limits of that runtime.
+        queues: what has one in-order queue of sends and receives, ``edge``, ``pair`` or ``rank``; the runtime's own by
+            default. Without a runtime too, an order that hangs in some of them is a warning.
+        expected: the counts, or the schedule, that the file should have.
+    """
+    faults = [*expected_faults(draft, expected), *islice(_size(draft), MOST_FAULTS)]
+    if faults:
+        return CheckReport(faults)
+    tables = Tables.of(draft)
+    messages = ExpectedMessages.of(draft, tables)
+    mismatched: list[Fault] = []
+    found = [_placement(draft), _once(draft, tables)]
+    if draft.start is not None:
+        found.append(timed.overlaps(draft))
+    found += [_dependencies(draft, tables), _slices(draft), sharding_faults(draft)]
+    if draft.has_comms:
+        found.append(message_faults(draft, tables, messages))
+        mismatched = list(islice(messages.order_faults(draft), MOST_FAULTS))
+    for each in found:
+        faults += islice(each, MOST_FAULTS)
+    if not faults and draft.start is None:
+        faults += deadlock_faults(draft, tables, messages, modes)
+    faults += mismatched
+    warnings: list[Fault] = []
+    if not faults and draft.has_comms and draft.start is None:
+        per, batched = (queues, False) if queues else QUEUES_OF.get(runtime, ("", False))
+        stuck = [fault for each in ([per] if per else QUEUES) for fault in queue_faults(draft, messages, each, batched)]
+        (faults if per else warnings).extend(stuck[:1])
+    if runtime in RUNTIMES:
+        faults += islice(runtime_faults(draft, runtime), MOST_FAULTS)
+        warnings += [] if faults else runtime_warnings(draft)  # which lowers it, as only a sound one can be
+    return CheckReport(faults, [] if faults else warnings)
+
+
+def _size(draft: Draft) -> Iterator[Fault]:
+    """Find devices without ops, and too few ops for these stages and microbatches."""
+    stages, microbatches = draft.n_stages, draft.n_microbatches
+    for device in np.flatnonzero(np.diff(draft.offsets) == 0):
+        yield Fault("missing", int(device), None, None, f"device {device} has no ops", "give every device a stage")
+    if stages * microbatches > len(draft) + 1000:
+        op = int(np.argmax(np.where(draft.computes, draft.microbatch, -1)))
+        yield at(
+            draft,
+            op,
+            "missing",
+            f"{draft.label(op)}: {stages} stages x {microbatches} microbatches need {2 * stages * microbatches} ops or "
+            f"more, and there are {len(draft)}",
+            "count stages and microbatches from 0, without gaps",
+        )
+    if not draft.computes.any():
+        yield Fault("missing", None, None, None, "no op computes", "write F and B, or F, I and W, of every stage")
+
+
+def _placement(draft: Draft) -> Iterator[Fault]:
+    """Find ops on another device than the rest of their stage; with two replicas, microbatches that use both."""
+    placement, computes = draft.placement, draft.computes
+    devices = placement.devices
+    for stage in np.setdiff1d(np.arange(draft.n_stages), draft.stage[computes]):
+        yield Fault("missing", None, None, None, f"no device runs stage {stage}", "count stages from 0, without gaps")
+    here = devices[:, draft.stage.clip(max=draft.n_stages - 1)] == draft.device
+    strays = computes & ~here.any(axis=0)
+    for op, count in _firsts(draft, np.flatnonzero(strays)):
+        home, others = int(devices[0, draft.stage[op]]), count - 1
+        more = f" (and {others} more of stage {draft.stage[op]})" if others else ""
+        yield at(
+            draft,
+            op,
+            "placement",
+            f"{draft.label(op)} runs on device {draft.device[op]}{more}, stage {draft.stage[op]} belongs to device "
+            f"{home}",
+            f"move it to device {home}, or all of the stage to one device",
+        )
+    if placement.n_replicas > 1:
+        replica = np.where(here[0], 0, 1)
+        ops = np.flatnonzero(computes & (here.sum(axis=0) == 1))
+        first = np.zeros(draft.n_microbatches, np.int64)
+        first[draft.microbatch[ops][::-1]] = replica[ops][::-1]
+        for op in ops[replica[ops] != first[draft.microbatch[ops]]]:
+            yield at(
+                draft,
+                int(op),
+                "placement",
+                f"{draft.label(int(op))} runs in the other replica than the rest of microbatch {draft.microbatch[op]}",
+                "keep each microbatch in one replica",
+            )
+
+
+def _firsts(draft: Draft, ops: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """The first of these ops for each stage and device, and how many there are of them."""
+    where = draft.stage[ops].astype(np.int64) * draft.n_devices + draft.device[ops]
+    _, first, count = np.unique(where, return_index=True, return_counts=True)
+    return sorted(zip(ops[first].tolist(), count.tolist(), strict=True))
+
+
+def _once(draft: Draft, tables: Tables) -> Iterator[Fault]:
+    """Find ops that run twice, and ops that no device runs."""
+    for op in tables.repeats[draft.computes[tables.repeats]]:
+        first = tables.first[draft.kind[op], draft.stage[op], draft.microbatch[op]]
+        yield at(
+            draft,
+            int(op),
+            "duplicate",
+            f"{draft.label(int(op))} runs a second time, after {draft.where(int(first))}",
+            "remove one of the two",
+            int(first),
+        )
+    full, split = tables.first[Kind.B], tables.first[Kind.I]
+    weights = tables.first[Kind.W]
+    for stage, microbatch in np.argwhere((full >= 0) & ((split >= 0) | (weights >= 0))):
+        half = max(split[stage, microbatch], weights[stage, microbatch])
+        yield at(
+            draft,
+            int(half),
+            "duplicate",
+            f"{draft.label(int(half))} runs beside {draft.label(int(full[stage, microbatch]))}, which includes it",
+            "run either B, or I and W",
+            int(full[stage, microbatch]),
+        )
+    held = np.isin(np.arange(draft.n_stages), draft.stage[draft.computes])[:, None]
+    trains = bool(mask((*BACKWARDS, Kind.W))[draft.kind].any())  # no backward at all is inference
+    for names, absent in (
+        ("F", tables.first[Kind.F] < 0),
+        ("B, nor I", (full < 0) & (split < 0) & trains),
+        ("W", (full < 0) & (split >= 0) & (weights < 0)),
+    ):
+        for stage in np.flatnonzero((absent & held).any(axis=1)):
+            lost = np.flatnonzero(absent[stage])
+            which = ", ".join(str(m) for m in lost[:8]) + (f" and {len(lost) - 8} more" if len(lost) > 8 else "")
+            device = int(draft.placement.devices[0, stage])
+            yield Fault(
+                "missing",
+                device,
+                None,
+                None,
+                f"device {device} runs no {names} of stage {stage} for microbatch{'es' * (len(lost) > 1)} {which}",
+                f"add {stage}{names[0]}{lost[0]} to device {device}",
+            )
+
+
+def _slices(draft: Draft) -> Iterator[Fault]:
+    """Find slices of a sequence that run before one that they need."""
+    if draft.n_slices > 1:
+        early = find_early_slices(draft.kind, draft.stage, draft.microbatch, draft.n_microbatches, draft.n_slices)
+        for op, needed in early.tolist():
+            text = f"{draft.label(op)} runs before {draft.label(needed)}, a slice of its sequence that it needs"
+            yield at(draft, op, "order", text, SLICE_ORDER, needed)
+
+
+def _dependencies(draft: Draft, tables: Tables) -> Iterator[Fault]:
+    """Find ops before the ones they need: in time, or without times in the queue of their device."""
+    op, need = tables.needs(draft)
+    if draft.start is not None:
+        yield from timed.early(draft, op, need)
+        return
+    wrong = (draft.device[op] == draft.device[need]) & ((need >= op) | (draft.pair[op] == need))
+    for this, other in zip(op[wrong].tolist(), need[wrong].tolist(), strict=True):
+        why = "in one pair with" if draft.pair[this] == other else "before"
+        yield at(
+            draft,
+            this,
+            "order",
+            f"{draft.label(this)} runs {why} {draft.label(other)} ({draft.where(other)}), which it needs",
+            f"move {draft.label(this)} after {draft.label(other)}",
+            other,
+        )

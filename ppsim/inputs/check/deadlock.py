@@ -1,0 +1,182 @@
+"""Find deadlocks: queues that wait for each other in a circle, and the op to move.
+
+Each queue is a row of steps; a step passes once the queues it waits for have reached given steps. Blocking, batched and
+overlapped communication differ only in which ops make a step and which steps wait for which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.draft import Draft
+from ppsim.core.schedule import NONE
+from ppsim.inputs.check.faults import Fault, deadlock_at
+from ppsim.inputs.check.messages import ExpectedMessages
+from ppsim.inputs.check.tables import Tables
+
+MODES = ("overlap", "batched", "blocking")  # whatever runs in one runs in those before it
+MOST_TRIES = 8
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The waits: ``op`` passes once the device of ``other`` has reached step ``until``."""
+
+    op: Ints
+    other: Ints
+    until: Ints
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """Queues in deadlock.
+
+    Attributes:
+        mode: what sends and receives do, or empty where there are none.
+        passed: how many steps passed.
+        links: for each device that waits: the op that waits, the op awaited, and the next op of the other queue.
+    """
+
+    mode: str
+    passed: int
+    links: dict[int, tuple[int, int, int]]
+
+    def circle(self, draft: Draft) -> list[tuple[int, int, int]]:
+        """Return the links of one circle of waits."""
+        device, seen = min(self.links), list[int]()
+        while device not in seen:
+            seen.append(device)
+            device = int(draft.device[self.links[device][1]])
+        return [self.links[d] for d in seen[seen.index(device) :]]
+
+
+def deadlock_faults(draft: Draft, tables: Tables, messages: ExpectedMessages, modes: Sequence[str]) -> Iterator[Fault]:
+    """Find the deadlock of the least strict mode that has one, and the move that resolves it."""
+    stuck = find_deadlock(draft, messages, modes)
+    if stuck is None:
+        return
+    circle = stuck.circle(draft)
+    lines = []
+    for op, other, head in circle:
+        behind = f", which is after {draft.label(head)} ({draft.place(head)})" if head != other else ""
+        lines.append(
+            f"{draft.label(op)} ({draft.where(op)}) waits for {draft.label(other)} ({draft.where(other)}){behind}"
+        )
+    stricter = [mode for mode in MODES[MODES.index(stuck.mode) + 1 :] if mode in modes] if stuck.mode else []
+    what = (
+        f"by {stuck.mode.replace('overlap', 'overlapped')} sends and receives" if stuck.mode else "by the order of ops"
+    )
+    also = f", and so by {' and '.join(stricter)} ones" if stricter else ""
+    links = [(op, other) for op, other, _ in circle]
+    others = [op for link in links for op in link][1:]
+    hint = _way_out(draft, tables, messages, stuck)
+    yield deadlock_at(draft, circle[0][0], f"{what}{also}", lines, links, hint, *others)
+
+
+def find_deadlock(draft: Draft, messages: ExpectedMessages, modes: Sequence[str]) -> Stuck | None:
+    """Return the deadlock of the least strict of these modes that has one."""
+
+    def run(mode: str) -> Stuck | None:
+        step = _steps(draft, batched=mode == "batched")
+        passed, links = _run(draft, step, _waits(draft, messages, step, mode))
+        return Stuck(mode, passed, links) if links else None
+
+    asked = [mode for mode in MODES if mode in modes] if draft.has_comms else [""]
+    stuck = run(asked[-1]) if asked else None  # what runs in the strictest runs in all
+    return stuck and next(filter(None, map(run, asked)))
+
+
+def _way_out(draft: Draft, tables: Tables, messages: ExpectedMessages, stuck: Stuck) -> str:
+    """Find the single move after which most steps pass, by trying; general advice if none helps."""
+    needed_by = dict(zip(messages.receive.tolist(), messages.consumer.tolist(), strict=True))
+    needs = {*zip(*(column.tolist() for column in tables.needs(draft)), strict=True)}
+    needs |= {*zip(messages.send.tolist(), messages.producer.tolist(), strict=True)}
+    moves = [(other, head) for _, other, head in stuck.circle(draft) if head < other and draft.pair[other] == NONE]
+    moves += [(op, needed_by[op]) for op, _, _ in stuck.circle(draft) if op in needed_by]
+    best, further = "", stuck.passed
+    for op, ahead in moves[:MOST_TRIES]:
+        if any((op, between) in needs for between in range(ahead, op)):
+            continue
+        moved = draft.move(op, ahead)
+        again = ExpectedMessages.of(moved, Tables.of(moved))
+        if next(again.order_faults(moved), None):
+            continue
+        then = find_deadlock(moved, again, [stuck.mode])
+        if then is None or then.passed > further:
+            further = then.passed if then else len(draft)
+            best = f"move {draft.label(op)} before {draft.label(ahead)} on device {draft.device[op]}"
+            best += "" if then is None else ", then check again"
+        if then is None:
+            break
+    if best or not stuck.mode:
+        return best or "run the awaited ops earlier"
+    return "overlap sends and receives, or lower with an order that cannot deadlock: early, even-first or torch"
+
+
+def _steps(draft: Draft, batched: bool) -> Ints:
+    """Return the step of each op, shape (ops,), counted over all devices; a pair or a batch is one step."""
+    joined = ~draft.leads
+    if batched:
+        comm = draft.communicates
+        joined[1:] |= comm[1:] & comm[:-1] & (draft.device[1:] == draft.device[:-1])
+    return np.cumsum(~joined) - 1
+
+
+def _waits(draft: Draft, messages: ExpectedMessages, step: Ints, mode: str) -> Waits:
+    """Find the waits; a send matches a receive by its place in the order of messages, not by its label.
+
+    Without comm ops an op waits until the one it needs is done. An overlapped receive is waited for by the op that
+    needs it, an overlapped send by its WAIT. Else both sides of a message wait for each other.
+    """
+    if not mode:
+        return Waits(messages.consumer, messages.producer, step[messages.producer] + 1)
+    sent, received = messages.matched(draft)
+    send, receive = messages.send[sent], messages.receive[received]
+    if mode == "overlap":
+        awaited = messages.awaited(draft, sent)
+        waits = awaited >= 0
+        op = np.concatenate([messages.consumer[received], awaited[waits]])
+        other = np.concatenate([send, receive[waits]])
+    else:
+        op, other = np.concatenate([send, receive]), np.concatenate([receive, send])
+    return Waits(op, other, step[other])
+
+
+def _run(draft: Draft, step: Ints, waits: Waits) -> tuple[int, dict[int, tuple[int, int, int]]]:
+    """Run every queue as far as possible; return the number of steps passed and the links of :class:`Stuck`."""
+    first_op = np.flatnonzero(np.diff(step, prepend=-1))
+    offsets = np.searchsorted(first_op, draft.offsets).tolist()
+    order = np.argsort(step[waits.op], kind="stable")
+    begin = np.searchsorted(step[waits.op][order], np.arange(len(first_op) + 1)).tolist()
+    until, on = waits.until[order].tolist(), draft.device[waits.other][order].tolist()
+    at_step: list[int] = offsets[:-1]
+    waiters: list[list[int]] = [[] for _ in at_step]
+    blocked: dict[int, int] = {}
+    ready = list(range(draft.n_devices))[::-1]
+    while ready:
+        device = ready.pop()
+        blocked.pop(device, None)
+        before = now = at_step[device]
+        stop = offsets[device + 1]
+        while now < stop:
+            at_step[device] = now
+            unmet = next((w for w in range(begin[now], begin[now + 1]) if at_step[on[w]] < until[w]), -1)
+            if unmet >= 0:
+                blocked[device] = unmet
+                waiters[on[unmet]].append(device)
+                break
+            now += 1
+        at_step[device] = now
+        if now > before:
+            ready += waiters[device]
+            waiters[device] = []
+    links = {}
+    for device, wait in blocked.items():
+        other = on[wait]
+        links[device] = int(waits.op[order[wait]]), int(waits.other[order[wait]]), int(first_op[at_step[other]])
+    return sum(at_step), links

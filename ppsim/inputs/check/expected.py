@@ -1,0 +1,100 @@
+"""The shape a file should have: a missing device, stage or microbatch looks like a smaller schedule otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsim.core.draft import Draft
+from ppsim.core.ops import label
+from ppsim.core.schedule import Schedule
+from ppsim.inputs.check.faults import Fault
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Counts that a file should have, None where any will do.
+
+    Attributes:
+        devices: P.
+        stages: S.
+        microbatches: M.
+        schedule: a schedule of that shape whose ops and order the file should have, or None.
+    """
+
+    devices: int | None = None
+    stages: int | None = None
+    microbatches: int | None = None
+    schedule: Schedule | None = None
+
+
+ANY = Expected()
+
+
+def expected_faults(draft: Draft, expected: Expected) -> Iterator[Fault]:
+    """Devices, stages and microbatches that are missing or too many, and ops on other devices than expected."""
+    computes = draft.computes
+    counts = (
+        ("device", "devices", draft.n_devices, expected.devices, set(np.unique(draft.device).tolist())),
+        ("stage", "stages", draft.n_stages, expected.stages, set(np.unique(draft.stage[computes]).tolist())),
+        (
+            "microbatch",
+            "microbatches",
+            draft.n_microbatches,
+            expected.microbatches,
+            set(np.unique(draft.microbatch[computes]).tolist()),
+        ),
+    )
+    found = False
+    for noun, nouns, count, wanted, there in counts:
+        if wanted is None:
+            continue
+        missing = [number for number in range(wanted) if number not in there]
+        if missing:
+            found = True
+            which = _numbers(missing)
+            text = f"{noun if len(missing) == 1 else nouns} {which} {'is' if len(missing) == 1 else 'are'} missing"
+            yield Fault("missing", None, None, None, f"{text}: the file has {len(there)} of {wanted} {nouns}", _HINT)
+        elif count > wanted:
+            found = True
+            text = f"the file has {count} {nouns}, and {wanted} are expected"
+            yield Fault("placement", None, None, None, text, f"--{_OPTION[noun]} {count}")
+    if expected.schedule is not None and not found:
+        yield from _strays(draft, expected.schedule)
+
+
+_HINT = "look for a row, or a device's file, that was left out"
+_OPTION = {"device": "devices", "stage": "stages", "microbatch": "mb"}
+
+
+def _numbers(values: list[int]) -> str:
+    shown = ", ".join(map(str, values[:8]))
+    return shown + (f" and {len(values) - 8} more" if len(values) > 8 else "")
+
+
+def _strays(draft: Draft, schedule: Schedule) -> Iterator[Fault]:
+    """Ops that a device of the schedule runs and the same device of the file does not."""
+    wanted = _ops(schedule.device, schedule.kind, schedule.stage, schedule.microbatch)
+    mine = draft.computes
+    there = _ops(draft.device[mine], draft.kind[mine], draft.stage[mine], draft.microbatch[mine])
+    for device in range(schedule.n_devices):
+        lost = sorted(op for op in wanted - there if op[0] == device)
+        if lost:
+            names = ", ".join(label(*op[1:]) for op in lost[:4]) + (
+                f" and {len(lost) - 4} more" if len(lost) > 4 else ""
+            )
+            text = f"device {device} lacks {names} of {schedule.name}"
+            yield Fault("missing", device, None, None, text, f"ppsim run {schedule.name} -o right.csv shows its queues")
+
+
+def same_order(draft: Draft, schedule: Schedule) -> bool:
+    """Whether the compute ops of every device are those of the schedule, in its order."""
+    mine = draft.computes
+    columns = ("device", "kind", "stage", "microbatch")
+    return all(np.array_equal(getattr(draft, name)[mine], getattr(schedule, name)) for name in columns)
+
+
+def _ops(*columns: np.ndarray[tuple[int], np.dtype[np.generic]]) -> set[tuple[int, int, int, int]]:
+    return {(d, k, s, m) for d, k, s, m in zip(*(column.tolist() for column in columns), strict=True)}

@@ -1,0 +1,153 @@
+"""Deadlocks in the in-order queues of communicators.
+
+A device posts its sends and receives without waiting, but a communicator runs what is posted to it one after another:
+the next begins when the one before is finished, and a message begins when its send and its receive both come first in
+their queues (rendezvous). How many queues a device has decides whether an order hangs:
+
+``edge``
+    one for each other device and direction (torch from 2.15 on),
+``pair``
+    one for each other device (NCCL communicators that are made when first used; torch before 2.15),
+``rank``
+    one in all (one NCCL communicator made at the start, or coalesced batches).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.draft import Draft
+from ppsim.inputs.check.faults import Fault, deadlock_at
+from ppsim.inputs.check.messages import ExpectedMessages
+
+QUEUES = ("edge", "pair", "rank")  # from the most to the fewest; what runs in a later one runs in those before it
+# The queues of a runtime over NCCL, and whether it posts neighbouring sends and receives as one group.
+QUEUES_OF = {"torch-2.13": ("pair", False), "torch-2.15": ("edge", False), "megatron": ("rank", True)}
+Ints = NDArray[np.int64]
+
+
+def queue_faults(draft: Draft, messages: ExpectedMessages, per: str, batched: bool = False) -> Iterator[Fault]:
+    """The deadlock of a draft whose communicators have one in-order queue per ``edge``, ``pair`` or ``rank``.
+
+    Args:
+        draft: with sends and receives that match.
+        messages: its messages.
+        per: one of ``QUEUES``.
+        batched: neighbouring sends and receives of a device run as one group, in any order among themselves.
+    """
+    circle = find_circle(draft, messages, per, batched)
+    if not circle:
+        return
+    sent, received = messages.matched(draft)
+    send, receive = messages.send[sent].tolist(), messages.receive[received].tolist()
+    other_side = {**dict(zip(send, receive, strict=True)), **dict(zip(receive, send, strict=True))}
+    lines, links = [], []
+    for op, waits_for in circle:
+        side, waits = other_side.get(op), op
+        if side is not None and draft.device[waits_for] == draft.device[side] and waits_for != side:
+            waits = side
+        links.append((waits, waits_for))
+        who = f"{draft.label(waits)} ({draft.where(waits)})"
+        lines.append(f"{who} waits for {draft.label(waits_for)} ({draft.place(waits_for)})")
+    ops = [op for op, _ in circle]
+    yield deadlock_at(
+        draft,
+        ops[0],
+        f"in the queues of communicators, one per {per}",
+        lines,
+        links,
+        "post in the order in which messages are needed (--order early or torch), or give each direction its queue",
+        *ops[1:],
+    )
+
+
+def find_circle(draft: Draft, messages: ExpectedMessages, per: str, batched: bool) -> list[tuple[int, int]]:
+    """A circle of waits as pairs of an op and the one it waits for, empty where every queue finishes.
+
+    A message is one step, named by its send; so is every other op (a pair is one step, named by its first).
+    """
+    step, before, after = _waits(draft, messages, per, batched)
+    blocked = np.bincount(after, minlength=len(draft))
+    order = np.argsort(before, kind="stable")
+    bounds = np.searchsorted(before[order], np.arange(len(draft) + 1))
+    targets = after[order].tolist()
+    ready = np.flatnonzero((blocked == 0) & (step == np.arange(len(draft)))).tolist()
+    left = blocked.tolist()
+    done = [False] * len(draft)
+    while ready:
+        op = ready.pop()
+        done[op] = True
+        for other in targets[bounds[op] : bounds[op + 1]]:
+            left[other] -= 1
+            if left[other] == 0:
+                ready.append(other)
+    waiting = {int(a): int(b) for b, a in zip(before, after, strict=True) if not done[a] and not done[b]}
+    if not waiting:
+        return []
+    op, seen = next(iter(waiting)), list[int]()
+    while op not in seen:
+        seen.append(op)
+        op = waiting[op]
+    return [(op, waiting[op]) for op in seen[seen.index(op) :]]
+
+
+def _waits(draft: Draft, messages: ExpectedMessages, per: str, batched: bool) -> tuple[Ints, Ints, Ints]:
+    """The step of each op, and every two steps of which the first must be finished before the second."""
+    n = len(draft)
+    everything = np.arange(n)
+    sent, received = messages.matched(draft)
+    send, receive = messages.send[sent], messages.receive[received]
+    step = np.where(draft.leads, everything, everything - 1)
+    step[receive] = send
+    moves = draft.communicates & np.isin(everything, np.concatenate([send, receive]))
+    # Ops that compute, and waits, run one after another on their device.
+    alone = np.flatnonzero(~moves & draft.leads)
+    rows = [_chain(alone, draft.device[alone].astype(np.int64))]
+    rows.append((send, messages.consumer[received]))
+    rows.append((messages.producer[sent], send))
+    awaited = messages.awaited(draft, sent)
+    rows.append((send[awaited >= 0], awaited[awaited >= 0]))
+    source, target = draft.device[send].astype(np.int64), draft.device[receive].astype(np.int64)
+    op, own, peer = np.concatenate([send, receive]), np.concatenate([source, target]), np.concatenate([target, source])
+    outgoing = np.repeat([1, 0], len(send))
+    pair = own * draft.n_devices + peer
+    key = {"edge": pair * 2 + outgoing, "pair": pair, "rank": own}[per]
+    if batched:
+        rows += _between_batches(draft, op, key)
+    else:
+        order = np.lexsort((op, key))
+        rows.append(_chain(op[order], key[order]))
+    before, after = (np.concatenate([row[side] for row in rows]) for side in (0, 1))
+    before, after = step[before], step[after]
+    different = before != after
+    return step, before[different], after[different]
+
+
+def _chain(op: Ints, key: Ints) -> tuple[Ints, Ints]:
+    """Each op and the next of the same key, where equal keys stand together."""
+    same = key[1:] == key[:-1]
+    return op[:-1][same], op[1:][same]
+
+
+def _between_batches(draft: Draft, op: Ints, key: Ints) -> list[tuple[Ints, Ints]]:
+    """Every op of a batch before every op of the next batch in the same queue; neighbours in a queue are a batch."""
+    joined = draft.communicates[1:] & draft.communicates[:-1] & (draft.device[1:] == draft.device[:-1])
+    batch = np.cumsum(~np.concatenate([[False], joined]))
+    rows = []
+    order = np.lexsort((op, key))
+    op, key = op[order], key[order]
+    groups: dict[int, list[list[int]]] = {}
+    for at_, where, number in zip(op.tolist(), key.tolist(), batch[op].tolist(), strict=True):
+        queue = groups.setdefault(where, [])
+        if queue and batch[queue[-1][0]] == number:
+            queue[-1].append(at_)
+        else:
+            queue.append([at_])
+    for queue in groups.values():
+        for first, then in pairwise(queue):
+            rows.append((np.repeat(first, len(then)), np.tile(then, len(first))))
+    return rows

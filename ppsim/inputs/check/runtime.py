@@ -1,0 +1,107 @@
+"""The limits of runtimes that run a schedule: torch.distributed.pipelining of 2.13 and 2.15."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ppsim.core.draft import Draft
+from ppsim.core.ops import Kind
+from ppsim.engine.lowering.lower import lower
+from ppsim.inputs.check.faults import Fault, at
+from ppsim.inputs.check.messages import ExpectedMessages
+from ppsim.inputs.check.tables import Tables
+from ppsim.inputs.check.torch_waits import wait_faults
+
+RUNTIMES = ("torch-2.13", "torch-2.15")
+NO_R = "leave R out and checkpoint the stage's module, which recomputes in its backward"
+
+
+def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
+    """Find what that torch refuses, or computes wrong gradients from without an error."""
+    if draft.placement.n_replicas > 1:
+        yield Fault(
+            "runtime",
+            None,
+            None,
+            None,
+            "torch holds each stage on one device, and this schedule has two replicas",
+            "dualpipe-v or hanayo, which run in a V with one replica",
+        )
+        return
+    if draft.n_slices > 1:
+        text = "torch has no slices of sequences, and would run each as a microbatch that attends to no other"
+        yield Fault("runtime", None, None, None, text, "a schedule of whole microbatches")
+        return
+    if draft.older:
+        yield Fault(
+            "runtime",
+            None,
+            None,
+            None,
+            "torch reads B as the full backward; this file has the older letters (BW, and B for I)",
+            "ppsim convert writes the letters of today",
+        )
+    again = np.flatnonzero(draft.kind == Kind.R)
+    if len(again):
+        yield at(
+            draft, int(again[0]), "runtime", f"{draft.label(int(again[0]))}: torch has no action to recompute", NO_R
+        )
+    written_out = not draft.computes.all()
+    for row, cell in draft.idle if written_out else ():
+        yield Fault("runtime", row - 1, row, cell, "torch takes no empty cell in compute_comms", "remove it")
+    if written_out:
+        yield from _unscaled(draft)
+        yield from wait_faults(draft, wanted=runtime == "torch-2.15")
+    yield from loss_order(draft)
+
+
+def loss_order(draft: Draft) -> Iterator[Fault]:
+    """Find the first forward of the last stage that is out of order: torch finds losses by position."""
+    ops = np.flatnonzero((draft.kind == Kind.F) & (draft.stage == draft.n_stages - 1))
+    late = np.flatnonzero(np.diff(draft.microbatch[ops]) < 0)
+    if len(late):
+        op, before = int(ops[late[0] + 1]), int(ops[late[0]])
+        yield at(
+            draft,
+            op,
+            "runtime",
+            f"{draft.label(op)} runs after {draft.label(before)} ({draft.where(before)}): torch takes the losses "
+            "of the last stage in the order of microbatches, and would use the wrong ones without an error",
+            "run the forwards of the last stage in the order of microbatches",
+            before,
+        )
+
+
+def _unscaled(draft: Draft) -> Iterator[Fault]:
+    """Find stages without a REDUCE_GRAD, in which torch also divides gradients by the number of microbatches."""
+    stages = np.setdiff1d(draft.stage[draft.computes], draft.stage[draft.kind == Kind.REDUCE_GRAD])
+    if len(stages):
+        device = int(draft.placement.devices[0, stages[0]])
+        names = ", ".join(str(s) for s in stages[:8])
+        yield Fault(
+            "runtime",
+            device,
+            None,
+            None,
+            f"no REDUCE_GRAD of stage{'s' * (len(stages) > 1)} {names}: torch would not divide their gradients by "
+            f"{draft.n_microbatches}, nor reduce them",
+            f"add {stages[0]}REDUCE_GRAD after its last backward",
+        )
+
+
+def runtime_warnings(draft: Draft) -> Iterator[Fault]:
+    """Find where torch's option ``defer_pp_recv`` would break the order of messages."""
+    if draft.has_comms or draft.start is not None or draft.placement.n_replicas > 1:
+        return
+    deferred = Draft.from_schedule(lower(draft.schedule(), "deferred").schedule)
+    if fault := next(ExpectedMessages.of(deferred, Tables.of(deferred)).order_faults(deferred), None):
+        yield Fault(
+            "runtime",
+            fault.device,
+            None,
+            None,
+            "with defer_pp_recv=True gradients would be wrong without an error: " + fault.message,
+            "leave defer_pp_recv off for this schedule",
+        )

@@ -1,0 +1,62 @@
+"""Faults of a schedule that comes with times: two ops at once on a device, ops before what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.draft import Draft
+from ppsim.inputs.check.faults import Fault, at
+
+# Times that came through text may differ in their last digits.
+SLACK = 1e-9
+
+
+def overlaps(draft: Draft) -> Iterator[Fault]:
+    """Find every two ops, or pairs, that one device runs at the same time."""
+    start, end, slack = _times(draft)
+    whole = np.delete(np.arange(len(draft)), draft.first_of_pairs)  # the second op stands for a pair
+    for device in range(draft.n_devices):
+        ops = whole[draft.device[whole] == device]
+        running: list[int] = []
+        for op in ops[np.argsort(start[ops], kind="stable")].tolist():
+            running = [other for other in running if end[other] > start[op] + slack]
+            for other in running:
+                if end[op] > start[op] + slack:
+                    yield at(
+                        draft,
+                        op,
+                        "overlap",
+                        f"device {device} runs {_when(draft, op)} while it runs {_when(draft, other)}",
+                        "a device runs one op, or one pair, at a time",
+                        other,
+                    )
+            running.append(op)
+
+
+def early(draft: Draft, op: NDArray[np.int64], need: NDArray[np.int64]) -> Iterator[Fault]:
+    """Find every op that starts before the end of one that it needs."""
+    start, end, slack = _times(draft)
+    for this, other in zip(op.tolist(), need.tolist(), strict=True):
+        if start[this] < end[other] - slack:
+            when = "before" if end[this] <= start[other] + slack else "during"
+            yield at(
+                draft,
+                this,
+                "early",
+                f"device {draft.device[this]} runs {_when(draft, this)} {when} {_when(draft, other)}, which it needs",
+                f"start {draft.label(this)} at {end[other]:g} or later",
+                other,
+            )
+
+
+def _times(draft: Draft) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    start, end = np.asarray(draft.start), np.asarray(draft.end)
+    return start, end, SLACK * float(np.abs(end).max(initial=0.0))
+
+
+def _when(draft: Draft, op: int) -> str:
+    start, end, _ = _times(draft)
+    return f"{draft.label(op)} [{start[op]:g}, {end[op]:g}]"

@@ -1,0 +1,105 @@
+"""Read schedules: torch's CSV, JSON, traces and Mermaid text, found by suffix or by how the text begins."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Protocol, cast
+
+from ppsim.base.source import STANDARD_INPUT, name_of, read_text
+from ppsim.base.text import shorten
+from ppsim.core.draft import Draft
+from ppsim.core.timeline import Timeline
+from ppsim.errors import InputError, InvalidSchedule
+from ppsim.inputs.check.checks import check
+from ppsim.inputs.drafts import readers
+
+
+class Reader(Protocol):
+    """A module of :mod:`ppsim.inputs.drafts.readers`."""
+
+    SUFFIXES: tuple[str, ...]
+
+    def matches(self, text: str) -> bool:
+        """Tell whether a text whose name has no known suffix is of this format."""
+
+    def parse(self, text: str, source: str) -> Draft:
+        """Read the draft in a text; raises InputError where the text is not of this format."""
+
+
+@cache
+def readable() -> dict[str, Reader]:
+    """Load every reader, by suffix."""
+    modules = [importlib.import_module(f"{readers.__name__}.{m.name}") for m in pkgutil.iter_modules(readers.__path__)]
+    return {suffix: cast(Reader, module) for module in modules for suffix in module.SUFFIXES}
+
+
+def read(path: str) -> Draft:
+    """Read a schedule as a file states it, faults and all; ``-`` is standard input.
+
+    Raises:
+        InputError: the file cannot be read, or is of no format that is known.
+    """
+    known = " ".join(sorted(readable()))
+    source = "standard input" if path == STANDARD_INPUT else name_of(path)
+    try:
+        draft = parse(read_text(path, f"one of {known}", stdin=True), source)
+    except MemoryError:
+        raise InputError(f"not enough memory to read '{source}'", "a smaller file, or a larger machine") from None
+    if draft.name or path == STANDARD_INPUT:
+        return draft
+    return replace(draft, name=shorten(Path(path).name.split(".")[0]))
+
+
+def parse(text: str, source: str) -> Draft:
+    """Parse a schedule in the format that the source's suffix names, or else that the text looks like.
+
+    Raises:
+        InputError: the text is of no format that is known, or not of the one its name says.
+    """
+    known = readable()
+    name = source.lower().removesuffix(".gz")
+    suffixes = [suffix for suffix in known if name.endswith(suffix)]
+    if suffixes:
+        return known[max(suffixes, key=len)].parse(text, source)
+    for suffix in sorted(known, key=len, reverse=True):
+        if known[suffix].matches(text):
+            return known[suffix].parse(text, source)
+    what = "holds no schedule in a known format" if text.strip() else "is empty"
+    raise InputError(f"'{source}' {what}", f"one of {' '.join(sorted(known))}")
+
+
+def require_sound(draft: Draft) -> Draft:
+    """Return the draft if it can be timed, with sends and receives that overlap.
+
+    Raises:
+        InvalidSchedule: the first fault, and how many there are.
+    """
+    faults = check(draft, modes=("overlap",)).faults
+    if faults:
+        where = f", line {faults[0].row}, cell {faults[0].cell}" if faults[0].row and draft.lines else ""
+        more = f" ({len(faults) - 1} more fault{'s' * (len(faults) > 2)}: ppsim check)" if len(faults) > 1 else ""
+        raise InvalidSchedule(f"{draft.source}{where}: {faults[0].message}{more}", faults[0].hint)
+    return draft
+
+
+def say_unused(draft: Draft) -> Iterator[str]:
+    """Name in sentences what a draft states and a run does not use."""
+    if not draft.computes.all():
+        yield f"sends and receives of {draft.source} are left out; --order sets theirs"
+    if draft.start is not None:
+        yield f"times of {draft.source} are not used: timed anew with the costs given"
+
+
+def read_timeline(path: str) -> Timeline | None:
+    """Read a file's compute ops with their times, or None where it has none.
+
+    Raises:
+        InputError: the file cannot be read.
+        InvalidSchedule: it has a fault.
+    """
+    return require_sound(read(path)).timeline()

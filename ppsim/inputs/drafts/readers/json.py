@@ -1,0 +1,145 @@
+"""Schedules in JSON: what ``ppsim run --json`` prints, or only its ``ops``, with or without times."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.text import shorten
+from ppsim.base.typed_json import decode
+from ppsim.core.draft import Draft
+from ppsim.core.ops import Kind
+from ppsim.core.soundness import LONGEST
+from ppsim.errors import InputError
+
+SUFFIXES = (".json",)
+_SHAPE = 'a schedule is {"ops": {"device": [0, 0], "kind": ["F", "B"], "stage": [0, 0], "microbatch": [0, 0]}}'
+
+
+class Ops(msgspec.Struct, frozen=True):
+    """Columns of the ops, one entry per op."""
+
+    device: list[int]
+    kind: list[str]
+    stage: list[int]
+    microbatch: list[int]
+    pair: list[int] | None = None
+    start: list[float] | None = None
+    end: list[float] | None = None
+
+
+class Transfers(msgspec.Struct, frozen=True):
+    """Columns of the messages, as far as they are read: when each left and arrived."""
+
+    leave: list[float]
+    arrive: list[float]
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One run; keys that it does not name are skipped."""
+
+    ops: Ops | None = None
+    runs: list[msgspec.Raw] | None = None
+    schedule: str = ""
+    unit: str = "t_F"
+    makespan: float | None = None
+    slices: Annotated[int, msgspec.Meta(ge=1)] = 1
+    transfers: Transfers | None = None
+
+
+KEYS = frozenset((*Run.__struct_fields__, *Ops.__struct_fields__, *Transfers.__struct_fields__))
+
+
+def matches(text: str) -> bool:
+    """Tell whether the text is a JSON object."""
+    return text.lstrip().startswith("{")
+
+
+def parse(text: str, source: str) -> Draft:
+    """Read the ops of one run, in the order given per device.
+
+    Raises:
+        InputError: no ops, columns of unequal length or of the wrong kind, or several runs.
+    """
+    run = decode(text, Run, source, _SHAPE, KEYS)
+    if run.runs is not None:
+        if len(run.runs) != 1:
+            raise InputError(f"{source} holds {len(run.runs)} runs", "write one run per file")
+        run = decode(run.runs[0], Run, f"{source}: runs[0]", _SHAPE)
+    if run.ops is None:
+        raise InputError(f"{source} has no ops", _SHAPE)
+    times = _times(run.ops, source)
+    finish = None
+    if run.makespan is not None and times is not None:
+        finish = _finite([run.makespan], "makespan", source)[0]
+        if finish < times[:, 1].max(initial=0.0):
+            raise InputError(f"{source}: the makespan, {finish:g}, is before the end of the last op", "leave it out")
+    messages = run.transfers and [_finite(getattr(run.transfers, n), n, source) for n in ("leave", "arrive")]
+    if messages and len(messages[0]) != len(messages[1]):
+        raise InputError(f"{source}: the columns of transfers differ in length", "give every message both times")
+    return Draft.from_table(
+        source,
+        _table(run.ops, source),
+        times,
+        name=shorten(run.schedule),
+        unit=shorten(run.unit),
+        finish=finish,
+        messages=np.stack(messages, axis=1) if messages else None,
+        n_slices=run.slices,
+    )
+
+
+def _table(ops: Ops, source: str) -> NDArray[np.int64]:
+    """Shape (ops, 7): the columns of a draft's table."""
+    numbers = {kind.name: int(kind) for kind in Kind}
+    if unknown := set(ops.kind) - numbers.keys():
+        given = shorten(min(unknown), 40)
+        raise InputError(f"{source}: ops.kind must be a list of {', '.join(numbers)}, and has '{given}'", _SHAPE)
+    kind = np.array([numbers[name] for name in ops.kind], np.int64)
+    device, stage, microbatch = (_integers(ops, name, source) for name in ("device", "stage", "microbatch"))
+    pair = np.full(len(kind), -1) if ops.pair is None else _integers(ops, "pair", source)
+    if any(len(column) != len(kind) for column in (device, stage, microbatch, pair)):
+        raise InputError(f"{source}: the columns of ops differ in length", "give every op an entry in every column")
+    index = np.arange(len(kind))
+    paired = pair >= 0
+    if paired.any() and not np.array_equal(pair[pair.clip(0, len(pair) - 1)][paired], index[paired]):
+        raise InputError(f"{source}: ops.pair does not go both ways", "partners hold each other's index, others -1")
+    part = np.where(paired, np.where(pair > index, 1, 2), 0)
+    begins = np.searchsorted(np.sort(device), device)
+    cell = np.empty(len(kind), np.int64)
+    order = np.argsort(device, kind="stable")
+    cell[order] = index + 1
+    return np.stack([device, kind, stage, microbatch, device + 1, cell - begins, part], axis=1)
+
+
+def _times(ops: Ops, source: str) -> NDArray[np.float64] | None:
+    """Shape (ops, 2): start and end, or None where the file has no times."""
+    if ops.start is None and ops.end is None:
+        return None
+    if ops.start is None or ops.end is None:
+        raise InputError(f"{source}: ops has one of start and end", "give both, or none")
+    if not len(ops.start) == len(ops.end) == len(ops.kind):
+        raise InputError(f"{source}: the columns of ops differ in length", "give every op an entry in every column")
+    return np.stack([_finite(ops.start, "ops.start", source), _finite(ops.end, "ops.end", source)], axis=1)
+
+
+def _integers(ops: Ops, name: str, source: str) -> NDArray[np.int64]:
+    try:
+        array = np.array(getattr(ops, name), np.int64)
+    except OverflowError:
+        raise InputError(f"{source}: ops.{name} has a number beyond all others", "count from 0") from None
+    least = -1 if name in ("pair", "microbatch") else 0
+    if ((array < least) | (array >= 1 << 31)).any():
+        worst = array.min() if (array < least).any() else array.max()
+        raise InputError(f"{source}: ops.{name} has {worst}", "count from 0")
+    return array
+
+
+def _finite(values: list[float], name: str, source: str) -> NDArray[np.float64]:
+    array = np.array(values, np.float64)
+    if (np.abs(array) > LONGEST).any():
+        raise InputError(f"{source}: {name} has a value beyond {LONGEST:g}", "give times in a larger unit")
+    return array

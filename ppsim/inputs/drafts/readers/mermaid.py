@@ -1,0 +1,107 @@
+"""Mermaid gantt text: a section per device, a bar per op, times as plain numbers.
+
+A bar is named ``2F0``, as ppsim writes it, or ``F0``, which takes its stage from the number of its section. Two names
+with ``+`` between are a pair. A comment ``%% slices: 4`` says that sequences are cut.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from ppsim.base.text import shorten
+from ppsim.base.times import parse_scaled_unit
+from ppsim.core.draft import Draft
+from ppsim.core.ops import LETTERS, Kind
+from ppsim.core.soundness import LONGEST
+from ppsim.errors import InputError
+
+SUFFIXES = (".mmd",)
+_HEADER = re.compile(
+    r"(?:---|gantt|title\b.*|displayMode:.*|dateFormat\b.*|axisFormat\b.*|tickInterval\b.*|todayMarker\b.*|%%.*|)"
+)
+_SECTION = re.compile(r"section\s+(.*)")
+_NAME = re.compile(rf"(\d{{1,9}})?\s*([{LETTERS}])\s*(\d{{1,9}})", re.ASCII)
+_SLICES = re.compile(r"%%\s*slices:?\s*([1-9]\d{0,8})", re.ASCII)
+_NUMBER = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?", re.ASCII)
+_TIME = ", time in"
+_TAGS = {"done", "active", "crit", "milestone"}
+_FLOWCHART = re.compile(r"\A(?:[ \t]*(?:%%.*|```mermaid)?\r?\n)*[ \t]*(?:flowchart|graph)\b")
+_RANK = re.compile(r'^\s*R\d+\["rank \d+<br/>', re.M)  # a box of ppsim.workload.plans.ranks
+_HOW = "a bar is 'F0 :id, 0, 1': name, id, start and end as numbers"
+
+
+def matches(text: str) -> bool:
+    """Tell whether a line of the text says gantt, or its first one flowchart."""
+    return bool(re.search(r"^[ \t]*gantt[ \t]*\r?$", text, re.M) or _FLOWCHART.match(text))
+
+
+def parse(text: str, source: str) -> Draft:
+    """Read the bars with their times.
+
+    Raises:
+        InputError: a line that is neither header, section nor bar, with its number; a bar outside any section, or
+            with times that are not numbers. Or it is a flowchart, which has no times.
+    """
+    if _FLOWCHART.match(text):
+        drawn = ": where the ranks of a plan lie, not when they run" if _RANK.search(text) else ", not a gantt"
+        hint = "a viewer of Mermaid shows it; ppsim run -s 1f1b --devices 4 --mb 8 -o run.mmd writes a schedule"
+        raise InputError(f"'{source}' is a flowchart{drawn}", hint)
+    lines = tuple(text.splitlines())
+    sections = dict[str, None]()
+    unit, scale, device, slices = "t_F", 1, 0, 1
+    rows, times = list[tuple[int, ...]](), list[tuple[float, float]]()
+    for row, line in enumerate(lines, start=1):
+        word = line.strip().removeprefix("```mermaid").removeprefix("```")
+        if section := _SECTION.fullmatch(word):
+            sections[section[1]] = None
+            device = _device(section[1], len(sections))
+            continue
+        if word.startswith("title") and _TIME in word:
+            unit, scale = parse_scaled_unit(word.rpartition(_TIME)[2].removeprefix(" "))
+        if cut := _SLICES.fullmatch(word):
+            slices = int(cut[1])
+        if _HEADER.fullmatch(word):
+            continue
+        name, colon, details = (part.strip() for part in word.partition(":"))
+        if not (name and colon and details) or not sections:
+            raise _unreadable(source, row, line, "a bar outside any section" if colon and name else "not a bar")
+        begin, end = _span(details, source, row, line)
+        members = [_NAME.fullmatch(member.strip()) for member in name.split("+", 2)]
+        if len(members) > 2 or None in members:
+            raise _unreadable(source, row, line, f"'{shorten(name, 40)}' names no op")
+        for part, op in enumerate(members, start=1 if len(members) == 2 else 0):
+            assert op is not None
+            stage = int(op[1]) if op[1] else device
+            rows.append((device, Kind[op[2]], stage, int(op[3]), row, part or 1, part))
+            times.append((begin / scale, end / scale))
+    table = np.array(rows, np.int64).reshape(-1, 7)
+    spans = np.array(times).reshape(-1, 2)
+    return Draft.from_table(source, table, spans, n_slices=slices, lines=lines, unit=shorten(unit))
+
+
+def _device(section: str, place: int) -> int:
+    """Take the number in a section's name, or the section's place among all, counted from 1."""
+    number = re.search(r"[0-9]{1,9}", section)
+    return int(number[0]) if number else place - 1
+
+
+def _span(details: str, source: str, row: int, line: str) -> tuple[float, float]:
+    """Read start and end of a bar."""
+    words = [word.strip() for word in details.split(",", 9)]
+    if len(words) < 2 or not all(_NUMBER.fullmatch(word) for word in words[-2:]):
+        raise _unreadable(source, row, line, "start and end are not plain numbers")
+    if len([word for word in words[:-2] if word not in _TAGS]) > 1:
+        raise _unreadable(source, row, line, "too many parts")
+    start, end = float(words[-2]), float(words[-1])
+    if max(abs(start), abs(end)) > LONGEST:
+        raise _unreadable(source, row, line, f"a time beyond {LONGEST:g}")
+    if end < start:
+        raise _unreadable(source, row, line, "it ends before it starts")
+    return start, end
+
+
+def _unreadable(source: str, row: int, line: str, why: str) -> InputError:
+    excerpt = shorten(line.strip(), 120)
+    return InputError(f"{source}, line {row}: {why}\n  {excerpt}\n  {'^' * len(excerpt)}", _HOW)

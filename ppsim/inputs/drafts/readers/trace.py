@@ -1,0 +1,151 @@
+"""Chrome trace JSON with one process per device and slices named like torch's ops."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from ppsim.base.text import quote, shorten
+from ppsim.base.times import UNKNOWN
+from ppsim.base.typed_json import decode
+from ppsim.core.draft import Draft
+from ppsim.core.ops import LETTERS, Kind
+from ppsim.core.soundness import LONGEST
+from ppsim.errors import InputError
+
+SUFFIXES = (".trace.json",)
+_OP = re.compile(rf"(\d{{1,9}})([{LETTERS}])(\d{{1,9}})", re.ASCII)
+_PAIR = re.compile(r"\(([^();]{1,40});([^();]{1,40})\)OVERLAP_F_B")
+_DEVICE = re.compile(r"(?:.* )?device (\d{1,9})", re.ASCII)
+_HINT = "ppsim run -o x.trace.json writes a trace"
+Process = int | str | float | None
+
+
+class Name(msgspec.Struct, frozen=True):
+    """What the arguments of a process's name hold."""
+
+    name: str = ""
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One event of a trace, times in microseconds."""
+
+    ph: str = ""
+    name: str = ""
+    pid: Process = None
+    ts: float | str | None = None
+    dur: float | str | None = None
+    args: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Costs(msgspec.Struct, frozen=True):
+    """The costs of a run, as far as they are read."""
+
+    unit: str = "t_F"
+
+
+class Details(msgspec.Struct, frozen=True):
+    """What made the trace; older traces draw any unit as 1 ms."""
+
+    unit: str | None = None
+    microseconds_per_unit: object = UNKNOWN
+    slices: Annotated[int, msgspec.Meta(ge=1)] = 1
+    costs: Costs = Costs()
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """A trace; keys that it does not name are skipped."""
+
+    traceEvents: list[Event]  # noqa: N815
+    otherData: Details = Details()  # noqa: N815
+
+
+KEYS = frozenset((*Trace.__struct_fields__, *Details.__struct_fields__, *Event.__struct_fields__))
+
+
+def matches(text: str) -> bool:
+    """Tell whether the text is a JSON object with trace events."""
+    return text.lstrip().startswith("{") and '"traceEvents"' in text
+
+
+def parse(text: str, source: str) -> Draft:
+    """Read the slices of compute ops with their times; other events are skipped.
+
+    Raises:
+        InputError: no trace, no op in it, or several runs.
+    """
+    trace = decode(text, Trace, source, _HINT, KEYS)
+    scale: Any = trace.otherData.microseconds_per_unit
+    if type(scale) not in (int, float) or not 0 < scale < np.inf:
+        raise InputError(f"{source}: microseconds_per_unit is no number above 0", "leave it out for 1000")
+    devices = _devices(trace.traceEvents, source)
+    rows, times, messages = list[tuple[int, ...]](), list[tuple[float, float]](), list[tuple[float, float]]()
+    finish = 0.0
+    for event in trace.traceEvents:
+        if event.ph != "X":
+            continue
+        if members := _members(event.name):
+            if event.pid not in devices:
+                raise InputError(
+                    f"{source}: {event.name} runs in process {quote(event.pid)}, which has no name 'device N'", _HINT
+                )
+            device, span = devices[event.pid], _span(event, source, scale)
+            for part, (stage, kind, microbatch) in enumerate(members, start=1 if len(members) == 2 else 0):
+                rows.append((device, kind, stage, microbatch, device + 1, len(rows) + 1, part))
+                times.append(span)
+            finish = max(finish, span[1])
+        elif event.pid in devices:
+            span = _span(event, source, scale)
+            finish = max(finish, span[1])
+            messages.append(span)
+    if not rows:
+        raise InputError(f"{source} has no slices named like 2F0", "ppsim run -o x.trace.json writes such a trace")
+    return Draft.from_table(
+        source,
+        np.array(rows, np.int64),
+        np.array(times),
+        unit=shorten(trace.otherData.costs.unit if trace.otherData.unit is None else trace.otherData.unit),
+        finish=finish,
+        n_slices=trace.otherData.slices,
+        messages=np.array(messages) if messages else None,
+    )
+
+
+def _members(name: str) -> list[tuple[int, int, int]]:
+    """Read stage, kind and microbatch of the op that a slice is named for, of both of a pair, or of none."""
+    pair = _PAIR.fullmatch(name)
+    found = [_OP.fullmatch(member) for member in (pair.groups() if pair else (name,))]
+    return [] if None in found else [(int(op[1]), int(Kind[op[2]]), int(op[3])) for op in found if op]
+
+
+def _devices(events: list[Event], source: str) -> dict[Process, int]:
+    """Find the device of each process, by the process's name."""
+    devices: dict[Process, int] = {}
+    for event in events:
+        if event.ph != "M" or event.name != "process_name":
+            continue
+        try:
+            named = msgspec.json.decode(event.args, type=Name)
+        except msgspec.DecodeError:
+            continue
+        if found := _DEVICE.fullmatch(named.name[:200]):
+            if int(found[1]) in devices.values():
+                raise InputError(f"{source} holds several runs: device {found[1]} is there twice", "write one per file")
+            devices[event.pid] = int(found[1])
+    return devices
+
+
+def _span(event: Event, source: str, scale: float) -> tuple[float, float]:
+    """Read start and end of a slice, in units of ``scale`` microseconds."""
+    for field in ("ts", "dur"):
+        if not isinstance(getattr(event, field), float | int):
+            raise InputError(f"{source}: {shorten(event.name, 40)} has no {field}", "slices need ts and dur")
+    assert not isinstance(event.ts, str | None)
+    assert not isinstance(event.dur, str | None)
+    start, end = event.ts / scale, (event.ts + event.dur) / scale
+    if not max(abs(start), abs(end)) <= LONGEST or end < start:
+        raise InputError(f"{source}: {shorten(event.name, 40)} has an impossible ts or dur", "microseconds, from 0")
+    return start, end

@@ -1,0 +1,198 @@
+"""A profile as text, and the differences between two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ppsim.base.units import format_size
+from ppsim.inputs.profile.costs import layer_line, message_ms
+from ppsim.inputs.profile.message_fits import relative_errors
+from ppsim.inputs.profile.profile import KINDS, PATTERNS, Fit, Message, OpTime, Profile
+
+ALIKE = 1.05  # ratio of two times that is no change
+NAMES = {"F": "forward", "B": "backward", "I": "backward for input", "W": "backward for weights", "FB": "pair F&B"}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One time in both profiles.
+
+    Attributes:
+        what: the op or message.
+        before_ms: median in the first.
+        after_ms: median in the second.
+        ratio: after / before.
+        overlap: whether the ranges from the 10th to the 90th percentile overlap.
+    """
+
+    what: str
+    before_ms: float
+    after_ms: float
+    ratio: float
+    overlap: bool
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Differences of two profiles: settings as name -> [before, after], times, and rows of one profile only."""
+
+    settings: dict[str, tuple[Any, Any]]
+    times: tuple[Difference, ...]
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+
+
+def summary(profile: Profile) -> dict[str, Any]:
+    """Summarise a profile in ms: ops of its own stage, their split, the message."""
+    own = {op.kind: op for op in _own_stage(profile)}
+    result: dict[str, Any] = {f"{kind}_ms": own[kind].median_ms for kind in KINDS if kind in own}
+    if {"B", "I", "W"} <= own.keys() and own["B"].median_ms > 0:
+        result["split_over_full"] = (own["I"].median_ms + own["W"].median_ms) / own["B"].median_ms
+    result["message_bytes"] = profile.message_bytes
+    result["message_ms"] = message_ms(profile)
+    fixed = layer_line(profile.op, "F")
+    result["fixed_per_action_ms"] = fixed.alpha if fixed else None
+    return result
+
+
+def result_line(profile: Profile) -> str:
+    """Write the summary on one line."""
+    found = summary(profile)
+    times = "  ".join(f"{kind} {found[f'{kind}_ms']:.3g} ms" for kind in KINDS if f"{kind}_ms" in found)
+    return f"{times}  message {found['message_ms']:.3g} ms"
+
+
+def op_rows(profile: Profile) -> list[tuple[str, ...]]:
+    """The table of ops: name, median, 10th and 90th percentile in ms, count, and what to know of it."""
+    flags = ("launch-bound" if op.launch_bound else "wide spread" * (op.p90_ms > 1.5 * op.p10_ms) for op in profile.op)
+    return [
+        (_op_name(op), f"{op.median_ms:.3f}", f"{op.p10_ms:.3f}", f"{op.p90_ms:.3f}", str(op.n), flag)
+        for op, flag in zip(profile.op, flags, strict=True)
+    ]
+
+
+def message_rows(profile: Profile, link: str) -> tuple[list[str], list[list[str]]]:
+    """The table of a link's messages: patterns, and a row of medians in ms for each size."""
+    rows = [m for m in profile.message if m.link == link]
+    patterns = [p for p in PATTERNS if any(m.pattern == p for m in rows)]
+    median = {(m.bytes, m.pattern): f"{m.median_ms:.3f}" for m in rows}
+    sizes = sorted({m.bytes for m in rows})
+    return patterns, [[_size(size), *(median.get((size, p), "") for p in patterns)] for size in sizes]
+
+
+def heading(profile: Profile) -> Iterator[str]:
+    """Say what was measured, on what."""
+    made, model = profile.provenance, profile.model
+    yield f"{made.device} on {made.cpu}, {made.cores} cores, load {made.load:g}, torch {made.torch}, {made.date}"
+    if made.note:
+        yield f"note: {made.note}"
+    if model:
+        yield (
+            f"hidden {model.hidden}, heads {model.heads}, sequence {model.sequence}, microbatch size "
+            f"{model.microbatch_size}, {model.layers} layer{'s' * (model.layers != 1)} a device, {model.dtype}, "
+            f"vocabulary {model.vocab}"
+        )
+
+
+def lines(profile: Profile) -> Iterator[str]:
+    """Write what follows from the times of ops, and what a microbatch holds."""
+    for kind in KINDS:
+        if line := layer_line(profile.op, kind):
+            yield f"{kind}: {line.alpha:.3f} ms + {line.slope:.3f} ms a layer (off by at most {line.max_residual:.0%})"
+    found = summary(profile)
+    if "split_over_full" in found:
+        yield f"I + W take {found['split_over_full']:.2f} x B"
+    for held in profile.activation:
+        sizes = (held.after_f_bytes, held.after_i_bytes, held.after_w_bytes)
+        bytes_held = ", ".join(f"{size / 2**20:.2f} MiB after {kind}" for size, kind in zip(sizes, "FIW", strict=True))
+        part = f"{held.layers} layer{'s' * (held.layers != 1)}" if held.layers else held.part
+        yield f"activations of a microbatch, {part}: {bytes_held}"
+    for row in profile.stage:
+        sizes = (row.after_f_bytes, row.after_i_bytes, row.after_w_bytes)
+        held_bytes = ", ".join(f"{format_size(size)} after {kind}" for size, kind in zip(sizes, "FIW", strict=True))
+        sends = f", sends {format_size(row.message_bytes)}" if row.message_bytes else ""
+        yield f"stage {row.stage}: {row.parameters} parameters; a microbatch holds {held_bytes}{sends}"
+
+
+def fit_lines(profile: Profile) -> Iterator[str]:
+    """Write the fitted times of messages."""
+    together = relative_errors(profile.message, profile.fit)
+    for fit in profile.fit:
+        speed = f" + bytes / {1e-6 / fit.ms_per_byte:.3g} GB/s" if fit.ms_per_byte else ""
+        yield (
+            f"{fit.link} {fit.pattern}, {_range(fit)}, {fit.through}: {fit.alpha_ms * 1e3:.0f} us{speed}"
+            f"  (off by {fit.median_residual:.0%}, at most {fit.max_residual:.0%})"
+        )
+        if fit.range == "rendezvous" and (fit.link, fit.pattern) in together:
+            middle, most = together[fit.link, fit.pattern]
+            yield f"{fit.link} {fit.pattern}, both ranges: off by {middle:.0%}, at most {most:.0%}"
+
+
+def differences(before: Profile, after: Profile) -> Differences:
+    """Compare two profiles."""
+    old, new = _settings(before), _settings(after)
+    changed = {k: (old.get(k), new.get(k)) for k in old | new if old.get(k) != new.get(k)}
+    first, second = _times(before), _times(after)
+    times = tuple(
+        Difference(
+            name,
+            a.median_ms,
+            b.median_ms,
+            _ratio(a.median_ms, b.median_ms),
+            a.p10_ms <= b.p90_ms and b.p10_ms <= a.p90_ms,
+        )
+        for name, a in first.items()
+        if (b := second.get(name))
+    )
+    return Differences(changed, times, tuple(first.keys() - second.keys()), tuple(second.keys() - first.keys()))
+
+
+def differing(found: Differences) -> list[Difference]:
+    """Choose the times that differ by more than the spread or 5 %, the largest change first."""
+    rows = [row for row in found.times if not row.overlap or not 1 / ALIKE <= row.ratio <= ALIKE]
+    return sorted(rows, key=lambda row: -abs(math.log(row.ratio)) if 0 < row.ratio < math.inf else -math.inf)
+
+
+def _ratio(before: float, after: float) -> float:
+    """Divide, where nothing after nothing is no change and something after nothing has no limit."""
+    return after / before if before else 1.0 if after == 0 else math.inf
+
+
+def _own_stage(profile: Profile) -> list[OpTime]:
+    layers = profile.model.layers if profile.model else None
+    found = [op for op in profile.op if op.part == "layers" and op.layers == layers and op.launch == "eager"]
+    return [op for op in found if op.cache != "warm"]
+
+
+def _settings(profile: Profile) -> dict[str, Any]:
+    return asdict(profile.provenance) | (asdict(profile.model) if profile.model else {})
+
+
+def _times(profile: Profile) -> dict[str, OpTime | Message]:
+    ops: dict[str, OpTime | Message] = {_op_name(op): op for op in profile.op}
+    return ops | {_message_name(m): m for m in profile.message}
+
+
+def _op_name(op: OpTime) -> str:
+    part = {"layers": f"{op.layers} layer{'s' * (op.layers != 1)}", "stage": f"stage {op.stage}"}.get(op.part, op.part)
+    return f"{part} {op.kind}, {op.cache}" + ", as a graph" * (op.launch == "graph")
+
+
+def _message_name(message: Message) -> str:
+    return f"{message.link} {message.pattern} {_size(message.bytes)}"
+
+
+def _size(size: int) -> str:
+    unit = 0
+    while size >= 1024 and size % 1024 == 0 and unit < 3:
+        size, unit = size // 1024, unit + 1
+    return f"{size} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
+
+
+def _range(fit: Fit) -> str:
+    if fit.range == "all":
+        return "all sizes"
+    return f"{fit.range} sizes, {_size(fit.low_bytes)} to {_size(fit.high_bytes)}"

@@ -1,1 +1,0 @@
-"""Which layers each stage holds: layout strings, Megatron's flags, and the costs that follow from layers."""

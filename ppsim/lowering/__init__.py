@@ -1,1 +1,0 @@
-"""Sends, receives and FSDP ops written out into the queues, and matched with each other."""

@@ -1,1 +1,0 @@
-"""Memory of devices over time, in activations or bytes."""

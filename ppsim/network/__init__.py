@@ -1,1 +1,0 @@
-"""The detailed model: links, clusters, and the event-driven execution of lowered queues."""

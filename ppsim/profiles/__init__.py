@@ -1,1 +1,0 @@
-"""Measured costs: the profile file, the lines fitted to it, its text."""

@@ -1,0 +1,140 @@
+"""Published runs beside what the model predicts, and what a plan would change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ppsim.base.numbers import format_share
+from ppsim.base.progress import progress
+from ppsim.questions.answer import Answer
+from ppsim.questions.blocks import Block, Line, Table
+from ppsim.questions.tasks import open_tasks
+
+if TYPE_CHECKING:
+    from ppsim.questions.options import Request
+    from ppsim.questions.tasks import TaskOptions
+
+
+def compare_runs(request: Request, table: str, improve: bool, tasks: TaskOptions, show_progress: bool) -> Against:
+    """Predict the runs of a table; with ``improve`` plan each anew in the same model.
+
+    Raises:
+        InputError: no such table, or a row of it that cannot be read.
+    """
+    from ppsim.workload.plans.published import against
+    from ppsim.workload.plans.rows import read_table
+
+    published = read_table(table)
+    rows, summary = against(published)
+    if improve:
+        better = _improve(published, rows, tasks, show_progress=show_progress)
+        rows = [{**row, **found} for row, found in zip(rows, better, strict=True)]
+        summary = {**summary, **_sum_up(rows)}
+    return Against(request, improve, tuple(rows), summary)
+
+
+@dataclass(frozen=True)
+class Against(Answer):
+    """Published runs and what the model predicts of them.
+
+    Attributes:
+        request: what was asked.
+        improve: whether each was planned anew.
+        rows: the runs.
+        summary: how many there are, and how far off the predictions.
+    """
+
+    request: Request
+    improve: bool
+    rows: tuple[dict[str, Any], ...]
+    summary: dict[str, Any]
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The runs as rows."""
+        return list(self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.plan-against/1``."""
+        return {"schema": "ppsim.plan-against/1", "rows": self.table, "summary": self.summary}
+
+    def blocks(self) -> Iterator[Block]:
+        """The runs, those left out, and the summary."""
+        headings = ["run", "layout", "predicted\ns", "measured\ns", "error"]
+        if self.improve:
+            headings += ["planned\ns", "change"]
+        if cells := list(_cells(self.rows, self.improve)):
+            yield Table(headings, cells, 200 if self.improve else 120, left=["layout", "change"])
+        yield from (Line(f"{row['id']}: left out, {row['reason']}", 2) for row in self.rows if "reason" in row)
+        yield from self.line()
+
+    def line(self) -> Iterator[Block]:
+        """How far off the predictions are, and how many plans are as fast."""
+        summary = self.summary
+        text = f"{summary['predicted']} of {summary['rows']} runs predicted"
+        text += f", {summary['skipped']} left out" if summary["skipped"] else ""
+        if lacking := summary["predicted"] - summary["compared"]:
+            text += f", {lacking} without a measured step"
+        if "mean_error" in summary:
+            text += (
+                f": mean error {format_share(summary['mean_error'])}, median {format_share(summary['median_error'])}, "
+                f"{format_share(summary['within_10_percent'])} within 10%"
+            )
+        yield Line(text)
+        if summary.get("memory_rows"):
+            rows, error = summary["memory_rows"], format_share(summary["mean_memory_error"])
+            yield Line(f"peak memory of {rows} of them: mean error {error}")
+        if summary.get("planned"):
+            won = f"{summary['planned_equal_or_faster']} of {summary['planned']}"
+            share = format_share(summary["planned_share"])
+            yield Line(f"the plan is as fast as the published configuration or faster for {won} ({share})")
+
+
+def _improve(
+    published: Sequence[Any], rows: Sequence[dict[str, Any]], tasks: TaskOptions, *, show_progress: bool
+) -> list[dict[str, Any]]:
+    """Plan every row that could be predicted."""
+    from ppsim.base.workers import count_cores
+    from ppsim.workload.plans.improve import improve, share_searches
+
+    keys = [f"{number} {row['id']}" for number, row in enumerate(rows)]
+    groups = share_searches(
+        (key, entry) for key, row, entry in zip(keys, rows, published, strict=True) if row.get("predicted_step_s")
+    )
+    found: dict[str, Any] = {}
+    count = sum(map(len, groups.values()))
+    with progress(show_progress) as report, open_tasks(tasks, ["improve", *published], count_cores()) as run:
+        for _, answers in run(improve, groups):
+            found.update(answers)
+            report(len(found) / count, f"{len(found):,} of {count:,} runs")
+    return [found.get(key, {}) for key in keys]
+
+
+def _sum_up(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    planned = [row for row in rows if row.get("planned_step_s")]
+    won = sum(row["planned_step_s"] <= row["predicted_step_s"] * (1 + 1e-9) for row in planned)
+    tried = sum("planned_step_s" in row for row in rows)
+    return {"planned": tried, "planned_equal_or_faster": won, "planned_share": won / tried if tried else None}
+
+
+def _cells(rows: Sequence[dict[str, Any]], improve: bool) -> Iterator[list[str]]:
+    for row in rows:
+        if "reason" in row:
+            continue
+        layout = str(row.get("layout", "")) + (f" (not stated: {names})" if (names := _unstated(row)) else "")
+        cells = [str(row["id"]), layout, _number(row["predicted_step_s"])]
+        cells += [_number(row["measured_step_s"]), f"{row['error']:+.1%}" if "error" in row else "-"]
+        if improve:
+            cells += [_number(row.get("planned_step_s")), row.get("change", "")]
+        yield cells
+
+
+def _unstated(row: dict[str, Any]) -> str:
+    """Name what the row does not say and was chosen."""
+    return str(row.get("chosen", "")).split(":", 1)[0]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

@@ -1,0 +1,98 @@
+"""What comes back of a question: numbers, tables, sentences and figures, shown and written in one way each."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+from ppsim.errors import PpsimError
+from ppsim.questions.ask import ask
+from ppsim.questions.blocks import Block
+from ppsim.questions.given import Given
+from ppsim.questions.groups import OutputOptions
+from ppsim.questions.options import Request, flatten
+
+if TYPE_CHECKING:
+    from ppsim.questions.write import Writers
+
+
+class Answer(ABC):
+    """The base of all answers.
+
+    Attributes:
+        request: what was asked.
+    """
+
+    request: Request
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """The object that ``--json`` prints."""
+
+    @abstractmethod
+    def blocks(self) -> Iterator[Block]:
+        """What a terminal shows."""
+
+    def line(self) -> Iterator[Block]:
+        """What is left of it with ``--quiet``: the result."""
+        return self.blocks()
+
+    def writers(self, output: Any) -> Writers:
+        """Each file asked for, with the function that writes it."""
+        raise PpsimError(f"{self.request.question} writes no files")
+
+    def notes(self) -> Iterator[str]:
+        """What is said beside the answer once it is there."""
+        return iter(())
+
+    def failure(self) -> PpsimError | None:
+        """The error that ends a command after its answer, such as what does not fit."""
+        return None
+
+    @property
+    def measured(self) -> bool:
+        """Whether it took measurements that cannot be had again."""
+        return False
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a command that gave it: 1 where the answer is no."""
+        return 0
+
+    @property
+    def given(self) -> Given:
+        """The options that the user gave."""
+        return Given.of(self.request)
+
+    def save(self, *paths: str, **look: Any) -> Self:
+        """Write files by their suffix; ``look`` is as the options of figures, such as ``palette="zb"``.
+
+        Raises:
+            InputError: an unknown suffix or option, or a path that cannot be written.
+        """
+        from ppsim.questions.write import write_files
+
+        write_files(self.writers(self._look(look | {"output": paths})))
+        return self
+
+    def _look(self, options: dict[str, Any]) -> Any:
+        """The options of figures: those of the request, changed by these."""
+        own = flatten(self.output)
+        given = {name: value for name, value in own.items() if name in self.request.given}
+        return ask(type(self.request), given | options, check=False).output  # type: ignore[attr-defined]
+
+    @property
+    def output(self) -> Any:
+        """The request's options of files and figures."""
+        return getattr(self.request, "output", OutputOptions())
+
+    def __str__(self) -> str:
+        """What a terminal shows, without colours."""
+        from ppsim.questions.terminal import show
+
+        with contextlib.redirect_stdout(io.StringIO()) as text:
+            show(self.blocks())
+        return text.getvalue()

@@ -1,0 +1,89 @@
+"""From the words of Python and JSON to a request."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import click
+
+from ppsim.errors import InputError
+from ppsim.questions.given import Given
+from ppsim.questions.options import Option, Request, list_options, make
+from ppsim.questions.rules import check_given
+
+R = TypeVar("R", bound=Request)
+
+
+def ask(kind: type[R], values: Mapping[str, Any], *, check: bool = True) -> R:
+    """Make a request of values as Python or JSON gives them: by name or long spelling, as objects or texts.
+
+    ``check`` refuses options that would have no effect, as the command line does.
+
+    Raises:
+        InputError: no option has this name, or a value that the option cannot have.
+    """
+    found = {declared.name: read_value(declared, value) for declared, value in find_options(kind, values)}
+    request = make(kind, found, found)
+    if check:
+        check_given(Given.of(request))
+        request.check()
+    return request
+
+
+def find_options(kind: type[Request], values: Mapping[str, Any]) -> list[tuple[Option, Any]]:
+    """Find the option of each value that is there, by its name or a long spelling.
+
+    Raises:
+        InputError: no option has this name.
+    """
+    options = list_options(kind)
+    known = {word: each for each in options for word in each.words}
+    for word in values:
+        if word not in known:
+            import difflib
+
+            close = difflib.get_close_matches(word, known, n=1)
+            guess = f". Did you mean '{close[0]}'?" if close else ""
+            names = ", ".join(sorted(each.name for each in options))
+            raise InputError(f"there is no option '{word}'{guess}", f"one of {names}")
+    return [(known[word], value) for word, value in values.items() if value is not None]
+
+
+def read_value(declared: Option, value: Any) -> Any:
+    """Read a value of an option: a text as the command line does, anything else as its type takes it.
+
+    Raises:
+        InputError: the option cannot have it.
+    """
+    if declared.many:
+        parts = value if isinstance(value, list | tuple) else (value,)
+        return tuple(_read_one(declared, part) for part in parts)
+    return _read_one(declared, value)
+
+
+def _read_one(declared: Option, value: Any) -> Any:
+    if declared.is_object:
+        if f"{type(value).__module__}.{type(value).__qualname__}" != declared.type:
+            raise InputError(f"{declared.name}: {value!r} is no {declared.type}", "Costs.of(F=1, B=2)")
+        return value
+    if isinstance(value, bool) != (declared.type is bool):
+        raise InputError(
+            f"{declared.name}: {value!r} is " + ("not true or false" if declared.type is bool else "no value")
+        )
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if hasattr(value, "tolist"):  # numpy's
+        value = value.tolist()
+    if isinstance(value, range):
+        value = list(value)
+    kind = click.types.convert_type(declared.type)
+    try:
+        if isinstance(kind, click.types.IntParamType) and not isinstance(value, str) and value != int(value):
+            raise ValueError
+        return kind.convert(value, None, None)
+    except click.ClickException as error:
+        raise InputError(f"{declared.name}: {error.message}") from None
+    except (TypeError, ValueError):
+        raise InputError(f"{declared.name}: {value!r} is no {kind.name}") from None

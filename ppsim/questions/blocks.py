@@ -1,0 +1,57 @@
+"""What answers are made of where they are shown: lines, tables, charts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ppsim.core.timeline import Timeline
+    from ppsim.engine.simple.metrics import Metrics
+    from ppsim.show.drawing.terminal_marks import Marks
+
+Part = str | tuple[str, str]  # a text, or a text and its tone, of ppsim.questions.terminal.TONES
+
+
+@dataclass(frozen=True)
+class Line:
+    """A sentence, wrapped where a terminal is narrow, with ``indent`` blanks before what follows."""
+
+    parts: str | Sequence[Part]
+    indent: int = 0
+
+
+@dataclass(frozen=True)
+class Table:
+    """Names and numbers; see :func:`ppsim.questions.terminal.print_table`."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    at_least: int = 100
+    spare: Sequence[str] = ()
+    left: Sequence[str] = ()
+    tone: Callable[[int, int], str] = lambda row, column: ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A Gantt chart of letters or colours; see :func:`ppsim.questions.terminal.print_gantt`."""
+
+    timeline: Timeline
+    metrics: Metrics
+    marks: Marks | None = None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What depends on the terminal's width, signs or colours."""
+
+    draw: Callable[[Console], Iterable[Block]]
+    at_least: int = 20
+
+
+# A plain text is printed as it is, anything else of rich's as rich prints it.
+Block = str | Line | Table | Chart | Drawn | Any

@@ -1,0 +1,398 @@
+"""From options to what they ask for: the one door to a schedule, to its costs, and to what its stages hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ppsim.base.notes import note
+from ppsim.questions.groups import CostOptions, NetworkOptions, ShapeOptions
+
+if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+    from ppsim.engine.memory.usage import MemoryModel
+    from ppsim.engine.simple.metrics import Metrics
+    from ppsim.schedules import Family, Pricing
+    from ppsim.show.files.document import Document
+    from ppsim.workload.layout.costs import LayerTimes
+    from ppsim.workload.layout.layout import Layout
+
+MOST_CHUNKS = 8  # tried for a hint
+
+
+def build_schedule(
+    spec: str | Schedule,
+    shape: ShapeOptions,
+    costs: CostOptions | None = None,
+    network: NetworkOptions | None = None,
+    *,
+    quiet: bool = False,
+    price: Pricing | None = None,
+) -> Schedule:
+    """Make the schedule of that spelling, in the shape the options give, with full recompute where asked for.
+
+    The costs are those that a family plans with whose queues depend on them, unless ``price`` makes these; equal times
+    where there are none. A layout gives the number of stages where the shape leaves it open.
+
+    Raises:
+        InputError: no such schedule, or a shape it refuses.
+    """
+    from ppsim.errors import InputError
+    from ppsim.schedules import schedule_from
+
+    costs = costs or CostOptions()
+    if not isinstance(spec, str):
+        return _add_recompute(spec, costs)
+    if costs.layout:
+        shape = shape_of_layout(spec, shape, costs.layout)
+    price = price or partial(build_costs, costs=costs, network=network)
+    try:
+        schedule = schedule_from(spec, None if quiet else note, price, **asdict(shape))
+    except InputError as error:
+        error.hint = _ask_for_layouts(error.hint) if costs.layout else error.hint
+        raise
+    return _add_recompute(schedule, costs)
+
+
+def _add_recompute(schedule: Schedule, costs: CostOptions) -> Schedule:
+    if not costs.recompute:
+        return schedule
+    from ppsim.core.recompute import add_recompute
+
+    return add_recompute(schedule)
+
+
+def _ask_for_layouts(hint: str) -> str:
+    """Rewrite numbers of stages that would work as layouts of so many stages: a layout has those it has."""
+    works = []
+    for part in hint.split(" or "):
+        if found := re.search(r"--stages (\d+) ?", part):
+            rest = part.replace(found[0], "").strip()
+            part = f"a layout of {found[1]} stage{'s' * (found[1] != '1')}" + (f" with {rest}" if rest else "")
+        works.append(part)
+    return " or ".join(works)
+
+
+def shape_of_layout(spec: str, shape: ShapeOptions, layout: str) -> ShapeOptions:
+    """Fill in the stages of a family's shape where stages, or devices and chunks, are not given.
+
+    Raises:
+        InputError: the stages do not divide over the devices; the hint is the nearest layout that the family takes.
+    """
+    from ppsim.errors import InputError
+    from ppsim.schedules import family_of, split_chunks
+    from ppsim.workload.layout.layout import nearest_layout, read_layout
+    from ppsim.workload.layout.text import parse_content
+
+    family = family_of(spec)
+    if shape.stages is not None or (shape.devices and shape.chunks) or family is None:
+        return shape
+    stages, P, spelled = len(parse_content(layout)), shape.devices, split_chunks(spec)[1]
+    try:
+        return replace(shape, stages=read_layout(layout, P).n_stages)
+    except InputError as error:
+        if P and stages % P and (chunks := _nearest_chunks(family, spelled, shape, P, stages)):
+            error.hint = nearest_layout(layout, P, P * chunks) or error.hint
+        raise
+
+
+def _nearest_chunks(family: Family, spelled: int | None, shape: ShapeOptions, P: int, stages: int) -> int | None:
+    """Find the stages per device that a family takes on P devices and that are nearest to so many in all."""
+    from ppsim.errors import InputError
+    from ppsim.schedules import shape_for
+
+    likely = [spelled] if spelled else sorted(range(1, stages // P + 3), key=lambda v: (abs(v * P - stages), v))
+    for chunks in likely[:MOST_CHUNKS]:
+        try:
+            shape_for(family, **asdict(shape) | {"chunks": chunks})
+        except InputError:
+            continue
+        return chunks
+    return None
+
+
+def stages_of(costs: CostOptions, *given: object) -> int | None:
+    """Count the stages of a layout, where no size is given."""
+    from ppsim.workload.layout.layout import read_layout
+
+    return None if any(given) or not costs.layout else read_layout(costs.layout).n_stages
+
+
+def layout_for(schedule: Schedule, text: str) -> Layout:
+    """Read the layout of a schedule's stages.
+
+    Raises:
+        InputError: it is none, Megatron refuses it, or it has another number of stages.
+    """
+    from ppsim.errors import InputError
+    from ppsim.workload.layout.layout import read_layout
+    from ppsim.workload.layout.text import parse_content
+
+    stages, P = len(parse_content(text)), schedule.n_devices
+    if stages != schedule.n_stages:
+        V = schedule.n_chunks
+        hint = f"--devices {stages // V}" + f" --chunks {V}" * (V > 1) if stages % V == 0 else f"--stages {stages}"
+        raise InputError(f"the layout has {stages} stages, and {schedule.name} has {schedule.n_stages}", hint)
+    return read_layout(text, P if stages % P == 0 else None)
+
+
+def _layered_costs(layout: Layout, costs: CostOptions) -> Costs:
+    """Make costs from a layout and the times of its layers."""
+    from ppsim.errors import InputError
+    from ppsim.workload.layout.costs import layout_costs
+
+    if costs.t_mtp is not None and not layout.n_mtp:
+        raise InputError("--t-mtp has no effect: the layout has no MTP layer (m)", "leave it out")
+    unit = costs.unit if costs.unit is not None else "t_layer" if costs.t_layer is None else "t"
+    return layout_costs(layout, layer_times(costs), costs.comm or 0.0, unit)
+
+
+def layer_times(costs: CostOptions) -> LayerTimes:
+    """Read the times of layers from the options."""
+    from ppsim.workload.layout.costs import LayerTimes
+
+    given = {"layer": costs.t_layer, "embedding": costs.t_embedding, "head": costs.t_head, "mtp": costs.t_mtp}
+    numbers: dict[str, Any] = {**given, "b_over_f": costs.b_over_f}
+    return LayerTimes(**{name: value for name, value in numbers.items() if value is not None})
+
+
+def build_costs(
+    schedule: Schedule, costs: CostOptions, network: NetworkOptions | None = None, measured: Costs | None = None
+) -> Costs:
+    """Make the costs of a schedule from a profile, a layout, or the numbers given, with factors and links that differ.
+
+    Where a run's costs are ``measured``, these take the place of the numbers.
+    Links are changed here unless a cluster of ``network`` gives them all; its ``message`` is the size of messages.
+    """
+    from ppsim.core.costs import costs_for
+
+    layout = layout_for(schedule, costs.layout) if costs.layout else None
+    if measured:
+        from ppsim.analysis.changes import adapt_costs
+
+        made = adapt_costs(measured, schedule)
+    elif costs.costs:
+        made = costs.costs(schedule)
+    elif costs.profile:
+        from ppsim.inputs.profile.costs import costs_from
+        from ppsim.inputs.profile.profile import read
+
+        made = costs_from(read(costs.profile), schedule, content=layout.content if layout else None)
+    elif layout:
+        made = _layered_costs(layout, costs)
+    else:
+        made = costs_for(schedule, **{name: value for name in NUMBERS if (value := getattr(costs, name)) is not None})
+    if schedule.n_slices > 1 and (costs.profile or layout):  # which are of whole sequences
+        pair = None if made.pair is None else made.pair / schedule.n_slices
+        made = replace(made, time=made.time / schedule.n_slices, pair=pair)
+    made = replace(made, **_factors(schedule, costs))
+    if not costs.links or (network and network.cluster):
+        return made
+    from ppsim.base.units import parse_size
+    from ppsim.engine.detailed.links import change_latencies, parse_link
+
+    changes = [parse_link(text, schedule.n_devices) for text in costs.links]
+    size = float(parse_size(network.message)[0]) if network and network.message else None
+    return replace(made, comm=change_latencies(made.comm, schedule.n_devices, made.unit, changes, size))
+
+
+TIMES = ("tb", "ti", "tw", "tfb", "tr", "slice_scale")
+NUMBERS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
+
+
+def _factors(schedule: Schedule, costs: CostOptions) -> dict[str, Any]:
+    """Factors of microbatches and their slices, and speeds of devices, of those that are given."""
+    import numpy as np
+
+    from ppsim.errors import InputError
+    from ppsim.inputs.profile.scale import parse_scale, parse_slice_scale
+
+    found = dict[str, Any]()
+    if costs.mb_scale:
+        found["scale"] = parse_scale(costs.mb_scale, schedule.n_microbatches, schedule.n_slices)
+    if costs.slice_scale and schedule.n_slices > 1:
+        of_slices = parse_slice_scale(costs.slice_scale, schedule.n_slices, _attention_share(costs))
+        found["scale"] = np.tile(of_slices, schedule.whole_microbatches) * found.get("scale", 1.0)
+    if costs.speed is None:
+        return found
+    speed = np.atleast_1d(np.asarray(costs.speed, np.float64))
+    if len(speed) not in (1, schedule.n_devices):
+        raise InputError(f"{len(speed)} speeds for {schedule.n_devices} devices", "one, or one for each device")
+    if not (np.isfinite(speed) & (speed > 0)).all():
+        raise InputError("a speed must be more than zero and finite", "1 is the speed that the times are for")
+    return {**found, "speed": np.broadcast_to(speed, schedule.n_devices).copy()}
+
+
+def _attention_share(costs: CostOptions) -> float | None:
+    """Attention's share of a forward for the model that was measured: 2sh of 24h^2 + 2sh flop a token and layer."""
+    if not costs.profile:
+        return None
+    from ppsim.inputs.profile.profile import read
+
+    model = read(costs.profile).model
+    return model.sequence / (model.sequence + 12 * model.hidden) if model else None
+
+
+def times_used(schedule: Schedule, costs: CostOptions) -> set[str]:
+    """Find which of the times given a schedule uses, by the name of their option."""
+    import numpy as np
+
+    from ppsim.core.ops import Kind
+
+    kinds = set(np.flatnonzero(np.bincount(schedule.kind)).tolist())
+    backward, halves = Kind.B in kinds, Kind.I in kinds or Kind.W in kinds
+    summed = backward and costs.tb is None
+    used = {
+        "tb": backward or (halves and (costs.ti is None or costs.tw is None)),
+        "ti": Kind.I in kinds or summed or (Kind.W in kinds and costs.tw is None and costs.tb is not None),
+        "tw": Kind.W in kinds or summed or (Kind.I in kinds and costs.ti is None and costs.tb is not None),
+        "tfb": costs.tfb is not None and _fuses_full_backward(schedule),
+        "tr": Kind.R in kinds,
+        "slice_scale": schedule.n_slices > 1,
+    }
+    return {name for name in TIMES if used[name]}
+
+
+def check_used(schedules: Collection[Schedule], costs: CostOptions) -> None:
+    """Refuse a time that none of the schedules uses.
+
+    Raises:
+        InputError: the time of a kind of op, or of pairs, that no schedule has.
+    """
+    if schedules and any(getattr(costs, name) not in (None, ()) for name in TIMES):
+        used = set[str]().union(*(times_used(schedule, costs) for schedule in schedules))
+        refuse_unused(used, [schedule.name for schedule in schedules], costs)
+
+
+def refuse_unused(used: Collection[str], names: Sequence[str], costs: CostOptions) -> None:
+    """Refuse a time that is not among those used by the schedules of these names.
+
+    Raises:
+        InputError: the time of a kind of op, or of pairs, that no schedule has.
+    """
+    from ppsim.errors import InputError
+
+    what = {
+        "tb": "no full backward",
+        "ti": "no I, and --tb gives its full backward",
+        "tw": "no W, and --tb gives its full backward",
+        "tfb": "no pairs of F and B",
+        "tr": "no R; --recompute adds them",
+        "slice_scale": "no slices of sequences",
+    }
+    for name in TIMES:
+        if getattr(costs, name) not in (None, ()) and name not in used:
+            named, option = ", ".join(dict.fromkeys(names)), name.replace("_", "-")
+            raise InputError(
+                f"--{option} has no effect: {named} {'has' if ',' not in named else 'have'} {what[name]}",
+                "leave it out",
+            )
+
+
+def _fuses_full_backward(schedule: Schedule) -> bool:
+    from ppsim.core.ops import Kind
+
+    second, first = schedule.second_of_pairs, schedule.first_of_pairs
+    return bool(((schedule.kind[second] == Kind.B) | (schedule.kind[first] == Kind.B)).any())
+
+
+def build(
+    spec: str | Schedule,
+    shape: ShapeOptions,
+    costs: CostOptions,
+    network: NetworkOptions | None = None,
+    merge: bool = False,
+    quiet: bool = False,
+    measured: Costs | None = None,
+) -> tuple[Schedule, Costs]:
+    """Make the schedule and its costs, refusing times that it does not use; ``merge`` joins I and W into B."""
+    price = partial(build_costs, costs=costs, network=network, measured=measured)
+    schedule = build_schedule(spec, shape, costs, network, quiet=quiet, price=price)
+    if merge:
+        from ppsim.core.split_backward import merge_backwards
+
+        schedule = merge_backwards(schedule)
+    check_used([schedule], costs)
+    return schedule, price(schedule)
+
+
+def build_memory(
+    schedule: Schedule, prices: Costs, costs: CostOptions, model: str | None = None
+) -> tuple[MemoryModel, Costs]:
+    """Make the model of what stages hold, and the costs with the time that recomputation takes.
+
+    Bytes come from a model or from a profile that has them, else memory counts activations of one stage and microbatch,
+    or with a layout those of one layer.
+    """
+    from ppsim.engine.memory.usage import activation_model, cut_in_slices, layer_model
+
+    layout = layout_for(schedule, costs.layout) if costs.layout else None
+    content = layout.content if layout else None
+    if model:
+        from ppsim.workload.model.transformer import memory_model, read_model, recompute_share, with_recompute
+
+        transformer = read_model(model)
+        whole = memory_model(transformer, schedule, content)
+        return cut_in_slices(whole, schedule.n_slices), with_recompute(prices, recompute_share(transformer))
+    if costs.profile:
+        from ppsim.inputs.profile.profile import read
+        from ppsim.workload.model.from_profile import profile_memory
+
+        return cut_in_slices(profile_memory(read(costs.profile), schedule, content), schedule.n_slices), prices
+    return (layer_model(schedule, content) if content else activation_model(schedule)), prices
+
+
+def parse_cap(text: str, unit: str) -> int:
+    """Parse --cap in the unit of memory: bytes, or a whole number of activations.
+
+    Raises:
+        InputError: it is none, or has a unit where memory has none, or none where memory is in bytes.
+    """
+    from ppsim.base.units import parse_size
+    from ppsim.engine.memory.usage import BYTES
+    from ppsim.errors import InputError
+
+    cap, in_bytes = parse_size(text)
+    if in_bytes and unit != BYTES:
+        raise InputError(
+            f"--cap {text} is in bytes, and nothing says how many bytes an activation has",
+            "--model FILE or --profile FILE, or a number of activations such as --cap 6",
+        )
+    if not in_bytes and unit == BYTES:
+        raise InputError(f"--cap {text} has no unit, and memory is in bytes here", f"--cap {text}GiB")
+    return cap
+
+
+def add_memory(document: Document, prices: Sequence[Costs], costs: CostOptions, *, asked: bool) -> Document:
+    """Add to a document what the devices of each timeline hold over time.
+
+    A profile without the bytes of activations counts activations, unless memory was ``asked`` for.
+    """
+    from ppsim.engine.memory.usage import curves
+
+    if costs.profile and not asked and not _has_bytes(costs.profile):
+        costs = replace(costs, profile=None)
+    pairs = zip(document.timelines, prices, strict=True)
+    return replace(document, memory=tuple(curves(t, build_memory(t.schedule, c, costs)[0]) for t, c in pairs))
+
+
+def _has_bytes(profile: str) -> bool:
+    from ppsim.inputs.profile.profile import read
+
+    found = read(profile)
+    return bool(found.stage) or (found.model is not None and any(row.part == "layers" for row in found.activation))
+
+
+def measure_with_bound(timeline: Timeline, costs: Costs) -> Metrics:
+    """Measure a timeline, with the time that no order of its ops beats, each device holding no more than in it."""
+    from ppsim.engine.simple.metrics import measure
+    from ppsim.search.bounds.bounds import bound_schedule, limit_bound
+
+    metrics = measure(timeline)
+    found = bound_schedule(timeline.schedule, costs, metrics.peak_activations).makespan
+    return replace(metrics, bound=limit_bound(found, metrics.makespan))

@@ -1,0 +1,203 @@
+"""Compare schedules on the same devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ppsim.errors import InputError
+from ppsim.questions.answer import Answer
+from ppsim.questions.ask import ask
+from ppsim.questions.blocks import Block, Line, Table
+from ppsim.questions.build import add_memory, build_costs
+from ppsim.questions.door import VALUE
+from ppsim.questions.groups import (
+    CostOptions,
+    FaceOptions,
+    FigureOptions,
+    NetworkOptions,
+    SeveralSchedules,
+    ShapeOptions,
+)
+from ppsim.questions.options import Request, flag, group
+from ppsim.questions.several import time_schedules
+from ppsim.questions.words import recomputed, title_of
+from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of, tradeoff_writers
+
+if TYPE_CHECKING:
+    from ppsim.analysis.compare import Row
+    from ppsim.core.costs import Costs
+    from ppsim.core.timeline import Timeline
+    from ppsim.show.files.document import Document
+
+ESSENTIAL = ("makespan", "bubble_rate", "peak_activations_share")  # the last columns to go on a narrow terminal
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareRequest(Request):
+    """Compare schedules on the same devices; NAME:V sets the stages per device. The first is the baseline.
+
+    \b
+      ppsim compare gpipe 1f1b interleaved:2 zb-1p --devices 4 --mb 8
+      ppsim compare 1f1b dualpipe dualpipe-v --devices 8 --mb 20 -o compare.svg
+    """
+
+    question: ClassVar[str] = "compare"
+    schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
+    shape: ShapeOptions = group(ShapeOptions, "Shape")
+    costs: CostOptions = group(CostOptions, "Costs")
+    network: NetworkOptions = group(NetworkOptions, "Messages")
+    output: FigureOptions = group(FigureOptions, "Output")
+    memory: bool = flag("--memory", help="Draw what the devices hold below each chart.", door=VALUE)
+    tradeoff: bool = flag(
+        "--tradeoff",
+        help="Draw time against peak activations, with the Pareto front, not charts.",
+        common=True,
+        door=VALUE,
+    )
+    face: FaceOptions = group(FaceOptions, "Output")
+
+    def check(self) -> None:
+        """Refuse a format that cannot show several schedules before anything is timed."""
+        from ppsim.show.files.document import abilities_of
+        from ppsim.show.files.tradeoff import check_suffix
+
+        for _, suffix in find_targets(self.output):
+            if self.tradeoff:
+                check_suffix(suffix)
+            elif abilities_of(suffix).one_schedule:
+                raise InputError(
+                    f"{suffix} holds one schedule, and a comparison has several", "write each with ppsim run"
+                )
+
+
+def compare(schedules: Sequence[str], **options: Any) -> Comparison:
+    """Time schedules on the same devices; ``options`` are those of ``ppsim compare``, by name.
+
+    Raises:
+        InputError: an option that is refused, or no schedule that takes the shape.
+    """
+    return answer(ask(CompareRequest, {"names": schedules} | options))
+
+
+def answer(request: CompareRequest) -> Comparison:
+    """Time what is asked for."""
+    rows = time_schedules(request.schedules.specs, request.shape, request.costs, request.network)
+    return Comparison(request, tuple(rows))
+
+
+@dataclass(frozen=True)
+class Comparison(Answer):
+    """Schedules on the same devices, those that take the shape timed.
+
+    Attributes:
+        request: what was asked.
+        rows: one per schedule, in the order asked for.
+    """
+
+    request: CompareRequest
+    rows: tuple[Row, ...]
+
+    @property
+    def timelines(self) -> list[Timeline]:
+        """Those of the schedules that take the shape."""
+        return [row.timeline for row in self.rows if row.timeline]
+
+    @cached_property
+    def costs(self) -> list[Costs]:
+        """The costs of each timeline."""
+        return [build_costs(each.schedule, self.request.costs, self.request.network) for each in self.timelines]
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        """How to make the answer again."""
+        return inputs_of(self.given, self.costs[0])
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The schedules as rows of numbers; one that does not apply has a reason."""
+        return list(self.to_json()["schedules"])
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.compare/1``."""
+        from ppsim.analysis.compare import compare_object
+
+        return compare_object(self.rows, self.inputs)
+
+    def line(self) -> Iterator[Block]:
+        """How the fastest compares with the baseline."""
+        from ppsim.analysis.compare import conclude
+
+        yield Line(conclude(self.rows))
+
+    def blocks(self) -> Iterator[Block]:
+        """The table of all schedules, and the conclusion."""
+        yield from self._table()
+        yield ""
+        yield from self.line()
+
+    def writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for: charts one above the other, or time against memory."""
+        if self.request.tradeoff:
+            from ppsim.analysis.tradeoff import Point
+
+            points = [Point(r.name, r.makespan, r.peak, r.name.partition(":")[0]) for r in self.rows if r.timeline]
+            return tradeoff_writers(points, f"makespan ({self.timelines[0].unit})", self.inputs, output)
+        titles = [_title(each) for each in self.timelines]
+        return document_writers(self.timelines, titles, self.inputs, output, complete=self._complete)
+
+    def _complete(self, document: Document, suffix: str) -> Document:
+        executions = tuple(row.execution for row in self.rows if row.execution)
+        if executions and suffix == ".html":
+            document = replace(document, executions=executions)
+        return add_memory(document, self.costs, self.request.costs, asked=True) if self.request.memory else document
+
+    def _table(self) -> Iterator[Block]:
+        from ppsim.analysis.compare import mark_front
+        from ppsim.engine.simple.columns import columns_of
+
+        rows = self.rows
+        timed = [r for r in rows if r.timeline]
+        first, unit = timed[0], self.timelines[0].unit
+        headings = ["schedule\n"]
+        for column in columns_of("compare"):
+            headings.append(column.narrow.format(unit=unit))
+            if column.key == "makespan":
+                headings.append(f"vs\n{first.name}")
+        cells = [
+            [r.name, *_cells(r, first, "*" if best else " ")] for r, best in zip(rows, mark_front(rows), strict=True)
+        ]
+        spare = [column.narrow.format(unit=unit) for column in columns_of("compare") if column.key not in ESSENTIAL]
+        spare.append(f"vs\n{first.name}")
+        fastest = min(r.makespan for r in timed)
+
+        def tone(row: int, column: int) -> str:
+            if column == 0:
+                return "name"
+            best = headings[column].startswith("makespan") and rows[row].makespan == fastest
+            return "good" if best or cells[row][column].endswith("*") else "quiet" if not rows[row].timeline else ""
+
+        yield Table(headings, cells, spare=spare, tone=tone)
+        yield Line("peak act. counts microbatches of a device's 1/P share of the model; * nothing is faster with less")
+        yield from recomputed(each.schedule for each in self.timelines)
+        yield from (Line(f"{r.name} does not apply: {r.reason}") for r in rows if r.reason)
+
+
+def _title(timeline: Timeline) -> str:
+    chunks = timeline.schedule.n_chunks
+    return title_of(timeline.schedule) + (f" (V={chunks})" if chunks > 1 else "")
+
+
+def _cells(r: Row, first: Row, mark: str) -> Iterator[str]:
+    """The numbers of one schedule, its makespan's change from the first, and the mark of the front at its peak."""
+    from ppsim.engine.simple.columns import columns_of
+
+    for column in columns_of("compare"):
+        applies = r.metrics is not None
+        text = column.text(r.value(column)) if applies else "-"
+        yield text + mark if applies and column.key == "peak_activations_share" else text
+        if column.key == "makespan":
+            change = f"{r.makespan / first.makespan - 1:+.1%}" if applies and first.makespan else "-"
+            yield "baseline" if r is first else change

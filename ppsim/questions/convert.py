@@ -1,0 +1,152 @@
+"""Convert between csv, json, traces, Mermaid and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from ppsim.errors import InputError
+from ppsim.questions.answer import Answer
+from ppsim.questions.ask import ask
+from ppsim.questions.blocks import Block
+from ppsim.questions.build import build_costs, check_used
+from ppsim.questions.door import VALUE
+from ppsim.questions.given import COSTS, LAYER_TIMES, Given
+from ppsim.questions.groups import CostOptions, FigureOptions
+from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.stated import iteration_option, read_draft
+from ppsim.questions.words import title_of
+from ppsim.questions.write import Writers, command_line, find_targets, inputs_of
+from ppsim.version import VERSION
+
+if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
+    from ppsim.core.draft import Draft
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertRequest(Request):
+    """Convert a schedule: torch's CSV, JSON, traces, Mermaid text and real runs are read, all formats are written.
+
+    A file without times is timed by the costs given. A format that cannot carry all that the file states is refused;
+    so are --merge-bw and --split-bw of a file with times, which say nothing of the new ops.
+
+    \b
+      ppsim convert schedule.csv -o schedule.svg --tf 1 --tb 2
+      ppsim convert run.json -o schedule.csv --lossy
+      ppsim convert zb.csv -o merged.csv --merge-bw
+      ppsim convert run/ -o run.html --iteration 7
+    """
+
+    question: ClassVar[str] = "convert"
+    file: str = option(metavar="FILE", type=click.Path(allow_dash=True), required=True)
+    output: FigureOptions = group(FigureOptions, "Output")
+    costs: CostOptions = group(CostOptions, "Costs")
+    iteration: str = iteration_option("median")
+    lossy: bool = flag("--lossy", help="Write even what a format cannot carry whole.", common=True, door=VALUE)
+    merge_bw: bool = flag(
+        "--merge-bw", help="Write I and W of a microbatch, where W follows its I, as one B.", common=True, door=VALUE
+    )
+    split_bw: bool = flag("--split-bw", help="Write every B as I and W, one after the other.", common=True, door=VALUE)
+
+    def check(self) -> None:
+        """Refuse what writes nothing, or over the file that is read, by whatever name."""
+        from os.path import realpath
+
+        targets = [target for target, _ in find_targets(self.output)]
+        if not targets:
+            raise InputError("nothing to write", "-o FILE, with a suffix such as .csv, .json, .svg or .mmd")
+        for target in targets:
+            if "-" not in (self.file, target) and realpath(target) == realpath(self.file):
+                raise InputError(f"'{target}' is the file that is read", "write to another file")
+
+
+def convert(file: str, *targets: str, **options: Any) -> Converted:
+    """Write a schedule's file in other formats; ``options`` are those of ``ppsim convert``, by name.
+
+    Raises:
+        InputError: a file that cannot be read, or a format that cannot carry all that it states.
+    """
+    return answer(ask(ConvertRequest, {"file": file, "output": targets} | options)).save(*targets)
+
+
+def answer(request: ConvertRequest) -> Converted:
+    """Read the file, and make the costs that time it where it has no times."""
+    from ppsim.inputs.drafts.read import require_sound
+
+    given = Given.of(request)
+    draft = require_sound(read_draft(request.file, request.iteration, chosen=given.has("iteration")))
+    if request.merge_bw or request.split_bw:
+        draft = _with_other_backwards(draft, request.merge_bw, request.lossy)
+    schedule = draft.schedule()
+    idle = given.spellings((*COSTS, *LAYER_TIMES, "layout", "profile"))
+    if draft.start is not None and idle:
+        raise InputError(f"{draft.source} holds its own times, so it takes no {', '.join(idle)}", "leave it out")
+    check_used([schedule], request.costs)
+    return Converted(request, draft, None if draft.start is not None else build_costs(schedule, request.costs))
+
+
+@dataclass(frozen=True)
+class Converted(Answer):
+    """A schedule's file, to be written in other formats.
+
+    Attributes:
+        request: what was asked.
+        draft: what the file says.
+        costs: what times it; None where it has times.
+    """
+
+    request: ConvertRequest
+    draft: Draft
+    costs: Costs | None
+
+    def to_json(self) -> dict[str, Any]:
+        """How the files are made."""
+        if self.costs:
+            return inputs_of(self.given, self.costs)
+        return {"ppsim": VERSION, "command": command_line(self.given), "converted from": self.request.file}
+
+    def blocks(self) -> Iterator[Block]:
+        """Nothing: the files are the answer."""
+        return iter(())
+
+    def writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for."""
+        from ppsim.show.files.convert import convert
+        from ppsim.show.files.document import style_of
+
+        title, inputs = title_of(self.draft.schedule()), self.to_json()
+
+        def write(target: str, suffix: str) -> None:
+            convert(
+                self.draft,
+                target,
+                suffix,
+                title=title,
+                costs=self.costs,
+                lossy=self.request.lossy,
+                inputs=inputs,
+                style=style_of(suffix, output.style),
+                width=output.width,
+                look=output.look,
+            )
+
+        return [(target, partial(write, target, suffix)) for target, suffix in find_targets(output)]
+
+
+def _with_other_backwards(draft: Draft, merge: bool, lossy: bool) -> Draft:
+    """Merge I and W into B, or split B; times are dropped where losses are allowed, else refused."""
+    from ppsim.core.draft import Draft
+    from ppsim.core.split_backward import merge_backwards, split_backwards
+
+    if draft.start is not None and not lossy:
+        raise InputError(
+            f"{draft.source} holds times, which say nothing of the ops that --{'merge' if merge else 'split'}-bw makes",
+            "--lossy leaves them out",
+        )
+    made = (merge_backwards if merge else split_backwards)(draft.whole_schedule())
+    return replace(Draft.from_schedule(made, draft.source), name=draft.name, idle=draft.idle)

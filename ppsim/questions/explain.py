@@ -1,0 +1,303 @@
+"""Say why devices are idle, what decides the time, what would help."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import click
+
+from ppsim.errors import InputError
+from ppsim.questions.answer import Answer
+from ppsim.questions.ask import ask
+from ppsim.questions.blocks import Block, Chart, Drawn, Line, Part
+from ppsim.questions.build import build
+from ppsim.questions.door import PATH, VALUE, names_change
+from ppsim.questions.explain_text import explain_lines, heading_lines
+from ppsim.questions.given import COSTS, DETAILED, LAYER_TIMES, SHAPE, UNEVEN, Given
+from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.questions.options import Request, group, option
+from ppsim.questions.several import SIMPLE
+from ppsim.questions.stated import Stated, iteration_option, read_stated
+from ppsim.questions.timing import time_ops
+from ppsim.questions.whatif import Run, change_run, try_rivals
+from ppsim.questions.words import title_of
+from ppsim.questions.write import Writers, command_line, document_writers, inputs_of
+from ppsim.version import VERSION
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ppsim.analysis.explain import Explanation, WhatIf
+    from ppsim.core.costs import Costs
+    from ppsim.core.execution import Execution
+    from ppsim.show.files.document import Document
+
+CAUSE_INDENT = 22  # where the words of a row of causes begin
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainRequest(Request):
+    """Say why devices are idle, what decides the time, and what would help.
+
+    SCHEDULE is a name, which is simulated with the options given, or a file. A file that states times, and a real run
+    given by --trace, are explained as they are; changes are simulated with the costs that their times show.
+
+    \b
+    What it prints:
+      idle time by cause, which sums to all idle time, and the devices with most
+      a critical path: the chain of ops that decides the makespan
+      what the makespan gains where one time is 1 % less
+      what changes would give, each simulated, and the best of them
+
+    \b
+      ppsim explain 1f1b --stages 4 --mb 8
+      ppsim explain 1f1b --stages 4 --mb 8 --device 0 --op 2B5 -o bubbles.svg
+      ppsim explain zb-1p --devices 8 --mb 32 --what-if tf.3=0.9 --what-if mb=64
+      ppsim explain --trace traces/ --what-if 'layers.7>6=1/4'
+    """
+
+    question: ClassVar[str] = "explain"
+    schedule: OneSchedule = group(OneSchedule, "Shape")
+    trace: str | None = option(
+        "--trace",
+        metavar="DIR|FILE",
+        help="Explain a real run as it was measured: a folder or file of Primus' pp_rank_N.json, Kineto traces, or a "
+        "record; -s chooses a run of a record of several.",
+        common=True,
+        door=PATH,
+    )
+    iteration: str = iteration_option("median")
+    shape: ShapeOptions = group(ShapeOptions, "Shape")
+    costs: CostOptions = group(CostOptions, "Costs")
+    network: NetworkOptions = group(NetworkOptions, "Messages")
+    changes: tuple[str, ...] = option(
+        "--what-if",
+        multiple=True,
+        metavar="KEY=VALUE,...",
+        help="Simulate a change; repeatable. Any option of shape, costs or messages: mb=16 · schedule=zb-1p · comm=0.1 "
+        "· speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · "
+        "link.0-1=0.5, link.0>1=x2 (one direction) · layers.3>2=1/8 (one of the eight layers of stage 3 to stage 2).",
+        common=True,
+        door=names_change,
+    )
+    of_device: int | None = option(
+        "--device", type=click.IntRange(min=0), help="Show every gap of this device.", common=True
+    )
+    of_op: str | None = option(
+        "--op",
+        metavar="OP",
+        help="Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2).",
+        common=True,
+        door=VALUE,
+    )
+    output: FigureOptions = group(FigureOptions, "Output")
+    face: FaceOptions = group(FaceOptions, "Output")
+
+    @property
+    def spec(self) -> str:
+        """The schedule's spelling, empty beside a trace that names none."""
+        named = self.schedule.names or self.schedule.schedule is not None
+        return self.schedule.spec if named or not self.trace else ""
+
+
+def explain(schedule: str | None = None, **options: Any) -> Explained:
+    """Say why devices are idle, what decides the time, and what would help.
+
+    Args:
+        schedule: a name, or a file; None beside ``trace=``.
+        options: those of ``ppsim explain``, by name; ``what_if`` is a list of changes.
+
+    Raises:
+        InputError: an option that is refused, or files that show no run.
+    """
+    return answer(ask(ExplainRequest, {"names": schedule} | options))
+
+
+def answer(request: ExplainRequest) -> Explained:
+    """Explain what is asked for."""
+    from ppsim.analysis.explain import what_if
+
+    given = Given.of(request)
+    stated = _stated(given, request)
+    execution: Execution | None = None
+    if stated:
+        explanation, base = _explain_stated(stated)
+        inputs: dict[str, Any] = {"ppsim": VERSION, "command": command_line(given), **stated.inputs}
+    else:
+        explanation, base, prices, execution = _explain_simulated(
+            request.spec, request.shape, request.costs, request.network
+        )
+        inputs = inputs_of(given, prices)
+    tried = [what_if(change, change, change_run(change, base, given)) for change in request.changes]
+    if not request.changes:
+        tried = [what_if(*each) for each in try_rivals(base)]
+    found = Explained(request, explanation, tuple(tried), inputs, stated, execution)
+    found.near()  # refuses a device or an op that does not exist
+    return found
+
+
+@dataclass(frozen=True)
+class Explained(Answer):
+    """Why devices are idle, what decides the time, and what would help.
+
+    Attributes:
+        request: what was asked.
+        explanation: idle time by cause, the critical path, what each time gains.
+        changes: what was tried, each simulated.
+        inputs: how to make the answer again.
+        stated: the run of a file; None where it was simulated.
+        execution: the run with sends and receives as ops, where it was asked for.
+    """
+
+    request: ExplainRequest
+    explanation: Explanation
+    changes: tuple[WhatIf, ...]
+    inputs: dict[str, Any]
+    stated: Stated | None = None
+    execution: Execution | None = None
+
+    @property
+    def idle_by_cause(self) -> dict[str, float]:
+        """Idle time of all devices together, by cause."""
+        return dict(self.explanation.idle.by_cause)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.explain/1``."""
+        from ppsim.analysis.explain import explain_object
+        from ppsim.analysis.views import view_object
+
+        near = view_object(self.explanation, self.request.of_device, self._op)
+        return explain_object(self.explanation, list(self.changes), self.inputs) | near
+
+    def line(self) -> Iterator[Block]:
+        """What would help most."""
+        from ppsim.analysis.explain import advise
+
+        yield advise(self.explanation, list(self.changes))
+
+    def blocks(self) -> Iterator[Block]:
+        """Causes, critical path, gains and changes; or one device or op from near."""
+        if near := self.near():
+            yield from (Line(line, 4) for line in [*heading_lines(self.explanation, self.stated), "", *near])
+        else:
+            yield Drawn(self._whole)
+
+    def writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for: the schedule with its bubbles in the colours of their causes."""
+        timeline = self.explanation.timeline
+        title = self.stated.title if self.stated else title_of(timeline.schedule)
+
+        def complete(document: Document, suffix: str) -> Document:
+            return replace(document, executions=(self.execution,)) if self.execution else document
+
+        return document_writers([timeline], [title], self.inputs, output, [self.explanation.idle], complete)
+
+    def near(self) -> list[str]:
+        """What is said of the device and the op asked for; empty where none was.
+
+        Raises:
+            InputError: the run has no such device or op.
+        """
+        from ppsim.analysis.views import device_lines, op_lines
+
+        device = self.request.of_device
+        lines = [] if device is None else device_lines(self.explanation, device)
+        return lines + ([] if self._op is None else op_lines(self.explanation, self._op))
+
+    @property
+    def _op(self) -> int | None:
+        from ppsim.analysis.views import find_op
+
+        op = self.request.of_op
+        return None if op is None else find_op(self.explanation.timeline.schedule, op)
+
+    def _whole(self, screen: Console) -> Iterator[Block]:
+        """Everything, with the chart in between on a terminal that has the colours of causes."""
+        from ppsim.questions.terminal import shows_colours
+        from ppsim.show.drawing.terminal_marks import marks_of_idle
+
+        chart = shows_colours(screen)
+        for number, line in enumerate(explain_lines(self.explanation, self.changes, self.stated, screen)):
+            indent = CAUSE_INDENT if _is_row(line) else 4 if line.startswith(" ") else 2
+            name, blanks, rest = line.partition("  ")
+            yield Line([(name, "name"), blanks + rest] if number == 0 else _toned(line), indent)
+            if not line and chart:
+                idle = self.explanation.idle
+                yield Chart(self.explanation.timeline, self.explanation.metrics, marks_of_idle(idle))
+                yield ""
+                chart = False
+
+
+def _stated(given: Given, request: ExplainRequest) -> Stated | None:
+    """The run to explain as it is, or None for one to simulate.
+
+    A file with times is timed anew where an option gives costs or messages.
+    """
+    from ppsim.schedules import require_shape
+
+    simulated = given.spellings((*COSTS, *LAYER_TIMES, "layout", *UNEVEN, *DETAILED, "profile", "recompute", "message"))
+    spec, trace, iteration = request.spec, request.trace, request.iteration
+    if trace:
+        idle = [*simulated, *given.spellings(SHAPE)]
+        if idle:
+            raise InputError(f"--trace shows a run with its shape and times, so {', '.join(idle)} cannot be given too")
+        return read_stated(trace, iteration, spec) or _refuse_trace(trace)
+    if not simulated and (stated := read_stated(spec, iteration)):
+        require_shape(spec, stated.found.timeline.schedule, asdict(request.shape))
+        return stated
+    if given.has("iteration"):
+        raise InputError("--iteration chooses a step of a real run, and there is none", "--trace DIR")
+    return None
+
+
+def _refuse_trace(trace: str) -> NoReturn:
+    """Say why a path shows no run.
+
+    Raises:
+        InputError: always.
+    """
+    from ppsim.real.traces.read import read_run
+
+    read_run([trace])
+    raise InputError(f"'{trace}' shows no run", "a folder or file of a real run, or a file with times")
+
+
+def _explain_stated(stated: Stated) -> tuple[Explanation, Run]:
+    from ppsim.analysis.explain import explain_times
+
+    explanation = explain_times(stated.found)
+    schedule = explanation.timeline.schedule
+    shape = ShapeOptions(
+        devices=schedule.n_devices,
+        stages=schedule.n_stages,
+        microbatches=schedule.n_microbatches,
+        group_size=stated.group_size,
+    )
+    return explanation, Run(stated.family, shape, CostOptions(), SIMPLE, schedule, stated.found.costs)
+
+
+def _explain_simulated(
+    spec: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions
+) -> tuple[Explanation, Run, Costs, Execution | None]:
+    from ppsim.analysis.explain import explain
+
+    schedule, prices = build(spec, shape, costs, network)
+    base = Run(spec, shape, costs, network, schedule)
+    timeline, execution = time_ops(schedule, prices, network, costs.links)
+    again = (lambda other: time_ops(schedule, other, network, costs.links)[0].makespan) if execution else None
+    return explain(timeline, prices, execution, again), base, prices, execution
+
+
+def _is_row(line: str) -> re.Match[str] | None:
+    """Find time and cause where a line is a row of idle time."""
+    return re.match(r" +[-+.e\d]+  \S+ ", line)
+
+
+def _toned(line: str) -> list[Part]:
+    """A line of what ``explain`` prints: time and cause of a row, and the advice, stand out."""
+    if row := _is_row(line):
+        return [(row[0], "name"), line[row.end() :]]
+    return [("first:", "good"), line.removeprefix("first:")] if line.startswith("first:") else [line]

@@ -1,0 +1,88 @@
+"""What ``explain`` prints on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ppsim.analysis.explain import Explanation, WhatIf
+    from ppsim.questions.stated import Stated
+
+SHOWN_GAINS = 4
+WIDEST = 120  # columns of a pipe
+
+
+def explain_lines(
+    explanation: Explanation, changes: Sequence[WhatIf], stated: Stated | None, screen: Console
+) -> Iterator[str]:
+    """Say why devices are idle, what decides the time, and what each change gives; the advice comes last."""
+    from ppsim.analysis.critical_path import path_text
+    from ppsim.analysis.explain import advise
+    from ppsim.analysis.idle import CAUSES, NAMES
+    from ppsim.base.numbers import format_number, format_part, format_share
+    from ppsim.questions.words import counted
+
+    timeline, idle = explanation.timeline, explanation.idle
+    schedule, unit = timeline.schedule, timeline.unit
+
+    def part(time: float) -> str:
+        return format_part(time, timeline.makespan)
+
+    width = screen.width if screen.is_terminal else WIDEST
+    yield from heading_lines(explanation, stated)
+    yield ""
+    for name, time in sorted(idle.by_cause.items(), key=lambda pair: -pair[1]):
+        by_device = idle.by_device[:, NAMES.index(name)]
+        worst = sorted(range(len(by_device)), key=lambda device: -by_device[device])[:3]
+        row = f"  {part(time):>8}  {name:<10} {CAUSES[name]:<40}"
+        for d in worst:
+            more = f" dev {d}: {part(float(by_device[d]))} "
+            row += more if by_device[d] > 0 and len(row) + len(more) <= width else ""
+        yield row.rstrip()
+    yield ""
+    count = ""
+    if explanation.slack and explanation.slack.paths > 1 and not explanation.stated:
+        paths = explanation.slack.paths
+        count = f", one of {paths:,.0f}" if paths < 1e15 else f", one of about {paths:.0e}"
+    ops = counted(len(explanation.path), "op")
+    yield f"critical path ({ops}, {format_number(timeline.makespan)} {unit}{count}):"
+    yield "  " + " · ".join(path_text(schedule, explanation.path)[:12])
+    gains = [gain for gain in explanation.gains if gain.gain > 1e-9 * timeline.makespan][:SHOWN_GAINS]
+    if gains:
+        texts = (f"{gain.what} {format_part(gain.gain, timeline.makespan)} {unit}" for gain in gains)
+        yield f"1 % less gains: {' · '.join(texts)}"
+    if changes:
+        yield ""
+        against = f", against {format_number(explanation.base.makespan)} {unit}" if explanation.stated else ""
+        yield f"what if (each simulated{against}):"
+    named = max([26, *(len(change.text) for change in changes)])
+    for change in changes:
+        numbers = (
+            f"{format_number(change.metrics.makespan)} {unit}, {format_number(change.per_microbatch)} per microbatch"
+        )
+        yield f"  {change.text:<{named}} {numbers}, bubble_rate {format_share(change.metrics.bubble_rate)}"
+    yield ""
+    yield advise(explanation, changes)
+
+
+def heading_lines(explanation: Explanation, stated: Stated | None) -> Iterator[str]:
+    """Say what is explained, where its times come from, and how much of them is idle."""
+    from ppsim.base.numbers import format_number, format_share
+    from ppsim.questions.words import shape_line, title_of
+
+    timeline, schedule = explanation.timeline, explanation.timeline.schedule
+    unit, total = timeline.unit, float(explanation.idle.by_device.sum())
+    yield f"{title_of(schedule)}  {shape_line(schedule)}"
+    if stated:
+        yield f"{stated.text}: {format_number(timeline.makespan)} {unit}"
+        again = explanation.base.makespan
+        share = f" ({again / timeline.makespan - 1:+.1%})" if timeline.makespan else ""
+        yield f"timed anew with the median times that it shows: {format_number(again)} {unit}{share}"
+        for note in stated.notes:
+            yield f"note: {note}"
+    whole = timeline.makespan * schedule.n_devices
+    share = format_share(explanation.metrics.bubble_rate)
+    yield f"{format_number(total)} of {format_number(whole)} device·{unit} are idle ({share})"

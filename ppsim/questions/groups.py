@@ -1,0 +1,352 @@
+"""The groups of options that questions share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.questions.door import PRINTS, VALUE, WRITES, are_factors, names_cluster
+from ppsim.questions.options import flag, given_object, option
+from ppsim.questions.types import Counts, Highlighted, Numbers, ScheduleName, Window
+
+if TYPE_CHECKING:
+    from ppsim.core.costs import Prices
+    from ppsim.show.drawing.look import Highlight, Look
+
+Value = float | Sequence[float]
+
+OWN = ("group_size", "rule", "limit", "after_i", "slices")  # options of the shape that only some schedules take
+SPELLINGS = "Name or alias (ppsim list), NAME:V, or a file: csv, json, mmd, py, toml (a block)."
+
+
+_STAGES: dict[str, Any] = {"help": "Stages of the model, S.", "common": True}
+_DEVICES: dict[str, Any] = {"help": "Pipeline devices, P.", "common": True}
+_CHUNKS: dict[str, Any] = {"help": "Stages per device, V; any two of the three set the third.", "common": True}
+_MICROBATCHES: dict[str, Any] = {"help": "Microbatches, M.", "common": True}
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What only some schedules take."""
+
+    group_size: int | None = option(
+        "--group-size", type=int, help="Microbatches per group of interleaved schedules, N."
+    )
+    rule: str | None = option(
+        "--rule",
+        type=click.Choice(["torch", "megatron"]),
+        help="Hold interleaved schedules to torch's or Megatron's own rule for M and N.",
+    )
+    limit: int | None = option(
+        "--limit",
+        type=int,
+        help="Activations of one stage that a device may hold, for schedules that take a limit.",
+    )
+    after_i: float | None = option(
+        "--after-i",
+        type=click.FloatRange(0, 1),
+        help="Share of an activation that is still held between I and W, for zb-auto.",
+    )
+    slices: int | None = option(
+        "--slices", type=int, help="Slices that each sequence is cut into, K, for seq1f1b and the like."
+    )
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    stages: int | None = option("--stages", type=int, **_STAGES)
+    devices: int | None = option("--devices", "--pp", type=int, **_DEVICES)
+    chunks: int | None = option("--chunks", "--vpp", "--vp", type=int, **_CHUNKS)
+    microbatches: int | None = option("--mb", "-m", "--microbatches", type=int, **_MICROBATCHES)
+
+
+@dataclass(frozen=True)
+class ShapeOptions(_Own, _Sizes):
+    """The size of the pipeline: any two of stages, devices and chunks set the third."""
+
+
+@dataclass(frozen=True)
+class _SizeLists:
+    stages: list[int] | None = option("--stages", type=Counts(), **_STAGES)
+    devices: list[int] | None = option("--devices", "--pp", type=Counts(), **_DEVICES)
+    chunks: list[int] | None = option("--chunks", "--vpp", "--vp", type=Counts(), **_CHUNKS)
+    microbatches: list[int] | None = option("--mb", "-m", "--microbatches", type=Counts(), **_MICROBATCHES)
+
+
+@dataclass(frozen=True)
+class GridOptions(_Own, _SizeLists):
+    """The sizes that a sweep visits: lists of numbers where :class:`ShapeOptions` has one."""
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """What ops cost: numbers, or a measured profile; None where the default holds. And whether backwards recompute."""
+
+    tf: Value | None = option(
+        "--tf", type=Numbers(), help="Time of a forward (1), or one per stage: 1,1,1.3,1.", common=True
+    )
+    tb: Value | None = option("--tb", type=Numbers(), help="Time of a full backward (ti + tw).", common=True)
+    ti: Value | None = option("--ti", type=Numbers(), help="Time of a backward for the input (1).", common=True)
+    tw: Value | None = option("--tw", type=Numbers(), help="Time of a backward for the weights (1).", common=True)
+    tfb: Value | None = option("--tfb", type=Numbers(), help="Time of a fused pair of F and B (tf + tb).")
+    tr: Value | None = option("--tr", type=Numbers(), help="Time of a recompute (tf).")
+    comm: float | None = option("--comm", type=float, help="Latency of a message between two devices (0).", common=True)
+    links: tuple[str, ...] = option(
+        "--link",
+        multiple=True,
+        metavar="A-B=LATENCY[,GB/s]",
+        help="One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.",
+        door=VALUE,
+    )
+    mb_scale: tuple[str, ...] = option(
+        "--mb-scale",
+        multiple=True,
+        metavar="[KINDS=]FACTORS",
+        help="How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, "
+        "normal); W=... for a kind alone; repeatable. Where sequences are cut, all slices of it, or one for each.",
+        door=are_factors,
+    )
+    slice_scale: tuple[str, ...] = option(
+        "--slice-scale",
+        multiple=True,
+        metavar="[KINDS=]FACTORS",
+        help="How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or attention:0.3 (its "
+        "share of a forward's time; attention alone takes that of --profile's model); W=... for a kind; repeatable.",
+        door=are_factors,
+    )
+    speed: Value | None = option(
+        "--speed", type=Numbers(), help="How many times as fast each device computes: 1,1,0.9,1."
+    )
+    per: str | None = option(
+        "--cost-per",
+        type=click.Choice(["device", "stage"]),
+        help="Times are for a device's 1/P share of the model (device, the default) or for each stage as given.",
+        common=True,
+    )
+    layout: str | None = option(
+        "--layout",
+        metavar="STRING",
+        help="Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.",
+        common=True,
+        door=VALUE,
+    )
+    t_layer: Value | None = option(
+        "--t-layer", type=Numbers(), help="Forward time of a layer of the layout (1), or one for each."
+    )
+    t_embedding: float | None = option(
+        "--t-embedding", type=float, help="Forward time of the layout's embedding, E (0)."
+    )
+    t_head: float | None = option("--t-head", type=float, help="Forward time of the layout's head and its loss, L (0).")
+    t_mtp: float | None = option(
+        "--t-mtp", type=float, help="Forward time of an MTP layer of the layout, m (a layer's)."
+    )
+    b_over_f: float | None = option(
+        "--b-over-f", type=float, help="A full backward of a layer in its forwards (2); I and W take half."
+    )
+    unit: str | None = option(
+        "--unit", help="Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.", door=VALUE
+    )
+    profile: str | None = option(
+        "--profile", type=click.Path(), help="Measured costs instead (ppsim calibrate), in ms.", common=True
+    )
+    costs: Prices | None = given_object("ppsim.core.costs.Prices")
+    recompute: bool = flag(
+        "--recompute",
+        help="Run each forward again (R) before its backward, as soon as its device is free. For recompute inside the "
+        "backward, which waits for the gradient first, give a longer --tb instead.",
+        common=True,
+        door=VALUE,
+    )
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """How messages are ordered and carried, and the collectives beside them."""
+
+    p2p: str | None = option(
+        "--p2p",
+        type=click.Choice(["latency", "overlap", "blocking", "batched"]),
+        help="Run sends and receives as ops of their own: beside compute, or blocking, or in batches.",
+        common=True,
+    )
+    order: str | None = option(
+        "--order",
+        metavar="ORDER",
+        help="Order of sends and receives: early (default), even-first, torch (default of --lowered), torch-2.15, "
+        "deferred, prefetch:K. The last two may hang where both directions of two devices share a queue (ppsim check "
+        "--queues pair); the others hang nowhere.",
+        door=VALUE,
+    )
+    channel: str | None = option(
+        "--channel",
+        type=click.Choice(["message", "direction", "pair", "group"]),
+        help="With --p2p overlap, what carries one message at a time: each direction of two devices (default), "
+        "both directions, or a device, as the edge, pair and rank of check --queues; message: no limit.",
+    )
+    cluster: str | None = option(
+        "--cluster",
+        type=click.Path(),
+        metavar="NAME|FILE",
+        help="Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with host costs.",
+        common=True,
+        door=names_cluster,
+    )
+    message: str | None = option(
+        "--message", metavar="SIZE", help="Size of a message on the cluster, such as 4MiB.", door=VALUE
+    )
+    unshard: int | None = option(
+        "--unshard",
+        type=click.IntRange(min=0),
+        help="FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's [fsdp].",
+    )
+    reduce_grad: bool = flag(
+        "--reduce-grad", help="FSDP: reduce each stage's gradients after its last backward.", door=VALUE
+    )
+
+    @property
+    def detailed(self) -> bool:
+        """Whether an option asks for sends and receives as ops."""
+        return any(getattr(self, field.name) for field in fields(self) if field.name != "message")
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Which files to write, and how figures look."""
+
+    output: tuple[str, ...] = option(
+        "--output",
+        "-o",
+        multiple=True,
+        metavar="FILE",
+        help="Write a file by its suffix; repeatable, - is stdout.",
+        common=True,
+        door=WRITES,
+    )
+    format: str | None = option(
+        "--format", "-f", metavar="SUFFIX", help="Format of every -o, whatever its name says, such as svg.", door=WRITES
+    )
+    style: str | None = option(
+        "--style", type=click.Choice(["screen", "paper"]), help="Look of figures (screen; paper for pdf).", common=True
+    )
+    width: float = option(
+        "--width", type=click.FloatRange(1, 100), default=6.75, show_default=True, help="Figure width, inches."
+    )
+
+
+@dataclass(frozen=True)
+class FigureOptions(OutputOptions):
+    """Which files to write, and all that charts in them can show."""
+
+    title: str = option("--title", default="", help="Title of the figure or page.", door=VALUE)
+    palette: str = option(
+        "--palette",
+        type=click.Choice(["default", "zb", "megatron", "dualpipe", "torch", "okabe-ito", "mono"]),
+        default="default",
+        help="Colours in files: those of a paper, for all eyes (okabe-ito), or for print without colour (mono).",
+    )
+    base: int = option(
+        "--base", type=click.IntRange(0, 1), default=0, help="Number of the first device, stage, microbatch."
+    )
+    labels: str = option(
+        "--labels",
+        type=click.Choice(["auto", "mb", "op", "none"]),
+        default="auto",
+        help="What cells of figures say: the microbatch (auto adds the chunk from three chunks on), the op, nothing.",
+    )
+    window: tuple[float, float] | None = option(
+        "--window", type=Window(), help="Show the time from A to B only, in the unit of the costs."
+    )
+    fold: bool = flag("--fold", help="Draw a middle that repeats once, with how often it runs.", door=VALUE)
+    highlight: Highlight | None = option(
+        "--highlight",
+        type=Highlighted(),
+        help="Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim the rest.",
+    )
+    phases: bool = flag("--phases", help="Mark warm-up, steady phase and cool-down in figures.", door=VALUE)
+    per_device: bool = flag("--per-device", help="Write idle share and peak beside every row of figures.", door=VALUE)
+
+    @property
+    def look(self) -> Look:
+        """The look of charts.
+
+        Raises:
+            InputError: a look that no chart has.
+        """
+        from ppsim.show.drawing.look import Look
+
+        given = {each.name: getattr(self, each.name) for each in fields(Look)}
+        if self.highlight:
+            given["highlight"] = self.highlight.count_from(self.base)
+        return Look(**given)
+
+
+@dataclass(frozen=True)
+class OneSchedule:
+    """One schedule, by its place or by ``-s``."""
+
+    names: tuple[str, ...] = option(metavar="[SCHEDULE]", nargs=-1, type=ScheduleName())
+    schedule: str | None = option(
+        "--schedule", "-s", type=ScheduleName(), metavar="NAME|FILE", help=SPELLINGS, common=True
+    )
+
+    @property
+    def spec(self) -> str:
+        """Its spelling.
+
+        Raises:
+            InputError: none is named, or several.
+        """
+        from ppsim.errors import InputError
+
+        specs = [*self.names, *([self.schedule] if self.schedule is not None else [])]
+        if not specs:
+            raise InputError("the schedule is missing", "a name such as 1f1b (ppsim list), or a file")
+        if len(specs) > 1:
+            raise InputError(f"one schedule is wanted, got {len(specs)}: {', '.join(specs)}", "ppsim compare")
+        return specs[0]
+
+
+@dataclass(frozen=True)
+class SeveralSchedules:
+    """Schedules, by their place or by ``-s``."""
+
+    names: tuple[str, ...] = option(metavar="[SCHEDULE]...", nargs=-1, type=ScheduleName())
+    schedule: tuple[str, ...] = option(
+        "--schedule",
+        "-s",
+        type=ScheduleName(),
+        metavar="NAME|FILE",
+        multiple=True,
+        help=f"{SPELLINGS} Repeatable; comes after schedules given without -s.",
+        common=True,
+    )
+
+    @property
+    def specs(self) -> tuple[str, ...]:
+        """Their spellings.
+
+        Raises:
+            InputError: none is named.
+        """
+        from ppsim.errors import InputError
+
+        if not (self.names or self.schedule):
+            raise InputError("no schedule is named", "names such as gpipe 1f1b (ppsim list), or files")
+        return (*self.names, *self.schedule)
+
+
+@dataclass(frozen=True)
+class JsonOption:
+    """How a command prints its answer, where there is no shorter one."""
+
+    as_json: bool = flag("--json", help="Print one JSON object and nothing else.", common=True, door=PRINTS)
+
+
+@dataclass(frozen=True)
+class FaceOptions(JsonOption):
+    """How a command prints its answer."""
+
+    quiet: bool = flag("--quiet", "-q", help="Print the result line only.", common=True, door=VALUE)

@@ -1,0 +1,237 @@
+"""Time schedules under noise and slow hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from ppsim.base.progress import Report, progress
+from ppsim.errors import InputError
+from ppsim.questions.answer import Answer
+from ppsim.questions.ask import ask
+from ppsim.questions.blocks import Block, Line, Table
+from ppsim.questions.build import build_costs
+from ppsim.questions.given import Given
+from ppsim.questions.groups import CostOptions, FaceOptions, SeveralSchedules, ShapeOptions
+from ppsim.questions.options import Request, group, option
+from ppsim.questions.several import time_schedules
+from ppsim.questions.tasks import TaskOptions, finish_tasks
+from ppsim.questions.write import inputs_of
+
+if TYPE_CHECKING:
+    from ppsim.analysis.compare import Row
+    from ppsim.analysis.jitter import Chunk, Noise, Sampled
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.engine.simple.batch import Floats
+
+MOST_COUNT = 10**9  # more devices or links than any run has
+
+
+@dataclass(frozen=True)
+class NoiseOptions:
+    """How uneven the hardware is."""
+
+    cv: float = option(
+        "--cv",
+        type=float,
+        default=0.05,
+        show_default=True,
+        help="Noise of each op and message: deviation over mean.",
+        common=True,
+    )
+    slow_devices: int = option(
+        "--slow-devices",
+        type=click.IntRange(0, MOST_COUNT),
+        default=0,
+        show_default=True,
+        help="Devices, picked at random, that are slow.",
+        common=True,
+    )
+    slowdown: float = option(
+        "--slowdown",
+        type=float,
+        default=1.5,
+        show_default=True,
+        help="How many times slower they compute.",
+        common=True,
+    )
+    slow_links: int = option(
+        "--slow-links",
+        type=click.IntRange(0, MOST_COUNT),
+        default=0,
+        show_default=True,
+        help="Links, picked at random, that are slow.",
+        common=True,
+    )
+    link_slowdown: float = option(
+        "--link-slowdown",
+        type=float,
+        default=4.0,
+        show_default=True,
+        help="How many times longer they take.",
+        common=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JitterRequest(Request):
+    """Time schedules many times on uneven hardware; NAME:V sets the stages per device.
+
+    All schedules get the same slow devices and links. The last line says how far the ranking can be trusted.
+
+    \b
+      ppsim jitter 1f1b zb-1p interleaved:2 --devices 8 --mb 32
+      ppsim jitter 1f1b eager-1f1b --devices 8 --mb 32 --comm 0.2 --cv 0.1 --slow-links 1
+    """
+
+    question: ClassVar[str] = "jitter"
+    schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
+    shape: ShapeOptions = group(ShapeOptions, "Shape")
+    costs: CostOptions = group(CostOptions, "Costs")
+    uneven: NoiseOptions = group(NoiseOptions, "Noise")
+    samples: int = option(
+        "--samples", type=int, default=10_000, show_default=True, help="Iterations to draw.", common=True
+    )
+    seed: int = option(
+        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random numbers."
+    )
+    tasks: TaskOptions = group(TaskOptions, "Work")
+    face: FaceOptions = group(FaceOptions, "Output")
+
+
+def jitter(schedules: Sequence[str], **options: Any) -> Jitter:
+    """Time schedules many times on uneven hardware; ``options`` are those of ``ppsim jitter``, by name.
+
+    Raises:
+        InputError: an option that is refused, or no schedule that takes the shape.
+    """
+    return answer(ask(JitterRequest, {"names": schedules} | options))
+
+
+def answer(request: JitterRequest) -> Jitter:
+    """Draw what is asked for."""
+    import numpy as np
+
+    from ppsim.analysis.jitter import Noise
+    from ppsim.analysis.jitter import jitter as draw
+
+    costs, uneven, samples, seed = request.costs, request.uneven, request.samples, request.seed
+    rows = time_schedules(request.schedules.specs, request.shape, costs)
+    runs = {r.name: (r.timeline.schedule, build_costs(r.timeline.schedule, costs)) for r in rows if r.timeline}
+    if uneven.slow_links and not any(np.any(prices.comm) for _, prices in runs.values()):
+        raise InputError("--slow-links needs messages that take time", "add --comm 0.1, or --profile FILE")
+    noise = Noise(**asdict(uneven))
+    with progress() as report:
+        if request.tasks.dask or request.tasks.results:
+            kept_for = [asdict(noise), samples, seed, {name: digest(*run) for name, run in runs.items()}]
+            sampled = draw(runs, noise, samples, seed, run=partial(_draw, request.tasks, kept_for, report))
+        else:
+            sampled = draw(runs, noise, samples, seed, report)
+    refused = tuple(row for row in rows if not row.timeline)
+    inputs = inputs_of(Given.of(request), next(iter(runs.values()))[1])
+    return Jitter(request, tuple(sampled), noise, refused, inputs)
+
+
+@dataclass(frozen=True)
+class Jitter(Answer):
+    """Makespans of schedules over samples of uneven hardware.
+
+    Attributes:
+        request: what was asked.
+        sampled: the makespans of each schedule.
+        noise: how uneven the hardware was.
+        refused: the schedules that do not take the shape.
+        inputs: how to make the answer again.
+    """
+
+    request: JitterRequest
+    sampled: tuple[Sampled, ...]
+    noise: Noise
+    refused: tuple[Row, ...]
+    inputs: Mapping[str, Any]
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The schedules as rows of numbers."""
+        return list(self.to_json()["schedules"])
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.jitter/1``."""
+        from ppsim.analysis.jitter import jitter_object
+
+        found = jitter_object(self.sampled, self.noise, self.request.seed, self.inputs)
+        return found | {"refused": [{"name": row.name, "reason": row.reason} for row in self.refused]}
+
+    def line(self) -> Iterator[Block]:
+        """The one sentence: who to trust, and how far."""
+        from ppsim.analysis.jitter import count_wins, rate_ranking
+
+        sampled = self.sampled
+        count = f"{len(sampled[0].makespans):,} samples"
+        best = min(sampled, key=lambda s: s.percentile(50))
+        if len(sampled) == 1:
+            half, most = best.percentile(50), best.percentile(99)
+            yield Line(f"{best.name}: half of {count} stay within {half:.5g} {best.unit}, 99% within {most:.5g}")
+            return
+        share = count_wins(sampled)[sampled.index(best)]
+        yield Line(
+            f"{best.name} is fastest in {share:.1%} of {count}; "
+            f"the order of all {len(sampled)} without noise holds in {rate_ranking(sampled):.1%}"
+        )
+
+    def blocks(self) -> Iterator[Block]:
+        """The table of percentiles, and the sentence."""
+        from ppsim.analysis.jitter import PERCENTILES, count_wins
+
+        unit = self.sampled[0].unit
+        headings = ["schedule\n", *(f"{name}\n{unit}" for name in ("no noise", *(f"p{p}" for p in PERCENTILES)))]
+        headings += ["p99 over\nno noise", "fastest\nin"]
+        rows = []
+        for s, share in zip(self.sampled, count_wins(self.sampled).tolist(), strict=True):
+            late = f"{s.percentile(99) / s.without_noise - 1:+.1%}" if s.without_noise else "-"
+            times = (f"{s.percentile(p):.5g}" for p in PERCENTILES)
+            rows.append([s.name, f"{s.without_noise:.5g}", *times, late, f"{share:.1%}"])
+        yield Table(headings, rows, spare=["p99 over\nno noise", f"p95\n{unit}"])
+        yield from (Line(f"{row.name} does not apply: {row.reason}") for row in self.refused)
+        yield ""
+        yield from self.line()
+
+
+def _draw(
+    tasks: TaskOptions,
+    inputs: object,
+    report: Report,
+    draw: Callable[[Chunk], Floats],
+    chunks: Mapping[str, Chunk],
+) -> dict[str, Floats]:
+    """Draw the chunks where the options say."""
+    import numpy as np
+
+    rows = finish_tasks(DrawRow(draw), chunks, tasks, inputs, report)
+    return {key: np.array(rows[key]["makespans"]) for key in chunks}
+
+
+@dataclass(frozen=True)
+class DrawRow:
+    """A function of a chunk of samples that gives its row."""
+
+    draw: Callable[[Chunk], Floats]
+
+    def __call__(self, chunk: Chunk) -> dict[str, Any]:
+        """Draw the chunk's samples."""
+        return {"first": chunk.first, "makespans": self.draw(chunk).tolist()}
+
+
+def digest(schedule: Schedule, costs: Costs) -> str:
+    """Compute a short text that differs for another schedule or other costs."""
+    import numpy as np
+
+    queues = (schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, schedule.pair)
+    times = (costs.durations(schedule), costs.latencies(schedule))
+    return sha256(b"".join(np.ascontiguousarray(column).tobytes() for column in (*queues, *times))).hexdigest()

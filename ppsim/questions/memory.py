@@ -1,0 +1,395 @@
+"""Memory of every device over time, and whether it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from ppsim.questions.answer import Answer
+from ppsim.questions.ask import ask
+from ppsim.questions.blocks import Block, Drawn, Line, Part, Table
+from ppsim.questions.build import build, build_memory, layout_for, parse_cap
+from ppsim.questions.door import PATH, VALUE
+from ppsim.questions.given import Given
+from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, OneSchedule, ShapeOptions
+from ppsim.questions.measured_peaks import compare_measured, measured_lines
+from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.words import recomputed, shape_line, title_of
+from ppsim.questions.write import Writers, document_writers, inputs_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ppsim.core.costs import Costs
+    from ppsim.core.timeline import Timeline
+    from ppsim.engine.memory.report import MemoryReport
+    from ppsim.engine.memory.usage import MemoryModel
+    from ppsim.errors import PpsimError
+    from ppsim.schedules import Alternative
+
+MARGIN, MOST_ROWS = 40, 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryRequest(Request):
+    """Memory of every device over time: its peak, when, and what holds it.
+
+    Counts activations of one stage and microbatch, or bytes with --model or a --profile that has them. Exits with 1
+    where a device passes --cap, and says what would fit. Figures show the curves below the schedule.
+
+    \b
+      ppsim memory --schedule zb-1p --stages 4 --mb 8
+      ppsim memory -s 1f1b --devices 8 --mb 32 --model model.toml --cap 80GiB -o memory.svg
+    """
+
+    question: ClassVar[str] = "memory"
+    schedule: OneSchedule = group(OneSchedule, "Shape")
+    shape: ShapeOptions = group(ShapeOptions, "Shape")
+    costs: CostOptions = group(CostOptions, "Costs")
+    model: str | None = option(
+        "--model",
+        type=click.Path(),
+        help="Bytes from a model description (TOML): hidden, heads, layers, seq...",
+        common=True,
+    )
+    cap: str | None = option(
+        "--cap",
+        metavar="SIZE",
+        help="The most a device may hold: 80GiB, or a number of activations.",
+        common=True,
+        door=VALUE,
+    )
+    measured: str | None = option(
+        "--measured", metavar="FILE", help="Measured peaks of the devices, beside these.", common=True, door=PATH
+    )
+    breakdown: bool = flag("--breakdown", help="What holds each device's peak.", common=True, door=VALUE)
+    output: FigureOptions = group(FigureOptions, "Output")
+    face: FaceOptions = group(FaceOptions, "Output")
+
+
+def memory(schedule: str, **options: Any) -> Memory:
+    """Tell what devices hold over time; ``options`` are those of ``ppsim memory``, by name.
+
+    Raises:
+        InputError: an option or a shape that is refused.
+    """
+    return answer(ask(MemoryRequest, {"names": schedule} | options))
+
+
+def answer(request: MemoryRequest) -> Memory:
+    """Count what is asked for."""
+    from ppsim.engine.memory.report import report
+
+    spec, shape, costs, model, cap = (
+        request.schedule.spec,
+        request.shape,
+        request.costs,
+        request.model,
+        request.cap,
+    )
+    timeline, held, prices = _simulate(spec, shape, costs, model)
+    most = None if cap is None else parse_cap(cap, held.unit)
+    found = report(timeline, held, most)
+    near = tuple(_alternatives(found, spec, shape, costs, model, cap)) if found.over else ()
+    beside = None if request.measured is None else compare_measured(found, request.measured)
+    return Memory(request, found, inputs_of(Given.of(request), prices), near, beside)
+
+
+@dataclass(frozen=True)
+class Memory(Answer):
+    """What the devices hold over time.
+
+    Attributes:
+        request: what was asked.
+        report: peaks, when they are and what holds them, and which devices pass the cap.
+        inputs: how to make the answer again.
+        alternatives: what fits, where a device passes the cap.
+        beside: measured peaks beside these; None where none were given.
+    """
+
+    request: MemoryRequest
+    report: MemoryReport
+    inputs: Mapping[str, Any]
+    alternatives: tuple[Alternative, ...] = ()
+    beside: dict[str, Any] | None = None
+
+    @property
+    def timeline(self) -> Timeline:
+        """The schedule with its times."""
+        return self.report.timeline
+
+    @property
+    def peak(self) -> list[int]:
+        """The most each device holds, in bytes or activations."""
+        return [peak.value for peak in self.report.peaks]
+
+    @property
+    def fits(self) -> bool:
+        """Whether no device passes the cap."""
+        return not self.report.over
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.memory/1``."""
+        from ppsim.engine.memory.report import memory_object
+
+        rows = [{"options": a.options, "peak": a.peak, "makespan": a.makespan} for a in self.alternatives]
+        return memory_object(self.report, self.inputs, rows) | ({"measured": self.beside} if self.beside else {})
+
+    def line(self) -> Iterator[Block]:
+        """The peak, where and when."""
+        schedule = self.timeline.schedule
+        size, where = self._fullest()
+        yield f"{schedule.name} {schedule.n_devices}x{schedule.whole_microbatches}  peak {size} {where}"
+
+    def blocks(self) -> Iterator[Block]:
+        """The curves of the devices, the peak and what holds it."""
+        from ppsim.base.units import format_size
+        from ppsim.engine.memory.usage import BYTES
+
+        found, schedule = self.report, self.timeline.schedule
+        unit, fullest = found.curve.unit, found.fullest
+        size, where = self._fullest()
+        yield Line([(title_of(schedule), "name"), f"  {shape_line(schedule)}"])
+        yield Drawn(self._bars)
+        held = sorted(((amount, name) for name, amount in fullest.parts.items() if amount), reverse=True)
+        yield ""
+        yield Line(["peak ", (size, "bad" if found.over else "name"), f" {where}"], 5)
+        parts = (f"{name} {format_size(amount, unit)} ({amount / fullest.value:.0%})" for amount, name in held)
+        yield Line(f"held by {', '.join(parts) or 'nothing'}", 8)
+        if unit != BYTES:
+            yield from recomputed([schedule])
+        if self.request.breakdown:
+            yield Drawn(self._breakdown, at_least=100)
+        if self.beside is not None:
+            yield from measured_lines(self.beside)
+
+    def writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for: the schedule with the curves below it."""
+        title = title_of(self.timeline.schedule)
+        memory, cap = (self.report.curve,), self.report.cap
+        return document_writers(
+            [self.timeline],
+            [title],
+            self.inputs,
+            output,
+            complete=lambda document, suffix: replace(document, memory=memory, cap=cap),
+        )
+
+    def failure(self) -> PpsimError | None:
+        """What does not fit, and what would."""
+        if self.fits:
+            return None
+        costs, spec = self.request.costs, self.request.schedule.spec
+        unsearched = bool(costs.layout) and not _searches_splits(self.report, spec, costs)
+        return _does_not_fit(self.report, list(self.alternatives), unsearched)
+
+    def _fullest(self) -> tuple[str, str]:
+        found, fullest = self.report, self.report.fullest
+        where = f"on device {fullest.device} from {fullest.time:g} {self.timeline.unit}, {found.label(fullest.op)}"
+        return _amount(fullest.value, found.curve.unit), where
+
+    def _bars(self, screen: Console) -> Iterator[Block]:
+        """A line of bars for each device."""
+        from ppsim.base.units import format_size
+        from ppsim.engine.memory.report import ASCII_LEVELS, LEVELS, bars
+        from ppsim.show.drawing.terminal import carries
+
+        found = self.report
+        columns = max(20, min(screen.width, 160) - MARGIN)
+        levels = LEVELS if carries(screen.encoding, LEVELS) else ASCII_LEVELS
+        timeline, curve = found.timeline, found.curve
+        full = _amount(found.fullest.value, curve.unit)
+        capped = f", cap {_amount(found.cap, curve.unit)}" if found.cap is not None else ""
+        scale = f"1 column = {timeline.makespan / columns:.3g} {timeline.unit}, full height = {full}{capped}"
+        yield Line([(scale, "quiet")])
+        name_width = len(f"dev {len(found.peaks) - 1}")
+        for peak in _shown(found.peaks):
+            if peak is None:
+                yield _left_out(found, screen)
+                continue
+            line = bars(curve, peak.device, timeline.makespan, columns, levels)
+            over = found.cap is not None and peak.value > found.cap
+            size = format_size(peak.value, curve.unit)
+            row: list[Part] = [f"{f'dev {peak.device}':<{name_width}} ", *_bar_parts(found, peak.device, line), "  "]
+            row += [(f"{size:>9}", "bad" if over else "name"), (f" at {peak.time:g}, {found.label(peak.op)}", "quiet")]
+            yield Line([*row, ("  over", "fault")] if over else row, name_width + 1)
+
+    def _breakdown(self, screen: Console) -> Iterator[Block]:
+        """What holds each device's peak, as a table."""
+        from ppsim.base.units import format_size
+
+        found = self.report
+        names = [name for name in found.peaks[0].parts if any(peak.parts[name] for peak in found.peaks)]
+        yield "\nat each device's peak"
+        rows = [
+            [_left_out(found, screen), *[""] * len(names)]
+            if peak is None
+            else [f"dev {peak.device}", *(format_size(peak.parts[name], found.curve.unit) for name in names)]
+            for peak in _shown(found.peaks)
+        ]
+        least = sorted(names, key=lambda name: max(peak.parts[name] for peak in found.peaks))
+        headings = {name: _on_two_lines(name) for name in names}
+        spare = [headings[name] for name in least]
+        yield Table(["\n", *headings.values()], rows, spare=spare, tone=lambda _, column: "" if column else "name")
+
+
+def _simulate(
+    spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None
+) -> tuple[Timeline, MemoryModel, Costs]:
+    """Time the schedule, with what its stages hold and the costs that recomputation leads to."""
+    from ppsim.engine.simple.longest_path import simulate
+
+    schedule, prices = build(spec, shape, costs)
+    held, prices = build_memory(schedule, prices, costs, model)
+    return simulate(schedule, prices), held, prices
+
+
+def _alternatives(
+    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None, cap: str | None
+) -> list[Alternative]:
+    """What fits instead, each found by running this command with the options it names."""
+    from ppsim.engine.memory.usage import ACTIVATIONS, curves
+    from ppsim.schedules import Request as Sought
+    from ppsim.schedules import Trial, find_fitting
+
+    def attempt(request: Sought) -> Trial:
+        timeline, held, _ = _simulate(request.spec, ShapeOptions(**request.numbers), costs, model)
+        return Trial(
+            timeline.schedule.n_stages * timeline.schedule.n_slices,
+            int(curves(timeline, held).peak.max()),
+            timeline.makespan,
+        )
+
+    per_stage = found.curve.unit == ACTIVATIONS
+    request = Sought(spec, asdict(shape))
+    near = find_fitting(request, found.timeline.schedule, found.cap or 0, attempt, per_stage=per_stage)
+    again = None if per_stage or costs.recompute else _recomputed(found, spec, shape, costs, model)
+    soon = bool(costs.layout) and _searches_splits(found, spec, costs)
+    split = _split_otherwise(found, spec, shape, costs, model, cap) if soon else None
+    return [each for each in (again, split, *near) if each]
+
+
+def _recomputed(
+    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None
+) -> Alternative | None:
+    """The same schedule with --recompute, if that fits; counts of activations leave out what a forward then keeps."""
+    from ppsim.engine.memory.usage import curves
+    from ppsim.errors import PpsimError
+    from ppsim.schedules import Alternative
+
+    try:
+        timeline, held, _ = _simulate(spec, shape, replace(costs, recompute=True), model)
+    except PpsimError:
+        return None
+    peak = int(curves(timeline, held).peak.max())
+    return Alternative("--recompute", peak, timeline.makespan) if peak <= (found.cap or 0) else None
+
+
+def _searches_splits(found: MemoryReport, spec: str, costs: CostOptions) -> bool:
+    from ppsim.questions.partition_problem import searches_soon
+
+    schedule = found.timeline.schedule
+    return searches_soon(spec, schedule, layout_for(schedule, costs.layout or "").n_layers)
+
+
+def _split_otherwise(
+    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None, cap: str | None
+) -> Alternative | None:
+    """The same layers on other stages, in the fastest split that fits, where it is found soon."""
+    import shlex
+
+    from ppsim.engine.memory.usage import curves
+    from ppsim.errors import PpsimError
+    from ppsim.questions.partition_problem import Asked, find_fitting_layout
+    from ppsim.schedules import Alternative
+    from ppsim.workload.model.transformer import read_model, recompute_share
+
+    schedule, layout = found.timeline.schedule, layout_for(found.timeline.schedule, costs.layout or "")
+    if "".join(layout.content).count("L") > 1:  # ppsim partition has one loss
+        return None
+    share = recompute_share(read_model(model)) if model else 0.0
+    unsplit = replace(costs, layout=None)
+    asked = Asked(spec, shape, unsplit, layout.n_layers, layout.n_mtp, 0, model, cap, share, {})
+    try:
+        text = find_fitting_layout(asked, schedule)
+        if text is None:
+            return None
+        timeline, held, _ = _simulate(spec, shape, replace(costs, layout=text), model)
+    except PpsimError:
+        return None
+    peak = int(curves(timeline, held).peak.max())
+    return Alternative(f"--layout {shlex.quote(text)}", peak, timeline.makespan) if peak <= (found.cap or 0) else None
+
+
+def _bar_parts(found: MemoryReport, device: int, line: str) -> list[Part]:
+    """The bars of a device, those above the cap as bad."""
+    from itertools import groupby
+
+    from ppsim.engine.memory.report import columns
+
+    cap = float("inf") if found.cap is None else found.cap
+    over = columns(found.curve, device, found.timeline.makespan, len(line)) > cap
+    runs = groupby(zip(line, over.tolist(), strict=True), key=lambda pair: pair[1])
+    return [("".join(sign for sign, _ in run), "bad" if above else "bar") for above, run in runs]
+
+
+def _on_two_lines(name: str) -> str:
+    """A heading whose last word is below the others."""
+    first, _, last = name.rpartition(" ")
+    return f"{first}\n{last}"
+
+
+def _left_out(found: MemoryReport, screen: Console) -> str:
+    from ppsim.show.drawing.terminal import signs_for
+
+    return f"{signs_for(screen.encoding, colour=False).more} {len(found.peaks) - MOST_ROWS} more devices"
+
+
+def _shown(rows: list[Any]) -> list[Any]:
+    """All rows, or the first and the last with None between."""
+    return rows if len(rows) <= MOST_ROWS else [*rows[: MOST_ROWS // 2], None, *rows[-MOST_ROWS // 2 :]]
+
+
+def _does_not_fit(found: MemoryReport, near: list[Alternative], unsearched: bool) -> PpsimError:
+    """Make the error that names what fits; ``unsearched``: splits of the layout that ppsim partition searches."""
+    from ppsim.base.units import format_size
+    from ppsim.engine.memory.report import find_excess
+    from ppsim.errors import PpsimError
+
+    unit, cap, peak = found.curve.unit, found.cap or 0, found.over[0]
+    always = sum(peak.parts[name] for name in found.model.static)
+    if always > cap:
+        when = f"holds {format_size(always, unit)} before its first activation"
+    else:
+        first = find_excess(found, peak)
+        when = f"passes it at {first.time:g} {found.timeline.unit} ({found.label(first.op)})"
+    more = len(found.over) - 1
+    message = (
+        f"{found.timeline.schedule.name} does not fit {_amount(cap, unit)}: device {peak.device} {when} "
+        f"and needs {format_size(peak.value - cap, unit)} more at its peak"
+        + (f"; {more} other device{'s' if more > 1 else ''} over too" if more else "")
+    )
+    fits = [f"{a.options} ({format_size(a.peak, unit)}, makespan {a.makespan:g}{_changed(a)})" for a in near]
+    if unsearched:
+        before = sum(not a.options.startswith("--mb") for a in near)
+        fits.insert(before, "ppsim partition with this --cap (searches other splits)")
+    other = (
+        "more devices, a higher tp or zero, recompute, or a smaller mbs"
+        if unit == "B"
+        else (f"a larger --cap; this run needs {found.fullest.value}")
+    )
+    return PpsimError(message, " or ".join(fits) or other)
+
+
+def _changed(fix: Alternative) -> str:
+    """What makes a fix's makespan no match for the one asked for."""
+    return ", another number of microbatches" if fix.options.startswith("--mb") else ""
+
+
+def _amount(value: int, unit: str) -> str:
+    from ppsim.base.units import format_size
+
+    return format_size(value, unit) + ("" if unit == "B" else f" {unit}")

@@ -1,0 +1,258 @@
+"""A model: its sizes, parameters, FLOPs and operators, and what training it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from ppsim.errors import InputError
+from ppsim.questions.answer import Answer
+from ppsim.questions.ask import ask
+from ppsim.questions.blocks import Block, Line
+from ppsim.questions.groups import JsonOption
+from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.plan_space import DISPATCH_HELP, PRECISIONS, dispatch_of
+
+if TYPE_CHECKING:
+    from ppsim.workload.model.model import Model
+
+# Spelled out here: reading them from the planning room would load numpy for every command's help.
+RECOMPUTE = ("none", "selective", "full")
+NAMES = {"devices": "pp", "chunks": "vp", "schedule_name": "schedule", "again": "recompute"}
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """The parallel layout of a training run; None takes the usual."""
+
+    tp: int | None = option("--tp", type=int, help="Tensor-parallel ranks.", common=True)
+    cp: int | None = option("--cp", type=int, help="Context-parallel ranks.")
+    ep: int | None = option("--ep", type=int, help="Expert-parallel ranks, inside dp x cp x tp.", common=True)
+    devices: int | None = option("--devices", "--pp", type=int, help="Pipeline devices, P.", common=True)
+    dp: int | None = option("--dp", type=int, help="Data-parallel replicas.", common=True)
+    chunks: int | None = option("--chunks", "--vp", type=int, help="Stages per device, V.", common=True)
+    mbs: int | None = option("--mbs", type=int, help="Sequences in a microbatch.", common=True)
+    microbatches: int | None = option(
+        "--mb", "-m", "--microbatches", type=int, help="Microbatches in a step.", common=True
+    )
+    sequence: int | None = option("--seq", type=int, help="Sequence length instead of the model's.", common=True)
+    schedule_name: str | None = option(
+        "--schedule",
+        "-s",
+        metavar="NAME",
+        help="The schedule: 1f1b, or interleaved with chunks, by default.",
+        common=True,
+    )
+    layout: str | None = option(
+        "--layout", metavar="STRING", help="Which layers each stage holds: Et*3|(tt|)*14,tL.", common=True
+    )
+    again: str | None = option(
+        "--recompute", type=click.Choice(RECOMPUTE), help="What the backward runs again.", common=True
+    )
+    zero: int | None = option(
+        "--zero", type=int, help="What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too."
+    )
+    offload: float | None = option(
+        "--offload", type=float, help="Share of activations that wait in the host's memory for their backward."
+    )
+    precision: str | None = option(
+        "--precision", type=click.Choice([*PRECISIONS, "fp32"]), help="Precision of the linear layers' products."
+    )
+    dispatch: str | None = option("--dispatch", type=click.Choice(["alltoall", "flex"]), help=DISPATCH_HELP)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest(Request):
+    """Show a model's parameters, FLOPs and operators, and what training it costs on each stage and device.
+
+    A model is a name of the library, a TOML file (schema ppsim.model/2) or a Hugging Face config.json; without one, the
+    library is listed. With sizes of parallel groups, memory by device; with --cluster, times too.
+
+    \b
+      ppsim model
+      ppsim model llama3-70b
+      ppsim model llama3-70b --tp 4 --pp 8 --dp 4 --mb 32 --cluster dgx-h100
+      ppsim model llama3-70b --tp 4 --pp 8 --mb 32 --cluster dgx-h100 --profile profile.toml
+      ppsim model config.json --pp 8 --mb 16 --measured peaks.json --even
+    """
+
+    question: ClassVar[str] = "model"
+    file: str | None = option(metavar="[NAME|FILE]")
+    machine: str | None = option(
+        "--cluster",
+        metavar="NAME|FILE",
+        help="Times on a cluster: a name such as dgx-h100, or a file that names its GPU.",
+        common=True,
+    )
+    training: TrainingOptions = group(TrainingOptions, "Training")
+    profile: str | None = option(
+        "--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate)."
+    )
+    measured: str | None = option(
+        "--measured", metavar="FILE", help="Measured memory of the devices, beside the predicted one."
+    )
+    even: bool = flag("--even", help="Which recompute list, or which layout, evens out the devices.")
+    face: JsonOption = group(JsonOption, "Output")
+
+    @property
+    def trains(self) -> bool:
+        """Whether training is asked for, and not only the model."""
+        given = (self.machine, self.measured, *asdict(self.training).values())
+        return self.even or any(value is not None for value in given)
+
+    def check(self) -> None:
+        """Refuse times without links, and training of no model."""
+        if self.profile is not None and self.machine is None:
+            raise InputError("--profile has times, and a step needs the links of a cluster too", "--cluster dgx-h100")
+        if self.file is None and self.trains:
+            raise InputError("which model is missing", "ppsim model llama3-70b ...; ppsim model lists the library")
+
+
+def model(name: str | None = None, **options: Any) -> Models | ModelCost:
+    """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name, list the library.
+
+    Args:
+        name: of the library, or a TOML or config.json file.
+        options: those of ``ppsim model``, by name.
+
+    Raises:
+        InputError: an option that is refused, no such model, or a training run that cannot be.
+    """
+    return answer(ask(ModelRequest, {"file": name} | options))
+
+
+def answer(request: ModelRequest) -> Models | ModelCost:
+    """Describe what is asked for."""
+    from ppsim.questions.training import layout_from, parallel_from, sizes_from, training
+    from ppsim.workload.model.model import library, read_model
+
+    if request.file is None:
+        return Models(request, tuple(describe_model(read_model(name)) for name in library()))
+    found = read_model(request.file, request.training.sequence)
+    if not request.trains:
+        return ModelCost(request, found, {})
+    given = {NAMES.get(name, name): value for name, value in asdict(request.training).items() if name != "sequence"}
+    layout, given["dispatch"] = given.pop("layout"), dispatch_of(given["dispatch"], found)
+    parallel = parallel_from(sizes_from(layout, given))
+    arranged = layout_from(layout, found, parallel)
+    run = (request.machine, request.profile, request.measured, request.even)
+    return ModelCost(request, found, training(found, parallel, arranged, *run))
+
+
+@dataclass(frozen=True)
+class Models(Answer):
+    """The models of the library.
+
+    Attributes:
+        request: what was asked.
+        rows: the numbers of each.
+    """
+
+    request: ModelRequest
+    rows: tuple[dict[str, Any], ...]
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The models as rows of numbers."""
+        return list(self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.models/1``."""
+        return {"schema": "ppsim.models/1", "models": self.table}
+
+    def blocks(self) -> Iterator[Block]:
+        """A line for each."""
+        for row in self.rows:
+            active = f", {row['active'] / 1e9:.3g} B active" if row["active"] != row["parameters"] else ""
+            yield f"{row['name']:<18} {row['parameters'] / 1e9:>8.4g} B{active}"
+
+
+@dataclass(frozen=True)
+class ModelCost(Answer):
+    """A model, and what training it costs.
+
+    Attributes:
+        request: what was asked.
+        model: its sizes.
+        training: by stage, by device and of a step, as the JSON has them; empty where only the model was asked for.
+    """
+
+    request: ModelRequest
+    model: Model
+    training: dict[str, Any]
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The devices as rows of numbers, or the operators where only the model was asked for."""
+        return self.training["devices"] if self.training else list_operators(self.model)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.model/2``."""
+        known = describe_model(self.model)
+        return {"schema": "ppsim.model/2", **known, "operators": list_operators(self.model), **self.training}
+
+    def blocks(self) -> Iterator[Block]:
+        """The model's sizes, then its operators, or what training it costs."""
+        from ppsim.questions.training import training_blocks
+
+        model, numbers = self.model, describe_model(self.model)
+        yield f"{model.name}: {numbers['parameters'] / 1e9:.4g} B parameters"
+        if model.experts:
+            yield f"a token visits {numbers['active'] / 1e9:.4g} B of them: {model.top_k} of {model.experts} experts"
+        if model.mtp:
+            yield f"multi-token prediction adds {numbers['mtp_parameters'] / 1e9:.4g} B"
+        yield f"{numbers['flops_per_token'] / 1e9:.4g} GFLOP to train a token, sequences of {model.seq}\n"
+        sizes = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq")
+        yield "  ".join(f"{name} {numbers[name]}" for name in sizes)
+        if model.source:
+            yield Line(f"from {model.source}", 5)
+        yield from training_blocks(self.training) if self.training else self._operators()
+
+    def _operators(self) -> Iterator[Block]:
+        yield f"\n{'':<10} {'operator, one sequence':<24} {'F GFLOP':>10} {'B GFLOP':>10} {'F MB':>10}"
+        for row in list_operators(self.model):
+            yield (
+                f"{row['part']:<10} {row['operator']:<24} {row['forward_flops'] / 1e9:>10.4g} "
+                f"{row['backward_flops'] / 1e9:>10.4g} {row['forward_bytes'] / 1e6:>10.4g}"
+            )
+
+
+def describe_model(model: Model) -> dict[str, Any]:
+    """Return a model's sizes, parameters and FLOPs."""
+    from ppsim.workload.model.model import count_parameters, flops_per_token, mtp_parameters
+
+    return {
+        **asdict(model),
+        "parameters": count_parameters(model),
+        "active": count_parameters(model, active=True),
+        "mtp_parameters": mtp_parameters(model),
+        "flops_per_token": flops_per_token(model),
+    }
+
+
+def list_operators(model: Model) -> list[dict[str, Any]]:
+    """List the operators of a layer of each kind, and of the ends, for one sequence on one GPU."""
+    from ppsim.workload.model import operators as ops
+    from ppsim.workload.model.parallel import Parallel
+
+    alone = Parallel()
+    groups = [("embedding", ops.embedding_operators(model, alone))]
+    if model.moe_layers < model.layers:
+        groups.append(("layer", ops.layer_operators(model, alone, False)))
+    if model.moe_layers:
+        groups.append(("MoE layer", ops.layer_operators(model, alone, True)))
+    groups.append(("output", ops.head_operators(model, alone)))
+    return [
+        {
+            "part": part,
+            "operator": name,
+            "forward_flops": float(found.flops[ops.FORWARD, i]),
+            "backward_flops": float(found.flops[ops.INPUTS, i] + found.flops[ops.WEIGHTS, i]),
+            "forward_bytes": float(found.moved[ops.FORWARD, i] + found.touched[ops.FORWARD, i]),
+        }
+        for part, found in groups
+        for i, name in enumerate(found.names)
+    ]

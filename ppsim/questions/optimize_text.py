@@ -1,0 +1,143 @@
+"""What optimize says: the best schedule found, how far it is proved, and time against memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ppsim.questions.blocks import Block, Line, Table
+
+if TYPE_CHECKING:
+    from ppsim.search.orders.optimize import Outcome
+
+Rows = Sequence[tuple[float, "Outcome"]]
+
+
+def outcome_line(found: Outcome) -> Line:
+    """The numbers of the best schedule on one line."""
+    from ppsim.base.numbers import format_number
+
+    problem, solution, unit = found.problem, found.solution, found.problem.costs.unit
+    return Line(
+        f"optimized {problem.n_devices}x{problem.microbatches}  span {format_number(solution.span)} {unit}  "
+        f"makespan {format_number(solution.makespan)} {unit}  bound {format_number(found.bound)} {unit}  "
+        f"{found.status}  peak {format_number(float(solution.peak_activations.max()))}"
+    )
+
+
+def proof_lines(found: Outcome) -> Iterator[Line]:
+    """The span, its bound, and what devices hold."""
+    from ppsim.base.numbers import format_number
+
+    solution, unit = found.solution, found.problem.costs.unit
+    rows = [
+        ("span", f"{format_number(solution.span)} {unit}", "longest time from a device's first start to its last end"),
+        ("bound", f"{format_number(found.bound)} {unit}", _bound_note(found)),
+        ("held", format_number(float(solution.peak_activations.max())), _held_note(found)),
+    ]
+    for name, value, note in rows:
+        yield Line(f"{name:<18} {value:>12}   {note}", 34)
+
+
+def _bound_note(found: Outcome) -> str:
+    from ppsim.base.numbers import format_share
+
+    if found.status == "optimal":
+        return f"no schedule has a shorter {found.problem.objective}: optimal, proved"
+    return f"no schedule has a shorter {found.problem.objective}; this one is {format_share(found.gap)} from it at most"
+
+
+def _held_note(found: Outcome) -> str:
+    """The activations of each device, and the cap."""
+    from ppsim.base.numbers import format_number
+
+    held, problem = found.solution.peak_activations, found.problem
+    many = len(held) > 16
+    each = f"{held.min():g} to {held.max():g}" if many else " ".join(format_number(float(h)) for h in held)
+    cap = "no cap" if problem.cap is None else f"cap {format_number(float(problem.caps.max()))}"
+    share = "" if problem.after_i == 1 else f", {problem.after_i:g} of one between I and W"
+    return f"activations of one {problem.holder} at most ({each}), {cap}{share}"
+
+
+def sentences(found: Outcome) -> list[str]:
+    """Say how it compares with the schedules of the list, where it comes from, and what kept it from a proof."""
+    from ppsim.base.numbers import format_number, format_share
+
+    best, objective, lines = found.best_known, found.problem.objective, list[str]()
+    if best is None:
+        lines.append("no schedule of the list with this placement fits")
+    else:
+        value = best.span if objective == "span" else best.makespan
+        told = f"{best.name}, the best of the list that fits, has a {objective} of {format_number(value)}"
+        better = 1 - found.value / value if value else 0.0
+        lines.append(f"{told}: this is {format_share(better)} less" if better > 1e-9 else f"{told}: no more, no less")
+    lines.append(f"found by: {found.solution.origin}")
+    if found.problem.costs.pair is not None:
+        lines.extend(_pairs(found))
+    if found.interrupted:
+        lines.append("interrupted: the best so far is kept")
+    elif found.status != "optimal" and not found.solver:
+        from ppsim.version import INSTALL_OPTIMIZE
+
+        lines.append(f"a proof needs OR-tools: {INSTALL_OPTIMIZE}")
+    return lines
+
+
+def _pairs(found: Outcome) -> list[str]:
+    """Say what the time of pairs was used for: the schedules of the list that have them."""
+    from ppsim.base.numbers import format_number
+
+    spans = found.problem.objective == "span"
+    paired = [
+        f"{k.name} {format_number(k.span if spans else k.makespan)}{'' if k.fits else ' (does not fit)'}"
+        for k in found.known
+        if len(k.schedule.second_of_pairs)
+    ]
+    return [f"with pairs of F and B: {', '.join(paired)}; the search itself writes no pairs"] if paired else []
+
+
+def front_line(rows: Rows) -> Line:
+    """The best time under each cap on one line."""
+    from ppsim.base.numbers import format_number
+
+    problem = rows[0][1].problem
+    each = "  ".join(f"{cap:g} {format_number(found.value)}" for cap, found in rows)
+    proved = sum(found.status == "optimal" for _, found in rows)
+    front = f"front {problem.n_devices}x{problem.microbatches}  cap and {problem.objective} in {problem.costs.unit}"
+    return Line(f"{front}: {each}  ({proved} of {len(rows)} optimal)")
+
+
+def front_lines(rows: Rows) -> Iterator[Block]:
+    """The best schedule under each cap, a row each."""
+    from ppsim.base.numbers import format_number, format_share
+
+    unit = rows[0][1].problem.costs.unit
+    headings = [
+        "cap",
+        "placement",
+        f"span\n{unit}",
+        f"makespan\n{unit}",
+        f"bound\n{unit}",
+        "gap",
+        "status",
+        "held",
+        "found by",
+    ]
+    cells = [
+        [
+            f"{cap:g}",
+            found.problem.placement.name,
+            format_number(found.solution.span),
+            format_number(found.solution.makespan),
+            format_number(found.bound),
+            format_share(found.gap),
+            found.status,
+            format_number(float(found.solution.peak_activations.max())),
+            found.solution.origin,
+        ]
+        for cap, found in rows
+    ]
+    words = ("placement", "status", "found by")
+    yield Table(headings, cells, at_least=110, spare=("found by", "held"), left=words)
+    holder = rows[0][1].problem.holder
+    yield Line(f"held counts activations of one {holder}; the bound is of the objective, and no schedule beats it")

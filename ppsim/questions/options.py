@@ -1,0 +1,166 @@
+"""Options declared once: as fields of frozen dataclasses, read by the command line, Python and the live page alike.
+
+A *group* is a frozen dataclass whose fields are made by :func:`option`. A *request* is one too, of options and groups;
+:func:`make` makes one of flat values, however many groups hold them::
+
+    @dataclass(frozen=True)
+    class Shape:
+        devices: int | None = option("--devices", "--pp", type=int, help="Pipeline devices, P.")
+
+    @dataclass(frozen=True, kw_only=True)
+    class RunRequest(Request):
+        shape: Shape = group(Shape, "Shape")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, TypeVar
+
+OPTION, GROUP = "option", "group"
+OBJECT = "object"  # a setting: given in Python alone, as an object
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is declared of one value.
+
+    Attributes:
+        name: the field's, and the keyword in Python and JSON.
+        spellings: on the command line, the first one in messages; empty for arguments.
+        type: click's or ours, which reads a value's text.
+        default: the value where none is given.
+        help: one line.
+        section: of the command's help.
+        common: whether the short help has it.
+        settings: what else click is told of it.
+        door: what a file or a page may state for it, of :mod:`ppsim.questions.door`.
+    """
+
+    name: str
+    spellings: tuple[str, ...]
+    type: Any
+    default: Any
+    help: str
+    section: str
+    common: bool
+    settings: Mapping[str, Any]
+    door: Any = None
+
+    @property
+    def many(self) -> bool:
+        """Whether it may be given several times, or takes several words."""
+        return bool(self.settings.get("multiple")) or self.settings.get("nargs") == -1
+
+    @property
+    def is_object(self) -> bool:
+        """Whether only Python can give it."""
+        return OBJECT in self.settings
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether it is given by its place, without a spelling."""
+        return not self.spellings and not self.is_object
+
+    @property
+    def spelling(self) -> str:
+        """How messages name it: its first spelling, or what stands for an argument."""
+        return self.spellings[0].partition("/")[0] if self.spellings else str(self.settings.get("metavar"))
+
+    @property
+    def words(self) -> set[str]:
+        """Its names in Python and JSON: the field's, and its long spellings with underscores."""
+        long = (part for each in self.spellings for part in each.split("/")[:1] if part.startswith("--"))
+        return {self.name, *(each.removeprefix("--").replace("-", "_") for each in long)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a user asks. Subclasses declare the options; their docstring is the help of the command.
+
+    Attributes:
+        question: its name, which is the command's.
+        tables: whether its files may be tables: csv, json, parquet.
+        retired: spellings of the command line that have no meaning any more, and are still accepted.
+        given: names of the options that the user gave, to tell them from defaults.
+    """
+
+    question: ClassVar[str]
+    tables: ClassVar[bool] = False
+    retired: ClassVar[tuple[str, ...]] = ()
+    given: frozenset[str] = frozenset()
+
+    def check(self) -> None:
+        """Refuse what can be known to fail before any work is done; raises InputError."""
+
+
+R = TypeVar("R", bound=Request)
+
+
+def option(
+    *spellings: str,
+    type: Any = None,
+    help: str = "",
+    default: Any = None,
+    common: bool = False,
+    door: Any = None,
+    **more: Any,
+) -> Any:
+    """Declare a field that is an option; ``more`` goes to click, such as ``metavar`` or ``multiple``."""
+    default = () if more.get("multiple") or more.get("nargs") == -1 else default
+    return field(default=default, metadata={OPTION: Option("", spellings, type, default, help, "", common, more, door)})
+
+
+def flag(*spellings: str, help: str, default: bool | None = False, common: bool = False, door: Any = None) -> Any:
+    """Declare a field that is true or false; with ``--yes/--no`` it may be neither by default."""
+    more = {} if "/" in spellings[0] else {"is_flag": True}
+    return option(*spellings, type=bool, help=help, default=default, common=common, door=door, **more)
+
+
+def given_object(kind: str) -> Any:
+    """Declare a field that only Python gives, an object of the class of this full name."""
+    return field(default=None, metadata={OPTION: Option("", (), kind, None, "", "", False, {OBJECT: True})})
+
+
+def group(kind: type[Any], section: str = "") -> Any:
+    """Declare a field that holds a group of options, shown in help under a heading."""
+    return field(default_factory=kind, metadata={GROUP: kind, "section": section})
+
+
+def list_options(kind: Any, section: str = "") -> tuple[Option, ...]:
+    """List the options of a request or a group, in the order of its fields."""
+    return tuple(_list_options(kind, section))
+
+
+def _list_options(kind: type[Any], section: str) -> Iterator[Option]:
+    for each in fields(kind):
+        if inner := each.metadata.get(GROUP):
+            yield from list_options(inner, each.metadata["section"] or section)
+        elif found := each.metadata.get(OPTION):
+            yield replace(found, name=each.name, section=found.section or section)
+
+
+def make(kind: type[R], values: Mapping[str, Any], given: Collection[str]) -> R:
+    """Make a request of flat values by option name; those that are missing have their defaults."""
+    return _make(kind, values, given=frozenset(given))
+
+
+def _make(kind: type[Any], values: Mapping[str, Any], **own: Any) -> Any:
+    for each in fields(kind):
+        if inner := each.metadata.get(GROUP):
+            own[each.name] = _make(inner, values)
+        elif OPTION in each.metadata and each.name in values:
+            own[each.name] = values[each.name]
+    return kind(**own)
+
+
+def flatten(request: Any) -> dict[str, Any]:
+    """Gather the values of a request by option name, those of its groups among them."""
+    values: dict[str, Any] = {}
+    for each in fields(request):
+        if GROUP in each.metadata:
+            values |= flatten(getattr(request, each.name))
+        elif OPTION in each.metadata:
+            values[each.name] = getattr(request, each.name)
+    return values

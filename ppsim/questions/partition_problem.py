@@ -1,0 +1,232 @@
+"""What ``ppsim partition`` splits: the costs and the memory of a layout, and the problem made of both."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ppsim.base.signals import first_signal
+from ppsim.questions.build import build_costs, build_memory, build_schedule, check_used, layer_times, parse_cap
+from ppsim.questions.groups import CostOptions, ShapeOptions
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ppsim.core.costs import Costs
+    from ppsim.core.curve import Curve
+    from ppsim.core.schedule import Schedule
+    from ppsim.engine.memory.usage import MemoryModel
+    from ppsim.search.splits.partition import Partition
+    from ppsim.search.splits.split_search import Report, Split
+    from ppsim.search.splits.splits import Sizes, SplitProblem
+    from ppsim.workload.layout.layout import Layout
+
+MOST_HINTED, HINT_SECONDS = 200_000_000, 5.0  # ops of all splits that a hint is searched among, and its seconds
+
+
+class Asked(NamedTuple):
+    """What a call asks to split: the schedule's spelling and shape, costs, layers, and the memory of devices.
+
+    ``again`` is the share of a forward that the model's backward runs again; ``plans`` keeps the schedules that were
+    planned for layouts.
+    """
+
+    spec: str
+    shape: ShapeOptions
+    costs: CostOptions
+    layers: int
+    mtp: int
+    least: int
+    model: str | None
+    cap: str | None
+    again: float
+    plans: dict[str, Schedule]
+
+
+def make_layout(asked: Asked, schedule: Schedule, layers: list[int]) -> Layout:
+    """Make the layout of a split."""
+    from ppsim.workload.layout.layout import build_layout
+
+    devices = schedule.n_devices if schedule.n_stages % schedule.n_devices == 0 else schedule.n_stages
+    return build_layout(layers, devices, asked.mtp)
+
+
+def even_layout(asked: Asked, schedule: Schedule) -> Layout:
+    """Split layers as evenly as their number allows, more on earlier stages."""
+    each, more = divmod(asked.layers, schedule.n_stages)
+    return make_layout(asked, schedule, [each + (stage < more) for stage in range(schedule.n_stages)])
+
+
+def plan(asked: Asked, layout: Layout) -> Schedule:
+    """Build the schedule of a family that plans with the costs, for a layout's."""
+    text = str(layout)
+    if text not in asked.plans:
+        asked.plans[text] = build_schedule(asked.spec, asked.shape, replace(asked.costs, layout=text))
+    return asked.plans[text]
+
+
+def price(asked: Asked, schedule: Schedule, layout: Layout) -> Costs:
+    """Make the costs of a layout, with the time that the model's recomputation takes."""
+    check_used([schedule], asked.costs)
+    prices = build_costs(schedule, replace(asked.costs, layout=str(layout)))
+    if not asked.model:
+        return prices
+    from ppsim.workload.model.transformer import with_recompute
+
+    return with_recompute(prices, asked.again)
+
+
+def hold(asked: Asked, schedule: Schedule, layout: Layout) -> Curve:
+    """Compute what devices hold with a layout: bytes, or activations of layers; of a profile bytes where capped."""
+    from ppsim.engine.memory.usage import curves
+    from ppsim.engine.simple.longest_path import simulate
+
+    return curves(simulate(schedule, price(asked, schedule, layout)), _memory(asked, schedule, layout))
+
+
+def _memory(asked: Asked, schedule: Schedule, layout: Layout) -> MemoryModel:
+    from ppsim.engine.memory.usage import layer_model
+
+    if not asked.model and (not asked.costs.profile or asked.cap is None):
+        return layer_model(schedule, layout.content)
+    costs = replace(asked.costs, layout=str(layout))
+    return build_memory(schedule, build_costs(schedule, costs), costs, asked.model)[0]
+
+
+def make_problem(asked: Asked, schedule: Schedule) -> SplitProblem:
+    """Make the problem: costs that grow with the layers of a stage, and the least that stages hold where capped."""
+    from ppsim.core.ops import Kind
+    from ppsim.engine.memory.usage import BYTES
+    from ppsim.search.splits.splits import SplitProblem
+
+    costs, weights = asked.costs, np.ones(asked.layers)
+    none = one = asked
+    if not costs.profile:
+        times = layer_times(costs)
+        weights = times.of_layers(asked.layers).copy()
+        t_mtp = times.of_mtp if asked.mtp else None
+        none = asked._replace(costs=replace(costs, t_layer=0.0, t_mtp=t_mtp))
+        one = asked._replace(costs=replace(costs, t_layer=1.0, t_mtp=t_mtp))
+    base = price(none, schedule, make_layout(asked, schedule, [0] * schedule.n_stages))
+    more = price(one, schedule, make_layout(asked, schedule, [1] * schedule.n_stages))
+    pair = None if more.pair is None or base.pair is None else more.pair - base.pair
+    rate = replace(base, time=np.maximum(more.time - base.time, 0.0), pair=pair)
+    problem = SplitProblem(schedule, base, rate, weights, asked.least)
+    if asked.cap is None:
+        return problem
+    cap = parse_cap(asked.cap, BYTES if asked.model or costs.profile else "")
+    # What an op holds that takes no time does not count (ppsim.engine.memory.usage.curves).
+    instant = np.zeros((schedule.n_stages, asked.layers + 1), np.bool_)
+    instant[:, 0] = base.time[Kind.F] == 0
+    instant[(base.time[Kind.F] == 0) & (rate.time[Kind.F] * weights.min() == 0)] = True
+    if not asked.model and not costs.profile and not asked.mtp and not instant[:, 1:].any():
+        return replace(problem, cap=cap)
+    return replace(problem, cap=cap, sizes=_list_sizes(asked, schedule, instant))
+
+
+def _list_sizes(asked: Asked, schedule: Schedule, instant: NDArray[np.bool_]) -> Sizes:
+    """List what each stage holds with each number of layers, by the memory of layouts that have them all."""
+    from ppsim.search.splits.splits import Sizes
+
+    S, N = schedule.n_stages, asked.layers
+    sizes = Sizes(*(np.zeros((S, N + 1), np.int64) for _ in Sizes._fields))
+    for layers in range(N + 1):
+        for stage in range(0, S, 2):
+            split = [0] * S
+            split[stage], split[stage - S + 1] = layers, N - layers
+            if S == 1:
+                split = [N]
+            model = _memory(asked, schedule, make_layout(asked, schedule, split))
+            always = sum(model.static.values(), np.zeros(S, np.int64))
+            own, held = np.arange(S), np.array(split)
+            sizes.always[own, held] = always
+            sizes.flight[own, held] = model.activations
+            sizes.kept[own, held] = model.kept + model.stash
+    sizes.flight[instant] = sizes.kept[instant] = 0
+    return sizes
+
+
+def search_split(asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report) -> Partition | None:
+    """Search the best split for the queues of the problem."""
+    from ppsim.search.splits.partition import partition
+
+    def fits(split: Split) -> bool:
+        layout = make_layout(asked, problem.schedule, list(split))
+        return bool(hold(asked, problem.schedule, layout).peak.max() <= problem.cap)
+
+    return partition(problem, accepts=fits if asked.cap else None, time_limit=limit, report=report)
+
+
+def search_planned(asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report) -> Partition | None:
+    """Search the best split where each has queues of its own."""
+    from ppsim.base.deadline import interrupt_at
+    from ppsim.engine.simple.longest_path import simulate
+    from ppsim.search.splits.partition import partition
+    from ppsim.search.splits.partition_planned import partition_planned
+
+    starts = [even.layers]
+    with interrupt_at(time.monotonic() + limit):
+        of_even = make_problem(asked, plan(asked, even))
+    if one_plan := partition(of_even, time_limit=limit / 10):
+        starts.append(one_plan.best[0])
+    if first_signal():  # which has ended that search, and so ends this one
+        limit = 0.0
+
+    def time_split(split: Split) -> float:
+        layout = make_layout(asked, problem.schedule, list(split))
+        schedule = plan(asked, layout)
+        if asked.cap and hold(asked, schedule, layout).peak.max() > problem.cap:
+            return math.inf
+        return simulate(schedule, price(asked, schedule, layout)).makespan
+
+    def price_split(split: Split) -> Costs:
+        return price(asked, problem.schedule, make_layout(asked, problem.schedule, list(split)))
+
+    return partition_planned(problem, time_split, price_split, starts, time_limit=limit, report=report)
+
+
+def searches_soon(spec: str, schedule: Schedule, layers: int) -> bool:
+    """Whether all splits of a schedule are searched within a hint: few enough, and its order keeps to no costs."""
+    from ppsim.schedules import family_of
+
+    family, S = family_of(spec), schedule.n_stages
+    return not (family and family.uses_costs) and math.comb(layers + S - 1, S - 1) * len(schedule) <= MOST_HINTED
+
+
+def find_fitting_layout(asked: Asked, schedule: Schedule) -> str | None:
+    """Find the fastest layout that fits the cap; None where there is none, or it is not proved soon."""
+    problem, even = make_problem(asked, schedule), even_layout(asked, schedule)
+    found = search_split(asked, problem, even, HINT_SECONDS, lambda best, bound, timed: None)
+    if found is None or found.status != "optimal":
+        return None
+    return str(make_layout(asked, schedule, list(found.best[0])))
+
+
+def least_cap(asked: Asked, problem: SplitProblem, seconds: float, *, planned: bool) -> str:
+    """Find the least cap that a split fits, as the option to give.
+
+    Where the splits are too many to list, or the time is up before all that may need less are tried, there is none.
+    """
+    from ppsim.engine.memory.usage import BYTES
+    from ppsim.search.splits.partition import MOST_LISTED
+    from ppsim.search.splits.splits import layers_in, list_ends
+
+    if problem.n_splits > MOST_LISTED:
+        return "a larger --cap"
+    until, schedule = time.monotonic() + seconds, problem.schedule
+    ends = list_ends(problem.n_layers, schedule.n_stages, problem.least)
+    bounds, least = problem.peaks(ends), math.inf
+    for split in np.argsort(bounds, kind="stable").tolist():
+        if bounds[split] >= least and not planned:
+            break
+        if time.monotonic() > until:
+            return "a larger --cap"
+        layout = make_layout(asked, schedule, list(layers_in(ends[:, split], problem.n_layers)))
+        held = hold(asked, plan(asked, layout) if planned else schedule, layout)
+        least = min(least, held.peak.max())
+    size = f"{-(-int(least) // 2**20)}MiB" if held.unit == BYTES else f"{int(least)}"
+    return f"--cap {size}, the least that any split needs"

@@ -1,0 +1,516 @@
+"""The fastest ways to train a model on a cluster, and why the others lose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import click
+
+from ppsim.base.notes import note
+from ppsim.base.numbers import format_share
+from ppsim.base.progress import progress
+from ppsim.base.units import format_size
+from ppsim.errors import InputError, PpsimError
+from ppsim.questions.against import Against, compare_runs
+from ppsim.questions.answer import Answer
+from ppsim.questions.ask import ask
+from ppsim.questions.blocks import Block, Line, Table
+from ppsim.questions.given import Given
+from ppsim.questions.groups import FaceOptions, OutputOptions
+from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.plan_space import SpaceOptions, make_axes, use_profile_of
+from ppsim.questions.tasks import TaskOptions, open_tasks
+from ppsim.questions.words import counted
+from ppsim.questions.write import Writers, command_line, find_targets, tradeoff_writers, write_table
+from ppsim.version import VERSION
+
+if TYPE_CHECKING:
+    from ppsim.workload.plans.task import Found, Task
+
+FEW = 64  # candidates of a round that new processes would not run sooner
+PICTURES = (".svg", ".png", ".pdf")
+NARROW = ("fp8", "mxfp8", "nvfp4")
+# Parts of a step in which one plan loses against another.
+TERMS = ("compute", "recompute", "communication", "bubble", "gradients", "optimizer")
+SIZES = ("tp", "cp", "ep", "pp", "dp", "vp")
+NAMES = ("schedules", "recomputes", "layouts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest(Request):
+    """Find the fastest ways to train a model on so many GPUs that fit their memory, and say why the others lose.
+
+    Sizes of tensor, context, expert, pipeline and data parallelism, chunks, microbatch size, schedule, recompute and
+    layout are free unless an option fixes them. -o writes the plans (csv, json, parquet) or draws: the layout of ranks
+    (mmd, svg, png, pdf), or with --front time against memory.
+
+    \b
+      ppsim plan --model llama3-70b --cluster dgx-h100 --gpus 256 --gbs 1024
+      ppsim plan --model gpt3-175b --cluster dgx-a100 --gpus 1024 --gbs 1536 --schedules 1f1b --flags megatron
+      ppsim plan --against measured_runs.json
+    """
+
+    question: ClassVar[str] = "plan"
+    tables: ClassVar[bool] = True
+    model: str | None = option(
+        "--model",
+        metavar="NAME|FILE",
+        help="The model: of the library (ppsim model), TOML, or config.json.",
+        common=True,
+    )
+    cluster: str | None = option(
+        "--cluster",
+        metavar="NAME|FILE",
+        help="The cluster: of the library, or a cluster file that names a gpu.",
+        common=True,
+    )
+    gpus: int | None = option("--gpus", type=click.IntRange(1, 1 << 20), help="GPUs in all.", common=True)
+    gbs: int | None = option(
+        "--gbs", type=click.IntRange(1, 1 << 24), help="Sequences in a step (global batch size).", common=True
+    )
+    space: SpaceOptions = group(SpaceOptions, "What plans may choose")
+    top: int = option(
+        "--top",
+        type=click.IntRange(1, 1000),
+        default=5,
+        show_default=True,
+        help="How many plans to print, no near copies.",
+        common=True,
+    )
+    front: bool = flag(
+        "--front", help="Also the plans that need less memory: the front of time against memory.", common=True
+    )
+    flags: str | None = option(
+        "--flags",
+        type=click.Choice(["megatron", "torchtitan"]),
+        help="Plan for this framework's schedules; print the best plan as launch flags, or as TOML.",
+        common=True,
+    )
+    ranks: bool = flag("--ranks", help="Print where the best plan's ranks lie, and the links that they use.")
+    against: str | None = option(
+        "--against", type=click.Path(), metavar="TABLE", help="Predict published runs of a JSON table instead."
+    )
+    improve: bool = flag("--improve", help="With --against: plan each run anew, and say what that would change.")
+    tasks: TaskOptions = group(TaskOptions, "Work")
+    output: OutputOptions = group(OutputOptions, "Output")
+    face: FaceOptions = group(FaceOptions, "Output")
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether a person waits for the table."""
+        return not self.face.as_json and not self.face.quiet
+
+    def check(self) -> None:
+        """Refuse a plan of nothing, and formats that no plan is written in."""
+        from ppsim.base.tables import TABLES, table_suffix
+        from ppsim.show.files.tradeoff import check_suffix
+
+        missing = [f"--{name}" for name in ("model", "cluster", "gpus", "gbs") if getattr(self, name) is None]
+        if missing and self.against is None:
+            hint = "--model llama3-70b --cluster dgx-h100 --gpus 256 --gbs 1024; names: ppsim model"
+            raise InputError(f"a plan needs {', '.join(missing)}", hint)
+        for _, suffix in find_targets(self.output, tables=True):
+            if suffix in TABLES:
+                table_suffix(f"x{suffix}")
+            elif self.front:
+                check_suffix(suffix)
+            elif suffix not in (*PICTURES, ".mmd"):
+                known = " ".join(("one of", *TABLES, ".mmd", *PICTURES))
+                raise InputError(f"a plan cannot be written as {suffix}", known)
+
+
+def plan(model: str, cluster: str, **options: Any) -> Plans:
+    """Find the fastest ways to train a model on so many GPUs that fit their memory.
+
+    Args:
+        model: of the library, or a file.
+        cluster: of the library, or a file.
+        options: those of ``ppsim plan``, by name: ``gpus`` and ``gbs`` at least; names may be a list.
+
+    Raises:
+        InputError: an option that is refused, or sizes that nothing fits.
+        PpsimError: no plan fits the memory.
+    """
+    several = {name: ",".join(value) for name, value in options.items() if name in NAMES and not isinstance(value, str)}
+    return _plan(ask(PlanRequest, {"model": model, "cluster": cluster} | options | several))
+
+
+def against(table: str, **options: Any) -> Against:
+    """Predict the published runs of a table; with ``improve=True`` plan each anew.
+
+    Raises:
+        InputError: an option that is refused, or a table that cannot be read.
+    """
+    return _compare(ask(PlanRequest, {"against": table} | options))
+
+
+def answer(request: PlanRequest) -> Plans | Against:
+    """Plan, or predict published runs."""
+    return _plan(request) if request.against is None else _compare(request)
+
+
+def _plan(request: PlanRequest) -> Plans:
+    """Search for the plans of a request."""
+    from ppsim.workload.model.model import is_config
+
+    task = make_task(request)
+    if request.space.seq is None and is_config(request.model or "") and request.shows_progress:
+        longest = f"sequences of {task.model.seq:,} tokens, the longest that {request.model} allows"
+        note(f"{longest}: --seq N plans for others")
+    found = _search(task, request)
+    if not found.rows:
+        _refuse(task, found)
+    return Plans(request, task, found, {"ppsim": VERSION, "command": command_line(Given.of(request))})
+
+
+def _compare(request: PlanRequest) -> Against:
+    return compare_runs(request, request.against or "", request.improve, request.tasks, request.shows_progress)
+
+
+def make_task(request: PlanRequest) -> Task:
+    """Make what a search is for from options.
+
+    Raises:
+        InputError: an unknown model, cluster or schedule, or sizes that nothing fits.
+    """
+    from ppsim.base.units import parse_size
+    from ppsim.workload.hardware.hardware import read_machine
+    from ppsim.workload.model.model import read_model
+    from ppsim.workload.plans.space import check_axes
+    from ppsim.workload.plans.task import Task, usable_bytes
+
+    space, gpus, gbs = request.space, request.gpus or 0, request.gbs or 0
+    model, machine = read_model(request.model or "", space.seq), read_machine(request.cluster or "")
+    cap = usable_bytes(machine)
+    if space.cap:
+        size, in_bytes = parse_size(space.cap)
+        if not in_bytes or not size:
+            raise InputError(f"--cap {space.cap} is no memory of a GPU", "a size such as 75GiB")
+        cap = float(size)
+    axes = make_axes(model, space, request.flags)
+    machine = use_profile_of(space, machine, model)
+    machine.gpu.peak(space.precision)
+    check_axes(model, machine.per_node, gpus, gbs, axes)
+    return Task(model, machine, gpus, gbs, axes, cap, request.top, request.front)
+
+
+def _search(task: Task, request: PlanRequest) -> Found:
+    """Search on all cores or on Dask; Ctrl-C ends the search and keeps what it has found."""
+    from ppsim.base.workers import count_cores
+    from ppsim.workload.plans.search import search
+    from ppsim.workload.plans.task import Found
+
+    found, tasks = Found(), request.tasks
+
+    def run(function: Any, candidates: Any) -> Any:
+        place = {candidate.key: index for index, candidate in enumerate(candidates)}
+        here = place if len(place) < FEW and not tasks.dask else ()
+        for key, row in run_keyed(function, {candidate.key: candidate for candidate in candidates}, here):
+            yield place[key], row
+
+    try:
+        with progress(request.shows_progress) as report, open_tasks(tasks, repr(task), count_cores()) as run_keyed:
+            search(task, run, found, report)
+    except KeyboardInterrupt:
+        if not found.rows:
+            raise
+        note("Interrupted: the best plans found so far")
+    return found
+
+
+def _refuse(task: Task, found: Found) -> NoReturn:
+    """Say that nothing fits, with what would.
+
+    Raises:
+        PpsimError: always.
+    """
+    from ppsim.workload.plans.search import gpus_that_fit
+
+    assert found.total
+    least = found.least
+    if least is None:
+        raise PpsimError(f"their schedules refuse all {found.total:,} candidates", "another --gbs, or --schedules")
+    needs = f"the smallest needs {format_size(least[0])} a GPU ({describe(least[1].parallel(task.axes.base))})"
+    more = gpus_that_fit(task)
+    hint = "" if "full" in task.axes.recompute else "--recomputes full, "
+    hint += f"--gpus {more} with the same batch, or GPUs with more memory" if more else "GPUs with more memory"
+    raise PpsimError(
+        f"none of {found.total:,} candidates fits {format_size(task.cap)} on {counted(task.gpus, 'GPU')}: {needs}", hint
+    )
+
+
+@dataclass(frozen=True)
+class Plans(Answer):
+    """The fastest plans.
+
+    Attributes:
+        request: what was asked.
+        task: the model, the cluster and what plans may choose.
+        found: the plans, and how many candidates each rule left out.
+        inputs: how to make the answer again.
+    """
+
+    request: PlanRequest
+    task: Task
+    found: Found
+    inputs: Mapping[str, Any]
+
+    @property
+    def plans(self) -> list[dict[str, Any]]:
+        """The plans, best first, with the reason why each but the best lost."""
+        rows = [{k: v for k, v in row.items() if k not in ("key", "outcome")} for row in self.found.rows]
+        return [{**row, "lost_by": why_lost(row, rows[0]) if place else ""} for place, row in enumerate(rows)]
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The plans, best first, as rows of numbers: times in seconds, memory in bytes."""
+        return [
+            {
+                **{k: v for k, v in row.items() if k not in ("terms", "memory_parts")},
+                **{f"{k}_s": v for k, v in row["terms"].items()},
+                **{f"{k}_bytes": v for k, v in row["memory_parts"].items()},
+            }
+            for row in self.plans
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.plan/1``."""
+        from ppsim.workload.plans.task import OUTCOMES
+
+        task, found = self.task, self.found
+        return {
+            "schema": "ppsim.plan/1",
+            "inputs": dict(self.inputs),
+            "model": task.model.name,
+            "cluster": task.machine.name,
+            "gpu": task.machine.gpu.name,
+            "gpus": task.gpus,
+            "gbs": task.gbs,
+            "seq": task.model.seq,
+            "cap_bytes": task.cap,
+            **({"profile": {"file": m.name, "taken": m.taken, "left": m.left}} if (m := task.machine.measured) else {}),
+            "complete": found.complete,
+            "candidates": found.total,
+            "outcomes": {name: found.counts[name] for name in OUTCOMES},
+            "plans": self.plans,
+        }
+
+    def line(self) -> Iterator[Block]:
+        """The best plan, and its launch flags where they are asked for."""
+        yield self._best()
+        yield from self._launch[1]
+
+    def blocks(self) -> Iterator[Block]:
+        """The plans, what was left out by which rule, and why the others lose."""
+        task = self.task
+        yield (
+            f"{task.model.name or 'the model'} on {task.gpus:,} x {task.machine.gpu.name} ({task.machine.name}), "
+            f"{task.gbs:,} sequences of {task.model.seq:,} tokens a step, {format_size(task.cap)} a GPU\n"
+        )
+        if measured := task.machine.measured:
+            yield Line(f"times of {measured.taken}: from {measured.name}; {measured.left}\n")
+        yield from self._counts()
+        yield self._rows()
+        if task.front:
+            yield "* on the front: no faster plan needs as little memory"
+        yield ""
+        yield self._best()
+        if self.request.ranks:
+            yield from self._ranks()
+        yield from self._launch[1]
+
+    def notes(self) -> Iterator[str]:
+        """Which plan the launch flags are of, where it is not the best."""
+        refused, lines = self._launch
+        if refused and lines:
+            yield f"{refused[0]}: these are plan {len(refused) + 1}"
+
+    def failure(self) -> PpsimError | None:
+        """Why the framework runs none of the plans."""
+        refused, lines = self._launch
+        return refused[0] if refused and not lines else None
+
+    def writers(self, output: OutputOptions) -> Writers:
+        """Each file asked for: plans as a table, the ranks of the best as a flowchart or picture, or the front."""
+        from ppsim.analysis.tradeoff import Point
+        from ppsim.base.tables import TABLES
+
+        def table(target: str, suffix: str) -> None:
+            write_table(self.table, self.to_json, self.inputs, target, suffix)
+
+        if self.task.front:
+            points = (
+                Point(_label(row), row["step_s"], row["memory_bytes"] / 2**30, row["schedule"] or "no pipeline")
+                for row in self.found.rows
+            )
+            return tradeoff_writers(points, "step (s)", self.inputs, output, table=table, memory="memory (GiB)")
+        draw = partial(self._draw_ranks, output.width)
+        targets = find_targets(output, tables=True)
+        return [(target, partial(table if suffix in TABLES else draw, target, suffix)) for target, suffix in targets]
+
+    def _best(self) -> Line:
+        task, found, best = self.task, self.found, self.found.rows[0]
+        parts = [f"{k} {best[k]}" for k in SIZES if best[k] > 1]
+        if best["schedule"]:
+            parts.append(best["schedule"])
+        words = [f"microbatches of {best['mbs']}", *_unusual(best["zero"], best["offload"])]
+        if best["recompute"] != "none":
+            layers = best["recompute_layers"]
+            each = f" of {counted(layers, 'layer')} a stage" if layers else ""
+            words.append(f"{best['recompute']} recompute{each}")
+        return Line(
+            f"best: {' x '.join(parts) or 'one GPU'}, {', '.join(words)}: "
+            f"{best['step_s']:.4g} s a step, {best['tokens_per_s']:,.0f} tokens/s, MFU {format_share(best['mfu'])}"
+            f"{' of the bf16 peak' if task.axes.base.precision in NARROW else ''}, "
+            f"bubble {format_share(best['bubble'])}, {format_size(best['memory_bytes'])} of {format_size(task.cap)}"
+            + ("" if found.complete else " (so far)")
+        )
+
+    def _counts(self) -> Iterator[Block]:
+        from ppsim.workload.plans.task import OUTCOMES
+
+        found = self.found
+        yield f"{found.total:>10,} candidates"
+        for outcome in OUTCOMES:
+            if found.counts[outcome]:
+                yield f"{found.counts[outcome]:>10,} {outcome}"
+        if not found.complete:
+            yield f"{found.total - sum(found.counts.values()):>10,} not tried yet"
+        yield ""
+
+    def _rows(self) -> Table:
+        found = self.found.rows
+        sizes = [k for k in SIZES if any(row[k] > 1 for row in found)]
+        unusual = [k for k, usual in (("zero", 1), ("offload", 0)) if any(row[k] != usual for row in found)]
+        headings = ["", *sizes, "mbs", "M", "schedule", *unusual, "recompute", "layout"]
+        headings += ["step\ns", "tokens/s\nper GPU", "MFU", "bubble", "memory", "loses by"]
+        rows = [
+            [
+                f"{place + 1}{'*' if row['pareto'] else ''}",
+                *(str(row[k]) for k in sizes),
+                str(row["mbs"]),
+                str(row["microbatches"]),
+                row["schedule"] or "-",
+                *(f"{row[k]:.0%}" if k == "offload" else str(row[k]) for k in unusual),
+                row["recompute"] if row["recompute_layers"] is None else f"full, {row['recompute_layers']} of a stage",
+                row["layout"],
+                f"{row['step_s']:.4g}",
+                f"{row['tokens_per_s'] / self.task.gpus:,.0f}",
+                format_share(row["mfu"]),
+                format_share(row["bubble"]),
+                format_size(row["memory_bytes"]),
+                why_lost(row, found[0]) if place else "",
+            ]
+            for place, row in enumerate(found)
+        ]
+        spare = ["layout", "M", "MFU", "bubble"]  # which sizes and the time almost say
+        return Table(headings, rows, 160, spare, ["schedule", "recompute", "layout", "loses by"])
+
+    def _ranks(self) -> Iterator[Block]:
+        """Where the best plan's ranks lie and which links its groups use."""
+        import numpy as np
+
+        from ppsim.core.schedule import place
+        from ppsim.schedules import find
+        from ppsim.workload.plans.ranks import MEANINGS, group_links, rank_grid, span
+
+        machine = self.task.machine
+        parallel, layout = chosen(self.task, self.found.rows[0])
+        rows = [
+            [links.kind, str(links.size), str(links.count), span(links.ranks), links.link, MEANINGS[links.kind]]
+            for links in group_links(machine, parallel)
+        ]
+        words = ["the first", "links", "traffic"]
+        yield "\nranks are numbered tensor first, then context, data, pipeline"
+        yield Table(["group", "ranks", "groups", *words], rows, 140, ["traffic", "groups"], words)
+        grid, per_node = rank_grid(parallel), machine.per_node
+        owners = place(find(parallel.schedule_name).placement, parallel.pp, layout.n_stages).devices[0]
+        yield ""
+        lines = []
+        for device in range(parallel.pp):
+            ranks = grid[:, device].ravel()
+            nodes = sorted({int(rank) // per_node for rank in ranks})
+            held = [layout.layers[stage] for stage in np.flatnonzero(owners == device)]
+            lines.append([str(device), f"{ranks.min()}-{ranks.max()}", span(nodes), " + ".join(map(str, held))])
+        words = ["ranks", "nodes", "layers"]
+        yield Table(["pipeline device", *words], lines, left=words)
+
+    @cached_property
+    def _launch(self) -> tuple[list[InputError], list[Block]]:
+        """Why the framework does not run plans, and the launch flags of the best that it runs."""
+        from ppsim.workload.plans.flags import megatron_environment, megatron_flags, torchtitan_toml
+
+        refused: list[InputError] = []
+        model, megatron = self.task.model, self.request.flags == "megatron"
+        for row in self.found.rows if self.request.flags else ():
+            parallel, layout = chosen(self.task, row)
+            try:
+                if megatron:
+                    text = " \\\n  ".join(megatron_flags(model, parallel, layout))
+                else:
+                    text = torchtitan_toml(model, parallel, layout)
+            except InputError as error:
+                refused.append(error)
+                continue
+            lines: list[Block] = [f"\n{text.rstrip()}"]
+            if megatron and (variable := megatron_environment(parallel)):
+                lines.append(
+                    Line(f"\nMegatron-LM also asks for {variable} in the environment of GPUs before Blackwell")
+                )
+            return refused, lines
+        return refused, []
+
+    def _draw_ranks(self, width: float, target: str, suffix: str) -> None:
+        from ppsim.base.atomic_file import open_atomically
+        from ppsim.workload.plans.ranks import flowchart, group_links, rank_grid
+
+        machine, (parallel, _) = self.task.machine, chosen(self.task, self.found.rows[0])
+        if suffix == ".mmd":
+            with open_atomically(target) as out:
+                out.write(flowchart(machine, parallel).encode())
+            return
+        from ppsim.show.drawing.ranks import draw_ranks
+
+        groups = {links.kind: (links.ranks, links.link) for links in group_links(machine, parallel)}
+        with open_atomically(target) as out:
+            grid = rank_grid(parallel).reshape(parallel.dp, parallel.pp, -1)
+            draw_ranks(grid, groups, machine.per_node, out, suffix, width=width, inputs=self.inputs)
+
+
+def why_lost(row: Mapping[str, Any], best: Mapping[str, Any]) -> str:
+    """Name the term in which a plan loses most against the best."""
+    more = {name: row["terms"][name] - best["terms"][name] for name in TERMS}
+    name = max(more, key=lambda term: more[term])
+    return f"{name} +{more[name]:.3g} s" if more[name] > 0 else "the same"
+
+
+def describe(parallel: Any) -> str:
+    """The sizes of a plan in words."""
+    p = parallel
+    words = [f"{name} {getattr(p, name)}" for name in ("tp", "cp", "ep", "pp", "dp") if getattr(p, name) > 1]
+    words += [f"vp {p.vp}"] * (p.vp > 1) + [f"mbs {p.mbs}", f"recompute {p.recompute}"]
+    return ", ".join([*words, *_unusual(p.zero, p.offload)])
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    words = [f"{k}{row[k]}" for k in SIZES if k != "dp" and row[k] > 1] + [row["schedule"]]
+    words += [f"mbs{row['mbs']}"] * (row["mbs"] > 1) + _unusual(row["zero"], row["offload"])
+    if row["recompute"] != "none":
+        words.append(row["recompute"] + (f" {row['recompute_layers']}" if row["recompute_layers"] else ""))
+    return " ".join(word for word in words if word) or "one GPU"
+
+
+def _unusual(zero: int, offload: float) -> list[str]:
+    """Name ZeRO's stage where it is not 1, and the share of activations that waits on the host."""
+    return [f"ZeRO-{zero}"] * (zero != 1) + [f"{offload:.0%} of activations offloaded"] * (offload > 0)
+
+
+def chosen(task: Task, row: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The parallel layout of a plan and its layers per stage."""
+    from ppsim.workload.plans.space import layout_of, read_key
+
+    candidate = read_key(row["key"])
+    return candidate.parallel(task.axes.base), layout_of(task.model, candidate)

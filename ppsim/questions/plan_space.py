@@ -1,0 +1,165 @@
+"""The options that restrict what a plan may choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.errors import InputError
+from ppsim.questions.options import option
+from ppsim.questions.types import CountList, Counts, Numbers
+
+if TYPE_CHECKING:
+    from ppsim.workload.hardware.hardware import Machine
+    from ppsim.workload.model.model import Model
+    from ppsim.workload.plans.space import Axes
+
+
+PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
+DISPATCH_HELP = "How tokens go to experts: alltoall, or flex (DeepEP, HybridEP), once to a node and rank (alltoall)."
+
+
+@dataclass(frozen=True)
+class SpaceOptions:
+    """What a plan may choose; None leaves it free."""
+
+    tp: list[int] | None = option(
+        "--tp", type=Counts(), help="Tensor-parallel ranks: 4,8 (any power of 2 inside a node).", common=True
+    )
+    cp: list[int] | None = option(
+        "--cp", type=Counts(), help="Context-parallel ranks (1 to 4; to 16 from 8,192 tokens on)."
+    )
+    ep: list[int] | None = option(
+        "--ep", type=Counts(), help="Expert-parallel ranks (all that divide the experts).", common=True
+    )
+    pp: list[int] | None = option(
+        "--pp", type=Counts(), help="Pipeline devices (all that divide the GPUs).", common=True
+    )
+    vp: list[int] | None = option(
+        "--vp", type=Counts(), help="Chunks of the model on each pipeline device (1 to 12).", common=True
+    )
+    mbs: list[int] | None = option("--mbs", type=Counts(), help="Sequences in a microbatch (1,2,4,8,16).", common=True)
+    schedules: str | None = option(
+        "--schedules",
+        metavar="NAMES",
+        help="Schedules with commas between (those of ppsim list that pay).",
+        common=True,
+    )
+    recomputes: str | None = option("--recomputes", metavar="NAMES", help="Of none,selective,full (all).", common=True)
+    layouts: str | None = option(
+        "--layouts", metavar="NAMES", help="Layers per stage: of even,light-last,light-ends (all)."
+    )
+    zero: list[int] | None = option(
+        "--zero", type=CountList(), help="Stages of ZeRO, of 0,1,2,3 (1; without a pipeline 3 too)."
+    )
+    offload: float | list[float] = option(
+        "--offload", type=Numbers(), default=0.0, help="Shares of activations that wait on the host (0): 0,0.5,1."
+    )
+    precision: str = option(
+        "--precision",
+        type=click.Choice(PRECISIONS),
+        default="bf16",
+        show_default=True,
+        help="Precision of the linear layers' products.",
+    )
+    dispatch: str | None = option("--dispatch", type=click.Choice(["alltoall", "flex"]), help=DISPATCH_HELP)
+    seq: int | None = option(
+        "--seq", type=click.IntRange(1, 1 << 24), help="Tokens in a sequence (the model's).", common=True
+    )
+    cap: str | None = option(
+        "--cap", metavar="SIZE", help="Memory of a GPU for training (94 % of its own): 75GiB.", common=True
+    )
+    profile: str | None = option(
+        "--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate)."
+    )
+
+
+def make_axes(model: Model, space: SpaceOptions, flags: str | None = None) -> Axes:
+    """Make the axes of a search from options; ``flags``: schedules are those of this framework unless named.
+
+    Raises:
+        InputError: an unknown name, or none of the framework's schedules.
+    """
+    from ppsim.schedules import find
+    from ppsim.workload.model.parallel import Parallel
+    from ppsim.workload.plans.flags import RUNNABLE
+    from ppsim.workload.plans.space import FITTED, LAYOUTS, RECOMPUTE, SCHEDULES, Axes
+
+    sizes: dict[str, Any] = {
+        name: None if (counts := getattr(space, name)) is None else tuple(sorted(set(counts)))
+        for name in ("tp", "cp", "ep", "pp", "vp", "mbs")
+    }
+    able = SCHEDULES if flags is None else tuple(name for name in SCHEDULES if name in RUNNABLE[flags])
+    named = tuple(find(name.strip()).name for name in space.schedules.split(",")) if space.schedules else able
+    if flags and not set(named) & set(RUNNABLE[flags]):
+        raise InputError(f"{flags} has no schedule {' or '.join(named)}", f"of {','.join(RUNNABLE[flags])}")
+    return Axes(
+        **sizes,
+        schedules=tuple(dict.fromkeys(named)),
+        recompute=_chosen("recomputes", space.recomputes, RECOMPUTE),
+        layouts=_chosen("layouts", space.layouts, LAYOUTS),
+        zero=_within("zero", [*space.zero], 3, "--zero 1,3") if space.zero else None,
+        offload=tuple(round(100 * share) for share in _within("offload", space.offload, 1, "--offload 0,0.5")),
+        fitted=() if space.schedules or flags else FITTED,
+        base=Parallel(precision=space.precision, dispatch=dispatch_of(space.dispatch, model)),
+    )
+
+
+def dispatch_of(given: str | None, model: Model) -> str:
+    """Return how tokens go to experts, all-to-all where it is not given.
+
+    Raises:
+        InputError: it is given for a model without experts.
+    """
+    if given and not model.experts:
+        raise InputError(f"--dispatch {given} is of experts, and {model.name} has none", "leave out --dispatch")
+    return given or "alltoall"
+
+
+def _within(option: str, numbers: float | list[float], most: int, sample: str) -> tuple[Any, ...]:
+    listed = numbers if isinstance(numbers, list) else [numbers]
+    if wrong := [number for number in listed if not 0 <= number <= most]:
+        raise InputError(f"--{option} {wrong[0]:g} is not 0 to {most}", sample)
+    return tuple(sorted(set(listed)))
+
+
+def _chosen(option: str, text: str | None, known: Sequence[str]) -> tuple[str, ...]:
+    if text is None:
+        return tuple(known)
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if wrong := [name for name in names if name not in known]:
+        raise InputError(f"--{option} knows no '{wrong[0]}'", f"of {','.join(known)}")
+    return names
+
+
+def use_profile_of(space: SpaceOptions, machine: Machine, model: Model) -> Machine:
+    """Put the op times of --profile in the place of the machine's efficiency curve.
+
+    Raises:
+        InputError: the profile says nothing of this model on this machine, or it is of whole stages, whose sizes must
+            be as they were measured, and the options leave them free.
+    """
+    if space.profile is None:
+        return machine
+    from ppsim.inputs.profile.profile import read
+    from ppsim.workload.cost.calibrated import use_profile
+    from ppsim.workload.model.parallel import Parallel
+
+    profile = read(space.profile)
+    parallel = Parallel(precision=space.precision, dispatch=dispatch_of(space.dispatch, model))
+    if profile.model is None:
+        sizes = {name: getattr(space, name) or [] for name in ("tp", "cp", "ep", "mbs")}
+        free = [name for name, counts in sizes.items() if len(counts) != 1 and (name != "ep" or model.experts)]
+        recompute = (space.recomputes or "").strip()
+        if free or recompute not in ("none", "selective", "full"):
+            raise InputError(
+                f"'{space.profile}' has times of whole stages, measured with one size of each group",
+                "give the sizes it was measured with: --tp 4 --cp 1 --mbs 1 --recomputes none"
+                + (" --ep 8" if model.experts else ""),
+            )
+        numbers = {name: counts[0] for name, counts in sizes.items() if counts}
+        parallel = replace(parallel, **numbers, dp=numbers.get("ep", 1), recompute=recompute)
+    return use_profile(machine, profile, space.profile, model, parallel, by_stage=False)

@@ -1,0 +1,233 @@
+"""From options to problems for ``optimize``: one for each placement, with the schedules of the list to start from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from ppsim.base.notes import note
+from ppsim.errors import InputError, PpsimError
+from ppsim.questions.build import build_costs, build_schedule, check_used
+from ppsim.questions.groups import CostOptions, ShapeOptions
+from ppsim.questions.options import option
+from ppsim.questions.types import COUNT, Amount
+
+if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Placement, Schedule
+    from ppsim.search.orders.optimize import Known
+    from ppsim.search.problem import Objective, Problem
+
+PLACEMENTS = ("linear", "v", "loop")
+FIRST_S = 1.0  # longer that the first schedule of the list may take: a slow machine has an answer as well
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """What to search for."""
+
+    devices: int | None = option("--devices", "--pp", type=COUNT, help="Pipeline devices, P.", common=True)
+    chunks: int | None = option(
+        "--chunks", "--vpp", type=COUNT, help="Stages per device, V (2 for v and loop).", common=True
+    )
+    microbatches: int | None = option("--mb", "-m", "--microbatches", type=COUNT, help="Microbatches, M.", common=True)
+    placement: str = option(
+        "--placement",
+        type=click.Choice([*PLACEMENTS, "auto"]),
+        default="linear",
+        show_default=True,
+        help="Which device holds which stage; auto tries all.",
+        common=True,
+    )
+    cap: float | None = option(
+        "--cap",
+        type=Amount(min=0, min_open=True),
+        help="Activations that a device may hold, of one stage each; with --placement auto of its 1/P share, with "
+        "--layout of one layer.",
+        common=True,
+    )
+    after_i: float = option(
+        "--after-i",
+        type=Amount(0, 1),
+        default=1.0,
+        show_default=True,
+        help="Share of an activation that is still held between I and W.",
+    )
+    objective: Objective = option(
+        "--objective",
+        type=click.Choice(["span", "makespan"]),
+        default="span",
+        show_default=True,
+        help="What is to be least: the longest time from a device's first start to its last end, or the makespan.",
+        common=True,
+    )
+
+
+def make_problems(search: SearchOptions, costs: CostOptions) -> list[Problem]:
+    """Make the problem of each placement asked for.
+
+    Raises:
+        InputError: no size, or numbers or costs that fit none of them.
+    """
+    if search.devices is None or search.microbatches is None:
+        raise InputError("the size is missing", "--devices P --mb M")
+    auto = search.placement == "auto"
+    problems, refused = list[Any](), list[InputError]()
+    for name in PLACEMENTS if auto else (search.placement,):
+        try:
+            problems.append(_problem(name, search, costs))
+        except InputError as error:
+            if not auto:
+                raise
+            refused.append(error)
+    if not problems:
+        raise refused[0]
+    return problems
+
+
+def _problem(name: str, search: SearchOptions, costs: CostOptions) -> Problem:
+    from ppsim.core.schedule import place
+    from ppsim.search.problem import Problem
+
+    P, M = search.devices or 1, search.microbatches or 1
+    chunks = _chunks(name, search, costs)
+    placement = place(name, P, P * chunks)
+    priced = build_costs(_empty(placement, M), costs)
+    layers = layers_of_stages(costs)
+    cap = search.cap * chunks if search.cap and search.placement == "auto" and not layers else search.cap
+    return Problem(placement, M, _at_full_speed(priced, placement), cap, search.after_i, search.objective, layers)
+
+
+def layers_of_stages(costs: CostOptions) -> tuple[int, ...] | None:
+    """Count the layers of each stage as memory does: transformer and MTP layers; None without a layout."""
+    from ppsim.workload.layout.text import parse_content
+
+    return tuple(stage.count("t") + stage.count("m") for stage in parse_content(costs.layout)) if costs.layout else None
+
+
+def _chunks(name: str, search: SearchOptions, costs: CostOptions) -> int:
+    """Stages per device: as given, as the layout has them, or the placement's own.
+
+    Raises:
+        InputError: the placement has another number.
+    """
+    P, chunks, auto = search.devices or 1, search.chunks, search.placement == "auto"
+    if costs.layout:
+        from ppsim.workload.layout.layout import nearest_layout
+        from ppsim.workload.layout.text import parse_content
+
+        stages = len(parse_content(costs.layout))
+        if stages % P or chunks not in (None, stages // P):
+            each = chunks or (1 if name == "linear" and not auto else max(1 if auto else 2, round(stages / P)))
+            what = f"the layout has {stages} stages, which do not fit {P} devices x {chunks or 'any'} chunks"
+            raise InputError(what, nearest_layout(costs.layout, P, P * each))
+        chunks = stages // P
+    if chunks is None:
+        chunks = 1 if name == "linear" else 2
+    if (chunks == 1) != (name == "linear"):
+        have = "one stage" if name == "linear" else "at least two stages"
+        raise InputError(
+            f"placement {name} has {have} per device, and {chunks} is asked for",
+            "--placement v or loop" if name == "linear" else "--placement linear",
+        )
+    return chunks
+
+
+def _empty(placement: Placement, microbatches: int) -> Schedule:
+    """A schedule without ops, which costs are made for."""
+    from ppsim.core.schedule import Schedule
+
+    nothing = [np.empty(0, np.int64)] * placement.n_devices
+    return Schedule.from_queues("optimized", placement, microbatches, nothing)
+
+
+def _at_full_speed(costs: Costs, placement: Placement) -> Costs:
+    """The costs with each device's speed in the times of its stages."""
+    if costs.speed is None:
+        return costs
+    speed = costs.speed[placement.devices[0]]
+    pair = None if costs.pair is None else costs.pair / speed
+    return replace(costs, time=costs.time / speed, pair=pair, speed=None)
+
+
+def check_feasible(problems: list[Problem], search: SearchOptions) -> None:
+    """Refuse a cap below what any schedule needs.
+
+    Raises:
+        PpsimError: on every placement; with the least cap that works.
+    """
+    if all(not problem.is_feasible for problem in problems):
+        least = min(
+            float(p.least_caps.max()) / share for p, share in zip(problems, shares_of(problems, search), strict=True)
+        )
+        stages = int(problems[0].least_caps.max())
+        why = "one microbatch goes forward through all stages before its first backward" if stages > 1 else "it runs F"
+        of_layers = " activations of one layer" if problems[0].layers else ""
+        raise PpsimError(
+            f"no schedule fits --cap {search.cap:g}: {why}, so a device holds {least:g}{of_layers} at least",
+            f"--cap {least:g}, the least that works",
+        )
+
+
+def shares_of(problems: list[Problem], search: SearchOptions) -> list[int]:
+    """The activations that one unit of a cap stands for on each placement."""
+    by_share = search.placement == "auto" and problems[0].layers is None
+    return [problem.placement.n_chunks if by_share else 1 for problem in problems]
+
+
+def find_known(problem: Problem, costs: CostOptions, until: float = np.inf) -> list[Known]:
+    """Generate and time every schedule of the list with the problem's placement that takes its shape.
+
+    Those that search come last. What is not there by ``until`` on the monotonic clock is left out; stderr says so.
+    """
+    from ppsim.base.deadline import TimeOver, check_time, end_by, interrupt_at
+    from ppsim.schedules import families
+    from ppsim.search.orders.optimize import know, solves
+
+    found, late = list[Any](), list[str]()
+    placement, M = problem.placement, problem.microbatches
+    size = ShapeOptions(devices=problem.n_devices, chunks=placement.n_chunks, microbatches=M)
+    for family in sorted(families(), key=lambda family: family.uses_costs):
+        if not family.interchangeable or family.placement.partition("-")[0] != placement.name:
+            continue
+        try:
+            with end_by(until), interrupt_at(until if found else until + FIRST_S):
+                if found:
+                    check_time()
+                for shape in _shapes(size, problem, family.options):
+                    try:
+                        schedule = build_schedule(family.name, shape, costs, quiet=True)
+                    except PpsimError:  # this family does not take the shape
+                        continue
+                    if solves(schedule, problem):
+                        found.append(know(family.name, schedule, problem, problem.costs))
+                        break
+        except TimeOver:
+            late.append(family.name)
+    if late:
+        note(f"left out of the list, as the time ended: {', '.join(late)}")
+    return found
+
+
+def _shapes(size: ShapeOptions, problem: Problem, options: tuple[str, ...]) -> list[ShapeOptions]:
+    """The shape, first with the cap as the limit of a family that takes one, in activations of its largest stage."""
+    most = np.zeros(problem.n_devices)
+    np.maximum.at(most, problem.device, problem.amounts)
+    cap = float((problem.caps / np.maximum(most, 1)).min())
+    limited = [replace(size, limit=int(cap))] if "limit" in options and cap < 1e9 else []
+    return [*limited, size]
+
+
+def check_times(problems: list[Problem], known: list[list[Known]], costs: CostOptions) -> None:
+    """Refuse times that neither the search nor a schedule of the list uses."""
+    from ppsim.core.ops import Kind, pack
+    from ppsim.core.schedule import Schedule
+
+    problem = problems[0]
+    queues: list[Any] = [np.empty(0, np.int64) for _ in range(problem.n_devices)]
+    queues[int(problem.device[0])] = np.array([int(pack(0, 0)) | kind for kind in (Kind.F, Kind.I, Kind.W)])
+    split = Schedule.from_queues("a search", problem.placement, problem.microbatches, queues)
+    check_used([split, *(entry.schedule for entries in known for entry in entries)], costs)

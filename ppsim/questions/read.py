@@ -1,0 +1,257 @@
+"""Show what a run or file is: devices, schedule, medians."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+import numpy as np
+
+from ppsim.questions.answer import Answer
+from ppsim.questions.ask import ask
+from ppsim.questions.blocks import Block, Line, Table
+from ppsim.questions.groups import FaceOptions
+from ppsim.questions.options import Request, group, option
+from ppsim.questions.stated import iteration_option, read_named_run
+from ppsim.questions.types import ScheduleName
+from ppsim.questions.words import counted, shape_line
+
+if TYPE_CHECKING:
+    from ppsim.core.schedule import Schedule
+    from ppsim.engine.simple.terms import Spread, Terms
+    from ppsim.real.traces.run import RealRun
+
+SCHEMA = "ppsim.read/1"
+FORMATS = {
+    "primus": "Primus dumps",
+    "kineto": "Kineto traces",
+    "record": "a record",
+    "timeline": "a schedule with times",
+    "schedule": "a schedule without times",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadRequest(Request):
+    """Show what a real run, or a schedule's file, is.
+
+    FILE is a folder, or the files of all devices: Primus' pp_rank_N.json with config.json beside, Kineto traces of
+    torch's pipelines, a record that ppsim validate kept, or a schedule. The schedule is read off the order of ops, and
+    named where it is a known one's. Medians are over all iterations but the first.
+
+    \b
+      ppsim read run/
+      ppsim read rank0.json.gz rank1.json.gz --iteration 4-20
+    """
+
+    question: ClassVar[str] = "read"
+    files: tuple[str, ...] = option(metavar="FILE...", nargs=-1, required=True, type=click.Path())
+    schedule: str = option(
+        "--schedule", "-s", type=ScheduleName(), default="", help="Which run of a record of several.", common=True
+    )
+    iteration: str = iteration_option("all")
+    face: FaceOptions = group(FaceOptions)
+
+
+def read(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Any) -> ObservedRun | Shape:
+    """Tell what a real run, or a schedule's file, is.
+
+    Args:
+        files: a folder, a file, or the files of all devices.
+        options: those of ``ppsim read``, by name: ``schedule``, ``iteration``.
+
+    Raises:
+        InputError: an option that is refused, or files that show no whole run and no schedule.
+    """
+    return answer(ask(ReadRequest, {"files": files} | options))
+
+
+def answer(request: ReadRequest) -> ObservedRun | Shape:
+    """Read what is named."""
+    from ppsim.inputs.drafts.read import read as read_file
+    from ppsim.inputs.drafts.read import require_sound
+    from ppsim.real.traces.read import shows_run
+    from ppsim.schedules import recognise
+
+    files = request.files
+    if len(files) == 1 and not shows_run(files[0]):
+        draft = read_file(files[0])
+        if draft.start is None:
+            schedule = require_sound(draft).schedule()
+            return Shape(request, replace(schedule, name=recognise(schedule) or "custom"))
+        observed = read_named_run(files)
+    else:
+        observed = read_named_run(files, request.schedule)
+    kept = observed.drop_first() if request.iteration == "all" else observed.select(request.iteration)
+    return ObservedRun(request, observed, kept)
+
+
+@dataclass(frozen=True)
+class ObservedRun(Answer):
+    """A real run, or a schedule with times.
+
+    Attributes:
+        request: what was asked.
+        run: all of its iterations.
+        kept: the iterations that the medians are over.
+    """
+
+    request: ReadRequest
+    run: RealRun
+    kept: RealRun
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.read/1``; medians are over the iterations ``kept``."""
+        from ppsim.engine.simple.terms import measure_terms
+
+        observed, kept, schedule = self.run, self.kept, self.run.schedule
+        terms = measure_terms(schedule, kept.start, kept.end)
+        return {
+            "schema": SCHEMA,
+            "source": observed.source,
+            "format": observed.format,
+            **_shape_object(schedule),
+            "unit": observed.unit,
+            "iterations": [
+                {"number": int(number), "makespan": float(makespan)}
+                for number, makespan in zip(observed.iterations, observed.makespans, strict=True)
+            ],
+            "counted": kept.iterations.tolist(),
+            "makespan": float(np.median(kept.makespans)),
+            "stages": list(_stages(kept)),
+            **_terms_object(terms),
+            "memory": None if kept.memory is None else np.median(kept.memory, axis=0).tolist(),
+            "clock_offsets": observed.offset.tolist(),
+            "notes": list(observed.notes),
+        }
+
+    def line(self) -> Iterator[Block]:
+        """What it is, and how long it took."""
+        return (Line(line, 11) for line in _headline(self.run, self.kept))
+
+    def blocks(self) -> Iterator[Block]:
+        """What it is, the times of its stages, and what passes between ops."""
+        value = self.to_json()
+        yield from self.line()
+        yield ""
+        yield _stage_table(self.kept, value)
+        yield ""
+        yield from (Line(line, 11) for line in _between(value, self.kept.unit))
+
+
+@dataclass(frozen=True)
+class Shape(Answer):
+    """A schedule without times.
+
+    Attributes:
+        request: what was asked.
+        schedule: what the file holds, named as the family whose order it has, or ``custom``.
+    """
+
+    request: ReadRequest
+    schedule: Schedule
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.read/1``, without a run's numbers."""
+        return {"schema": SCHEMA, "source": self.request.files[0], "format": "schedule", **_shape_object(self.schedule)}
+
+    def blocks(self) -> Iterator[Block]:
+        """What it is."""
+        yield Line(f"file       {self.request.files[0]}: {FORMATS['schedule']}", 11)
+        yield Line(_schedule_line(self.schedule), 11)
+
+
+def _shape_object(schedule: Schedule) -> dict[str, Any]:
+    """Say what the schedule is."""
+    return {
+        "schedule": schedule.name,
+        "placement": schedule.placement.name,
+        "devices": schedule.n_devices,
+        "stages_per_device": schedule.n_chunks,
+        "microbatches": schedule.n_microbatches,
+    }
+
+
+def _stages(kept: RealRun) -> Iterator[dict[str, Any]]:
+    """Median, 10th and 90th percentile of every stage's ops, by kind."""
+    from ppsim.core.ops import Kind
+
+    schedule, took = kept.schedule, kept.end - kept.start
+    for stage in range(schedule.n_stages):
+        here = schedule.stage == stage
+        kinds = {}
+        for kind in np.unique(schedule.kind[here]).tolist():
+            low, middle, high = np.quantile(took[:, here & (schedule.kind == kind)], [0.1, 0.5, 0.9]).tolist()
+            kinds[Kind(kind).name] = {"median": middle, "p10": low, "p90": high}
+        yield {"stage": stage, "device": int(schedule.device[here][0]), "times": kinds}
+
+
+def _terms_object(terms: Terms) -> dict[str, Any]:
+    def spread(found: Spread) -> dict[str, float]:
+        return {"median": found.median, "p10": found.p10, "p90": found.p90, "n": found.n}
+
+    return {
+        "gap": terms.typical_gap,
+        "gaps": [{"device": d, "after": a.name, "before": b.name, **spread(s)} for (d, a, b), s in terms.gaps.items()],
+        "latency": terms.typical_latency,
+        "latencies": [{"source": a, "target": b, **spread(s)} for (a, b), s in terms.latencies.items()],
+    }
+
+
+def _headline(observed: RealRun, kept: RealRun) -> Iterator[str]:
+    yield f"file       {observed.source}: {FORMATS[observed.format]}"
+    yield _schedule_line(observed.schedule)
+    numbers, makespans = observed.iterations, observed.makespans
+    count = counted(len(numbers), "iteration")
+    times = " to ".join(dict.fromkeys(_digits(t) for t in (kept.makespans.min(), kept.makespans.max())))
+    middle = _digits(float(np.median(kept.makespans)))
+    yield f"run        {count}; {len(kept.iterations)} counted: {middle} {observed.unit} (median), {times}"
+    if len(kept.iterations) == len(numbers) - 1 and numbers[0] != kept.iterations[0]:
+        yield f"           the first one, left out: {_digits(makespans[0])} {observed.unit}"
+    for note in observed.notes:
+        yield f"           {note}"
+
+
+def _schedule_line(schedule: Schedule) -> str:
+    named = "in no order that ppsim knows" if schedule.name == "custom" else schedule.name
+    return f"schedule   {named}: {shape_line(schedule)}, {schedule.placement.name} placement"
+
+
+def _stage_table(kept: RealRun, value: dict[str, Any]) -> Table:
+    from ppsim.base.units import format_size
+
+    kinds = [kind for kind in "FBIWR" if any(kind in row["times"] for row in value["stages"])]
+    memory = value["memory"]
+    headings = ["stage", "device", *(h for kind in kinds for h in (f"{kind}, {kept.unit}", f"{kind} p10 to p90"))]
+    rows = []
+    for row in value["stages"]:
+        cells = [str(row["stage"]), str(row["device"])]
+        for kind in kinds:
+            time = row["times"].get(kind)
+            cells.append("" if time is None else _digits(time["median"]))
+            cells.append("" if time is None else f"{_digits(time['p10'])} {_digits(time['p90'])}")
+        rows.append(cells + ([] if memory is None else [format_size(round(memory[row["device"]]))]))
+    return Table([*headings, *([] if memory is None else ["memory"])], rows)
+
+
+def _between(value: dict[str, Any], unit: str) -> Iterator[str]:
+    """Say what passes between ops."""
+    for what, key, name in (
+        ("gap", "gaps", "device {device} {after}-{before}"),
+        ("latency", "latencies", "{source}-{target}"),
+    ):
+        rows = [row for row in value[key] if row["n"] > 2]
+        if not rows:
+            yield f"{what:<11}none shown"
+            continue
+        worst = sorted(rows, key=lambda row: -row["median"])[:3]
+        most = ", ".join(f"{name.format_map(row)} {_digits(row['median'])}" for row in worst)
+        yield f"{what:<11}{_digits(value[what])} {unit} (median); most: {most}"
+
+
+def _digits(time: float) -> str:
+    """Write a measured time with four digits, as many as it is worth."""
+    return f"{time:.4g}" if abs(time) < 1000 else f"{time:.1f}"

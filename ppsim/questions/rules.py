@@ -1,0 +1,331 @@
+"""The table of what needs what: an option that would have no effect is refused, with the reason.
+
+What depends on the schedule or on a file's content, such as ``--tfb`` where no ops run as pairs, is checked where it is
+known: :func:`ppsim.questions.build.check_used`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from ppsim.errors import InputError
+from ppsim.questions import rules_real
+from ppsim.questions.given import COSTS, DETAILED, LAYER_TIMES, LOOK, PLANNED, TABLED, UNEVEN, Given, Need, never
+
+# Texts that may be empty; any other empty value is a variable of the shell that was not set.
+MAY_BE_EMPTY = ("unit", "note")
+CHARTS = ("style", "memory", *LOOK)
+
+NEEDS = (
+    # Which files are written, and what they show.
+    Need(
+        ("format",),
+        lambda g: bool(g["output"]),
+        "{options} says how to write -o, and there is no -o",
+        "add -o FILE, or -o - for stdout",
+    ),
+    Need(
+        ("heat",),
+        lambda g: g.writes("figure"),
+        "{options} draws a figure of heat maps, and no figure is written",
+        "add -o FILE.svg, or leave it out: a page (-o FILE.html) always has them",
+    ),
+    Need(CHARTS, lambda g: not g["tradeoff"], "{options} shapes charts, and --tradeoff draws time against memory"),
+    Need(CHARTS, lambda g: not g["front"], "{options} shapes charts, and --front draws time against memory"),
+    Need(("tradeoff",), lambda g: g.writes(), "{options} says what -o draws, and there is no -o", "add -o FILE.svg"),
+    Need(
+        ("style",),
+        never,
+        "{options} sets the look of charts, and this command draws none",
+        "leave it out",
+        TABLED,
+    ),
+    Need(
+        ("lowered",),
+        lambda g: g.writes("lowered") or bool(g["grid"]),
+        "{options} says how to write csv, and none is written",
+        "add -o FILE.csv",
+    ),
+    Need(
+        ("style",),
+        lambda g: g.draws and g.writes("figure"),
+        "{options} sets the look of charts in figures, and none is written",
+        "add -o FILE.svg, or leave it out",
+    ),
+    Need(
+        ("width",),
+        lambda g: g.writes("figure"),
+        "{options} sets the width of figures, and none is written",
+        "add -o FILE.svg, or leave it out",
+    ),
+    Need(
+        ("palette", "title", "window", "highlight"),
+        lambda g: g.draws and g.writes("view"),
+        "{options} sets the look of charts in figures and pages, and none is written",
+        "add -o FILE.svg or -o FILE.html, or leave it out",
+    ),
+    Need(
+        ("fold",),
+        lambda g: g.draws and g.writes("view"),
+        "{options} draws a middle once in figures and pages, and none is written",
+        "add -o FILE.svg or -o FILE.html, or leave it out",
+    ),
+    Need(
+        ("base", "labels", "phases", "per_device"),
+        lambda g: g.draws and g.writes("figure"),
+        "{options} sets the look of charts in figures, and none is written",
+        "add -o FILE.svg, or leave it out",
+    ),
+    Need(("fold",), lambda g: not g["window"], "{options} leaves out a middle, and --window all but one stretch"),
+    Need(
+        ("fold",),
+        never,
+        "{options} is for one schedule: several have no repeating middle in common",
+        "ppsim run NAME --fold -o FILE.svg for each, or --window A:B",
+        ("compare", "diff"),
+    ),
+    Need(
+        ("memory",),
+        lambda g: g.draws and g.writes("memory"),
+        "{options} is drawn below charts in files, and none is written",
+        "add -o FILE.svg, or ppsim memory",
+        ("run", "compare"),
+    ),
+    Need(("as_json",), lambda g: "-" not in (g["output"] or ()), "--json and -o - both write to stdout"),
+    Need(
+        ("results",),
+        lambda g: g["results"] not in (g["output"] or ()),
+        "{options} and -o name the same file",
+        "another name for one of them",
+    ),
+    # What is printed.
+    Need(
+        ("gantt",),
+        lambda g: not (g["quiet"] or g["as_json"] or "-" in g["output"]),
+        "{options} draws a chart in the terminal, where only the result is to be printed",
+    ),
+    Need(
+        ("breakdown",),
+        lambda g: not g["quiet"] and "-" not in g["output"],
+        "{options} prints a table, where only the result is to be printed",
+    ),
+    Need(("metric",), lambda g: not g["as_json"], "--json holds every metric, so {options} chooses none"),
+    Need(
+        ("github",), lambda g: not (g["as_json"] or g["quiet"]), "{options} is another way to print than --json or -q"
+    ),
+    Need(
+        ("devices", "microbatches"),
+        lambda g: not g["as_json"],
+        "{options} shapes the example, which --json does not hold",
+        commands=("describe",),
+    ),
+    Need(
+        ("stages", "devices"),
+        lambda g: not (g["stages"] and g["devices"]),
+        "{options} both set the devices of a sweep",
+        "one of them, and --chunks or NAME:V",
+        ("sweep",),
+    ),
+    Need(
+        ("group_size", "rule", "limit", "after_i", "slices"),
+        lambda g: bool(g["schedule"]),
+        "{options} shapes a schedule, and none is named",
+        "add --schedule NAME",
+        ("check",),
+    ),
+    Need(
+        ("chunks",),
+        lambda g: bool(g["schedule"] or g["stages"] or g["devices"]),
+        "{options} is nothing without the number of devices or stages",
+        "add --devices",
+        ("check",),
+    ),
+    Need(
+        ("first", "last", "account_embedding", "account_loss", "layers_per_stage"),
+        lambda g: not g["string"],
+        "a layout string lists the layers of every stage, so {options} cannot be given too (rule one-way-to-split)",
+        "leave out the string",
+        ("layout",),
+    ),
+    Need(
+        ("first", "last", "account_embedding", "account_loss"),
+        lambda g: g["layers_per_stage"] is None,
+        "--layers-per-stage lists the layers of every stage, so {options} cannot be given too (rule one-way-to-split)",
+        commands=("layout",),
+    ),
+    # Costs.
+    Need(
+        (*COSTS, *LAYER_TIMES),
+        lambda g: not g["profile"],
+        "--profile brings all costs, so {options} cannot be given too",
+    ),
+    Need(
+        LAYER_TIMES,
+        lambda g: bool(g["layout"]) or g.command == "partition",
+        "{options} is for the layers of a layout, and none is given",
+        "add --layout STRING (ppsim layout), or --tf for whole stages",
+    ),
+    Need(
+        ("tf", "tb", "ti", "tw", "tfb", "tr", "per", "layout"),
+        never,
+        "partition makes the layout from the times of layers, so {options} cannot be given",
+        "--t-layer, --t-embedding, --t-head, --t-mtp and --b-over-f",
+        ("partition",),
+    ),
+    Need(
+        ("tf", "tb", "ti", "tw", "tfb", "tr", "per"),
+        lambda g: not g["layout"],
+        "--layout gives every stage the time of its layers, so {options} cannot be given too",
+        "--t-layer, --t-embedding, --t-head, --t-mtp and --b-over-f",
+    ),
+    Need(("comm",), lambda g: not g["cluster"], "--cluster gives the latency of every link, and so does {options}"),
+    Need(
+        ("recompute",),
+        never,
+        "{options} adds ops, and convert writes those that the file holds",
+        "ppsim run FILE --recompute -o FILE",
+        ("convert",),
+    ),
+    Need(
+        ("merge_bw", "split_bw"),
+        lambda g: not (g["merge_bw"] and g["split_bw"]),
+        "{options} undo each other",
+        commands=("convert",),
+    ),
+    # Messages as ops.
+    Need(
+        ("message",),
+        lambda g: bool(g["cluster"]) or any("GB/s" in text for text in g["links"] or ()),
+        "{options} is the size of a message, which says nothing without links",
+        "give a --cluster file as well, or a --link with a bandwidth",
+        ("run", "compare", "sweep", "explain", "diff"),
+    ),
+    Need(
+        ("channel",),
+        lambda g: g["p2p"] in (None, "overlap"),
+        "{options} limits messages that travel beside compute: --p2p overlap",
+    ),
+    Need(
+        ("order",),
+        lambda g: g["p2p"] != "latency" or bool(g["lowered"]),
+        "with --p2p latency no send or receive waits for another, so {options} changes nothing",
+    ),
+    Need(
+        ("unshard", "reduce_grad"),
+        lambda g: bool(g["cluster"] or g["lowered"]),
+        "{options} adds FSDP ops, whose times are in a cluster file's [fsdp]",
+        "add --cluster FILE, or --lowered with -o FILE.csv",
+    ),
+    # Unequal microbatches.
+    Need(
+        ("reorder",), lambda g: bool(g["mb_scale"]), "{options} orders unequal microbatches", "add --mb-scale FACTORS"
+    ),
+    Need(
+        ("reorder",),
+        lambda g: not (g["grid"] or any(g[name] for name in DETAILED)),
+        "{options} times orders by the simple model",
+    ),
+    # A search.
+    Need(
+        ("mb_scale", "slice_scale", "recompute"),
+        never,
+        "{options} is beyond what a search knows: all microbatches and slices take the same time, and no op runs twice",
+        "leave it out",
+        ("optimize",),
+    ),
+    Need(
+        ("gantt",),
+        lambda g: not g["front"],
+        "{options} draws one schedule, and --front has several",
+        "leave it out",
+        ("optimize",),
+    ),
+    # The grid.
+    Need(
+        ("grid",),
+        lambda g: not any(g[name] for name in (*COSTS, *UNEVEN, "profile", "layout", *DETAILED) if name != "order"),
+        "{options} gives every step one slot, so options of costs and of messages change nothing",
+        "leave them out, or leave out --grid",
+    ),
+    Need(("grid",), lambda g: not g["quiet"], "{options} shows every step"),
+    Need(
+        ("style", "width", "memory", "gantt", *LOOK),
+        lambda g: not g["grid"],
+        "{options} is for charts, and --grid is text",
+        "leave it out",
+        ("run",),
+    ),
+    Need(("order",), lambda g: not g["grid"] or bool(g["lowered"]), "{options} needs --lowered beside --grid"),
+    # Plans.
+    Need(("improve",), lambda g: bool(g["against"]), "{options} plans the runs of a table", "add --against TABLE"),
+    Need(
+        PLANNED,
+        lambda g: not g["against"],
+        "--against takes models, clusters and sizes from its table, so {options} has no effect",
+        "leave it out",
+        ("plan",),
+    ),
+    Need(
+        ("dask", "results"),
+        lambda g: not g["against"] or g["improve"],
+        "{options} is for long work, and predicting a table's runs is short",
+        "add --improve, or leave it out",
+        ("plan",),
+    ),
+    Need(
+        ("ranks",),
+        lambda g: not (g["as_json"] or g["quiet"] or "-" in g["output"]),
+        "{options} prints more, where only the result is to be printed",
+        commands=("plan",),
+    ),
+    Need(
+        ("flags",),
+        lambda g: not (g["as_json"] or "-" in g["output"]),
+        "{options} prints launch flags, where only the result is to be printed",
+        commands=("plan",),
+    ),
+    # Noise.
+    Need(("slowdown",), lambda g: bool(g["slow_devices"]), "{options} needs slow devices", "add --slow-devices 1"),
+    Need(("link_slowdown",), lambda g: bool(g["slow_links"]), "{options} needs slow links", "add --slow-links 1"),
+)
+
+
+def list_refused(command: str) -> set[str]:
+    """List the options that a command shares with others and always refuses: its help need not have them."""
+    return {option for need in NEEDS if need.holds is never and command in need.commands for option in need.options}
+
+
+def check_given(given: Given) -> None:
+    """Refuse options that would have no effect in this request.
+
+    Raises:
+        InputError: an option that another makes idle, that lacks another, or that is empty.
+    """
+    _refuse_empty(given)
+    _refuse_endless(given)
+    for need in (*NEEDS, *rules_real.NEEDS):
+        if need.commands and given.command not in need.commands:
+            continue
+        options = given.spellings(need.options)
+        if options and not need.holds(given):
+            # --format sets that of every -o, so another -o would be no other.
+            hint = re.sub(r"(add )?-o FILE\.", "--format ", need.hint) if given["format"] else need.hint
+            raise InputError(need.why.format(options=", ".join(options)), hint)
+
+
+def _refuse_endless(given: Given) -> None:
+    """Refuse nan and infinity, which every comparison lets through, of options of every type."""
+    for each in given.typed:
+        value = given.values[each.name]
+        for number in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(number, float) and not math.isfinite(number):
+                raise InputError(f"{each.spelling}: {number} is not a finite number", "a finite one")
+
+
+def _refuse_empty(given: Given) -> None:
+    for each in given.typed:
+        value = given.values[each.name]
+        if "" in (value if isinstance(value, tuple) else (value,)) and each.name not in MAY_BE_EMPTY:
+            what = each.spelling if each.spellings else "an argument"
+            raise InputError(f"{what} is empty", "give it a value, or leave it out")

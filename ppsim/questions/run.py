@@ -1,0 +1,314 @@
+"""Time one schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ppsim.questions.answer import Answer
+from ppsim.questions.ask import ask
+from ppsim.questions.blocks import Block, Chart, Line
+from ppsim.questions.build import add_memory, build, measure_with_bound
+from ppsim.questions.door import VALUE
+from ppsim.questions.groups import (
+    CostOptions,
+    FaceOptions,
+    FigureOptions,
+    NetworkOptions,
+    OneSchedule,
+    ShapeOptions,
+)
+from ppsim.questions.options import Request, flag, flatten, given_object, group, list_options
+from ppsim.questions.timing import execute_slots, note_queues, time_ops
+from ppsim.questions.words import recomputed, result_line, shape_line, summary, title_of
+from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ppsim.analysis.reorder import Reordered
+    from ppsim.core.costs import Costs
+    from ppsim.core.execution import Execution
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+    from ppsim.engine.simple.metrics import Metrics
+    from ppsim.show.files.document import Document
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest(Request):
+    """Time one schedule and show it.
+
+    The bound is proved: no order of the same ops takes less on the same devices, each holding no more activations than
+    in this schedule. Other ops, such as backwards split into I and W, another placement or more memory may.
+
+    \b
+      ppsim run 1f1b --stages 4 --mb 8
+      ppsim run -s dualpipe --devices 8 --mb 20 -o fig.pdf -o report.html
+    """
+
+    question: ClassVar[str] = "run"
+    retired: ClassVar[tuple[str, ...]] = ("--steady",)
+    schedule: OneSchedule = group(OneSchedule, "Shape")
+    shape: ShapeOptions = group(ShapeOptions, "Shape")
+    costs: CostOptions = group(CostOptions, "Costs")
+    output: FigureOptions = group(FigureOptions, "Output")
+    face: FaceOptions = group(FaceOptions, "Output")
+    network: NetworkOptions = group(NetworkOptions, "Messages")
+    lowered: bool = flag("--lowered", help="Write csv with sends and receives (torch's compute_comms).", door=VALUE)
+    merge_bw: bool = flag(
+        "--merge-bw", help="Run I and W of a microbatch, where W follows its I, as one B.", door=VALUE
+    )
+    gantt: bool = flag("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).", door=VALUE)
+    memory: bool | None = flag(
+        "--memory/--no-memory",
+        default=None,
+        help="Draw what the devices hold below figures (on, except in style paper).",
+        door=VALUE,
+    )
+    grid: bool = flag(
+        "--grid",
+        help="Show the steps on integer time slots, empty where a device must wait; -o csv or json.",
+        door=VALUE,
+    )
+    reorder: bool = flag(
+        "--reorder", help="Search an order of unequal microbatches (--mb-scale) that is faster.", door=VALUE
+    )
+    own: Schedule | None = given_object("ppsim.core.schedule.Schedule")
+
+
+def run(schedule: str | Schedule, **options: Any) -> Any:
+    """Time one schedule, by name, from a file, or of your own making; returns a :class:`Run`, with ``grid`` a Grid.
+
+    Args:
+        schedule: as ``ppsim run`` takes it: ``1f1b``, ``interleaved:2``, a file; or a schedule.
+        options: those of ``ppsim run``, by name: ``devices``, ``microbatches``, ``tf``, ``p2p``, ...
+
+    Raises:
+        InputError: an option or a shape that is refused.
+    """
+    return answer(ask(RunRequest, {"names" if isinstance(schedule, str) else "own": schedule} | options))
+
+
+def answer(request: RunRequest) -> Run | Grid:
+    """Time what is asked for."""
+    spec = request.own or request.schedule.spec
+    schedule, prices = build(spec, request.shape, request.costs, request.network, request.merge_bw)
+    if request.grid:
+        return Grid(request, schedule)
+    timeline, execution = time_ops(schedule, prices, request.network, request.costs.links, to_torch=request.lowered)
+    order = None
+    if request.reorder:
+        from ppsim.analysis.reorder import reorder
+
+        order = reorder(schedule, prices)
+    return Run(request, timeline, prices, measure_with_bound(timeline, prices), execution, order)
+
+
+@dataclass(frozen=True)
+class Run(Answer):
+    """A schedule with the times of its ops.
+
+    Attributes:
+        request: what was asked.
+        timeline: start and end of every op.
+        costs: what ops cost.
+        metrics: the numbers, with the bound.
+        execution: the run with sends and receives as ops, where it was asked for.
+        reordered: a faster order of the microbatches, where one was asked for.
+    """
+
+    request: RunRequest
+    timeline: Timeline
+    costs: Costs
+    metrics: Metrics
+    execution: Execution | None = None
+    reordered: Reordered | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        """What ran."""
+        return self.timeline.schedule
+
+    @property
+    def bound(self) -> float:
+        """A time that no order of the same ops in the same memory beats."""
+        return self.metrics.bound
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        """How to make the answer again."""
+        return inputs_of(self.given, self.costs)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.run/1``."""
+        from ppsim.show.files.writers.json import run_object
+
+        suggested = {"reorder": self.reordered.to_json()} if self.reordered else {}
+        return run_object(self.timeline, self.inputs, self.execution, self.metrics.bound) | suggested
+
+    def line(self) -> Iterator[Block]:
+        """The numbers on one line."""
+        from ppsim.engine.simple.columns import shape_of
+
+        name = f"{self.schedule.name} {self.schedule.n_devices}x{self.schedule.whole_microbatches}"
+        yield Line(result_line(name, self.metrics, shape_of(self.schedule), self.timeline.unit))
+
+    def blocks(self) -> Iterator[Block]:
+        """The chart and the numbers, each with what it means."""
+        from ppsim.show.drawing.terminal_marks import marks_of_messages
+
+        yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}"])
+        if self.request.gantt:
+            yield Chart(self.timeline, self.metrics, marks_of_messages(self.execution) if self.execution else None)
+        yield ""
+        for line in summary(self.timeline, self.metrics).splitlines():
+            yield Line([line[:19], (line[19:34], "name"), (line[34:], "quiet")], 34)
+        yield from recomputed([self.schedule])
+
+    def notes(self) -> Iterator[str]:
+        """A faster order of the microbatches, and where an order of messages may hang."""
+        if self.reordered and not self.request.face.as_json:
+            yield self._faster_order(self.reordered)
+        if self.request.lowered and self.execution:
+            yield from note_queues(self.execution.timeline.schedule)
+
+    def writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for, with the function that writes it."""
+        titles = [title_of(self.schedule)]
+        return document_writers([self.timeline], titles, self.inputs, output, complete=self._complete)
+
+    def plot(self, ax: Axes | None = None, **look: Any) -> Any:
+        """Draw the chart as a matplotlib figure, or into axes of yours; ``look`` as for figures of ``ppsim run``."""
+        output, title = self._look(look), title_of(self.schedule)
+        if ax is not None:
+            from ppsim.show.drawing.axes import draw_into
+
+            draw_into(ax, self.timeline, output.title or title, output.look)
+            return ax.figure
+        from ppsim.show.drawing.gantt import plot
+
+        executions = [self.execution] if self.execution else []
+        style = output.style or "screen"
+        return plot(
+            self.timeline, titles=[title], style=style, width=output.width, executions=executions, look=output.look
+        )
+
+    def explain(self, **options: Any) -> Any:
+        """Say why devices are idle; ``options`` are those of ``ppsim explain``."""
+        from ppsim.questions.explain import ExplainRequest
+        from ppsim.questions.explain import answer as answer_explain
+
+        return answer_explain(self._also(ExplainRequest, options))
+
+    def memory(self, model: str | None = None, **options: Any) -> Any:
+        """Tell what devices hold over time, in bytes of a ``model``; ``options`` are those of ``ppsim memory``."""
+        from ppsim.questions.memory import MemoryRequest
+        from ppsim.questions.memory import answer as answer_memory
+
+        return answer_memory(self._also(MemoryRequest, options | {"model": model}))
+
+    def _repr_html_(self) -> str:
+        """The chart and the numbers, for notebooks."""
+        import html
+        import io
+
+        picture = io.StringIO()
+        self.plot().savefig(picture, format="svg")
+        drawing = picture.getvalue().partition("<svg")
+        return f"{drawing[1]}{drawing[2]}<pre>{html.escape(summary(self.timeline, self.metrics))}</pre>"
+
+    def _also(self, kind: type[Request], options: dict[str, Any]) -> Any:
+        """The request of another question about the same run."""
+        own = flatten(self.request)
+        shared = {option.name: own[option.name] for option in list_options(kind) if option.name in self.request.given}
+        return ask(kind, shared | options)
+
+    def _complete(self, document: Document, suffix: str) -> Document:
+        """Add what the format can show of messages and memory."""
+        from ppsim.show.files.document import abilities_of
+
+        if self.execution and self.request.lowered and abilities_of(suffix).lowered:
+            return replace(document, timelines=(self.execution.timeline,))
+        executions = (self.execution,) if self.execution else ()
+        document = replace(document, bounds=(self.metrics.bound,), executions=executions)
+        wanted = document.style != "paper" if self.request.memory is None else self.request.memory
+        if not wanted or not abilities_of(suffix).memory:
+            return document
+        return add_memory(document, [self.costs], self.request.costs, asked=bool(self.request.memory))
+
+    def _faster_order(self, found: Reordered) -> str:
+        """The fastest order of microbatches found by simulation."""
+        from ppsim.base.numbers import format_number, format_share
+
+        if found.after >= found.before * (1 - 1e-9):
+            return f"reorder: none of {found.tried} orders of the microbatches is faster"
+        order = ",".join(map(str, found.order.tolist()))
+        gain = format_share(1 - found.after / found.before)
+        times = f"{format_number(found.before)} to {format_number(found.after)} {self.timeline.unit}"
+        return f"reorder: {times}, {gain} less, of {found.tried} orders simulated; run the microbatches as {order}"
+
+
+@dataclass(frozen=True)
+class Grid(Answer):
+    """A schedule on integer slots, a slot for every step, with sends and receives where asked for.
+
+    Attributes:
+        request: what was asked.
+        schedule: what is shown.
+    """
+
+    request: RunRequest
+    schedule: Schedule
+
+    @cached_property
+    def _slots(self) -> Costs:
+        from ppsim.core.costs import costs_for
+
+        return costs_for(self.schedule, tb=1.0, ti=1.0, tw=1.0, per="stage")
+
+    @cached_property
+    def rows(self) -> list[list[str]]:
+        """What each device does in each slot, empty where it waits."""
+        from ppsim.analysis.grid import cells_of
+        from ppsim.engine.simple.longest_path import simulate
+
+        if not self.request.lowered:
+            return cells_of(simulate(self.schedule, self._slots))
+        return cells_of(execute_slots(self.schedule, self._slots, self.request.network.order).timeline)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.grid/1``."""
+        inputs = inputs_of(self.given, self._slots)
+        return {"schema": "ppsim.grid/1", "inputs": inputs, "schedule": self.schedule.name, "rows": self.rows}
+
+    def blocks(self) -> Iterator[Block]:
+        """The grid as text."""
+        from ppsim.analysis.grid import text_of
+
+        yield text_of(self.rows)
+
+    def writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for: csv, or json."""
+        import orjson
+
+        from ppsim.analysis.grid import csv_of
+        from ppsim.base.atomic_file import open_atomically
+        from ppsim.errors import InputError
+
+        forms: dict[str, Callable[[], bytes]] = {
+            ".csv": lambda: csv_of(self.rows).encode(),
+            ".json": lambda: orjson.dumps(self.to_json()),
+        }
+
+        def write(target: str, suffix: str) -> None:
+            with open_atomically(target) as out:
+                out.write(forms[suffix]())
+
+        targets = find_targets(output)
+        for _, suffix in targets:
+            if suffix not in forms:
+                raise InputError(f"a grid cannot be written as {suffix}", f"one of {' '.join(forms)}")
+        return [(target, partial(write, target, suffix)) for target, suffix in targets]

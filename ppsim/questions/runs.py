@@ -1,0 +1,133 @@
+"""The door to one run: a spelled schedule simulated with the options, or a file with the times that it states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ppsim.errors import InputError
+from ppsim.questions.build import build_costs, build_schedule, check_used
+from ppsim.questions.groups import CostOptions, NetworkOptions, ShapeOptions
+from ppsim.questions.several import check_taken, options_taken
+from ppsim.questions.stated import read_stated
+from ppsim.questions.timing import time_ops
+
+if TYPE_CHECKING:
+    from ppsim.analysis.idle import Idle
+    from ppsim.core.costs import Costs
+    from ppsim.core.execution import Execution
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+
+SIMULATED, STATED, MEASURED = "simulated", "stated", "measured"
+BORROWED = "simulated with the median times of the other"
+
+
+@dataclass(frozen=True)
+class TimedRun:
+    """One run with its idle time explained.
+
+    Attributes:
+        spec: the schedule's spelling or the file, as typed.
+        idle: its idle time by cause, with its timeline.
+        source: ``simulated`` (with whose times), ``stated`` by a file, or ``measured``.
+        costs: what was simulated, or what the stated times show.
+        execution: where sends and receives were simulated as ops.
+    """
+
+    spec: str
+    idle: Idle
+    source: str
+    costs: Costs
+    execution: Execution | None = None
+
+    @property
+    def timeline(self) -> Timeline:
+        """Times of the compute ops."""
+        return self.idle.timeline
+
+
+def time_runs(
+    specs: Sequence[str],
+    shape: ShapeOptions,
+    costs: CostOptions,
+    network: NetworkOptions,
+    typed: Sequence[str],
+    iteration: str = "median",
+) -> list[TimedRun]:
+    """Time every run: files that state their times as they are, all else simulated in the shape given.
+
+    Without a shape, that of a file is taken for the schedule spelled beside it, and so are its times without costs.
+
+    Args:
+        specs: spellings and files.
+        shape: of the schedules that are spelled.
+        costs: of what is simulated.
+        network: of what is simulated.
+        typed: the options of costs and messages that were typed, to refuse where nothing is simulated.
+        iteration: which step of real runs.
+
+    Raises:
+        InputError: a schedule or file that does not exist, or options that have no effect.
+    """
+    stated = {spec: run for spec in dict.fromkeys(specs) if (run := stated_run(spec, iteration))}
+    spelled = [spec for spec in dict.fromkeys(specs) if spec not in stated]
+    if typed and not spelled:
+        verb = "has" if len(typed) == 1 else "have"
+        raise InputError(f"{', '.join(typed)} {verb} no effect: the files state their times", "leave it out")
+    for run in stated.values():
+        shape = _shape_beside(shape, run)
+    check_taken(spelled, shape)
+    schedules = {spec: build_schedule(spec, _shape_of(spec, shape), costs, network) for spec in spelled}
+    check_used(schedules.values(), costs)
+    shown = next(iter(stated.values())).costs if len(stated) == 1 and not typed else None
+    simulated = {spec: simulated_run(spec, each, costs, network, shown) for spec, each in schedules.items()}
+    return [(stated | simulated)[spec] for spec in specs]
+
+
+def stated_run(spec: str, iteration: str) -> TimedRun | None:
+    """Read a file's times and explain its idle time; None for a schedule's name and for a file without times."""
+    stated = read_stated(spec, iteration)
+    if stated is None:
+        return None
+    from ppsim.analysis.idle import explain_idle
+
+    found, source = stated.found, MEASURED if stated.measured else STATED
+    return TimedRun(spec, explain_idle(found.timeline, found.arrival), source, found.costs)
+
+
+def simulated_run(
+    spec: str, schedule: Schedule, costs: CostOptions, network: NetworkOptions, shown: Costs | None = None
+) -> TimedRun:
+    """Simulate a schedule and explain its idle time.
+
+    Args:
+        spec: its spelling.
+        schedule: what it spells.
+        costs: the cost options.
+        network: the options of messages.
+        shown: the costs that another run shows, which are taken for a schedule of as many stages.
+    """
+    from ppsim.analysis.idle import explain_run
+
+    taken = shown is not None and shown.time.shape[1] == schedule.n_stages
+    prices = build_costs(schedule, costs, network, shown if taken else None)
+    timeline, execution = time_ops(schedule, prices, network, costs.links)
+    idle = explain_run(timeline, prices.latencies(schedule), execution)
+    return TimedRun(spec, idle, BORROWED if taken and not execution else SIMULATED, prices, execution)
+
+
+def _shape_of(spec: str, shape: ShapeOptions) -> ShapeOptions:
+    """The options that a spelling takes; a file states its own shape."""
+    from ppsim.schedules import reads_ops
+
+    return ShapeOptions() if reads_ops(spec) else options_taken(spec, shape)
+
+
+def _shape_beside(shape: ShapeOptions, run: TimedRun) -> ShapeOptions:
+    """The shape with the devices and microbatches of a run where none are given."""
+    schedule = run.timeline.schedule
+    if shape.devices is None and shape.stages is None:
+        shape = replace(shape, devices=schedule.n_devices)
+    return shape if shape.microbatches else replace(shape, microbatches=schedule.n_microbatches)

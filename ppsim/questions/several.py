@@ -1,0 +1,114 @@
+"""What the commands for several schedules share: one row per schedule, on the same devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ppsim.errors import InputError
+from ppsim.questions.build import build_costs, build_schedule, check_used, measure_with_bound, stages_of
+from ppsim.questions.groups import OWN, CostOptions, GridOptions, NetworkOptions, ShapeOptions
+from ppsim.questions.timing import time_ops
+
+if TYPE_CHECKING:
+    from ppsim.analysis.compare import Row
+    from ppsim.core.costs import Costs
+    from ppsim.core.execution import Execution
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+
+SIMPLE = NetworkOptions(None, None, None, None, None, None, False)
+
+
+def time_schedule(spec: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions = SIMPLE) -> Row:
+    """Time one schedule by the model the options ask for, or find why it does not apply."""
+    from ppsim.analysis.compare import row
+
+    own, links = options_taken(spec, shape), costs.links
+
+    runs: list[tuple[Costs, Execution | None]] = []
+
+    def build(spec: str) -> tuple[Schedule, Costs]:
+        schedule = build_schedule(spec, own, costs, network)
+        return schedule, build_costs(schedule, costs, network)
+
+    def time(schedule: Schedule, prices: Costs) -> Timeline:
+        timeline, execution = time_ops(schedule, prices, network, links)
+        runs.append((prices, execution))
+        return timeline
+
+    timed = row(spec, build, time)
+    if timed.timeline is None:
+        return timed
+    prices, execution = runs[-1]
+    return replace(timed, metrics=measure_with_bound(timed.timeline, prices), execution=execution)
+
+
+def time_schedules(
+    specs: Sequence[str], shape: ShapeOptions, costs: CostOptions, network: NetworkOptions = SIMPLE
+) -> list[Row]:
+    """Time schedules on the same devices; one that does not take the shape has a row with the reason.
+
+    Raises:
+        InputError: none takes the shape, their numbers of devices differ, or an option has an effect on none.
+    """
+    from ppsim.schedules import reads_ops
+
+    size = shape.stages or shape.devices
+    if stages := stages_of(costs, size):
+        shape = replace(shape, stages=stages)
+    check_shape(specs, shape.stages or shape.devices, shape.microbatches)
+    check_taken(specs, shape)
+    rows = [time_schedule(spec, shape, costs, network) for spec in specs]
+    schedules = {r.name: r.timeline.schedule for r in rows if r.timeline}
+    if not schedules:
+        reasons = "\n".join(f"  {r.name}: {r.reason}" for r in rows)
+        hint = "what the brackets say" if "(" in reasons else ""
+        raise InputError(f"none of these schedules takes this shape:\n{reasons}", hint)
+    check_used(schedules.values(), costs)
+    devices = {name: schedule.n_devices for name, schedule in schedules.items()}
+    if len(set(devices.values())) > 1:
+        given = f"--stages {shape.stages}" if shape.stages else "what they state"
+        given = "--layout" if costs.layout and not size else given
+        counts = ", ".join(f"{n} for {name}" for name, n in devices.items())
+        stated = all(reads_ops(name) for name in devices)
+        raise InputError(
+            f"schedules are compared on the same devices, and {given} is {counts}",
+            "files of as many devices" if stated else f"--devices {shape.stages or max(devices.values())}",
+        )
+    return rows
+
+
+def check_shape(specs: Sequence[str], size: object, microbatches: object) -> None:
+    """Refuse a shape that is not given, unless every schedule is a file that states its own."""
+    from ppsim.schedules import reads_ops
+
+    if all(map(reads_ops, specs)):
+        return
+    if not size:
+        raise InputError("the number of devices is missing", "give --devices")
+    if not microbatches:
+        raise InputError("the number of microbatches is missing", "give --mb")
+
+
+def check_taken(specs: Sequence[str], shape: ShapeOptions | GridOptions) -> None:
+    """Refuse options that belong to some schedules where none of these takes them."""
+    from ppsim.schedules import family_of
+
+    taken = {option for spec in specs if (family := family_of(spec)) for option in family.options}
+    for name in OWN:
+        value = getattr(shape, name)
+        if value is not None and name not in taken:
+            raise InputError(f"none of {', '.join(specs)} takes a {name.replace('_', ' ')}", "leave it out")
+        if isinstance(value, int) and value < 1:
+            raise InputError(f"{name.replace('_', ' ')} must be at least 1, got {value}")
+
+
+def options_taken(spec: str, shape: ShapeOptions) -> ShapeOptions:
+    """The options without those that only other schedules take."""
+    from ppsim.schedules import family_of
+
+    family = family_of(spec)
+    takes = family.options if family else ()
+    return replace(shape, **{name: None for name in OWN if name not in takes})

@@ -1,0 +1,148 @@
+"""Runs whose times are in files, real or stated: how commands read them, schedules named where they are a family's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ppsim.errors import InputError
+from ppsim.questions.door import VALUE
+from ppsim.questions.options import option
+
+if TYPE_CHECKING:
+    from ppsim.analysis.observed import Observed
+    from ppsim.core.draft import Draft
+    from ppsim.real.traces.run import RealRun
+
+
+def iteration_option(default: str) -> Any:
+    """Declare the option that chooses iterations of a real run."""
+    return option(
+        "--iteration",
+        default=default,
+        show_default=True,
+        help="Real runs: which iteration; a number, median, or for times over several all or a range such as 4-20.",
+        door=VALUE,
+    )
+
+
+def read_named_run(paths: Sequence[str], schedule: str = "") -> RealRun:
+    """Read a real run, its schedule named as the family whose queues it followed.
+
+    Args:
+        paths: a folder, or files.
+        schedule: which run of a record of several.
+    """
+    from ppsim.real.traces.read import read_run
+    from ppsim.schedules import recognise
+
+    run = read_run(paths, schedule)
+    return run.rename(recognise(run.schedule) or run.schedule.name)
+
+
+def read_draft(file: str, iteration: str = "median", *, chosen: bool = False) -> Draft:
+    """Read a schedule's file, or one iteration of a real run.
+
+    Raises:
+        InputError: an iteration is ``chosen``, and the file holds no real run.
+    """
+    from ppsim.inputs.drafts.read import read
+    from ppsim.real.traces.read import shows_run
+
+    if shows_run(file):
+        observed = read_named_run([file]).select(iteration)
+        return observed.draft(observed.middle())
+    if chosen:
+        raise InputError(f"'{file}' is no real run, so --iteration has nothing to choose", "leave it out")
+    return read(file)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A run whose times are in its files.
+
+    Attributes:
+        found: its times and what they show.
+        text: what it is, for people.
+        title: the name of its schedule, for pictures.
+        family: the family whose queues it followed; empty for none.
+        group_size: the microbatches per group, where the family takes that.
+        measured: whether it is a real run.
+        notes: what a reader of the numbers must know.
+    """
+
+    found: Observed
+    text: str
+    title: str
+    family: str
+    group_size: int | None = None
+    measured: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """What files embed of it."""
+        return {"run": self.text}
+
+
+def read_stated(spec: str, iteration: str = "median", schedule: str = "") -> Stated | None:
+    """Read the times of a real run or of a file; None for a schedule's name and for a file without times.
+
+    Args:
+        spec: a folder, a file, or ``FILE:NAME`` for one run of a record of several.
+        iteration: which step of a real run.
+        schedule: which run of a record of several.
+
+    Raises:
+        InputError: the files show no whole run, or have no such iteration.
+    """
+    from ppsim.base.source import STANDARD_INPUT
+    from ppsim.real.traces.read import shows_run
+    from ppsim.schedules import reads_ops
+
+    if shows_run(spec):
+        return _read_run(spec, iteration, schedule)
+    if spec == STANDARD_INPUT or not reads_ops(spec):  # which is read once, by whoever simulates it
+        return None
+    from ppsim.inputs.drafts.read import read_timeline
+
+    timeline = read_timeline(spec)
+    if timeline is None:
+        return None
+    from ppsim.analysis.observed import observe
+    from ppsim.questions.words import title_of
+
+    family = _family(timeline.schedule.name)
+    return Stated(observe(timeline), f"times stated by {spec}", title_of(timeline.schedule), *family)
+
+
+def _read_run(spec: str, iteration: str, schedule: str) -> Stated:
+    """Read one iteration of a real run."""
+    import numpy as np
+
+    from ppsim.analysis.observed import observe
+    from ppsim.questions.words import title_of
+
+    run = read_named_run([spec], schedule)
+    chosen = run.drop_first() if iteration == "median" else run.select(iteration)
+    at = chosen.middle()
+    timeline = chosen.timeline(at)
+    received = chosen.arrival[at] - chosen.start[at].min()
+    found = observe(timeline, None if np.isnan(received).all() else received)
+    word = f"iteration {chosen.iterations[at]} of {len(run.iterations)}"
+    name, group = _family(run.schedule.name)
+    title = title_of(replace(run.schedule, name=name)) if name else run.schedule.name
+    return Stated(found, f"measured, {word} in {spec}", title, name, group, True, run.notes)
+
+
+def _family(name: str) -> tuple[str, int | None]:
+    """The family and the group size in the name of a recognised schedule; empty for one that is not ours."""
+    from ppsim.errors import UnknownSchedule
+    from ppsim.schedules import find
+
+    family, _, option = name.partition(" group-size=")
+    try:
+        return find(family).name, int(option) if option.isdecimal() else None
+    except UnknownSchedule:
+        return "", None

@@ -1,0 +1,286 @@
+"""Schedules over a grid of shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from ppsim.base.progress import progress
+from ppsim.engine.simple.columns import columns_of
+from ppsim.errors import InputError
+from ppsim.questions.answer import Answer
+from ppsim.questions.ask import ask
+from ppsim.questions.blocks import Block, Drawn, Line
+from ppsim.questions.build import build_costs, build_schedule, refuse_unused, stages_of
+from ppsim.questions.cells import USED, Cell, TimeCell, cells_of, files_of, inputs_of_cells
+from ppsim.questions.door import VALUE
+from ppsim.questions.given import Given
+from ppsim.questions.groups import (
+    CostOptions,
+    FaceOptions,
+    GridOptions,
+    NetworkOptions,
+    OutputOptions,
+    SeveralSchedules,
+)
+from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.several import check_shape, check_taken, options_taken
+from ppsim.questions.tasks import TaskOptions, finish_tasks
+from ppsim.questions.words import counted
+from ppsim.questions.write import Writers, find_targets, inputs_of, tradeoff_writers, write_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from ppsim.engine.simple.columns import Column
+
+MOST = 10_000
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRequest(Request):
+    """Time schedules over devices, microbatches and chunks.
+
+    -o draws time against memory with the Pareto front, or a heat map, or writes the table: csv, json, parquet. A page
+    (.html) has both.
+
+    \b
+      ppsim sweep 1f1b zb-1p interleaved --devices 8 --mb 8:64:8 --chunks 2,4
+      ppsim sweep 1f1b zb-1p dualpipe --devices 4:16:x2 --mb 32 --metric peak -o pareto.svg
+      ppsim sweep 1f1b zb-1p interleaved --devices 4,8 --mb 8:128:8 --heat -o heat.pdf -o both.html
+      ppsim sweep 1f1b zb-1p --devices 8 --mb 8:512:8 --dask tcp://10.0.0.1:8786 --results rows.parquet
+    """
+
+    question: ClassVar[str] = "sweep"
+    tables: ClassVar[bool] = True
+    schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
+    grid: GridOptions = group(GridOptions, "Shape")
+    metric: str = option(
+        "--metric",
+        type=click.Choice([column.name for column in columns_of("sweep")]),
+        default="bubble_rate",
+        show_default=True,
+        help="What the table shows.",
+        common=True,
+    )
+    costs: CostOptions = group(CostOptions, "Costs")
+    network: NetworkOptions = group(NetworkOptions, "Messages")
+    output: OutputOptions = group(OutputOptions, "Output")
+    heat: bool = flag(
+        "--heat", help="Draw --metric over the grid as a heat map, not time against memory.", common=True, door=VALUE
+    )
+    tasks: TaskOptions = group(TaskOptions, "Work")
+    face: FaceOptions = group(FaceOptions, "Output")
+
+    def check(self) -> None:
+        """Refuse formats that cannot be written before anything is timed."""
+        from ppsim.base.tables import TABLES, table_suffix
+        from ppsim.show.files.tradeoff import check_suffix
+
+        for _, suffix in find_targets(self.output, tables=True):
+            if suffix not in TABLES:
+                check_suffix(suffix, self.heat and suffix != ".html")
+            else:
+                table_suffix(f"x{suffix}")
+
+
+def sweep(schedules: Sequence[str], **options: Any) -> list[dict[str, Any]]:
+    """Time schedules over a grid of shapes: one row per shape that applies, for pandas, polars or pyarrow as it is.
+
+    Args:
+        schedules: names or files.
+        options: those of ``ppsim sweep``, by name; ``devices``, ``microbatches`` and ``chunks`` may be lists.
+
+    Raises:
+        InputError: an option that is refused, or a grid of which no shape works.
+    """
+    return answer(ask(SweepRequest, {"names": schedules} | options)).table
+
+
+def answer(request: SweepRequest) -> Sweep:
+    """Time what is asked for."""
+    from ppsim.schedules import reads_ops
+
+    specs, grid, costs, network = request.schedules.specs, request.grid, request.costs, request.network
+    if stages := stages_of(costs, grid.stages, grid.devices):
+        grid = replace(grid, stages=[stages])
+    check_shape(specs, grid.stages or grid.devices, grid.microbatches)
+    check_taken(specs, grid)
+    shapes = list(islice(cells_of(specs, grid), MOST + 1))
+    if len(shapes) > MOST:
+        raise InputError(f"a sweep takes {MOST:,} shapes, and these are more", "fewer --devices, --mb or --chunks")
+    files = files_of(specs, costs, network)
+    work = {cell.key: (cell, shape) for cell, shape in shapes}
+    here = [cell.key for cell, _ in shapes if reads_ops(cell.spec)]
+    with progress(not request.face.as_json and not request.face.quiet) as report:
+        time_cell = TimeCell(costs, network, files if request.tasks.dask else {})
+        kept_for = inputs_of_cells(grid, costs, network, files)
+        found = finish_tasks(time_cell, work, request.tasks, kept_for, report, here)
+    rows = [found[cell.key] for cell, _ in shapes]
+    timed = [(cell, shape, row) for (cell, shape), row in zip(shapes, rows, strict=True) if row["applies"]]
+    if not timed:
+        why = rows[-1]["reason"]
+        hint = "what the brackets say" if why.endswith(")") else "other --devices, --mb or --chunks"
+        raise InputError(f"no shape of the grid works; the last: {why}", hint)
+    refuse_unused(set().union(*(row[USED] for *_, row in timed)), [row["schedule"] for *_, row in timed], costs)
+    cell, shape, _ = timed[0]
+    schedule = build_schedule(cell.spec, options_taken(cell.spec, shape), costs, network, quiet=True)
+    found_inputs = inputs_of(Given.of(request), build_costs(schedule, costs, network))
+    kept = tuple({name: value for name, value in row.items() if name != USED} for row in rows)
+    return Sweep(request, tuple(cell for cell, _ in shapes), kept, found_inputs)
+
+
+@dataclass(frozen=True)
+class Sweep(Answer):
+    """Schedules over a grid of shapes.
+
+    Attributes:
+        request: what was asked.
+        cells: the shapes.
+        rows: the numbers of each, or why the schedule does not apply.
+        inputs: how to make the answer again.
+    """
+
+    request: SweepRequest
+    cells: tuple[Cell, ...]
+    rows: tuple[Mapping[str, Any], ...]
+    inputs: Mapping[str, Any]
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The shapes that apply, as rows of numbers."""
+        return [dict(row) for row in self.to_json()["shapes"] if row["applies"]]
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.sweep/1``."""
+        from ppsim.analysis.compare import sweep_object
+
+        return sweep_object(self.rows, self.inputs)
+
+    def line(self) -> Iterator[Block]:
+        """The shape with the least of the metric."""
+        metric = self.request.metric
+        found = [
+            (value, cell)
+            for cell, row in zip(self.cells, self.rows, strict=True)
+            if (value := _value(row, metric)) is not None
+        ]
+        least, (name, devices, microbatches) = min(found, key=lambda pair: pair[0])
+        shape = f"{counted(int(devices), 'device')} with {counted(microbatches, 'microbatch')}"
+        yield Line(f"{name} on {shape} has the least {metric}, {_text(least, metric)}", 2)
+
+    def blocks(self) -> Iterator[Block]:
+        """Tables of the metric, and the least of it."""
+        yield Drawn(self._tables, at_least=100)
+        yield Line(
+            f"* least {self.request.metric} of that M on as many devices; - the schedule does not take the shape"
+        )
+        yield from self.line()
+
+    def writers(self, output: OutputOptions) -> Writers:
+        """Each file asked for: the table, time against memory, or heat maps of the metric."""
+        from ppsim.analysis.heat import heat_map
+        from ppsim.analysis.tradeoff import Point
+        from ppsim.show.files.tradeoff import save_heat
+
+        timed = [row for row in self.rows if row["applies"]]
+        points = [
+            Point(
+                f"{r['name']} {r['devices']}x{r['microbatches']}",
+                r["makespan_per_mb"],
+                r["peak_activations_share"],
+                r["name"].partition(":")[0],
+                f"{r['devices']} devices",
+            )
+            for r in timed
+        ]
+        found, key = heat_map(columns_of("sweep"), self.rows), _column(self.request.metric).key
+        draw = partial(save_heat, found, key, width=output.width, inputs=self.inputs) if self.request.heat else None
+        time = f"makespan per microbatch ({timed[0]['unit']})"
+        return tradeoff_writers(points, time, self.inputs, output, table=self._write_table, heat=found, figure=draw)
+
+    def _write_table(self, target: str, suffix: str) -> None:
+        from ppsim.analysis.compare import mark_shapes
+
+        marked = [{**row, "pareto": best} for row, best in zip(self.rows, mark_shapes(self.rows), strict=True)]
+        write_table(marked, self.to_json, self.inputs, target, suffix)
+
+    def _tables(self, screen: Console) -> Iterable[Block]:
+        """Schedules and devices down, microbatches across in as many tables as fit; the best of each column marked."""
+        from ppsim.questions.terminal import shows_colours
+
+        metric = self.request.metric
+        values = {cell: _value(row, metric) for cell, row in zip(self.cells, self.rows, strict=True)}
+        best: dict[tuple[float, int], float] = {}
+        for (_, devices, m), value in values.items():
+            if value is not None:
+                best[devices, m] = min(value, best.get((devices, m), value))
+        cells = {
+            cell: "-" if value is None else _text(value, metric) + ("*" if value == best[cell[1:]] else " ")
+            for cell, value in values.items()
+        }
+        across = sorted({m for _, _, m in self.cells})
+        looks = _shade(values) if shows_colours(screen) else {}
+        left = max(len(f"{name}  {devices}  ") for name, devices, _ in [Cell("schedule", 0, 0), *self.cells])
+        each = max(len(f"M={across[-1]}"), *map(len, cells.values())) + 2
+        fits = max(1, (screen.width - left) // each)
+        unit = next(row["unit"] for row in self.rows if row["applies"])
+        title = f"{metric} ({unit})" if _column(metric).form == "time" else metric
+        for first in range(0, len(across), fits):
+            yield _block(cells, looks, across[first : first + fits], title)
+
+
+def _shade(values: Mapping[Cell, float | None]) -> dict[Cell, str]:
+    """The colours of each cell on a terminal, darker for more."""
+    import numpy as np
+
+    from ppsim.analysis.heat import shades_of
+    from ppsim.show.drawing.palette import HEAT, blend, text_colour
+
+    shades = shades_of(np.array([np.nan if value is None else value for value in values.values()]))
+    fills = {
+        cell: blend(HEAT[1], HEAT[0], shade)
+        for cell, shade in zip(values, shades.tolist(), strict=True)
+        if values[cell] is not None
+    }
+    return {cell: f"{text_colour(fill)} on {fill}" for cell, fill in fills.items()}
+
+
+def _block(cells: Mapping[Cell, str], looks: Mapping[Cell, str], across: list[int], title: str) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ppsim.questions.terminal import TONES
+
+    table = Table(
+        box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title=title, title_justify="left"
+    )
+    table.add_column("schedule", no_wrap=True)
+    table.add_column("P", justify="right")
+    for m in across:
+        table.add_column(f"M={m}", justify="right", no_wrap=True)
+    for name, devices in dict.fromkeys((name, devices) for name, devices, _ in cells):
+        row = [Cell(name, devices, m) for m in across]
+        texts = [(cells.get(cell, ""), looks.get(cell, "")) for cell in row]
+        shown = (Text(text, look or TONES["good" * text.endswith("*")]) for text, look in texts)
+        table.add_row(name, str(devices), *shown)
+    return table
+
+
+def _value(row: Mapping[str, Any], metric: str) -> float | None:
+    return row[_column(metric).key] if row["applies"] else None
+
+
+def _text(value: float, metric: str) -> str:
+    return _column(metric).text(value)
+
+
+def _column(metric: str) -> Column:
+    return next(column for column in columns_of("sweep") if column.name == metric)

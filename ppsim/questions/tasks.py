@@ -1,0 +1,190 @@
+"""Work of many tasks: its options, the files that it sends to other machines, and the results file it goes on from."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ppsim.base.notes import note
+from ppsim.questions.door import CONNECTS, KEEPS
+from ppsim.questions.options import option
+
+if TYPE_CHECKING:
+    from ppsim.base.results import Results
+
+Task = TypeVar("Task")
+Row = Mapping[str, Any]
+Map = Callable[..., Iterator[tuple[str, Row]]]
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """Where tasks run, and where their results are kept."""
+
+    dask: str | None = option(
+        "--dask",
+        metavar="ADDRESS|local",
+        help="Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS); local starts both here.",
+        door=CONNECTS,
+    )
+    results: str | None = option(
+        "--results",
+        type=click.Path(),
+        metavar="FILE",
+        help="Keep finished work in a .parquet or .csv file, and go on from what it has.",
+        door=KEEPS,
+    )
+
+
+@dataclass(frozen=True)
+class SentFile:
+    """A file of the user's by content, for machines that may not have it."""
+
+    path: str
+    content: bytes
+
+    def place(self) -> str:
+        """Find the file where tasks run, writing it first if it is not there or another; return its path."""
+        path = Path(self.path)
+        if path.is_file() and path.read_bytes() == self.content:
+            return self.path
+        digest = hashlib.sha256(self.content).hexdigest()[:16]
+        placed = Path(tempfile.gettempdir()) / f"ppsim-{os.getuid()}-{digest}" / path.name
+        if not placed.is_file() or placed.read_bytes() != self.content:
+            placed.parent.mkdir(mode=0o700, exist_ok=True)
+            whole = placed.with_name(f".{os.getpid()}")
+            whole.write_bytes(self.content)
+            whole.replace(placed)
+        return str(placed)
+
+
+def send_files(paths: Iterable[str | None]) -> dict[str, SentFile]:
+    """Read the files among these paths, by path; what is no file is left to whoever reads it to complain about."""
+    named = [path for path in paths if path and Path(path).is_file()]
+    return {path: SentFile(path, Path(path).read_bytes()) for path in named}
+
+
+@contextmanager
+def open_tasks(options: TaskOptions, inputs: object, processes: int = 1) -> Iterator[Map]:
+    """Open the results file and the workers; gives a map that runs what the file has not, each task by its key.
+
+    Args:
+        options: of the command line.
+        inputs: what all rows depend on, beside their keys.
+        processes: of this machine, without Dask.
+
+    Raises:
+        InputError: the results file is of other inputs; and what ``open_workers`` raises.
+    """
+    from ppsim.base.signals import raise_swallowed
+    from ppsim.base.workers import open_workers
+
+    with open_results(options, inputs) as results:
+
+        def run(
+            function: Callable[[Task], Row], tasks: Mapping[str, Task], here: Collection[str] = ()
+        ) -> Iterator[tuple[str, Row]]:
+            yield from ((key, results.rows[key]) for key in tasks if key in results.rows)
+            left = [key for key in tasks if key not in results.rows]
+            near, far = [key for key in left if key in here], [key for key in left if key not in here]
+            for keys, each in ((near, map_here), (far, map_far)):
+                for index, row in each(function, [tasks[key] for key in keys]) if keys else ():
+                    results.add(keys[index], row)
+                    yield keys[index], row
+                    raise_swallowed()
+
+        with open_workers() as map_here, _lazily(open_workers, options.dask or "", processes) as map_far:
+            yield run
+
+
+@contextmanager
+def open_results(options: TaskOptions, inputs: object) -> Iterator[Results]:
+    """Open the results file, if one is named, and say how much it has and, after Ctrl-C, how much it keeps.
+
+    Args:
+        options: of the command line.
+        inputs: what all rows depend on, beside their keys.
+
+    Raises:
+        InputError: the file cannot be read or written, or is of other inputs.
+        MissingDependency: pyarrow is not installed.
+    """
+    from ppsim.base.results import Results
+
+    with Results(options.results, inputs) as results:
+        old = len(results.rows)
+        if results.cut:
+            note(f"the last row of {options.results} is cut short and computed again")
+        if old:
+            note(f"{_are(old)} in {options.results} already")
+        try:
+            yield results
+        except KeyboardInterrupt:
+            say_kept(results)
+            raise
+
+
+def say_kept(results: Results) -> None:
+    """Write the rows after Ctrl-C, and say how many the file keeps, if any."""
+    if results.path and results.rows:
+        results.write()
+        what = f"{_are(len(results.rows))} kept in {results.path}: the same command goes on from it"
+        note(what)
+
+
+def _are(count: int) -> str:
+    return f"{count:,} {'is' if count == 1 else 'are'}"
+
+
+@contextmanager
+def _lazily(
+    open_workers: Callable[[str, int], AbstractContextManager[Any]], where: str, processes: int
+) -> Iterator[Any]:
+    """Open workers when they are first needed: what a file of results has needs none."""
+    with ExitStack() as stack:
+        opened: list[Any] = []
+
+        def run(function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+            if not opened:
+                opened.append(stack.enter_context(open_workers(where, processes)))
+            return opened[0](function, tasks)
+
+        yield run
+
+
+def finish_tasks(
+    function: Callable[[Task], Row],
+    tasks: Mapping[str, Task],
+    options: TaskOptions,
+    inputs: object,
+    report: Callable[[float, str], None],
+    here: Collection[str] = (),
+) -> Mapping[str, Row]:
+    """Run the tasks whose rows the results file has not, and return the rows of all by key.
+
+    Args:
+        function: gives a task's row; see :class:`ppsim.base.workers.Workers`.
+        tasks: by the key under which their rows are kept.
+        options: of the command line.
+        inputs: what all rows depend on, beside their keys.
+        report: called with the share done and a key.
+        here: keys of tasks that run in this process in any case.
+
+    Raises:
+        InputError: the results file is of other inputs; and what ``open_workers`` raises.
+    """
+    rows = {}
+    report(0.0, next(iter(tasks), ""))
+    with open_tasks(options, inputs) as run:
+        for key, row in run(function, tasks, here):
+            rows[key] = row
+            report(len(rows) / len(tasks), key)
+    return rows

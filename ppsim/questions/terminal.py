@@ -1,0 +1,226 @@
+"""Tables and sentences that fit the terminal, in its colours: columns are left out whole, numbers are never cut.
+
+Colours are those of the terminal's own theme, which read on its background; muted text is a grey that reads on both.
+"""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.questions.blocks import Block, Chart, Drawn, Line, Part, Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from ppsim.core.timeline import Timeline
+    from ppsim.engine.simple.metrics import Metrics
+    from ppsim.show.drawing.terminal_marks import Marks
+
+WIDEST = 160  # columns of a chart
+BETWEEN = 2  # blanks between columns
+# What a part of a text is, and how terminals with colour show it.
+TONES = {
+    "": "",
+    "name": "bold",
+    "good": "green",
+    "bad": "red",
+    "fault": "bold red",
+    "try": "cyan",
+    "quiet": "",
+    "bar": "blue",
+}
+
+
+def print_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    at_least: int,
+    spare: Sequence[str] = (),
+    left: Sequence[str] = (),
+    tone: Callable[[int, int], str] = lambda row, column: "",
+) -> None:
+    """Print a table whose first column holds names.
+
+    Where it is wider than the terminal, columns are left out, those of ``spare`` first and in that order, then from the
+    right; where not even one number fits beside the names, each row becomes a block of lines.
+
+    Args:
+        headings: one per column, of up to two lines.
+        rows: the cells.
+        at_least: columns of text that a pipe has.
+        spare: headings of columns that may go first.
+        left: headings of columns of words, which are aligned on the left.
+        tone: of the cell in a row and column, of :data:`TONES`.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    screen = console(at_least=at_least)
+    kept = _fit_columns(headings, rows, screen.width, spare)
+    if len(kept) < 2:
+        for row in rows:
+            _print_block(headings, row)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, BETWEEN, 0, 0))
+    for column in kept:
+        table.add_column(
+            headings[column], justify="right" if column and headings[column] not in left else "left", no_wrap=True
+        )
+    for number, row in enumerate(rows):
+        table.add_row(*(Text(row[column], find_style(tone(number, column), screen)) for column in kept))
+    screen.print(table)
+    if gone := [_on_one_line(heading) for column, heading in enumerate(headings) if column not in kept]:
+        echo_wrapped([(f"no room for {', '.join(gone)}: a wider terminal shows them", "quiet")])
+
+
+def find_style(tone: str, screen: Console) -> str:
+    """The style of a tone on a console, as rich has it."""
+    if tone == "quiet" and screen.color_system not in (None, "standard"):  # no grey of sixteen reads on every theme
+        from ppsim.show.drawing.palette import TERMINAL_MUTED
+
+        return TERMINAL_MUTED
+    return TONES[tone]
+
+
+def echo_wrapped(text: str | Sequence[Part], indent: int = 0, *, err: bool = False) -> None:
+    """Print a line, on a terminal wrapped between words with ``indent`` blanks before what follows.
+
+    Parts with a tone are coloured where the terminal has colours; with ``err`` all goes to standard error. A word
+    longer than the line goes over its end.
+    """
+    screen = console(err=err)
+    parts = [text] if isinstance(text, str) else text
+    plain = "".join(part if isinstance(part, str) else part[0] for part in parts)
+    if not screen.is_terminal:
+        click.echo(plain, err=err)
+        return
+    whole = _toned(parts, screen)
+    lines = [whole]
+    if len(plain) > screen.width:
+        lines = _wrap(whole, screen.width, min(indent, 3 * screen.width // 5))
+    for line in lines:
+        screen.print(line, soft_wrap=True)
+
+
+def _toned(parts: Sequence[Part], screen: Console) -> Text:
+    from rich.text import Text
+
+    pairs = ((part, "") if isinstance(part, str) else part for part in parts)
+    return Text.assemble(*((text, find_style(tone, screen)) for text, tone in pairs))
+
+
+def _wrap(whole: Text, width: int, indent: int) -> list[Text]:
+    """The lines of a text between words, those after the first behind blanks."""
+    from rich.text import Text
+
+    lines = textwrap.wrap(
+        whole.plain,
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+    )
+    found, at = [], 0
+    for number, line in enumerate(lines):
+        blanks = " " * indent if number else ""
+        content = line.removeprefix(blanks)
+        at = whole.plain.index(content, at)
+        found.append(Text(blanks) + whole[at : at + len(content)])
+        at += len(content)
+    return found
+
+
+def _fit_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, spare: Sequence[str]) -> list[int]:
+    """The columns that fit into so many, the names first."""
+    from rich.cells import cell_len
+
+    texts = [[*heading.split("\n"), *cells] for heading, cells in zip(headings, zip(*rows, strict=True), strict=True)]
+    wide = [max(map(cell_len, column)) + BETWEEN for column in texts]
+    kept = list(range(len(headings)))
+    first = [headings.index(heading) for heading in spare]
+    for column in [*first, *(column for column in reversed(kept) if column not in first)]:
+        if sum(wide[column] for column in kept) - BETWEEN <= width:
+            break
+        if column:
+            kept.remove(column)
+    return kept if sum(wide[column] for column in kept) - BETWEEN <= width else kept[:1]
+
+
+def _print_block(headings: Sequence[str], row: Sequence[str]) -> None:
+    """A row as lines: its name, then a number per line."""
+    click.echo(row[0])
+    for heading, cell in zip(headings[1:], row[1:], strict=True):
+        click.echo(f"  {cell}  {_on_one_line(heading)}")
+
+
+def _on_one_line(heading: str) -> str:
+    """A heading of two lines as one; a name cut after an underscore is joined."""
+    return heading.replace("_\n", "_").replace("\n", " ").strip()
+
+
+def print_gantt(timeline: Timeline, metrics: Metrics, marks: Marks | None = None) -> None:
+    """The chart, in colour where the terminal has it, letters elsewhere; ``marks`` are drawn in idle time."""
+    from ppsim.show.drawing.terminal import gantt
+
+    # A pipe has no width of its own, and numbers are left out where there are few columns.
+    screen = console() if "COLUMNS" in os.environ else console(WIDEST)
+    colour = shows_colours(screen)
+    # Of 16 colours both shades of a kind would get the same: letters tell the ops apart.
+    basic = screen.is_terminal and screen.color_system == "standard" and not screen.no_color
+    columns = min(screen.width, WIDEST)
+    screen.print(gantt(timeline, metrics, columns, colour, screen.encoding, basic=basic, marks=marks), crop=False)
+
+
+def shows_colours(screen: Console) -> bool:
+    """Whether a console has the colours of figures."""
+    return screen.is_terminal and screen.color_system in ("256", "truecolor") and not screen.no_color
+
+
+def console(at_least: int = 20, *, err: bool = False) -> Console:
+    """Standard output, or standard error, as rich sees it; in a pipe at least so many columns wide."""
+    from rich.console import Console
+
+    # Brackets and colons of units and file names are no markup.
+    plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+    screen = Console(soft_wrap=True, stderr=err, **plain)
+    return screen if screen.is_terminal or screen.width >= at_least else Console(width=at_least, stderr=err, **plain)
+
+
+def echo_json(value: object) -> None:
+    """One JSON object on standard output."""
+    from ppsim.base.json_output import dump_json
+
+    click.echo(dump_json(value).decode())
+
+
+def show(blocks: Iterable[Block]) -> None:
+    """Print what an answer is made of on standard output."""
+    for block in blocks:
+        match block:
+            case str():
+                click.echo(block)
+            case Line():
+                echo_wrapped(block.parts, block.indent)
+            case Table():
+                print_table(
+                    block.headings,
+                    block.rows,
+                    at_least=block.at_least,
+                    spare=block.spare,
+                    left=block.left,
+                    tone=block.tone,
+                )
+            case Chart():
+                print_gantt(block.timeline, block.metrics, block.marks)
+            case Drawn():
+                show(block.draw(console(at_least=block.at_least)))
+            case _:
+                console(at_least=100).print(block)

@@ -1,0 +1,297 @@
+"""A model in training: stages, devices, a step, and measured memory beside predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from ppsim.questions.blocks import Block, Line
+
+if TYPE_CHECKING:
+    from ppsim.workload.hardware.hardware import Machine
+    from ppsim.workload.layout.layout import Layout
+    from ppsim.workload.model.model import Model
+    from ppsim.workload.model.parallel import Parallel
+
+GIB = 2.0**30
+MOST_ROWS = 64
+
+
+def parallel_from(given: dict[str, Any]) -> Parallel:
+    """Make the parallel layout that the options ask for; those that were not given have usual values.
+
+    Raises:
+        InputError: a number that cannot be; the message names the option.
+    """
+    from ppsim.base.toml import Refused
+    from ppsim.errors import InputError
+    from ppsim.workload.model.parallel import Parallel
+
+    try:
+        return Parallel(**{name: value for name, value in given.items() if value is not None})
+    except Refused as refused:
+        hint = "--dp N: expert-parallel ranks are taken from dp x cp x tp" if refused.key == "ep" else ""
+        raise InputError(f"--{refused.key.replace('_', '-')} {refused.why}", hint) from refused
+
+
+def sizes_from(text: str | None, given: dict[str, Any]) -> dict[str, Any]:
+    """Fill in the pipeline's devices, or the chunks, where a layout's stages and the other say them."""
+    from ppsim.workload.layout.text import parse_content
+
+    if text is None:
+        return given
+    stages, pp, vp = len(parse_content(text)), given["pp"], given["vp"]
+    if pp is None and stages % max(vp or 1, 1) == 0:
+        pp = stages // max(vp or 1, 1)
+    if vp is None and pp and pp > 0 and stages % pp == 0:
+        vp = stages // pp
+    return given | {"pp": pp, "vp": vp}
+
+
+def layout_from(text: str | None, model: Model, parallel: Parallel) -> Layout | None:
+    """Read --layout for the model's layers.
+
+    Raises:
+        InputError: it is no layout of this model on so many devices.
+    """
+    from ppsim.workload.layout.layout import read_layout
+
+    return None if text is None else read_layout(text, parallel.pp, model.layers)
+
+
+def machine_from(
+    cluster: str, profile: str | None, model: Model, parallel: Parallel, layout: Layout | None = None
+) -> Machine:
+    """Read --cluster, with the op times of --profile where it is given.
+
+    Raises:
+        InputError: no such cluster, or a profile that says nothing of this model on it.
+    """
+    from ppsim.workload.hardware.hardware import read_machine
+
+    machine = read_machine(cluster)
+    if profile is None:
+        return machine
+    from ppsim.inputs.profile.profile import read
+    from ppsim.workload.cost.calibrated import use_profile
+
+    return use_profile(machine, read(profile), profile, model, parallel, layout)
+
+
+def training(
+    model: Model,
+    parallel: Parallel,
+    layout: Layout | None,
+    cluster: str | None,
+    profile: str | None,
+    measured: str | None,
+    even: bool,
+) -> dict[str, Any]:
+    """Collect what training the model so costs: by stage, by device, and a step where the cluster is known.
+
+    Raises:
+        InputError: the layout, the schedule, the cluster or the file of measured peaks cannot be used.
+    """
+    from ppsim.errors import InputError
+    from ppsim.workload.cost.memory import PARTS, device_memory, host_memory
+
+    if parallel.ep > 1 and not model.experts:
+        raise InputError(f"--ep {parallel.ep} divides experts, and {model.name} has none", "leave out --ep")
+    held = device_memory(model, parallel, layout)
+    devices: list[dict[str, Any]] = [
+        {"device": d, **{f"{name}_gib": float(getattr(held, name)[d] / GIB) for name in PARTS}}
+        | {"total_gib": float(held.total[d] / GIB)}
+        for d in range(parallel.pp)
+    ]
+    if parallel.offload:
+        for row, waiting in zip(devices, host_memory(model, parallel, layout), strict=True):
+            row["host_gib"] = float(waiting / GIB)
+    stages = _stages(model, parallel, layout)
+    found: dict[str, Any] = {"parallel": asdict(parallel), "gpus": parallel.gpus, "gbs": parallel.gbs}
+    found |= {"stages": stages, "devices": devices}
+    machine = None if cluster is None else machine_from(cluster, profile, model, parallel, layout)
+    if machine is not None:
+        found |= _timed(model, parallel, layout, machine, stages)
+    if measured is not None:
+        found |= _compare(devices, measured, parallel)
+    if even:
+        found |= _even(model, parallel, layout, machine)
+    return found
+
+
+def _stages(model: Model, parallel: Parallel, layout: Layout | None) -> list[dict[str, Any]]:
+    from ppsim.workload.model.contents import contents_of, count_stage_parameters
+
+    return [
+        {
+            "stage": stage,
+            "layers": content.layers,
+            "recomputed": content.recomputed,
+            "parameters": sum(count_stage_parameters(model, parallel, content)),
+        }
+        for stage, content in enumerate(contents_of(model, parallel, layout))
+    ]
+
+
+def _timed(
+    model: Model, parallel: Parallel, layout: Layout | None, machine: Machine, stages: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Add times to the stages, and return those of a step."""
+    from ppsim.core.ops import Kind
+    from ppsim.workload.cost.costs import copy_seconds, stage_costs, step_time
+    from ppsim.workload.hardware.efficiency import efficiency_of
+    from ppsim.workload.model.contents import contents_of
+
+    costs, contents = stage_costs(model, machine, parallel, layout), contents_of(model, parallel, layout)
+    for row in stages:
+        stage = row["stage"]
+        for name, kind in (("f_ms", Kind.F), ("b_ms", Kind.B), ("i_ms", Kind.I), ("w_ms", Kind.W), ("r_ms", Kind.R)):
+            row[name] = float(costs.time[kind, stage] * 1e3)
+        row["communication_ms"] = float(costs.communication[stage] * 1e3)
+        if parallel.offload:
+            row["copy_ms"] = copy_seconds(model, machine, parallel, contents[stage]) * 1e3
+    step = {name: float(value) for name, value in asdict(step_time(model, machine, parallel, costs=costs)).items()}
+    known: dict[str, Any] = {
+        "fitted_on": efficiency_of(machine.gpu, parallel.stack).curve.seen or "no run: usual shares of a GPU's peaks",
+        "gpu": machine.gpu.name,
+        "gpu_memory_gib": machine.gpu.memory_gib,
+        **({"host_gb_per_s": machine.gpu.host_gb_per_s} if parallel.offload else {}),
+    }
+    if found := machine.measured:
+        known["profile"] = {"file": found.name, "taken": found.taken, "left": found.left}
+    return {"cluster": machine.name, **known, "message_bytes": costs.message, "step": step}
+
+
+def _compare(devices: list[dict[str, Any]], measured: str, parallel: Parallel) -> dict[str, Any]:
+    """Add measured peaks to the devices, and return the line through them over microbatches in flight."""
+    from ppsim.workload.cost.costs import schedule_of
+    from ppsim.workload.cost.measured import fit_line, read_peaks
+    from ppsim.workload.cost.memory import in_flight
+
+    peaks = read_peaks(measured, len(devices))
+    for row, peak in zip(devices, peaks, strict=True):
+        row["measured_gib"] = float(peak / GIB)
+        row["error"] = row["total_gib"] / row["measured_gib"] - 1 if peak else None
+    if parallel.pp == 1:
+        return {}
+    held = in_flight(schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches))
+    base, each = fit_line(held.astype(float), peaks)
+    off = [float((base + each * n) / peak - 1) if peak else 0.0 for n, peak in zip(held, peaks, strict=True)]
+    return {"line": {"base_gib": base / GIB, "microbatch_gib": each / GIB, "in_flight": held.tolist(), "errors": off}}
+
+
+def _even(model: Model, parallel: Parallel, layout: Layout | None, machine: Machine | None) -> dict[str, Any]:
+    """Collect the recompute list and the layout that would even out what devices hold, and what a step takes then."""
+    from ppsim.workload.cost.costs import step_time
+    from ppsim.workload.cost.even import even_layers, even_out
+    from ppsim.workload.cost.memory import device_memory
+    from ppsim.workload.layout.flags import flags_of
+
+    def outcome(changed: Parallel, moved: Layout | None) -> dict[str, Any]:
+        total = device_memory(model, changed, moved).total
+        found: dict[str, Any] = {"total_gib": [float(value / GIB) for value in total]}
+        if machine is not None:
+            found["step_s"] = float(step_time(model, machine, changed, moved).seconds)
+        return found
+
+    chosen, moved = even_out(model, parallel, layout), even_layers(model, parallel, layout)
+    again = replace(parallel, recompute="full", recompute_layers=chosen)
+    return {
+        "evened_out": {"recompute_layers": list(chosen), **outcome(again, layout)},
+        "evened_layout": {"layout": str(moved), "flags": flags_of(moved), **outcome(parallel, moved)},
+    }
+
+
+def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
+    """Show what training costs, as tables."""
+    from ppsim.questions.words import counted
+
+    sizes = {name: value for name, value in found["parallel"].items() if name in ("tp", "cp", "ep", "pp", "dp", "vp")}
+    text = ", ".join(f"{name} {value}" for name, value in sizes.items() if value > 1)
+    zero = f", ZeRO-{found['parallel']['zero']}" if found["gpus"] > 1 else ""
+    counts = f"{counted(found['gpus'], 'GPU')}, {counted(found['gbs'], 'sequence')} a step{zero}"
+    yield f"\n{text}: {counts}" if text else f"\n{counts}"
+    yield from _show_stages(found["stages"])
+    yield from _show_devices(found["devices"], found.get("gpu_memory_gib"))
+    if line := found.get("line"):
+        yield Line(
+            f"the measured peaks are {line['base_gib']:.1f} GiB and {line['microbatch_gib']:.2f} GiB for each of "
+            f"{line['in_flight']} microbatches in flight, within {max(map(abs, line['errors'])):.1%}"
+        )
+    if step := found.get("step"):
+        yield (
+            f"\na step on {found['cluster']} takes {step['seconds']:.4g} s: {step['tokens_per_s']:,.0f} tokens/s, "
+            f"{step['tflops']:.0f} TFLOP/s per GPU, MFU {step['mfu']:.1%}, bubble {step['bubble']:.1%}"
+        )
+        yield (f"of it {step['reduction']:.3g} s of gradients and weights, {step['optimizer']:.3g} s of the optimizer")
+        if taken := found.get("profile"):
+            yield Line(f"times of {taken['taken']}: from {taken['file']}; {taken['left']}", 5)
+        if rate := found.get("host_gb_per_s"):
+            share = found["parallel"]["offload"]
+            yield Line(
+                f"{share:.0%} of the activations are copied to the host and back at {rate:g} GB/s each way, beside "
+                "the stage's work; where copies take longer, they set its time",
+                5,
+            )
+        yield Line(f"efficiency fitted on {found['fitted_on']}", 5)
+    if "evened_out" in found:
+        yield from _show_evened(found)
+
+
+def _show_evened(found: dict[str, Any]) -> Iterator[Block]:
+    """Show the recompute list and the layout that even out memory, beside what the worst device holds as it is."""
+    again, moved = found["evened_out"], found["evened_layout"]
+    now = max(row["total_gib"] for row in found["devices"])
+    yield f"\nto even out the devices, of which the worst holds {now:.1f} GiB"
+    layers = ",".join(map(str, again["recompute_layers"]))
+    for what, value, row in (("layers to recompute on each stage", layers, again), ("layout", moved["layout"], moved)):
+        then = max(row["total_gib"])
+        if then > now - 0.05:
+            yield Line(f"{what}: none found that lowers it", 2)
+            continue
+        step = f", a step of {row['step_s']:.4g} s" if "step_s" in row else ""
+        yield Line(f"{what}: {value}  then the worst holds {then:.1f} GiB{step}", 2)
+        if "flags" in row:
+            yield Line(f"Megatron: {row['flags']}", 4)
+
+
+def _show_stages(stages: list[dict[str, Any]]) -> Iterator[Block]:
+    timed = "f_ms" in stages[0]
+    heading = f"{'stage':>5} {'layers':>6} {'parameters':>11}"
+    copied = "copy_ms" in stages[0]
+    heading += f" {'F ms':>8} {'B ms':>8} {'W ms':>8} {'waits ms':>9}" if timed else ""
+    yield "\n" + heading + (f" {'copies ms':>10}" if copied else "")
+    for row in stages[:MOST_ROWS]:
+        line = f"{row['stage']:>5} {row['layers']:>6} {row['parameters'] / 1e6:>9,.1f} M"
+        if timed:
+            line += f" {row['f_ms']:>8.3f} {row['b_ms']:>8.3f} {row['w_ms']:>8.3f} {row['communication_ms']:>9.3f}"
+        if copied:
+            line += f" {row['copy_ms']:>10.3f}"
+        yield line
+    if len(stages) > MOST_ROWS:
+        yield f"{len(stages) - MOST_ROWS} more stages (--json has them)"
+
+
+def _show_devices(devices: list[dict[str, Any]], capacity: float | None) -> Iterator[Block]:
+    names = ["weights", "gradients", "optimizer", "activations", "work", "total"]
+    names += ["host"] if "host_gib" in devices[0] else []
+    measured = "measured_gib" in devices[0]
+    yield (
+        f"\n{'device':>6} "
+        + " ".join(f"{name:>11}" for name in names)
+        + (f" {'measured':>11} {'error':>7}" if measured else "")
+        + "  GiB"
+    )
+    for row in devices[:MOST_ROWS]:
+        line = f"{row['device']:>6} " + " ".join(f"{row[f'{name}_gib']:>11.2f}" for name in names)
+        if measured:
+            error = "-" if row["error"] is None else f"{row['error']:+.1%}"
+            line += f" {row['measured_gib']:>11.2f} {error:>7}"
+        over = capacity is not None and row["total_gib"] > capacity
+        yield line + (f"  over {capacity:g} GiB" if over else "")
+    worst = max(devices, key=lambda row: row["total_gib"])
+    yield f"device {worst['device']} holds most, {worst['total_gib']:.1f} GiB"
+    if measured:
+        worst = max(devices, key=lambda row: row["measured_gib"])
+        yield f"measured, device {worst['device']} holds most, {worst['measured_gib']:.1f} GiB"

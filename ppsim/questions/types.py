@@ -1,0 +1,168 @@
+"""Parameter types: numbers, counts, shares and names of schedules as users type them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+MOST_COUNTS = 10_000
+RANGE = re.compile(r"(N)(?::(N)(?::(x?)(N))?)?".replace("N", "0*[1-9][0-9]{0,8}"))
+COUNT = click.IntRange(min=1)
+
+
+class Numbers(click.ParamType[Any]):
+    """One number, or one per stage with commas between."""
+
+    name = "number[,number...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | list[float]:
+        """Parse the number, or the list of numbers."""
+        if not isinstance(value, str):
+            return value
+        try:
+            numbers = [float(part) for part in value.split(",")]
+        except ValueError:
+            self.fail(f"'{value}' is not a number, nor numbers with commas between (one per stage).", param, ctx)
+        return numbers if len(numbers) > 1 else numbers[0]
+
+
+class Amount(click.FloatRange):
+    """A finite number of a range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse it; float() reads nan and inf as well, and no range keeps nan out."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"'{value}' is not a finite number.", param, ctx)
+        return number
+
+
+class Counts(click.ParamType[Any]):
+    """Counts with commas between: single ones, 8:64:8 in steps, 8:128:x2 by a factor."""
+
+    name = "counts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """Parse all counts, in the order given."""
+        if isinstance(value, list):
+            return value
+        counts: list[int] = []
+        for part in str(value).split(","):
+            match = RANGE.fullmatch(part)
+            if not match:
+                self.fail(f"'{part}' is no count; write 8, 8:64:8 (in steps) or 8:128:x2 (by a factor).", param, ctx)
+            first, last, step = int(match[1]), int(match[2] or match[1]), int(match[4] or 1)
+            by_factor = match[3] == "x"
+            if by_factor and step < 2:
+                self.fail(f"'{part}' never ends: a factor must be 2 or more.", param, ctx)
+            while first <= last:
+                if len(counts) == MOST_COUNTS:
+                    self.fail(f"'{value}' is more than {MOST_COUNTS:,} counts.", param, ctx)
+                counts.append(first)
+                first = first * step if by_factor else first + step
+        if not counts:
+            self.fail(f"'{value}' is empty: the last count is below the first.", param, ctx)
+        return counts
+
+
+class CountList(click.ParamType[Any]):
+    """Whole numbers with commas between, zero among them, one per stage."""
+
+    name = "number[,number...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """Parse the list."""
+        if isinstance(value, list):
+            return value
+        parts = [part.strip() for part in str(value).split(",")]
+        if len(parts) > MOST_COUNTS or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+            self.fail(f"'{value}' is no list of whole numbers such as 3,4,4,3.", param, ctx)
+        return list(map(int, parts))
+
+
+class Share(click.ParamType[Any]):
+    """A share, as 0.05 or 5%; without the sign it is at most 1, as 5 could mean 500 % or 5 %."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse the share as a fraction."""
+        text = str(value)
+        percent = text.endswith("%")
+        try:
+            share = float(text.removesuffix("%")) / (100 if percent else 1)
+        except ValueError:
+            self.fail(f"'{value}' is not a share such as 5% or 0.05.", param, ctx)
+        if not 0 <= share < float("inf"):
+            self.fail(f"'{value}' is not a share such as 5% or 0.05.", param, ctx)
+        if share > 1 and not percent:
+            self.fail(f"'{value}' is {share:.0%} of the measured time; write {value}% if you mean percent.", param, ctx)
+        return share
+
+
+class ScheduleName(click.ParamType[Any]):
+    """How a schedule is spelled: a name or alias, NAME:V, a file; the registry resolves it and suggests near names."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Keep the spelling as given."""
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """List the schedule names that begin like this."""
+        from click.shell_completion import CompletionItem
+
+        from ppsim.schedules import families
+
+        return [CompletionItem(f.name, help=f.title) for f in families() if f.name.startswith(incomplete.lower())]
+
+
+class Window(click.ParamType[Any]):
+    """From one time to a later one, as 10:25."""
+
+    name = "A:B"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, float]:
+        """Parse both times."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            first, last = map(float, str(value).split(":"))
+        except ValueError:
+            self.fail(f"'{value}' is no window such as 10:25.", param, ctx)
+        if not 0 <= first < last < float("inf"):
+            self.fail(f"'{value}' is no window: A:B with 0 <= A < B.", param, ctx)
+        return Stretch((first, last))
+
+
+class Stretch(tuple[float, float]):
+    """Two times, written as they are typed."""
+
+    def __str__(self) -> str:
+        return ":".join(repr(time).removesuffix(".0") for time in self)
+
+
+class Highlighted(click.ParamType[Any]):
+    """What to pick out: mb=3, device=1, stage=2 or critical."""
+
+    name = "mb=N|critical"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse it."""
+        from ppsim.show.drawing.look import CRITICAL, PICKED, Highlight
+
+        if isinstance(value, Highlight):
+            return value
+        by, _, number = str(value).partition("=")
+        if by == CRITICAL and not number:
+            return Highlight(CRITICAL)
+        if by not in PICKED or not (number.isascii() and number.isdigit() and len(number) < 10):
+            self.fail(f"'{value}' is none of mb=3, device=1, stage=2 and critical.", param, ctx)
+        return Highlight(by, int(number))

@@ -1,0 +1,111 @@
+"""What ``ppsim validate`` says of its findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ppsim.questions.blocks import Block, Line, Table
+
+if TYPE_CHECKING:
+    from ppsim.real.runs.record import Record
+    from ppsim.real.validation.analyse import Validation, Verdict
+
+
+def verdict_line(validation: Validation, value: dict[str, Any]) -> Line:
+    """Say how far off the predictions are, and whether that is within the tolerance."""
+    held, passed = value["errors"]["held-out"], value["passed"]
+    what = "held-out predictions" if any(v.held_out for v in validation.verdicts) else "predictions with own costs"
+    text = f"{what} are off by {held['median']:.2%} (median), {held['worst']:.2%} (worst): "
+    within = f"{'within' if passed else 'NOT within'} the tolerance of {value['tolerance']:.0%}"
+    return Line([text, (within, "good" if passed else "fault")])
+
+
+def detail_lines(validation: Validation, record: Record, value: dict[str, Any]) -> Iterator[Block]:
+    """A row per schedule, where the first is off, the errors by level, and where it was measured."""
+    yield from _table(validation, value["tolerance"])
+    for v in validation.verdicts[: 1 if len(validation.verdicts) > 1 else None]:
+        yield from _residuals(v)
+    for level, error in value["errors"].items():
+        text = f"{level:<10} median {error['median']:6.2%}   worst {error['worst']:6.2%}"
+        yield Line([(text, "name" if level == "held-out" else "")])
+    if validation.pairs:
+        yield Line(f"ranking    {validation.ranked_right} of {validation.pairs} held-out pairs more than 2 % apart", 11)
+    yield Line(f"measured   {_where(record)}", 11)
+    for line in _on_a_gpu(record):
+        yield Line(line, 11)
+
+
+def _table(validation: Validation, tolerance: float) -> Iterator[Block]:
+    headings = ["schedule\n", "measured\nms", "p10 to p90\n", "predicted\nms"]
+    headings += ["nominal\n", "+ link\n", "+ host\n", "held-out\n"]
+    noise = any(v.floor is not None for v in validation.verdicts)
+    headings += [*(["noise\n"] if noise else []), "replay\n"]
+    rows = []
+    for v in validation.verdicts:
+        low, high = v.spread
+        times = [f"{v.makespan:.1f}", f"{low:.1f} {high:.1f}", f"{v.predicted:.1f}"]
+        errors = [f"{v.errors[level]:+.1%}" for level in ("nominal", "link", "host")]
+        held = f"{v.errors['held-out']:+.1%}" + ("" if v.held_out else "*")
+        floor = [] if not noise else ["" if v.floor is None else f"{v.floor:.1%}"]
+        rows.append([v.run.name, *times, *errors, held, *floor, f"{v.errors['replay']:+.1%}"])
+    held_out = headings.index("held-out\n")
+
+    def tone(row: int, column: int) -> str:
+        if column != held_out:
+            return "" if column else "name"
+        v = validation.verdicts[row]
+        return "quiet" if not v.held_out else "good" if abs(v.errors["held-out"]) <= tolerance else "bad"
+
+    spare = ["p10 to p90\n", "+ link\n", "+ host\n", "replay\n", "nominal\n"]
+    yield Table(headings, rows, 110, spare, tone=tone)
+    if noise:
+        within = sum(v.within_noise for v in validation.verdicts)
+        yield Line(
+            "noise: the error with costs from the schedule's own other rounds. A held-out error within it cannot be "
+            f"told from none: {within} of {len(validation.verdicts)} are."
+        )
+    if any(not v.held_out for v in validation.verdicts):
+        counted = ", and not counted below" if any(v.held_out for v in validation.verdicts) else ""
+        yield Line(f"* its costs come from its own run: not held out{counted}", 2)
+    yield ""
+
+
+def _residuals(v: Verdict) -> Iterator[Block]:
+    from ppsim.real.validation.analyse import CLASSES, find_worst_ops
+
+    yield Line([(v.run.name, "name"), ": predicted - measured, ms per device"])
+    rows = [[f"device {device}", *(f"{ms:+.2f}" for ms in row)] for device, row in enumerate(v.residual)]
+    yield Table(["", *CLASSES], rows, 110)
+    off = ", ".join(f"{op} on device {device} {shift:+.2f} ms" for op, device, _, shift in find_worst_ops(v, 3))
+    yield Line(f"furthest off: {off}")
+    yield ""
+
+
+def _where(record: Record) -> str:
+    if record.settings["ops"] == "trace":
+        costs = f"nominal costs from {record.settings['costs']}"
+        if "clocks" in record.settings:
+            costs += f"; {record.settings['clocks']}"
+        if "gap_ms" in record.settings:
+            gap, latency = record.settings["gap_ms"], record.settings["latency_ms"]
+            costs += f"; between ops a device needs {gap:.2f} ms and a message {latency:.2f} ms (medians)"
+        if record.provenance["date"] == "unknown":
+            return "elsewhere; " + costs
+        return "{date} elsewhere, on {device} of {machine}; ".format_map(record.provenance) + costs
+    if record.settings.get("device") == "cuda":
+        return "{date} on {device}, {cpu}, torch {torch}".format_map(record.provenance)
+    return "{date} on {cpu}, {cores} cores, load {load}, torch {torch}".format_map(record.provenance)
+
+
+def _on_a_gpu(record: Record) -> Iterator[str]:
+    """What a reader must know of a run on GPUs: what it was, and whether the host kept ahead."""
+    settings = record.settings
+    if "emulation" in settings:
+        yield f"           {settings['emulation']}"
+        parts, factor = settings["partition_sms"], settings["interference"]
+        yield f"           a device is {parts} multiprocessors; ops take {factor:.2f} x as long with all devices busy"
+    for name, count in settings.get("launch_bound", {}).items():
+        yield f"           {name}: {count} repetitions left out, in which the GPU waited for the host (launch-bound)"
+    if shares := settings.get("issued_share"):
+        yield f"           the host had issued all ops after {max(shares.values()):.0%} of the makespan at most"

@@ -1,0 +1,242 @@
+"""What the live page asks for: fields into a document, within limits and without files of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ppsim.errors import InputError
+from ppsim.questions.ask import ask, find_options
+from ppsim.questions.build import add_memory, build, measure_with_bound
+from ppsim.questions.door import Door, admit_value, names_schedule
+from ppsim.questions.given import COSTS, DETAILED, LAYER_TIMES, UNEVEN, Given
+from ppsim.questions.groups import CostOptions, NetworkOptions, SeveralSchedules, ShapeOptions
+from ppsim.questions.options import Option, Request, group
+from ppsim.questions.several import options_taken
+from ppsim.questions.timing import time_ops
+from ppsim.questions.words import title_of
+from ppsim.show.server.app import DROPPED
+
+if TYPE_CHECKING:
+    from ppsim.analysis.idle import Idle
+    from ppsim.core.costs import Costs
+    from ppsim.core.execution import Execution
+    from ppsim.core.schedule import Schedule
+    from ppsim.questions.stated import Stated
+    from ppsim.show.files.document import Document
+
+MOST_SCHEDULES = 8
+MOST_CELLS = 65_536  # stages x microbatches of all schedules together: about 200,000 ops
+MOST_STAGES = 512  # why devices wait is followed from stage to stage, for each of them
+MOST_SEARCHED = 4_096  # of one schedule whose order is searched anew for every cost
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewRequest(Request):
+    """Show schedules on the same devices, with what the devices hold and why they are idle."""
+
+    question: ClassVar[str] = "view"
+    schedules: SeveralSchedules = group(SeveralSchedules)
+    shape: ShapeOptions = group(ShapeOptions)
+    costs: CostOptions = group(CostOptions)
+    network: NetworkOptions = group(NetworkOptions)
+
+
+def view(fields: Mapping[str, Any], folder: Path) -> Document:
+    """Simulate what fields such as ``{"names": ["1f1b", "zb-1p"], "devices": 4, "mb": 8}`` ask for, as one document.
+
+    A dropped file that states times is shown with them, and the rest simulated with their medians, unless there are
+    costs or messages among the fields: then all are simulated, the file's ops in its order.
+
+    Args:
+        fields: of JSON, by the names of options; ``names`` are schedules, ``dropped:NAME`` a file that was dropped.
+        folder: where dropped files are.
+
+    Raises:
+        InputError: an option or a shape that is refused, too much work for a live page, or a file of this machine.
+    """
+    values = {declared.name: _texts(declared, value) for declared, value in find_options(ViewRequest, fields)}
+    for declared, value in find_options(ViewRequest, values):
+        admit_value(declared, value, "the page", "ppsim run in a terminal takes it", _is_dropped)
+    return _answer(ask(ViewRequest, values), folder)
+
+
+def _texts(declared: Option, value: Any) -> Any:
+    """A value of JSON as true, false, or the text or texts that a command line would have."""
+    if isinstance(value, bool):
+        return value
+    parts = value if isinstance(value, list) else [value]
+    if any(isinstance(part, bool) or not isinstance(part, str | int | float) for part in parts):
+        raise InputError(f"{declared.name} is neither text, number, true, false, nor a list of texts or numbers")
+    texts = [str(part) for part in parts]
+    return texts if declared.many else ",".join(texts)
+
+
+def _answer(request: ViewRequest, folder: Path) -> Document:
+    from ppsim.show.files.document import Document
+
+    shape, costs, network, given = request.shape, request.costs, request.network, Given.of(request)
+    sources = [_found(spec, folder) for spec in request.schedules.specs]
+    _refuse_work(sources, shape)
+    typed = given.spellings((*COSTS, *LAYER_TIMES, "layout", *UNEVEN, *DETAILED, "recompute"))
+    stated = {source: run for source in sources if (run := _read_times(source, shape))}
+    taken = next(iter(stated.items()), None) if not typed else None
+    runs: list[_Run] = []
+    for source in sources:
+        if source in stated and not typed:
+            runs.append(_take_times(source, stated[source]))
+        else:
+            runs.append(_simulate(source, shape, costs, network, taken))
+        if source in stated and typed:
+            runs[-1] = replace(runs[-1], title=f"{stated[source].title} (order of {Path(source).name})")
+        schedules = [run.idle.timeline.schedule for run in runs]
+        _refuse_cells(sum(schedule.n_stages * schedule.n_microbatches for schedule in schedules), MOST_CELLS)
+    executions = tuple(run.execution for run in runs if run.execution)
+    document = Document(
+        tuple(run.idle.timeline for run in runs),
+        tuple(run.title for run in runs),
+        _inputs(given, runs[0].prices, bool(taken)),
+        idles=tuple(run.idle for run in runs),
+        executions=executions if len(executions) == len(runs) else (),
+        bounds=tuple(run.bound for run in runs),
+    )
+    return add_memory(document, [run.prices for run in runs], costs, asked=False)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One schedule as the page shows it: its title, costs, idle time and bound."""
+
+    title: str
+    prices: Costs
+    idle: Idle
+    bound: float
+    execution: Execution | None = None
+
+
+def _read_times(source: str, shape: ShapeOptions) -> Stated | None:
+    """Read the times of a dropped file; None where it has none, and for a schedule's name.
+
+    Raises:
+        InputError: the shape asked for is not the file's.
+    """
+    from ppsim.questions.stated import read_stated
+    from ppsim.schedules import family_of
+
+    if family_of(source) is not None:
+        return None
+    stated = read_stated(source)
+    if stated is None:
+        return None
+    schedule = stated.found.timeline.schedule
+    _refuse_stages(schedule)
+    for word, asked, own in (
+        ("devices", shape.devices, schedule.n_devices),
+        ("microbatches", shape.microbatches, schedule.n_microbatches),
+    ):
+        if asked not in (None, own):
+            raise InputError(
+                f"{Path(source).name} has {own} {word}, not {asked}", f"{word}: {own}, or leave out the file"
+            )
+    return stated
+
+
+def _take_times(source: str, stated: Stated) -> _Run:
+    """A dropped run with its own times, of which no bound is known."""
+    from ppsim.analysis.idle import explain_idle
+
+    idle = explain_idle(stated.found.timeline, stated.found.arrival)
+    return _Run(f"{stated.title} (times of {Path(source).name})", stated.found.costs, idle, float("nan"))
+
+
+def _simulate(
+    source: str,
+    shape: ShapeOptions,
+    costs: CostOptions,
+    network: NetworkOptions,
+    taken: tuple[str, Stated] | None,
+) -> _Run:
+    """Simulate a schedule with the costs of the options, or with the median times of a run that was dropped."""
+    from ppsim.analysis.idle import explain_run
+
+    measured = taken[1].found.costs if taken else None
+    schedule, prices = build(source, options_taken(source, shape), costs, network, quiet=True, measured=measured)
+    _refuse_stages(schedule)
+    title = title_of(schedule)
+    if taken:
+        title += f" (median times of {Path(taken[0]).name})"
+    timeline, execution = time_ops(schedule, prices, network, costs.links)
+    idle = explain_run(timeline, prices.latencies(schedule), execution)
+    return _Run(title, prices, idle, measure_with_bound(timeline, prices).bound, execution)
+
+
+def _inputs(given: Given, prices: Costs, stated: bool) -> dict[str, Any]:
+    """What makes the page again; no command where a dropped file's times are compared with more than one schedule."""
+    from ppsim.questions.write import inputs_of
+
+    count = len(given["names"]) + len(given["schedule"])
+    command = ("explain", "diff", "")[min(count, 3) - 1] if stated else "run" if count == 1 else "compare"
+    named = {name: [spec.removeprefix(DROPPED) for spec in given[name]] for name in ("names", "schedule")}
+    own = ("devices", "stages", "microbatches") if stated else ()  # which are the file's
+    typed = [each for each in given.typed if each.name not in own]
+    inputs = inputs_of(Given(command, {**given.values, **named}, typed), prices)
+    return inputs if command else {name: value for name, value in inputs.items() if name != "command"}
+
+
+def _is_dropped(door: Door, text: str) -> bool:
+    """Whether an argument is a schedule in a file that was dropped, which a page may name."""
+    return door is names_schedule and text.startswith(DROPPED)
+
+
+def _found(spec: str, folder: Path) -> str:
+    """The schedule a word names: one of the list, or the path of a dropped file."""
+    from ppsim.inputs.drafts.read import readable
+
+    if not spec.startswith(DROPPED):
+        return spec
+    name = spec.removeprefix(DROPPED)
+    path = folder / name
+    if Path(name).name != name or not path.is_file():
+        raise InputError(f"no file '{name}' was dropped here", "drop it on the page again")
+    if path.suffix == ".py":
+        raise InputError(f"'{name}' is code, which a page does not run", "ppsim run in a terminal takes it")
+    if not path.suffix:
+        raise InputError(f"'{name}' has no ending to tell what it is", "one of .toml " + " ".join(readable()))
+    return str(path)
+
+
+def _refuse_work(specs: Sequence[str], shape: ShapeOptions) -> None:
+    """Refuse more than a page can show while somebody drags a control."""
+    from ppsim.schedules import family_of, split_chunks
+
+    if len(specs) > MOST_SCHEDULES:
+        raise InputError(f"{len(specs)} schedules are too many for one page", f"{MOST_SCHEDULES} at most")
+    cells = 0
+    for spec in specs:
+        family = family_of(spec)
+        if family is None:  # a file of ops, whose size is known once it is read
+            continue
+        chunks = split_chunks(spec)[1] or shape.chunks or family.chunks
+        own = (shape.stages or (shape.devices or 1) * chunks) * (shape.microbatches or 1) * (shape.slices or 1)
+        _refuse_cells(own, MOST_SEARCHED if family.uses_costs else MOST_CELLS, family.name)
+        cells += own
+    _refuse_cells(cells, MOST_CELLS)
+
+
+def _refuse_stages(schedule: Schedule) -> None:
+    if schedule.n_stages > MOST_STAGES:
+        raise InputError(
+            f"{schedule.n_stages:,} stages are too much work for a live page ({MOST_STAGES} at most)",
+            "ppsim run in a terminal",
+        )
+
+
+def _refuse_cells(cells: int, most: int, name: str = "") -> None:
+    if cells > most:
+        raise InputError(
+            f"{name + ': ' if name else ''}{cells:,} stages x microbatches are too much work for a live page"
+            f" ({most:,} at most)",
+            "fewer schedules, devices or microbatches, or ppsim run in a terminal",
+        )

@@ -1,0 +1,92 @@
+"""The words of answers: sizes, result lines, summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isnan
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+    from ppsim.engine.simple.columns import Shape
+    from ppsim.engine.simple.metrics import Metrics
+    from ppsim.schedules import Family
+
+
+def shape_line(schedule: Schedule) -> str:
+    """The size in words: 4 devices x 2 chunks = 8 stages, 8 microbatches x 4 slices."""
+    return (
+        f"{counted(schedule.n_devices, 'device')} x {counted(schedule.n_chunks, 'chunk')} = "
+        f"{counted(schedule.n_stages, 'stage')}, {counted(schedule.whole_microbatches, 'microbatch')}"
+        + (f" x {schedule.n_slices} slices" if schedule.n_slices > 1 else "")
+        + (", 2 replicas" if schedule.placement.n_replicas > 1 else "")
+    )
+
+
+def result_line(name: str, metrics: Metrics, shape: Shape, unit: str) -> str:
+    """The numbers of one run on one line."""
+    from ppsim.engine.simple.columns import columns_of
+
+    return "  ".join([name, *(f"{c.heading} {c.text(c.of(metrics, shape), unit)}" for c in columns_of("line"))])
+
+
+def summary(timeline: Timeline, metrics: Metrics) -> str:
+    """The numbers of one run, one line each, with what they mean."""
+    from ppsim.engine.simple.columns import columns_of, shape_of
+
+    shape = shape_of(timeline.schedule)
+    rows = (
+        (c.heading, c.text(c.of(metrics, shape), timeline.unit), c.note_on(metrics, shape))
+        for c in columns_of("summary")
+        if not isnan(c.of(metrics, shape))
+    )
+    return "\n".join(f"{name:<18} {value:>12}   {note}" for name, value, note in rows)
+
+
+def recomputed(schedules: Iterable[Schedule]) -> list[str]:
+    """Say what counts as an activation where a schedule recomputes; empty where none does."""
+    if any(schedule.recomputed.any() for schedule in schedules):
+        return ["with recompute an activation counts from its R on; the input that F keeps for it does not count"]
+    return []
+
+
+def title_of(schedule: Schedule) -> str:
+    """The schedule's name as figures write it."""
+    from ppsim.errors import UnknownSchedule
+    from ppsim.schedules import find
+
+    try:
+        return find(schedule.name).title
+    except UnknownSchedule:
+        return schedule.name
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun: 1 device, 4 devices."""
+    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
+
+
+def needs(family: Family) -> str:
+    """The rules of a schedule as one line."""
+    return "; ".join(rule.text for rule in family.rules) or "any P, V, M"
+
+
+def family_object(family: Family) -> dict[str, Any]:
+    """A schedule's facts for --json."""
+    return {
+        "name": family.name,
+        "title": family.title,
+        "aliases": family.aliases,
+        "torch": family.torch,
+        "placement": family.placement,
+        "chunks": family.chunks,
+        "split_backward": family.split,
+        "needs": [rule.text for rule in family.rules],
+        "bubble": family.bubble,
+        "peak_activations": family.peak,
+        "idea": family.idea,
+        "paper": family.paper,
+        "options": family.options,
+    }

@@ -1,0 +1,166 @@
+"""The whole calibration: op times, then messages, then where it was done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ppsim.errors import InputError
+from ppsim.inputs.profile.message_fits import fit_messages
+from ppsim.inputs.profile.profile import ITEM_BYTES, Profile, Provenance, Workload
+from ppsim.real.calibration import links, machine, ops, p2p
+from ppsim.real.calibration.torch_here import device_for, torch_module
+from ppsim.real.calibration.user_module import UserModule
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class CalibrationPlan:
+    """What to measure and how often.
+
+    Attributes:
+        model: the stage's shape, or the user's function that makes stages.
+        device: auto, cpu or cuda.
+        repeats: measured repetitions of every op; small messages are repeated as often again.
+        warm_up: repetitions before those, thrown away.
+        sizes: of messages in bytes, beside the model's own; from 1 KiB to 16 MiB where none are given.
+        command: the command line, for the record.
+        note: what a reader must know about the machine.
+        real_time: whether messages are measured at real-time priority.
+        stages: how many the user's function is asked for.
+    """
+
+    model: Workload | UserModule
+    device: str = "auto"
+    repeats: int = 10
+    warm_up: int = 2
+    sizes: tuple[int, ...] = ()
+    command: str = ""
+    note: str = ""
+    real_time: bool = False
+    stages: int = 0
+
+
+def check(plan: CalibrationPlan) -> None:
+    """Refuse a plan that cannot be measured.
+
+    Raises:
+        InputError: heads do not divide hidden, a count is out of range, or memory will not suffice.
+    """
+    if plan.repeats < 1 or plan.warm_up < 0:
+        raise InputError(f"--repeats {plan.repeats} with --warm-up {plan.warm_up} measures nothing", "--repeats 10")
+    if isinstance(plan.model, UserModule):
+        return
+    need, there = _bytes_needed(plan, plan.model), machine.available_bytes(device_for(plan.device))
+    if there is not None and need > there:
+        raise InputError(
+            f"this stage needs about {need / 2**30:.3g} GiB, and {there / 2**30:.3g} GiB are free",
+            "a smaller --hidden, --seq, --mbs, --layers or --vocab",
+        )
+    check_heads(plan.model)
+
+
+def check_heads(model: Workload) -> None:
+    """Refuse a width that its heads cannot share evenly.
+
+    Raises:
+        InputError: heads do not divide hidden.
+    """
+    hidden, heads = model.hidden, model.heads
+    if hidden % heads:
+        near = min((n for n in range(1, hidden + 1) if hidden % n == 0), key=lambda n: abs(n - heads))
+        width = max(heads, round(hidden / heads) * heads)
+        raise InputError(f"--heads {heads} does not divide --hidden {hidden}", f"--heads {near}, or --hidden {width}")
+
+
+def calibrate(plan: CalibrationPlan, report: Progress = lambda done, what: None) -> Profile | None:
+    """Measure everything in the plan; ``report`` is called with the share done and the current step.
+
+    Under torchrun every rank takes part, all computing at once as in a real run, and only rank 0 gets the profile.
+
+    Raises:
+        InputError: the plan cannot be measured; MissingDependency: no torch or no GPU; PpsimError: a process of
+            the message measurement died or hung.
+    """
+    torch = torch_module()
+    check(plan)
+    device = device_for(plan.device)
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    world = links.launched()[1]
+    remarks = (f"{world} ranks computed at once" * (world > 1), "messages at real-time priority" * plan.real_time)
+    note = "; ".join(filter(None, (plan.note, *remarks)))
+    found = machine.provenance(device, plan.command, note)
+    ticks = _Ticks(_op_steps(plan), report)
+    costs = _measure_ops(plan, device, found, ticks.op)
+    found = replace(found, clocks=machine.clocks(device))  # as they are under load
+    ticks.report(ticks.share_of_ops, "starting two processes")
+    sizes = sorted({*_sizes(plan), costs.message_bytes or 1})
+    ticks.steps["message"] = len(sizes)
+    rows = links.measure_links(
+        device, sizes, repeats=3 * plan.repeats, warm_up=plan.warm_up, tick=ticks.message, real_time=plan.real_time
+    )
+    if links.launched()[0] > 0:
+        return None
+    return replace(costs, provenance=found, message=tuple(rows), fit=tuple(fit_messages(rows)))
+
+
+def _op_steps(plan: CalibrationPlan) -> int:
+    """Count how often the measuring of ops ticks."""
+    if isinstance(plan.model, UserModule):
+        return (plan.repeats + plan.warm_up) * plan.stages
+    return ops.rounds(plan.model, plan.repeats, plan.warm_up)
+
+
+def _measure_ops(plan: CalibrationPlan, device: str, here: Provenance, tick: ops.Tick) -> Profile:
+    """Measure the ops of the plan's stages, and what they hold."""
+    if isinstance(plan.model, UserModule):
+        from ppsim.real.calibration.user_ops import measure_stages
+
+        times, stages = measure_stages(
+            plan.model, plan.stages, device, repeats=plan.repeats, warm_up=plan.warm_up, tick=tick
+        )
+        return Profile(here, op=tuple(times), stage=tuple(stages))
+    times = ops.measure_ops(plan.model, device, repeats=plan.repeats, warm_up=plan.warm_up, tick=tick)
+    if device == "cuda":
+        from ppsim.real.calibration.graphs import measure_graphs
+
+        times += measure_graphs(plan.model, times, repeats=plan.repeats, warm_up=plan.warm_up)
+    return Profile(here, plan.model, tuple(times), activation=tuple(ops.measure_activations(plan.model, device)))
+
+
+class _Ticks:
+    """Count steps as a share of the whole."""
+
+    share_of_ops = 0.6
+
+    def __init__(self, op_steps: int, report: Progress) -> None:
+        self.report = report
+        self.steps = {"op": op_steps}
+        self._done = {"op": 0, "message": 0}
+
+    def op(self, what: str) -> None:
+        self.report(self.share_of_ops * self._next("op"), what)
+
+    def message(self, what: str) -> None:
+        self.report(self.share_of_ops + (1 - self.share_of_ops) * self._next("message"), what)
+
+    def _next(self, key: str) -> float:
+        self._done[key] += 1
+        return min(1.0, self._done[key] / self.steps[key])
+
+
+def _bytes_needed(plan: CalibrationPlan, model: Workload) -> int:
+    """Parameters and gradients of everything measured, and the largest activations, roughly."""
+    item = ITEM_BYTES[model.dtype]
+    held = sum(ops.layer_counts(model.layers))
+    tokens = model.microbatch_size * model.sequence
+    parameters = held * 12 * model.hidden**2 + 2 * model.vocab * model.hidden
+    activations = 2 * model.layers * tokens * 34 * model.hidden + 3 * tokens * model.vocab
+    return item * (2 * parameters + activations) + 6 * max(*_sizes(plan), model.message_bytes)
+
+
+def _sizes(plan: CalibrationPlan) -> Sequence[int]:
+    return plan.sizes or p2p.sizes_up_to(16 << 20)

@@ -1,0 +1,76 @@
+"""Ops that take the host longer to issue than the GPU to carry out, measured again as CUDA graphs.
+
+A graph is issued by one call, so its time is the device's own. Forward and full backward can be captured
+(``torch.cuda.make_graphed_callables``); a split backward cannot, as its I and W share an autograd graph between two
+calls, and its rows stay launch-bound.
+
+Imports torch, so it is imported only where something is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from ppsim.inputs.profile.profile import OpTime, Workload
+from ppsim.real.calibration.clock import Timed, spread, stopwatch
+from ppsim.real.calibration.ops import Part, parts_of
+from ppsim.real.calibration.stage_ops import backward_functions
+
+KINDS = ("F", "B")
+Watch = Callable[[Callable[[], Any], bool], Timed]
+
+
+class _Whole(nn.Module):  # type: ignore[misc]
+    """A part and its loss as one module, whose parameters the captured backward has gradients of."""
+
+    def __init__(self, module: nn.Module, loss: Callable[[Any], Any] | None) -> None:
+        super().__init__()
+        self.module, self.loss = module, loss
+
+    def forward(self, x: Any) -> Any:
+        """The part's output, or its loss."""
+        out = self.module(x)
+        return self.loss(out) if self.loss else out
+
+
+def measure_graphs(model: Workload, rows: Sequence[OpTime], *, repeats: int, warm_up: int) -> list[OpTime]:
+    """A further row, of a graph, for every forward and backward among ``rows`` that is launch-bound.
+
+    What torch cannot capture gets none.
+    """
+    bound = {(row.part, row.layers, row.cache, row.kind) for row in rows if row.launch_bound and row.kind in KINDS}
+    bound = {key for key in bound if key[:2] != ("layers", 0)}  # no layers leave nothing to capture
+    watch, result = stopwatch("cuda"), []
+    for part in parts_of(model, "cuda") if bound else ():
+        key = (part.name, part.layers, "cold" if part.cold else "warm")
+        kinds = [kind for kind in KINDS if (*key, kind) in bound]
+        times = _measure(part, watch, repeats, warm_up) if kinds else {}
+        for kind in kinds if times else ():
+            host_ms = spread([timed.host_ms for timed in times[kind]])["median_ms"]
+            ms = spread([timed.ms for timed in times[kind]])
+            result.append(OpTime(part.name, kind, part.layers, cache=key[2], host_ms=host_ms, launch="graph", **ms))
+    return result
+
+
+def _measure(part: Part, watch: Watch, repeats: int, warm_up: int) -> dict[str, list[Timed]]:
+    """Times of F and B; nothing where torch cannot capture the part."""
+    backward = backward_functions()[0]
+    try:
+        replay = torch.cuda.make_graphed_callables(_Whole(part.module, part.loss), (part.make_input(),))
+    except RuntimeError:
+        return {}
+    times: dict[str, list[Timed]] = {kind: [] for kind in KINDS}
+    for repetition in range(repeats + warm_up):
+        x = part.make_input()
+        forward = watch(partial(replay, x), part.cold)
+        grad = None if part.loss else torch.randn_like(forward.result)
+        full = watch(partial(backward, (forward.result,), (grad,), (x,)), part.cold)
+        if repetition >= warm_up:
+            times["F"].append(forward)
+            times["B"].append(full)
+    return times

@@ -1,0 +1,84 @@
+"""What the numbers were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ppsim.inputs.profile.profile import Provenance
+from ppsim.version import VERSION
+
+GPU_QUERY = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
+
+
+def provenance(device: str, command: str, note: str = "") -> Provenance:
+    """The machine as it is now; reads, and never sets anything."""
+    import torch
+
+    return Provenance(
+        machine=f"{platform.system()} {platform.machine()}",
+        cpu=_cpu(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        threads=1 if device == "cpu" else torch.get_num_threads(),
+        load=round(os.getloadavg()[0], 2),
+        device=torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        clocks=clocks(device),
+        torch=torch.__version__,
+        python=platform.python_version(),
+        ppsim=VERSION,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=command,
+        note=note,
+    )
+
+
+def clocks(device: str) -> str:
+    """Clock rates, and for a GPU power, temperature and throttling, as the machine reports them now."""
+    return _gpu_clocks() if device == "cuda" else _cpu_clocks()
+
+
+def available_bytes(device: str) -> int | None:
+    """Memory of the device that is free; None where the system does not tell."""
+    if device == "cuda":
+        import torch
+
+        free: int = torch.cuda.mem_get_info()[0]
+        return free
+    try:
+        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    except OSError:
+        return None
+    return int(found[1]) * 1024 if found else None
+
+
+def _cpu() -> str:
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_clocks() -> str:
+    megahertz = _cpuinfo("cpu MHz")
+    return f"{float(megahertz):.0f} MHz" if megahertz else "unknown"
+
+
+def _cpuinfo(key: str) -> str:
+    try:
+        found = re.search(rf"^{key}\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        return ""
+    return found[1].strip() if found else ""
+
+
+def _gpu_clocks() -> str:
+    if not shutil.which("nvidia-smi"):
+        return "unknown"
+    asked = ["nvidia-smi", f"--query-gpu={GPU_QUERY}", "--format=csv,noheader", "--id=0"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return f"{GPU_QUERY}: {said.stdout.strip()}" if said.returncode == 0 else "unknown"

@@ -1,0 +1,64 @@
+"""How many bytes one microbatch holds on its device between its ops.
+
+Imports torch, so it is imported only where something is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ppsim.real.calibration.stage_ops import StageOps
+
+
+class _Made(TorchDispatchMode):  # type: ignore[misc]
+    """Watches every storage that ops make while it is on, by weak reference."""
+
+    def __init__(self, known: Iterable[Tensor]) -> None:
+        super().__init__()
+        self._known = {StorageWeakRef(t.untyped_storage()).cdata for t in known}
+        self._made: dict[int, tuple[Any, int]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                storage = tensor.untyped_storage()
+                reference = StorageWeakRef(storage)
+                if reference.cdata not in self._known:
+                    self._made[reference.cdata] = (reference, storage.nbytes())
+        return result
+
+    def held(self) -> int:
+        """Bytes of those still alive."""
+        return sum(size for reference, size in self._made.values() if not reference.expired())
+
+
+def activation_bytes(module: Any, ops: StageOps, make_input: Callable[[], Any]) -> tuple[int, int, int]:
+    """Bytes held after F, after I and after W of one microbatch, gradients of parameters not counted.
+
+    Between I and W the input, the output and its gradient stay, as torch's pipelining runtime keeps them.
+    """
+    out, x = None, make_input()
+    out = ops.forward(x)
+    ops.backward(x, out, None if out.ndim == 0 else torch.ones_like(out))  # so that the parameters have gradients
+    del out, x
+    weights = list(module.parameters())
+    with _Made([*weights, *(w.grad for w in weights if w.grad is not None)]) as made:
+        x = make_input()
+        out = ops.forward(x)
+        after_f = made.held()
+        grad = None if out.ndim == 0 else torch.ones_like(out)
+        saved = ops.backward_input(x, out, grad)[1]
+        x.grad = None  # sent to the stage before
+        after_i = made.held()
+        ops.backward_weight(saved)
+        del x, out, grad, saved
+        after_w = made.held()
+    return after_f, after_i, after_w

@@ -1,0 +1,68 @@
+"""A real transformer stage: pre-norm layers with causal attention, the embedding before, norm, head and loss after.
+
+Imports torch, so it is imported only where something is measured or run.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ppsim.inputs.profile.profile import Workload
+
+
+class Layer(nn.Module):  # type: ignore[misc]
+    """One transformer layer, hidden width d: attention, then a feed-forward of 4d."""
+
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm, self.feed_norm = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+        self.qkv, self.out = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
+        self.up, self.down = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape (batch, sequence, hidden) in and out."""
+        batch, sequence, hidden = x.shape
+        qkv = self.qkv(self.attention_norm(x)).view(batch, sequence, 3, self.heads, hidden // self.heads)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(batch, sequence, hidden))
+        return x + self.down(functional.gelu(self.up(self.feed_norm(x))))
+
+
+def layers(model: Workload, count: int, device: str) -> nn.Module:
+    """``count`` layers in sequence."""
+    return _placed(nn.Sequential(*(Layer(model.hidden, model.heads) for _ in range(count))), model, device)
+
+
+def embedding(model: Workload, device: str) -> nn.Module:
+    """Token numbers to vectors."""
+    return _placed(nn.Embedding(model.vocab, model.hidden), model, device)
+
+
+def head(model: Workload, device: str) -> nn.Module:
+    """Vectors to scores over the vocabulary; the loss follows."""
+    parts = (nn.LayerNorm(model.hidden), nn.Linear(model.hidden, model.vocab, bias=False))
+    return _placed(nn.Sequential(*parts), model, device)
+
+
+def loss(scores: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross entropy."""
+    return functional.cross_entropy(scores.flatten(0, -2).float(), targets.flatten())
+
+
+def activations(model: Workload, device: str) -> Tensor:
+    """Random input of a stage; random, because zeros let processors draw less power and run faster."""
+    shape = (model.microbatch_size, model.sequence, model.hidden)
+    return torch.randn(shape, device=device, dtype=getattr(torch, model.dtype)).requires_grad_()
+
+
+def tokens(model: Workload, device: str) -> Tensor:
+    """Random token numbers of one microbatch."""
+    return torch.randint(0, model.vocab, (model.microbatch_size, model.sequence), device=device)
+
+
+def _placed(module: nn.Module, model: Workload, device: str) -> nn.Module:
+    return module.to(device=device, dtype=getattr(torch, model.dtype))

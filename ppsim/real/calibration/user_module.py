@@ -1,0 +1,164 @@
+"""Stages of the user's own, from a function in a Python file: loaded, and held to what is asked of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from ppsim.base.outside_code import outside_code, run_file
+from ppsim.base.text import shorten
+from ppsim.errors import InputError
+from ppsim.real.calibration.stage_ops import StageOps, stage_ops
+
+CONTRACT = "def stage(stage, stages, device): return module, example_input"
+CHAIN = "the output of a stage is the input of the next: of one shape and dtype"
+OWN_KINDS = ("F", "B", "I", "W", "FB")
+
+
+@dataclass(frozen=True)
+class UserModule:
+    """A function that makes stages: the file it is in, and its name."""
+
+    path: str
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.function}"
+
+
+@dataclass(frozen=True)
+class UserStage:
+    """One stage of the user's.
+
+    Attributes:
+        module: its torch module.
+        example: an input.
+        ops: how it runs each kind of op; the output of the last stage's F is the loss.
+        own: the kinds of op that the user's functions run.
+    """
+
+    module: Any
+    example: Any
+    ops: StageOps
+    own: tuple[str, ...]
+
+
+def find_module(spec: str) -> UserModule:
+    """Find the function that ``FILE.py:FUNCTION`` names, running the file.
+
+    Raises:
+        InputError: no such file or function, or the file fails.
+    """
+    path, _, function = spec.rpartition(":")
+    if spec.endswith(".py"):
+        path, function = spec, "stage"
+    if not path.endswith(".py"):
+        raise InputError(f"'{shorten(spec)}' is no FILE.py:FUNCTION", "--module model.py:stage")
+    found = UserModule(path, function)
+    _load(found)
+    return found
+
+
+def make_stage(of: UserModule, stage: int, stages: int, device: str) -> UserStage:
+    """Make one stage; with torch's seed set to its number before, so that it is the same in every process.
+
+    Raises:
+        InputError: the function fails, or returns something else than a module and an example input.
+    """
+    import torch
+
+    function = _load(of)
+    torch.manual_seed(stage)
+    with outside_code(of.path, f"{of.function}({stage}, {stages}, '{device}')"):
+        made = function(stage, stages, device)
+    where = f"{of}, stage {stage}"
+    if not (isinstance(made, (tuple, list)) and len(made) == 2):
+        raise InputError(f"{where}: returns {_name(made)}, not a module and an example input", CONTRACT)
+    module, example = made
+    own: Mapping[str, Any] = {}
+    if isinstance(module, Mapping):
+        own = {key: value for key, value in module.items() if key != "module"}
+        module = module.get("module")
+    if not isinstance(module, torch.nn.Module):
+        raise InputError(f"{where}: the module is {_name(module)}, not a torch.nn.Module", CONTRACT)
+    if not isinstance(example, torch.Tensor) or not example.ndim:
+        raise InputError(f"{where}: the example input is {_name(example)}, not one tensor with a dimension", CONTRACT)
+    if example.device.type != device:
+        raise InputError(f"{where}: the example input is on {example.device}, not on {device}", "example.to(device)")
+    if stage and not example.is_floating_point():
+        raise InputError(f"{where}: takes {example.dtype}, which has no gradient", CHAIN)
+    _check_own(own, where)
+    ops = stage_ops(module, first=stage == 0, own=own)
+    if stage == stages - 1:
+        ops = _with_loss(ops)
+    return UserStage(module, example.detach(), ops, tuple(own))
+
+
+def input_of(stage: UserStage, first: bool) -> Any:
+    """Copy the example, with a gradient to come where it is another stage's output."""
+    return stage.example.clone().requires_grad_(not first)
+
+
+def check_output(out: Any, last: bool, where: str) -> None:
+    """Refuse an output that cannot be sent, or that has no gradient.
+
+    Raises:
+        InputError: it is no tensor, or nothing in the stage can be trained.
+    """
+    import torch
+
+    if not isinstance(out, torch.Tensor):
+        raise InputError(f"{where}: the output is {_name(out)}, not one tensor", "pack several into one")
+    if not out.requires_grad:
+        raise InputError(f"{where}: the output has no gradient", "leave out detach() and torch.no_grad()")
+    if not last and not out.ndim:
+        raise InputError(f"{where}: the output is a single number, and stages follow", "the loss is the last stage's")
+
+
+@cache
+def _load(of: UserModule) -> Callable[..., Any]:
+    module = run_file(of.path)
+    function = getattr(module, of.function, None)
+    if not callable(function):
+        names = [name for name, value in vars(module).items() if inspect.isfunction(value) and name[0] != "_"]
+        have = f"one of {', '.join(names)}" if names else CONTRACT
+        raise InputError(f"{of.path} has no function '{of.function}'", have)
+    result: Callable[..., Any] = function
+    return result
+
+
+def _check_own(own: Mapping[str, Any], where: str) -> None:
+    """Refuse functions of kinds that there are not, and half a split backward."""
+    for kind, function in own.items():
+        if kind not in OWN_KINDS:
+            raise InputError(f"{where}: a function of '{kind}'", f"'module' and any of {', '.join(OWN_KINDS)}")
+        if not callable(function):
+            raise InputError(f"{where}: {kind} is {_name(function)}, not a function", f"{kind} of a stage is called")
+    if ("I" in own) != ("W" in own):
+        raise InputError(f"{where}: I and W are halves of one backward, and one is missing", "give both, or neither")
+
+
+def _with_loss(ops: StageOps) -> StageOps:
+    """End F in the loss: the output where it is a single number, else the mean of its squares."""
+    forward, pair = ops.forward, ops.pair
+
+    def with_loss(x: Any) -> Any:
+        return loss_of(forward(x))
+
+    def pair_with_loss(x: Any, other: Callable[[], None]) -> Any:
+        assert pair is not None
+        return loss_of(pair(x, other))
+
+    return replace(ops, forward=with_loss, pair=pair and pair_with_loss)
+
+
+def loss_of(out: Any) -> Any:
+    """Return an output that is a single number, else the mean of its squares."""
+    return out.square().mean() if getattr(out, "ndim", 0) else out
+
+
+def _name(value: Any) -> str:
+    return f"a {type(value).__name__}"

@@ -1,0 +1,145 @@
+"""Op times and bytes of stages of the user's own, measured one stage after the other."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ppsim.base.outside_code import outside_code
+from ppsim.errors import InputError
+from ppsim.inputs.profile.profile import OpTime, StageSize
+from ppsim.real.calibration.clock import spread, stopwatch
+from ppsim.real.calibration.memory import activation_bytes
+from ppsim.real.calibration.ops import run_together
+from ppsim.real.calibration.user_module import CHAIN, UserModule, UserStage, check_output, input_of, make_stage
+
+Tick = Callable[[str], None]
+
+
+def measure_stages(
+    of: UserModule, stages: int, device: str, *, repeats: int, warm_up: int, tick: Tick, together: bool = True
+) -> tuple[list[OpTime], list[StageSize]]:
+    """Measure F, B, I, W and a pair of each stage, and what it holds and sends; one stage is in memory at a time.
+
+    Without ``together`` a pair is measured only where the user has a function for it, as in a run.
+
+    Raises:
+        InputError: the user's code fails, or its stages do not chain or have no gradient; the message names the stage.
+        MissingDependency: this torch cannot split a backward.
+    """
+    import torch
+
+    times: list[OpTime] = []
+    sizes: list[StageSize] = []
+    sent: Any = None
+    threads = torch.get_num_threads()
+    try:
+        if device == "cpu":
+            torch.set_num_threads(1)  # one device is one process with one thread, as in a run of P processes
+        for number in range(stages):
+            where = f"{of}, stage {number}"
+            made = make_stage(of, number, stages, device)
+            if number:
+                _check_chain(sent, made.example, where, number)
+            with outside_code(of.path, f"stage {number}"):
+                sent = _check_gradients(made, number, stages, where)
+                sizes.append(_size_of(made, number, sent if number < stages - 1 else None))
+                times += _times_of(made, number, device, repeats, warm_up, tick, together)
+    finally:
+        torch.set_num_threads(threads)
+    return times, sizes
+
+
+def _check_chain(sent: Any, example: Any, where: str, number: int) -> None:
+    if (sent.shape, sent.dtype) != (example.shape, example.dtype):
+        raise InputError(
+            f"{where}: takes {_shape(example)}, and stage {number - 1} returns {_shape(sent)}",
+            CHAIN,
+        )
+
+
+def _shape(tensor: Any) -> str:
+    return f"{tuple(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _check_gradients(made: UserStage, number: int, stages: int, where: str) -> Any:
+    """Run F and B once, and return a tensor like the output, without memory of its own."""
+    import torch
+
+    x = input_of(made, number == 0)
+    out = made.ops.forward(x)
+    check_output(out, number == stages - 1, where)
+    back = made.ops.backward(x, out, None if number == stages - 1 else torch.ones_like(out))
+    if number:
+        if not isinstance(back, torch.Tensor):
+            raise InputError(
+                f"{where}: its backward gives no gradient of its input",
+                "the output must depend on the input, without detach(); B and I return the gradient",
+            )
+        if back.shape != x.shape:
+            raise InputError(f"{where}: the gradient of its input is {_shape(back)}, the input {_shape(x)}", CHAIN)
+    return out.detach().to("meta")
+
+
+def _size_of(made: UserStage, number: int, sent: Any) -> StageSize:
+    weights = list(made.module.parameters())
+    held = activation_bytes(made.module, made.ops, lambda: input_of(made, number == 0))
+    return StageSize(
+        number,
+        0 if sent is None else sent.numel() * sent.element_size(),
+        sum(p.numel() for p in weights),
+        sum(p.numel() * p.element_size() for p in weights),
+        *held,
+    )
+
+
+def _times_of(
+    made: UserStage, number: int, device: str, repeats: int, warm_up: int, tick: Tick, together: bool
+) -> list[OpTime]:
+    watch = stopwatch(device)
+    samples: dict[str, list[float]] = defaultdict(list)
+    hosts: dict[str, list[float]] = defaultdict(list)
+    for repetition in range(repeats + warm_up):
+        for kind, timed in _once(made, number, watch, together):
+            if repetition >= warm_up:
+                samples[kind].append(timed.ms)
+                hosts[kind].append(timed.host_ms)
+        tick(f"stage {number}")
+    return [
+        OpTime("stage", kind, 0, stage=number, host_ms=spread(hosts[kind])["median_ms"], **spread(values))
+        for kind, values in samples.items()
+    ]
+
+
+def _once(made: UserStage, number: int, watch: Any, together: bool) -> Iterator[tuple[str, Any]]:
+    """Run one microbatch with a full backward, one with a split backward, and a pair; yield kinds and times."""
+    import torch
+
+    ops = made.ops
+
+    def start() -> tuple[Any, Any, Any, Any]:
+        x = input_of(made, number == 0)
+        timed = watch(lambda: ops.forward(x), True)
+        out = timed.result
+        return timed, x, out, torch.randn_like(out) if out.ndim else None
+
+    timed, x, out, grad = start()
+    yield "F", timed
+    yield "B", watch(lambda: ops.backward(x, out, grad), True)
+    _, x, out, grad = start()
+    timed = watch(lambda: ops.backward_input(x, out, grad), True)
+    yield "I", timed
+    saved = timed.result[1]
+    yield "W", watch(lambda: ops.backward_weight(saved), True)
+    _, x, out, grad = start()
+    other = input_of(made, number == 0)
+
+    def backward() -> None:
+        ops.backward(x, out, grad)
+
+    if ops.pair is not None:
+        pair = ops.pair
+        yield "FB", watch(lambda: pair(other, backward), True)
+    elif together:
+        yield "FB", watch(lambda: run_together(lambda: ops.forward(other), backward, made.example.device.type), True)

@@ -1,0 +1,3 @@
+"""Schedules executed for real over torch.distributed, into a record."""
+
+__all__ = ["record", "session"]

@@ -1,0 +1,233 @@
+"""Execute queues for real with our own runner: one process per device, messages by torch.distributed.
+
+Each process follows its queue: a send is posted without waiting, a receive is posted where it stands, and a
+compute op first waits for the message it needs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import BACKWARDS, FORWARDS, RECEIVES, SENDS, Kind
+from ppsim.core.schedule import NONE
+from ppsim.real.runs.record import Measured
+from ppsim.real.runs.streams import Clock, Wall
+from ppsim.real.runs.turns import EntryTimes, RunPlan, Settings, Tick, Turn, Turns, collect, durations, take_turns
+
+Channels = dict[tuple[int, int], Any]  # (sender, receiver) to a process group of these two
+WALL = Wall()
+NO_CHANNELS: Channels = {}
+
+
+@dataclass(frozen=True)
+class QueueEntry:
+    """One entry of a device's queue: an op, the two ops of a pair, or a send or receive."""
+
+    op: int
+    kind: int
+    stage: int
+    microbatch: int
+    partner: int
+    peer: int
+    needs: tuple[tuple[int, int, int], ...]
+    batch: int
+    ms: float
+    second: tuple[int, tuple[int, int]] | None
+
+
+def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None) -> tuple[list[Measured], str]:
+    """Run every plan with our own runner; all plans have the same number of devices.
+
+    Returns:
+        As :func:`collect`.
+
+    Raises:
+        MissingDependency: torch is not installed.
+        PpsimError: a process died, hung or failed before one repetition was complete.
+    """
+    devices = plans[0].lowered.schedule.n_devices
+    work = [[entries_of(plan, device) for plan in plans] for device in range(devices)]
+    return collect(plans, settings, tick, _worker, work, [p.lowered for p in plans])
+
+
+def entries_of(plan: RunPlan, device: int) -> list[QueueEntry]:
+    """List the entries of a device in order."""
+    lowered = plan.lowered
+    schedule, peer = lowered.schedule, lowered.peer()
+    ms = np.zeros(len(schedule))
+    ms[lowered.compute_ops] = durations(plan)
+    queue = schedule.queue(device)
+    received = {_key(schedule, op) for op in range(queue.start, queue.stop) if schedule.kind[op] in RECEIVES}
+    entries = []
+    for op in range(queue.start, queue.stop):
+        if not schedule.leads[op]:
+            continue
+        partner, members = int(schedule.pair[op]), schedule.members(op)
+        wanted = [_input_of(schedule, m) for m in members if schedule.kind[m] in (*FORWARDS, *BACKWARDS)]
+        entries.append(
+            QueueEntry(
+                op,
+                *_key(schedule, op),
+                partner,
+                int(peer[op]),
+                tuple(k for k in wanted if k in received),
+                int(lowered.batch[op]),
+                float(ms[op]),
+                None if partner == NONE else (int(schedule.kind[partner]), _key(schedule, partner)[1:]),
+            )
+        )
+    return entries
+
+
+def _key(schedule: Any, op: int) -> tuple[int, int, int]:
+    return int(schedule.kind[op]), int(schedule.stage[op]), int(schedule.microbatch[op])
+
+
+def _input_of(schedule: Any, op: int) -> tuple[int, int, int]:
+    kind = Kind.RECV_F if schedule.kind[op] == Kind.F else Kind.RECV_B
+    return int(kind), int(schedule.stage[op]), int(schedule.microbatch[op])
+
+
+def _worker(
+    rank: int,
+    say: Callable[[Any], None],
+    meeting: str,
+    settings: Settings,
+    devices: int,
+    work: list[list[list[QueueEntry]]],
+    lowered: list[Lowered],
+) -> None:
+    def prepare(watch: Clock) -> list[Turn]:
+        tasks = [_task(low, rank, settings) for low in lowered]
+        channels = _channels(rank, work) if settings.device == "cuda" else NO_CHANNELS
+        turn = partial(_turn, rank, watch, channels)
+        return [partial(turn, entries, task) for entries, task in zip(work[rank], tasks, strict=True)]
+
+    take_turns(rank, say, meeting, settings, devices, prepare)
+
+
+def _turn(rank: int, watch: Clock, channels: Channels, entries: Sequence[QueueEntry], task: Any, begin: int) -> Turns:
+    found = follow(entries, task, begin, watch, channels, rank)
+    task.reset()
+    return {rank: found}
+
+
+def _channels(rank: int, work: list[list[list[QueueEntry]]]) -> Channels:
+    """Make a communicator for each link, so that no send waits for a receive.
+
+    nccl matches messages in the order of their calls, and runs those of one communicator one by one.
+    """
+    import torch
+    from torch import distributed
+
+    links = {
+        (sender, entry.peer)
+        for sender, queues in enumerate(work)
+        for queue in queues
+        for entry in queue
+        if entry.kind in SENDS
+    }
+    channels = {link: distributed.new_group(sorted(link), backend="nccl") for link in sorted(links)}
+    first = torch.zeros(1, device="cuda")
+    for (
+        sender,
+        receiver,
+    ), channel in channels.items():  # in one order everywhere: the first connects
+        if rank == sender:
+            distributed.send(first, receiver, group=channel)
+        elif rank == receiver:
+            distributed.recv(first, sender, group=channel)
+    return channels
+
+
+def _task(lowered: Lowered, rank: int, settings: Settings) -> Any:
+    from ppsim.real.runs import tasks
+
+    if settings.model is None:
+        return tasks.SleepingTasks(settings.message_bytes)
+    return tasks.ComputingTasks(lowered, rank, settings.model, settings.device)
+
+
+def follow(
+    entries: Sequence[QueueEntry],
+    task: Any,
+    origin: int,
+    watch: Clock = WALL,
+    channels: Channels = NO_CHANNELS,
+    rank: int = 0,
+) -> tuple[EntryTimes, int]:
+    """Execute one queue; returns per entry its times in ns from ``origin``, and the end of all sends.
+
+    Marks are read at the end, as a GPU reaches them later than the host.
+    """
+    mark, now = watch.mark, time.monotonic_ns
+    receiving: dict[tuple[int, int, int], Any] = {}
+    sending, marks = [], []
+    at = 0
+    while at < len(entries):
+        entry = entries[at]
+        posted = mark()
+        if entry.kind in SENDS or entry.kind in RECEIVES:
+            group = _select_batch(entries, at, channels)
+            for e, work in zip(group, _post(group, task, channels, rank), strict=True):
+                if e.kind in SENDS:
+                    sending.append(work)
+                else:
+                    receiving[e.kind, e.stage, e.microbatch] = work
+            end, issued = mark(), now()
+            marks += [(e.op, posted, posted, end, issued) for e in group]
+            at += len(group)
+            continue
+        for key in entry.needs:
+            receiving.pop(key).wait()
+        start = mark()
+        task.run(entry)
+        marks.append((entry.op, posted, start, mark(), now()))
+        at += 1
+    for work in sending:
+        work.wait()
+    end = mark()
+    watch.settle()
+    return read_marks(marks, watch, origin), watch.ns(end) - origin
+
+
+def read_marks(marks: Sequence[tuple[int, Any, Any, Any, int]], watch: Clock, origin: int) -> EntryTimes:
+    """Read marks as times in ns from ``origin``."""
+    return [
+        (op, watch.ns(posted) - origin, watch.ns(start) - origin, watch.ns(end) - origin, issued - origin)
+        for op, posted, start, end, issued in marks
+    ]
+
+
+def _select_batch(entries: Sequence[QueueEntry], at: int, channels: Channels) -> Sequence[QueueEntry]:
+    """Select the entries to post together: the batch at ``at``, or one entry where links have their own."""
+    end, batch = at + 1, entries[at].batch
+    while batch != NONE and not channels and end < len(entries) and entries[end].batch == batch:
+        end += 1
+    return entries[at:end]
+
+
+def _post(group: Sequence[QueueEntry], task: Any, channels: Channels, rank: int) -> list[Any]:
+    """Post sends and receives without waiting for them."""
+    from torch import distributed
+
+    calls = [
+        distributed.P2POp(
+            distributed.isend if e.kind in SENDS else distributed.irecv,
+            task.outgoing(e) if e.kind in SENDS else task.incoming(e),
+            e.peer,
+            channels.get((rank, e.peer) if e.kind in SENDS else (e.peer, rank)),
+        )
+        for e in group
+    ]
+    if len(calls) > 1:
+        works: list[Any] = distributed.batch_isend_irecv(calls)
+        return works
+    return [call.op(call.tensor, call.peer, group=call.group) for call in calls]

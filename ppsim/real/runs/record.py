@@ -1,0 +1,227 @@
+"""The record of a real run: when every device reached, started and ended every entry of its queue.
+
+A record is one JSON file, gzipped where its name ends in ``.gz``. Per entry of a queue it holds the time since the
+end of the entry before, the time waited and the time worked, in whole steps of ``resolution_us``.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.source import name_of
+from ppsim.base.text import one_line
+from ppsim.core.costs import Costs
+from ppsim.core.draft import Draft
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Placement, Schedule
+from ppsim.engine.lowering.matching import match_messages
+from ppsim.errors import InputError, InvalidSchedule
+from ppsim.inputs.drafts.read import require_sound
+from ppsim.real.runs import record_file
+from ppsim.real.runs.record_file import HINT, SCHEMA
+
+MOST_STEPS = 1 << 40
+# Records made before kinds were written by name hold these codes.
+CODES = (
+    *("F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "UNSHARD", "RESHARD", "REDUCE_GRAD"),
+    *("WAIT_SEND_F", "WAIT_SEND_B", "WAIT_REDUCE_GRAD"),
+)
+Times = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Link:
+    """Time of a message between two processes without contention, in ms and bytes.
+
+    Attributes:
+        alpha: latency.
+        ms_per_byte: inverse bandwidth.
+        late: what is added when the receive is posted after the send.
+    """
+
+    alpha: float = 0.0
+    ms_per_byte: float = 0.0
+    late: float = 0.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One schedule, run several times.
+
+    Attributes:
+        name: the schedule.
+        lowered: the queues that the devices followed.
+        costs: what the ops were meant to cost: sleeping times, or op times measured alone, in ms.
+        posted: shape (repetitions, entries), ms: when the device reached the entry.
+        start: likewise: when its inputs were there.
+        end: likewise. Both ops of a pair share all three.
+        device_end: shape (repetitions, devices), ms: when the device had also completed its sends.
+        issued: like ``posted``: when the host had issued the entry to a GPU; None where host and device are one.
+    """
+
+    name: str
+    lowered: Lowered
+    costs: Costs
+    posted: Times
+    start: Times
+    end: Times
+    device_end: Times
+    issued: Times | None = None
+
+    def repetitions(self, rows: list[int]) -> Measured:
+        """Select some of the repetitions."""
+        issued = None if self.issued is None else self.issued[rows]
+        names = ("posted", "start", "end", "device_end")
+        return replace(self, issued=issued, **{name: getattr(self, name)[rows] for name in names})
+
+    @property
+    def makespans(self) -> Times:
+        """Shape (repetitions,), ms: end of the last entry of any device."""
+        makespans: Times = self.end.max(axis=1)
+        return makespans
+
+
+@dataclass(frozen=True)
+class Record:
+    """All schedules that were run round-robin in one session.
+
+    Attributes:
+        runs: one per schedule.
+        settings: how they were run: ops, message_bytes, backend, runner, real_time, and what messages cost.
+        provenance: machine, versions and date.
+    """
+
+    runs: tuple[Measured, ...]
+    settings: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+
+
+def dump(record: Record, target: str, resolution_us: int = 1) -> bytes:
+    """Write the record as a file of that name holds it."""
+    import orjson
+
+    value = {
+        "schema": SCHEMA,
+        "provenance": dict(record.provenance),
+        "settings": dict(record.settings),
+        "resolution_us": resolution_us,
+        "runs": [_run_object(run, resolution_us / 1e3) for run in record.runs],
+    }
+    text = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
+    return gzip.compress(text, mtime=0) if target.endswith(".gz") else text
+
+
+def load(path: str) -> Record:
+    """Read the record in a file.
+
+    Raises:
+        InputError: it cannot be read, or is no record.
+    """
+    file, settings = record_file.read_file(path)
+    source = f"'{name_of(path)}'"
+    runs = tuple(_run_from(run, file.resolution_us / 1e3, f"{source}: runs[{n}]") for n, run in enumerate(file.runs))
+    return Record(runs, settings, {k: one_line(v) if isinstance(v, str) else v for k, v in file.provenance.items()})
+
+
+def _run_object(run: Measured, step: float) -> dict[str, Any]:
+    posted, start, end = (np.round(times / step).astype(np.int64) for times in (run.posted, run.start, run.end))
+    times = {"gap": posted - _before(run.lowered.schedule, end), "waited": start - posted, "worked": end - start}
+    return {
+        "name": run.name,
+        "compute": _schedule_object(run.lowered.compute),
+        "queues": _schedule_object(run.lowered.schedule),
+        "batch": run.lowered.batch,
+        "costs": {"time": run.costs.time, "pair": run.costs.pair},
+        "finished": np.round(run.device_end / step).astype(np.int64),
+        **times,
+    } | ({} if run.issued is None else {"issued": np.round(run.issued / step).astype(np.int64)})
+
+
+def _before(schedule: Schedule, end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Shift ends by one entry: that of the one before on its device, 0 for a device's first."""
+    before = np.zeros_like(end)
+    before[:, 1:] = end[:, :-1]
+    before[:, schedule.offsets[:-1]] = 0
+    return before
+
+
+def _run_from(run: record_file.Run, step: float, where: str) -> Measured:
+    pair = None if run.costs.pair is None else np.array(run.costs.pair)
+    queues = _schedule_from(run.queues, f"{where}.queues")
+    compute = _schedule_from(run.compute, f"{where}.compute")
+    try:
+        with _located(where):
+            costs = Costs(np.array(run.costs.time), pair=pair, unit="ms")
+            lowered = Lowered(queues, compute, np.array(run.batch, np.int32))
+    except (ValueError, OverflowError):
+        raise InputError(f"{where}: costs or batch hold rows of unequal length, or too large a number", HINT) from None
+    _check_queues(lowered, where)
+    shape = len(run.gap), len(queues)
+    gap, waited, worked = (_steps(getattr(run, key), shape, f"{where}.{key}") for key in ("gap", "waited", "worked"))
+    if min(waited.min(), worked.min()) < 0:
+        raise InputError(f"{where} has a time waited or worked below 0", HINT)
+    end = np.cumsum(gap + waited + worked, axis=1)
+    for first in queues.offsets[1:-1][np.diff(queues.offsets)[:-1] > 0]:
+        end[:, first:] -= end[:, first - 1 : first]
+    start = end - worked
+    device_end = _steps(run.finished, (len(run.gap), queues.n_devices), f"{where}.finished")
+    columns = [start - waited, start, end, device_end]
+    if run.issued is not None:
+        columns.append(_steps(run.issued, shape, f"{where}.issued"))
+    return Measured(one_line(run.name), lowered, costs, *(np.multiply(c, step, dtype=np.float64) for c in columns))
+
+
+def _check_queues(lowered: Lowered, where: str) -> None:
+    """Hold the queues to what every schedule's file is held to: all ops once, in an order that finishes, matched."""
+    with _located(where):
+        require_sound(Draft.from_schedule(lowered.schedule))
+        match_messages(lowered)
+
+
+@contextmanager
+def _located(where: str) -> Iterator[None]:
+    """Name the place in the file in what is refused."""
+    try:
+        yield
+    except (InputError, InvalidSchedule) as error:
+        raise InputError(f"{where}: {error}", HINT) from error
+
+
+def _steps(rows: list[list[int]], shape: tuple[int, int], where: str) -> NDArray[np.int64]:
+    """Take the times of one column, in steps, if they are of this shape."""
+    if not rows or not all(len(row) == shape[1] for row in rows) or len(rows) != shape[0]:
+        raise InputError(f"{where} has times of another number of ops, devices or repetitions", HINT)
+    if not all(abs(step) <= MOST_STEPS for row in rows for step in row):
+        raise InputError(f"{where} has a time of more than {MOST_STEPS} steps", HINT)
+    return np.array(rows, np.int64).reshape(shape)
+
+
+def _schedule_object(schedule: Schedule) -> dict[str, Any]:
+    columns = {key: getattr(schedule, key) for key in ("offsets", "stage", "microbatch", "pair")}
+    columns["kind"] = np.array([kind.name for kind in Kind])[schedule.kind].tolist()
+    placement = {"name": schedule.placement.name, "devices": schedule.placement.devices}
+    return {"name": schedule.name, "placement": placement, "microbatches": schedule.n_microbatches, **columns}
+
+
+def _schedule_from(queues: record_file.Queues, where: str) -> Schedule:
+    try:
+        offsets = np.array(queues.offsets, np.int64)
+        devices = np.array(queues.placement.devices, np.int32)
+        kind = [Kind[kind if isinstance(kind, str) else CODES[kind]] for kind in queues.kind]
+        stage, microbatch, pair = (np.array(getattr(queues, key), np.int32) for key in ("stage", "microbatch", "pair"))
+    except (KeyError, IndexError):
+        raise InputError(f"{where}.kind holds something that is no kind", f"{', '.join(CODES)}") from None
+    except (ValueError, OverflowError):
+        raise InputError(f"{where} has rows of unequal length, or too large a number", HINT) from None
+    with _located(where):
+        placement = Placement(one_line(queues.placement.name), len(offsets) - 1, devices)
+        codes = np.array(kind, np.uint8)
+        return Schedule(one_line(queues.name), placement, queues.microbatches, offsets, codes, stage, microbatch, pair)

@@ -1,0 +1,140 @@
+"""What a record's JSON holds, as types: whatever else a file holds is refused with its place before it is used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ppsim.base.source import name_of, read_text
+from ppsim.base.text import one_line, quote
+from ppsim.base.typed_json import decode
+from ppsim.core.soundness import LONGEST
+from ppsim.errors import InputError
+
+SCHEMA = "ppsim.record/1"
+HINT = "a file that --record wrote"
+
+
+class Struct(msgspec.Struct, frozen=True):
+    """An object of the file; keys that it does not name are skipped."""
+
+
+class Placement(Struct, frozen=True):
+    """Where stages are, as :class:`ppsim.core.schedule.Placement`."""
+
+    name: str
+    devices: list[list[int]]
+
+
+class Queues(Struct, frozen=True):
+    """Columns, as :class:`ppsim.core.schedule.Schedule`; older records hold kinds as codes."""
+
+    name: str
+    placement: Placement
+    microbatches: int
+    offsets: list[int]
+    kind: list[int | str]
+    stage: list[int]
+    microbatch: list[int]
+    pair: list[int]
+
+
+class Costs(Struct, frozen=True):
+    """Times in ms, as :class:`ppsim.core.costs.Costs`."""
+
+    time: list[list[float]]
+    pair: list[float] | None = None
+
+
+class Run(Struct, frozen=True):
+    """One schedule's run; times in steps, one row per repetition."""
+
+    name: str
+    compute: Queues
+    queues: Queues
+    batch: list[int]
+    costs: Costs
+    finished: list[list[int]]
+    gap: list[list[int]]
+    waited: list[list[int]]
+    worked: list[list[int]]
+    issued: list[list[int]] | None = None
+
+
+class Link(Struct, frozen=True):
+    """As :class:`ppsim.real.runs.record.Link`, in ms and bytes."""
+
+    alpha: float = 0.0
+    ms_per_byte: float = 0.0
+    late: float = 0.0
+
+
+class Settings(Struct, frozen=True):
+    """How schedules were run, as far as it is read again."""
+
+    ops: str
+    costs: str
+    message_bytes: int
+    link: Link
+    cores: int = 0
+    device: str = ""
+    emulation: str = ""
+    partition_sms: int | None = None
+    interference: float | None = None
+    launch_bound: dict[str, int] = {}
+    issued_share: dict[str, float] = {}
+
+
+class File(Struct, frozen=True):
+    """The whole file."""
+
+    resolution_us: float
+    runs: list[Run]
+    settings: msgspec.Raw
+    provenance: dict[str, str | int | float | None]
+
+
+class _Head(Struct, frozen=True):
+    schema: str = ""
+
+
+KEYS = frozenset(
+    key for part in (File, Run, Costs, Queues, Placement, Settings, Link, _Head) for key in part.__struct_fields__
+)
+
+
+def read_file(path: str) -> tuple[File, dict[str, Any]]:
+    """Read a record's file: what it holds, and its settings as they are.
+
+    Raises:
+        InputError: it cannot be read, or is no record; the message names the place.
+    """
+    text, source = read_text(path, HINT), f"'{name_of(path)}'"
+    schema = decode(text, _Head, source, HINT, KEYS).schema
+    if schema != SCHEMA:
+        raise InputError(f"{source} has schema {quote(schema)}, not {SCHEMA!r}", HINT)
+    found = decode(text, File, source, HINT)
+    if not found.runs:
+        raise InputError(f"{source} holds no run", HINT)
+    if not 0 < found.resolution_us <= LONGEST:
+        raise InputError(f"{source}: resolution_us is no number above 0", HINT)
+    settings = decode(found.settings, Settings, f"{source}: settings", HINT)
+    numbers = (settings.message_bytes, settings.cores, settings.partition_sms or 0, settings.interference or 0.0)
+    if not all(0 <= number <= LONGEST for number in (*numbers, *msgspec.structs.astuple(settings.link))):
+        raise InputError(f"{source}: settings holds a number below 0", HINT)
+    if settings.emulation and None in (settings.partition_sms, settings.interference):
+        raise InputError(f"{source}: settings.partition_sms or settings.interference is missing", HINT)
+    missing = {"date", "device", "machine", "cpu", "cores", "load", "torch"} - found.provenance.keys()
+    if missing:
+        raise InputError(f"{source}: provenance.{min(missing)} is missing", HINT)
+    return found, _clean(msgspec.json.decode(found.settings))
+
+
+def _clean(value: Any) -> Any:
+    """The value with every text in it on one line."""
+    if isinstance(value, dict):
+        return {one_line(key): _clean(held) for key, held in value.items()}
+    if isinstance(value, list):
+        return [_clean(held) for held in value]
+    return one_line(value) if isinstance(value, str) else value

@@ -1,0 +1,321 @@
+"""One session: measure ops and messages alone, then run every schedule for real, into one record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from ppsim.base.priority import real_time_priority
+from ppsim.base.signals import orderly_end
+from ppsim.core.costs import Costs, costs_for
+from ppsim.core.schedule import Schedule
+from ppsim.engine.lowering.lower import lower
+from ppsim.errors import InputError, MissingDependency
+from ppsim.inputs.profile import line_fit
+from ppsim.inputs.profile.costs import costs_from
+from ppsim.inputs.profile.profile import Message, Profile, Workload
+from ppsim.real.calibration.calibrate import check_heads
+from ppsim.real.calibration.processes import check_room, temporary_folder
+from ppsim.real.calibration.torch_here import device_for
+from ppsim.real.calibration.user_module import UserModule
+from ppsim.real.runs import own_runner, partitioned, torch_runner
+from ppsim.real.runs.pace import drop_launch_bound, issued_share
+from ppsim.real.runs.record import Link, Record
+from ppsim.real.runs.turns import RunPlan, Settings
+from ppsim.version import INSTALL_TORCH
+
+Progress = Callable[[float, str], None]
+OPS_SHARE, LINK_SHARE = 0.15, 0.1
+REST_S = 0.02
+RUNNERS = {"own": own_runner.run_all, "torch": torch_runner.run_all, "partitioned": partitioned.run_all}
+
+
+@dataclass(frozen=True)
+class Request:
+    """Options of ``ppsim validate`` by name; times in ms, sizes in bytes.
+
+    A profile gives the costs of ops and messages alone, which are measured otherwise, and the model to compute.
+    """
+
+    ops: str = "compute"
+    runner: str = "own"
+    device: str = "auto"
+    tf: float = 5.0
+    ti: float = 5.0
+    tw: float = 5.0
+    message: int = 65536
+    hidden: int = 256
+    heads: int = 4
+    sequence: int = 64
+    microbatch_size: int = 4
+    layers: int = 2
+    vocab: int = 1000
+    repeats: int = 7
+    warm_up: int = 2
+    real_time: bool = False
+    command: str = ""
+    profile: Profile | None = None
+    module: UserModule | None = None
+
+    @property
+    def model(self) -> Workload:
+        """The transformer whose stages compute without ``module``: the profile's where there is one."""
+        if self.profile and self.profile.model:
+            return self.profile.model
+        dtype = "bfloat16" if self.device == "cuda" else "float32"
+        return Workload(self.hidden, self.heads, self.sequence, self.microbatch_size, self.layers, dtype, self.vocab)
+
+
+def measure_session(schedules: Sequence[Schedule], request: Request, report: Progress) -> tuple[Record, str]:
+    """Measure ops and messages alone, then run every schedule round-robin.
+
+    Returns:
+        The record, and why it holds less than asked for; empty when it does not.
+
+    Raises:
+        MissingDependency: torch is not installed.
+        PpsimError: a process died, hung or failed before one repetition was complete.
+    """
+    _check(schedules, request)
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise MissingDependency("running schedules for real needs torch", INSTALL_TORCH) from error
+    request = replace(request, device=device_of(request, schedules[0].n_devices))
+    with orderly_end(), temporary_folder():
+        return _measure(schedules, request, report)
+
+
+def device_of(request: Request, devices: int) -> str:
+    """Determine where the stages of this many devices compute, cpu or cuda; ``auto``: GPUs if each device gets one.
+
+    Raises:
+        InputError: there are fewer GPUs than devices.
+        MissingDependency: a GPU is asked for and none can be used.
+    """
+    import torch
+
+    if request.ops == "timed":
+        return "cpu"
+    if request.runner == "partitioned":
+        try:
+            return device_for("cuda")
+        except MissingDependency as error:
+            raise MissingDependency(str(error), "--runner own, or run where nvidia-smi shows a GPU") from error
+    if request.device == "cuda":
+        device_for("cuda")
+        if torch.cuda.device_count() < devices:
+            raise InputError(
+                f"{devices} devices need a GPU each, and there are {torch.cuda.device_count()}",
+                "--runner partitioned runs them on parts of one GPU, or --device cpu",
+            )
+        return "cuda"
+    found = device_for(request.device)
+    return found if found == "cpu" or torch.cuda.device_count() >= devices else "cpu"
+
+
+def _check(schedules: Sequence[Schedule], request: Request) -> None:
+    """Refuse what cannot run before anything is measured."""
+    computing = request.ops == "compute"
+    split = request.runner == "partitioned"
+    if not split:
+        check_room(schedules[0].n_devices)
+    if split and (not computing or request.device == "cpu"):
+        other = "--device cpu names none" if computing else "--ops timed computes nothing"
+        raise InputError(f"--runner partitioned runs stages on parts of a GPU, and {other}", "leave one of them out")
+    if not computing and request.device == "cuda":
+        raise InputError("--ops timed only takes time, which no GPU is needed for", "leave out --device cuda")
+    if split and request.profile:
+        raise InputError(
+            "a profile's ops had the whole GPU, and --runner partitioned gives each device a part",
+            "leave out --profile: ops are measured in a part first",
+        )
+    if request.module:
+        _check_module(request)
+    elif computing and request.profile and not request.profile.model:
+        raise InputError("a profile made from traces has no model to compute", "--trace DIR compares with that run")
+    if request.runner == "torch":
+        torch_runner.check(schedules, request.message if request.ops == "timed" else torch_runner.FLOAT_BYTES)
+    model = request.model
+    if computing and not request.module:
+        check_heads(model)
+    for schedule in schedules:
+        if schedule.recomputed.any():
+            raise InputError(f"{schedule.name} has ops that recompute (R), which no runner can run", "leave them out")
+        if schedule.n_slices > 1:
+            raise InputError(
+                f"{schedule.name} runs slices of sequences, which no runner can run: they attend to each other",
+                "a schedule of whole microbatches",
+            )
+        if not computing:
+            _costs(schedule, request, None)
+        if computing and not request.module and model.layers * schedule.n_devices % schedule.n_stages:
+            chunks = schedule.n_chunks
+            raise InputError(
+                f"{schedule.name} has {chunks} stages per device, which cannot share {model.layers} layers evenly",
+                f"--layers {-(-model.layers // chunks) * chunks}",
+            )
+
+
+def _check_module(request: Request) -> None:
+    """Refuse what stages of the user's own cannot be combined with."""
+    if request.runner == "partitioned":
+        raise InputError("--runner partitioned measures a transformer's stages, not those of --module", "--runner own")
+    if request.profile and not request.profile.stage:
+        raise InputError("the profile is not of a module's stages", "ppsim calibrate --module, or leave out --profile")
+
+
+def _measure(schedules: Sequence[Schedule], request: Request, report: Progress) -> tuple[Record, str]:
+    from ppsim.real.calibration.machine import provenance
+
+    computing = request.ops == "compute"
+    where = provenance(request.device, request.command)
+    profiles, link, found = _alone(request, schedules, report)
+    size = _message_bytes(request, profiles)
+    queues = torch_runner.lower_as_torch if request.runner == "torch" else lower
+    plans = [RunPlan(s.name, queues(s), _costs(s, request, profiles.get(s.n_stages))) for s in schedules]
+    settings = Settings(
+        repeats=request.repeats,
+        warm_up=request.warm_up,
+        message_bytes=size,
+        real_time=request.real_time,
+        model=(request.module or request.model) if computing else None,
+        device=request.device,
+    )
+    total, done = (settings.repeats + settings.warm_up) * len(plans), [0]
+
+    def tick(what: str) -> None:
+        done[0] += 1
+        begun = OPS_SHARE * computing + LINK_SHARE
+        report(begun + (1 - begun) * done[0] / total, what)
+
+    runs, failure = RUNNERS[request.runner](plans, settings, tick)
+    runs, left_out = drop_launch_bound(runs)
+    kept = {
+        "ops": request.ops,
+        "runner": request.runner,
+        "device": request.device,
+        "real_time": request.real_time,
+        "message_bytes": size,
+        "link": asdict(link),
+        "cores": where.cores if request.device == "cpu" else 0,
+        "costs": "the profile" if request.profile else "measured alone",
+        **({"module": str(request.module)} if request.module else {}),
+        **found,
+    }
+    if request.device == "cuda":
+        kept |= {"issued_share": {run.name: issued_share(run) for run in runs}, "launch_bound": left_out}
+    return Record(tuple(runs), kept, asdict(where)), failure
+
+
+def _alone(
+    request: Request, schedules: Sequence[Schedule], report: Progress
+) -> tuple[dict[int, Profile], Link, dict[str, object]]:
+    """Measure ops and a message without contention, into a profile for each number of stages.
+
+    Returns also the settings that a record keeps of it.
+    """
+    stages = sorted({schedule.n_stages for schedule in schedules})
+    if request.profile:
+        size = _message_bytes(request, {0: request.profile})
+        return dict.fromkeys(stages, request.profile), link_of(request.profile.message, size), {}
+    if request.runner == "partitioned":
+        from ppsim.real.calibration.machine import provenance
+
+        size = request.model.message_bytes
+        alone = partitioned.measure_alone(
+            request.model, schedules[0].n_devices, request.device, _around(size), lambda what: report(OPS_SHARE, what)
+        )
+        profile = Profile(provenance(request.device, request.command), request.model, alone.busy_ops)
+        said = {"emulation": partitioned.LABEL, "partition_sms": alone.sms, "interference": alone.interference}
+        return dict.fromkeys(stages, profile), link_of(alone.messages, size), said
+    profiles = _ops_alone(request, stages, report) if request.ops == "compute" else {}
+    return profiles, _link_alone(_message_bytes(request, profiles), request, report), {}
+
+
+def _message_bytes(request: Request, profiles: Mapping[int, Profile]) -> int:
+    """Determine the size of a message: of a user's stages, the largest."""
+    if request.ops == "timed":
+        return request.message
+    if not request.module:
+        return request.model.message_bytes
+    return max((profile.message_bytes or 1 for profile in profiles.values()), default=1)
+
+
+def _around(size: int) -> list[int]:
+    return sorted({1024, max(size // 4, 1), size, 2 * size})
+
+
+def _ops_alone(request: Request, stages: Sequence[int], report: Progress) -> dict[int, Profile]:
+    from ppsim.real.calibration.machine import provenance
+    from ppsim.real.calibration.ops import measure_ops, rounds
+    from ppsim.real.calibration.user_ops import measure_stages
+
+    model, repeats, warm_up = request.model, 5, 1
+    total = (repeats + warm_up) * sum(stages) if request.module else rounds(model, repeats, warm_up)
+    done = [0]
+
+    def tick(what: str) -> None:
+        pace(False)  # leave time for the rest of the machine
+        done[0] += 1
+        report(OPS_SHARE * done[0] / total, what)
+        time.sleep(REST_S)
+        pace(True)
+
+    where, profiles = provenance(request.device, request.command), dict[int, Profile]()
+    with real_time_priority(request.real_time) as pace:
+        pace(True)
+        if request.module:
+            for count in stages:
+                times, sizes = measure_stages(
+                    request.module,
+                    count,
+                    request.device,
+                    repeats=repeats,
+                    warm_up=warm_up,
+                    tick=tick,
+                    together=False,
+                )
+                profiles[count] = Profile(where, op=tuple(times), stage=tuple(sizes))
+        else:
+            ops = measure_ops(model, request.device, repeats=repeats, warm_up=warm_up, tick=tick)
+            profiles = dict.fromkeys(stages, Profile(where, model, tuple(ops)))
+    if request.device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()  # the first process computes on the same GPU
+    return profiles
+
+
+def _link_alone(size: int, request: Request, report: Progress) -> Link:
+    """Measure latency and bandwidth around the size in use, and the cost of a late receive."""
+    from ppsim.real.calibration.links import measure_links
+
+    def tick(what: str) -> None:
+        report(OPS_SHARE, what)
+
+    rows = measure_links(request.device, _around(size), repeats=20, warm_up=3, tick=tick, real_time=request.real_time)
+    return link_of(rows, size)
+
+
+def link_of(messages: Sequence[Message], size: int) -> Link:
+    """Fit the 10th percentiles: they show the link, the medians the machine's scheduler.
+
+    A late receive adds a handshake, no more than another message takes; what is beyond that was the scheduler.
+    """
+    best = {(row.pattern, row.bytes): row.p10_ms for row in messages}
+    pattern = "early" if any(row.pattern == "early" for row in messages) else "ping-pong"
+    rows = [(row.bytes, row.p10_ms) for row in messages if row.pattern == pattern and row.p10_ms > 0]
+    if not rows:
+        return Link()
+    line = line_fit.fit_line(*zip(*rows, strict=True))
+    late = best.get(("late", size), 0.0) - best.get(("early", size), 0.0)
+    return Link(line.alpha, line.slope, min(max(late, 0.0), line.at(size)))
+
+
+def _costs(schedule: Schedule, request: Request, profile: Profile | None) -> Costs:
+    if profile is None or request.ops == "timed":
+        return costs_for(schedule, tf=request.tf, ti=request.ti, tw=request.tw, unit="ms")
+    costs = costs_from(profile, schedule)
+    return replace(costs, comm=0.0, pair=costs.pair if request.module else None)

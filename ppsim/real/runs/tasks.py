@@ -1,0 +1,264 @@
+"""Work of an op in a real run: sleep for its time, or compute a stage of a transformer or of the user's model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from ppsim.base.outside_code import explain_failure, outside_code
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import RECEIVES, Kind
+from ppsim.core.schedule import Schedule
+from ppsim.errors import InputError
+from ppsim.inputs.profile.profile import Workload
+from ppsim.real.calibration import stage as stages
+from ppsim.real.calibration.stage_ops import StageOps, stage_ops
+from ppsim.real.calibration.user_module import UserModule, loss_of, make_stage
+
+Cell = tuple[int, int]
+Op = tuple[int, Cell]
+Layout = tuple[Any, Any]  # shape and dtype
+
+
+class SleepingTasks:
+    """Ops that sleep, messages of a fixed size."""
+
+    def __init__(self, message_bytes: int) -> None:
+        self._bytes = message_bytes
+        self._buffers: dict[tuple[int, int, int], Any] = {}
+
+    def outgoing(self, entry: Any) -> Any:
+        """Return the tensor that a send carries."""
+        return self.incoming(entry)
+
+    def incoming(self, entry: Any) -> Any:
+        """Return the tensor that a receive fills."""
+        key = (entry.kind, entry.stage, entry.microbatch)
+        if key not in self._buffers:
+            self._buffers[key] = torch.zeros(self._bytes, dtype=torch.uint8)
+        return self._buffers[key]
+
+    def run(self, entry: Any) -> None:
+        """Sleep for the op's time."""
+        time.sleep(entry.ms / 1e3)
+
+    def reset(self) -> None:
+        """Keep the buffers: a run leaves nothing else."""
+
+
+def module_of(model: Workload, schedule: Schedule, stage: int, device: str = "cpu") -> Any:
+    """Make one stage: its layers, the embedding on the first and the head on the last; equal weights in every run."""
+    torch.manual_seed(stage)
+    parts = [stages.layers(model, model.layers * schedule.n_devices // schedule.n_stages, "cpu")]
+    if model.vocab and stage == 0:
+        parts.insert(0, stages.embedding(model, "cpu"))
+    if model.vocab and stage == schedule.n_stages - 1:
+        parts.append(stages.head(model, "cpu"))
+    return torch.nn.Sequential(*parts).to(device)
+
+
+def batch(model: Workload, microbatch: int, device: str = "cpu") -> tuple[Any, Any]:
+    """Make input and target of a microbatch: tokens, or activations where the model has no vocabulary."""
+    torch.manual_seed(1000 + microbatch)
+    if model.vocab:
+        return stages.tokens(model, "cpu").to(device), stages.tokens(model, "cpu").to(device)
+    x = stages.activations(model, "cpu").detach().to(device)
+    return x, x
+
+
+def whole_batch(model: Workload, microbatches: int, device: str = "cpu") -> tuple[Any, Any]:
+    """Concatenate inputs and targets of all microbatches."""
+    inputs, targets = zip(*(batch(model, m, device) for m in range(microbatches)), strict=True)
+    return torch.cat(inputs), torch.cat(targets)
+
+
+def loss(out: Any, target: Any) -> Any:
+    """Compute the cross entropy against tokens; without a vocabulary the mean square of the output."""
+    return out.square().mean() if target.is_floating_point() else stages.loss(out, target)
+
+
+@dataclass(frozen=True)
+class HeldStage:
+    """A stage that a device holds.
+
+    Attributes:
+        module: the torch module.
+        ops: how it runs each kind of op; F of a transformer's last stage leaves the loss to the target.
+        takes: shape and dtype of its input.
+        gives: shape and dtype of its output.
+        example: an input, where the stage is the user's.
+    """
+
+    module: Any
+    ops: StageOps
+    takes: Layout
+    gives: Layout
+    example: Any = None
+
+
+def hold_stage(model: Workload | UserModule, schedule: Schedule, stage: int, device: str = "cpu") -> HeldStage:
+    """Make a stage of the model; equal weights in every run.
+
+    Raises:
+        InputError: the user's code fails.
+    """
+    if isinstance(model, Workload):
+        module = module_of(model, schedule, stage, device)
+        shape = torch.Size((model.microbatch_size, model.sequence, model.hidden)), getattr(torch, model.dtype)
+        return HeldStage(module, stage_ops(module, first=stage == 0), shape, shape)
+    made = make_stage(model, stage, schedule.n_stages, device)
+    with outside_code(model.path, f"stage {stage}"), torch.no_grad():
+        out = made.ops.forward(made.example.clone())
+    return HeldStage(made.module, made.ops, _layout(made.example), _layout(out), made.example)
+
+
+def example_batch(example: Any, microbatch: int) -> Any:
+    """Make the input of a microbatch from the user's example: its values moved on, so that no two are alike."""
+    return example.flatten().roll(microbatch).reshape(example.shape)
+
+
+def whole_stages(
+    model: Workload | UserModule, schedule: Schedule, held: Sequence[int], device: str
+) -> tuple[dict[int, Any], Any, Any]:
+    """Make the modules of the stages held, and inputs and targets of all microbatches, for torch's runtime.
+
+    Raises:
+        InputError: the user's code fails, or has functions of its own, which torch's runtime does not call.
+    """
+    if isinstance(model, Workload):
+        modules = {s: module_of(model, schedule, s, device) for s in held}
+        return modules, *whole_batch(model, schedule.n_microbatches, device)
+    made = {s: make_stage(model, s, schedule.n_stages, device) for s in held}
+    for stage, each in made.items():
+        if each.own:
+            own = ", ".join(each.own)
+            raise InputError(f"{model}, stage {stage}: torch's runtime calls no functions for {own}", "--runner own")
+    example = next(iter(made.values())).example
+    inputs = torch.cat([example_batch(example, m) for m in range(schedule.n_microbatches)])
+    return {s: each.module for s, each in made.items()}, inputs, torch.zeros(schedule.n_microbatches, device=device)
+
+
+def own_loss(out: Any, target: Any) -> Any:
+    """Compute the loss of the user's last stage, which has no target."""
+    return loss_of(out)
+
+
+def _layout(tensor: Any) -> Layout:
+    return tensor.shape, tensor.dtype
+
+
+class ComputingTasks:
+    """Ops that run a device's stages, forward and backward."""
+
+    def __init__(self, lowered: Lowered, rank: int, model: Workload | UserModule, device: str = "cpu") -> None:
+        schedule = lowered.compute
+        self._model, self._device = model, device
+        self._last = schedule.n_stages - 1
+        held = sorted({int(s) for s in schedule.stage[schedule.queue(rank)]})
+        self._held = {s: hold_stage(model, schedule, s, device) for s in held}
+        self.module = {s: stage.module for s, stage in self._held.items()}
+        microbatches = range(schedule.n_microbatches)
+        if isinstance(model, Workload):
+            self._batch = [batch(model, m, device) for m in microbatches]
+        else:
+            self._batch = [(example_batch(self._held[0].example, m), None) for m in microbatches if 0 in held]
+        self.reset()
+
+    def reset(self) -> None:
+        """Drop activations and gradients of the last run."""
+        self._input: dict[Cell, Any] = {}
+        self._output: dict[Cell, Any] = {}
+        self._gradient: dict[Cell, Any] = {}
+        self._saved: dict[Cell, Any] = {}
+        for module in self.module.values():
+            module.zero_grad(set_to_none=True)
+
+    def outgoing(self, entry: Any) -> Any:
+        """Return the activation after F, or the gradient of the input after B or I."""
+        cell = entry.stage, entry.microbatch
+        if entry.kind == Kind.SEND_F:
+            return self._output[cell].detach()
+        return self._gradient[entry.stage - 1, entry.microbatch]
+
+    def incoming(self, entry: Any) -> Any:
+        """Make a buffer for an activation or a gradient."""
+        stage = self._held[entry.stage]
+        shape, dtype = stage.takes if entry.kind == RECEIVES[0] else stage.gives
+        buffer = torch.empty(shape, dtype=dtype, device=self._device)
+        self.accept(entry.kind, (entry.stage, entry.microbatch), buffer)
+        return buffer
+
+    def accept(self, kind: int, cell: Cell, tensor: Any) -> None:
+        """Keep a received activation or gradient for the op that works on it."""
+        kept = self._input if kind == RECEIVES[0] else self._gradient
+        kept[cell] = tensor
+
+    def run(self, entry: Any) -> None:
+        """Run an op, or both ops of a pair: one after the other, unless the user's stage has a function for both.
+
+        Raises:
+            InputError: the user's code fails.
+        """
+        first = entry.kind, (entry.stage, entry.microbatch)
+        try:
+            if not entry.second:
+                self._run_one(*first)
+            else:
+                self._run_pair(first, entry.second)
+        except Exception as error:
+            if isinstance(self._model, Workload):
+                raise
+            doing = f"{Kind(entry.kind).name} of stage {entry.stage}"
+            raise explain_failure(self._model.path, error, doing) from error
+
+    def _run_pair(self, first: Op, second: Op) -> None:
+        forward, other = (first, second) if first[0] == Kind.F else (second, first)
+        pair = self._held[forward[1][0]].ops.pair
+        if pair is None or forward[0] != Kind.F:
+            self._run_one(*first)
+            self._run_one(*second)
+        else:
+            self._forward(forward[1], partial(_beside, pair, partial(self._run_one, *other)))
+
+    def _run_one(self, kind: int, cell: Cell) -> None:
+        if kind == Kind.F:
+            self._forward(cell, self._held[cell[0]].ops.forward)
+        elif kind == Kind.W:
+            self._held[cell[0]].ops.backward_weight(self._saved.pop(cell))
+        elif kind in (Kind.B, Kind.I):
+            self._backward(kind, cell)
+
+    def _forward(self, cell: Cell, forward: Callable[[Any], Any]) -> None:
+        stage, microbatch = cell
+        x = self._input[cell].requires_grad_() if stage else self._batch[microbatch][0]
+        out = forward(x)
+        if stage < self._last:
+            out = out.contiguous()
+            if stage + 1 in self.module:
+                self._input[stage + 1, microbatch] = out.detach()
+        elif isinstance(self._model, Workload):
+            out = loss(out, self._batch[microbatch][1])
+        self._input[cell], self._output[cell] = x, out
+
+    def _backward(self, kind: int, cell: Cell) -> None:
+        stage, microbatch = cell
+        x, out = self._input.pop(cell), self._output.pop(cell)
+        grad = None if stage == self._last else self._gradient.pop(cell)
+        ops = self._held[stage].ops
+        if kind == Kind.B:
+            gradient = ops.backward(x, out, grad)
+        else:
+            gradient, self._saved[cell] = ops.backward_input(x, out, grad)
+        if stage > 0:
+            # Kept until reset: nobody waits for a send during a run, so its tensor must outlive the run. Bytes held
+            # are measured by calibrate, never in a run.
+            self._gradient[stage - 1, microbatch] = gradient.contiguous()
+
+
+def _beside(pair: Callable[[Any, Callable[[], None]], Any], other: Callable[[], None], x: Any) -> Any:
+    return pair(x, other)

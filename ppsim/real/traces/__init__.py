@@ -1,0 +1,3 @@
+"""Real runs as their files show them: one reader per format, one structure, one way in (:mod:`.read`)."""
+
+__all__ = ["profile", "read", "run"]

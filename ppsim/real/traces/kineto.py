@@ -1,0 +1,137 @@
+"""Kineto traces of torch's pipelines, one file per process: every training step is an iteration."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsim.base.source import name_of
+from ppsim.errors import InputError
+from ppsim.real.traces.clocks import align_clocks
+from ppsim.real.traces.kineto_json import HINT
+from ppsim.real.traces.run import KINDS, Entry, RealRun, Times, schedule_of
+from ppsim.real.traces.torch_trace import Action, Trace, arrivals_of, parse_trace
+
+Key = tuple[str, int, int]
+PLAIN = re.compile(r'"(Forward|Backward) [0-9]')
+
+
+@dataclass(frozen=True)
+class Steps:
+    """One process's whole steps, whose ops are the same and in the same order.
+
+    Attributes:
+        keys: the ops in that order; a pair is one op of kind FB.
+        actions: its spans in each step.
+        times: shape (steps, 4, ops): when each was reached, started and ended, and when its input arrived, in ms.
+    """
+
+    keys: tuple[Key, ...]
+    actions: list[list[Action]]
+    times: Times
+
+
+def matches(text: str) -> bool:
+    """Tell whether a text is a trace with a pipeline's spans, and not one of ours."""
+    return '"traceEvents"' in text and ('"PP:' in text or PLAIN.search(text) is not None)
+
+
+def read_kineto(source: str, texts: Mapping[str, str]) -> RealRun:
+    """Read a run from the content of each process's trace by its path.
+
+    Raises:
+        InputError: a file is no trace, a process is missing, or processes share no whole step.
+    """
+    traces = [parse_trace(text, path, rank) for rank, (path, text) in enumerate(texts.items())]
+    epoch = traces[0].base_s
+    steps = [_steps(trace, path, (trace.base_s - epoch) * 1e3) for trace, path in zip(traces, texts, strict=True)]
+    order = sorted(range(len(steps)), key=lambda n: min(key[1] for key in steps[n].keys))
+    steps = [steps[n] for n in order]
+    entries, spread = list[Entry](), list[tuple[int, int]]()
+    for device, held in enumerate(steps):
+        split = {key[1:] for key in held.keys if key[0] == "W"}
+        for at, (action, key) in enumerate(zip(held.actions[0], held.keys, strict=True)):
+            members = _members(action, key, split)
+            for part, (kind, stage, microbatch) in enumerate(members, start=1 if len(members) == 2 else 0):
+                entries.append((device, KINDS[kind], stage, microbatch, part))
+                spread.append((device, at))
+    schedule = schedule_of(source, entries, len(steps))
+    together = _common_steps(steps)
+    if not together:
+        raise InputError(f"{source}: processes share no step", "traces of the same steps of one run")
+    times = np.array([[steps[d].times[numbers[d], :, at] for d, at in spread] for numbers in together])
+    posted, start, end, arrival = (times[:, :, row] for row in range(4))
+    zero = posted.min(axis=1, keepdims=True)
+    shown = not np.isnan(arrival).all()
+    hosts = {trace.host for trace in traces}
+    observed = RealRun(
+        source,
+        "kineto",
+        schedule,
+        np.arange(len(together), dtype=np.int64),
+        start - zero,
+        end - zero,
+        posted - zero if shown else np.full_like(posted, np.nan),
+        arrival - zero,
+        np.zeros(len(steps)),
+        traces=dict(zip(texts, traces, strict=True)),
+        notes=(f"times of {len(hosts)} hosts are compared as their own clocks have them",) if len(hosts) > 1 else (),
+    )
+    return align_clocks(observed)
+
+
+def _members(action: Action, key: Key, split: set[tuple[int, int]]) -> list[Key]:
+    """List the ops of a span: the backward of a pair is I where a W of it runs too."""
+    if key[0] != "FB":
+        return [key]
+    return [("F", *key[1:]), ("I" if action.backward in split else "B", *action.backward)]
+
+
+def _steps(trace: Trace, path: str, epoch: float) -> Steps:
+    """Split a trace into steps, each of all ops once, and keep those that are whole."""
+    arrivals = arrivals_of(trace)
+    steps, seen = list[list[Action]](), set[Key]()
+    for action in trace.actions:
+        if action.kind.startswith(("SEND", "RECV")):
+            continue
+        key = (action.kind, action.stage, action.microbatch)
+        if key in seen or not steps:
+            steps.append([])
+            seen = set()
+        steps[-1].append(action)
+        seen.add(key)
+    if not steps:
+        raise InputError(f"'{name_of(path)}' holds messages and no op", HINT)
+    queues = [tuple((a.kind, a.stage, a.microbatch) for a in step) for step in steps]
+    longest = max(map(len, queues))
+    queue = Counter(queue for queue in queues if len(queue) == longest).most_common(1)[0][0]
+    whole = [step for step, own in zip(steps, queues, strict=True) if own == queue]
+    times = np.array([[_times(a, arrivals, epoch) for a in step] for step in whole]).transpose(0, 2, 1)
+    return Steps(queue, whole, times)
+
+
+def _times(action: Action, arrivals: Mapping[Action, object], epoch: float) -> tuple[float, float, float, float]:
+    """Read when an op was reached, started and ended, and when its input arrived."""
+    start, arrived = action.start, np.nan
+    found = arrivals.get(action)
+    if found is not None:
+        arrived = float(found.end)  # type: ignore[attr-defined]
+        start = max(start, min(arrived, action.end))
+    return epoch + action.start, epoch + start, epoch + action.end, epoch + arrived
+
+
+def _common_steps(devices: Sequence[Steps]) -> list[list[int]]:
+    """Match the steps of all devices by the time of their start: the number of each on every device."""
+    begins = [held.times[:, 0].min(axis=1) for held in devices]
+    matched = []
+    for number, step in enumerate(devices[0].times):
+        length = step[2].max() - step[0].min()
+        nearest = [int(np.argmin(np.abs(begin - begins[0][number]))) for begin in begins]
+        apart = [abs(begin[k] - begins[0][number]) for begin, k in zip(begins, nearest, strict=True)]
+        if max(apart) <= length:
+            matched.append(nearest)
+    return matched

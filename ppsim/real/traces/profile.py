@@ -1,0 +1,79 @@
+"""A profile from a real run: op times per stage, and of messages what its files show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE
+from ppsim.engine.simple.terms import measure_terms
+from ppsim.errors import InputError
+from ppsim.inputs.profile.profile import OpTime, Profile, Provenance
+from ppsim.real.calibration.clock import spread
+from ppsim.real.traces import kineto, torch_trace
+from ppsim.real.traces.read import read_run, read_texts
+from ppsim.real.traces.run import RealRun
+from ppsim.version import VERSION
+
+
+def profile_from(paths: Sequence[str], command: str, iteration: str = "all") -> Profile:
+    """Make a profile from the files of a real run, or its folder.
+
+    Args:
+        paths: a folder, or files.
+        command: the command line, for the record.
+        iteration: as :meth:`ppsim.real.traces.run.RealRun.select` takes it; ``all`` leaves out the first of several.
+
+    Raises:
+        InputError: no file shows a run, or one of its stages is missing.
+    """
+    texts = read_texts(paths)
+    if iteration == "all" and texts and all(kineto.matches(text) for text in texts.values()):
+        read = [torch_trace.parse_trace(text, path, rank) for rank, (path, text) in enumerate(texts.items())]
+        return torch_trace.profile_of(read, command)
+    observed = read_run(paths)
+    return profile_of_run(observed.drop_first() if iteration == "all" else observed.select(iteration), command)
+
+
+def profile_of_run(kept: RealRun, command: str) -> Profile:
+    """Make a profile of all iterations of a run that are held.
+
+    Raises:
+        InputError: its times are not in ms.
+    """
+    if kept.unit != "ms":
+        raise InputError(f"{kept.source} has times in {kept.unit}, not in ms", "a measured run")
+    ops = tuple(_op_times(kept))
+    if kept.traces:
+        return replace(torch_trace.profile_of(list(kept.traces.values()), command), op=ops)
+    terms = measure_terms(kept.schedule, kept.start, kept.end)
+    gap, latency = terms.typical_gap, terms.typical_latency
+    note = f"from {len(kept.iterations)} iterations of a {kept.format} file; between ops a device needs {gap:.3g} ms"
+    if latency > 0:
+        note += f"; a message takes {latency:.3g} ms, and its size is not shown: --comm {latency:.3g} counts it"
+    unknown = dict.fromkeys(("machine", "cpu", "device", "clocks", "torch", "python", "date"), "unknown")
+    made = Provenance(**unknown, cores=0, threads=0, load=0.0, ppsim=VERSION, command=command, note=note)
+    return Profile(made, None, ops)
+
+
+def _op_times(kept: RealRun) -> Iterator[OpTime]:
+    """Measure every stage's ops by kind, and its pairs of F and B."""
+    schedule, took = kept.schedule, kept.end - kept.start
+    alone = schedule.pair == NONE
+    for stage in range(schedule.n_stages):
+        here = schedule.stage == stage
+        for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
+            own = here & alone & (schedule.kind == kind)
+            if own.any():
+                yield _op_time(stage, kind.name, took[:, own])
+        paired = here & ~alone & (schedule.kind == Kind.F)
+        if paired.any():
+            yield _op_time(stage, "FB", took[:, paired])
+
+
+def _op_time(stage: int, kind: str, took: NDArray[np.float64]) -> OpTime:
+    return OpTime("stage", kind, 0, stage=stage, cache="run", **spread(took.ravel().tolist()))

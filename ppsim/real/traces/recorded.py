@@ -1,0 +1,42 @@
+"""Our own record of a real run, as ``ppsim validate --record`` wrote it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppsim.errors import InputError
+from ppsim.real.runs.record import load
+from ppsim.real.runs.record_file import SCHEMA
+from ppsim.real.traces.run import RealRun
+
+
+def matches(text: str) -> bool:
+    """Tell whether a text is a record."""
+    return f'"{SCHEMA}"' in text[:200]
+
+
+def read_recorded(path: str, schedule: str) -> RealRun:
+    """Read one run of a record.
+
+    Raises:
+        InputError: it is no record, or has several runs and none of that name.
+    """
+    record = load(path)
+    runs = [run for run in record.runs if schedule in ("", run.name)]
+    if len(runs) != 1:
+        names = ", ".join(run.name for run in record.runs)
+        what = f"no run of {schedule}" if schedule else f"{len(runs)} runs"
+        raise InputError(f"'{path}' holds {what}", f"{path}:{record.runs[0].name}, or another of {names}")
+    run = runs[0]
+    posted, start, end = (times[:, run.lowered.compute_ops] for times in (run.posted, run.start, run.end))
+    return RealRun(
+        path,
+        "record",
+        run.lowered.compute,
+        np.arange(1, len(start) + 1),
+        start,
+        end,
+        posted,
+        np.where(start > posted, start, np.nan),
+        np.zeros(run.lowered.compute.n_devices),
+    )

@@ -1,0 +1,155 @@
+"""A real run as its files show it: the schedule that its devices followed, and the times of every iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.draft import Draft
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.core.timeline import Timeline
+from ppsim.errors import InputError
+from ppsim.inputs.drafts.read import require_sound
+from ppsim.real.traces.torch_trace import Trace
+
+Times = NDArray[np.float64]
+# Device, kind, stage, microbatch and part of a pair (0 none, 1 first, 2 second) of one op.
+Entry = tuple[int, int, int, int, int]
+
+
+@dataclass(frozen=True)
+class RealRun:
+    """One schedule, run for several iterations; times from the start of each iteration.
+
+    Attributes:
+        source: the file or folder.
+        format: ``primus``, ``kineto``, ``record`` or ``timeline`` (a file of ours that holds times).
+        schedule: the ops of each device in the order they started; its name is ``custom`` until it is recognised.
+        iterations: shape (iterations,), their numbers as the files count them.
+        start: shape (iterations, ops): when the op began to compute.
+        end: likewise. Both ops of a pair share all times.
+        posted: likewise: when the device reached the op, and began to wait for its input; NaN where not shown.
+        arrival: likewise: when the op's input from another device was received; NaN where not shown.
+        offset: shape (devices,): what was subtracted from each device's clock.
+        memory: shape (iterations, devices), bytes at the peak, or None where not shown.
+        unit: the unit of the times.
+        traces: of Kineto, what each file holds, by its path.
+        notes: what a reader of the numbers must know, a sentence each.
+    """
+
+    source: str
+    format: str
+    schedule: Schedule
+    iterations: NDArray[np.int64]
+    start: Times
+    end: Times
+    posted: Times
+    arrival: Times
+    offset: Times
+    memory: Times | None = None
+    unit: str = "ms"
+    traces: Mapping[str, Trace] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def makespans(self) -> Times:
+        """Shape (iterations,): from the start of the first op to the end of the last."""
+        makespans: Times = self.end.max(axis=1) - self.start.min(axis=1)
+        return makespans
+
+    def timeline(self, at: int) -> Timeline:
+        """Return the times of one iteration, given its place in ``iterations``, from the start of its first op.
+
+        What bound each start is not measured: ``bound`` is -1 throughout.
+        """
+        first = self.start[at].min()
+        bound = np.full(len(self.schedule), NONE, np.int32)
+        return Timeline(self.schedule, self.start[at] - first, self.end[at] - first, bound, self.unit)
+
+    def middle(self) -> int:
+        """Return the place of the iteration whose makespan is the median, the smaller of two in the middle."""
+        return int(np.argsort(self.makespans, kind="stable")[(len(self.iterations) - 1) // 2])
+
+    def select(self, iteration: str) -> RealRun:
+        """Select iterations: ``median``, ``all``, a number, or a range of numbers such as ``4-20``.
+
+        Raises:
+            InputError: it is none of these, or the files hold no such iteration.
+        """
+        if iteration == "all":
+            return self
+        if iteration == "median":
+            return self._only(np.array([self.middle()]))
+        first, dash, last = iteration.partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal() and len(iteration) < 40):
+            raise InputError(f"'{iteration}' is no iteration", "median, all, a number, or a range such as 4-20")
+        found = np.flatnonzero((self.iterations >= int(first)) & (self.iterations <= int(last)))
+        if not len(found):
+            held = f"{self.iterations[0]} to {self.iterations[-1]}"
+            raise InputError(f"{self.source} has no whole iteration {iteration}", f"one of {held}, median or all")
+        return self._only(found)
+
+    def drop_first(self) -> RealRun:
+        """Leave out the first iteration, where there are more: it holds what is done only once."""
+        return self._only(np.arange(1, len(self.iterations))) if len(self.iterations) > 1 else self
+
+    def rename(self, name: str) -> RealRun:
+        """Give the schedule a name."""
+        return replace(self, schedule=replace(self.schedule, name=name))
+
+    def draft(self, at: int) -> Draft:
+        """Return one iteration as a file would state it: its queues with their times."""
+        timeline, draft = self.timeline(at), Draft.from_schedule(self.schedule, self.source)
+        return replace(draft, start=timeline.start, end=timeline.end, unit=self.unit)
+
+    def _only(self, at: NDArray[np.int64]) -> RealRun:
+        names = ("iterations", "start", "end", "posted", "arrival")
+        memory = None if self.memory is None else self.memory[at]
+        return replace(self, memory=memory, **{name: getattr(self, name)[at] for name in names})
+
+
+def schedule_of(source: str, entries: Sequence[Entry], devices: int) -> Schedule:
+    """Make the schedule of ops given in the order of their queues, device by device.
+
+    Raises:
+        InputError: a device, stage or microbatch is missing.
+        InvalidSchedule: no schedule runs in this order.
+    """
+    table = np.array([(d, k, s, m, d + 1, n + 1, part) for n, (d, k, s, m, part) in enumerate(entries)], np.int64)
+    return require_sound(Draft.from_table(source, table, devices=devices, name="custom")).schedule()
+
+
+def early_share(schedule: Schedule, start: Times, end: Times) -> float:
+    """Compute by how much ops start before the end of their input, as a share of the time of all ops.
+
+    0 where files, order and clocks are right.
+    """
+    needs = schedule.dependency
+    has = np.flatnonzero(needs >= 0)
+    early = np.maximum(end[:, needs[has]] - start[:, has], 0.0)
+    return float(early.sum()) / max(float((end - start).sum()), 1e-9)
+
+
+def ready_times(schedule: Schedule, end: Times) -> Times:
+    """Compute when both the device and the input of each op were ready, shape (iterations, ops).
+
+    The first op of a device without an input from elsewhere is ready at 0. Both ops of a pair wait for both inputs.
+    """
+    ready = np.zeros_like(end)
+    ready[:, 1:] = end[:, :-1]
+    ready[:, schedule.offsets[:-1][np.diff(schedule.offsets) > 0]] = 0.0
+    needs = schedule.dependency
+    has = np.flatnonzero(needs >= 0)
+    first, second = schedule.first_of_pairs, schedule.second_of_pairs
+    ready[:, second] = ready[:, first]
+    ready[:, has] = np.maximum(ready[:, has], end[:, needs[has]])
+    ready[:, first] = ready[:, second] = np.maximum(ready[:, first], ready[:, second])
+    return ready
+
+
+KINDS = {kind.name: int(kind) for kind in (Kind.F, Kind.B, Kind.I, Kind.W)}

@@ -1,0 +1,292 @@
+"""A profile from Kineto (Chrome) traces of a real training run with torch.distributed.pipelining, one per process.
+
+Torch's runtime names its spans ``PP:0F0``, ``PP:2SEND_F1`` or ``PP:(0F3;7B0)OVERLAP_F_B``; its GPipe schedule names
+them ``Forward 0`` and ``Backward 0``. Where a GPU's own spans are there they are used: the host's only show launches.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from math import inf
+from typing import NamedTuple
+
+from ppsim.base.source import name_of, read_text
+from ppsim.base.text import one_line
+from ppsim.errors import InputError
+from ppsim.inputs.profile.message_fits import fit_messages
+from ppsim.inputs.profile.profile import Message, OpTime, Profile, Provenance
+from ppsim.real.calibration.clock import spread
+from ppsim.real.traces import kineto_json
+from ppsim.real.traces.kineto_json import HINT
+from ppsim.version import VERSION
+
+ACTION = re.compile(r"PP:(\d{1,9})(F|B|I|W|SEND_F|SEND_B|RECV_F|RECV_B)(\d{1,9})", re.ASCII)
+PAIR = re.compile(r"PP:\((\d{1,9})F(\d{1,9});(\d{1,9})[BI](\d{1,9})\)OVERLAP_F_B", re.ASCII)
+PLAIN = re.compile(r"(Forward|Backward) (\d{1,9})", re.ASCII)
+RECEIVED = re.compile(r"(gloo|nccl):recv")
+
+
+Input = tuple[str, int, int]
+
+
+class Action(NamedTuple):
+    """One span of the pipeline's runtime, times in ms since the file's epoch.
+
+    A pair, of kind FB, has stage and microbatch of its forward; ``backward`` are those of its backward.
+    """
+
+    kind: str
+    stage: int
+    microbatch: int
+    start: float
+    end: float
+    backward: tuple[int, int] = (-1, -1)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The messages it works on, where they come from another device: direction, stage, microbatch."""
+        own = self.stage, self.microbatch
+        if self.kind == "FB":
+            return ("F", *own), ("B", *self.backward)
+        return (("F" if self.kind == "F" else "B", *own),) if self.kind in ("F", "B", "I") else ()
+
+
+class Receive(NamedTuple):
+    """One message's receive: from the call to the arrival."""
+
+    start: float
+    end: float
+    size: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One process's file; ``base_s`` is the epoch its times count from."""
+
+    host: str
+    device: str
+    base_s: float
+    actions: tuple[Action, ...]
+    receives: tuple[Receive, ...]
+
+
+def profile_from(paths: Sequence[str], command: str) -> Profile:
+    """Make a profile from the traces of all processes: op times per stage, message times, without the first step.
+
+    Where there is only one step it counts, and the profile's note says so.
+
+    Raises:
+        InputError: a file cannot be read, is no trace, or has no span of a pipeline.
+    """
+    return profile_of([read_trace(path, rank) for rank, path in enumerate(paths)], command)
+
+
+def profile_of(traces: Sequence[Trace], command: str) -> Profile:
+    """Make a profile from traces that have been read; see :func:`profile_from`."""
+    ops: dict[tuple[int, str], list[float]] = defaultdict(list)
+    single = False
+    for trace in traces:
+        for (kind, stage, _), samples in _steps(_compute(trace)).items():
+            ops[stage, kind] += samples[1:] or samples
+            single |= len(samples) == 1
+    stages = {stage for stage, _ in ops}
+    if not stages:
+        raise InputError("the traces hold messages and no op", HINT)
+    if len(stages) <= max(stages):
+        missing = islice((stage for stage in range(max(stages)) if stage not in stages), 8)
+        named = ", ".join(map(str, missing))
+        raise InputError(f"the traces show nothing of stage {named}", "give the trace of every process")
+    messages = tuple(_messages(traces))
+    first = max(0.0, min(trace.base_s + trace.actions[0].start * 1e-3 for trace in traces))
+    made = Provenance(
+        machine=", ".join(sorted({t.host for t in traces})) or "unknown",
+        cpu="unknown",
+        cores=0,
+        threads=0,
+        load=0.0,
+        device=", ".join(sorted({t.device for t in traces})),
+        clocks="unknown",
+        torch="unknown",
+        python="unknown",
+        ppsim=VERSION,
+        date=datetime.fromtimestamp(first, UTC).isoformat(timespec="seconds"),
+        command=command,
+        note="; ".join(_notes(traces, single, messages)),
+    )
+    times = [
+        OpTime("stage", kind, 0, stage=stage, cache="run", **spread(ms)) for (stage, kind), ms in sorted(ops.items())
+    ]
+    return Profile(made, None, tuple(times), messages, tuple(fit_messages(messages)))
+
+
+def _notes(traces: Sequence[Trace], single: bool, messages: Sequence[Message]) -> Iterator[str]:
+    """Say what a reader of the profile must know."""
+    yield f"from {len(traces)} traces"
+    yield "a profiled run is slower than one without a profiler"
+    if single:
+        yield "one step only, so its warm-up counts"
+    sends = any(action.kind.startswith("SEND") for trace in traces for action in trace.actions)
+    if sends and not messages:
+        yield "no message could be timed: sizes, or both sides on one host, are missing, so messages cost nothing"
+
+
+def read_trace(path: str, rank: int) -> Trace:
+    """Read one process's trace, plain or gzipped; ``rank`` where the file does not tell its own.
+
+    Raises:
+        InputError: the file cannot be read, is no trace, or has no span of a pipeline.
+    """
+    return parse_trace(read_text(path, HINT), path, rank)
+
+
+def parse_trace(text: str, path: str, rank: int) -> Trace:
+    """Read one process's trace from the content of its file; see :func:`read_trace`."""
+    file = kineto_json.parse_file(text, path)
+    rank = rank if file.distributed.rank is None else file.distributed.rank
+    events = [event for event in file.events if event.ph == "X"]
+    on_gpu = [event for event in events if event.cat == "gpu_user_annotation"]
+    actions = list(_actions(on_gpu, rank, path))
+    if actions:
+        events = on_gpu
+    else:
+        actions = list(_actions(events, rank, path))
+    if not actions:
+        raise InputError(f"'{name_of(path)}' has no span of a pipeline", HINT)
+    received = [event for event in events if RECEIVED.match(event.name)]
+    # A GPU's spans do not show sizes; the host's of the same messages do, and all have one size where it can be told.
+    sizes = {kineto_json.bytes_of(event) for event in file.events if RECEIVED.match(event.name)} - {0}
+    known = sizes.pop() if len(sizes) == 1 and events is on_gpu else 0
+    return Trace(
+        one_line(file.host),
+        one_line(file.devices[0].name) if file.devices else "cpu",
+        file.epoch_ns * 1e-9,
+        tuple(sorted(actions, key=lambda action: action.start)),
+        tuple(
+            sorted(
+                Receive(*kineto_json.span_of(event, path), kineto_json.bytes_of(event) or known) for event in received
+            )
+        ),
+    )
+
+
+def _actions(events: Sequence[kineto_json.Event], rank: int, path: str) -> Iterator[Action]:
+    for event in events:
+        backward = (-1, -1)
+        if found := ACTION.fullmatch(event.name):
+            kind, stage, microbatch = found[2], int(found[1]), int(found[3])
+        elif found := PAIR.fullmatch(event.name):
+            kind, stage, microbatch, backward = "FB", int(found[1]), int(found[2]), (int(found[3]), int(found[4]))
+        elif found := PLAIN.fullmatch(event.name):
+            kind, stage, microbatch = found[1][0], rank, int(found[2])
+        else:
+            continue
+        yield Action(kind, stage, microbatch, *kineto_json.span_of(event, path), backward)
+
+
+def _compute(trace: Trace) -> Iterator[tuple[Action, float]]:
+    """Time ops in ms: from the span's start, or from the arrival of the last input where that came later."""
+    arrivals = arrivals_of(trace)
+    for action in trace.actions:
+        if action.kind not in ("F", "B", "I", "W", "FB"):
+            continue
+        start = action.start
+        if action in arrivals:
+            start = max(start, min(arrivals[action].end, action.end))
+        yield action, action.end - start
+
+
+def arrivals_of(trace: Trace) -> dict[Action, Receive]:
+    """Find the receive that each op, or pair, waited for last.
+
+    It is found by name where receives are named, else within the op's span.
+    """
+    named: dict[Input, list[Receive]] = defaultdict(list)
+    for action in trace.actions:
+        if action.kind.startswith("RECV") and (receive := _within(trace, action)):
+            named[action.kind[-1], action.stage, action.microbatch].append(receive)
+    arrivals = {}
+    for action in trace.actions:
+        if named:
+            known = [named[key] for key in action.inputs if key in named]
+            found = [r[at - 1] for r in known if (at := bisect_right(r, (action.end, inf, inf)))]
+        else:
+            found = _all_within(trace, action) if action.inputs else []
+        if found:
+            arrivals[action] = max(found, key=lambda receive: receive.end)
+    return arrivals
+
+
+def _all_within(trace: Trace, action: Action) -> list[Receive]:
+    """List as many receives, from the first within the span on, as the action has inputs."""
+    at = bisect_left(trace.receives, (action.start,))
+    return [r for r in trace.receives[at : at + len(action.inputs)] if r.start <= action.end]
+
+
+def _within(trace: Trace, action: Action) -> Receive | None:
+    at = bisect_left(trace.receives, (action.start,))
+    if at < len(trace.receives) and trace.receives[at].start <= action.end:
+        return trace.receives[at]
+    return None
+
+
+def _steps(timed: Iterator[tuple[Action, float]]) -> dict[tuple[str, int, int], list[float]]:
+    """Collect the times of each op over the steps."""
+    times: dict[tuple[str, int, int], list[float]] = defaultdict(list)
+    for action, ms in timed:
+        times[action.kind, action.stage, action.microbatch].append(ms)
+    return times
+
+
+def _messages(traces: Sequence[Trace]) -> Iterator[Message]:
+    """Time messages between processes of one host, from the later of send and receive to the arrival.
+
+    The first of each is left out where there are more, as it belongs to the first step.
+    """
+    samples: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for host in dict.fromkeys(trace.host for trace in traces):
+        sends, receives = _sides([trace for trace in traces if trace.host == host])
+        for key in sends.keys() & receives.keys():
+            steps = list(_pairs(sorted(sends[key]), sorted(receives[key])))
+            for posted, got in steps[1:] or steps:
+                pattern = "early" if got.start <= posted else "late"
+                samples[pattern, got.size].append(got.end - max(got.start, posted))
+    for (pattern, size), times in sorted(samples.items()):
+        yield Message("same-host", pattern, size, **spread(times))
+
+
+def _sides(traces: Sequence[Trace]) -> tuple[dict[Input, list[float]], dict[Input, list[Receive]]]:
+    """Collect when each message was sent, and its receives of known size, over all steps.
+
+    Times count from the first trace's epoch: processes of one host share a clock, but not an epoch.
+    """
+    sends: dict[Input, list[float]] = defaultdict(list)
+    receives: dict[Input, list[Receive]] = defaultdict(list)
+    for trace in traces:
+        shift = (trace.base_s - traces[0].base_s) * 1e3
+        for action in trace.actions:
+            if action.kind.startswith("SEND"):
+                to = action.stage + (1 if action.kind == "SEND_F" else -1)
+                sends[action.kind[-1], to, action.microbatch].append(action.start + shift)
+            elif action.kind.startswith("RECV") and (got := _within(trace, action)) and got.size:
+                moved = Receive(got.start + shift, got.end + shift, got.size)
+                receives[action.kind[-1], action.stage, action.microbatch].append(moved)
+    return sends, receives
+
+
+def _pairs(sends: Sequence[float], receives: Sequence[Receive]) -> Iterator[tuple[float, Receive]]:
+    """Match one message's sends with its receives: it arrives after its send and before that of the next step.
+
+    So a receive that a trace lacks leaves out one step and no more.
+    """
+    arrivals = sorted(receives, key=lambda receive: receive.end)
+    for number, posted in enumerate(sends):
+        at = bisect_left(arrivals, posted, key=lambda receive: receive.end)
+        until = sends[number + 1] if number + 1 < len(sends) else inf
+        if at < len(arrivals) and arrivals[at].end < until:
+            yield posted, arrivals[at]

@@ -1,0 +1,3 @@
+"""How far the prediction is from what was measured."""
+
+__all__ = ["analyse", "overlay", "traced"]

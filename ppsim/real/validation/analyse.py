@@ -1,0 +1,272 @@
+"""Compare predictions with a measured run, and split the difference by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.execution import Execution
+from ppsim.core.schedule import NONE
+from ppsim.core.timeline import Timeline
+from ppsim.engine.simple.metrics import Metrics, measure
+from ppsim.errors import InputError
+from ppsim.real.runs.record import Measured, Record
+from ppsim.real.validation import predict
+from ppsim.real.validation.levels import LEVELS, Prediction
+from ppsim.real.validation.ops_only import predict_ops_only
+from ppsim.real.validation.rounds import find_middle, predict_runs
+
+CLASSES = ("compute", "P2P", "wait", "host")
+CLEARLY_APART = 0.02
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One schedule, measured and predicted; times in ms, errors as shares of the measured makespan.
+
+    Attributes:
+        run: the measurements.
+        makespan: median over the repetitions; ``spread`` is its 10th and 90th percentile.
+        spread: see above.
+        errors: level to (predicted - measured) / measured; the median over repetitions where each is predicted apart.
+        best: the held-out prediction, of the repetition closest to the median.
+        typical: its makespan, the median over repetitions.
+        floor: the median error of the same model with costs from the run's own other repetitions, which is the noise
+            of the measurements; None where there are none.
+        measured: the timeline of the repetition closest to the median.
+        residual: shape (devices, classes), predicted - measured time per device and class of :data:`CLASSES`.
+        shift: shape (ops,), predicted - measured start of every compute op, in that repetition.
+        held_out: whether the costs came from other schedules.
+    """
+
+    run: Measured
+    makespan: float
+    spread: tuple[float, float]
+    errors: Mapping[str, float]
+    best: Execution
+    typical: float
+    floor: float | None
+    measured: Timeline
+    residual: NDArray[np.float64]
+    shift: NDArray[np.float64]
+    held_out: bool
+
+    @property
+    def predicted(self) -> float:
+        """Predicted makespan beside the measured one: that of the median error."""
+        return self.makespan * (1 + self.errors["held-out"])
+
+    @property
+    def within_noise(self) -> bool:
+        """Whether the held-out prediction is as close as the run's own other repetitions are."""
+        return self.floor is not None and abs(self.errors["held-out"]) <= self.floor
+
+    @property
+    def predicted_metrics(self) -> Metrics:
+        """Numbers of the held-out prediction."""
+        return measure(self.best.compute)
+
+    @property
+    def measured_metrics(self) -> Metrics:
+        """Numbers of the measured timeline."""
+        return measure(self.measured)
+
+
+@dataclass(frozen=True)
+class Validation:
+    """All schedules of one session.
+
+    Attributes:
+        verdicts: one per schedule.
+        ranked_right: of these pairs, those whose predictions are in the right order.
+        pairs: number of pairs of schedules more than 2 % apart, both predicted from the costs of other schedules.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    ranked_right: int
+    pairs: int
+
+    def errors(self, level: str) -> NDArray[np.float64]:
+        """Select the absolute errors of a level: of schedules whose costs came from others, of all for a replay."""
+        held = [v for v in self.verdicts if v.held_out or level == "replay"] or list(self.verdicts)
+        return np.abs([v.errors[level] for v in held])
+
+
+def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
+    """Predict every run of a record from the others and compare.
+
+    Args:
+        record: the measured runs.
+        calibrate_on: names of the runs that costs are taken from; by default the first for ops that sleep, and for
+            ops that compute, all others.
+    """
+    timed = record.settings["ops"] == "timed"
+    names = tuple(calibrate_on) or ((record.runs[0].name,) if timed else tuple(r.name for r in record.runs))
+    used = {run.name: [r for r in record.runs if r.name in names and r is not run] for run in record.runs}
+    if record.settings.get("shows") == "ops":
+        predictions = [predict_ops_only(run, used[run.name] or [run]) for run in record.runs]
+    else:
+        predictions = predict_runs(record, names, used)
+    verdicts = tuple(
+        _verdict(run, prediction, held_out=bool(used[run.name]))
+        for run, prediction in zip(record.runs, predictions, strict=True)
+    )
+    right = total = 0
+    steps_of_one = record.settings["ops"] == "trace"
+    for one, other in combinations((v for v in verdicts if v.held_out and not steps_of_one), 2):
+        if abs(one.makespan - other.makespan) > CLEARLY_APART * min(one.makespan, other.makespan):
+            total += 1
+            right += (one.makespan < other.makespan) == (one.typical < other.typical)
+    return Validation(verdicts, right, total)
+
+
+def select_step(validation: Validation, step: str) -> Validation:
+    """Select steps of a traced run: ``median`` by makespan, a number, or a range such as 4-20; ``all`` keeps all.
+
+    Raises:
+        InputError: no step has that number.
+    """
+    if step == "all":
+        return validation
+    named = {v.run.name.rsplit(" ", 1)[-1]: v for v in validation.verdicts}
+    middle = sorted(validation.verdicts, key=lambda v: v.makespan)[(len(validation.verdicts) - 1) // 2]
+    chosen = (middle,) if step == "median" else tuple(named[number] for number in named if _within(step, number))
+    if not chosen:
+        raise InputError(f"the traces have no whole step {step}", f"median, all, or one of {', '.join(named)}")
+    return replace(validation, verdicts=chosen)
+
+
+def _within(steps: str, number: str) -> bool:
+    """Tell whether a number is the one named, or in the range named."""
+    first, dash, last = steps.partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal() and len(steps) < 40):
+        return steps == number
+    return int(first) <= int(number) <= int(last)
+
+
+def _verdict(run: Measured, prediction: Prediction, *, held_out: bool) -> Verdict:
+    makespans = run.makespans
+    middle = float(np.median(makespans))
+    errors = {level: float(np.median(predicted / makespans - 1)) for level, predicted in prediction.makespans.items()}
+    for level in LEVELS:
+        if len(prediction.makespans[level]) == 1:
+            errors[level] = float(prediction.makespans[level][0]) / middle - 1
+    row = find_middle(run)
+    best, timeline = prediction.best, _timeline(run, row)
+    return Verdict(
+        run=run,
+        makespan=middle,
+        spread=(float(np.quantile(makespans, 0.1)), float(np.quantile(makespans, 0.9))),
+        errors={level: errors[level] for level in LEVELS},
+        best=best,
+        typical=float(np.median(prediction.makespans["held-out"])),
+        floor=prediction.floor,
+        measured=timeline,
+        residual=time_by_class(*_predicted_entries(best, prediction)) - time_by_class(*_measured_entries(run, row)),
+        shift=best.compute.start - timeline.start,
+        held_out=held_out,
+    )
+
+
+def _timeline(run: Measured, row: int) -> Timeline:
+    """Select the compute ops of one repetition; the cause of each start is not measured."""
+    ops = run.lowered.compute_ops
+    unbound = np.full(len(ops), NONE, np.int32)
+    return Timeline(run.lowered.compute, run.start[row, ops], run.end[row, ops], unbound, "ms")
+
+
+Entries = tuple[Any, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], float]
+
+
+def _measured_entries(run: Measured, row: int) -> Entries:
+    return run.lowered.schedule, run.posted[row], run.start[row], run.end[row], float(run.end[row].max())
+
+
+def _predicted_entries(execution: Execution, terms: Prediction) -> Entries:
+    timeline = execution.timeline
+    posted = predict.posted_times(execution, terms.gap, terms.preamble)
+    return timeline.schedule, posted, timeline.start, timeline.end, execution.makespan
+
+
+def time_by_class(
+    schedule: Any, posted: NDArray[np.float64], start: NDArray[np.float64], end: NDArray[np.float64], total: float
+) -> NDArray[np.float64]:
+    """Sum a device's time in ops, in calls of sends and receives, waiting, and the rest; shape (devices, classes)."""
+    first, compute = schedule.leads, schedule.computes
+    kinds = (
+        np.where(compute, end - start, 0.0),
+        np.where(compute, 0.0, end - posted),
+        np.where(compute, start - posted, 0.0),
+    )
+    sums = [np.bincount(schedule.device[first], values[first], schedule.n_devices) for values in kinds]
+    return np.stack([*sums, total - np.sum(sums, axis=0)], axis=1)
+
+
+def find_worst_ops(verdict: Verdict, count: int = 5) -> list[tuple[str, int, float, float]]:
+    """Find the compute ops whose start is furthest off: label, device, measured start, predicted - measured, in ms."""
+    schedule = verdict.measured.schedule
+    order = np.argsort(-np.abs(verdict.shift), kind="stable")[:count]
+    return [
+        (schedule.label(int(op)), int(schedule.device[op]), float(verdict.measured.start[op]), float(verdict.shift[op]))
+        for op in order
+    ]
+
+
+def validation_object(validation: Validation, record: Record, tolerance: float) -> dict[str, Any]:
+    """Build the object that ``ppsim validate --json`` prints, schema ``ppsim.validate/1``."""
+    rows = [_verdict_object(v) for v in validation.verdicts]
+    worst = float(validation.errors("held-out").max())
+    value = {
+        "schema": "ppsim.validate/1",
+        "provenance": dict(record.provenance),
+        "settings": dict(record.settings),
+        "schedules": rows,
+        "errors": {
+            level: {
+                "median": float(np.median(validation.errors(level))),
+                "worst": float(validation.errors(level).max()),
+            }
+            for level in LEVELS
+        },
+        "ranked_right": validation.ranked_right,
+        "ranked_pairs": validation.pairs,
+        "tolerance": tolerance,
+        "passed": worst <= tolerance,
+    }
+    return value | ({key: rows[0][key] for key in ("predicted", "measured", "residuals")} if len(rows) == 1 else {})
+
+
+def _verdict_object(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "name": verdict.run.name,
+        "held_out": verdict.held_out,
+        "predicted": _numbers(verdict.predicted_metrics, verdict.predicted),
+        "measured": _numbers(verdict.measured_metrics, verdict.makespan)
+        | {"p10": verdict.spread[0], "p90": verdict.spread[1], "repetitions": len(verdict.run.makespans)},
+        "errors": dict(verdict.errors),
+        "noise_floor": verdict.floor,
+        "within_noise": verdict.within_noise,
+        "residuals": {
+            "classes": CLASSES,
+            "per_device": verdict.residual,
+            "worst_ops": [
+                {"op": op, "device": device, "measured_start": start, "shift": shift}
+                for op, device, start, shift in find_worst_ops(verdict)
+            ],
+        },
+    }
+
+
+def _numbers(metrics: Metrics, makespan: float) -> dict[str, Any]:
+    return {
+        "makespan": makespan,
+        "bubble_rate": metrics.bubble_rate,
+        "bubble_over_ideal": metrics.bubble_over_ideal,
+        "bubble_rate_span": metrics.bubble_rate_span,
+        "busy": metrics.busy,
+    }

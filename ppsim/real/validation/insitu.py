@@ -1,0 +1,162 @@
+"""Costs of ops, calls and messages as real runs show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.execution import Execution
+from ppsim.core.ops import COMPUTE
+from ppsim.core.schedule import NONE
+from ppsim.real.runs.record import Measured
+from ppsim.real.validation.predict import (
+    ROUNDS,
+    Overheads,
+    Site,
+    execute_on_cores,
+    execute_with_calls,
+    match_sides,
+    posted_times,
+    scale_link,
+)
+
+Samples = NDArray[np.float64]
+
+
+def measure_overheads(run: Measured, site: Site) -> Overheads:
+    """Average host costs and message time over all repetitions of a run."""
+    schedule = run.lowered.schedule
+    sends, matches, _ = match_sides(run.lowered)
+    calls, after = (run.end - run.posted)[:, sends], run.end[:, matches] <= run.posted[:, sends]
+    first = np.flatnonzero(schedule.leads)
+    follows = np.diff(schedule.device[first]) == 0
+    gaps = run.posted[:, first[1:][follows]] - run.end[:, first[:-1][follows]]
+    latency = _median(_latencies(run), np.nan)
+    terms = Overheads(
+        announce=_mean(calls[~after], _mean(calls)),
+        copy=_mean(calls[after], _mean(calls)),
+        receive=_mean((run.end - run.posted)[:, matches]),
+        gap=max(_mean(gaps), 0.0),
+        preamble=max(float(np.median(run.posted[:, schedule.offsets[:-1]])), 0.0),
+        latency=float(np.maximum(latency, 0.0)),  # below zero where a trace does not show the send
+        late=_mean(_overshoot(run, run.end - run.start)) if site.asleep else 0.0,
+    )
+    return replace(terms, latency=_latency_alone(run, terms, site))
+
+
+def _latency_alone(run: Measured, terms: Overheads, site: Site) -> float:
+    """Solve for the message time without contention that reproduces the measured latency under contention."""
+    if np.isnan(terms.latency) or terms.latency == 0 or not site.cores:
+        return terms.latency
+    mean = (run.end - run.start)[:, run.lowered.compute_ops].mean(axis=0)
+    costs, alone = Costs(run.costs.time, unit="ms", each=mean), terms.latency
+    for _ in range(ROUNDS):
+        ran = execute_with_calls(run, costs, scale_link(site, replace(terms, latency=alone)), terms)
+        alone *= terms.latency / _median(_latencies(run, ran), terms.latency)
+    return alone
+
+
+def remove_contention(run: Measured, terms: Overheads, site: Site) -> Overheads:
+    """Solve for the overshoot and latency without contention that, with devices queueing for cores, give the measured.
+
+    Iterated ``ROUNDS`` times: twelve move the held-out errors of the recorded sessions by up to 0.8 % of the makespan.
+    """
+    if not (site.asleep and site.cores) or terms.late <= 0 or terms.latency <= 0:
+        return terms
+    latency = _mean(_latencies(run), np.nan)
+    found = replace(terms, latency=latency)
+    for _ in range(ROUNDS):
+        ran = execute_on_cores(run, observed_costs(run, [run], found.late), scale_link(site, found), found)
+        late = found.late * terms.late / _mean(_overshoot(run, ran.timeline.end - ran.timeline.start))
+        found = replace(found, late=late, latency=found.latency * latency / _mean(_latencies(run, ran), latency))
+    return found
+
+
+def average_overheads(terms: Sequence[Overheads], *, of_steps: bool = False) -> Overheads:
+    """Average the overheads of several runs; latencies over the runs that show any.
+
+    Of the steps of one run it is the median, which one slow step does not move.
+    """
+    average = np.median if of_steps else np.mean
+    mean = {field.name: np.array([getattr(t, field.name) for t in terms]) for field in fields(Overheads)}
+    shown = mean["latency"][~np.isnan(mean["latency"])]
+    mean["latency"] = shown if len(shown) else np.array([np.nan])
+    return Overheads(**{name: float(average(values)) for name, values in mean.items()})
+
+
+def observed_costs(run: Measured, others: Sequence[Measured], late: float | None = None) -> Costs:
+    """Derive a run's costs from the op times of other runs.
+
+    Ops that sleep overshoot by the same amount, ``late``, whatever their kind. Ops that compute are looked up by kind
+    and stage in runs with as many stages, else scaled by the average ratio of that kind.
+    """
+    if late is not None:  # once per op, or pair of whatever kinds
+        return Costs(run.costs.time, unit="ms", each=run.costs.durations(run.lowered.compute) + late)
+    time = run.costs.time.copy()
+    for kind in COMPUTE:
+        ratio = _ratio(others, kind)
+        for stage in range(run.lowered.compute.n_stages):
+            seen = [_times(other, kind, stage) for other in others if other.lowered.compute.n_stages == time.shape[1]]
+            time[kind, stage] = _median(np.concatenate([*seen, np.empty(0)]), time[kind, stage] * ratio)
+    return replace(run.costs, time=time, pair=_pair_times(run, others))
+
+
+def _overshoot(run: Measured, took: Samples) -> Samples:
+    """Subtract the intended cost from the time of each op, given in shape (..., entries); pairs count once."""
+    ops, once = run.lowered.compute_ops, run.lowered.compute.leads
+    return (took[..., ops] - run.costs.durations(run.lowered.compute))[..., once].ravel()
+
+
+def _latencies(run: Measured, ran: Execution | None = None) -> Samples:
+    """Measure from the post of a send to the start of the op that waited for it, in a run or in its execution."""
+    sends, _, consumers = match_sides(run.lowered)
+    reached, sent, started = (
+        (run.posted[:, consumers], run.posted[:, sends], run.start[:, consumers])
+        if ran is None
+        else (posted_times(ran)[consumers], ran.messages.posted, ran.timeline.start[consumers])
+    )
+    return (started - sent)[reached < sent]
+
+
+def _times(run: Measured, kind: int, stage: int) -> NDArray[np.float64]:
+    """Average the ops of a kind on a stage in each repetition, without pairs: their halves have no times."""
+    schedule = run.lowered.schedule
+    ops = np.flatnonzero((schedule.kind == kind) & (schedule.stage == stage) & (schedule.pair == NONE))
+    return (run.end - run.start)[:, ops].mean(axis=1) if len(ops) else np.empty(0)
+
+
+def _pair_times(run: Measured, others: Sequence[Measured]) -> NDArray[np.float64] | None:
+    """Average the pairs of each stage over runs with as many stages; None where a stage has none."""
+    n = run.lowered.compute.n_stages
+    total, count = np.zeros(n), np.zeros(n)
+    for other in others:
+        schedule = other.lowered.schedule
+        if schedule.n_stages == n:
+            paired = np.flatnonzero(schedule.pair != NONE)
+            means = (other.end - other.start)[:, paired].mean(axis=0)
+            total += np.bincount(schedule.stage[paired], means, n)
+            count += np.bincount(schedule.stage[paired], minlength=n)
+    return total / count if count.all() else None
+
+
+def _ratio(runs: Sequence[Measured], kind: int) -> float:
+    """Divide measured by nominal time of a kind: the median over the stages of all runs; 1 where none shows it."""
+    ratios = [
+        float(np.median(seen)) / run.costs.time[kind, stage]
+        for run in runs
+        for stage in range(run.lowered.compute.n_stages)
+        if run.costs.time[kind, stage] > 0 and len(seen := _times(run, kind, stage))
+    ]
+    return float(np.median(ratios)) if ratios else 1.0
+
+
+def _mean(values: Samples, otherwise: float = 0.0) -> float:
+    return float(values.mean()) if values.size else otherwise
+
+
+def _median(values: Samples, otherwise: float) -> float:
+    return float(np.median(values)) if values.size else otherwise

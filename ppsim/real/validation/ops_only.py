@@ -1,0 +1,105 @@
+"""Predict a run whose files show the times of its ops and nothing of its messages.
+
+An op starts once its device has had its gap since the op before, and its input has travelled; both are medians, of a
+device and a link, over other iterations. Sends and receives take no time of a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import COMPUTE
+from ppsim.core.schedule import NONE
+from ppsim.engine.detailed.execute import execute
+from ppsim.engine.detailed.spec import Host, Network
+from ppsim.engine.simple.terms import Terms, measure_terms
+from ppsim.real.runs.record import Measured
+from ppsim.real.traces.run import RealRun
+from ppsim.real.validation.insitu import observed_costs
+from ppsim.real.validation.levels import Prediction
+
+Times = NDArray[np.float64]
+
+
+def measured_of(observed: RealRun, at: int, lowered: Lowered, terms: Terms) -> Measured:
+    """Make a run of one iteration, from the start of its first op.
+
+    A device has reached an op once its gap since the op before is over; sends and receives take no time there.
+    """
+    timeline, schedule, ops = observed.timeline(at), lowered.schedule, lowered.compute_ops
+    start, end = np.full(len(schedule), np.nan), np.full(len(schedule), np.nan)
+    start[ops], end[ops] = timeline.start, timeline.end
+    last = 0.0
+    for op in range(len(schedule)):
+        if op in schedule.offsets:
+            last = 0.0
+        if np.isnan(start[op]):
+            start[op] = end[op] = last
+        last = end[op]
+    posted = start.copy()
+    before = np.concatenate([[0.0], end[:-1]])
+    before[schedule.offsets[:-1]] = 0.0
+    posted[ops] = np.minimum(before[ops] + terms.gap, start[ops])
+    posted[schedule.second_of_pairs] = posted[schedule.first_of_pairs]
+    finished = np.array([end[schedule.queue(d)].max(initial=0.0) for d in range(schedule.n_devices)])
+    name = f"{observed.schedule.name} step {observed.iterations[at]}"
+    costs = Costs(np.zeros((len(COMPUTE), schedule.n_stages)), unit="ms")
+    return Measured(name, lowered, costs, posted[None], start[None], end[None], finished[None])
+
+
+def predict_ops_only(run: Measured, others: Sequence[Measured]) -> Prediction:
+    """Predict a run at every level, with costs and terms from ``others``; the replay has its own op times.
+
+    One iteration shows too few gaps and latencies of its own to be replayed with.
+    """
+    held = _terms_of(others)
+    costs = observed_costs(run, others)
+    each = (run.end - run.start)[:, run.lowered.compute_ops]
+    network = _network(run.lowered, held)
+    typical = replace(network, alpha=held.typical_latency)
+    gap = Host(gap=np.minimum(network.host.gap, held.typical_gap))
+    levels = {
+        "nominal": execute(run.lowered, run.costs, Network()),
+        "link": execute(run.lowered, run.costs, replace(typical, host=Host())),
+        "host": execute(run.lowered, costs, replace(typical, host=gap)),
+        "held-out": execute(run.lowered, costs, network),
+    }
+    replayed = [execute(run.lowered, Costs(run.costs.time, unit="ms", each=row), network).makespan for row in each]
+    makespans = {level: np.array([execution.makespan]) for level, execution in levels.items()}
+    makespans["replay"] = np.array(replayed)
+    return Prediction(makespans, levels["held-out"], _in_queues(run.lowered, held.gap), 0.0)
+
+
+def _terms_of(runs: Sequence[Measured]) -> Terms:
+    ops = runs[0].lowered.compute_ops
+    start, end = (np.concatenate([getattr(run, name)[:, ops] for run in runs]) for name in ("start", "end"))
+    return measure_terms(runs[0].lowered.compute, start, end)
+
+
+def _network(lowered: Lowered, terms: Terms) -> Network:
+    """Build the network of a run: a latency per link, and after each op the gap before the next one."""
+    schedule = lowered.schedule
+    before = _in_queues(lowered, terms.gap)
+    after = np.zeros(len(schedule))
+    following = NONE
+    for op in range(len(schedule) - 1, -1, -1):
+        if schedule.computes[op]:
+            after[op] = 0.0 if following == NONE else before[following]
+            following = op
+        if op in schedule.offsets:
+            following = NONE
+    after[schedule.first_of_pairs] = after[schedule.second_of_pairs]
+    return Network(mode="latency", alpha=terms.latency, host=Host(gap=after))
+
+
+def _in_queues(lowered: Lowered, each: Times) -> Times:
+    """Put one value per compute op at its place in the queues, 0 elsewhere."""
+    values = np.zeros(len(lowered.schedule))
+    values[lowered.compute_ops] = each
+    return values

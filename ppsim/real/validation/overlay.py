@@ -1,0 +1,113 @@
+"""Files that show what was predicted above what was measured: figures, and an interactive page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ppsim.base.atomic_file import open_atomically
+from ppsim.core.curve import Curve
+from ppsim.errors import InputError
+from ppsim.real.runs.record import Record
+from ppsim.real.validation.analyse import Validation, Verdict
+from ppsim.show.files.document import Document
+from ppsim.show.files.writers import figure, html
+from ppsim.version import VERSION
+
+SUFFIXES = (*figure.SUFFIXES, *html.SUFFIXES)
+MOST_NAMED = 4
+
+
+def check_suffix(suffix: str) -> None:
+    """Refuse a format that cannot show the comparison.
+
+    Raises:
+        InputError: it is none of :data:`SUFFIXES`.
+    """
+    if suffix not in SUFFIXES:
+        raise InputError(f"predicted above measured cannot be shown as {suffix}", f"one of {' '.join(SUFFIXES)}")
+
+
+def save_overlay(
+    validation: Validation,
+    record: Record,
+    target: str,
+    suffix: str,
+    style: str = "screen",
+    width: float = 6.75,
+    titles: Sequence[str] = (),
+) -> None:
+    """Write the comparison to a file, or to standard output for ``-``; a failed write leaves no file behind.
+
+    Args:
+        validation: what was compared.
+        record: what it was made from; its settings and provenance are embedded.
+        target: the file's path.
+        suffix: its format, one of :data:`SUFFIXES`.
+        style: ``screen`` or ``paper``, for figures.
+        width: of a figure in inches.
+        titles: one per schedule; by default their names.
+
+    Raises:
+        InputError: another format, an unknown style or width, or a path that cannot be written.
+    """
+    check_suffix(suffix)
+    if suffix in html.SUFFIXES:
+        page = overlay_document(validation, record, titles)
+        with open_atomically(target) as out:
+            html.write(page, out, suffix)
+        return
+    from ppsim.real.validation.overlay_draw import plot_overlay
+    from ppsim.show.drawing.canvas import write_figure
+
+    titles = titles or names_of(validation)
+    with open_atomically(target) as out:
+        write_figure(
+            lambda: plot_overlay(validation, titles, style, width, note_of(record)),
+            out,
+            suffix,
+            title=", ".join(titles),
+            inputs=inputs_of(record),
+        )
+
+
+def overlay_document(validation: Validation, record: Record, titles: Sequence[str] = ()) -> Document:
+    """For the page: each schedule predicted, then measured, its residuals as a curve below and its baseline."""
+    verdicts = validation.verdicts
+    titles = titles or names_of(validation)
+    named = " · ".join(titles) if len(titles) <= MOST_NAMED else f"{len(titles)} schedules"
+    return Document(
+        timelines=tuple(timeline for v in verdicts for timeline in (v.best.compute, v.measured)),
+        titles=tuple(f"{title} {what}" for title in titles for what in ("predicted", "measured")),
+        inputs=inputs_of(record),
+        curves=tuple(curves for v in verdicts for curves in ((), (shift_curve(v),))),
+        baselines=tuple(2 * number + 1 for number in range(len(verdicts)) for _ in range(2)),
+        title=": ".join(filter(None, (named, "predicted and measured", note_of(record)))),
+    )
+
+
+def names_of(validation: Validation) -> list[str]:
+    """The names of the schedules compared."""
+    return [verdict.run.name for verdict in validation.verdicts]
+
+
+def shift_curve(verdict: Verdict) -> Curve:
+    """Predicted - measured start of each device's latest op, from its measured start to the next one's."""
+    schedule = verdict.measured.schedule
+    return Curve("predicted - measured start", "ms", schedule.offsets, verdict.measured.start, verdict.shift)
+
+
+def note_of(record: Record) -> str:
+    """What must stand beside every number of the record: that it is an emulation, and of what kind; often empty."""
+    return str(record.settings.get("emulation", ""))
+
+
+def inputs_of(record: Record) -> dict[str, Any]:
+    """What the files embed: version, command, settings and provenance."""
+    provenance = {key: value for key, value in record.provenance.items() if key != "command"}
+    return {
+        "ppsim": VERSION,
+        "command": record.provenance.get("command", ""),
+        "settings": dict(record.settings),
+        "provenance": provenance,
+    }

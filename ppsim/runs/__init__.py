@@ -1,1 +1,0 @@
-"""Schedules executed for real over torch.distributed, into a record."""

@@ -1,1 +1,0 @@
-"""Real runs as their files show them: one reader per format, one structure, one way in (:mod:`.read`)."""

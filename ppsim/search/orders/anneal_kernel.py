@@ -1,0 +1,223 @@
+"""Simulated annealing over queues: move an op within its device's queue, time all anew, keep or undo.
+
+Moves favour ops on the longest path. What must stay in order never passes each other: equal ops, and F and I of one
+microbatch, and a W and its I; what a device holds never passes its cap. Plain Python, compiled by numba.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ppsim.core.columns import Floats, Ids, Ints
+from ppsim.search.rules.order_kernel import MODULUS, Orders, draw, time_orders
+
+ROUNDING = 1e-9
+SERIES = 30  # of a hundred moves, those of several microbatches' ops at once
+
+
+class Walk(NamedTuple):
+    """What annealing keeps beside the queues.
+
+    Attributes:
+        change: shape (3 stages,), activations that an op adds, by code.
+        cap: shape (devices,), most activations held.
+        held: shape (ops,), activations that the op's device holds after it.
+        place: shape (3 stages x M,), the place of each op by number.
+        path: shape (ops,), the places of the ops on the longest path.
+        best: shape (ops,), receives the op codes of the best queues.
+        random: shape (1,), state of the random numbers.
+        weights: shape (3,): of the span, the makespan and the mean span of the devices in what is minimized.
+        log: shape (2, M), the places that the ops of a move came from and went to.
+        reached: shape (1,), receives the cost of the queues timed last, without the mean.
+        stop: shape (1,), set from outside to end the walk.
+    """
+
+    change: Floats
+    cap: Floats
+    held: Floats
+    place: Ints
+    path: Ints
+    best: Ids
+    random: Ints
+    weights: Floats
+    log: Ints
+    reached: Floats
+    stop: Ints
+
+
+def owner(orders: Orders, op: int) -> int:
+    """Return the device that runs the op at a place."""
+    return int(orders.device[orders.code[op] % len(orders.device)])
+
+
+def prepare(orders: Orders, walk: Walk) -> None:
+    """Compute what each device holds after each op, and the places of all."""
+    stages = len(orders.device)
+    size = len(orders.result) // (2 * stages)
+    for device in range(len(walk.cap)):
+        held = 0.0
+        for op in range(orders.offsets[device], orders.offsets[device + 1]):
+            held += walk.change[orders.code[op]]
+            walk.held[op] = held
+            walk.place[orders.code[op] * size + orders.microbatch[op]] = op
+
+
+def find_cost(orders: Orders, walk: Walk) -> float:
+    """Time the queues and return what is minimized, -1 in a deadlock."""
+    if time_orders(orders) < len(orders.code):
+        return -1.0
+    span, makespan, total = 0.0, 0.0, 0.0
+    devices = len(walk.cap)
+    for device in range(devices):
+        first, stop = orders.offsets[device], orders.offsets[device + 1]
+        if first < stop:
+            end = orders.end[stop - 1]
+            own = end - orders.start[first]
+            span = max(span, own)
+            makespan = max(makespan, end)
+            total += own
+    walk.reached[0] = walk.weights[0] * span + walk.weights[1] * makespan
+    return walk.reached[0] + walk.weights[2] * total / devices
+
+
+def find_path(orders: Orders, walk: Walk) -> int:
+    """Follow the longest path back from the device that decides the cost; return its length."""
+    stages = len(orders.device)
+    size = len(orders.result) // (2 * stages)
+    last, longest = 0, -1.0
+    for device in range(len(walk.cap)):
+        first, stop = orders.offsets[device], orders.offsets[device + 1]
+        if first < stop:
+            end = orders.end[stop - 1]
+            own = end - orders.start[first] if walk.weights[0] > walk.weights[1] else end
+            if own > longest:
+                last, longest = stop - 1, own
+    length = 0
+    op = last
+    while True:
+        walk.path[length] = op
+        length += 1
+        first = orders.offsets[owner(orders, op)]
+        if op > first and orders.end[op - 1] >= orders.start[op]:
+            op -= 1
+            continue
+        code = orders.code[op]
+        if 0 < code < stages:
+            op = walk.place[(code - 1) * size + orders.microbatch[op]]
+        elif stages <= code < 2 * stages - 1:
+            op = walk.place[(code + 1) * size + orders.microbatch[op]]
+        else:
+            return length
+
+
+def reach(orders: Orders, walk: Walk, op: int, steps: int) -> int:
+    """Return how far an op may move towards a place ``steps`` from it, as that place."""
+    stages = len(orders.device)
+    code, microbatch = orders.code[op], orders.microbatch[op]
+    kind = code // stages
+    change = walk.change[code]
+    device = orders.device[code % stages]
+    first, stop = orders.offsets[device], orders.offsets[device + 1]
+    cap = walk.cap[device] + ROUNDING
+    step = 1 if steps > 0 else -1
+    place = op
+    while place != op + steps:
+        other = place + step
+        if other < first or other >= stop or orders.code[other] == code:
+            break
+        if orders.microbatch[other] == microbatch:
+            kinds = kind + orders.code[other] // stages
+            if kinds < 3 and kind < 2 and orders.code[other] < 2 * stages:
+                break
+            if kinds == 3 and orders.code[other] % stages == code % stages:
+                break
+        held = walk.held[other] - change if step > 0 else (walk.held[other - 1] if other > first else 0.0) + change
+        if held > cap or (step < 0 and walk.held[other] + change > cap):
+            break
+        place = other
+    return place
+
+
+def move(orders: Orders, walk: Walk, op: int, to: int) -> None:
+    """Move an op to another place of its device's queue; those between make room."""
+    stages = len(orders.device)
+    size = len(orders.result) // (2 * stages)
+    code, microbatch = orders.code[op], orders.microbatch[op]
+    change = walk.change[code]
+    step = 1 if to > op else -1
+    first = orders.offsets[orders.device[code % stages]]
+    before = walk.held[to] if to > op else (walk.held[to - 1] if to > first else 0.0) + change
+    while op != to:
+        other = op + step
+        orders.code[op], orders.microbatch[op] = orders.code[other], orders.microbatch[other]
+        walk.held[op] = walk.held[other] - change if step > 0 else walk.held[other] + change
+        walk.place[orders.code[op] * size + orders.microbatch[op]] = op
+        op = other
+    orders.code[to], orders.microbatch[to] = code, microbatch
+    walk.held[to] = before
+    walk.place[code * size + microbatch] = to
+
+
+def move_series(orders: Orders, walk: Walk, op: int, steps: int, many: int) -> int:
+    """Move an op and those of the next microbatches alike; return how many moved."""
+    size = len(orders.result) // (2 * len(orders.device))
+    number = orders.code[op] * size + orders.microbatch[op]
+    many = min(many, size - orders.microbatch[op])
+    moved = 0
+    for nth in range(many):
+        here = walk.place[number + (many - 1 - nth if steps > 0 else nth)]
+        there = reach(orders, walk, here, steps)
+        if there != here:
+            move(orders, walk, here, there)
+            walk.log[0, moved], walk.log[1, moved] = here, there
+            moved += 1
+    return moved
+
+
+def pick(orders: Orders, walk: Walk, length: int) -> int:
+    """Draw the place of an op to move: mostly one on the longest path, or beside one."""
+    if draw(walk.random, 4) == 0:
+        return draw(walk.random, len(orders.code))
+    op = walk.path[draw(walk.random, length)] + (draw(walk.random, 3) - 1) * draw(walk.random, 2)
+    return int(min(max(op, 0), len(orders.code) - 1))
+
+
+def anneal(orders: Orders, walk: Walk, moves: int, longest: int, hot: float, cold: float) -> float:
+    """Try moves of up to ``longest`` places while the temperature falls from hot to cold; return the best cost,
+    -1 where the queues deadlock from the start.
+
+    The queues are left as the walk ends; ``walk.best`` has the best, by the cost without the mean.
+    """
+    prepare(orders, walk)
+    cost = find_cost(orders, walk)
+    if cost < 0:
+        return cost
+    best = walk.reached[0]
+    walk.best[:] = orders.code
+    length = find_path(orders, walk)
+    size = walk.log.shape[1]
+    for number in range(moves):
+        if walk.stop[0]:
+            break
+        temperature = hot * (cold / hot) ** (number / moves)
+        steps = 1 + draw(walk.random, longest) * draw(walk.random, 2)
+        op = pick(orders, walk, length)
+        many = 1 + draw(walk.random, 1 + draw(walk.random, size)) if draw(walk.random, 100) < SERIES else 1
+        moved = move_series(orders, walk, op, steps if draw(walk.random, 2) else -steps, many)
+        if moved == 0:
+            continue
+        new = find_cost(orders, walk)
+        rise = new - cost
+        if new >= 0 and (rise <= 0 or draw(walk.random, MODULUS) < MODULUS * 2.718281828 ** (-rise / temperature)):
+            cost = new
+            length = find_path(orders, walk)
+            if walk.reached[0] < best - ROUNDING * best:
+                best = walk.reached[0]
+                walk.best[:] = orders.code
+        else:
+            for nth in range(moved - 1, -1, -1):
+                move(orders, walk, walk.log[1, nth], walk.log[0, nth])
+    return best
+
+
+PARTS = (time_orders, draw, owner, prepare, find_cost, find_path, reach, move, move_series, pick)

@@ -1,0 +1,142 @@
+"""Search for the best schedule of a problem of any size: known schedules and heuristics first, then local search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from time import monotonic
+
+import numpy as np
+
+from ppsim.base.deadline import TimeOver, end_by, interrupt_at
+from ppsim.base.workers import Map, count_cores
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Schedule
+from ppsim.search.orders.improve import Member, cost_of, improve
+from ppsim.search.orders.periodic import write_periodic
+from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
+from ppsim.search.rules.heuristics import is_linear, is_v, time_table, write_linear, write_v
+from ppsim.search.rules.orders import Queues, join_backwards, read_orders, write_one_by_one, write_schedule
+from ppsim.search.rules.policies import write_policies
+
+Report = Callable[[Solution], None]
+GRACE_S = 2.0  # past the time: what looks at it ends on its own, with what it has
+SMALLER_CAPS = 8  # heuristics are tried under as many: with less memory they sometimes find better schedules
+
+
+def search(
+    problem: Problem,
+    *,
+    seeds: Iterable[Schedule] = (),
+    seed: int = 0,
+    time_limit: float = 20.0,
+    rounds: int | None = None,
+    workers: int | None = None,
+    run: Map | None = None,
+    bound: float = 0.0,
+    report: Report = lambda best: None,
+) -> Solution | None:
+    """Search for the best schedule that fits a problem.
+
+    Two searches with the same arguments find the same where ``rounds`` ends them, not the time limit.
+
+    Args:
+        problem: what to schedule.
+        seeds: schedules to start from besides the heuristics' own; those that do not fit are passed over.
+        seed: of the random numbers.
+        time_limit: seconds after which the best so far is returned.
+        rounds: most rounds of local search, of about a second each; no limit when None.
+        workers: threads; all cores when None.
+        run: maps walks over as many workers elsewhere, instead of threads.
+        bound: a lower bound of the objective; a schedule that attains it ends the search.
+        report: called with each schedule that is better than all before.
+
+    Returns:
+        The best schedule found, after Ctrl-C too once there is one; None where no schedule fits the caps (see
+        :attr:`Problem.least_caps`).
+
+    Raises:
+        TimeOver: the time ended before any schedule was timed.
+    """
+    if not problem.is_feasible:
+        return None
+    began = monotonic()
+    enough = max(bound, busiest(problem)) * (1 + ROUNDING)
+    best: Solution | None = None
+    starts = list[Member]()
+    try:
+        with end_by(began + time_limit), interrupt_at(began + time_limit + GRACE_S):
+            for member in collect(problem, seeds, began + time_limit / 2):
+                if member.cost < min((other.cost for other in starts), default=np.inf):
+                    best = _better(problem, best, member, report)
+                starts.append(member)
+                if best and best.score(problem.objective)[0] <= enough:
+                    return best
+            walks = improve(problem, starts, seed, workers or count_cores(), began + time_limit, run)
+            for better in islice(walks, rounds):
+                best = best if better is None else _better(problem, best, better, report)
+                if best and best.score(problem.objective)[0] <= enough:
+                    break
+    except (KeyboardInterrupt, TimeOver):
+        if best is None:
+            raise
+    return best
+
+
+def busiest(problem: Problem) -> float:
+    """Return the work of the busiest device, which no span is below."""
+    forward, gradient, rest = time_table(problem)
+    time = forward + np.minimum(gradient + rest, problem.costs.time[Kind.B])
+    return float(np.bincount(problem.device, weights=time).max(initial=0.0) * problem.microbatches)
+
+
+def collect(problem: Problem, seeds: Iterable[Schedule], deadline: float = np.inf) -> Iterator[Member]:
+    """Collect the queues that a search starts from; at least one fits where the problem is feasible.
+
+    Once the deadline is past, nothing more is written for smaller caps, by rules or from patterns.
+    """
+    for schedule in seeds:
+        if fits(problem, schedule):
+            yield Member(read_orders(schedule), schedule.name, cost_of(problem, read_orders(schedule)))
+    for origin, queues in written(problem, deadline):
+        cost = cost_of(problem, queues)
+        if cost < np.inf:
+            yield Member(queues, origin, cost)
+
+
+def written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
+    """Write schedules, and those for full backwards wherever a B takes less time than I and W."""
+    yield from _written(problem, deadline)
+    if problem.joins.any():
+        time = problem.costs.time.copy()
+        time[Kind.I], time[Kind.W] = np.where(problem.joins, [time[Kind.B], 0 * time[Kind.B]], time[[Kind.I, Kind.W]])
+        full = replace(problem, costs=replace(problem.costs, time=time))
+        yield from ((origin, join_backwards(problem, queues)) for origin, queues in _written(full, deadline))
+
+
+def _written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
+    """Write a schedule that always fits, one by rules, and what heuristics find, under smaller caps too."""
+    yield "one microbatch at a time", write_one_by_one(problem)
+    policies = write_policies(problem)
+    yield from islice(policies, 1)  # however late: heuristics can be far off where stages are uneven
+    write = write_linear if is_linear(problem.placement) else write_v if is_v(problem.placement) else None
+    if write is not None:
+        most = np.minimum(problem.caps, problem.least_caps * problem.microbatches)
+        for share in np.linspace(1.0, 0.0, SMALLER_CAPS, endpoint=False):
+            if share < 1 and monotonic() > deadline:
+                break
+            caps = problem.least_caps + share * (most - problem.least_caps)
+            yield from write(replace(problem, cap=caps.tolist()))
+    while monotonic() <= deadline and (found := next(policies, None)):
+        yield found
+    yield from write_periodic(problem, deadline)
+
+
+def _better(problem: Problem, best: Solution | None, member: Member, report: Report) -> Solution:
+    """Return the better of the best solution so far and some queues, which are reported where they are."""
+    found = evaluate(problem, write_schedule(problem, member.queues), member.origin)
+    if best is not None and found.score(problem.objective) >= best.score(problem.objective):
+        return best
+    report(found)
+    return found

@@ -1,0 +1,157 @@
+"""Improve schedules by simulated annealing, in rounds on all cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from time import monotonic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.compiled import call, can_compile, prepare
+from ppsim.base.workers import Map
+from ppsim.search.orders import anneal_kernel
+from ppsim.search.orders.anneal_kernel import Walk
+from ppsim.search.problem import Problem
+from ppsim.search.rules.heuristics import changes, pays_to_compile
+from ppsim.search.rules.order_kernel import MODULUS, Orders
+from ppsim.search.rules.orders import Queues, make_orders, write_one_by_one
+
+# Op timings of a walk, some 5 ns each: a round takes about half a second.
+TIMINGS_OF_A_WALK = 80_000_000
+# Temperatures that walks start at, in mean op durations: high ones leave a schedule far behind, low ones polish it.
+# A walk has too few moves per op for high ones where there are many ops.
+HOT, MANY_OPS, HOT_OF_MANY = (1.0, 0.3, 0.1), 2000, (0.02, 0.1, 0.005)
+COLD = 0.05  # of hot, where a walk ends
+LONGEST = 16  # places that an op moves at most
+POOL = 6  # schedules that walks start from
+IMPROVED = ", improved"
+MEAN, OTHER = 0.3, 0.001  # weights of the devices' mean span, and of the number that only decides between equals
+
+
+@dataclass
+class Member:
+    """Queues that walks start from, and their cost."""
+
+    queues: Queues
+    origin: str
+    cost: float
+
+
+Task = tuple[Problem, Member, int, int]
+
+
+def improve(
+    problem: Problem, starts: list[Member], seed: int, workers: int, deadline: float, run: Map | None = None
+) -> Iterator[Member | None]:
+    """Improve schedules round by round; yield the best of a round where it is better than all before, else None.
+
+    Rounds of the same seed and number of workers give the same, up to the one that the deadline cuts short. ``run``
+    maps walks over workers elsewhere, where a round that has begun is finished; without it they are threads here.
+    """
+    if monotonic() >= deadline:  # before anything is compiled
+        return
+    pool = sorted(starts, key=lambda member: member.cost)[:POOL]
+    best = pool[0].cost
+    stop = np.zeros(1, np.int64)
+    turn = 0
+    begun = monotonic()
+    _walk(problem, pool[0], seed, 0, np.ones(1, np.int64))  # compiles in this thread, once
+    if 2 * monotonic() - begun > deadline:  # too late for code that compiles, too slow for what CPython runs
+        return
+    with ThreadPoolExecutor(workers) as threads:
+        while monotonic() < deadline:
+            # Every other walk starts from the best; the others take turns.
+            chosen = [0 if nth % 2 else nth // 2 % len(pool) for nth in range(turn, turn + workers)]
+            tasks = [(problem, pool[c], seed * 1_000_003 + nth, nth) for nth, c in enumerate(chosen, turn)]
+            turn += workers
+            ended = _walk_here(threads, tasks, stop, deadline) if run is None else _walk_there(run, tasks)
+            for c, member in zip(chosen, ended, strict=True):
+                if member.cost < pool[c].cost:
+                    pool[c] = member
+            pool.sort(key=lambda member: member.cost)
+            better = pool[0].cost < best
+            best = pool[0].cost
+            yield pool[0] if better else None
+
+
+def _walk_here(
+    threads: ThreadPoolExecutor, tasks: list[Task], stop: NDArray[np.int64], deadline: float
+) -> list[Member]:
+    """Walk in threads, up to the deadline."""
+    walks = [threads.submit(_walk, *task, stop) for task in tasks]
+    try:
+        if wait(walks, timeout=max(0.0, deadline - monotonic())).not_done:
+            stop[0] = 1
+    except BaseException:
+        stop[0] = 1
+        raise
+    return [walk.result() for walk in walks]
+
+
+def _walk_there(run: Map, tasks: list[Task]) -> list[Member]:
+    """Walk on other workers, in whatever order they end."""
+    return [member for _, member in sorted(run(walk_alone, tasks), key=lambda pair: pair[0])]
+
+
+def walk_alone(task: Task) -> Member:
+    """Walk once, to its end."""
+    return _walk(*task, np.zeros(1, np.int64))
+
+
+def prepare_walks(problem: Problem) -> None:
+    """Begin to compile what walks need while other work goes on, where a problem is large."""
+    if pays_to_compile(problem):
+        one = replace(problem, microbatches=1)
+        orders = make_orders(one, write_one_by_one(one))
+        walk = make_walk(one, orders, 1, np.zeros(1, np.int64))
+        prepare(anneal_kernel.anneal, orders, walk, 0, LONGEST, 1.0, 1.0, parts=anneal_kernel.PARTS)
+
+
+def cost_of(problem: Problem, queues: Queues) -> float:
+    """Return what walks minimize, infinite where the queues deadlock."""
+    orders = make_orders(problem, queues)
+    walk = make_walk(problem, orders, 1, np.zeros(1, np.int64))
+    run = _anneal if pays_to_compile(problem) else anneal_kernel.anneal
+    cost = run(orders, walk, 0, LONGEST, 1.0, 1.0)
+    return cost if cost >= 0 else float("inf")
+
+
+def make_walk(problem: Problem, orders: Orders, seed: int, stop: NDArray[np.int64]) -> Walk:
+    """Make the arrays of a walk."""
+    n = len(orders.code)
+    weights = (1.0, OTHER) if problem.objective == "span" else (OTHER, 1.0)
+    return Walk(
+        change=changes(problem),
+        cap=problem.caps,
+        held=np.zeros(n),
+        place=np.zeros(n, np.int64),
+        path=np.zeros(n, np.int64),
+        best=orders.code.copy(),
+        random=np.array([seed % (MODULUS - 1) + 1]),
+        weights=np.array([*weights, MEAN]),
+        log=np.zeros((2, problem.microbatches), np.int64),
+        reached=np.zeros(1),
+        stop=stop,
+    )
+
+
+def _walk(problem: Problem, start: Member, seed: int, nth: int, stop: NDArray[np.int64]) -> Member:
+    origin, orders = start.origin, make_orders(problem, start.queues)
+    walk = make_walk(problem, orders, seed, stop)
+    moves = max(100, TIMINGS_OF_A_WALK // len(orders.code))
+    temperatures = HOT if len(orders.code) < MANY_OPS else HOT_OF_MANY
+    hot = temperatures[nth // 2 % len(temperatures)] * max(float(orders.time.mean()), 1e-300)
+    cost = _anneal(orders, walk, moves, LONGEST, hot, COLD * hot)
+    better = [walk.best[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)]
+    return Member(better, origin if origin.endswith(IMPROVED) else origin + IMPROVED, cost)
+
+
+def _anneal(orders: Orders, walk: Walk, moves: int, longest: int, hot: float, cold: float) -> float:
+    arguments = orders, walk, moves, longest, hot, cold
+    if can_compile():
+        return float(call(anneal_kernel.anneal, *arguments, parts=anneal_kernel.PARTS))
+    return anneal_kernel.anneal(*arguments)

@@ -1,0 +1,274 @@
+"""The best schedule of one or several placements: search first, then a proof where the problem is small."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+
+from ppsim.base.deadline import TimeOver
+from ppsim.base.signals import first_signal
+from ppsim.base.workers import Workers
+from ppsim.core.costs import Costs
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
+from ppsim.errors import MissingDependency
+from ppsim.search.bounds.bounds import Bounds, bound_problem, limit_bound
+from ppsim.search.orders.engine import search
+from ppsim.search.problem import ROUNDING, Objective, Problem, Solution, evaluate, fits, measure_held
+
+# Ops up to which the constraint solver is asked: beyond, it finds nothing that the search does not.
+MOST_SOLVED = 1500
+# The share of the time that goes to the search where the solver comes after it, and the most of it in seconds.
+SEARCHED, MOST_SEARCHED_S = 0.3, 6.0
+# Caps that a front has at most.
+MOST_CAPS = 12
+
+Report = Callable[[Solution, float], None]
+
+
+@dataclass(frozen=True)
+class Known:
+    """A schedule with a name, as it is: with its full backwards and pairs.
+
+    Attributes:
+        name: as users spell it.
+        schedule: its ops.
+        makespan: under the problem's costs.
+        span: likewise.
+        peak_activations: the most that a device holds, shares counted.
+        fits: whether no device holds more than its cap.
+    """
+
+    name: str
+    schedule: Schedule
+    makespan: float
+    span: float
+    peak_activations: float
+    fits: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The best schedule found, and what is proved of it.
+
+    Attributes:
+        problem: the problem of its placement.
+        solution: the schedule with its numbers.
+        bound: what no schedule of any of the placements beats, of the objective.
+        known: the schedules with a name, of all placements.
+        solver: whether OR-tools was there where it was wanted.
+        interrupted: whether Ctrl-C ended the search.
+    """
+
+    problem: Problem
+    solution: Solution
+    bound: float
+    known: tuple[Known, ...]
+    solver: bool
+    interrupted: bool
+
+    @property
+    def value(self) -> float:
+        """The objective that the schedule reaches."""
+        return self.solution.score(self.problem.objective)[0]
+
+    @property
+    def status(self) -> str:
+        """``optimal`` where the bound is attained, else ``feasible``."""
+        return "optimal" if self.value <= self.bound * (1 + ROUNDING) else "feasible"
+
+    @property
+    def gap(self) -> float:
+        """The share of the schedule's time by which the bound is lower."""
+        return max(0.0, 1 - self.bound / self.value) if self.value > 0 else 0.0
+
+    @property
+    def best_known(self) -> Known | None:
+        """The best schedule with a name that fits, None where none does."""
+        spans = self.problem.objective == "span"
+        fitting = [k for k in self.known if k.fits]
+        return min(fitting, key=lambda k: (k.span, k.makespan) if spans else (k.makespan, k.span), default=None)
+
+
+def know(name: str, schedule: Schedule, problem: Problem, costs: Costs) -> Known:
+    """Time a schedule with a name under costs that may have a time for pairs, and see whether it fits a problem."""
+    metrics = measure(simulate(schedule, costs))
+    held = measure_held(problem, schedule)
+    fits = bool((held <= problem.caps + ROUNDING).all())
+    return Known(name, schedule, metrics.makespan, metrics.span, float(held.max(initial=0.0)), fits)
+
+
+def solves(schedule: Schedule, problem: Problem) -> bool:
+    """Whether a schedule runs all of a problem's ops on its placement, whatever it holds, pairs too."""
+    return fits(replace(problem, cap=None), take_apart(schedule))
+
+
+def take_apart(schedule: Schedule) -> Schedule:
+    """Return the schedule with each pair as two ops in a row."""
+    return replace(schedule, pair=np.full(len(schedule), NONE, np.int32))
+
+
+def optimize(
+    problems: Sequence[Problem],
+    known: Sequence[Sequence[Known]],
+    *,
+    seeds: Sequence[Schedule] = (),
+    seed: int = 0,
+    time_limit: float = 30.0,
+    report: Report = lambda best, bound: None,
+    workers: Workers | None = None,
+) -> Outcome:
+    """Find the best schedule of several placements of one pipeline, and a bound for all of them.
+
+    Args:
+        problems: one for each placement, all feasible and with one objective.
+        known: for each problem, schedules with a name to start from; the best of them that fits is never missed.
+        seeds: further schedules to start from; each serves the problem that it fits.
+        seed: of all random numbers.
+        time_limit: seconds for all of it.
+        report: called with the best schedule so far and a bound for all placements.
+        workers: of another machine or process, for the search; threads here without them.
+
+    Raises:
+        TimeOver: the time ended before any schedule was timed.
+    """
+    until = time.monotonic() + time_limit
+    bounds = [bound_problem(problem) for problem in problems]
+    lows = [_objective_of(bound, problem.objective) for bound, problem in zip(bounds, problems, strict=True)]
+    best: tuple[Problem, Solution] | None = None
+    solver = True
+    for n, problem in enumerate(problems):
+
+        def tell(found: Solution, low: float, n: int = n, problem: Problem = problem) -> None:
+            nonlocal best
+            lows[n] = max(lows[n], low)
+            if best is None or found.score(problem.objective) < best[1].score(problem.objective):
+                best = problem, found
+            report(best[1], min(lows))
+
+        limit = max(0.1, (until - time.monotonic()) / (len(problems) - n))
+        solver &= _solve_one(problem, bounds[n], known[n], seeds, seed, limit, tell, workers)
+        if first_signal():
+            break
+    if best is None:
+        raise TimeOver
+    everything = tuple(entry for entries in known for entry in entries)
+    bound = limit_bound(min(lows), best[1].score(best[0].objective)[0])
+    return Outcome(*best, bound, everything, solver, bool(first_signal()))
+
+
+def _solve_one(
+    problem: Problem,
+    bounds: Bounds,
+    known: Sequence[Known],
+    seeds: Sequence[Schedule],
+    seed: int,
+    time_limit: float,
+    tell: Callable[[Solution, float], None],
+    workers: Workers | None,
+) -> bool:
+    """Search, then prove, one problem; False where a proof needed OR-tools and it is not installed."""
+    until = time.monotonic() + time_limit
+    low = _objective_of(bounds, problem.objective)
+    for entry in known:
+        if entry.fits:
+            held = measure_held(problem, entry.schedule)
+            tell(Solution(entry.schedule, entry.makespan, entry.span, held, entry.name), low)
+    for schedule in seeds:  # as they are: a search numbers microbatches anew
+        if fits(problem, schedule):
+            tell(evaluate(problem, schedule, schedule.name), low)
+    small = 3 * problem.n_stages * problem.microbatches <= MOST_SOLVED
+    limit = min(SEARCHED * time_limit, MOST_SEARCHED_S) if small else time_limit
+    parts = (take_apart(entry.schedule) for entry in known if entry.fits)
+    alone = replace(problem, costs=replace(problem.costs, pair=None))
+    try:
+        best = search(
+            alone,
+            seeds=chain(parts, seeds),
+            seed=seed,
+            time_limit=limit,
+            bound=low,
+            workers=workers.count if workers else None,
+            run=workers,
+            report=lambda found: tell(found, low),
+        )
+    except TimeOver:  # what is known is the answer
+        return True
+    if best is None or first_signal() or not small:
+        return True
+    aim = bounds.span if problem.objective == "span" else bounds.makespan
+    if best.score(problem.objective)[0] <= aim * (1 + ROUNDING) and best.makespan <= bounds.makespan * (1 + ROUNDING):
+        return True
+    from ppsim.search.orders.solver import solve
+
+    left = max(0.1, until - time.monotonic())
+    try:
+        solve(
+            alone,
+            best,
+            bound_problem(alone),
+            time_limit=left,
+            seed=seed,
+            report=lambda found, bound: tell(found, low if problem.pairs else bound),  # it knows no pairs
+        )
+    except MissingDependency:
+        return best.score(problem.objective)[0] <= aim * (1 + ROUNDING)
+    return True
+
+
+def _objective_of(bounds: Bounds, objective: Objective) -> float:
+    return bounds.span if objective == "span" else bounds.makespan
+
+
+def find_front(
+    problems: Sequence[Problem],
+    known: Sequence[Sequence[Known]],
+    shares: Sequence[int],
+    run: Callable[[str, Sequence[Problem], Sequence[Sequence[Known]], Sequence[Schedule], float], Outcome],
+    time_limit: float,
+) -> list[tuple[float, Outcome]]:
+    """Find the best for caps from the least that works up to where more memory helps no more.
+
+    Args:
+        problems: one for each placement; their caps are the largest tried.
+        known: see :func:`optimize`.
+        shares: for each problem, the activations of one stage that one unit of the caps stands for.
+        run: optimizes problems from schedules with a name, and others, in so many seconds; first comes a text that
+            differs for each search of the front.
+        time_limit: seconds for all of it.
+
+    Returns:
+        Caps in rising order, each with its outcome; fewer after Ctrl-C, or where the time of a cap finds nothing.
+    """
+    each = time_limit / (MOST_CAPS + 1)
+    most = run("largest cap", problems, known, (), each)
+    share = shares[[problem.placement for problem in problems].index(most.problem.placement)]
+    largest = int(np.ceil(float(most.solution.peak_activations.max()) / share - ROUNDING))
+    least = min(int(np.ceil(p.least_caps.max() / unit - ROUNDING)) for p, unit in zip(problems, shares, strict=True))
+    caps = np.unique(np.linspace(least, largest, MOST_CAPS).astype(int)).tolist() if least < largest else []
+    rows, seeds = list[tuple[float, Outcome]](), [most.solution.schedule]
+    for cap in caps:
+        if first_signal():
+            return rows or [(float(largest), most)]
+        capped = [replace(p, cap=float(cap * unit)) for p, unit in zip(problems, shares, strict=True)]
+        fitting = [[refit(entry, p) for entry in entries] for entries, p in zip(known, capped, strict=True)]
+        try:
+            found = run(f"cap {cap}", capped, fitting, seeds, each)
+        except TimeOver:
+            continue
+        rows.append((float(cap), found))
+        seeds.append(found.solution.schedule)
+        if found.value <= most.value * (1 + ROUNDING):
+            return rows
+    return rows if rows and rows[-1][0] == largest else [*rows, (float(largest), most)]
+
+
+def refit(known: Known, problem: Problem) -> Known:
+    """See again whether a schedule fits, under other caps."""
+    held = measure_held(problem, known.schedule)
+    return replace(known, fits=bool((held <= problem.caps + ROUNDING).all()))

@@ -1,0 +1,405 @@
+"""Exact answers for small problems: OR-tools' CP-SAT finds the best schedule and proves it, or says what is left.
+
+The model has a start for every op. Ops of one device do not overlap, an op waits for its input and the message's
+latency, and what a device holds never exceeds its cap. Microbatches are alike, so each kind of op runs in their order
+on each stage: where a schedule does otherwise, its n-th op of a kind and stage can be that of microbatch n. As many
+inputs have arrived by then as before, and the device holds as much, so nothing is lost. Where a B takes less time than
+I and W, each backward is either.
+
+CP-SAT counts in integers. Times that a power of ten makes integers are exact; others are rounded down to a fine unit,
+so that what is proved still holds, and every schedule found is simulated with the times as given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.interruptible import run_interruptibly
+from ppsim.base.workers import count_cores
+from ppsim.core.ops import Kind, pack
+from ppsim.core.schedule import Schedule
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.errors import Deadlock, MissingDependency
+from ppsim.search.bounds.bounds import Bounds, limit_bound
+from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
+from ppsim.version import INSTALL_OPTIMIZE
+
+KINDS = (Kind.F, Kind.I, Kind.W)
+# Times are counted in steps of the longest possible run over this, where no power of ten makes them integers.
+FINEST = 1 << 32
+SHARES = 10_000
+# The makespan only decides between schedules of one span.
+MOST_S_FOR_MAKESPAN = 5.0
+# One worker gives the same answer each time, and on few cores proves as soon as several: it goes first, for so many of
+# CP-SAT's units of work, about a second each. What it leaves unproved many workers try, each in another way.
+ALONE, MANY = 6.0, 8
+
+Report = Callable[[Solution, float], None]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a solver found and proved.
+
+    Attributes:
+        solution: the best schedule.
+        bound: what no schedule of the problem beats, of its objective.
+    """
+
+    solution: Solution
+    bound: float
+
+
+class Grid(NamedTuple):
+    """Integer times: of F, I and W per stage, of B, of messages, and how many of the steps make one unit of time."""
+
+    time: NDArray[np.int64]
+    full: NDArray[np.int64]
+    latency: NDArray[np.int64]
+    steps: float
+    exact: bool
+
+
+def import_solver() -> Any:
+    """Import CP-SAT.
+
+    Raises:
+        MissingDependency: OR-tools is not installed.
+    """
+    try:
+        from ortools.sat.python import cp_model
+    except ImportError as error:
+        raise MissingDependency(
+            f"a proof needs OR-tools, which cannot be imported: {error}", INSTALL_OPTIMIZE
+        ) from error
+    return cp_model
+
+
+def count_steps(problem: Problem) -> Grid:
+    """Turn times into integers: exactly by a power of ten where one does, else rounded down to a fine step."""
+    time = problem.costs.time[list(KINDS)]
+    values = np.concatenate([time.ravel(), problem.costs.time[Kind.B, problem.joins], problem.latency.ravel()])
+    length = float(problem.microbatches * time.sum() + 2 * problem.latency.sum()) or 1.0
+    for digits in range(10):
+        scaled = values * 10.0**digits
+        if length * 10.0**digits > FINEST:
+            break
+        if np.allclose(scaled, np.rint(scaled), rtol=1e-12, atol=1e-9):
+            return _grid(problem, 10.0**digits, exact=True)
+    return _grid(problem, FINEST / length, exact=False)
+
+
+def _grid(problem: Problem, steps: float, *, exact: bool) -> Grid:
+    to_steps = np.rint if exact else np.floor
+    times = problem.costs.time[list(KINDS)], problem.costs.time[Kind.B], problem.latency
+    time, full, latency = (to_steps(each * steps).astype(np.int64) for each in times)
+    return Grid(time, full, latency, steps, exact)
+
+
+class Model:
+    """A problem as CP-SAT sees it: the starts of all ops, and what is to be least.
+
+    A device's span is shorter where it starts later. Its first op may be of any microbatch, and starts as that arrives:
+    where it takes the one that the device before runs as number k, those before that follow. With ``soon`` k is 0.
+    """
+
+    def __init__(self, cp: Any, problem: Problem, bounds: Bounds, best: Solution, *, soon: bool) -> None:
+        self.problem, self.grid = problem, count_steps(problem)
+        self.cp = cp.CpModel()
+        # Every device starts within the first one's span, so that all end within two.
+        longest = 2 * best.span if problem.objective == "span" else best.makespan
+        self.longest = int(np.ceil(longest * self.grid.steps)) + 1
+        self.start = np.empty((3, problem.n_stages, problem.microbatches), object)
+        for where in np.ndindex(self.start.shape):
+            self.start[where] = self.cp.new_int_var(0, self.longest, "")
+        self.joined = np.zeros(self.start.shape[1:], object)  # whether a backward is B; W then starts as it ends
+        self.ends = self.start + self.grid.time[:, :, None]
+        for stage in np.flatnonzero(problem.joins):
+            self._join(int(stage))
+        self._order()
+        for device in range(problem.n_devices):
+            own = np.flatnonzero(problem.device == device)
+            self._occupy(own)
+            if np.isfinite(problem.caps[device]) and len(own):
+                self._hold(own, float(problem.caps[device]))
+        self.first: dict[int, list[Any]] = {}  # by a device's lowest stage: whether it begins with that microbatch
+        self._begin(soon)
+        self.span, self.makespan = self._measure(bounds)
+        self.hint(best)
+        self.cp.minimize(self.span if problem.objective == "span" else self.makespan)
+
+    def _join(self, stage: int) -> None:
+        """Let each backward of a stage be B; the W of those that are not keep their order."""
+        before, full, (_, i, w) = 0, int(self.grid.full[stage]), self.grid.time[:, stage].tolist()
+        for m in range(self.problem.microbatches):
+            self.joined[stage, m] = joined = self.cp.new_bool_var("")
+            ends = [self.cp.new_int_var(0, self.longest, "") for _ in range(3)]
+            gradient, rest = self.start[1:, stage, m]
+            self.ends[1:, stage, m] = ends[:2]
+            self.cp.add(ends[0] == gradient + i + (full - i) * joined)
+            self.cp.add(ends[1] == rest + w - w * joined)
+            self.cp.add(rest == ends[0]).only_enforce_if(joined)
+            self.cp.add(rest >= before).only_enforce_if(~joined)
+            self.cp.add(ends[2] >= before)
+            self.cp.add(ends[2] >= ends[1]).only_enforce_if(~joined)
+            before = ends[2]
+
+    def _order(self) -> None:
+        """Make ops wait for their inputs, and run in the order of microbatches on each stage."""
+        (S, M), latency = self.start.shape[1:], self.grid.latency
+        for stage, m in np.ndindex(S, M):
+            f, i, w = self.start[:, stage, m]
+            if stage:
+                self.cp.add(f >= self.ends[0, stage - 1, m] + int(latency[stage, 0]))
+            if stage < S - 1:
+                self.cp.add(i >= self.ends[1, stage + 1, m] + int(latency[stage, 1]))
+            else:
+                self.cp.add(i >= self.ends[0, stage, m])
+            self.cp.add(w >= self.ends[1, stage, m])
+            for kind in range(2 if self.problem.joins[stage] else 3) if m else ():
+                self.cp.add(self.start[kind, stage, m] >= self.ends[kind, stage, m - 1])
+        self.cp.add(self.start[0, 0, 0] == 0)
+
+    def _occupy(self, own: NDArray[np.intp]) -> None:
+        """Make the device of these stages run one op at a time."""
+        intervals = []
+        for stage, m in product(own, range(self.problem.microbatches)):
+            joined, starts = self.joined[stage, m], self.start[:, stage, m]
+            for kind, (start, takes) in enumerate(zip(starts, self.grid.time[:, stage].tolist(), strict=True)):
+                alone = ~joined if kind and self.problem.joins[stage] else True
+                intervals.append(self.cp.new_optional_fixed_size_interval_var(start, takes, alone, ""))
+            if self.problem.joins[stage]:
+                full = int(self.grid.full[stage])
+                intervals.append(self.cp.new_optional_fixed_size_interval_var(starts[1], full, joined, ""))
+        self.cp.add_no_overlap(intervals)
+
+    def _hold(self, own: NDArray[np.intp], cap: float) -> None:
+        """Make the device of these stages hold no more than its cap: all from F to I, and a share of it on to W."""
+        M, share, amounts = self.problem.microbatches, self.problem.after_i, self.problem.amounts
+        if not amounts[own].any():
+            return
+        if len(own) == 1 and share == 1 and not self.problem.joins[own[0]]:
+            # F of microbatch m + K needs the room that W of microbatch m gives: microbatches run in order.
+            places = int((cap + ROUNDING) / amounts[own[0]])
+            for m in range(M - places):
+                self.cp.add(self.start[0, own[0], m + places] >= self.ends[2, own[0], m])
+            return
+        part = Fraction(share).limit_denominator(SHARES)
+        if abs(float(part) - share) > ROUNDING:  # rounded down, so that what is proved still holds
+            part = Fraction(int(share * SHARES), SHARES)
+        intervals, demands = [], []
+        for stage, m in product(own, range(M)):
+            for last, held in ((1, 1 - part), (2, part)):
+                if held and amounts[stage]:
+                    size, until = self.cp.new_int_var(0, self.longest, ""), self.ends[last, stage, m]
+                    intervals.append(self.cp.new_interval_var(self.start[0, stage, m], size, until, ""))
+                    demands.append(int(held * part.denominator) * int(amounts[stage]))
+        self.cp.add_cumulative(intervals, demands, int(cap * part.denominator + 1e-6))
+
+    def _begin(self, soon: bool) -> None:
+        """Make each device start as its first microbatch arrives: only the span depends on it.
+
+        Rounded times do not say which starts are equal, so their proof lets devices wait at will.
+        """
+        exact = soon or self.grid.exact
+        for device in range(self.problem.n_devices if self.problem.objective == "span" and exact else 0):
+            own = np.flatnonzero(self.problem.device == device)
+            if not len(own) or own[0] == 0:
+                continue
+            stage, many = int(own[0]), 1 if soon else self.problem.microbatches
+            self.first[stage] = [self.cp.new_bool_var("") for _ in range(many)]
+            self.cp.add_exactly_one(self.first[stage])
+            for m, chosen in enumerate(self.first[stage]):
+                arrival = self.ends[0, stage - 1, m] + int(self.grid.latency[stage, 0])
+                self.cp.add(self.start[0, stage, 0] == arrival).only_enforce_if(chosen)
+
+    def _measure(self, bounds: Bounds) -> tuple[Any, Any]:
+        """Make span and makespan at least the ends of each stage's last W, and their bounds."""
+        device, last = self.problem.device, self.problem.microbatches - 1
+        span = self.cp.new_int_var(_up(bounds.span, self.grid), self.longest, "span")
+        makespan = self.cp.new_int_var(_up(bounds.makespan, self.grid), self.longest, "makespan")
+        for stage, on in enumerate(device.tolist()):
+            lowest = int(np.flatnonzero(device == on)[0])
+            for end in self.ends[2, stage, 0 if self.problem.joins[stage] else last :]:
+                self.cp.add(span >= end - self.start[0, lowest, 0])
+                self.cp.add(makespan >= end)
+        return span, makespan
+
+    def hint(self, best: Solution) -> None:
+        """Start from a known schedule, its ops of each kind and stage numbered in their order."""
+        self.cp.clear_hints()
+        timeline = simulate(best.schedule, self.problem.costs)
+        kinds = best.schedule.kind
+        for stage, M in product(range(self.problem.n_stages), [self.problem.microbatches]):
+            here = best.schedule.stage == stage
+            f, gradient, w = (np.flatnonzero(here & np.isin(kinds, of)) for of in (Kind.F, (Kind.B, Kind.I), Kind.W))
+            gradient = gradient[np.argsort(timeline.start[gradient])]
+            joined = kinds[gradient] == Kind.B
+            rest = timeline.end[gradient]
+            rest[~joined] = np.sort(timeline.start[w])
+            for kind, starts in enumerate((np.sort(timeline.start[f]), timeline.start[gradient], rest)):
+                for m in range(M):
+                    self.cp.add_hint(self.start[kind, stage, m], round(float(starts[m]) * self.grid.steps))
+            for m in range(M) if self.problem.joins[stage] else ():
+                self.cp.add_hint(self.joined[stage, m], bool(joined[m]))
+
+    def then_makespan(self, span: float) -> None:
+        """Ask for the least makespan of all schedules with this span."""
+        self.cp.add(self.span <= int(np.ceil(span * self.grid.steps - 1e-6)))
+        self.cp.minimize(self.makespan)
+
+    def read(self, value: Callable[[Any], int]) -> Schedule:
+        """Read a schedule off the values that the solver gives the starts."""
+        start, joined = (np.vectorize(value, otypes=[np.int64])(x) for x in (self.start, self.joined))
+        time, microbatch, queues = self.grid.time, self._number(value), []
+        for device in range(self.problem.n_devices):
+            # Ops of no time come before those that start with them, in the order in which they wait for each other.
+            ops = [
+                (start[k, s, m], (self.grid.full[s] if joined[s, m] and k else time[k, s]) > 0, m, k, -s if k else s, s)
+                for k, s, m in np.ndindex(start.shape)
+                if self.problem.device[s] == device and not (k == 2 and joined[s, m])
+            ]
+            codes = [
+                int(pack(s, microbatch[k, s, m])) | (Kind.B if k and joined[s, m] else KINDS[k])
+                for _, _, m, k, _, s in sorted(ops)
+            ]
+            queues.append(np.array(codes, np.int64))
+        return Schedule.from_queues("optimized", self.problem.placement, self.problem.microbatches, queues)
+
+    def _number(self, value: Callable[[Any], int]) -> NDArray[np.int64]:
+        """Number the microbatches of the n-th op of each kind and stage, shape (3, stages, microbatches)."""
+        S, M = self.start.shape[1:]
+        number, order = np.empty((3, S, M), np.int64), np.arange(M)
+        for stage in range(S):
+            taken = next((m for m, chosen in enumerate(self.first.get(stage, [])) if value(chosen)), 0)
+            order = np.concatenate([order[taken : taken + 1], np.delete(order, taken)])
+            number[0, stage] = order
+        number[1:] = order  # gradients come back as the last stage ran the forwards
+        return np.argsort(order)[number]  # torch takes the losses of the last stage in the order of microbatches
+
+
+def _up(bound: float, grid: Grid) -> int:
+    """Write a bound in steps; the next whole step where times are exact, as all times are then whole."""
+    return int(np.ceil(bound * grid.steps - 1e-6)) if grid.exact else int(bound * grid.steps * (1 - ROUNDING))
+
+
+def solve(
+    problem: Problem,
+    best: Solution,
+    bounds: Bounds,
+    *,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    workers: int = 0,
+    report: Report = lambda best, bound: None,
+) -> Proof:
+    """Find the best schedule of a small problem from a known one, and prove a bound of its objective.
+
+    Args:
+        problem: what ``best`` solves.
+        best: a schedule to start from.
+        bounds: proved bounds.
+        time_limit: seconds.
+        seed: of the solver's random numbers.
+        workers: threads; when 0 one for a while, then as many as cores and several ways.
+        report: called with the best schedule and the bound whenever one of them is better.
+
+    Returns:
+        The best schedule and bound; after Ctrl-C too, those so far.
+
+    Raises:
+        MissingDependency: OR-tools is not installed.
+    """
+    cp = import_solver()
+    run = _Run(cp, problem, best, bounds, report)
+    run.until = time.monotonic() + time_limit
+    run.seed, run.workers = seed, workers
+    with suppress(KeyboardInterrupt):  # the best so far is the answer
+        if not run.proved:
+            run.solve(Model(cp, problem, bounds, best, soon=False), proves=True)
+        if not run.proved and problem.objective == "span":
+            # What was proved lets the microbatch that a device begins with come late; no op of the simulation waits.
+            run.solve(Model(cp, problem, bounds, run.best, soon=True), proves=False)
+        if problem.objective == "span" and run.best.makespan > bounds.makespan * (1 + ROUNDING):
+            run.until = min(run.until, time.monotonic() + MOST_S_FOR_MAKESPAN)
+            model = Model(cp, problem, bounds, run.best, soon=True)
+            model.then_makespan(run.best.span)
+            run.solve(model, proves=False)
+    return Proof(run.best, limit_bound(run.bound, run.best.score(problem.objective)[0]))
+
+
+class _Run:
+    """The solver's calls for one problem, the best schedule so far and what is proved."""
+
+    def __init__(self, cp: Any, problem: Problem, best: Solution, bounds: Bounds, report: Report) -> None:
+        self.cp, self.problem, self.best, self.report = cp, problem, best, report
+        self.bound = bounds.span if problem.objective == "span" else bounds.makespan
+        self.until, self.seed, self.workers = 0.0, 0, 1
+
+    @property
+    def proved(self) -> bool:
+        """Whether the best schedule attains the bound."""
+        return self.best.score(self.problem.objective)[0] <= self.bound * (1 + ROUNDING)
+
+    def solve(self, model: Model, *, proves: bool) -> None:
+        """Solve a model for the time that is left; what it proves is a bound of the problem where ``proves`` is set."""
+        if self.workers:
+            self._run(model, proves, self.workers, np.inf)
+        elif not self._run(model, proves, 1, ALONE):
+            model.hint(self.best)
+            self._run(model, proves, max(MANY, count_cores()), np.inf)
+
+    def _run(self, model: Model, proves: bool, workers: int, units: float) -> bool:
+        """Run the solver with so many threads, for so much work; return whether nothing is left to prove."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            return True
+        solver, run = self.cp.CpSolver(), self
+        solver.parameters.max_time_in_seconds = left
+        solver.parameters.random_seed = self.seed
+        solver.parameters.num_workers, solver.parameters.max_deterministic_time = workers, units
+        solver.parameters.catch_sigint_signal = False
+
+        class Watch(self.cp.CpSolverSolutionCallback):  # type: ignore[misc, name-defined]
+            """Keeps each schedule that the solver finds."""
+
+            def on_solution_callback(self) -> None:
+                run._take(model.read(self.value))
+
+        def prove(steps: float) -> None:
+            run._raise(steps / model.grid.steps)
+
+        if proves:
+            solver.best_bound_callback = prove
+        status = run_interruptibly(lambda: solver.solve(model.cp, Watch()), solver.stop_search)
+        if proves:
+            prove(solver.best_objective_bound)
+        return status in (self.cp.OPTIMAL, self.cp.INFEASIBLE)
+
+    def _take(self, schedule: Schedule) -> None:
+        """Keep a schedule that fits and, timed as given, is better."""
+        if not fits(self.problem, schedule):
+            return
+        try:
+            found = evaluate(self.problem, schedule, "constraint solver")
+        except Deadlock:  # ops of no time, in an order that their starts do not tell
+            return
+        if found.score(self.problem.objective) < self.best.score(self.problem.objective):
+            self.best = found
+            self.report(self.best, self.bound)
+
+    def _raise(self, bound: float) -> None:
+        """Raise the bound to what the solver has proved."""
+        attained = limit_bound(bound, self.best.score(self.problem.objective)[0])
+        if attained > self.bound:
+            self.bound = attained
+            self.report(self.best, self.bound)

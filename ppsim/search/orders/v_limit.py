@@ -1,0 +1,160 @@
+"""The best order of a V placement found under a limit of activations: building blocks, then annealing.
+
+Like the adaptive search of Qi et al. (arXiv 2405.15362, appendix A), blocks of six slots are listed whose four passes
+move by equal steps, another step from some device on; those within the limit are completed and timed with the costs
+given. What they miss where times differ, a walk over the orders of the best ones finds. The same input gives the same
+order: walks end by the number of their moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import permutations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.compiled import call, can_compile
+from ppsim.base.deadline import check_time
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind, Packed
+from ppsim.core.schedule import Placement, Schedule, place
+from ppsim.search.bounds.bounds import bound_problem
+from ppsim.search.orders import anneal_kernel
+from ppsim.search.orders.improve import COLD, HOT, LONGEST, cost_of, make_walk
+from ppsim.search.problem import ROUNDING, Problem
+from ppsim.search.rules.blocks import Block, complete
+from ppsim.search.rules.heuristics import write_v
+from ppsim.search.rules.orders import Queues, make_orders, read_orders, write_one_by_one, write_schedule
+from ppsim.search.rules.policies import write_near_cap
+from ppsim.search.rules.zbv import order_zb_v
+
+INTERVAL = 6
+OPS_TRIED = 60_000  # of completed blocks: a few seconds
+FEWEST_TRIED = 4
+LARGE = 6000  # ops from which few blocks are tried, and walks are short: rules write orders too
+MOST_TURNS = 8  # devices from which blocks take another step
+STARTS = 4  # orders that walks start from
+MOVES, TIMINGS = 50_000, 10_000_000  # of a walk, the latter in op timings
+
+
+def order_v(costs: Costs, devices: int, microbatches: int, limit: int) -> list[Packed]:
+    """Order the ops of every device for the shortest span found within a limit.
+
+    Args:
+        costs: of two stages per device, stage s on device s or 2P - 1 - s; factors of microbatches are left out.
+        devices: P.
+        microbatches: M.
+        limit: activations of one stage that a device may hold, at least 2.
+
+    Raises:
+        TimeOver: a deadline is set and past.
+    """
+    placement = place("v", devices, 2 * devices)
+    speed = np.ones(devices) if costs.speed is None else costs.speed
+    time = costs.time / speed[placement.devices[0]]
+    time[Kind.B] = time[Kind.I] + time[Kind.W]  # never one B
+    comm = np.broadcast_to(np.asarray(costs.comm, np.float64), (devices, devices))
+    return list(order_from(devices, microbatches, limit, time.tobytes(), comm.tobytes()))
+
+
+@lru_cache(maxsize=256)
+def order_from(P: int, M: int, limit: int, times: bytes, latencies: bytes) -> tuple[Packed, ...]:
+    """Order for the bytes of times and latencies; see :func:`order_v`."""
+    time = np.frombuffer(times).reshape(-1, 2 * P)
+    comm = np.frombuffer(latencies).reshape(P, P)
+    problem = Problem(place("v", P, 2 * P), M, Costs(time, comm), float(limit))
+    enough = bound_problem(problem).span * (1 + 2 * ROUNDING)  # what no order can beat ends the search
+    starts: list[tuple[float, Queues]] = []
+    for queues in _starts(problem, limit):
+        check_time()
+        starts.append((cost_of(problem, queues), queues))
+        if _span(problem, queues) <= enough:
+            return _packed(problem, queues)
+    starts.sort(key=lambda start: start[0])
+    best = starts[0]
+    if can_compile():
+        for nth, (_, queues) in enumerate(starts[:STARTS]):
+            for hot in HOT:
+                check_time()
+                best = min(best, _walk(problem, queues, nth, hot), key=lambda found: found[0])
+    return _packed(problem, best[1])
+
+
+def _starts(problem: Problem, limit: int) -> Iterator[Queues]:
+    """List orders within the limit: ZB-V's, those of blocks and rules, and one microbatch after the other."""
+    P, M = problem.n_devices, problem.microbatches
+    if limit >= 2 * min(P, M):
+        yield _read(problem, order_zb_v(problem.costs, P, M, limit))
+    within = [block for block in list_blocks(problem.placement) if block.peaks.max() <= limit]
+    within.sort(key=lambda block: -int(block.lifespans.sum()))  # those that use the memory fill most bubbles
+    for block in within[: max(FEWEST_TRIED, OPS_TRIED // (6 * P * M))]:
+        yield _read(problem, complete(block, M))
+    yield from (queues for _, queues in write_v(problem))
+    if not within or (6 * P * M >= LARGE and can_compile()):
+        yield from (queues for _, queues in write_near_cap(problem))
+    yield write_one_by_one(problem)
+
+
+def list_blocks(placement: Placement) -> list[Block]:
+    """List blocks of six slots whose passes move by equal steps, or by shorter ones from some device on."""
+    P = placement.n_devices
+    found: dict[bytes, Block] = {}
+    turns = np.unique(np.linspace(1, max(1, P - 2), MOST_TURNS).astype(int)).tolist()
+    for places in permutations(range(1, INTERVAL), 3):
+        for early in range(1, INTERVAL):
+            for late in range(1, early + 1):
+                for turn in turns if late < early else [P]:
+                    down = np.concatenate([[0], np.cumsum(np.where(np.arange(P - 1) < turn, early, late))])
+                    back = np.arange(P)
+                    residues = np.array([down, places[0] - back, places[1] + down, places[2] - back]) % INTERVAL
+                    if (np.diff(np.sort(residues, axis=0), axis=0) > 0).all():
+                        block = _block_of_residues(placement, residues)
+                        found.setdefault(block.forward.tobytes() + block.backward.tobytes(), block)
+    return list(found.values())
+
+
+def _block_of_residues(placement: Placement, residues: NDArray[np.integer]) -> Block:
+    """Make the block whose ops take the first slot after their input with the residue given, shape (passes, P)."""
+    P = placement.n_devices
+    slots = np.zeros((4, P), np.int64)
+    now = 0
+    for number, row in enumerate(residues.tolist()):
+        for device in range(P) if number % 2 == 0 else range(P - 1, -1, -1):
+            now += (row[device] - now) % INTERVAL
+            slots[number, device] = now
+            now += 1
+    down, back, turned, home = slots
+    return Block(placement, INTERVAL, np.concatenate([down, back[::-1]]), np.concatenate([home, turned[::-1]]))
+
+
+def _walk(problem: Problem, queues: Queues, nth: int, hot: float) -> tuple[float, Queues]:
+    """Anneal an order for a fixed number of moves: its cost and the best order found."""
+    orders = make_orders(problem, queues)
+    walk = make_walk(problem, orders, nth + 1, np.zeros(1, np.int64))
+    hot *= max(float(orders.time.mean()), 1e-300)
+    moves = max(100, min(MOVES, TIMINGS // len(orders.code)))
+    arguments = orders, walk, moves, LONGEST, hot, COLD * hot
+    cost = float(call(anneal_kernel.anneal, *arguments, parts=anneal_kernel.PARTS))
+    return cost, np.split(walk.best.astype(np.int64), orders.offsets[1:-1])
+
+
+def _read(problem: Problem, queues: list[Packed]) -> Queues:
+    return read_orders(Schedule.from_queues("block", problem.placement, problem.microbatches, queues))
+
+
+def _packed(problem: Problem, queues: Queues) -> tuple[Packed, ...]:
+    """Write an order as packed queues."""
+    from ppsim.core.ops import pack
+
+    schedule = write_schedule(problem, queues)
+    ops = pack(schedule.stage, schedule.microbatch) | schedule.kind
+    return tuple(np.split(ops, schedule.offsets[1:-1]))
+
+
+def _span(problem: Problem, queues: Queues) -> float:
+    from ppsim.engine.simple.longest_path import simulate
+    from ppsim.engine.simple.metrics import measure
+
+    return float(measure(simulate(write_schedule(problem, queues), problem.costs)).span)

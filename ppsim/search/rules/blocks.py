@@ -1,0 +1,176 @@
+"""Building blocks: a schedule as the slots of one microbatch's ops, repeated for every microbatch.
+
+Qi et al., "Pipeline Parallelism with Controllable Memory", arXiv 2405.15362. A slot is a unit of time in which a device
+runs one op. A block states the slot in which each stage runs F and its backward for microbatch 0; microbatch m runs
+``interval`` slots x m later. A device holds an activation from its F to its W, so its peak follows from the block
+alone: about the sum of these lifespans over the interval. :func:`complete` makes queues of a block in the paper's three
+steps: repeat it, squeeze the idle slots out, and fill the warm-up and the cool-down without holding more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.columns import Ints
+from ppsim.core.ops import Kind, Packed, pack
+from ppsim.core.schedule import Placement
+from ppsim.search.rules.fill import Rows, fill_phases
+
+
+@dataclass(frozen=True)
+class Block:
+    """The slots of one microbatch's ops; make one with :func:`block_of_passes` or :func:`fit_block`.
+
+    Attributes:
+        placement: which device holds which stage; one replica.
+        interval: slots from one microbatch to the next, T.
+        forward: shape (stages,), the slot of F.
+        backward: shape (stages,), the slot of I, or the first of the two of a full backward.
+        split: whether backwards run as I and W; each W takes the first slot left idle after its I.
+    """
+
+    placement: Placement
+    interval: int
+    forward: NDArray[np.int64]
+    backward: NDArray[np.int64]
+    split: bool = True
+
+    @property
+    def lifespans(self) -> NDArray[np.int64]:
+        """Slots from F to the end of W or of the full backward, shape (stages,)."""
+        return self._released() - self.forward
+
+    @property
+    def peaks(self) -> NDArray[np.int64]:
+        """Activations that each device holds at most when the block repeats for ever, shape (devices,)."""
+        held = np.zeros((self.placement.n_devices, self.interval), np.int64)
+        slots = np.arange(self.interval)
+        released = self._released()
+        for stage, device in enumerate(self.placement.devices[0]):
+            alive = (slots - self.forward[stage]) // self.interval - (slots - released[stage]) // self.interval
+            held[device] += alive
+        return held.max(axis=1)
+
+    def clash(self) -> tuple[int, int, int] | None:
+        """Find two ops of a device that fall into one slot: the device, and the passes of both."""
+        for device, ops in enumerate(self.passes()):
+            taken: dict[int, int] = {}
+            for number, (backward, stage) in enumerate(ops):
+                first = self.slot(backward, stage)
+                for slot in range(first, first + (1 if self.split or not backward else 2)):
+                    if slot % self.interval in taken:
+                        return device, taken[slot % self.interval], number
+                    taken[slot % self.interval] = number
+        return None
+
+    def passes(self) -> list[list[tuple[bool, int]]]:
+        """List each device's ops in the order that a microbatch takes them: whether backward, and the stage."""
+        stages = [np.flatnonzero(self.placement.devices[0] == d).tolist() for d in range(self.placement.n_devices)]
+        return [[(False, stage) for stage in held] + [(True, stage) for stage in held[::-1]] for held in stages]
+
+    def slot(self, backward: bool, stage: int) -> int:
+        """Return the slot of an op of microbatch 0."""
+        return int((self.backward if backward else self.forward)[stage])
+
+    def _released(self) -> NDArray[np.int64]:
+        """The slot after W, or after the full backward, shape (stages,)."""
+        if not self.split:
+            return self.backward + 2
+        after = np.zeros(self.placement.n_stages, np.int64)
+        for ops in self.passes():
+            taken = {self.slot(*op) % self.interval for op in ops}
+            for slot, stage in sorted((self.slot(*op), op[1]) for op in ops if op[0]):
+                free = next(at for at in range(slot + 1, slot + 1 + self.interval) if at % self.interval not in taken)
+                taken.add(free % self.interval)
+                after[stage] = free + 1
+        return after
+
+
+def block_of_passes(
+    placement: Placement, interval: int, steps: Sequence[int], gaps: Sequence[int], split: bool = True
+) -> Block:
+    """Make a block from its passes over the devices: the forwards of each chunk, then the backwards, last chunk first.
+
+    Args:
+        placement: of V stages per device, in one replica.
+        interval: slots from one microbatch to the next.
+        steps: shape (2V,), slots from one stage's op to the next stage's in each pass.
+        gaps: shape (2V - 1,), slots from the last op of each pass to the first of the next.
+        split: whether backwards run as I and W.
+    """
+    P, V = placement.n_devices, placement.n_chunks
+    slots, first = [], 0
+    for number, step in enumerate(steps):
+        slots.append(first + step * np.arange(P))
+        first = int(slots[-1][-1]) + (gaps[number] if number < 2 * V - 1 else 0)
+    forward = np.concatenate(slots[:V])
+    backward = np.concatenate([each[::-1] for each in slots[: V - 1 : -1]])
+    return Block(placement, interval, forward, backward, split)
+
+
+def fit_block(placement: Placement, interval: int, split: bool = True) -> Block:
+    """Make the block in which every op takes the first slot after its input that its device has left.
+
+    Raises:
+        ValueError: the ops of a device do not fit into the interval.
+    """
+    stages, length = placement.n_stages, 1 if split else 2
+    home = placement.devices[0].tolist()
+    if placement.n_chunks * 3 > interval:
+        raise ValueError(f"{placement.n_chunks} chunks need {placement.n_chunks * 3} slots, not {interval}")
+    taken = np.zeros((placement.n_devices, interval), np.bool_)
+    slots, now = np.zeros(2 * stages, np.int64), 0
+    for op, stage in enumerate([*range(stages), *reversed(range(stages))]):
+        size = 1 if op < stages else length
+        free = (now + wait for wait in range(interval) if not taken[home[stage], _at(now + wait, size, interval)].any())
+        now = next(free, -1)
+        if now < 0:
+            raise ValueError(f"no {size} slots of {interval} are left side by side on device {home[stage]}")
+        taken[home[stage], _at(now, size, interval)] = True
+        slots[op] = now
+        now += size
+    return Block(placement, interval, slots[:stages], slots[stages:][::-1].copy(), split)
+
+
+def _at(slot: int, size: int, interval: int) -> list[int]:
+    """The places in the interval of an op of ``size`` slots."""
+    return [(slot + k) % interval for k in range(size)]
+
+
+def complete(block: Block, microbatches: int) -> list[Packed]:
+    """Make the queue of each device: repeat the block, fill warm-up and cool-down, squeeze.
+
+    No device holds more than the most that one holds while the repeated block runs.
+
+    Raises:
+        ValueError: two ops of a device fall into one slot.
+    """
+    if clash := block.clash():
+        raise ValueError(f"two ops of device {clash[0]} share a slot")
+    P, V = block.placement.n_devices, block.placement.n_chunks
+    passes = block.passes()
+    row_of = {op: device * 2 * V + number for device, ops in enumerate(passes) for number, op in enumerate(ops)}
+    needs = np.array([row_of.get(_input(block, *op), -1) for ops in passes for op in ops])
+    rows = Rows(P, 2 * V, needs, 1 if block.split else 2)
+    first = np.array([block.slot(*op) for ops in passes for op in ops])
+    slots = first[:, None] + block.interval * np.arange(microbatches)
+    return [_queue(block, ops, *order) for ops, order in zip(passes, fill_phases(rows, slots), strict=True)]
+
+
+def _input(block: Block, backward: bool, stage: int) -> tuple[bool, int]:
+    """The op that gives the input of another; of stage -1 where nothing does."""
+    if not backward:
+        return False, stage - 1
+    return (True, stage + 1) if stage + 1 < block.placement.n_stages else (False, stage)
+
+
+def _queue(block: Block, ops: list[tuple[bool, int]], numbers: Ints, microbatches: Ints) -> Packed:
+    """Write a device's order of passes and microbatches as a queue."""
+    V = len(ops) // 2
+    kinds = [Kind.F] * V + [Kind.I if block.split else Kind.B] * V + [Kind.W] * V
+    base = np.array([pack(stage, 0) | kind for (_, stage), kind in zip([*ops, *ops[V:]], kinds, strict=True)], np.int64)
+    return base[numbers] | pack(0, microbatches)

@@ -1,0 +1,196 @@
+"""Fill the warm-up and the cool-down of a repeated building block, in slots: the greedy of its authors.
+
+Every op is tried once, earliest first, in the slots that its device has idle between its input and its own slot, and
+moves to the first one in which no device holds more than the most that any held before.
+
+A row is one pass over one device: row ``device x passes + pass`` with the slots of its op for every microbatch. Passes
+are numbered as a microbatch takes them: forwards of each chunk, then backwards; the W of a pass come after all passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsim.base.compiled import Functions, call, can_compile, view
+from ppsim.core.columns import Codes, Ints
+from ppsim.search.rules import fill_kernel as kernel
+from ppsim.search.rules.fill_kernel import BACKWARD, FORWARD, IDLE, WEIGHTS, Filling
+
+# When a process has filled this many ops in CPython, the compiled kernels have paid for their loading.
+COMPILE_FILLING_ABOVE = 100_000
+_filled = 0
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the rows of a block are.
+
+    Attributes:
+        devices: P.
+        passes: 2V.
+        needs: shape (P x 2V,), the row that gives each row's input, -1 for none.
+        backward: slots that a backward takes: 1 for I, which leaves a W to be run, 2 for a full one.
+    """
+
+    devices: int
+    passes: int
+    needs: Ints
+    backward: int
+
+    @property
+    def splits(self) -> bool:
+        """Whether backwards run as I and W."""
+        return self.backward == 1
+
+    @property
+    def chunks(self) -> int:
+        """V."""
+        return self.passes // 2
+
+
+def fill_phases(rows: Rows, slots: Ints) -> list[tuple[Ints, Ints]]:
+    """Fill both phases of a repeated block, and give every I its W.
+
+    Args:
+        rows: what the rows are.
+        slots: shape (rows, microbatches), the slots of the repeated block.
+
+    Returns:
+        The ops of each device in order: their passes and microbatches; the W of pass ``p`` is pass ``p + V``.
+    """
+    slots = _fill(rows, slots, _place_weights(rows, slots) if rows.splits else None)
+    if not rows.splits:
+        return [_order(slots[rows.passes * d : rows.passes * (d + 1)]) for d in range(rows.devices)]
+    slots = _fill(rows, slots, None)
+    placed = _place_weights(rows, slots, by_pass=True).reshape(rows.devices, rows.chunks, -1)
+    passes = slots.reshape(rows.devices, rows.passes, -1)
+    return [_order(np.concatenate(each)) for each in zip(passes, placed, strict=True)]
+
+
+def _order(slots: Ints) -> tuple[Ints, Ints]:
+    """List the ops of one device by slot: passes and microbatches."""
+    numbers, microbatches = np.divmod(np.argsort(slots, axis=None, kind="stable"), slots.shape[1])
+    return numbers, microbatches
+
+
+def _lay_out(rows: Rows, slots: Ints, size: int) -> Codes:
+    """What each device does in each slot, shape (P, ``size``)."""
+    does = np.zeros((rows.devices, size), np.uint8)
+    passes = slots.reshape(rows.devices, rows.passes, -1)
+    device = np.arange(rows.devices)[:, None, None]
+    does[device, passes[:, : rows.chunks]] = FORWARD
+    for slot in range(rows.backward):
+        does[device, passes[:, rows.chunks :] + slot] = BACKWARD
+    return does
+
+
+def _place_weights(rows: Rows, slots: Ints, by_pass: bool = False) -> Ints:
+    """Give each W of a device the first idle slot after its I, those that wait longest first.
+
+    Args:
+        rows: what the rows are.
+        slots: shape (rows, microbatches).
+        by_pass: whether W of the earlier pass go first, and each is that of its own I.
+
+    Returns:
+        Shape (P, V x microbatches), the slots of each device's W in order; with ``by_pass`` those of each pass.
+    """
+    count = rows.chunks * slots.shape[1]
+    busy = _lay_out(rows, slots, int(slots.max()) + 1 + count) != IDLE  # a slot for each W is left after the last op
+    found = np.empty((rows.devices, count), np.int64)
+    for device, backwards in enumerate(slots.reshape(rows.devices, rows.passes, -1)[:, rows.chunks :]):
+        idle = np.flatnonzero(~busy[device])
+        groups = backwards if by_pass else np.sort(backwards, axis=None)[None]
+        for number, group in enumerate(groups):
+            nth = np.arange(len(group))
+            taken = nth + np.maximum.accumulate(np.searchsorted(idle, group) - nth)
+            found[device, number * len(group) : (number + 1) * len(group)] = idle[taken]
+            idle = np.delete(idle, taken)
+    return found
+
+
+def _hold(rows: Rows, slots: Ints, weights: Ints | None, size: int) -> Ints:
+    """What each device holds after each slot, shape (P, ``size``), its W in the slots of ``weights``."""
+    change = np.zeros((rows.devices, size), np.int64)
+    passes = slots.reshape(rows.devices, rows.passes, -1)
+    released = passes[:, rows.chunks :] + rows.backward - 1 if weights is None else weights
+    device = np.arange(rows.devices)[:, None]
+    change[device, passes[:, : rows.chunks].reshape(rows.devices, -1)] = 1
+    change[device, released.reshape(rows.devices, -1)] = -1
+    return change.cumsum(axis=1)
+
+
+def _fill(rows: Rows, slots: Ints, weights: Ints | None) -> Ints:
+    """Move ops into idle slots before them, and squeeze.
+
+    Args:
+        rows: what the rows are.
+        slots: shape (rows, microbatches).
+        weights: shape (P, V x microbatches), the slots of W, which move like other ops, in warm-up and cool-down; with
+            None they run wherever a device is idle, and only the ops of the cool-down move.
+
+    Returns:
+        The slots of every row.
+    """
+    explicit = weights is not None or not rows.splits
+    t = _tabulate(rows, slots, weights)
+    size = len(t.does) // rows.devices
+    if weights is not None:
+        t.does.reshape(rows.devices, size)[np.arange(rows.devices)[:, None], weights] = WEIGHTS
+    if explicit:
+        t = t._replace(held=_hold(rows, slots, weights, size).ravel())
+    cap = t.held.max() if explicit else _hold(rows, slots, _place_weights(rows, slots), size).max()
+    begin = int(np.argmax(t.row == rows.passes - 1))
+    ends = (t.row < len(slots)) & (t.row % rows.passes == 0) & (t.nth == slots.shape[1] - 1)
+    ends[: begin + 1] = False
+    _run(kernel.fill, t, begin, int(np.argmax(ends)) if ends.any() else len(ends), int(cap), parts=kernel.FILL_PARTS)
+    moved = t.slot[: slots.size].reshape(slots.shape)
+    if explicit:
+        weights = None if weights is None else t.slot[slots.size :].reshape(weights.shape)
+    else:
+        weights = _place_weights(rows, moved)
+    t = _tabulate(rows, moved, weights)
+    _run(kernel.squeeze, t, parts=kernel.SQUEEZE_PARTS)
+    return t.slot[: slots.size].reshape(slots.shape)
+
+
+def _tabulate(rows: Rows, slots: Ints, weights: Ints | None) -> Filling:
+    """List all ops by slot and device, with the tables of their rows."""
+    P, R, M = rows.devices, len(slots), slots.shape[1]
+    count = 0 if weights is None else weights.shape[1]
+    slot = np.concatenate([slots.ravel(), np.empty(0, np.int64) if weights is None else weights.ravel()])
+    row = np.concatenate([np.repeat(np.arange(R), M), np.repeat(R + np.arange(P), count)])
+    nth = np.concatenate([np.tile(np.arange(M), R), np.tile(np.arange(count), P)])
+    device = np.concatenate([np.arange(R) // rows.passes, np.arange(P)])
+    order = np.argsort(slot * P + device[row], kind="stable")
+    backward = np.arange(R) % rows.passes >= rows.chunks
+    size = int(slot.max()) + rows.backward + rows.chunks * M
+    return Filling(
+        row=row[order],
+        nth=nth[order],
+        first=np.concatenate([np.arange(R) * M, R * M + np.arange(P) * count]),
+        device=device,
+        length=np.concatenate([np.where(backward, rows.backward, 1), np.ones(P, np.int64)]),
+        what=np.concatenate([np.where(backward, BACKWARD, FORWARD), np.full(P, WEIGHTS)]).astype(np.uint8),
+        need=np.concatenate([rows.needs, np.full(P, -1)]),
+        slot=slot,
+        does=_lay_out(rows, slots, size).ravel(),
+        held=np.empty(0, np.int64),
+        backward=np.zeros(P * count, np.int64),
+        tried=np.zeros(P, np.int64),
+        last=slots.reshape(P, rows.passes, M)[:, : rows.chunks].max(axis=(1, 2)),
+        free=np.zeros(P, np.int64),
+    )
+
+
+def _run(step: Callable[..., int], t: Filling, *arguments: int, parts: Functions) -> None:
+    """Run a step over the tables, in CPython until machine code pays."""
+    global _filled
+    _filled += len(t.row)
+    if _filled > COMPILE_FILLING_ABOVE and can_compile():
+        call(step, t, *arguments, parts=parts)
+    else:
+        step(view(t), *arguments)

@@ -1,0 +1,154 @@
+"""The steps of filling a repeated building block that go op by op: moving ops into idle slots, and squeezing.
+
+Plain Python over flat columns, which numba compiles for large shapes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ppsim.core.columns import Codes, Ints
+
+IDLE, FORWARD, BACKWARD, WEIGHTS = 0, 1, 2, 3
+
+
+class Filling(NamedTuple):
+    """All that the steps read and write: n ops, R rows of passes and, after them, one row of W per device.
+
+    Attributes:
+        row: shape (n,), the row of each op, in the order of their slots, then of their devices.
+        nth: shape (n,), the op's place in its row: its microbatch, where the row is of a pass.
+        first: shape (R + P,), where each row begins in ``slot``.
+        device: shape (R + P,), the device of each row.
+        length: shape (R + P,), slots that an op of each row takes.
+        what: shape (R + P,), what it does.
+        need: shape (R + P,), the row that gives its input, -1 for none.
+        slot: shape (n,), the slot of each op, row by row.
+        does: shape (P x L,), what each device does in each slot.
+        held: shape (P x L,), what it holds after each; empty where W run in idle slots.
+        backward: shape (P x ops of each device's W row,), the slots of backwards tried so far, in order.
+        tried: shape (P,), how many those are.
+        last: shape (P,), the last slot of each device's forwards.
+        free: shape (P,), the first slot that a device has not used yet.
+    """
+
+    row: Ints
+    nth: Ints
+    first: Ints
+    device: Ints
+    length: Ints
+    what: Codes
+    need: Ints
+    slot: Ints
+    does: Codes
+    held: Ints
+    backward: Ints
+    tried: Ints
+    last: Ints
+    free: Ints
+
+
+def ready(t: Filling, row: int, nth: int) -> int:
+    """Return the first slot in which an op of a pass has its input."""
+    need = t.need[row]
+    return 0 if need < 0 else t.slot[t.first[need] + nth] + t.length[need]
+
+
+def is_within(t: Filling, device: int, cap: int) -> bool:
+    """Whether a device whose W run in the first idle slots never holds more than ``cap``."""
+    size = len(t.does) // len(t.last)
+    held = waiting = 0
+    for at in range(device * size, (device + 1) * size):
+        what = t.does[at]
+        if what == FORWARD:
+            held += 1
+            if held > cap:
+                return False
+        elif what == BACKWARD:
+            waiting += 1
+        elif waiting > 0:
+            waiting -= 1
+            held -= 1
+    return True
+
+
+def shift(t: Filling, row: int, to: int, slot: int) -> None:
+    """Change what a device holds where an op runs in ``to`` and no longer in ``slot``."""
+    by, late = 1, 0
+    if t.what[row] == WEIGHTS or t.length[row] > 1:
+        by, late = -1, t.length[row] - 1
+    elif t.what[row] == BACKWARD:
+        return
+    at = t.device[row] * (len(t.does) // len(t.last)) + late
+    for each in range(at + to, at + slot):
+        t.held[each] += by
+
+
+def move(t: Filling, row: int, slot: int, earliest: int, cap: int) -> int:
+    """Move an op from its slot to the first idle one from ``earliest`` that it may have; return that."""
+    device, length, what = t.device[row], t.length[row], t.what[row]
+    base = device * (len(t.does) // len(t.last))
+    explicit = len(t.held) > 0
+    if explicit and what == FORWARD:
+        lowest = slot
+        while lowest > earliest and t.held[base + lowest - 1] < cap:
+            lowest -= 1
+        earliest = lowest
+    for at in range(base + slot, base + slot + length):
+        t.does[at] = IDLE
+    for to in range(earliest, slot):
+        if t.does[base + to] != IDLE or t.does[base + to + length - 1] != IDLE:
+            continue
+        for at in range(base + to, base + to + length):
+            t.does[at] = what
+        if explicit or to > t.last[device] or is_within(t, device, cap):
+            if explicit:
+                shift(t, row, to, slot)
+            return to
+        for at in range(base + to, base + to + length):
+            t.does[at] = IDLE
+    for at in range(base + slot, base + slot + length):
+        t.does[at] = what
+    return slot
+
+
+def fill(t: Filling, begin: int, end: int, cap: int) -> int:
+    """Try to move every op, earliest first, but those from place ``begin`` to ``end``, the repeated block.
+
+    Where W have no slots, only the ops after ``end`` move, and no device may hold more than ``cap``. Returns ``cap``.
+    """
+    explicit = len(t.held) > 0
+    size = len(t.backward) // len(t.last)
+    for at in range(len(t.row)):
+        row, nth = t.row[at], t.nth[at]
+        device, op = t.device[row], t.first[row] + nth
+        if at > end or (explicit and at < begin):
+            earliest = t.backward[device * size + nth] + 1 if t.what[row] == WEIGHTS else ready(t, row, nth)
+            if nth > 0:
+                earliest = max(earliest, t.slot[op - 1] + t.length[row])
+            t.slot[op] = move(t, row, t.slot[op], earliest, cap)
+        if t.what[row] == BACKWARD and size > 0:
+            place = device * size + t.tried[device]
+            while place > device * size and t.backward[place - 1] > t.slot[op]:
+                t.backward[place] = t.backward[place - 1]
+                place -= 1
+            t.backward[place] = t.slot[op]
+            t.tried[device] += 1
+    return cap
+
+
+def squeeze(t: Filling) -> int:
+    """Run the ops in their order, each as soon as it can; return the end of the last."""
+    last = 0
+    for at in range(len(t.row)):
+        row, nth = t.row[at], t.nth[at]
+        device = t.device[row]
+        start = max(t.free[device], ready(t, row, nth))
+        t.slot[t.first[row] + nth] = start
+        t.free[device] = start + t.length[row]
+        last = max(last, t.free[device])
+    return last
+
+
+FILL_PARTS = (ready, is_within, shift, move)  # in the order of their calls
+SQUEEZE_PARTS = (ready,)

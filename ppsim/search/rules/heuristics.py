@@ -1,0 +1,133 @@
+"""Schedules that heuristics write in one go, where a search starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.compiled import call, can_compile
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind, Packed
+from ppsim.core.schedule import Placement, Schedule, place
+from ppsim.search.problem import Problem, evaluate, fits
+from ppsim.search.rules import linear_kernel
+from ppsim.search.rules.orders import KINDS, Queues, pack_queues, take_fastest
+from ppsim.search.rules.zbv import SECOND, list_orders
+
+# Cells, stages x microbatches: CPython writes all attempts for this many in a quarter of a second.
+COMPILE_HEURISTICS_ABOVE = 1000
+
+
+def time_table(problem: Problem) -> NDArray[np.float64]:
+    """Shape (3, stages): durations of F, I and W."""
+    return problem.costs.time[KINDS].astype(np.float64)
+
+
+def is_linear(placement: Placement) -> bool:
+    """Whether device d holds stage d and no other."""
+    return bool(np.array_equal(placement.devices[0], np.arange(placement.n_devices)))
+
+
+def is_v(placement: Placement) -> bool:
+    """Whether device d holds stage d and, counted from the last stage, stage d."""
+    there = np.arange(placement.n_devices)
+    return bool(np.array_equal(placement.devices[0], np.concatenate([there, there[::-1]])))
+
+
+def changes(problem: Problem) -> NDArray[np.float64]:
+    """Shape (3 x stages,): activations that F, I and W of each stage add."""
+    return np.outer([1.0, problem.after_i - 1.0, -problem.after_i], problem.amounts).ravel()
+
+
+def write_linear(problem: Problem) -> Iterator[tuple[str, Queues]]:
+    """Write schedules of one stage per device, see :mod:`ppsim.search.rules.linear_kernel`; none where no attempt
+    fits.
+    """
+    devices, microbatches = problem.n_devices, problem.microbatches
+    amounts = problem.amounts.astype(np.float64)
+    caps = np.divide(problem.caps, amounts, out=np.full(devices, np.inf), where=amounts > 0)  # in activations of one F
+    for flags in product((False, True), (True, False), (True, False)):
+        line = linear_kernel.Line(
+            time=time_table(problem),
+            latency=problem.latency,
+            cap=caps,
+            change=np.array([1.0, problem.after_i - 1.0, -problem.after_i]),
+            queue=np.zeros((devices, 3 * microbatches), np.int64),
+            end=np.zeros((2, devices, microbatches)),
+            done=np.zeros((3, devices), np.int64),
+            free=np.zeros(devices),
+            held=np.zeros(devices),
+            idle=np.zeros(devices),
+            wanted=np.zeros(devices, np.int64),
+        )
+        if run_kernel(problem, linear_kernel.schedule_line, line, *flags, parts=linear_kernel.PARTS):
+            yield "zero-bubble heuristic", [line.queue[d] * devices + d for d in range(devices)]
+
+
+def order_linear(
+    costs: Costs,
+    devices: int,
+    microbatches: int,
+    limit: float,
+    after_i: float = 1.0,
+    known: Sequence[list[Packed]] = (),
+) -> list[Packed]:
+    """Order the ops of one stage per device: the attempt of eight with the least span.
+
+    Another attempt, one for equal times, and an order ``known`` is taken where neither span nor makespan is longer.
+
+    Args:
+        costs: of one stage per device; attempts are made without factors of microbatches.
+        devices: P.
+        microbatches: M.
+        limit: activations that a device may hold.
+        after_i: share of an activation that is still held between I and W.
+        known: orders that run; they may need more than the limit.
+
+    Returns:
+        The queue of each device.
+    """
+    placement = place("linear", devices, devices)
+
+    def made(queues: list[Packed]) -> Schedule:
+        return Schedule.from_queues("attempt", placement, microbatches, queues)
+
+    time = costs.time / (1.0 if costs.speed is None else costs.speed)
+    ones = np.ones_like(time)
+    for each in (time, ones):
+        each[Kind.B] = each[Kind.I] + each[Kind.W]  # never one B
+    problem = Problem(placement, microbatches, Costs(time, costs.comm), limit, after_i)
+    equal = replace(problem, costs=Costs(ones))
+    own, others = ([pack_queues(problem, q) for _, q in write_linear(each)] for each in (problem, equal))
+    best = min(own, key=lambda queues: evaluate(problem, made(queues), "").span)
+    fitting = [queues for queues in known if fits(problem, made(queues))]
+    return take_fastest(placement, microbatches, best, [*own, *others, *fitting], costs)
+
+
+def write_v(problem: Problem) -> Iterator[tuple[str, Queues]]:
+    """Write schedules of a V, see :mod:`ppsim.search.rules.zbv_kernel`; none where no attempt fits."""
+    stages, here = problem.n_stages, np.arange(problem.n_devices)[:, None]
+    codes = np.arange(len(SECOND)) // 2 * stages + np.where(SECOND, stages - 1 - here, here)  # of types per device
+    compiled = pays_to_compile(problem)
+    held = changes(problem)[codes.T].astype(np.float64)
+    for _, types in list_orders(problem.costs, problem.microbatches, problem.caps, held, compiled=compiled):
+        yield "zero-bubble V heuristic", [row[order] for row, order in zip(codes, types, strict=True)]
+
+
+def pays_to_compile(problem: Problem) -> bool:
+    """Whether a problem is large enough for machine code to be worth its loading."""
+    return problem.n_stages * problem.microbatches > COMPILE_HEURISTICS_ABOVE and can_compile()
+
+
+def run_kernel(
+    problem: Problem, kernel: Callable[..., bool], *arguments: Any, parts: tuple[Callable[..., Any], ...]
+) -> bool:
+    """Run a heuristic, as machine code where that pays."""
+    if pays_to_compile(problem):
+        return bool(call(kernel, *arguments, parts=parts))
+    return bool(kernel(*arguments))

@@ -1,0 +1,121 @@
+"""Queues as a search holds them: op codes per device, timed on the same arrays again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind, Packed, pack
+from ppsim.core.schedule import Placement, Schedule
+from ppsim.core.split_backward import split_backwards
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
+from ppsim.search.problem import Problem
+from ppsim.search.rules.order_kernel import Orders
+
+KINDS = np.array([Kind.F, Kind.I, Kind.W], np.int64)
+# Per device the codes of its ops, kind x stages + stage, kind 0 F, 1 I, 2 W. An I and then its W are one B where that
+# takes less time.
+Queues = list[NDArray[np.int64]]
+
+
+def make_orders(problem: Problem, queues: Queues) -> Orders:
+    """Make the arrays that are timed from each device's op codes; the n-th op of a code is that of microbatch n."""
+    offsets = np.cumsum([0, *map(len, queues)], dtype=np.int64)
+    code = np.concatenate([np.asarray(q, np.int32) for q in queues])
+    return Orders(
+        offsets=offsets,
+        device=problem.device.astype(np.int32),
+        time=np.ascontiguousarray(problem.costs.time[KINDS].ravel(), np.float64),
+        full=np.where(problem.joins, problem.costs.time[Kind.B], -1.0),
+        latency=np.ascontiguousarray(problem.latency.T.ravel()),
+        code=code,
+        microbatch=count_occurrences(code),
+        start=np.zeros(len(code)),
+        end=np.zeros(len(code)),
+        result=np.zeros(2 * problem.n_stages * problem.microbatches),
+        head=np.zeros(problem.n_devices, np.int64),
+        awaited=np.zeros(problem.n_devices, np.int64),
+        ready=np.zeros(problem.n_devices, np.int64),
+    )
+
+
+def count_occurrences(code: NDArray[Any]) -> NDArray[np.int32]:
+    """Shape (ops,): how many ops of the same code come before each op."""
+    by_code = np.argsort(code, kind="stable")
+    ordered = code[by_code]
+    first = np.flatnonzero(np.diff(ordered, prepend=-1))
+    nth = np.arange(len(code)) - np.repeat(first, np.diff(np.append(first, len(code))))
+    result = np.empty(len(code), np.int32)
+    result[by_code] = nth
+    return result
+
+
+def read_orders(schedule: Schedule) -> Queues:
+    """Return each device's op codes of a schedule of F, B, I and W."""
+    alone = split_backwards(schedule) if (schedule.kind == Kind.B).any() else schedule
+    code = np.searchsorted(KINDS, alone.kind) * alone.n_stages + alone.stage
+    return [code[alone.queue(d)] for d in range(alone.n_devices)]
+
+
+def pack_queues(problem: Problem, queues: Queues) -> list[Packed]:
+    """Pack each device's op codes as a schedule's queues."""
+    code = np.concatenate(queues)
+    kind, stage = np.divmod(code, problem.n_stages)
+    ops = pack(stage, count_occurrences(code)) | KINDS[kind]
+    joined = np.flatnonzero((kind[:-1] == 1) & problem.joins[stage[:-1]] & (np.diff(ops) == Kind.W - Kind.I))
+    ops[joined] += int(Kind.B) - int(Kind.I)
+    ends = np.cumsum(list(map(len, queues)))[:-1]
+    return np.split(np.delete(ops, joined + 1), ends - np.searchsorted(joined + 1, ends))
+
+
+def write_schedule(problem: Problem, queues: Queues) -> Schedule:
+    """Make a schedule of each device's op codes."""
+    packed = pack_queues(problem, queues)
+    return Schedule.from_queues("optimized", problem.placement, problem.microbatches, packed)
+
+
+def join_backwards(problem: Problem, queues: Queues) -> Queues:
+    """Move each W to right after its I on the stages where both may be one B."""
+    result = []
+    for queue in queues:
+        kind, stage = np.divmod(queue, problem.n_stages)
+        later = (kind == 2) & problem.joins[stage]
+        kept = queue[~later]
+        first = np.flatnonzero((kind[~later] == 1) & problem.joins[stage[~later]])
+        result.append(np.insert(kept, first + 1, kept[first] + problem.n_stages))
+    return result
+
+
+def take_fastest(
+    placement: Placement, microbatches: int, own: list[Packed], others: Iterable[list[Packed]], costs: Costs
+) -> list[Packed]:
+    """Take the queues with the least makespan of those whose span is no longer than that of one's ``own``.
+
+    So neither number is above one's own. Factors of microbatches and speeds of devices count.
+    """
+
+    def measured(queues: list[Packed]) -> tuple[float, float, list[Packed]]:
+        metrics = measure(simulate(Schedule.from_queues("candidate", placement, microbatches, queues), costs))
+        return metrics.makespan, metrics.span, queues
+
+    best = measured(own)
+    longest = best[1]
+    for each in map(measured, others):
+        if each[1] <= longest and each[:2] < best[:2]:
+            best = each
+    return best[2]
+
+
+def write_one_by_one(problem: Problem) -> Queues:
+    """Write the schedule that finishes a microbatch before it starts the next: the least memory of all."""
+    stages = np.arange(problem.n_stages)
+    once = np.concatenate([stages, problem.n_stages + stages[::-1], 2 * problem.n_stages + stages])
+    device = problem.device[once % problem.n_stages]
+    order = np.argsort(device, kind="stable")
+    own = np.split(once[order], np.searchsorted(device[order], np.arange(1, problem.n_devices)))
+    return [np.tile(codes, problem.microbatches) for codes in own]

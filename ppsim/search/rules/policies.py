@@ -1,0 +1,90 @@
+"""Schedules for any placement, written by rules under a grid of their knobs; see
+:mod:`ppsim.search.rules.policy_kernel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise, product
+
+import numpy as np
+
+from ppsim.base.compiled import call, can_compile
+from ppsim.search.problem import Problem
+from ppsim.search.rules import policy_kernel
+from ppsim.search.rules.heuristics import changes, time_table
+from ppsim.search.rules.order_kernel import Orders
+from ppsim.search.rules.orders import Queues, make_orders, write_one_by_one
+from ppsim.search.rules.policy_kernel import Policy
+
+# Ops: CPython writes the whole grid for this many in about half a second.
+COMPILE_ABOVE = 300
+# F in flight on each stage, per stage after it: 1 is 1F1B's number, 2 that of ZB-H2.
+DEPTHS = (0.3, 0.45, 0.6, 0.8, 1.0, 1.2, 1.5, 1.8, 2.0, 2.2)
+SLACKS = (0.0, 1.0, np.inf)  # in mean op durations per stage
+NEAR = (0.95, 0.9, 0.85, 1.0, 0.8)  # depths in shares of the one that a cap allows: the best ones are often there
+
+Knobs = tuple[float, float, float, tuple[int, int]]  # depth, slack, patience, whether the late stage's F and I go first
+
+
+def write_policies(problem: Problem) -> Iterator[tuple[str, Queues]]:
+    """Write a schedule for each choice of the knobs that does not get stuck."""
+    several = problem.n_stages > problem.n_devices
+    firsts = [(1, 1), (1, 0), (0, 1), (0, 0)] if several else [(1, 1)]
+    yield from write_near_cap(problem)
+    yield from _write_all(problem, product(DEPTHS, SLACKS, (1.0, 0.0), firsts))
+
+
+def write_near_cap(problem: Problem) -> Iterator[tuple[str, Queues]]:
+    """Write schedules with about as many F in flight as the caps allow; none where they allow more than any depth."""
+    held = problem.least_caps > 0
+    share = float((problem.caps[held] / problem.least_caps[held]).min(initial=np.inf)) / problem.n_devices
+    if share <= max(DEPTHS):
+        yield from _write_all(problem, product([share * near for near in NEAR], SLACKS[:2], (1.0,), ((1, 0), (1, 1))))
+
+
+def _write_all(problem: Problem, choices: Iterable[Knobs]) -> Iterator[tuple[str, Queues]]:
+    orders = make_orders(problem, write_one_by_one(problem))
+    policy = make_policy(problem)
+    mean = float(time_table(problem).mean())
+    later = problem.n_stages - 1 - np.arange(problem.n_stages)
+    for depth, slack, patience, first in choices:
+        policy.limit[:] = 1 + np.round(depth * later)
+        policy.slack[:] = slack * mean * problem.n_stages
+        policy.patience[:] = patience * mean
+        policy.late_first[:] = first
+        if _write(orders, policy):
+            yield "list scheduling", [orders.code[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)]
+
+
+def _write(orders: Orders, policy: Policy) -> bool:
+    if len(orders.code) > COMPILE_ABOVE and can_compile():
+        return bool(call(policy_kernel.write, orders, policy, parts=policy_kernel.PARTS))
+    return policy_kernel.write(orders, policy)
+
+
+def make_policy(problem: Problem) -> Policy:
+    """Make the knobs and the state of the devices."""
+    stages, devices = problem.n_stages, problem.n_devices
+    counts = np.bincount(problem.device, minlength=devices)
+    own = np.argsort(problem.device, kind="stable")
+    ends = np.repeat(np.cumsum(problem.least_caps), counts)
+    return Policy(
+        limit=np.zeros(stages, np.int64),
+        slack=np.zeros(devices),
+        patience=np.zeros(devices),
+        late_first=np.zeros(2, np.int64),
+        change=changes(problem),
+        cap=problem.caps,
+        needed=(ends - np.cumsum(problem.amounts[own]) + problem.amounts[own]).astype(np.float64),
+        stages=own.astype(np.int64),
+        offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        done=np.zeros(3 * stages, np.int64),
+        weights=np.zeros(stages * problem.microbatches, np.int64),
+        waiting=np.zeros((2, devices), np.int64),
+        busy=np.zeros(devices),
+        wake=np.zeros(devices),
+        held=np.zeros(devices),
+        idle=np.zeros(devices),
+        filled=np.zeros(devices, np.int64),
+    )

@@ -1,0 +1,267 @@
+"""The best split of layers over the stages of a schedule: proved where it can be, else with what is left to prove.
+
+Up to a million splits are all bounded by cuts (:mod:`ppsim.search.splits.splits`) and timed in the order of their
+bounds, until none is left that could be better. Of more, an even one is improved layer by layer, guided by the cuts,
+and OR-tools' CP-SAT, where it is installed, finds the split that all cuts together say least of, until that is no less
+than the best found.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.deadline import TimeOver, interrupt_at
+from ppsim.search.bounds.bounds import limit_bound
+from ppsim.search.splits.partition_solver import solve_by_cuts
+from ppsim.search.splits.split_search import Report, Split, SplitSearch
+from ppsim.search.splits.splits import Cut, Ends, Floats, SplitProblem, bound_busiest, layers_in, list_ends
+
+MOST_LISTED = 1_000_000
+ROUNDING, TOLERANCE = 1e-9, 1e-6  # of equal makespans; of what the solver proves
+# Splits timed at once, at first and at most; cuts made of each batch; splits that the master gives more cuts from.
+FEWEST, MOST, CUTS = 64, 4096, 4
+RUNNER_UPS = 5
+GRACE_S = 0.5  # in which what looks at the time ends on its own
+MOST_NEAR = 10_000_000  # ops of all splits next to the best
+DUAL_STEPS, STALE = 40, 30  # STALE: splits timed without a gain
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The best split found.
+
+    Attributes:
+        best: layers of each stage, and the makespan.
+        runner_ups: the next ones found.
+        ranked: whether no others are better than the runner-ups.
+        status: ``optimal``, where no split is better, or ``feasible``.
+        bound: a makespan that no split beats.
+        timed: how many splits were simulated.
+    """
+
+    best: tuple[Split, float]
+    runner_ups: tuple[tuple[Split, float], ...]
+    ranked: bool
+    status: str
+    bound: float
+    timed: int
+
+
+def partition(
+    problem: SplitProblem,
+    *,
+    accepts: Callable[[Split], bool] | None = None,
+    time_limit: float = 60.0,
+    report: Report = lambda best, bound, timed: None,
+) -> Partition | None:
+    """Find the split with the least makespan.
+
+    Args:
+        problem: what to split.
+        accepts: says whether a split is allowed, beyond the problem's own cap; asked of good splits only.
+        time_limit: seconds after which the best so far is returned.
+        report: called with the best makespan so far, the bound and the number of splits timed.
+
+    Returns:
+        The best split, after Ctrl-C too; None where no split was found that is allowed.
+
+    Raises:
+        TimeOver: the time ended before any split was timed.
+    """
+    search = SplitSearch(problem, accepts, report, time.monotonic() + time_limit)
+    if not problem.n_splits:
+        return None
+    try:
+        with interrupt_at(search.until + GRACE_S):
+            if problem.n_splits <= MOST_LISTED:
+                _list_all(search)
+            else:
+                _improve(search)
+    except (KeyboardInterrupt, TimeOver):
+        if not search.best(1):
+            raise
+    found = search.best(1 + RUNNER_UPS)
+    if not found:
+        return None
+    least = found[0][1]
+    if problem.n_splits <= MOST_LISTED:  # of those that are left, which may all be slower
+        search.bound = min(search.bound, least)
+    limited = limit_bound(search.bound, least, TOLERANCE)
+    proved = search.complete or limited >= least * (1 - TOLERANCE)
+    bound = least if proved else limited
+    return Partition(
+        found[0], tuple(found[1:]), search.complete, "optimal" if proved else "feasible", bound, len(search.found)
+    )
+
+
+def _list_all(search: SplitSearch) -> None:
+    """Time all splits that could be the best, those of the least bound first, even ones before others."""
+    problem = search.problem
+    ends = list_ends(problem.n_layers, problem.schedule.n_stages, problem.least)
+    if np.isfinite(problem.cap):
+        ends = ends[:, problem.peaks(ends) <= problem.cap]
+    least, done = np.zeros(ends.shape[1]), np.zeros(ends.shape[1], np.bool_)
+    tilt, size = _unevenness(problem, ends), FEWEST
+    while not (search.complete or search.late):
+        left = np.flatnonzero(~done)
+        order = least[left] + tilt[left]
+        batch = left[np.argpartition(order, size)[:size]] if len(left) > size else left
+        least[batch] = search.time_all(ends[:, batch])
+        done[batch] = True
+        for split in batch[np.argsort(least[batch])][: CUTS // 2].tolist() + batch[: CUTS // 2].tolist():
+            np.maximum(least, search.problem.bound_by(problem.cut_at(ends[:, split]), ends), out=least, where=~done)
+        search.bound = float(least.min(initial=np.inf, where=~done))
+        enough = 1 + RUNNER_UPS
+        if done.all() or len(search.best(enough, search.bound * (1 + ROUNDING))) == enough:
+            search.complete = True
+        size = min(2 * size, MOST)
+        search.tell()
+
+
+def _unevenness(problem: SplitProblem, ends: Ends) -> Floats:
+    """Tell even splits from others by numbers too small to count, shape (splits,)."""
+    until, total = problem.until, np.zeros(ends.shape[1])
+    before: NDArray[np.float64] | float = 0.0
+    for end in [*ends, np.full(ends.shape[1], problem.n_layers)]:
+        total += (until[end] - before) ** 2
+        before = until[end]
+    return total * (1e-12 / max(until[-1], 1e-300))
+
+
+def _improve(search: SplitSearch) -> None:
+    """Improve an even split layer by layer, then bound all splits by the paths found and by the solver."""
+    problem = search.problem
+    search.cuts = list(problem.work_cuts)
+    search.bound = max(problem.best_of(mean_cut(search.cuts, np.ones(len(search.cuts))))[0], bound_busiest(problem))
+    spare = _bound_by_weights(search, DUAL_STEPS // 4)
+    for ends in _starts(problem):
+        _descend(search, ends)
+        if search.late:
+            return
+    _time_near_best(search)
+    spare += _bound_by_weights(search, DUAL_STEPS)
+    search.tell()
+    solve_by_cuts(search, spare)
+
+
+def _starts(problem: SplitProblem) -> Iterable[Ends]:
+    """Splits to start from: as even as layers, and as weights with what the stages have besides, allow."""
+    S, N = problem.schedule.n_stages, problem.n_layers
+    yield _at_least(problem, np.round(np.arange(1, S) * N / S).astype(np.int64))
+    work = np.maximum(problem.rate.time[:2].sum(axis=0), 1e-300)
+    extra = problem.base.time[:2].sum(axis=0) / work
+    share = (problem.until[-1] + extra.sum()) / S
+    wanted = np.cumsum(np.maximum(share - extra, 0.0))[:-1]
+    yield _at_least(
+        problem, np.searchsorted(problem.until, wanted * min(1.0, problem.until[-1] / max(wanted.max(), 1)))
+    )
+
+
+def _at_least(problem: SplitProblem, ends: NDArray[np.int64]) -> Ends:
+    """Move ends so that each stage has the fewest layers allowed."""
+    S, N, least = problem.schedule.n_stages, problem.n_layers, problem.least
+    stage = np.arange(1, S)
+    ends = np.maximum.accumulate(np.maximum(ends - least * stage, 0)) + least * stage
+    return np.minimum(ends, N - least * (S - stage)).astype(np.int16)
+
+
+def _descend(search: SplitSearch, ends: Ends) -> None:
+    """Move one layer at a time to where the cuts say least, and add the cut of the split where no move says less.
+
+    Ends at a split that is timed already, so that no move of one layer is faster, or where new cuts gain nothing.
+    """
+    timed, best, stale = set[bytes](), np.inf, 0
+    while not search.late and stale < STALE:
+        ends = _least_near(search, ends)
+        if ends.tobytes() in timed:
+            return
+        timed.add(ends.tobytes())
+        makespan = search.take(ends)
+        stale = 0 if makespan < best * (1 - ROUNDING) else stale + 1
+        best = min(best, makespan)
+        search.tell()
+
+
+def _least_near(search: SplitSearch, ends: Ends) -> Ends:
+    """Move one layer from a stage to another as long as the cuts say less, or less is held than the cap allows."""
+    problem, here = search.problem, (np.inf, np.inf)
+    rates = np.stack([cut.rate for cut in search.cuts])
+    constants = np.array([cut.constant for cut in search.cuts])
+    while not search.late:
+        near, said = climbs_from(problem, ends), _say_of_climbs(problem, ends, rates, constants)
+        over = np.maximum(problem.peaks(near) - problem.cap, 0) if np.isfinite(problem.cap) else np.zeros(len(said))
+        good = np.flatnonzero(over == over.min())
+        good = good[said[good] <= said[good].min() * (1 + ROUNDING)]
+        best = int(good[_unevenness(problem, near[:, good]).argmin()])
+        there = (float(over[best]), float(said[best]))
+        if there[0] >= here[0] and there[1] >= here[1] * (1 - ROUNDING):
+            return ends
+        here, ends = there, near[:, best]
+    return ends
+
+
+def _say_of_climbs(problem: SplitProblem, ends: Ends, rates: Floats, constants: Floats) -> Floats:
+    """Take the most that cuts say of each split of :func:`climbs_from`, by what moving a layer over each end adds."""
+    layers = np.array(layers_in(ends, problem.n_layers))
+    now = rates @ problem.weigh(ends[:, None])[:, 0] + constants
+    until, gains = problem.until, rates[:, 1:] - rates[:, :-1]
+    down = gains * (until[ends] - until[np.maximum(ends - 1, 0)])
+    up = -gains * (until[np.minimum(ends + 1, problem.n_layers)] - until[ends])
+    down, up = (np.cumsum(np.insert(x, 0, 0, axis=1), axis=1) for x in (down, up))
+    source, target = np.flatnonzero(layers > problem.least)[:, None], np.arange(len(layers))[None]
+    moves = np.where(source <= target, down[:, target] - down[:, source], up[:, source] - up[:, target])
+    said = (now[:, None, None] + moves).max(axis=0)
+    return said.ravel()
+
+
+def _time_near_best(search: SplitSearch) -> None:
+    """Time the splits that differ from the best by one layer, so that the runner-ups are among them."""
+    problem, found = search.problem, search.best(1)
+    if not found or len(problem.schedule) * problem.schedule.n_stages**2 > MOST_NEAR:
+        return
+    near = climbs_from(problem, np.cumsum(found[0][0][:-1]).astype(np.int16))
+    search.time_all(near[:, problem.peaks(near) <= problem.cap] if np.isfinite(problem.cap) else near)
+
+
+def climbs_from(problem: SplitProblem, ends: Ends) -> Ends:
+    """List the splits with one layer more on a stage and one fewer on another, shape (stages - 1, sources x stages).
+
+    The stages between keep their number. A layer that moves to its own stage leaves the split as it is.
+    """
+    layers = np.array(layers_in(ends, problem.n_layers))
+    end, stages = np.arange(len(ends))[:, None, None], np.arange(len(layers))
+    source, target = np.flatnonzero(layers > problem.least)[None, :, None], stages[None, None]
+    moved = ends[:, None, None] + ((target <= end) & (end < source)) - ((source <= end) & (end < target))
+    return moved.reshape(len(ends), source.size * target.size).astype(np.int16)
+
+
+def _bound_by_weights(search: SplitSearch, steps: int) -> list[Cut]:
+    """Raise the bound by means of the cuts, each mean minimized over all splits; cuts that say most gain weight.
+
+    Returns the cuts made here, which are of bad splits: many of them would slow the solver.
+    """
+    problem, cuts = search.problem, list(search.cuts)
+    weight = np.ones(len(cuts))
+    for _ in range(steps):
+        if search.late:
+            break
+        said, ends = problem.best_of(mean_cut(cuts, weight))
+        search.bound = max(search.bound, said)
+        cuts.append(problem.cut_at(ends))
+        weights = problem.weigh(ends[:, None])[:, 0]
+        values = np.array([cut.rate @ weights + cut.constant for cut in cuts])
+        weight = np.append(weight, weight.mean()) * np.exp(2 * (values - values.max()) / max(values.max(), 1e-300))
+        weight = np.maximum(weight / weight.sum(), 1e-12)
+    return cuts[len(search.cuts) :]
+
+
+def mean_cut(cuts: Sequence[Cut], weight: Floats) -> Cut:
+    """Take the mean of cuts, which is a cut as well."""
+    share = weight / weight.sum()
+    rates, constants = np.stack([cut.rate for cut in cuts]), np.array([cut.constant for cut in cuts])
+    return Cut(share @ rates, float(share @ constants))

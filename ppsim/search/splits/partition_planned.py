@@ -1,0 +1,188 @@
+"""The best split where the order depends on the costs: each split is planned anew, and bounded for any order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+
+from ppsim.base.deadline import TimeOver, interrupt_at
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
+from ppsim.search.bounds.bounds import bound_schedule, limit_bound
+from ppsim.search.splits.partition import (
+    GRACE_S,
+    MOST_LISTED,
+    ROUNDING,
+    RUNNER_UPS,
+    TOLERANCE,
+    Partition,
+    climbs_from,
+    mean_cut,
+)
+from ppsim.search.splits.partition_solver import list_by_cuts
+from ppsim.search.splits.split_search import Report, Split, SplitSearch, rank_splits
+from ppsim.search.splits.splits import Cut, Floats, SplitProblem, layers_in, list_ends
+
+MEANS = 40  # means of cuts that bound all splits
+
+
+def partition_planned(
+    problem: SplitProblem,
+    time_split: Callable[[Split], float],
+    price: Callable[[Split], Costs],
+    starts: Sequence[Split],
+    *,
+    time_limit: float = 60.0,
+    report: Report = lambda best, bound, timed: None,
+) -> Partition | None:
+    """Find the split with the least makespan, each with the order planned for it.
+
+    The best of ``starts`` is improved layer by layer. Then up to a million splits are taken in the order of what their
+    devices must compute, and planned unless a lower bound for any order leaves no gain; of more, those that OR-tools'
+    CP-SAT, where it is installed, finds to have the least such bound.
+
+    Args:
+        problem: what to split, with the queues of any plan; its cap does not count.
+        time_split: plans and times a split; infinity where it does not fit.
+        price: makes the costs of a split.
+        starts: splits to start from.
+        time_limit: seconds after which the best so far is returned.
+        report: called with the best makespan so far, the bound and the number of splits timed.
+
+    Returns:
+        The best split, after Ctrl-C too; None where no split was found that fits.
+
+    Raises:
+        TimeOver: the time ended before any split was timed.
+    """
+    free, listed = replace(problem, cap=np.inf), problem.n_splits <= MOST_LISTED
+    search = SplitSearch(free, None, report, time.monotonic() + time_limit, cuts=cuts_of_any_order(free))
+    found, complete = dict[Split, float](), False
+
+    def take(split: Split) -> float:
+        if split not in found:
+            found[split] = time_split(split)
+            if np.isfinite(found[split]):
+                search.found[split] = found[split]
+            report(min(found.values()), search.bound, len(found))
+        return found[split]
+
+    try:
+        with interrupt_at(search.until + GRACE_S):
+            start = min(starts, key=take)
+            search.bound = _bound_all(search)
+            near = _in_order(free, search.cuts) if listed else list_by_cuts(search)
+            first = next(near, None)
+            if first and not listed:
+                search.bound, start = max(search.bound, first[1]), min(start, first[0], key=take)
+            _climb(problem, take, start, search.until)
+            for split, work in chain([first] if first else [], near):
+                best = min(found.values())
+                search.bound = max(search.bound, min(work, best))
+                if work >= best * (1 - (ROUNDING if listed else TOLERANCE)):
+                    complete = True
+                    break
+                if search.late:
+                    break
+                if bound_schedule(problem.schedule, price(split)).makespan < best * (1 - ROUNDING):
+                    take(split)
+            else:
+                complete = listed
+    except (KeyboardInterrupt, TimeOver):
+        if not found:
+            raise
+    fitting = [(split, makespan) for split, makespan in found.items() if np.isfinite(makespan)]
+    if not fitting:
+        return None
+    least, *others = rank_splits(problem, fitting)[: 1 + RUNNER_UPS]
+    limited = limit_bound(search.bound, least[1], TOLERANCE)
+    status, bound = ("optimal", least[1]) if complete else ("feasible", limited)
+    return Partition(least, tuple(others), len(found) == problem.n_splits, status, bound, len(found))
+
+
+def _climb(problem: SplitProblem, take: Callable[[Split], float], start: Split, until: float) -> None:
+    """Move one layer at a time as long as that is faster."""
+    here = start
+    while time.monotonic() < until:
+        there, ends = here, np.cumsum(here[:-1]).astype(np.int16)
+        for split in (layers_in(near, problem.n_layers) for near in climbs_from(problem, ends).T):
+            if time.monotonic() > until:
+                return
+            if take(split) < take(there) * (1 - ROUNDING):
+                there = split
+                break
+        if there == here:
+            return
+        here = there
+
+
+def cuts_of_any_order(problem: SplitProblem) -> list[Cut]:
+    """List what each device takes in any order of its ops: the forwards before its first, then all its work.
+
+    Where backwards are split, also its F and I alone, with the I that follow its last and the W after those.
+    """
+    schedule, cuts = problem.schedule, problem.work_cuts
+    if schedule.placement.n_replicas > 1:
+        return cuts
+    home, kinds = schedule.placement.devices[0], schedule.kind
+    apart = home[1:] != home[:-1]
+    latency = np.broadcast_to(np.asarray(problem.base.comm, np.float64), (schedule.n_devices,) * 2)
+    forth, back = apart * latency[home[:-1], home[1:]], apart * latency[home[1:], home[:-1]]
+    before, after = _least_times(problem, Kind.F), _least_times(problem, Kind.I)
+    last = [times[0] for times in _least_times(problem, Kind.W)]
+    splits, found = not (kinds == Kind.B).any() and (kinds == Kind.W).any(), list[Cut]()
+    for device, cut in enumerate(cuts):
+        low = int(np.flatnonzero(home == device)[0])
+        head = np.where(np.arange(len(home)) < low, before[1], 0.0)
+        constant = before[0][:low].sum() + forth[:low].sum()
+        found.append(Cut(cut.rate + head, float(cut.constant + constant)))
+        if splits:
+            own = np.flatnonzero((schedule.device == device) & ((kinds == Kind.F) | (kinds == Kind.I)))
+            rate = np.bincount(schedule.stage[own], problem.linear[1][own], len(home)).astype(np.float64)
+            tail = np.where(np.arange(len(home)) < low, after[1], 0.0)
+            tail[0] += last[1]
+            constant += problem.linear[0][own].sum() + after[0][:low].sum() + back[:low].sum() + last[0]
+            found.append(Cut(rate + head + tail, float(constant)))
+    return found
+
+
+def _least_times(problem: SplitProblem, kind: Kind) -> tuple[Floats, Floats]:
+    """Find the constant and the rate of the shortest op of a kind on each stage, each of shape (stages,)."""
+    schedule = problem.schedule
+    least = np.full((2, schedule.n_stages), np.inf)
+    ops = np.flatnonzero(schedule.kind == kind)
+    for found, times in zip(least, problem.linear, strict=True):
+        np.minimum.at(found, schedule.stage[ops], times[ops])
+    constant, rate = np.where(np.isfinite(least), least, 0.0)
+    return constant, rate
+
+
+def _bound_all(search: SplitSearch) -> float:
+    """Bound all splits by weighted means of the cuts.
+
+    Each round finds the split of the least bound, and gives more weight to the cuts that bound this split higher.
+    """
+    problem, weight = search.problem, np.ones(len(search.cuts))
+    bound = problem.best_of(mean_cut(problem.work_cuts, np.ones(len(problem.work_cuts))))[0]
+    for _ in range(MEANS):
+        said, ends = problem.best_of(mean_cut(search.cuts, weight))
+        bound = max(bound, said)
+        at = problem.weigh(ends[:, None])[:, 0]
+        values = np.array([cut.rate @ at + cut.constant for cut in search.cuts])
+        weight = np.maximum(weight * np.exp(2 * (values - values.max()) / max(values.max(), 1e-300)), 1e-12)
+        weight /= weight.sum()
+    return bound
+
+
+def _in_order(problem: SplitProblem, cuts: list[Cut]) -> Iterator[tuple[Split, float]]:
+    """Yield all splits with the most that cuts say of each, the least first."""
+    ends = list_ends(problem.n_layers, problem.schedule.n_stages, problem.least)
+    least = np.zeros(ends.shape[1])
+    for cut in cuts:
+        np.maximum(least, problem.bound_by(cut, ends), out=least)
+    for split in np.argsort(least, kind="stable").tolist():
+        yield layers_in(ends[:, split], problem.n_layers), float(least[split])

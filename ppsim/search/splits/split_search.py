@@ -1,0 +1,82 @@
+"""The state of a search for the best split: what was timed, the paths found, and the bound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ppsim.search.splits.splits import Cut, Ends, Floats, SplitProblem, layers_in
+
+Split = tuple[int, ...]
+Report = Callable[[float, float, int], None]
+
+
+@dataclass
+class SplitSearch:
+    """The state of a search: the splits timed so far, their cuts and the bound."""
+
+    problem: SplitProblem
+    accepts: Callable[[Split], bool] | None
+    report: Report
+    until: float
+    found: dict[Split, float] = field(default_factory=dict)
+    accepted: dict[Split, bool] = field(default_factory=dict)
+    cuts: list[Cut] = field(default_factory=list)
+    bound: float = 0.0
+    complete: bool = False
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() > self.until
+
+    def time_all(self, ends: Ends) -> Floats:
+        """Time splits, keep them, and return their makespans."""
+        makespans = self.problem.makespans(ends)
+        for column, makespan in zip(ends.T, makespans.tolist(), strict=True):
+            self.found[layers_in(column, self.problem.n_layers)] = makespan
+        return makespans
+
+    def take(self, ends: Ends) -> float:
+        """Time one split, keep its cut, and itself where it fits the problem's cap, and return its makespan."""
+        problem, cut = self.problem, self.problem.cut_at(ends)
+        self.cuts.append(cut)
+        makespan = float(cut.rate @ problem.weigh(ends[:, None])[:, 0] + cut.constant)
+        if not np.isfinite(problem.cap) or problem.peaks(ends[:, None])[0] <= problem.cap:
+            self.found[layers_in(ends, problem.n_layers)] = makespan
+        return makespan
+
+    def fits(self, split: Split) -> bool:
+        """Whether the caller accepts a split; asked once."""
+        if self.accepts is None:
+            return True
+        if split not in self.accepted:
+            self.accepted[split] = self.accepts(split)
+        return self.accepted[split]
+
+    def best(self, count: int, most: float = np.inf) -> list[tuple[Split, float]]:
+        """The best accepted splits with a makespan of at most ``most``; of equal ones the most even first.
+
+        Once the time is up, of those that the caller was asked about.
+        """
+        result = list[tuple[Split, float]]()
+        for split, makespan in rank_splits(self.problem, [known for known in self.found.items() if known[1] <= most]):
+            if self.accepted.get(split, self.accepts is None) if self.late else self.fits(split):
+                result.append((split, makespan))
+                if len(result) == count:
+                    break
+        return result
+
+    def tell(self) -> None:
+        """Report the best makespan, the bound and the number of splits timed."""
+        best = self.best(1)
+        self.report(best[0][1] if best else np.inf, self.bound, len(self.found))
+
+
+def rank_splits(problem: SplitProblem, found: Iterable[tuple[Split, float]]) -> list[tuple[Split, float]]:
+    """Sort splits by their makespans; of equal ones, also those that only rounding tells apart, the most even first."""
+    unit = max(problem.until[-1], 1e-300)
+    return sorted(found, key=lambda known: (round(float(known[1] / unit), 9), sum(n * n for n in known[0]), known[0]))

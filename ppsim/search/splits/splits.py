@@ -1,0 +1,293 @@
+"""Splits of a model's layers over the stages of a schedule: their makespans, and bounds that hold for all of them.
+
+In given queues an op's time is a constant plus a rate times the weight of its stage's layers. A makespan is the longest
+of all paths through the ops, so each path is a linear function of the weights that no makespan falls below: a *cut*.
+The critical path of one split bounds every other split, too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.engine.simple.batch import Levels, find_ends, find_levels, run_in_chunks
+from ppsim.engine.simple.longest_path import simulate
+
+Floats = NDArray[np.float64]
+Ends = NDArray[np.int16]
+MOST_LAYERS, MOST_COMPARED = 10_000, 2_000
+
+
+class Cut(NamedTuple):
+    """A bound on every split: makespan >= ``rate`` x weight of each stage + ``constant``; rate has shape (stages,)."""
+
+    rate: Floats
+    constant: float
+
+
+class Sizes(NamedTuple):
+    """What stages hold by the number of their layers, each of shape (stages, layers + 1), in whole numbers.
+
+    Attributes:
+        always: weights and the like.
+        flight: of each microbatch from its F, or R, to its B or I.
+        kept: of each microbatch from its I to its W.
+    """
+
+    always: NDArray[np.int64]
+    flight: NDArray[np.int64]
+    kept: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SplitProblem:
+    """What is split, and what must hold.
+
+    Attributes:
+        schedule: the queues, whatever the split.
+        base: costs of stages without layers: embedding, head, MTP layers, what any op costs.
+        rate: what a layer of weight 1 adds to the costs of its stage; factors and speeds as in ``base``.
+        weights: shape (layers,), the weight of each layer in model order.
+        least: fewest layers of a stage.
+        cap: the most that a device may hold, or infinity.
+        sizes: what stages hold at least, in the unit of ``cap``; without, the activations of their layers.
+    """
+
+    schedule: Schedule
+    base: Costs
+    rate: Costs
+    weights: Floats
+    least: int = 0
+    cap: float = math.inf
+    sizes: Sizes | None = None
+
+    @property
+    def n_layers(self) -> int:
+        """Layers to split, N."""
+        return len(self.weights)
+
+    @property
+    def n_splits(self) -> int:
+        """Contiguous splits of the layers, whatever the cap."""
+        S, free = self.schedule.n_stages, self.n_layers - self.least * self.schedule.n_stages
+        return math.comb(free + S - 1, S - 1) if free >= 0 else 0
+
+    @cached_property
+    def until(self) -> Floats:
+        """Shape (layers + 1,): the weight of the first layers."""
+        return np.concatenate([[0.0], np.cumsum(self.weights)])
+
+    @cached_property
+    def levels(self) -> Levels:
+        """The ops level by level."""
+        return find_levels(self.schedule)
+
+    @cached_property
+    def linear(self) -> tuple[Floats, Floats]:
+        """Constant and rate of each op's own time, each of shape (ops,); a pair takes the sum of its two ops."""
+        return _own_times(self.schedule, self.base), _own_times(self.schedule, self.rate)
+
+    @cached_property
+    def work_cuts(self) -> list[Cut]:
+        """What each device must compute, as cuts that hold for any order of the ops."""
+        (constant, rate), cuts = self.linear, list[Cut]()
+        for device in range(self.schedule.n_devices):
+            own = self.schedule.queue(device)
+            work = np.bincount(self.schedule.stage[own], rate[own], self.schedule.n_stages)
+            cuts.append(Cut(work.astype(np.float64), float(constant[own].sum())))
+        return cuts
+
+    @cached_property
+    def held(self) -> NDArray[np.int64]:
+        """List what a device may hold at once, shape (states, 3, stages): a count for each part of :class:`Sizes`.
+
+        Smaller states are left out. The microbatches that wait for W count as in flight where they hold as much.
+        """
+        held = _held_states(self.schedule, self.sizes is None or np.array_equal(self.sizes.flight, self.sizes.kept))
+        if self.sizes is None:
+            held[:, 0] = 0
+        return held
+
+    def costs_at(self, weights: Floats) -> Costs:
+        """Make the costs of stages of these weights, shape (stages,)."""
+        time = self.base.time + self.rate.time * weights
+        pair = None if self.base.pair is None or self.rate.pair is None else self.base.pair + self.rate.pair * weights
+        return replace(self.base, time=time, pair=pair)
+
+    def weigh(self, ends: Ends) -> Floats:
+        """Sum the weight of each stage, shape (stages, splits), from ``ends``, shape (stages - 1, splits)."""
+        until = self.until
+        return np.diff(until[ends], axis=0, prepend=0.0, append=until[-1])
+
+    def peaks(self, ends: Ends) -> NDArray[np.int64]:
+        """Return the most that any device holds at least, in the unit of the cap, shape (splits,)."""
+        layers = np.diff(ends.astype(np.int64), axis=0, prepend=0, append=self.n_layers)
+        peak = np.zeros(layers.shape[1], np.int64)
+        for state in self.held:
+            total = np.zeros_like(peak)
+            for part, stage in np.argwhere(state):
+                held = layers[stage] if self.sizes is None else self.sizes[part][stage].take(layers[stage])
+                total += state[part, stage] * held
+            np.maximum(peak, total, out=peak)
+        return peak
+
+    def makespans(self, ends: Ends) -> Floats:
+        """Time every split by the batch simulator, shape (splits,), on all cores."""
+        schedule, (constant, rate) = self.schedule, self.linear
+        latency = self.base.latencies(schedule)[:, None]
+        second = schedule.second_of_pairs
+
+        def sample(first: int, stop: int) -> Floats:
+            weight = self.weigh(ends[:, first:stop])
+            time = constant[:, None] + rate[:, None] * weight.take(schedule.stage, axis=0)
+            time[second - 1] += time[second]
+            return find_ends(self.levels, time, latency).max(axis=0)
+
+        return run_in_chunks(sample, ends.shape[1], len(schedule))
+
+    def cut_at(self, ends: Ends) -> Cut:
+        """Make the cut of the critical path of one split, ``ends`` of shape (stages - 1,)."""
+        weight = self.weigh(ends[:, None])[:, 0]
+        schedule, timeline = self.schedule, simulate(self.schedule, self.costs_at(weight))
+        path = np.zeros(len(schedule), np.bool_)
+        op, bound, leads = int(timeline.end.argmax()), timeline.bound, schedule.leads
+        while op != NONE:
+            op -= not leads[op]
+            path[op] = True
+            op = int(bound[op])
+        path[1:] |= path[:-1] & ~leads[1:]
+        rate = np.bincount(schedule.stage[path], self.linear[1][path], schedule.n_stages).astype(np.float64)
+        return Cut(rate, timeline.makespan - float(rate @ weight))
+
+    def bound_by(self, cut: Cut, ends: Ends) -> Floats:
+        """Bound every split by a cut, shape (splits,)."""
+        found = np.full(ends.shape[1], cut.constant + cut.rate[-1] * self.until[-1])
+        for stage, end in enumerate(ends):
+            found += ((cut.rate[stage] - cut.rate[stage + 1]) * self.until).take(end)
+        return found
+
+    def best_of(self, cut: Cut) -> tuple[float, Ends]:
+        """Find the split of which a cut says least: what it says, and the split's ends."""
+        S, N = self.schedule.n_stages, self.n_layers
+        found, choice = np.zeros(N + 1), np.zeros((S, N + 1), np.int64)
+        found[1:] = np.inf
+        for stage in range(S):
+            lowest = np.minimum.accumulate(found)
+            at = np.maximum.accumulate(np.where(found == lowest, np.arange(N + 1), 0))
+            shifted = np.concatenate([np.full(self.least, np.inf), lowest])[: N + 1]
+            choice[stage] = np.concatenate([np.zeros(self.least, np.int64), at])[: N + 1]
+            following = cut.rate[stage + 1] if stage + 1 < S else 0.0
+            found = shifted + (cut.rate[stage] - following) * self.until
+        ends, at_end = np.zeros(S - 1, np.int16), N
+        for stage in range(S - 1, 0, -1):
+            at_end = int(choice[stage][at_end])
+            ends[stage - 1] = at_end
+        return float(found[N]) + cut.constant, ends
+
+
+def bound_busiest(problem: SplitProblem) -> float:
+    """Bound every split by its busiest device: what comes before its first op, all its work, what comes after its last.
+
+    With one stage on each device; 0 with more, where other cuts say as much.
+    """
+    schedule, N = problem.schedule, problem.n_layers
+    if schedule.n_chunks > 1 or schedule.placement.n_replicas > 1 or N > MOST_COMPARED:
+        return 0.0
+    before, rates = _least_times(problem)
+    until, least = problem.until, np.where(np.arange(N + 1) == 0, 0.0, np.inf)
+    layers = np.arange(N + 1) - np.arange(N + 1)[:, None]  # [first, end]
+    weight = np.where(layers >= 0, until - until[:, None], 0.0)
+    for stage, cut in enumerate(problem.work_cuts[int(d)] for d in schedule.placement.devices[0]):
+        work = np.where(layers >= problem.least, cut.rate[stage] * weight, np.inf)
+        whole = work + cut.constant + before[stage] + (rates * until)[:, None]
+        least = np.maximum(least[:, None], whole).min(axis=0)
+    return float(least[N])
+
+
+def _least_times(problem: SplitProblem) -> tuple[Floats, float]:
+    """Find the least time of a microbatch to each stage and of its gradient back: a constant each, and one rate.
+
+    Where a device may run W last, its last gradient has left before, and its way back does not count.
+    """
+    schedule, found = problem.schedule, []
+    counted = [Kind.F] if (schedule.kind == Kind.W).any() else [Kind.F, Kind.B]
+    for times in problem.linear:
+        least = np.zeros(schedule.n_stages)
+        for kind in counted:
+            of_kind = schedule.kind == kind
+            shortest = np.full(schedule.n_stages, np.inf)
+            np.minimum.at(shortest, schedule.stage[of_kind], times[of_kind])
+            least += np.where(np.isfinite(shortest), shortest, 0.0)
+        found.append(least)
+    constant, rate = found
+    return np.concatenate([[0.0], np.cumsum(constant)[:-1]]), float(rate.min())
+
+
+def list_ends(n_layers: int, n_stages: int, least: int) -> Ends:
+    """List all splits by the last layer of each stage but the last, shape (stages - 1, splits)."""
+    columns: list[Ends] = []
+    last = np.zeros(1, np.int16)
+    for stage in range(n_stages - 1):
+        most = n_layers - least * (n_stages - 1 - stage)
+        count = most - (last.astype(np.int64) + least) + 1
+        row = np.repeat(np.arange(len(last)), count)
+        step = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        columns = [column[row] for column in columns]
+        last = (last[row] + least + step).astype(np.int16)
+        columns.append(last)
+    return np.stack(columns) if columns else np.zeros((0, 1), np.int16)
+
+
+def layers_in(ends: Ends, n_layers: int) -> tuple[int, ...]:
+    """Count the layers of each stage of one split."""
+    return tuple(np.diff(ends.astype(np.int64), prepend=0, append=n_layers).tolist())
+
+
+def _own_times(schedule: Schedule, costs: Costs) -> Floats:
+    """Return each op's own part of a duration: both parts of a pair sum to the pair's time."""
+    own = costs.time.ravel()[schedule.kind * np.int64(schedule.n_stages) + schedule.stage]
+    factor = np.ones(len(schedule))
+    if costs.scale is not None:
+        factor *= costs.scale[schedule.kind, schedule.microbatch]
+    if costs.speed is not None:
+        factor /= costs.speed[schedule.device]
+    own = own * factor
+    second = schedule.second_of_pairs
+    if costs.pair is None or not len(second):
+        return own
+    full = (schedule.kind[second - 1] == Kind.B) | (schedule.kind[second] == Kind.B)
+    for op in (second - 1, second):
+        measured = costs.pair[schedule.stage[op]] / 2 * (factor[second - 1] + factor[second]) / 2
+        own[op] = np.where(full, measured, own[op])
+    return own
+
+
+def _held_states(schedule: Schedule, merged: bool) -> NDArray[np.int64]:
+    """List what devices hold while an op runs (:attr:`SplitProblem.held`); states below another are left out."""
+    flight, whole = schedule.activation_changes(Kind.I).astype(np.int64), schedule.activation_changes().astype(np.int64)
+    change = np.stack([whole, 0 * whole] if merged else [flight, whole - flight], axis=1)
+    second, states = np.append(~schedule.leads[1:], False), []
+    for device in range(schedule.n_devices):
+        ops = np.arange(len(schedule))[schedule.queue(device)]
+        stages, column = np.unique(schedule.stage[ops], return_inverse=True)
+        table = np.zeros((len(ops), 2, len(stages)), np.int64)
+        table[np.arange(len(ops)), :, column] = change[ops]
+        gains = np.maximum(table, 0)
+        gains[:, 1] = 0  # what W needs counts from the end of I
+        gains[:-1] += np.where(second[ops][:-1, None, None], gains[1:], 0)
+        held = np.unique((np.cumsum(table, axis=0) - table + gains).reshape(len(ops), -1), axis=0)
+        if len(held) <= MOST_COMPARED:
+            held = held[(held[:, None] <= held[None]).all(axis=2).sum(axis=1) == 1]
+        state = np.zeros((len(held), 3, schedule.n_stages), np.int64)
+        state[:, 0] = (schedule.placement.devices == device).sum(axis=0)
+        state[:, 1:, stages] = held.reshape(len(held), 2, -1)
+        states.append(state)
+    return np.concatenate(states)

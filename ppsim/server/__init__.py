@@ -1,1 +1,0 @@
-"""What is served to a browser on this machine."""

@@ -1,0 +1,21 @@
+"""How things look: palette, Gantt chart, memory panel, trade-off, terminal."""
+
+__all__ = [
+    "axes",
+    "canvas",
+    "gantt",
+    "gantt_design",
+    "gantt_layout",
+    "gantt_legend",
+    "gantt_panel",
+    "gantt_strokes",
+    "gantt_text",
+    "legend",
+    "letters",
+    "look",
+    "notebook",
+    "palette",
+    "ranks",
+    "terminal",
+    "terminal_marks",
+]

@@ -1,0 +1,126 @@
+"""Figures as files: the settings that all share, and the metadata in each."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from io import BytesIO
+from threading import Lock
+from typing import IO, TYPE_CHECKING, Any
+
+from ppsim.base.text import one_line
+from ppsim.show.drawing.gantt_layout import DOTS
+from ppsim.version import VERSION
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+# Fonts that papers and browsers have, text as text in pdf and svg, and the same ids in every run.
+SETTINGS: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["Helvetica", "Arial", "Liberation Sans", "DejaVu Sans"],
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "ppsim",
+}
+# Those of other scripts that systems come with, for signs that the fonts above lack.
+OTHER_SCRIPTS = (
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "PingFang SC", "Hiragino Sans GB", "Microsoft YaHei"),
+    *("Yu Gothic", "Malgun Gothic", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Arial Unicode MS"),
+    *("Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Sans Symbols"),
+    *("Noto Sans Symbols 2", "Noto Emoji", "Segoe UI Symbol", "Segoe UI Emoji"),
+)
+MOST_NAMED = 5  # signs in a warning
+MISSING = re.compile(r"Glyph (\d+) .*missing from")
+# matplotlib's settings belong to the process, not to a thread.
+_settings = Lock()
+
+
+class MissingGlyph(UserWarning):
+    """Signs of a text are in no font of this machine, and boxes in a picture."""
+
+
+def write_figure(
+    draw: Callable[[], Figure], out: IO[bytes], suffix: str, *, title: str, inputs: Mapping[str, Any]
+) -> None:
+    """Draw a figure under the settings of all figures and write it, with its inputs in the metadata."""
+    # A pdf is written with seeks, which a pipe cannot do.
+    drawn = BytesIO()
+    with _settled(suffix):
+        draw().savefig(drawn, format=suffix[1:], dpi=DOTS, metadata=_metadata(title, inputs, suffix))
+    out.write(_SINGLE_FONT.sub(_any_font, drawn.getvalue()) if suffix == ".svg" else drawn.getvalue())
+
+
+# A letter of a formula, which matplotlib ties to the font that this machine has.
+_SINGLE_FONT = re.compile(rb"(<tspan [^<>]*font-family: )'[^'<>]*'\"")
+
+
+def _any_font(found: re.Match[bytes]) -> bytes:
+    """Let the reader's fonts show a letter, as they show all other text."""
+    names = ", ".join(f"'{name}'" for name in SETTINGS["font.sans-serif"])
+    return found[1] + f'{names}, sans-serif"'.encode()
+
+
+def render(draw: Callable[[], Figure], dots: int) -> tuple[Figure, NDArray[np.uint8]]:
+    """Draw a figure under the settings of all figures into pixels, shape (height, width, 3), ``dots`` to the inch."""
+    import numpy as np
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    with _settled(".png"):
+        figure = draw()
+        figure.set_dpi(dots)
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        return figure, np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+@contextmanager
+def _settled(suffix: str) -> Iterator[None]:
+    """Draw with the settings of all figures, whatever the process has set; say which signs are drawn as boxes."""
+    import matplotlib
+
+    with _settings, matplotlib.rc_context(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(SETTINGS)
+        if suffix != ".svg":  # whose text stays text, for the reader's fonts
+            matplotlib.rcParams["font.family"] = _fonts_here()
+        yield
+    found = [(MISSING.match(str(each.message)), each) for each in caught]
+    signs = sorted({chr(int(match[1])) for match, _ in found if match} - {"\n"})
+    for match, each in found:
+        if not match:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    if signs and suffix != ".svg":
+        many = f" and {len(signs) - MOST_NAMED} more" if len(signs) > MOST_NAMED else ""
+        named = " ".join(f"{sign} (U+{ord(sign):04X})" for sign in signs[:MOST_NAMED])
+        warnings.warn(
+            f"no font of this machine has {named}{many}: boxes in the picture; an svg keeps the text as text",
+            MissingGlyph,
+            stacklevel=3,
+        )
+
+
+def _fonts_here() -> list[str]:
+    """The first font of the settings that is installed, and those that have what it lacks."""
+    from matplotlib.font_manager import fontManager
+
+    installed = {entry.name for entry in fontManager.ttflist}
+    usual = [name for name in SETTINGS["font.sans-serif"] if name in installed]
+    return [*(usual or SETTINGS["font.sans-serif"]), *(name for name in OTHER_SCRIPTS if name in installed)]
+
+
+def _metadata(title: str, inputs: Mapping[str, Any], suffix: str) -> dict[str, Any]:
+    """The file's metadata; without a date, so that equal inputs give equal bytes."""
+    given, maker = json.dumps(dict(inputs)), f"ppsim {VERSION}"
+    by_suffix: dict[str, dict[str, Any]] = {
+        ".png": {"Software": maker, "ppsim": given},
+        ".svg": {"Creator": maker, "Date": None, "Description": given},
+        ".pdf": {"Creator": maker, "CreationDate": None, "Subject": given},
+    }
+    return {"Title": one_line(title), **by_suffix[suffix]}

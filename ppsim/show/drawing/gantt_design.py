@@ -1,0 +1,134 @@
+"""The measures of a Gantt figure, which follow from its panels, its style and its width."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.show.drawing.gantt_layout import (
+    BAND,
+    DOTS,
+    LABEL_HEIGHT,
+    LEAST_BAND,
+    MOST_VECTOR_CELLS,
+    POINT,
+    border_width,
+    choose_labels,
+    row_height,
+)
+from ppsim.show.drawing.gantt_marks import row_notes_width
+from ppsim.show.drawing.gantt_panel import Panel
+from ppsim.show.drawing.gantt_strokes import Design
+from ppsim.show.drawing.lanes import COLLECTIVE
+from ppsim.show.drawing.letters import text_width
+from ppsim.show.drawing.link_panel import link_margins
+from ppsim.show.drawing.memory_panel import names_width
+
+FONT, SMALL_FONT = 6.5, 6.0  # points
+WIDE = 5 * DOTS  # from here on a figure has the larger font
+HEAD = round(0.19 * DOTS)  # above a panel, for its title and facts
+BESIDE_NAMES = 5  # points between the devices' names and the rows, and left of the names
+LEAST_RIGHT = 0.06 * DOTS  # right of the time axis
+LEAST_CELL = 3  # dots a cell needs on average to be drawn one by one
+ARROW_GAP, ROW_GAP = 0.17, 0.06  # share of a row that stays empty above and below
+LEAST_MESSAGE = 1.5  # points of a typical message, below which lanes are strips
+MARKS = 1.35  # heights of the font above the rows for the names of phases and of a folded middle
+GAPS_FROM = 15  # dots of a row, below which rows touch
+BORDERED_SHARE = 0.25  # of the cells may be too narrow for borders before all lose them
+
+
+def design_for(
+    panels: Sequence[Panel], style: str, width: int, beside: float = 0.0, cap: float | None = None
+) -> Design:
+    """Find the measures for panels in a figure of so many dots, with so many points free between names and rows."""
+    font = FONT if width >= WIDE else SMALL_FONT
+    span = max(panel.view.length for panel in panels) or 1.0
+    look = panels[0].look
+    left, across = _horizontal(panels, style, width, beside, font, span, cap)
+    scale = across / POINT / span
+    devices, rows = max(panel.devices for panel in panels), sum(panel.devices for panel in panels)
+    # Narrower cells blend on the page; only a raster blends them in the right proportion.
+    count = sum(len(panel.cells) for panel in panels)
+    vector = count <= min(MOST_VECTOR_CELLS, rows * across / LEAST_CELL)
+    bands = _bands(panels) if vector else ()
+    arrows = vector and not bands and _has_arrows(panels)
+    labels = vector and any(choose_labels(panel.cells, scale, font / LABEL_HEIGHT, font)[1].any() for panel in panels)
+    rows = math.ceil(rows * (1 + BAND * len(bands)))
+    row = row_height(devices, rows, labels=labels, arrows=arrows, narrow=font == SMALL_FONT)
+    band = round(BAND * row)
+    marks = round(MARKS * font * POINT) if look.phases or look.fold else 0
+    bands = bands if band >= LEAST_BAND else ()
+    gap = ARROW_GAP if arrows else ROW_GAP if (style == "screen" or bands) and row >= GAPS_FROM else 0.0
+    return Design(
+        style=style,
+        font=font,
+        left=left,
+        across=across,
+        span=span,
+        row=row + band * len(bands),
+        gap=gap,
+        head=(HEAD if len(panels) > 1 or style == "screen" or look.title else 0) + marks,
+        border=border_width(min(_typical_cell(panels, scale) if vector else 0.0, row / POINT)),
+        vector=vector,
+        arrows=arrows,
+        bands=bands,
+        lane=gap + band * len(bands) / (row + band * len(bands)),
+        look=look,
+        marks=marks,
+        strips=_strips(panels, bands, scale),
+    )
+
+
+def _horizontal(
+    panels: Sequence[Panel], style: str, width: int, beside: float, font: float, span: float, cap: float | None
+) -> tuple[int, int]:
+    """Dots left of the rows, for the devices' names, and across them; the rest is for what stands on the right.
+
+    That is half of the last tick's text, or what is beside curves of memory and strips of links.
+    """
+    longest = f"Device {max(panel.devices for panel in panels) - 1 + panels[0].look.base}"
+    sides = [link_margins(panel.links, font, panel.look.base) for panel in panels]
+    widest = max(text_width(longest, font), *(left for left, _ in sides))
+    left = round((widest + BESIDE_NAMES + beside) * POINT)
+    last_tick = text_width(f"{span:,.0f}" if span >= 10 else "0.00", font) / 2 if style == "screen" else 0.0
+    names = max(names_width(panel.memory, font, cap, panel.look.base) for panel in panels)
+    names = max(names, *(right for _, right in sides))
+    if panels[0].look.per_device:
+        names = max(names, *(row_notes_width(panel, font) for panel in panels))
+    return left, width - left - round(max(LEAST_RIGHT, (max(last_tick, names) + 1) * POINT))
+
+
+def _typical_cell(panels: Sequence[Panel], scale: float) -> float:
+    """The width in points that decides on borders: a few narrow cells leave the others theirs."""
+    widths = np.concatenate([panel.cells.width for panel in panels])
+    return float(np.quantile(widths, BORDERED_SHARE)) * scale if len(widths) else 0.0
+
+
+def _strips(panels: Sequence[Panel], bands: Sequence[int], scale: float) -> tuple[int, ...]:
+    """The bands whose typical entry is too short to see; both directions of messages alike."""
+    lanes = [panel.lane for panel in panels if panel.lane]
+    found = []
+    for band in bands:
+        own = [lane.right[mask] - lane.left[mask] for lane in lanes for mask in [_alike(lane.band, band)]]
+        if np.median(np.concatenate(own)) * scale < LEAST_MESSAGE:
+            found.append(band)
+    return tuple(found)
+
+
+def _alike(bands: NDArray[np.uint8], band: int) -> NDArray[np.bool_]:
+    """Shape (entries,), those of collectives for their band, those of messages for another."""
+    return np.asarray((bands == COLLECTIVE) == (band == COLLECTIVE))
+
+
+def _bands(panels: Sequence[Panel]) -> tuple[int, ...]:
+    """The bands of the lanes that occur."""
+    return tuple(sorted({int(band) for panel in panels if panel.lane for band in np.unique(panel.lane.band)}))
+
+
+def _has_arrows(panels: Sequence[Panel]) -> bool:
+    """Whether every panel that has messages can show them."""
+    talking = [panel for panel in panels if panel.timeline.schedule.crosses.any()]
+    return bool(talking) and all(panel.messages is not None for panel in talking)

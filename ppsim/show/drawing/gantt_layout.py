@@ -1,0 +1,302 @@
+"""What a Gantt figure shows and where: cells, rows, labels, borders, messages and the raster of many cells.
+
+Pure arithmetic over arrays, without a drawing library. Lengths on paper are in dots, ``DOTS`` to the inch, or in
+points, 72 to the inch; times are in the timeline's unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.analysis.idle import Idle
+from ppsim.core.ops import COMPUTE
+from ppsim.core.schedule import NONE
+from ppsim.core.timeline import Timeline
+from ppsim.show.drawing.palette import CAUSE_FILL, DEFAULT, DIMMED, HATCHED_SHARE, Palette, blend, channels
+from ppsim.show.drawing.view import View
+
+DOTS = 300
+POINT = DOTS / 72
+MOST_VECTOR_CELLS = 5_000
+MOST_MESSAGES = 200
+SMALLEST_LABEL = 4.5  # points
+LABEL_HEIGHT = 0.62  # largest font of a number over the row's height
+LABEL_MARGIN = 1.2  # points free beside a number, both sides together
+DIGIT_WIDTH = 0.58  # of a digit over the font's size
+BORDER = 0.4  # points
+LEAST_BORDERED = 1.2  # points
+THIN_BORDER = 2.5  # points of a cell below which its border is a hairline
+FULL_BORDER = 4  # points of a cell from which its border is not thinned
+ROW, NARROW_ROW, ROW_OF_ARROWS = 0.17, 0.145, 0.24  # inches of a row at most: elsewhere, in one column, with arrows
+LABELLED_ROW, LEAST_ROW = 0.105, 0.06  # inches at least, with numbers and without
+PANEL = 1.8  # inches that the rows of a panel may take before they shrink
+TALLEST = 8.0  # inches of all rows of a figure
+BAND = 0.2  # height of a band of the lane below a device's row, in rows
+LEAST_BAND = 3  # dots, below which there is no lane
+COLOUR_COUNT = 2 * len(COMPUTE)
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of a timeline; the two ops of a pair take half of theirs each, zero-length ops none.
+
+    Attributes:
+        device: shape (cells,), the row.
+        left: shape (cells,), where the colour begins.
+        right: shape (cells,), where it ends.
+        end: shape (cells,), where the border ends: beyond ``right`` in the first half of a pair.
+        bordered: shape (cells,), whether a border begins here: not in the second half of a pair.
+        kind: shape (cells,).
+        stage: shape (cells,).
+        colour: shape (cells,), index into :attr:`Palette.colours`; causes of idle time follow.
+        number: shape (cells,), the microbatch.
+        chunk: shape (cells,).
+        op: shape (cells,), index into the queues; -1 for none.
+        lit: shape (cells,), whether it is in its full colour; else it is dimmed.
+    """
+
+    device: NDArray[np.int32]
+    left: Floats
+    right: Floats
+    end: Floats
+    bordered: NDArray[np.bool_]
+    kind: NDArray[np.uint8]
+    stage: NDArray[np.int32]
+    colour: NDArray[np.uint8]
+    number: NDArray[np.int32]
+    chunk: NDArray[np.int32]
+    op: NDArray[np.int64]
+    lit: NDArray[np.bool_]
+
+    @property
+    def width(self) -> Floats:
+        """Shape (cells,): time from ``left`` to ``right``."""
+        return self.right - self.left
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+
+def cut_cells(cells: Cells, view: View) -> Cells:
+    """Cut cells to what a view shows, at their places there."""
+    if view.whole:
+        return cells
+    return Cells(**view.cut({each.name: getattr(cells, each.name) for each in fields(Cells)}, "left", "right", "end"))
+
+
+def cells_of(timeline: Timeline, picked: NDArray[np.bool_] | None = None) -> Cells:
+    """Make the cells of all ops that take time; those not ``picked``, of shape (ops,), are dimmed."""
+    schedule = timeline.schedule
+    shown = np.flatnonzero(timeline.end > timeline.start)
+    start, end = timeline.start[shown], timeline.end[shown]
+    second = ~schedule.leads[shown]
+    first = ~second & (schedule.pair[shown] != NONE)
+    middle = (start + end) / 2
+    kind = schedule.kind[shown]
+    return Cells(
+        device=schedule.device[shown],
+        left=np.where(second, middle, start),
+        right=np.where(first, middle, end),
+        end=end,
+        bordered=~second,
+        kind=kind,
+        stage=schedule.stage[shown],
+        colour=(2 * kind + schedule.chunk[shown] % 2).astype(np.uint8),
+        number=schedule.microbatch[shown],
+        chunk=schedule.chunk[shown],
+        op=shown,
+        lit=np.ones(len(shown), np.bool_) if picked is None else picked[shown],
+    )
+
+
+def join_cells(cells: Cells, more: Cells) -> Cells:
+    """Return both, one after the other."""
+    names = [each.name for each in fields(Cells)]
+    return Cells(**{name: np.concatenate([getattr(cells, name), getattr(more, name)]) for name in names})
+
+
+def take_cells(cells: Cells, which: NDArray[np.bool_]) -> Cells:
+    """Return some of the cells."""
+    return Cells(**{each.name: getattr(cells, each.name)[which] for each in fields(Cells)})
+
+
+def idle_cells(idle: Idle) -> Cells:
+    """Make a cell of each segment of idle time, in the colour of its cause."""
+    none = np.zeros(len(idle.device), np.int32)
+    return Cells(
+        device=idle.device.astype(np.int32),
+        left=idle.start,
+        right=idle.end,
+        end=idle.end,
+        bordered=none.astype(np.bool_),
+        kind=none.astype(np.uint8),
+        stage=none,
+        colour=(COLOUR_COUNT + idle.cause).astype(np.uint8),
+        number=none,
+        chunk=none,
+        op=none.astype(np.int64) - 1,
+        lit=none == 0,
+    )
+
+
+def label_texts(cells: Cells, labels: str, base: int) -> list[str]:
+    """What each cell says, of shape (cells,), counted from ``base``: see :class:`ppsim.show.drawing.look.Look`."""
+    numbers = (cells.number + base).tolist()
+    if labels == "op":
+        letters = [COMPUTE[kind].name for kind in cells.kind]
+        stages = (cells.stage + base).tolist()
+        return [f"{stage}{letter}{number}" for stage, letter, number in zip(stages, letters, numbers, strict=True)]
+    if labels == "auto" and cells.chunk.max(initial=0) > 1:
+        chunks = (cells.chunk + base).tolist()
+        return [f"{chunk}.{number}" for chunk, number in zip(chunks, numbers, strict=True)]
+    return [""] * len(numbers) if labels == "none" else list(map(str, numbers))
+
+
+def label_size(cell: float, row: float, digits: int, largest: float) -> float:
+    """Font size in points of a number of so many digits in a cell of so many points, 0 where it would not be read."""
+    size = min(largest, LABEL_HEIGHT * row, (cell - LABEL_MARGIN) / (DIGIT_WIDTH * digits))
+    return size if size >= SMALLEST_LABEL else 0.0
+
+
+def choose_labels(
+    cells: Cells, scale: float, row: float, largest: float, digits: int = 0
+) -> tuple[float, NDArray[np.bool_]]:
+    """Choose the font size of a panel's numbers and the cells that show theirs: of a kind and stage, all or none.
+
+    Args:
+        cells: the cells of one panel.
+        scale: points per unit of time.
+        row: height of a row in points.
+        largest: the figure's font size.
+        digits: characters of the longest label; by default those of the largest microbatch.
+    """
+    if not len(cells):
+        return 0.0, np.zeros(0, np.bool_)
+    group = len(COMPUTE) * cells.stage + cells.kind
+    narrowest = np.full(group.max() + 1, np.inf)
+    np.minimum.at(narrowest, group, cells.width * scale)
+    digits = digits or len(str(cells.number.max()))
+    sizes = np.array([label_size(width, row, digits, largest) for width in narrowest])
+    return float(sizes[np.isfinite(narrowest) & (sizes > 0)].min(initial=largest)), sizes[group] > 0
+
+
+def border_width(width: float) -> float:
+    """Line width in points around cells of so many points."""
+    if width < LEAST_BORDERED:
+        return 0.0
+    return BORDER if width >= FULL_BORDER else BORDER / 2 if width >= THIN_BORDER else BORDER / 4
+
+
+def row_height(devices: int, rows: int, *, labels: bool, arrows: bool, narrow: bool) -> int:
+    """Height of a device's row in dots, or of several devices' where they outnumber the dots.
+
+    Args:
+        devices: devices of the largest panel.
+        rows: devices of all panels together; they share ``TALLEST`` inches at most.
+        labels: whether the cells are wide enough for numbers, which need a height too.
+        arrows: whether messages are drawn between the rows.
+        narrow: a figure for one column of text.
+    """
+    tallest = ROW_OF_ARROWS if arrows else NARROW_ROW if narrow else ROW
+    least = ROW_OF_ARROWS if arrows else LABELLED_ROW if labels else LEAST_ROW
+    inches = min(tallest, max(least, PANEL / devices), TALLEST / rows)
+    return max(1, int(inches * DOTS))
+
+
+def tick_step(row: float, font: float) -> int:
+    """Label every n-th device: 1 where names fit rows of so many points, else the least power of two that does."""
+    step = 1
+    while row < font and step * row < 1.5 * font:
+        step *= 2
+    return step
+
+
+@dataclass(frozen=True)
+class Messages:
+    """P2P messages: shape (messages,) each, by device and time."""
+
+    sender: NDArray[np.int32]
+    receiver: NDArray[np.int32]
+    sent: Floats
+    arrived: Floats
+
+
+def messages_of(timeline: Timeline) -> Messages | None:
+    """Find when each message leaves and arrives, or None where there are too many to show or none takes time.
+
+    A timeline knows an arrival where it set the start of an op. Other messages on the same link take as long, but
+    arrive no later than the op that needs them starts; a link that never set a start counts as the slowest known.
+    """
+    schedule = timeline.schedule
+    op = np.flatnonzero(schedule.crosses)
+    if not 0 < len(op) <= MOST_MESSAGES:
+        return None
+    source = schedule.dependency[op]
+    wait = timeline.start[op] - timeline.end[source]
+    known = timeline.bound[op] == source
+    slowest = wait[known].max(initial=0.0)
+    if slowest <= 1e-9 * timeline.makespan:
+        return None
+    sender, receiver = schedule.device[source], schedule.device[op]
+    travel = np.full((schedule.n_devices, schedule.n_devices), np.inf)
+    np.minimum.at(travel, (sender[known], receiver[known]), wait[known])
+    travel[np.isinf(travel)] = slowest
+    sent = timeline.end[source]
+    return Messages(sender, receiver, sent, sent + np.minimum(wait, travel[sender, receiver]))
+
+
+def raster(
+    cells: Cells, devices: int, makespan: float, span: float, rows: int, columns: int, palette: Palette = DEFAULT
+) -> NDArray[np.uint8]:
+    """Shape (rows, columns, 3): the mean colour of what every pixel covers, for cells too many to draw one by one.
+
+    Each cell adds its colour where it begins and takes it away where it ends, shared between two pixels; the running
+    sum along a row is the exact mean over every pixel, at a cost that does not depend on the width of the cells.
+
+    Args:
+        cells: the cells of one panel.
+        devices: P; where it exceeds ``rows``, a row is the mean of several devices.
+        makespan: where the grey of the bubbles ends.
+        span: the time that the columns cover.
+        rows: height of the image.
+        columns: width of the image.
+        palette: the colours.
+    """
+    flat = [blend(line, fill, HATCHED_SHARE) if line else fill for fill, line in _fills(palette)]
+    grey = _rgb(palette.bubble)
+    colours = (np.array([_rgb(fill) for fill in [*flat, *CAUSE_FILL.values()]]) - grey)[cells.colour]
+    colours *= np.where(cells.lit, 1.0, DIMMED)[:, None]
+    track = np.arange(devices)
+    device = np.concatenate([track, cells.device])
+    row = device.astype(np.int64) * rows // devices
+    share = 1.0 / np.bincount(track * rows // devices, minlength=rows)[row]
+    width = columns + 2
+    image = np.empty((rows, width, 3))
+    edges = [
+        (np.concatenate([np.full(devices, begin), times]) * (columns / span), sign * share)
+        for begin, times, sign in ((0.0, cells.left, 1.0), (makespan, cells.right, -1.0))
+    ]
+    for channel in range(3):
+        paint = np.concatenate([np.full(devices, grey[channel] - 255.0), colours[:, channel]])
+        change = np.zeros(rows * width)
+        for x, amount in edges:
+            pixel = np.minimum(x.astype(np.int64), columns)
+            late = (x - pixel) * paint * amount
+            at = row * width + pixel
+            change += np.bincount(at, paint * amount - late, rows * width)
+            change += np.bincount(at + 1, late, rows * width)
+        np.cumsum(change.reshape(rows, width), axis=1, out=image[:, :, channel])
+    return np.clip(np.rint(image[:, :columns] + 255.0), 0, 255).astype(np.uint8)
+
+
+def _fills(palette: Palette) -> zip[tuple[str, str]]:
+    return zip(palette.colours, palette.lines, strict=True)
+
+
+def _rgb(colour: str) -> Floats:
+    return np.array(channels(colour), np.float64)

@@ -1,0 +1,148 @@
+"""What one panel of a Gantt figure shows: a timeline as cells, arrows and lanes, cut to its view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.analysis.idle import Idle
+from ppsim.analysis.link_use import LinkUse
+from ppsim.base.numbers import format_number, format_share
+from ppsim.base.text import shorten
+from ppsim.base.units import format_held
+from ppsim.core.curve import Curve
+from ppsim.core.timeline import Timeline
+from ppsim.engine.simple.columns import peak_share, shape_of
+from ppsim.engine.simple.metrics import measure
+from ppsim.show.drawing.gantt_layout import (
+    Cells,
+    Messages,
+    cells_of,
+    choose_labels,
+    cut_cells,
+    idle_cells,
+    label_texts,
+    messages_of,
+    take_cells,
+)
+from ppsim.show.drawing.lanes import Lane, lane_of
+from ppsim.show.drawing.letters import LONGEST_UNIT, is_symbol
+from ppsim.show.drawing.look import CRITICAL, PICKED, PLAIN, Look
+from ppsim.show.drawing.view import View, view_of
+
+if TYPE_CHECKING:
+    from ppsim.core.execution import Execution
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One timeline of a figure; its memory, what goes on beside its ops and its idle time where these are shown."""
+
+    timeline: Timeline
+    title: str
+    memory: Curve | None = None
+    execution: Execution | None = None
+    idle: Idle | None = None
+    look: Look = PLAIN
+    links: LinkUse | None = None
+
+    @property
+    def devices(self) -> int:
+        """P."""
+        return self.timeline.schedule.n_devices
+
+    @cached_property
+    def view(self) -> View:
+        """Which stretches of the timeline to draw."""
+        return view_of(self.timeline, self.look.window, self.look.fold)
+
+    @property
+    def end(self) -> float:
+        """Where the makespan is in the picture."""
+        return float(self.view.place(np.array([self.timeline.makespan]))[0])
+
+    @cached_property
+    def cells(self) -> Cells:
+        """What to draw."""
+        picked = self.look.highlight.ops(self.timeline) if self.look.highlight else None
+        return cut_cells(cells_of(self.timeline, picked), self.view)
+
+    @property
+    def _cut(self) -> NDArray[np.bool_]:
+        """Shape (cells,), whether a window or a fold cuts the cell, which then has no room for its text."""
+        schedule, op = self.timeline.schedule, self.cells.op
+        whole = (self.timeline.end - self.timeline.start)[op] / np.where(schedule.pair[op] >= 0, 2, 1)
+        return np.asarray(self.cells.width < whole * (1 - 1e-6))
+
+    def choose_texts(self, scale: float, row: float, largest: float) -> tuple[float, NDArray[np.bool_], list[str]]:
+        """Choose the font size of the cells' texts, the cells that show theirs, and the texts.
+
+        Chunks are left out of the texts where they would leave no room for numbers.
+        """
+        lit, shown = self.cells.lit & ~self._cut, np.zeros(len(self.cells), np.bool_)
+        for labels in (self.look.labels, "mb") if self.look.labels == "auto" else (self.look.labels,):
+            texts = label_texts(self.cells, labels, self.look.base)
+            longest = max(map(len, texts), default=0)
+            if longest == 0:
+                return 0.0, shown, texts
+            size, shown[lit] = choose_labels(take_cells(self.cells, lit), scale, row, largest, longest)
+            if shown.any():
+                break
+        return size, shown, texts
+
+    @cached_property
+    def idle_cells(self) -> Cells | None:
+        """The idle time to colour by its cause, if any."""
+        return cut_cells(idle_cells(self.idle), self.view) if self.idle else None
+
+    @cached_property
+    def messages(self) -> Messages | None:
+        """The arrows to draw, if any."""
+        found = messages_of(self.timeline)
+        if found is None or self.view.whole:
+            return found
+        columns = {each.name: getattr(found, each.name) for each in fields(Messages)}
+        return Messages(**self.view.cut(columns, "sent", "arrived"))
+
+    @cached_property
+    def lane(self) -> Lane | None:
+        """The messages and collectives to draw below the rows, if any."""
+        if self.execution is None:
+            return None
+        lane = lane_of(self.execution)
+        if self.view.whole:
+            return lane
+        return Lane(**self.view.cut({each.name: getattr(lane, each.name) for each in fields(Lane)}, "left", "right"))
+
+    @cached_property
+    def lane_lit(self) -> NDArray[np.bool_]:
+        """Shape (entries of the lane,), whether each is in its full colour."""
+        count, highlight = len(self.lane or ()), self.look.highlight
+        if highlight is None or self.lane is None:
+            return np.ones(count, np.bool_)
+        if highlight.by == CRITICAL:
+            return np.zeros(count, np.bool_)
+        return np.asarray(getattr(self.lane, PICKED[highlight.by]) == highlight.value)
+
+    @cached_property
+    def facts(self) -> tuple[str, ...]:
+        """The numbers that stand above the panel, the first to be left out first.
+
+        The peak counts microbatches on all of a device's stages, or is in the memory's unit where that is shown.
+        """
+        timeline, metrics = self.timeline, measure(self.timeline)
+        unit = "" if is_symbol(timeline.unit) else f" {shorten(timeline.unit, LONGEST_UNIT)}"
+        peak = format_number(peak_share(metrics, shape_of(timeline.schedule)), ",")
+        if self.memory is not None:  # the highest that the curve below shows, in its unit
+            peak = format_held(float(self.memory.peak.max()), self.memory.unit)
+        return (
+            f"{timeline.schedule.n_devices} devices",
+            f"{timeline.schedule.n_microbatches} microbatches",
+            f"T = {format_number(metrics.makespan, ',')}{unit}",
+            f"bubble {format_share(metrics.bubble_rate, ' ')}",
+            f"peak {peak}",
+        )

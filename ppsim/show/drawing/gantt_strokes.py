@@ -1,0 +1,269 @@
+"""The strokes of a Gantt figure: cells, numbers, arrows, headings and the time axis.
+
+Each function adds one thing to a matplotlib figure whose measures :class:`Design` holds. Never an artist per op,
+except for numbers that are large enough to read and arrows that are few enough to follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.analysis.idle import NAMES
+from ppsim.core.ops import Kind
+from ppsim.show.drawing.gantt_arrows import draw_arrows
+from ppsim.show.drawing.gantt_layout import COLOUR_COUNT, LEAST_BORDERED, POINT, Cells, join_cells, raster, tick_step
+from ppsim.show.drawing.gantt_panel import Panel
+from ppsim.show.drawing.lanes import COLLECTIVE, Lane, busy_share
+from ppsim.show.drawing.look import PLAIN, Look
+from ppsim.show.drawing.palette import (
+    CAUSE_FILL,
+    COMM_ARROW,
+    COMM_LANE,
+    DEFAULT,
+    DIMMED,
+    Palette,
+    blend,
+    channels,
+    text_colour,
+)
+from ppsim.show.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.path import Path
+
+
+UNDERLINE, UNDERLINE_WIDTH = 0.1, 0.5  # of a cell's height between lines, and points
+MOST_UNDERLINES = 4
+LANE_EDGE = 0.25  # points
+STRIP_DOTS = 24  # of a column of a strip of messages
+LEAST_SHARE = 0.2  # of a message's colour in a column where one is under way at all
+BUBBLE_HATCHING = "////"
+LANE_HATCHING = "//////"  # of gradients that are reduced, where parameters are plain
+HATCHING = "////////"  # the more signs, the closer the lines
+
+
+@dataclass(frozen=True)
+class Design:
+    """The measures that all panels of a figure share.
+
+    Attributes:
+        style: screen or paper.
+        font: size in points.
+        left: dots beside the rows, where the devices' names stand.
+        across: dots from time 0 to ``span``.
+        span: the longest makespan.
+        row: dots of a row.
+        gap: share of a row that stays empty, above and below.
+        head: dots above a panel for its title and facts, 0 for none.
+        border: line width around cells in points.
+        vector: whether cells are drawn one by one.
+        arrows: whether messages are drawn as arrows.
+        strips: the bands that show shares of time, as what is in them is too short to see.
+        bands: those of the lane below each row, downwards; none where no lane is drawn.
+        lane: share of a row that the lane takes, with the empty part below it; ``gap`` where there is none.
+        look: palette, labels and what else the user chose.
+        marks: dots above the rows for the names of phases and of a folded middle, 0 for none.
+    """
+
+    style: str
+    font: float
+    left: int
+    across: int
+    span: float
+    row: int
+    gap: float
+    head: int
+    border: float
+    vector: bool
+    arrows: bool
+    bands: tuple[int, ...]
+    lane: float
+    look: Look = PLAIN
+    marks: int = 0
+    strips: tuple[int, ...] = ()
+
+    @property
+    def palette(self) -> Palette:
+        """The colours."""
+        return self.look.colours
+
+    @property
+    def scale(self) -> float:
+        """Points per unit of time."""
+        return self.across / POINT / self.span
+
+
+def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
+    """The rows of one panel in ``tall`` dots: x is time, y the device, downwards."""
+    devices, cells = panel.devices, panel.cells
+    axes.set_xlim(0, design.span)
+    axes.set_ylim(devices, 0)
+    axes.set_xticks([])
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, pad=2, labelsize=design.font)
+    row = tall / devices / POINT
+    named = range(0, devices, tick_step(row, 0.95 * design.font))
+    middle = (1 + design.gap - design.lane) / 2
+    axes.set_yticks([device + middle for device in named], [f"Device {device + design.look.base}" for device in named])
+    if design.vector:
+        track = np.arange(devices)
+        fill_track(axes, panel.end, track + design.gap, track + 1 - design.lane, design.palette)
+        if panel.idle_cells:
+            _fill_idle(axes, panel.idle_cells, design)
+        fill_cells(axes, cells, cells.device + design.gap, cells.device + 1 - design.lane, design)
+        inside = row * (1 - design.lane + design.gap)
+        size, shown, texts = panel.choose_texts(design.scale, inside, design.font)
+        number_cells(axes, cells, cells.device + middle, size, shown, texts, design.palette)
+        if panel.lane and design.bands:
+            _fill_lane(axes, panel.lane, panel.lane_lit, design)
+    else:
+        shown_cells = join_cells(cells, panel.idle_cells) if panel.idle_cells else cells
+        rows = min(devices, tall)
+        image = raster(shown_cells, devices, panel.end, design.span, rows, design.across, design.palette)
+        axes.imshow(image, extent=(0, design.span, devices, 0), aspect="auto", interpolation="nearest", zorder=1)
+        if design.gap:
+            axes.hlines(range(1, devices), 0, design.span, color="white", linewidth=2 * design.gap * row, zorder=2)
+    if design.arrows and panel.messages is not None:
+        draw_arrows(axes, panel.messages, design.gap)
+
+
+def fill_track(axes: Axes, end: float, top: NDArray[Any], bottom: NDArray[Any], palette: Palette = DEFAULT) -> None:
+    """The grey of the bubbles, which cells cover, from time 0 on: one row per entry of ``top`` and ``bottom``."""
+    from matplotlib.patches import PathPatch
+
+    grey = rectangles(np.zeros(len(top)), np.full(len(top), end), top, bottom)
+    axes.add_patch(PathPatch(grey, facecolor=palette.bubble, linewidth=0, snap=True, zorder=1))
+    if palette.bubble_hatch:
+        lines: dict[str, Any] = {"hatch": BUBBLE_HATCHING, "hatch_linewidth": 0.4, "edgecolor": palette.bubble_hatch}
+        axes.add_patch(PathPatch(grey, fill=False, linewidth=0, snap=True, zorder=1, **lines))
+
+
+def _fill_idle(axes: Axes, idle: Cells, design: Design) -> None:
+    """The idle time of each cause as one path, above the grey and below the cells."""
+    from matplotlib.patches import PathPatch
+
+    for cause in np.unique(idle.colour) - COLOUR_COUNT:
+        own = idle.colour == cause + COLOUR_COUNT
+        device = idle.device[own]
+        path = rectangles(idle.left[own], idle.right[own], device + design.gap, device + 1 - design.lane)
+        axes.add_patch(PathPatch(path, facecolor=CAUSE_FILL[NAMES[cause]], linewidth=0, snap=True, zorder=1.5))
+
+
+def fill_cells(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any], design: Design) -> None:
+    """Every cell of a colour as one path, all borders as one path above; ``top`` and ``bottom`` of shape (cells,)."""
+    from matplotlib.patches import PathPatch
+
+    palette = design.palette
+    for code in np.unique(2 * cells.colour.astype(np.int64) + cells.lit):
+        colour, lit = divmod(int(code), 2)
+        own = (cells.colour == colour) & (cells.lit == bool(lit))
+        path = rectangles(cells.left[own], cells.right[own], top[own], bottom[own])
+        fill = palette.colours[colour] if lit else blend(palette.colours[colour], palette.bubble, DIMMED)
+        axes.add_patch(PathPatch(path, facecolor=fill, linewidth=0, snap=True, zorder=3))
+        if palette.lines[colour] and lit:
+            lines = {"hatch": HATCHING, "hatch_linewidth": 0.5, "edgecolor": palette.lines[colour]}
+            axes.add_patch(PathPatch(path, fill=False, linewidth=0, snap=True, zorder=3, **lines))
+    if design.vector and cells.chunk.max(initial=0) > 1:
+        _underline(axes, cells, top, bottom, design)
+    if design.border:
+        whole = cells.bordered & ((cells.end - cells.left) * design.scale >= LEAST_BORDERED)
+        path = rectangles(cells.left[whole], cells.end[whole], top[whole], bottom[whole])
+        ink = "black" if design.style == "paper" else "white"
+        border = PathPatch(path, fill=False, edgecolor=ink, linewidth=design.border, snap=True, zorder=4, clip_on=False)
+        axes.add_patch(border)
+
+
+def _underline(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any], design: Design) -> None:
+    """A line below the number for the second pair of chunks, two for the third, three for the fourth, then again."""
+    lines = cells.chunk // 2 % MOST_UNDERLINES
+    for number in range(1, MOST_UNDERLINES):
+        for ink in ("#ffffff", "#000000"):
+            inks = np.array([text_colour(fill) == ink for fill in design.palette.colours])
+            own = np.flatnonzero((lines >= number) & cells.lit & inks[cells.colour])
+            y = bottom[own] - UNDERLINE * number * (bottom - top)[own]
+            margin = 0.12 * (cells.end - cells.left)[own]
+            left, right = cells.left[own] + margin, cells.right[own] - margin
+            if len(own):
+                axes.hlines(y, left, right, color=ink, linewidth=UNDERLINE_WIDTH, zorder=4)
+
+
+def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -> None:
+    """A band for each direction of messages and for collectives; the edge keeps even the shortest visible."""
+    from matplotlib.patches import PathPatch
+
+    high = (design.lane - design.gap) / len(design.bands)
+    for place, band in enumerate(design.bands):
+        fill = COLLECTIVE_LANE if band == COLLECTIVE else COMM_LANE
+        if band in design.strips:
+            _fill_strips(axes, lane, lane.band == band, (place, high), fill, design)
+            continue
+        for bright in (True, False):
+            own = (lane.band == band) & (lit == bright)
+            if not own.any():
+                continue
+            top = lane.device[own] + 1 - design.lane + place * high
+            edges = lane.left[own], lane.right[own], top, top + high
+            path = rectangles(*edges)
+            look = {"alpha": 1.0 if bright else DIMMED, "edgecolor": COMM_ARROW, "linewidth": LANE_EDGE}
+            axes.add_patch(PathPatch(path, facecolor=fill, snap=True, zorder=3, **look))
+            reduced = lane.kind[own] == Kind.REDUCE_GRAD
+            if bright and reduced.any():
+                lines = {"hatch": LANE_HATCHING, "hatch_linewidth": 0.6, "edgecolor": "white"}
+                path = rectangles(*(edge[reduced] for edge in edges))
+                axes.add_patch(PathPatch(path, fill=False, linewidth=0, snap=True, zorder=3, **lines))
+
+
+def _fill_strips(
+    axes: Axes, lane: Lane, own: NDArray[np.bool_], place: tuple[int, float], fill: str, design: Design
+) -> None:
+    """A band whose messages are too short to see: in every column, the share of time that one is under way."""
+    band, high = place
+    devices = int(axes.get_ylim()[0])
+    count = max(1, design.across // STRIP_DOTS)
+    share = busy_share(lane.device[own], lane.left[own], lane.right[own], devices, design.span, count)
+    full, none = (np.array(channels(colour)) for colour in (fill, design.palette.bubble))
+    seen = np.where(share > 0, LEAST_SHARE + (1 - LEAST_SHARE) * share, 0.0)[:, :, None]
+    image = np.rint(none + seen * (full - none)).astype(np.uint8)
+    for device in np.unique(lane.device[own]):
+        top = device + 1 - design.lane + band * high
+        extent = (0, design.span, top + high, top)
+        axes.imshow(image[device : device + 1], extent=extent, aspect="auto", interpolation="nearest", zorder=3)
+
+
+def rectangles(left: NDArray[Any], right: NDArray[Any], top: NDArray[Any], bottom: NDArray[Any]) -> Path:
+    """Rectangles as one path, each edge of shape (rectangles,)."""
+    from matplotlib.path import Path
+
+    corners = np.stack([left, top, right, top, right, bottom, left, bottom, left, top], axis=1).reshape(-1, 2)
+    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
+    return Path(corners, np.tile(np.array(codes, Path.code_type), len(left)))
+
+
+def number_cells(
+    axes: Axes,
+    cells: Cells,
+    y: NDArray[Any],
+    size: float,
+    shown: NDArray[np.bool_],
+    texts: Sequence[str] = (),
+    palette: Palette = DEFAULT,
+) -> None:
+    """The label in the middle of every cell that shows it, by default its microbatch; ``y`` of shape (cells,)."""
+    middle = (cells.left + cells.right) / 2
+    for cell in np.flatnonzero(shown).tolist():
+        axes.text(
+            middle[cell],
+            y[cell],
+            texts[cell] if texts else str(cells.number[cell]),
+            fontsize=size,
+            color=text_colour(palette.colours[cells.colour[cell]]),
+            ha="center",
+            va="center_baseline",
+            zorder=5,
+        )

@@ -1,0 +1,88 @@
+"""What a picture shows and how it is called: one rule for terminal, figure and page."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.timeline import Timeline
+from ppsim.show.drawing.lanes import ACTIVATION, COLLECTIVE, GRADIENT
+from ppsim.show.drawing.palette import CAUSE_FILL, COMM_LANE, DEFAULT, Palette
+from ppsim.show.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
+
+LIGHTER = "Lighter"
+FULL = 1 - 1e-9  # of the devices' time in ops, from which on rounding leaves no bubble
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a legend.
+
+    Attributes:
+        name: what to call it.
+        colours: of its box, one or two side by side; none where there is no box.
+        low: whether the box is low, for what a lane shows.
+        hatch: the colour of the lines in a hatched box.
+        kinds: the kinds of op it stands for, in the order of ``colours``.
+        cause: the cause of idle time it stands for.
+    """
+
+    name: str
+    colours: tuple[str, ...] = ()
+    low: bool = False
+    hatch: str = ""
+    kinds: tuple[Kind, ...] = ()
+    cause: str = ""
+
+
+def legend_entries(
+    timelines: Sequence[Timeline],
+    bands: Collection[int] = (),
+    causes: Collection[str] = (),
+    palette: Palette = DEFAULT,
+) -> list[Entry]:
+    """List what occurs in the timelines, in order.
+
+    Args:
+        timelines: what is drawn.
+        bands: those drawn in the lane below each device.
+        causes: those that bubbles are coloured by; empty where all are grey.
+        palette: the colours.
+    """
+    schedules = [timeline.schedule for timeline in timelines]
+    long = [timeline.schedule.kind[timeline.end > timeline.start] for timeline in timelines]
+    kinds = [kind for kind in COMPUTE if any((each == kind).any() for each in long)]
+    split = Kind.I in kinds or Kind.W in kinds
+    names = {kind: kind.info.legend for kind in kinds} | ({} if split else {Kind.B: "Backward"})
+    entries = [
+        Entry(names[kind], (palette.fill(kind)[0],), hatch=palette.hatch(kind)[0], kinds=(kind,)) for kind in kinds
+    ]
+    if any(len(schedule.second_of_pairs) for schedule in schedules):
+        pair = Kind.F, Kind.B if Kind.B in kinds else Kind.I
+        entries.append(Entry("Overlapped F&B", (palette.fill(pair[0])[0], palette.fill(pair[1])[0]), kinds=pair))
+    lighter = [schedule for schedule in schedules if (schedule.chunk % 2).any()]
+    if lighter:
+        # With one stage of each of two replicas on a device, its second stage is of the second replica.
+        replicas = {schedule.placement.n_replicas > 1 and schedule.n_chunks == 1 for schedule in lighter}
+        chunk = "2nd chunk" if max(schedule.n_chunks for schedule in lighter) <= 2 else "odd chunks"
+        meaning = " or ".join([chunk] * (False in replicas) + ["2nd replica"] * (True in replicas))
+        entries.append(Entry(f"{LIGHTER}: {meaning}", (palette.fill(Kind.F)[1],)))
+    entries += [Entry(f"Idle: {name}", (fill,), cause=name) for name, fill in CAUSE_FILL.items() if name in causes]
+    if not causes and any(map(_has_bubble, timelines)):
+        entries.append(Entry("Bubble", (palette.bubble,), hatch=palette.bubble_hatch))
+    if {ACTIVATION, GRADIENT} & {*bands}:
+        both = {ACTIVATION, GRADIENT} <= {*bands}
+        entries.append(Entry("Message (activation above gradient)" if both else "Message", (COMM_LANE,), low=True))
+    if COLLECTIVE in bands:
+        entries.append(Entry("Parameters and gradients (FSDP)", (COLLECTIVE_LANE,), low=True))
+    return entries
+
+
+def _has_bubble(timeline: Timeline) -> bool:
+    schedule = timeline.schedule
+    busy = np.ones(len(schedule), np.bool_)
+    busy[schedule.second_of_pairs] = False
+    return bool((timeline.end - timeline.start)[busy].sum() < schedule.n_devices * timeline.makespan * FULL)

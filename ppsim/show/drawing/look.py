@@ -1,0 +1,108 @@
+"""How a chart is to look: the options of figures and pages in one place, and which cells the reader picked out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.analysis.critical_path import critical_path
+from ppsim.core.schedule import NONE
+from ppsim.core.timeline import Timeline
+from ppsim.errors import InputError
+from ppsim.show.drawing.palette import DEFAULT, PALETTES, Palette
+
+LABELS = ("auto", "mb", "op", "none")
+CRITICAL = "critical"
+PICKED = {"mb": "microbatch", "device": "device", "stage": "stage"}
+
+
+@dataclass(frozen=True)
+class Highlight:
+    """What a chart picks out, with everything else dimmed: a microbatch, a device, a stage, or the critical path.
+
+    Attributes:
+        by: ``mb``, ``device``, ``stage`` or ``critical``.
+        value: which one, counted from 0; 0 for the critical path.
+        base: what the reader counts from.
+    """
+
+    by: str
+    value: int = 0
+    base: int = 0
+
+    def __str__(self) -> str:
+        return CRITICAL if self.by == CRITICAL else f"{self.by}={self.value + self.base}"
+
+    def count_from(self, base: int) -> Highlight:
+        """Take the value as counted from ``base``."""
+        return self if self.by == CRITICAL else replace(self, value=self.value - base, base=base)
+
+    def ops(self, timeline: Timeline) -> NDArray[np.bool_]:
+        """Find, shape (ops,), those to pick out.
+
+        Raises:
+            InputError: the timeline has none.
+        """
+        schedule = timeline.schedule
+        if self.by == CRITICAL:
+            found = np.zeros(len(schedule), np.bool_)
+            path = critical_path(timeline)
+            found[path] = True
+            found[schedule.pair[path][schedule.pair[path] != NONE]] = True
+        else:
+            found = getattr(schedule, PICKED[self.by]) == self.value
+        if not found.any():
+            most = int(getattr(schedule, PICKED[self.by]).max(initial=0)) if self.by in PICKED else 0
+            first = self.base
+            raise InputError(
+                f"{schedule.name} has no {PICKED.get(self.by, self.by)} {self.value + first}",
+                f"{first} to {most + first}, counted from {first}",
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a chart is to look, besides its style and width.
+
+    Attributes:
+        palette: a name of :data:`ppsim.show.drawing.palette.PALETTES`.
+        base: the number of the first device, stage and microbatch in what is written.
+        title: of the figure or page; empty for the schedule's.
+        labels: in cells: ``auto``, the microbatch, with its chunk where there are over two; ``mb``, ``op``, ``none``.
+        window: the times to show, from and to; None for all.
+        fold: whether to draw a repeating middle once.
+        highlight: what to pick out.
+        phases: whether to mark warm-up, steady phase and cool-down.
+        per_device: whether to write idle share and peak beside every row.
+    """
+
+    palette: str = DEFAULT.name
+    base: int = 0
+    title: str = ""
+    labels: str = "auto"
+    window: tuple[float, float] | None = None
+    fold: bool = False
+    highlight: Highlight | None = None
+    phases: bool = False
+    per_device: bool = False
+
+    def __post_init__(self) -> None:
+        if self.palette not in PALETTES:
+            raise InputError(f"unknown palette '{self.palette}'", f"one of {' '.join(PALETTES)}")
+        if self.labels not in LABELS:
+            raise InputError(f"unknown labels '{self.labels}'", f"one of {' '.join(LABELS)}")
+        if self.window and not (0 <= self.window[0] < self.window[1] < np.inf):
+            raise InputError(f"no window from {self.window[0]:g} to {self.window[1]:g}", "A:B with 0 <= A < B")
+        if self.window and self.fold:
+            raise InputError("a window and a folded middle exclude each other", "leave one of them out")
+
+    @property
+    def colours(self) -> Palette:
+        """The palette."""
+        return PALETTES[self.palette]
+
+
+PLAIN = Look()

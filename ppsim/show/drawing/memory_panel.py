@@ -1,0 +1,240 @@
+"""The memory panel of a figure: a step line per device, a band where lines would coincide, a heat strip for many."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.units import binary_unit, format_held
+from ppsim.core.curve import Curve
+from ppsim.engine.memory.report import columns
+from ppsim.engine.memory.usage import BYTES, steps
+from ppsim.show.drawing.gantt_layout import DOTS, tick_step
+from ppsim.show.drawing.letters import text_width
+from ppsim.show.drawing.palette import HIGHLIGHT, RAMP, channels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_LINES = 8
+LINES_HIGH, STRIP_HIGH = 1.1, 3.0  # inches
+GAP = round(0.17 * DOTS)
+POINTS = 72
+BESIDE = 4.0  # points between the axes and the names right of them
+LINE_HEIGHT = 1.15  # of a name over the font's size
+WHOLE = 4.0  # from this height on an axis has whole numbers only, as have those it compares with
+BAND_SHARE = 0.5  # of the devices need peaks of their own to have a line each
+BAR_WIDE = 60.0  # points of the bar of a strip's colours
+BAND_COLOUR = "#C9DCEB"
+STRIP_COLOURS = ("#FFFFFF", RAMP[0][1], RAMP[0][0])
+
+
+def memory_height(curve: Curve | None, row: int) -> int:
+    """Height of the panel in dots, with the gap above it; ``row`` is the height of a device's row in the chart."""
+    if curve is None:
+        return 0
+    devices = len(curve.peak)
+    return GAP + (round(LINES_HIGH * DOTS) if devices <= MOST_LINES else min(devices * row, round(STRIP_HIGH * DOTS)))
+
+
+def draw_memory(
+    axes: Axes,
+    curve: Curve,
+    *,
+    span: float,
+    font: float,
+    cap: float | None = None,
+    top: float | None = None,
+    base: int = 0,
+) -> None:
+    """Draw every device's memory onto axes whose x is time.
+
+    Args:
+        axes: what to draw on; its size must be final.
+        curve: memory, or any count per device.
+        span: where the time axis ends.
+        font: size of its texts in points.
+        cap: drawn as a line; the devices over it are named above the panel.
+        top: the largest value of all panels that compare with this one; by default its own.
+        base: the number of the first device.
+    """
+    axes.set_xlim(0, span)
+    axes.tick_params(length=2, width=0.4, pad=2, labelsize=font)
+    axes.set_xticks([])
+    top = float(curve.peak.max()) if top is None else top
+    if len(curve.peak) > MOST_LINES:
+        _strip(axes, curve, span, font, top, base)
+    else:
+        _lines(axes, curve, span, font, cap, top, base)
+
+
+def names_width(curve: Curve | None, font: float, cap: float | None = None, base: int = 0) -> float:
+    """Points that the names right of a panel take, with the gap to the axes; 0 where none are drawn there."""
+    if curve is None or len(curve.peak) > MOST_LINES:
+        return 0.0
+    texts = [name for _, name, _ in _named_levels(curve, base)] + ([_cap_text(curve, cap)] if cap is not None else [])
+    return BESIDE + max(text_width(text, font) for text in texts)
+
+
+def _lines(axes: Axes, curve: Curve, span: float, font: float, cap: float | None, top: float, base: int) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    unit, scale = binary_unit(top) if curve.unit == BYTES else (curve.unit, 1)
+    highest = max(top, cap or 0) / scale
+    axes.set_ylim(0, 1.08 * (highest or 1.0))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_linewidth(0.4)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=highest >= WHOLE or _whole(curve.value)))
+    axes.set_ylabel(f"{curve.name}\n({unit})" if unit else curve.name, fontsize=font, labelpad=2)
+    colours = _ramp(len(curve.peak))
+    if _banded(curve):
+        _fill_band(axes, curve, span, scale)
+    else:
+        for device, colour in enumerate(colours):
+            _step(axes, curve, device, span, scale, colour)
+    labels = [(level / scale, name, colours[device]) for level, name, device in _named_levels(curve, base)]
+    above = [(f"band: {_names(list(range(len(curve.peak))), base)}", RAMP[0][0])] if _banded(curve) else []
+    if cap is not None:
+        axes.axhline(cap / scale, color=HIGHLIGHT[0], linewidth=0.8, linestyle=(0, (4, 2)))
+        labels.append((cap / scale, _cap_text(curve, cap), HIGHLIGHT[0]))
+        if over := np.flatnonzero(curve.peak > cap).tolist():
+            above = [(f"{_names(over, base)} over the cap", HIGHLIGHT[0])]
+    for text, colour in above:
+        axes.text(1, 1.01, text, transform=axes.transAxes, fontsize=font, color=colour, ha="right", va="bottom")
+    _name_levels(axes, labels, font)
+
+
+def _whole(values: NDArray[Any]) -> bool:
+    return bool((values == np.rint(values)).all())
+
+
+def _step(axes: Axes, curve: Curve, device: int, span: float, scale: int, colour: str) -> None:
+    time, value = steps(curve, device)
+    axes.step(np.append(time, span), np.append(value, value[-1]) / scale, where="post", color=colour, linewidth=1.1)
+
+
+def _banded(curve: Curve) -> bool:
+    """Whether the devices' lines would coincide: the peaks of most are those of others."""
+    devices = len(curve.peak)
+    return devices > 1 and len(np.unique(curve.peak)) <= BAND_SHARE * devices
+
+
+def _fill_band(axes: Axes, curve: Curve, span: float, scale: int) -> None:
+    """The least and the most that any device holds as a band, and the fullest device as a line."""
+    times = np.unique(np.append(curve.time, span))
+    held = np.stack([_value_at(*steps(curve, device), times) for device in range(len(curve.peak))]) / scale
+    axes.fill_between(times, held.min(0), held.max(0), step="post", color=BAND_COLOUR, linewidth=0)
+    _step(axes, curve, int(curve.peak.argmax()), span, scale, RAMP[0][0])
+
+
+def _value_at(time: NDArray[Any], value: NDArray[Any], at: NDArray[Any]) -> NDArray[Any]:
+    return np.append(0.0, value)[np.searchsorted(time, at, "right")]
+
+
+def _named_levels(curve: Curve, base: int) -> list[tuple[float, str, int]]:
+    """The heights to name, with the names and a device of each: every peak, or that of the fullest device."""
+    fullest = int(curve.peak.argmax())
+    if _banded(curve):
+        return [(float(curve.peak[fullest]), _short([fullest], base), fullest)]
+    levels = np.unique(curve.peak)[::-1]
+    groups = [np.flatnonzero(curve.peak == level).tolist() for level in levels]
+    return [(float(level), _short(group, base), group[0]) for level, group in zip(levels, groups, strict=True)]
+
+
+def _name_levels(axes: Axes, labels: list[tuple[float, str, str]], font: float) -> None:
+    """Write names right of the axes at their heights, moved apart where they would overlap."""
+    points = axes.get_window_extent().height * POINTS / axes.figure.dpi
+    per_point = axes.get_ylim()[1] / points
+    labels = sorted(labels)
+    places = np.array([level / per_point for level, _, _ in labels])
+    for lower in range(1, len(places)):
+        places[lower] = max(places[lower], places[lower - 1] + LINE_HEIGHT * font)
+    for upper in range(len(places) - 1, -1, -1):
+        limit = points if upper == len(places) - 1 else places[upper + 1] - LINE_HEIGHT * font
+        places[upper] = min(places[upper], limit)
+    for place, (_, name, colour) in zip(places, labels, strict=True):
+        axes.annotate(
+            name,
+            (1, place * per_point),
+            (BESIDE, 0),
+            xycoords=axes.get_yaxis_transform(),
+            textcoords="offset points",
+            fontsize=font,
+            color=colour,
+            ha="left",
+            va="center",
+        )
+
+
+def _short(devices: list[int], base: int) -> str:
+    """``dev 2``, ``dev 0-3``, for the margin."""
+    return _names(devices, base).replace("devices", "dev").replace("device", "dev")
+
+
+def _cap_text(curve: Curve, cap: float) -> str:
+    return f"cap {format_held(cap, curve.unit)}"
+
+
+def _names(devices: list[int], base: int) -> str:
+    """``device 2``, ``devices 0-3``, ``devices 0, 3``, counted from ``base``."""
+    devices = [device + base for device in devices]
+    if len(devices) == 1:
+        return f"device {devices[0]}"
+    if devices == list(range(devices[0], devices[-1] + 1)):
+        return f"devices {devices[0]}-{devices[-1]}"
+    return "devices " + ", ".join(map(str, devices))
+
+
+def _strip(axes: Axes, curve: Curve, span: float, font: float, top: float, base: int) -> None:
+    """A row per device, the darker the more it holds; the bar above gives the scale."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    box, devices = axes.get_window_extent(), len(curve.peak)
+    wide, rows = max(2, round(box.width)), max(1, min(devices, round(box.height)))
+    held = np.zeros((rows, wide))
+    for device in range(
+        devices
+    ):  # where devices outnumber the dots, a row shows the most that any of its devices holds
+        row = held[device * rows // devices]
+        np.maximum(row, columns(curve, device, span, wide), out=row)
+    top = top or 1.0
+    blues = LinearSegmentedColormap.from_list("held", STRIP_COLOURS)
+    extent = (0, span, devices, 0)
+    axes.imshow(held, extent=extent, aspect="auto", cmap=blues, vmin=0, vmax=top, interpolation="nearest")
+    axes.spines[:].set_linewidth(0.4)
+    tall = axes.get_window_extent().height * POINTS / axes.figure.dpi
+    every = tick_step(tall / devices, 0.95 * font)
+    named = range(0, devices, every)
+    axes.set_yticks([device + 0.5 for device in named], [f"Device {device + base}" for device in named])
+    axes.tick_params(axis="y", length=0)
+    _draw_scale(axes, curve, top, font, blues)
+
+
+def _draw_scale(axes: Axes, curve: Curve, top: float, font: float, blues: Any) -> None:
+    """The name, and a bar from white to the darkest with its two ends, above a strip."""
+    box = axes.get_window_extent()
+    wide, tall = (length * POINTS / axes.figure.dpi for length in (box.width, box.height))
+    y = 1 + 0.5 / tall * font
+    counted = not curve.unit.endswith("B")
+    texts = [curve.name, "0", f"{format_held(top, curve.unit)}{f' {curve.unit}'.rstrip() * counted}"]
+    x = 0.0
+    for number, text in enumerate(texts):
+        axes.text(x / wide, y, text, transform=axes.transAxes, fontsize=font, va="center", ha="left")
+        x += text_width(text, font) + font * (0.4 if number else 1.2)
+        if number == 1:
+            high = 0.35 * font / tall
+            inset = axes.inset_axes((x / wide, y - high, BAR_WIDE / wide, 2 * high))
+            inset.imshow(np.linspace(0, 1, 64)[None], aspect="auto", cmap=blues, vmin=0, vmax=1)
+            inset.set_xticks([])
+            inset.set_yticks([])
+            inset.spines[:].set_linewidth(0.4)
+            x += BAR_WIDE + 0.4 * font
+
+
+def _ramp(count: int) -> list[str]:
+    """Colours from the first device's to the last's."""
+    first, last = (np.array(channels(colour), np.float64) for colour in RAMP[0])
+    shares: NDArray[np.float64] = np.linspace(0, 1, count) if count > 1 else np.zeros(1)
+    return ["#" + "".join(f"{round(v):02x}" for v in first + share * (last - first)) for share in shares]

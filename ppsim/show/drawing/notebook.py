@@ -1,0 +1,94 @@
+"""A Gantt chart for notebooks, as a plotly figure: zoom, hover and the reader's own changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppsim.core.ops import Kind
+from ppsim.core.timeline import Timeline
+from ppsim.errors import InputError
+from ppsim.show.drawing.palette import BUBBLE, BUBBLE_DARK, FILL, text_colour
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+MOST_OPS = 50_000
+ROW, HEIGHT = 34, 150  # pixels of a device, and of all that is above and below
+QUARTER = "\u2005"  # a blank of a quarter of the font's size, half a digit
+LEAST_TEXT = 7  # points of a microbatch's number, which is left out where it would be smaller
+
+
+def figure(timeline: Timeline) -> Figure:
+    """Draw a timeline as a plotly figure: a row per device, a trace per kind of op and chunk.
+
+    Args:
+        timeline: what to draw; its ops' stage, microbatch, start and end are in the hover text.
+
+    Raises:
+        InputError: more ops than plotly can show; a page (``save`` to .html) can.
+    """
+    import plotly.graph_objects as go
+    from plotly.io import templates
+
+    schedule = timeline.schedule
+    if len(schedule) > MOST_OPS:
+        raise InputError(
+            f"a notebook cannot show {len(schedule):,} ops ({MOST_OPS:,} at most)", "save to an .html page"
+        )
+    duration = timeline.end - timeline.start
+    share = np.where(schedule.pair >= 0, 0.5, 1.0)  # the ops of a pair are drawn one after the other
+    start = timeline.start + np.where(schedule.leads, 0.0, duration / 2)
+    second = schedule.chunk % 2
+    lighter = ", second replica" if schedule.n_chunks == 1 else ", second chunk"
+    lighter = ", odd chunks" if schedule.n_chunks > 2 else lighter
+    digits = len(str(schedule.n_microbatches - 1))
+    traces = []
+    for kind in FILL:
+        for tint in (0, 1):
+            ops = np.flatnonzero((schedule.kind == kind) & (second == tint))
+            if not len(ops):
+                continue
+            colour = FILL[kind][tint]
+            facts = np.stack([schedule.stage[ops], schedule.microbatch[ops]], axis=1)
+            traces.append(
+                go.Bar(
+                    name=kind.info.name + (lighter if tint else ""),
+                    y=schedule.device[ops],
+                    x=(duration * share)[ops],
+                    base=start[ops],
+                    orientation="h",
+                    marker={"color": colour, "line": {"color": "white", "width": 0.5}},
+                    text=[widen(number, digits) for number in schedule.microbatch[ops].tolist()],
+                    textfont={"color": text_colour(colour)},
+                    textposition="inside",
+                    insidetextanchor="middle",
+                    textangle=0,
+                    constraintext="inside",
+                    customdata=np.column_stack([facts, timeline.start[ops], timeline.end[ops]]),
+                    hovertemplate=f"{Kind(kind).name}: stage %{{customdata[0]}}, microbatch %{{customdata[1]}}"
+                    "<br>%{customdata[2]:.6~g} to %{customdata[3]:.6~g}<extra>%{y}</extra>",
+                )
+            )
+    result = go.Figure(traces)
+    result.update_layout(
+        title=f"{schedule.name}: {timeline.makespan:.6g} {timeline.unit}",
+        barmode="overlay",
+        bargap=0.12,
+        plot_bgcolor=BUBBLE_DARK if "dark" in (templates.default or "") else BUBBLE,
+        uniformtext={"minsize": LEAST_TEXT, "mode": "hide"},
+        height=HEIGHT + ROW * schedule.n_devices,
+        margin={"l": 80, "r": 20, "t": 50, "b": 90},
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
+        xaxis={"title": f"time ({timeline.unit})", "range": [0, timeline.makespan], "showgrid": False},
+        yaxis={"autorange": "reversed", "tickmode": "linear", "dtick": 1, "tickprefix": "device ", "showgrid": False},
+    )
+    return result
+
+
+def widen(number: int, digits: int) -> str:
+    """Write a number as wide as those with so many digits, so that all of them fit their bars or none does."""
+    text = str(number)
+    blanks = QUARTER * (digits - len(text))
+    return blanks + text + blanks

@@ -1,0 +1,153 @@
+"""Colours and names shared by every picture: terminal, figure, page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ppsim.core.ops import COMPUTE, Kind
+
+# By colour key of a kind (:class:`ppsim.core.ops.KindInfo`): the first and second tint, for even and odd chunks of a
+# device, and the terminal's second shade of the first, for every other microbatch, so that neighbours of one kind stay
+# apart. `tests/show/drawing/test_palette.py` holds the tints, messages and bubbles apart for every kind of colour
+# vision.
+COLOURS = {
+    "forward": ("#124192", "#5F6DBD", "#2A5AB0"),
+    "backward": ("#116948", "#8BB587", "#2A8562"),
+    "input": ("#4A93A2", "#1FBCDF", "#66ACB9"),
+    "weights": ("#906D01", "#CEA93A", "#A9841F"),
+}
+FILL = {kind: COLOURS[kind.info.colour][:2] for kind in COMPUTE}
+# Kinds drawn hatched have lines of their other tint; where those would be too fine, both tints blend.
+HATCH = {kind: FILL[kind][::-1] for kind in COMPUTE if kind.info.hatched}
+HATCHED_SHARE = 0.35
+SHADE = {kind: COLOURS[kind.info.colour][2] for kind in COMPUTE}
+BUBBLE = "#F1F3F6"
+BUBBLE_DARK = "#0B0E12"  # the same on a dark page
+HIGHLIGHT = ("#D1242F", "#FF7B72")  # what the reader picked out, on a light and on a dark page
+RAMP = (("#08306B", "#2F79B0"), ("#DEEBF7", "#4292C6"))  # curves of the first to the last device, light and dark
+COMM_ARROW = "#8A2C59"
+COMM_LANE = "#B9437B"
+COLLECTIVE = "#873512"  # gathered parameters and reduced gradients, in the same lane
+# Idle time by cause (:data:`ppsim.analysis.idle.CAUSES`), told apart from all ops, and from each other in grey: greys
+# where a schedule has to wait, warm colours where it need not.
+CAUSE_FILL = {
+    "host": "#8A4B2A",
+    "message": "#F2913A",
+    "compute": "#E37A93",
+    "order": "#A06FC4",
+    "imbalance": "#C9304E",
+    "collective": "#5E2750",
+    "fill": "#DCD6E2",
+    "turnaround": "#C6BCCF",
+    "drain": "#F1EEF4",
+}
+# The same on a dark page, where the greys of what has to be must not glare.
+CAUSE_DARK = CAUSE_FILL | {"collective": "#8E4A7E", "fill": "#3B3646", "turnaround": "#575066", "drain": "#2A2A35"}
+DIMMED = 0.22  # of a colour that is left over the bubble's, for what the reader did not pick out
+# Schedules beside each other in charts of many points, on a light and on a dark page; marks differ in shape as well.
+FAMILY_COLOURS = (
+    ("#0072B2", "#5FB3F0"),
+    ("#C85200", "#FF9A4D"),
+    ("#008F68", "#3CC79B"),
+    ("#B3579A", "#E6A1CB"),
+    ("#8F7200", "#E0C04A"),
+    ("#4D4D4D", "#C8CED6"),
+    ("#7B5CB8", "#B9A3EA"),
+    ("#8C510A", "#D59A5B"),
+)
+SHAPES = 5
+HEAT = ("#F2F7FC", "#1F5C99")  # the least and the most of a heat map
+HEAT_DARK = ("#16202C", "#7FB2E5")  # the same on a dark page
+MUTED = "#66707E"
+TERMINAL_MUTED = "#767676"  # contrast of 4.5 on white and on black, whichever the terminal has
+
+
+def channels(colour: str) -> tuple[int, int, int]:
+    """Red, green and blue of ``#rrggbb``, 0 to 255 each."""
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def blend(above: str, below: str, share: float) -> str:
+    """The colour of ``share`` of ``above`` over ``below``, both ``#rrggbb``."""
+    pairs = zip(channels(above), channels(below), strict=True)
+    return "#" + "".join(f"{round(share * a + (1 - share) * b):02X}" for a, b in pairs)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of ``#rrggbb`` as WCAG 2 defines it, 0 to 1."""
+    parts = [channel / 255 for channel in channels(colour)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def text_colour(fill: str) -> str:
+    """White or black, whichever reads on ``fill`` (contrast at least 4.5)."""
+    return "#ffffff" if 1.05 / (luminance(fill) + 0.05) >= 4.5 else "#000000"
+
+
+@dataclass(frozen=True)
+class Palette:
+    """The colours of a chart.
+
+    Attributes:
+        name: what the user calls it.
+        tints: by colour key of a kind, the tints of even and odd chunks.
+        bubble: the fill of idle time on a light page.
+        bubble_dark: the same on a dark page.
+        bubble_hatch: the colour of lines across idle time; empty for none.
+        hatches: by colour key, the colour of lines across such cells; empty for none.
+    """
+
+    name: str
+    tints: Mapping[str, tuple[str, str]]
+    bubble: str = BUBBLE
+    bubble_dark: str = BUBBLE_DARK
+    bubble_hatch: str = ""
+    hatches: Mapping[str, str] = field(default_factory=dict)
+
+    def fill(self, kind: Kind) -> tuple[str, str]:
+        """The tints of a kind, for even and odd chunks."""
+        return self.tints[kind.info.colour]
+
+    def hatch(self, kind: Kind) -> tuple[str, str]:
+        """The colours of lines across its cells, empty for none; a kind drawn hatched has those of its other tint."""
+        if kind.info.hatched:
+            return self.fill(kind)[::-1]
+        return (self.hatches.get(kind.info.colour, ""),) * 2
+
+    @cached_property
+    def colours(self) -> tuple[str, ...]:
+        """Both tints of every kind, by colour index."""
+        return tuple(fill for kind in COMPUTE for fill in self.fill(kind))
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """The colours of lines across cells, by colour index."""
+        return tuple(line for kind in COMPUTE for line in self.hatch(kind))
+
+
+DEFAULT = Palette("default", {key: shades[:2] for key, shades in COLOURS.items()})
+# Colours of the papers that a figure is to be compared with, in the order of ``COLOURS``; of these only mono and
+# okabe-ito are made for every eye.
+OF_PAPERS = {
+    "zb": "#397AF2 #9DBDF9  #44D3DA #A6EAED  #44D3DA #A6EAED  #C5E3D1 #E0F0E7",
+    "megatron": "#305496 #B4C6E7  #375623 #A9D08E  #375623 #A9D08E  #D88C2B #F2CF9F",
+    "dualpipe": "#F1B238 #F9DDA5  #7FD650 #C3ECAD  #A5DDB5 #D5F0DD  #75B8FB #BEDDFD",
+    "torch": "#0000FF #7F7FFF  #FFA500 #FFD280  #008080 #66B2B2  #008000 #7FBF7F",
+    "okabe-ito": "#0072B2 #7FB8D8  #009E73 #7FCEB9  #56B4E9 #AAD9F4  #F0E442 #F7F1A0",
+    "mono": "#3A3A3A #5E5E5E  #8A8A8A #A6A6A6  #B4B4B4 #CACACA  #E2E2E2 #F2F2F2",
+}
+BUBBLES = {"megatron": "#E7E6E6", "okabe-ito": BUBBLE}  # elsewhere white
+HATCHED_BUBBLE = "#B8B8B8"
+
+
+def _of_paper(name: str) -> Palette:
+    fills = OF_PAPERS[name].split()
+    tints = dict(zip(COLOURS, zip(fills[::2], fills[1::2], strict=True), strict=True))
+    lines = HATCHED_BUBBLE if name == "mono" else ""
+    return Palette(name, tints, bubble=BUBBLES.get(name, "#FFFFFF"), bubble_hatch=lines)
+
+
+PALETTES = {"default": DEFAULT, **{name: _of_paper(name) for name in OF_PAPERS}}

@@ -1,0 +1,321 @@
+"""The Gantt chart for a terminal: one row per device, cells by duration.
+
+With colour a cell is its kind's colour with the microbatch number; without, its kind's letter and number
+(lower case for a device's second stage), in the kind's colour where a terminal has sixteen. One column is never more
+time than the shortest op, so nothing is down-sampled: what does not fit is folded away, and said so. Only ops that
+take a ``NEGLIGIBLE`` part of the makespan, which no chart could show next to the others, are left out, and said so
+too, as are gaps that a column is too coarse for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Group
+from rich.style import Style
+from rich.text import Text
+
+from ppsim.base.numbers import format_number
+from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.schedule import NONE
+from ppsim.core.timeline import Timeline
+from ppsim.engine.simple.metrics import Metrics
+from ppsim.show.drawing.legend import LIGHTER, Entry, legend_entries
+from ppsim.show.drawing.palette import FILL, SHADE, TERMINAL_MUTED, channels, text_colour
+from ppsim.show.drawing.terminal_marks import Marks
+
+MOST_ROWS = 32
+NEGLIGIBLE = 1e-9
+LEAST_CELLS = 20
+NUMBERS = len(" 100.0% idle  peak 999")
+LONG = 4  # times the columns at hand, from which on a part of the middle is shown too
+# Of sixteen colours, by colour key of a kind, which themes of light and of dark terminals set apart.
+BASIC = {
+    "forward": Style(color="white", bgcolor="blue"),
+    "backward": Style(color="black", bgcolor="green"),
+    "input": Style(color="black", bgcolor="cyan"),
+    "weights": Style(color="black", bgcolor="yellow"),
+}
+PLAIN = Style()
+
+
+@dataclass(frozen=True)
+class Signs:
+    """The signs of the chart besides letters: idle time, the rest of an op, time folded away, rows left out."""
+
+    bubble: str = "·"
+    rest: str = "─"
+    hatch: str = "╱"
+    fold: str = "  ⋯  "
+    more: str = "⋮"
+    muted: str = ""
+
+
+COLOURED = Signs(bubble="╌", muted=TERMINAL_MUTED)
+ASCII = Signs(".", "-", "/", " ... ", ":")
+
+
+def signs_for(encoding: str, colour: bool) -> Signs:
+    """The signs that a console's encoding can carry."""
+    signs = COLOURED if colour else Signs()
+    used = signs.bubble + signs.rest + signs.hatch + signs.fold + signs.more
+    return signs if carries(encoding, used) else replace(ASCII, muted=signs.muted)
+
+
+def carries(encoding: str, text: str) -> bool:
+    """Whether a text can be written in an encoding."""
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How time maps to columns: ``column`` time units each, over one or two stretches of time."""
+
+    column: float
+    stretches: tuple[tuple[float, float], ...]
+
+    def cells(self, stretch: int) -> int:
+        """Columns of a stretch."""
+        first, last = self.stretches[stretch]
+        return round((last - first) / self.column)
+
+
+def grid_for(timeline: Timeline, columns: int) -> Grid:
+    """Two columns for the shortest op if everything fits, else one, else the middle folded away."""
+    length = _lengths(timeline)
+    shortest = float(length[length > 0].min(initial=timeline.makespan))
+    total = timeline.makespan
+    if shortest <= 0:
+        return Grid(1.0, ((0.0, 0.0),))
+    for column in (shortest / 2, shortest):
+        if total / column <= columns:
+            return Grid(column, ((0.0, np.ceil(total / column - 1e-9) * column),))
+    cells = np.ceil(total / shortest - 1e-9)
+    if total / shortest > LONG * columns:
+        head = middle = (columns - 2 * len(Signs.fold)) // 3
+        first = int(cells) // 2 - middle // 2
+        parts = [(0, head), (first, first + middle)]
+    else:
+        head, middle = int(columns * 0.56), -len(Signs.fold)
+        parts = [(0, head)]
+    tail = columns - head - middle - 2 * len(Signs.fold)
+    parts.append((int(cells) - tail, int(cells)))
+    return Grid(shortest, tuple((first * shortest, last * shortest) for first, last in parts))
+
+
+def _finest_gap(timeline: Timeline) -> float:
+    """The shortest idle time between two ops of a device that count as time; infinite where there is none."""
+    schedule = timeline.schedule
+    same = schedule.device[1:] == schedule.device[:-1]
+    gaps = (timeline.start[1:] - timeline.end[:-1])[same]
+    return float(gaps[gaps > NEGLIGIBLE * timeline.makespan].min(initial=np.inf))
+
+
+def _lengths(timeline: Timeline) -> NDArray[np.float64]:
+    """Each op's time in the chart: half for a member of a pair, zero for what is negligible."""
+    length = timeline.end - timeline.start
+    length[timeline.schedule.pair != NONE] /= 2
+    length[length < NEGLIGIBLE * timeline.makespan] = 0
+    return length
+
+
+def gantt(
+    timeline: Timeline,
+    metrics: Metrics,
+    columns: int,
+    colour: bool,
+    encoding: str = "utf-8",
+    *,
+    basic: bool = False,
+    marks: Marks | None = None,
+) -> Group:
+    """The chart as rich renderables, ``columns`` wide at most; each device's numbers where there is room for them.
+
+    Args:
+        timeline: what to draw.
+        metrics: its numbers.
+        columns: of the terminal.
+        colour: whether cells have the colours of figures, and no letters.
+        encoding: of the terminal.
+        basic: without ``colour``, whether letters are on one of sixteen colours.
+        marks: what devices wait for, to be drawn in their idle time.
+    """
+    schedule, signs = timeline.schedule, signs_for(encoding, colour or basic)
+    if basic:  # the grey of light and dark terminals is none of sixteen colours
+        signs = replace(signs, muted="")
+    name_width = len(f"dev {schedule.n_devices - 1} ")
+    numbers = columns - name_width - NUMBERS >= LEAST_CELLS
+    grid = grid_for(timeline, max(LEAST_CELLS, columns - name_width - NUMBERS * numbers))
+    if numbers and _finest_gap(timeline) < grid.column * (1 - 1e-9):
+        wide = grid_for(timeline, columns - name_width)
+        if wide.column < grid.column:  # gaps matter more than the numbers, which the summary has too
+            numbers, grid = False, wide
+    labelled = _labelled_kinds(timeline, grid, colour)
+    devices = list(range(schedule.n_devices))
+    if len(devices) > MOST_ROWS:
+        devices = np.unique(np.linspace(0, schedule.n_devices - 1, MOST_ROWS).round().astype(int)).tolist()
+    lines = [_scale(timeline, grid, signs)]
+    for device in devices:
+        line = Text(f"dev {device}".ljust(name_width), signs.muted)
+        for stretch in range(len(grid.stretches)):
+            if stretch:
+                line.append(signs.fold, signs.muted)
+            idle = IdleSigns(signs, marks.of_device(device) if marks else None, grid, stretch)
+            line.append_text(_row(timeline, idle, device, labelled, (colour, basic)))
+        if numbers:
+            share = metrics.idle[device] / metrics.makespan if metrics.makespan else 0.0
+            line.append(f" {share:6.1%} idle  peak {metrics.peak_activations[device]}", signs.muted)
+        lines.append(line)
+    if len(devices) < schedule.n_devices:
+        lines.append(Text(f"{signs.more} {len(devices)} of {schedule.n_devices} devices, evenly chosen", signs.muted))
+    lines.append(_axis(grid, name_width, signs))
+    for line in lines:
+        line.no_wrap, line.overflow = True, "crop"
+    return Group(*lines, *_legend(timeline, name_width, columns, (colour, basic), signs, marks))
+
+
+def _labelled_kinds(timeline: Timeline, grid: Grid, colour: bool) -> set[int]:
+    """Kinds whose every cell has room for its number: all cells of a kind get one, or none does."""
+    schedule = timeline.schedule
+    digits = len(str(schedule.n_microbatches - 1))
+    length = _lengths(timeline)
+    kinds = set()
+    for kind in COMPUTE:
+        cells = length[(schedule.kind == kind) & (length > 0)]
+        need = digits + (kind.info.hatched or not colour)  # these show the kind's letter too
+        if len(cells) and np.floor(cells.min() / grid.column + 1e-9) >= need:
+            kinds.add(int(kind))
+    return kinds
+
+
+@dataclass(frozen=True)
+class IdleSigns:
+    """The signs of a device's idle time in one stretch of the chart: what it waits for, where that is known."""
+
+    signs: Signs
+    marks: Marks | None
+    grid: Grid
+    stretch: int
+
+    def append(self, row: Text, first: int, last: int) -> None:
+        """Add the columns from one to before another to a row."""
+        if self.marks is None or first >= last:
+            row.append(self.signs.bubble * (last - first), self.signs.muted)
+            return
+        begin = self.grid.stretches[self.stretch][0]
+        for column in range(first, last):
+            found = self.marks.at(begin + (column + 0.5) * self.grid.column)
+            row.append(*((found.sign, found.style) if found else (self.signs.bubble, self.signs.muted)))
+
+
+def _row(timeline: Timeline, idle: IdleSigns, device: int, labelled: set[int], how: tuple[bool, bool]) -> Text:
+    grid, stretch, signs = idle.grid, idle.stretch, idle.signs
+    schedule, (begin, finish) = timeline.schedule, grid.stretches[stretch]
+    queue = schedule.queue(device)
+    start, end = timeline.start[queue].copy(), timeline.end[queue].copy()
+    middle = (start + end) / 2
+    paired, leads = schedule.pair[queue] != NONE, schedule.leads[queue]
+    end = np.where(paired & leads, middle, end)
+    start = np.where(leads, start, middle)
+    shown = (end - start >= NEGLIGIBLE * timeline.makespan) & (end > begin) & (start < finish)
+    width = grid.cells(stretch)
+    left, right = (np.clip(np.floor((t - begin) / grid.column + 0.5), -1, width + 1).astype(int) for t in (start, end))
+    row, at = Text(), 0
+    for i in np.flatnonzero(shown & (right > 0) & (left < width) & (right > left)):
+        a, b = max(int(left[i]), at), min(int(right[i]), width)
+        if b <= a:
+            continue
+        idle.append(row, at, a)
+        row.append(*_cell(timeline, queue.start + int(i), b - a, labelled, how, signs))
+        at = b
+    idle.append(row, at, width)
+    return row
+
+
+def _cell(
+    timeline: Timeline, op: int, width: int, labelled: set[int], how: tuple[bool, bool], signs: Signs
+) -> tuple[str, Style | str]:
+    schedule, (colour, basic) = timeline.schedule, how
+    kind, microbatch, chunk = Kind(schedule.kind[op]), int(schedule.microbatch[op]), int(schedule.chunk[op])
+    number = str(microbatch) if int(kind) in labelled else ""
+    if not colour:
+        letter = kind.name.lower() if chunk % 2 else kind.name
+        return (letter + number)[:width].ljust(width, signs.rest), BASIC[kind.info.colour] if basic else ""
+    fill = FILL[kind][chunk % 2]
+    if microbatch % 2:
+        fill = _darker(fill) if chunk % 2 else SHADE[kind]
+    text = kind.name + number if number and kind.info.hatched else number
+    text = (text if len(text) <= width else "").center(width, signs.hatch if kind.info.hatched else " ")
+    return text, Style(color=text_colour(fill), bgcolor=fill)
+
+
+def _darker(colour: str) -> str:
+    return "#" + "".join(f"{int(channel * 0.86):02x}" for channel in channels(colour))
+
+
+def _scale(timeline: Timeline, grid: Grid, signs: Signs) -> Text:
+    text = f"1 column = {format_number(grid.column)} {timeline.unit}"
+    folded = [f"{format_number(before[1])} to {format_number(after[0])}" for before, after in pairwise(grid.stretches)]
+    if folded:
+        text += f"; {' and '.join(folded)} folded"
+    if (gap := _finest_gap(timeline)) < grid.column * (1 - 1e-9):
+        text += f"; gaps from {format_number(gap)} {timeline.unit} rounded"
+    length = timeline.end - timeline.start
+    if ((length > 0) & (_lengths(timeline) == 0)).any():
+        text += f"; ops under {NEGLIGIBLE * timeline.makespan:.2g} {timeline.unit} not shown"
+    return Text(text, signs.muted)
+
+
+def _axis(grid: Grid, indent: int, signs: Signs) -> Text:
+    """Time under the columns, at round numbers at least eight columns apart."""
+    step = 10 ** np.ceil(np.log10(8 * grid.column))
+    step = next(s for s in (step / 5, step / 2, step) if s >= 8 * grid.column * 0.999)
+    axis = ""
+    offset = 0
+    for number, (begin, finish) in enumerate(grid.stretches):
+        for tick in np.arange(np.ceil(begin / step - 1e-9) * step + 0.0, finish + step / 1e6, step):
+            column = offset + round((tick - begin) / grid.column)
+            if column >= len(axis) + bool(axis):
+                axis = axis.ljust(column) + format_number(tick + 0.0)
+        offset += grid.cells(number) + len(Signs.fold)
+    return Text(" " * indent + axis, signs.muted)
+
+
+def _legend(
+    timeline: Timeline, indent: int, columns: int, how: tuple[bool, bool], signs: Signs, marks: Marks | None
+) -> list[Text]:
+    """What the cells mean, only what occurs, on as many lines as it takes."""
+    entries = [_legend_entry(entry, how, signs) for entry in legend_entries([timeline])]
+    entries += [Text.assemble((2 * mark.sign, mark.style), (f" {mark.name}", signs.muted)) for mark in marks or ()]
+    lines = [Text(" " * indent)]
+    for entry in entries:
+        if len(lines[-1]) + len(entry) > columns and len(lines[-1]) > indent:
+            lines.append(Text(" " * indent))
+        lines[-1].append_text(entry).append("  ")
+    for line in lines:
+        line.rstrip()
+    return lines
+
+
+def _legend_entry(entry: Entry, how: tuple[bool, bool], signs: Signs) -> Text:
+    """The cell of each kind and their name; the sign of idle time; what lighter colours or small letters mean."""
+    colour, basic = how
+    name = entry.name[0].lower() + entry.name[1:]
+    if entry.name.startswith(LIGHTER):
+        return Text(name if colour else name.replace(LIGHTER.lower(), "lower case", 1), signs.muted)
+    if not entry.kinds:
+        return Text(f"{signs.bubble * 2} {name}", signs.muted)
+    cells = []
+    for kind, fill in zip(entry.kinds, entry.colours, strict=True):
+        wide = 3 if len(entry.kinds) == 1 else 2
+        cell = kind.name.center(wide, signs.hatch if kind.info.hatched else " ") if colour else kind.name
+        style = Style(color=text_colour(fill), bgcolor=fill) if colour else BASIC[kind.info.colour] if basic else PLAIN
+        cells.append((cell, style))
+    return Text.assemble(*cells, (f" {name}", signs.muted))

@@ -1,0 +1,83 @@
+"""What a terminal draws in idle time: the cause of waiting, or that a device is blocked in a send or receive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.style import Style
+
+from ppsim.analysis.idle import NAMES, Idle
+from ppsim.core.ops import COMPUTE, Kind
+from ppsim.show.drawing.palette import CAUSE_FILL, TERMINAL_MUTED
+
+if TYPE_CHECKING:
+    from ppsim.core.execution import Execution
+
+BLOCKED = "blocked in a send or receive"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One kind of waiting: its sign, the style of it, and its name."""
+
+    sign: str
+    style: Style
+    name: str
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Stretches of waiting, ascending on each device.
+
+    Attributes:
+        looks: what there is.
+        device: shape (stretches,).
+        start: shape (stretches,).
+        end: shape (stretches,).
+        look: shape (stretches,), index into ``looks``.
+    """
+
+    looks: tuple[Mark, ...]
+    device: NDArray[np.int64]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    look: NDArray[np.int64]
+
+    def __iter__(self) -> Iterator[Mark]:
+        return (self.looks[look] for look in np.unique(self.look))
+
+    def of_device(self, device: int) -> Marks:
+        """Those of one device."""
+        own = self.device == device
+        columns = {name: getattr(self, name)[own] for name in ("device", "start", "end", "look")}
+        return replace(self, **columns)
+
+    def at(self, time: float) -> Mark | None:
+        """What a device waits for at a time, of those of one device."""
+        here = int(np.searchsorted(self.start, time, "right")) - 1
+        return self.looks[self.look[here]] if here >= 0 and time < self.end[here] else None
+
+
+def marks_of_idle(idle: Idle) -> Marks:
+    """Idle time by its cause, as cells in the colours of figures."""
+    looks = tuple(Mark(" ", Style(bgcolor=CAUSE_FILL[name]), f"idle: {name}") for name in NAMES)
+    return Marks(looks, idle.device.astype(np.int64), idle.start, idle.end, idle.cause.astype(np.int64))
+
+
+def marks_of_messages(execution: Execution) -> Marks | None:
+    """Time that devices spend in sends and receives; None where these run beside the compute ops."""
+    schedule, timeline = execution.lowered.schedule, execution.timeline
+    waits = ~np.isin(schedule.kind, [*COMPUTE, Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD]) & (
+        timeline.end > timeline.start
+    )
+    if not waits.any():
+        return None
+    op = np.flatnonzero(waits)
+    op = op[np.lexsort((timeline.start[op], schedule.device[op]))]
+    look = Mark("~", Style(color=TERMINAL_MUTED), BLOCKED)
+    device = schedule.device[op].astype(np.int64)
+    return Marks((look,), device, timeline.start[op], timeline.end[op], np.zeros(len(op), np.int64))

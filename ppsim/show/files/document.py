@@ -1,0 +1,157 @@
+"""The document that a file is written from, and the formats, found by suffix."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
+
+from ppsim.base.atomic_file import open_atomically
+from ppsim.core.curve import Curve
+from ppsim.core.timeline import Timeline
+from ppsim.errors import InputError
+from ppsim.show.drawing.look import PLAIN, Look
+from ppsim.show.files import writers
+
+if TYPE_CHECKING:
+    from ppsim.analysis.idle import Idle
+    from ppsim.core.execution import Execution
+
+
+@dataclass(frozen=True)
+class Document:
+    """Timelines and what belongs to them, to be written as a file.
+
+    Attributes:
+        timelines: one, or several to draw one above the other on one time axis.
+        titles: one per timeline.
+        inputs: command, version and resolved settings of the run; embedded where the format can.
+        style: ``screen`` or ``paper``, for figures.
+        width: width of a figure in inches.
+        memory: memory of the devices of each timeline, to show below it; empty to leave it out.
+        cap: the most a device may hold, to mark there.
+        curves: further curves of each timeline, for pages; empty for none.
+        baselines: which timeline each one's makespan is compared with, in pages; empty for the first.
+        executions: the executions whose compute ops the timelines are, to show messages and collectives; empty where
+            they are not known.
+        title: the page's title; empty to list those of the timelines.
+        idles: the idle time of each timeline by cause, to colour bubbles by; empty to leave them grey.
+        bounds: a time that no order of the ops of each timeline beats; empty where nobody asked for it.
+        look: palette, labels, window and what else charts can show.
+    """
+
+    timelines: tuple[Timeline, ...]
+    titles: tuple[str, ...]
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    style: str = "screen"
+    width: float = 6.75
+    memory: tuple[Curve, ...] = ()
+    cap: int | None = None
+    curves: tuple[tuple[Curve, ...], ...] = ()
+    baselines: tuple[int, ...] = ()
+    executions: tuple[Execution, ...] = ()
+    title: str = ""
+    idles: tuple[Idle, ...] = ()
+    bounds: tuple[float, ...] = ()
+    look: Look = PLAIN
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a format can do.
+
+    Attributes:
+        one_schedule: it holds a single schedule.
+        figure: it is a drawing, with a style and a width.
+        view: it takes a palette, a title, a window and a highlight.
+        memory: it shows what devices hold.
+        times: it states when ops run.
+        lowered: it can hold sends, receives and FSDP ops in the queues.
+        paper: its suffixes that are drawn in style ``paper`` unless the user says otherwise.
+    """
+
+    one_schedule: bool = False
+    figure: bool = False
+    view: bool = False
+    memory: bool = False
+    times: bool = True
+    lowered: bool = False
+    paper: tuple[str, ...] = ()
+
+
+class Format(Protocol):
+    """A module of :mod:`ppsim.show.files.writers`; one that draws time against memory has ``write_tradeoff`` as
+    well.
+    """
+
+    SUFFIXES: tuple[str, ...]
+    ABILITIES: Abilities
+
+    def write(self, document: Document, out: IO[bytes], suffix: str) -> None:
+        """Write the document to a binary file; raises InputError where the format cannot carry it."""
+
+
+@cache
+def formats() -> dict[str, Format]:
+    """Find every format, by suffix."""
+    modules = [importlib.import_module(f"{writers.__name__}.{m.name}") for m in pkgutil.iter_modules(writers.__path__)]
+    return {suffix: cast(Format, module) for module in modules for suffix in module.SUFFIXES}
+
+
+def abilities_of(suffix: str) -> Abilities:
+    """What the format of a suffix can do."""
+    return formats()[suffix].ABILITIES
+
+
+def style_of(suffix: str, asked: str | None = None) -> str:
+    """The style of figures of a suffix: the one asked for, or the format's own."""
+    return asked or ("paper" if suffix in abilities_of(suffix).paper else "screen")
+
+
+def suffix_of(target: str) -> str:
+    """Find the longest known suffix of a file's name.
+
+    Raises:
+        InputError: no format has this suffix.
+    """
+    name, known = Path(target).name.lower(), formats()
+    if found := [suffix for suffix in known if name.endswith(suffix)]:
+        return max(found, key=len)
+    close = difflib.get_close_matches(Path(name).suffix, known, n=1)
+    guess = f" Did you mean '{close[0]}'?" if close else ""
+    raise InputError(
+        f"unknown output format '{Path(name).suffix or name}' of '{target}'.{guess}",
+        f"one of {' '.join(sorted(known))}",
+    )
+
+
+def require_one(document: Document, suffix: str) -> Timeline:
+    """Take the timeline of a document that must have one only.
+
+    Raises:
+        InputError: the document has several.
+    """
+    if len(document.timelines) > 1:
+        raise InputError(f"{suffix} holds one schedule, not {len(document.timelines)}", "write each with ppsim run")
+    return document.timelines[0]
+
+
+def save(document: Document, target: str, suffix: str = "") -> None:
+    """Write the document to a file, or to standard output for ``-``; a failed write leaves no file behind.
+
+    Args:
+        document: timelines to write.
+        target: the file's path; its suffix tells the format.
+        suffix: the format, overriding the name's own; json where ``target`` is ``-``.
+
+    Raises:
+        InputError: an unknown suffix, a path that cannot be written, or a document the format cannot carry.
+    """
+    suffix = suffix or (".json" if target == "-" else suffix_of(target))
+    with open_atomically(target) as out:
+        formats()[suffix].write(document, out, suffix)

@@ -1,0 +1,109 @@
+"""What pages are put together from: the files beside the writers, and data that scripts read."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import re
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.json_output import dump_json
+
+Packed = NDArray[Any] | dict[str, str]
+Pack = Callable[[NDArray[Any], int], Packed]  # a column, and up to which length it stays as it is
+
+
+def read_part(name: str) -> str:
+    """Read a template, style or script of a page."""
+    return (files("ppsim.show.files.writers") / name).read_text("utf-8")
+
+
+def read_style(name: str) -> str:
+    """Read a style with the colours of all pages before it, without comments and indentation."""
+    style = re.sub(r"/\*.*?\*/", "", read_part("theme.css") + read_part(name), flags=re.DOTALL)
+    return "\n".join(filter(None, map(str.strip, style.split("\n"))))
+
+
+@cache
+def read_script(name: str) -> str:
+    """Read a script without what a page need not carry: comments, indentation, spaces beside signs."""
+    text, parts, at = read_part(name), [], 0
+    while found := _KEPT.search(text, at):
+        parts.append(_squeeze(text[at : found.start()]))
+        at = _end_of_template(text, found.end()) if found[0] == "`" else found.end()
+        parts.append("" if found[0].startswith(("//", "/*")) else text[found.start() : at])
+    lines = "".join((*parts, _squeeze(text[at:]))).split("\n")
+    return "\n".join(filter(None, map(str.strip, lines)))
+
+
+# What has spaces of its own: comments, strings, regular expressions (where no value is before them) and templates.
+_KEPT = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|(?<=[(,=:&|?!])\s*/(?![/*])(?:[^/\\\n[]|\\.|\[(?:[^\]\\]|\\.)*\])+/|`""",
+    re.DOTALL,
+)
+
+
+def _squeeze(code: str) -> str:
+    """Leave out spaces beside signs, and line ends after those that end no statement."""
+    code = re.sub(r" *([{}()\[\];,<>=*%&|?:!]) *", r"\1", code)
+    return re.sub(r"([{(\[,;=&|?:])\s*\n\s*", r"\1", code)
+
+
+def _end_of_template(text: str, at: int) -> int:
+    """Find the end of a template whose inside begins at a place, with what it nests."""
+    depth = 0
+    while text[at] != "`" or depth:
+        if text.startswith("${", at):
+            depth, at = depth + 1, at + 1
+        elif text[at] == "}" and depth:
+            depth -= 1
+        elif text[at] == "`":
+            at = _end_of_template(text, at + 1) - 1
+        at += 1
+    return at + 1
+
+
+def compress_script(script: str) -> str:
+    """Pack a module's script, a third as long, into one that unpacks and runs it."""
+    packed = base64.b64encode(gzip.compress(script.encode(), 9, mtime=0)).decode()
+    return _UNPACK.replace("PACKED", packed)
+
+
+_UNPACK = """// ppsim's own script as gzip in base64
+const bytes = Uint8Array.from(atob('PACKED'), sign => sign.charCodeAt(0));
+const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+const textContent = await new Response(stream).text();
+document.body.append(Object.assign(document.createElement('script'), { type: 'module', textContent }));"""
+
+
+def embed_json(data: dict[str, Any]) -> bytes:
+    """Write data for a script element, which no text of the user's can close."""
+    return dump_json(data).replace(b"<", b"\\u003c")
+
+
+def compress_column(values: NDArray[Any], plain: int) -> Packed:
+    """Pack a column for a file: floats as they are, integers as int32 differences, little-endian; leave a short one."""
+    if len(values) <= plain:
+        return values
+    if values.dtype.kind != "f":
+        return {"type": "int32", "gzip": _gzip(np.diff(values.astype("<i4"), prepend=np.int32(0)))}
+    return {"type": values.dtype.name, "gzip": _gzip(values)}
+
+
+def encode_column(values: NDArray[Any], plain: int) -> Packed:
+    """Pack a column for a page on this machine, where time counts and size does not."""
+    if len(values) <= plain:
+        return values
+    kept = values if values.dtype.kind == "f" else values.astype("<i4")
+    return {"type": kept.dtype.name, "raw": base64.b64encode(kept.tobytes()).decode()}
+
+
+def _gzip(values: NDArray[Any]) -> str:
+    data = values.astype(values.dtype.newbyteorder("<")).tobytes()
+    return base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()

@@ -1,0 +1,56 @@
+"""What several schedules or shapes look like together, as a file: time against memory, or a heat map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ppsim.analysis.heat import HeatMap
+from ppsim.analysis.tradeoff import Tradeoff
+from ppsim.base.atomic_file import open_atomically
+from ppsim.errors import InputError
+from ppsim.show.files.document import formats
+
+
+def check_suffix(suffix: str, heat: bool = False) -> None:
+    """Refuse a format that does not draw time against memory, or a heat map.
+
+    Raises:
+        InputError: the suffix is neither a picture's nor a page's.
+    """
+    able = [name for name, module in formats().items() if hasattr(module, "write_heat" if heat else "write_tradeoff")]
+    if suffix not in able:
+        what = "a heat map" if heat else "time against memory"
+        raise InputError(f"{what} cannot be written as {suffix}", f"one of {' '.join(able)}")
+
+
+def save_tradeoff(
+    found: Tradeoff,
+    target: str,
+    suffix: str,
+    *,
+    time: str,
+    memory: str,
+    width: float,
+    inputs: Mapping[str, Any],
+    heat: HeatMap | None = None,
+) -> None:
+    """Write the picture or the page to a file; see :func:`ppsim.show.drawing.tradeoff.draw_tradeoff` for the labels.
+
+    A page has the ``heat`` maps of a sweep below the points.
+
+    Raises:
+        InputError: the suffix is neither a picture's nor a page's, or the file cannot be written.
+    """
+    check_suffix(suffix)
+    with open_atomically(target) as out:
+        write: Any = formats()[suffix]
+        write.write_tradeoff(found, out, suffix, time=time, memory=memory, width=width, inputs=inputs, heat=heat)
+
+
+def save_heat(heat: HeatMap, key: str, target: str, suffix: str, *, width: float, inputs: Mapping[str, Any]) -> None:
+    """Write one metric of a sweep as a heat map; raises as :func:`save_tradeoff`."""
+    check_suffix(suffix, heat=True)
+    with open_atomically(target) as out:
+        write: Any = formats()[suffix]
+        write.write_heat(heat, key, out, suffix, width=width, inputs=inputs)

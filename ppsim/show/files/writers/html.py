@@ -1,0 +1,382 @@
+"""HTML: one interactive page with everything inside: numbers, ops and the scripts that draw them.
+
+The page draws cells where they can be told apart and pixels beyond (``report_draw.js``), anew for every view: loading a
+drawing library would take longer than unpacking and drawing 100,000 ops. Ops travel as columns in the JSON block
+``ppsim-data``: plain lists up to ``PLAIN`` values, above that gzip in base64, integers as differences between
+neighbours.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from string import Template
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.analysis.idle import CAUSES, NAMES, Idle, explain_known
+from ppsim.analysis.link_use import link_use
+from ppsim.analysis.tradeoff import Tradeoff
+from ppsim.base.text import one_line
+from ppsim.base.units import binary_unit, format_size
+from ppsim.core.curve import Curve
+from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.schedule import NONE
+from ppsim.core.timeline import Timeline
+from ppsim.engine.memory.comparable import SHARES, share_unit
+from ppsim.engine.memory.usage import BYTES, activations
+from ppsim.engine.simple import columns
+from ppsim.engine.simple.metrics import Metrics, measure
+from ppsim.errors import InputError
+from ppsim.show.drawing import palette
+from ppsim.show.drawing.lanes import card_use, lane_of
+from ppsim.show.drawing.legend import legend_entries
+from ppsim.show.drawing.link_panel import link_names, link_notes
+from ppsim.show.drawing.look import CRITICAL, PICKED
+from ppsim.show.drawing.view import find_repetition, view_of
+from ppsim.show.files.document import Abilities, Document
+from ppsim.show.files.page_parts import (
+    Pack,
+    compress_column,
+    compress_script,
+    embed_json,
+    read_part,
+    read_script,
+    read_style,
+)
+
+if TYPE_CHECKING:
+    from ppsim.analysis.heat import HeatMap
+    from ppsim.core.execution import Execution
+    from ppsim.core.schedule import Schedule
+
+SUFFIXES = (".html",)
+ABILITIES = Abilities(memory=True, view=True)
+PLAIN = 2048
+SHORT = 64  # of columns that nobody reads without the page
+SCRIPTS = (
+    "report_ops.js",
+    "report_fold.js",
+    "report_draw.js",
+    "report_pixels.js",
+    "report_axes.js",
+    "report_marks.js",
+    "report.js",
+    "report_select.js",
+    "report_idle.js",
+    "report_input.js",
+)
+LANE_SCRIPTS = ("report_lanes.js", "report_links.js")  # only in pages that have messages
+START = "\nstart().catch(fault);\n"  # after all scripts, whose constants it needs
+
+
+def write(document: Document, out: IO[bytes], suffix: str) -> None:
+    """Write one self-contained page for all timelines; the first is the baseline unless the document names others.
+
+    Raises:
+        InputError: timelines in different units, which cannot share a time axis.
+    """
+    scripts = SCRIPTS + LANE_SCRIPTS * bool(document.executions)
+    script = compress_script("\n".join(map(read_script, scripts)) + START)
+    out.write(make_page(document, script).encode())
+
+
+def make_page(document: Document, script: str, style: str = "", controls: str = "") -> str:
+    """Make a page of a document with its script, and with further style and controls above the chart if any."""
+    return Template(read_part("report.html")).substitute(
+        title=html.escape(
+            one_line(document.look.title or document.title or " · ".join(dict.fromkeys(document.titles)))
+        ),
+        style=read_style("report.css") + style,
+        data=embed_json(contents(document)).decode(),
+        script=script,
+        controls=controls,
+    )
+
+
+def all_scripts() -> str:
+    """Every script of pages, for one that shows whatever it is given."""
+    return "\n".join(map(read_script, (*SCRIPTS, *LANE_SCRIPTS)))
+
+
+def write_tradeoff(
+    found: Tradeoff,
+    out: IO[bytes],
+    suffix: str,
+    *,
+    time: str,
+    memory: str,
+    width: float,
+    inputs: Mapping[str, Any],
+    heat: HeatMap | None = None,
+) -> None:
+    """Write a page of time against memory, and the heat maps of a sweep; ``time`` and ``memory`` are axis labels."""
+    from ppsim.show.files.front_page import front_page
+
+    out.write(front_page(found, time=time, memory=memory, inputs=inputs, heat=heat))
+
+
+def contents(document: Document, pack: Pack = compress_column) -> dict[str, Any]:
+    """The page's data: inputs, colours and names, and per timeline its numbers, ops and curves, packed.
+
+    Raises:
+        InputError: timelines in different units.
+    """
+    units = list(dict.fromkeys(t.unit for t in document.timelines))
+    if len(units) > 1:
+        raise InputError(
+            f"timelines in {' and '.join(units)} cannot share one time axis", "give all of them costs in one unit"
+        )
+    idles = _idles(document)
+    return {
+        "schema": "ppsim.report/1",
+        "inputs": dict(document.inputs),
+        "unit": units[0],
+        "looks": _looks(document),
+        "legend": _legend(document, idles),
+        "memory": bool(document.memory),
+        "columns": [
+            {"key": column.key, "heading": column.heading, "meaning": column.meaning, "places": sorted(column.places)}
+            for column in columns.COLUMNS
+            if document.bounds or column.key not in ("bound", "gap")
+        ],
+        "cap": _cap(document),
+        "view": _view(document),
+        "timelines": [
+            {**_entry(document, number, curves, pack), **({"waits": _waits(idle, pack)} if idle else {})}
+            for number, (curves, idle) in enumerate(zip(_curves(document), idles, strict=True))
+        ],
+    }
+
+
+def _idles(document: Document) -> list[Idle | None]:
+    """The idle time of each timeline by cause; None where it is not known when inputs arrive."""
+    if document.idles:
+        return list(document.idles)
+    runs = document.executions or (None,) * len(document.timelines)
+    return [explain_known(timeline, run) for timeline, run in zip(document.timelines, runs, strict=True)]
+
+
+def _view(document: Document) -> dict[str, Any]:
+    """What the page shows first: a window of time, and what is picked out.
+
+    Raises:
+        InputError: a timeline has nothing there.
+    """
+    look, highlight = document.look, document.look.highlight
+    for timeline in document.timelines:
+        view_of(timeline, look.window, look.fold)
+        if highlight:
+            highlight.ops(timeline)
+    return {
+        "window": look.window,
+        "critical": highlight is not None and highlight.by == CRITICAL,
+        "causes": bool(document.idles),
+        "fold": look.fold,
+        "highlight": {"by": PICKED[highlight.by], "value": highlight.value}
+        if highlight and highlight.by in PICKED
+        else None,
+    }
+
+
+def _curves(document: Document) -> list[list[Curve]]:
+    """The curves of each timeline: memory in bytes, activations, and further ones, each quantity in one unit."""
+    schedules = [timeline.schedule for timeline in document.timelines]
+    counts = share_unit([activations(timeline) for timeline in document.timelines], schedules)
+    held = [curve for curve in document.memory if curve.unit == BYTES]
+    rows = [[curve] for curve in counts]
+    if len(held) == len(counts):
+        rows = [[curve, *row] for curve, row in zip(share_unit(held, schedules), rows, strict=True)]
+    if document.executions:
+        rows = [[*row, card_use(execution)] for row, execution in zip(rows, document.executions, strict=True)]
+    return [row + list(document.curves[number] if document.curves else ()) for number, row in enumerate(rows)]
+
+
+def _cap(document: Document) -> dict[str, Any] | None:
+    """The most that a device may hold, in the unit of the first curve of each timeline."""
+    if document.cap is None:
+        return None
+    in_bytes = document.memory[0].unit == BYTES
+    size = binary_unit(max(float(curve.peak.max()) for curve in document.memory))[1] if in_bytes else 1
+    return {
+        "value": document.cap / size,
+        "text": f"cap {format_size(document.cap, document.memory[0].unit)}",
+        "over": [np.flatnonzero(curve.peak > document.cap).tolist() for curve in document.memory],
+    }
+
+
+def _entry(document: Document, number: int, curves: Sequence[Curve], pack: Pack) -> dict[str, Any]:
+    """One timeline: its numbers, ops and curves, of which further ones come last, and its change from its baseline."""
+    timeline = document.timelines[number]
+    baseline = document.baselines[number] if document.baselines else 0
+    before = document.timelines[baseline].makespan
+    return {
+        "title": document.titles[number],
+        **_timeline(timeline, curves, document.bounds[number] if document.bounds else float("nan"), pack),
+        "held": _held(curves[0]),
+        **_peak_memory(curves[0]),
+        **(_fold(timeline) if len(document.timelines) == 1 else {}),
+        **(_messages(document.executions[number], pack) if document.executions else {}),
+        "baseline": baseline,
+        "versus_baseline": (timeline.makespan - before) / (before or 1.0),
+    }
+
+
+def _peak_memory(curve: Curve) -> dict[str, Any]:
+    """A number for the cards where memory is in bytes: its largest peak, and the device of it."""
+    if curve.name != "memory":
+        return {}
+    fullest = int(curve.peak.argmax())
+    return {"peak_memory": {"text": f"{curve.peak[fullest]:.4g} {curve.unit}", "note": f"on device {fullest}"}}
+
+
+def _fold(timeline: Timeline) -> dict[str, Any]:
+    """Where a middle begins that repeats, where its first run ends, and how often it runs; nothing where none does."""
+    found = find_repetition(timeline)
+    if found is None:
+        return {}
+    start, period, repeats = found
+    return {"fold": {"from": start, "until": start + period, "period": period, "repeats": repeats}}
+
+
+def _held(curve: Curve) -> list[str]:
+    """What to say of each device's memory at the end of its row: the peak of the first curve, in its unit."""
+    unit = {"": "act", SHARES: "shares"}.get(curve.unit, curve.unit)
+    return [f"{peak:.4g} {unit}" for peak in curve.peak]
+
+
+def _legend(document: Document, idles: Sequence[Idle | None]) -> list[dict[str, Any]]:
+    bands = {int(band) for execution in document.executions for band in np.unique(lane_of(execution).band)}
+    causes = {name for idle in idles if idle for name in idle.by_cause}
+    colours = document.look.colours
+    entries = legend_entries(document.timelines, bands, palette=colours)
+    entries += [entry for entry in legend_entries(document.timelines, bands, causes) if entry.cause]
+    return [
+        {
+            "name": entry.name,
+            "colours": entry.colours,
+            "hatch": entry.hatch,
+            "low": entry.low,
+            "bubble": entry.name == "Bubble",
+            "cause": NAMES.index(entry.cause) if entry.cause else -1,
+        }
+        for entry in entries
+    ]
+
+
+def _looks(document: Document) -> dict[str, Any]:
+    """Colours and names: of the kinds that any schedule may have, and of R, which comes last, where it occurs."""
+    colours = document.look.colours
+    again = any((timeline.schedule.kind == Kind.R).any() for timeline in document.timelines)
+    return {
+        "kinds": [
+            {
+                "letter": kind.name,
+                "name": kind.info.name,
+                "fill": colours.fill(kind),
+                "text": [palette.text_colour(fill) for fill in colours.fill(kind)],
+                **({"hatch": colours.hatch(kind)} if any(colours.hatch(kind)) else {}),
+            }
+            for kind in COMPUTE
+            if again or kind != Kind.R
+        ],
+        "lane": [palette.COMM_LANE, palette.COMM_LANE, palette.COLLECTIVE],
+        "lane_text": [palette.text_colour(fill) for fill in (palette.COMM_LANE, palette.COMM_LANE, palette.COLLECTIVE)],
+        "lane_edge": palette.COMM_ARROW,
+        "causes": [
+            {"name": name, "meaning": meaning, "fill": [palette.CAUSE_FILL[name], palette.CAUSE_DARK[name]]}
+            for name, meaning in CAUSES.items()
+        ],
+        "bubble": colours.bubble,
+        "bubble_dark": colours.bubble_dark,
+        "highlight": palette.HIGHLIGHT,
+        "ramp": palette.RAMP,
+    }
+
+
+def _timeline(timeline: Timeline, curves: Sequence[Curve], bound: float, pack: Pack) -> dict[str, Any]:
+    schedule, metrics = timeline.schedule, replace(measure(timeline), bound=bound)
+    return {
+        "schedule": schedule.name,
+        "devices": schedule.n_devices,
+        "stages": schedule.n_stages,
+        "chunks": schedule.n_chunks,
+        "replicas": schedule.placement.n_replicas,
+        "microbatches": schedule.n_microbatches,
+        **asdict(metrics),
+        "numbers": _numbers(metrics, schedule, timeline.unit),
+        "offsets": schedule.offsets,
+        "ops": {
+            "kind": pack(schedule.kind, PLAIN),
+            "stage": pack(schedule.stage, PLAIN),
+            "chunk": pack(schedule.chunk, PLAIN),
+            "microbatch": pack(schedule.microbatch, PLAIN),
+            "start": pack(timeline.start, PLAIN),
+            "end": pack(timeline.end, PLAIN),
+            "pair": pack(schedule.pair, PLAIN),
+            "bound": pack(timeline.bound, PLAIN),
+            "dependency": pack(schedule.dependency, PLAIN),
+        },
+        "curves": [_curve(curve, pack) for curve in curves],
+    }
+
+
+def _numbers(metrics: Metrics, schedule: Schedule, unit: str) -> dict[str, Any]:
+    """Every column's value as it is written, and what to say beside it."""
+    shape = columns.shape_of(schedule)
+    return {
+        column.key: {
+            "text": column.text(column.of(metrics, shape), unit, blank=" "),
+            "note": column.note_on(metrics, shape),
+        }
+        for column in columns.COLUMNS
+    }
+
+
+def _messages(execution: Execution, pack: Pack) -> dict[str, Any]:
+    return {"lane": _lane(execution, pack), "links": _links(execution, pack)}
+
+
+def _lane(execution: Execution, pack: Pack) -> dict[str, Any]:
+    lane = lane_of(execution)
+    return {each.name: pack(getattr(lane, each.name), PLAIN) for each in fields(lane)}
+
+
+def _links(execution: Execution, pack: Pack) -> dict[str, Any]:
+    """How much links and shared cards are in use, the names and the notes as figures write them."""
+    use = link_use(execution)
+    return {
+        "names": link_names(use, 0),
+        "notes": link_notes(use),
+        "bandwidth": use.of_bandwidth,
+        "offsets": use.curve.offsets,
+        "time": pack(use.curve.time, PLAIN),
+        "value": pack(use.curve.value.astype(np.float32), PLAIN),
+    }
+
+
+def _waits(idle: Idle, pack: Pack) -> dict[str, Any]:
+    """Segments of idle time before ops, which the ops place on device and time; what is left at the end is drain."""
+    kept = idle.op != NONE
+    columns: dict[str, NDArray[Any]] = {
+        "op": idle.op,
+        "cause": idle.cause,
+        "blamed": idle.blamed,
+        "length": (idle.end - idle.start).astype(np.float32),
+    }
+    return {name: pack(values[kept], SHORT) for name, values in columns.items()}
+
+
+def _curve(curve: Curve, pack: Pack) -> dict[str, Any]:
+    return {
+        "name": curve.name,
+        "unit": curve.unit,
+        "offsets": curve.offsets,
+        "time": pack(curve.time, PLAIN),
+        "value": pack(curve.value, PLAIN),
+        "peak": curve.peak,
+        "least": curve.least,
+    }

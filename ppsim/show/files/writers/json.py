@@ -1,0 +1,97 @@
+"""JSON: the numbers and every op of one run, or of several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import zip_longest
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppsim.base.json_output import dump_json
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Schedule
+from ppsim.core.timeline import Timeline
+from ppsim.engine.simple.columns import Shape, columns_of, shape_of
+from ppsim.engine.simple.metrics import Metrics, measure
+from ppsim.show.drawing.lanes import find_producers
+from ppsim.show.files.document import Abilities, Document
+
+if TYPE_CHECKING:
+    from ppsim.core.execution import Execution
+
+SUFFIXES = (".json",)
+ABILITIES = Abilities()
+
+
+def run_object(
+    timeline: Timeline, inputs: Mapping[str, Any], execution: Execution | None = None, bound: float = float("nan")
+) -> dict[str, Any]:
+    """The object ``ppsim run --json`` prints, schema ``ppsim.run/1``.
+
+    ``ops`` holds columns of equal length in device-major queue order: device, kind, stage, microbatch, start,
+    end, and pair, the index of the partner op or -1. With an execution ``transfers`` holds columns too, one entry
+    per message in the order of the sends: source and target device, op, the index in ``ops`` of the one whose
+    result it carries, leave and arrive. Where sequences are cut into ``slices``, slice k of microbatch m counts as
+    microbatch m x slices + k in ``ops``.
+    """
+    schedule = timeline.schedule
+    letters = np.array([kind.name for kind in Kind])
+    return {
+        "schema": "ppsim.run/1",
+        "inputs": dict(inputs),
+        **_shape(schedule),
+        "unit": timeline.unit,
+        **_numbers(replace(measure(timeline), bound=bound), shape_of(schedule)),
+        "ops": {
+            "device": schedule.device,
+            "kind": letters[schedule.kind].tolist(),
+            "stage": schedule.stage,
+            "microbatch": schedule.microbatch,
+            "start": timeline.start,
+            "end": timeline.end,
+            "pair": schedule.pair,
+        },
+        **({"transfers": _transfers(execution)} if execution else {}),
+    }
+
+
+def _numbers(metrics: Metrics, shape: Shape) -> dict[str, Any]:
+    """All that is measured, and what the table of columns adds; without the bound where nobody worked it out."""
+    numbers = {**vars(metrics), **{column.key: column.json(metrics, shape) for column in columns_of("run")}}
+    if math.isnan(metrics.bound):
+        del numbers["bound"]
+    return numbers
+
+
+def _shape(schedule: Schedule) -> dict[str, Any]:
+    return {
+        "schedule": schedule.name,
+        "devices": schedule.n_devices,
+        "stages": schedule.n_stages,
+        "chunks": schedule.n_chunks,
+        "microbatches": schedule.whole_microbatches,
+        **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
+        "placement": schedule.placement.name,
+    }
+
+
+def _transfers(execution: Execution) -> dict[str, Any]:
+    messages = execution.messages
+    return {
+        "source": messages.source,
+        "target": messages.target,
+        "op": find_producers(execution),
+        "leave": messages.leave,
+        "arrive": messages.arrive,
+    }
+
+
+def write(document: Document, out: IO[bytes], suffix: str) -> None:
+    """One run as its object, several as ``{"schema": "ppsim.runs/1", "runs": [...]}``."""
+    parts = zip_longest(document.timelines, document.executions, document.bounds)
+    runs = [run_object(t, document.inputs, execution, bound or float("nan")) for t, execution, bound in parts]
+    value = runs[0] if len(runs) == 1 else {"schema": "ppsim.runs/1", "runs": runs}
+    out.write(dump_json(value, end=b"\n"))

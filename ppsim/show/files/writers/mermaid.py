@@ -1,0 +1,103 @@
+"""Mermaid gantt text, which GitHub and many notebooks draw."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import IO, Any
+
+import numpy as np
+
+from ppsim.base.text import one_line
+from ppsim.base.times import scaled_unit
+from ppsim.core.ops import Kind
+from ppsim.core.timeline import Timeline
+from ppsim.errors import InputError
+from ppsim.show.drawing.palette import DEFAULT
+from ppsim.show.files.document import Abilities, Document, require_one
+
+SUFFIXES = (".mmd",)
+ABILITIES = Abilities(one_schedule=True)
+MOST_OPS = 400
+LARGEST = 10**12  # scale of times
+# Mermaid has four looks for a bar, here by colour key; what is hatched elsewhere has the border of another.
+STYLE = {"forward": "", "backward": "done, ", "input": "active, ", "weights": "crit, "}
+HATCHED = "done, crit, "
+# The variables of its theme for the fill of each look. All but the first share one colour of text, white, which a
+# darker tint for I lets read.
+FILLS = {"taskBkgColor": "forward", "doneTaskBkgColor": "backward", "critBkgColor": "weights"}
+INPUT_FILL = "#2F7A8A"
+LETTER = 7.0  # pixels of a label's letter
+NARROWEST, WIDEST = 800, 6000  # pixels of the chart
+BESIDE = 150  # pixels beside the bars
+
+
+def write(document: Document, out: IO[bytes], suffix: str) -> None:
+    """One section per device; bars named like ``2F0``; times as whole numbers.
+
+    Raises:
+        InputError: more ops than Mermaid can draw, or bars too short for its whole numbers.
+    """
+    timeline = require_one(document, suffix)
+    if len(timeline.schedule) > MOST_OPS:
+        raise InputError(
+            f"Mermaid cannot draw {len(timeline.schedule)} ops ({MOST_OPS} at most)", "an .svg or .html shows them all"
+        )
+    out.write(text(timeline, document.titles[0], document.inputs).encode())
+
+
+def text(timeline: Timeline, title: str, inputs: Mapping[str, Any] | None = None) -> str:
+    """The gantt as Mermaid source; a comment says by which version and command of ``inputs`` it was made."""
+    schedule, scale = timeline.schedule, _scale(timeline)
+    heading = one_line(f"{title}, time in {scaled_unit(timeline.unit, scale)}")
+    lines = ["---", "displayMode: compact", "---"]
+    if inputs and "command" in inputs:
+        lines.append(one_line(f"%% ppsim {inputs.get('ppsim')}: {inputs['command']}"))
+    if schedule.n_slices > 1:
+        lines.append(f"%% slices: {schedule.n_slices}")
+    lines += [_look(timeline), "gantt", f"    title {heading}"]
+    lines += ["    dateFormat x", "    axisFormat %Q"]
+    for device in range(schedule.n_devices):
+        lines.append(f"    section device {device}")
+        queue = schedule.queue(device)
+        for op in (queue.start + np.flatnonzero(schedule.leads[queue])).tolist():
+            name = " + ".join(schedule.label(member) for member in schedule.members(op))
+            start, end = round(timeline.start[op] * scale), round(timeline.end[op] * scale)
+            info = Kind(schedule.kind[op]).info
+            style = HATCHED if info.hatched else STYLE[info.colour]
+            lines.append(f"    {name} :{style}o{op}, {start}, {end}")
+    return "\n".join(lines) + "\n"
+
+
+def _look(timeline: Timeline) -> str:
+    """The line that gives the chart its colours, and the width at which every label fits its bar."""
+    schedule, spans = timeline.schedule, timeline.end - timeline.start
+    leads = schedule.leads & (spans > 0)
+    name = len(f"{schedule.n_stages - 1}F{schedule.n_microbatches - 1}")
+    letters = np.where(schedule.pair >= 0, 2 * name + 3, name)[leads] * LETTER + LETTER
+    needed = float((letters / spans[leads]).max(initial=0.0)) * timeline.makespan + BESIDE
+    theme = {variable: DEFAULT.tints[key][0] for variable, key in FILLS.items()} | {
+        "activeTaskBkgColor": INPUT_FILL,
+        **dict.fromkeys(("taskTextColor", "taskTextDarkColor", "taskTextLightColor"), "#ffffff"),
+        "taskTextOutsideColor": "#000000",
+        **dict.fromkeys(("taskBorderColor", "activeTaskBorderColor", "doneTaskBorderColor", "critBorderColor"), "#fff"),
+        **dict.fromkeys(("sectionBkgColor", "sectionBkgColor2", "altSectionBkgColor"), DEFAULT.bubble),
+    }
+    width = round(min(max(NARROWEST, needed), WIDEST))
+    settings = {"theme": "base", "gantt": {"useWidth": width}, "themeVariables": theme}
+    return f"%%{{init: {json.dumps(settings)}}}%%"
+
+
+def _scale(timeline: Timeline) -> int:
+    """The smallest power of ten that makes all times whole, or else one with four digits for the shortest bar."""
+    times = np.concatenate([timeline.start, timeline.end])
+    spans = timeline.end - timeline.start
+    shortest = float(spans[spans > 0].min(initial=1.0))
+    if shortest < 1 / LARGEST:
+        raise InputError(
+            f"Mermaid's whole numbers cannot hold a bar of {shortest:g} {timeline.unit}", "an .svg or .html can"
+        )
+    least = 10 ** math.ceil(-math.log10(shortest))
+    scales = (s for s in (least, 10 * least, 100 * least) if np.allclose(times * s, np.round(times * s), 1e-12, 1e-6))
+    return min(next(scales, 1000 * least), LARGEST)

@@ -1,0 +1,260 @@
+"""Chrome trace JSON, as Perfetto and chrome://tracing read it: one process per device, arrows for messages.
+
+Slices carry torch's op names (``2F0``). Times in s, ms, us and ns are drawn to scale, one unit of any other as a
+millisecond; ``otherData`` states the unit and its microseconds. Where the timeline is of an execution, its messages
+have threads of their own in the device they leave, one per target or more where they overlap, and so have
+collectives; an arrow then goes from op to message to op.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.json_output import dump_json
+from ppsim.base.times import microseconds
+from ppsim.core.curve import Curve
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import NONE
+from ppsim.core.timeline import Timeline
+from ppsim.engine.memory.usage import activations, in_flight, scale_bytes, steps
+from ppsim.show.drawing.lanes import assign_tracks, find_carriers, find_collectives
+from ppsim.show.files.document import Abilities, Document
+
+if TYPE_CHECKING:
+    from ppsim.core.execution import Execution
+
+SUFFIXES = (".trace.json", ".trace.json.gz")
+ABILITIES = Abilities(memory=True)
+SLICE = 20_000
+COMPUTE_THREAD = 0
+# Beyond every process: Perfetto takes a thread numbered as its process for the main one and shows it first.
+COLLECTIVES_THREAD = 1_000_000
+FIRST_MESSAGES_THREAD = COLLECTIVES_THREAD + 1
+CATEGORY = {kind: kind.info.name.replace(" ", "_") for kind in Kind}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Messages and collectives of an execution, with their threads.
+
+    Attributes:
+        execution: the execution.
+        carrier: shape (compute ops,), the message that carries each op's result away, -1 for none.
+        thread: shape (messages,), of each message, in the process of the device it leaves.
+        names: device, thread and name of each thread that messages need.
+        collectives: indices into the lowered queues.
+    """
+
+    execution: Execution
+    carrier: NDArray[np.int64]
+    thread: NDArray[np.int64]
+    names: list[tuple[int, int, str]]
+    collectives: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One timeline of the trace.
+
+    Attributes:
+        timeline: its ops.
+        beside: its messages and collectives, where known.
+        first_process: the number of device 0's process.
+        scale: microseconds per unit of its times.
+    """
+
+    timeline: Timeline
+    beside: Beside | None
+    first_process: int
+    scale: float
+
+
+def write(document: Document, out: IO[bytes], suffix: str) -> None:
+    """Write the events piece by piece, so that millions of ops need no second copy in memory; gzipped where asked."""
+    if suffix.endswith(".gz"):
+        with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=out, mtime=0) as packed:
+            return _write(document, cast(IO[bytes], packed))
+    return _write(document, out)
+
+
+def _write(document: Document, out: IO[bytes]) -> None:
+    slices = {timeline.schedule.n_slices for timeline in document.timelines}
+    cut = {"slices": max(slices)} if len(slices) == 1 and max(slices) > 1 else {}
+    details = dump_json({**document.inputs, **_time_scale(document), **cut})
+    out.write(b'{"displayTimeUnit":"ms","otherData":' + details + b',"traceEvents":[')
+    first_process, separator = 0, b"\n"
+    for number, (timeline, execution) in enumerate(zip_longest(document.timelines, document.executions)):
+        prefix = f"{document.titles[number]} " if len(document.timelines) > 1 else ""
+        run = Run(timeline, _beside(execution) if execution else None, first_process, microseconds(timeline.unit))
+        for events in _events(run, document.memory[number : number + 1], prefix):
+            for event in events:
+                out.write(separator + dump_json(event))
+                separator = b",\n"
+        first_process += timeline.schedule.n_devices
+    out.write(b"\n]}\n")
+
+
+def _time_scale(document: Document) -> dict[str, Any]:
+    """The unit of the document's times and its length in the trace; nothing where units differ."""
+    units = {timeline.unit for timeline in document.timelines}
+    return {"unit": min(units), "microseconds_per_unit": microseconds(min(units))} if len(units) == 1 else {}
+
+
+def _beside(execution: Execution) -> Beside:
+    messages, devices = execution.messages, execution.compute.schedule.n_devices
+    link = messages.source.astype(np.int64) * devices + messages.target
+    track = assign_tracks(link, messages.leave, messages.arrive)
+    most = track.max(initial=0) + 1
+    threads, own = np.unique(link * most + track, return_inverse=True)
+    link, track = threads // most, threads % most
+    device = link // devices
+    number = FIRST_MESSAGES_THREAD + np.arange(len(threads)) - np.searchsorted(device, device)
+    names = [
+        (int(device), int(thread), f"to device {target}" + (f" ({track + 1})" if track else ""))
+        for device, thread, target, track in zip(device, number, link % devices, track, strict=True)
+    ]
+    return Beside(execution, find_carriers(execution), number[own], names, find_collectives(execution))
+
+
+def _events(run: Run, memory: Sequence[Curve], prefix: str) -> Iterator[list[dict[str, Any]]]:
+    timeline, beside, schedule = run.timeline, run.beside, run.timeline.schedule
+    leads = schedule.leads.tolist()
+    yield list(_names(schedule.n_devices, beside, prefix, run.first_process))
+    for begin in range(0, len(schedule), SLICE):
+        ops = range(begin, min(begin + SLICE, len(schedule)))
+        yield [_slice(run, op) for op in ops if leads[op]]
+    if beside:
+        for message in range(len(beside.execution.messages)):
+            yield [_message(run, beside, message)]
+        yield [_collective(run, beside.execution, int(op)) for op in beside.collectives]
+    for flow, op in enumerate(np.flatnonzero(schedule.crosses)):
+        yield _arrow(run, int(op), (run.first_process << 32) + flow)
+    for curve in (activations(timeline), in_flight(timeline), *scale_bytes(memory)):
+        name = f"{curve.name} ({curve.unit})" if curve.unit.endswith("B") else curve.name
+        for device in range(schedule.n_devices):
+            yield [
+                {
+                    "ph": "C",
+                    "name": name,
+                    "pid": run.first_process + device,
+                    "ts": time * run.scale,
+                    "args": {"held": held},
+                }
+                for time, held in zip(*steps(curve, device), strict=True)
+            ]
+
+
+def _names(devices: int, beside: Beside | None, prefix: str, first_process: int) -> Iterator[dict[str, Any]]:
+    """Names and order of processes, one per device, and of threads."""
+    for device in range(devices):
+        process = first_process + device
+        yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": f"{prefix}device {device}"}}
+        yield {"ph": "M", "name": "process_sort_index", "pid": process, "args": {"sort_index": process}}
+        yield _thread_name(process, COMPUTE_THREAD, "compute")
+    if beside:
+        gathering = np.unique(beside.execution.lowered.schedule.device[beside.collectives]).tolist()
+        for device, thread, name in [*((d, COLLECTIVES_THREAD, "collectives") for d in gathering), *beside.names]:
+            order = {"ph": "M", "name": "thread_sort_index", "tid": thread, "args": {"sort_index": thread}}
+            yield _thread_name(first_process + device, thread, name)
+            yield order | {"pid": first_process + device}
+
+
+def _thread_name(process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _slice(run: Run, op: int) -> dict[str, Any]:
+    timeline, schedule = run.timeline, run.timeline.schedule
+    partner = int(schedule.pair[op])
+    start, end = timeline.start[op], timeline.end[op]
+    name, category = schedule.label(op), CATEGORY[Kind(schedule.kind[op])]
+    if partner != NONE:
+        name, category = f"({name};{schedule.label(partner)})OVERLAP_F_B", "overlap"
+    before = timeline.end[op - 1] if op > schedule.offsets[schedule.device[op]] else 0.0
+    return {
+        "ph": "X",
+        "name": name,
+        "cat": category,
+        "pid": run.first_process + schedule.device[op],
+        "tid": 0,
+        "ts": start * run.scale,
+        "dur": (end - start) * run.scale,
+        "args": {
+            "stage": schedule.stage[op],
+            "microbatch": schedule.microbatch[op],
+            "chunk": schedule.chunk[op],
+            "idle_before": start - before,
+        },
+    }
+
+
+def _message(run: Run, beside: Beside, message: int) -> dict[str, Any]:
+    """The slice of a message from leaving to arriving; its args say when its sides were posted, and its bytes."""
+    schedule, messages = beside.execution.lowered.schedule, beside.execution.messages
+    send, leave = int(messages.send[message]), messages.leave[message]
+    size = {"bytes": messages.size[message]} if messages.size[message] else {}
+    return {
+        "ph": "X",
+        "name": schedule.label(send),
+        "cat": "p2p",
+        "pid": run.first_process + messages.source[message],
+        "tid": beside.thread[message],
+        "ts": leave * run.scale,
+        "dur": (messages.arrive[message] - leave) * run.scale,
+        "args": {
+            "stage": schedule.stage[send],
+            "microbatch": schedule.microbatch[send],
+            "send_posted": messages.posted[message],
+            "receive_posted": messages.awaited[message],
+            **size,
+        },
+    }
+
+
+def _collective(run: Run, execution: Execution, op: int) -> dict[str, Any]:
+    schedule, timeline = execution.lowered.schedule, execution.timeline
+    kind = Kind(schedule.kind[op])
+    return {
+        "ph": "X",
+        "name": f"{schedule.stage[op]}{kind.name}",
+        "cat": CATEGORY[kind],
+        "pid": run.first_process + schedule.device[op],
+        "tid": COLLECTIVES_THREAD,
+        "ts": timeline.start[op] * run.scale,
+        "dur": (timeline.end[op] - timeline.start[op]) * run.scale,
+        "args": {"stage": schedule.stage[op]},
+    }
+
+
+def _arrow(run: Run, op: int, flow: int) -> list[dict[str, Any]]:
+    """An arrow from the op that makes an input to the op that takes it, through the slice of its message if any."""
+    timeline, beside, schedule = run.timeline, run.beside, run.timeline.schedule
+    source = int(schedule.dependency[op])
+    # An arrow leaves from inside its slice: one microsecond before the end, or half way through a shorter one.
+    inset = min(1.0, (timeline.end[source] - timeline.start[source]) * run.scale / 2)
+    stops = [("s", schedule.device[source], COMPUTE_THREAD, timeline.end[source] * run.scale - inset)]
+    if beside:
+        message = beside.carrier[source]
+        leave = beside.execution.messages.leave[message] * run.scale
+        stops.append(("t", schedule.device[source], beside.thread[message], leave))
+    stops.append(("f", schedule.device[op], COMPUTE_THREAD, timeline.start[op] * run.scale))
+    return [
+        {
+            "ph": phase,
+            "id": flow,
+            "name": "message",
+            "cat": "p2p",
+            "pid": run.first_process + device,
+            "tid": thread,
+            "ts": time,
+            **({"bp": "e"} if phase == "f" else {}),
+        }
+        for phase, device, thread, time in stops
+    ]

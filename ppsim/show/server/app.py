@@ -1,0 +1,267 @@
+"""The live page's application: what it answers, to whom, and how much it does for them."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import re
+import threading
+import zlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ppsim.base.json_output import dump_json
+from ppsim.errors import InputError, PpsimError
+from ppsim.show.files.document import Document, formats
+from ppsim.show.files.page_parts import encode_column
+from ppsim.show.files.writers.html import contents
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+MOST_WAITING = 8  # requests for work at a time; more are told to come again
+POLL_S = 0.02
+LARGEST_ASKED = 8 << 10
+LARGEST_DROP = 4 << 20
+LARGEST_UNPACKED = 32 << 20
+MOST_DROPS = 50
+DROPPED = "dropped:"  # what the name of a file begins with that was dropped on the page
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+Show = Callable[[Mapping[str, Any], Path], Document]
+
+
+def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str], *, any_address: bool = False) -> Starlette:
+    """Make the application.
+
+    Args:
+        page: what ``/`` answers.
+        show: makes the document of the fields of a request; raises PpsimError for those that it refuses.
+        folder: where files that are dropped on the page are kept while the server runs.
+        hosts: names and ports under which the page may be asked for, such as ``127.0.0.1:8765``; others are refused,
+            so that a page of another site cannot reach it by a name of its own.
+        any_address: whether it may be asked for under every numeric address too, which no site can name as its own.
+    """
+    from starlette.applications import Starlette
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    turn, places = asyncio.Lock(), asyncio.Semaphore(MOST_WAITING)
+
+    async def in_turn(request: Request, work: Callable[[], Response]) -> Response:
+        if places.locked():
+            return _refusal(503, "the server is busy with other requests", "try again")
+        try:
+            async with places:
+                while not (gone := await request.is_disconnected()) and turn.locked():
+                    await asyncio.sleep(POLL_S)
+                if gone:  # who leaves while others have their turn keeps nobody from it
+                    return Response()
+                async with turn:
+                    return await _in_thread(work)
+        except PpsimError as error:
+            return _refusal(422, str(error).replace(f"{folder}{os.sep}", ""), error.hint)
+        except Exception:  # which a server that prints nothing of its clients would hide
+            return _refusal(500, "internal error (a fault of ppsim)", "ppsim compare --debug in a terminal shows it")
+
+    async def index(request: Request) -> Response:
+        return Response(page, media_type="text/html")
+
+    async def view(request: Request) -> Response:
+        asked = await _read(request, LARGEST_ASKED, "the request")
+
+        def work() -> Response:
+            found = contents(show(_fields(asked), folder), encode_column)
+            return Response(dump_json(found), media_type="application/json")
+
+        return await in_turn(request, work)
+
+    async def export(request: Request) -> Response:
+        asked, suffix = await _read(request, LARGEST_ASKED, "the request"), request.query_params.get("form", "")
+
+        def work() -> Response:
+            form = formats().get(suffix)
+            if form is None:
+                return _refusal(422, f"there is no format '{suffix[:20]}'", " ".join(sorted(formats())))
+            out = BytesIO()
+            form.write(show(_fields(asked), folder), out, suffix)
+            named = {"Content-Disposition": f'attachment; filename="ppsim{suffix}"'}
+            return Response(out.getvalue(), media_type="application/octet-stream", headers=named)
+
+        return await in_turn(request, work)
+
+    async def drop(request: Request) -> Response:
+        name = request.query_params.get("name", "")
+        if not _NAME.fullmatch(name):
+            return _refusal(422, "a file's name has letters, digits, dots, dashes and underscores", "rename it")
+        content = await _read(request, LARGEST_DROP, f"'{name}'")
+
+        def work() -> Response:
+            if _unpacks_beyond(content, LARGEST_UNPACKED):
+                return _refusal(
+                    413, f"'{name}' unpacks to more than {LARGEST_UNPACKED >> 20} MiB", "ppsim run reads it"
+                )
+            path = folder / name
+            if not path.exists() and len(list(folder.iterdir())) >= MOST_DROPS:
+                return _refusal(422, f"{MOST_DROPS} files were dropped already", "start ppsim serve again")
+            try:
+                path.write_bytes(content)
+                shape = _shape_of(name)
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
+            return Response(dump_json({"name": name, **shape}), media_type="application/json")
+
+        return await in_turn(request, work)
+
+    def _shape_of(name: str) -> dict[str, int]:
+        """The shape that a file of ops states, for the controls; nothing for a block, which takes theirs."""
+        if name.endswith(".toml"):
+            return {}
+        schedule = show({"names": [f"{DROPPED}{name}"]}, folder).timelines[0].schedule
+        return {"devices": schedule.n_devices, "mb": schedule.n_microbatches}
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        return _refusal(*error.args)
+
+    app = Starlette(
+        routes=[
+            Route("/", index),
+            Route("/view", view, methods=["POST"]),
+            Route("/export", export, methods=["POST"]),
+            Route("/drop", drop, methods=["POST"]),
+        ],
+        exception_handlers={_Refused: refuse},
+    )
+    app.add_middleware(_Guard, hosts=hosts, any_address=any_address)
+    return app
+
+
+def _refusal(status: int, message: str, hint: str) -> Response:
+    from starlette.responses import Response
+
+    return Response(dump_json({"error": message, "hint": hint}), status_code=status, media_type="application/json")
+
+
+class _Refused(Exception):
+    """A request whose body is refused: the arguments of the answer."""
+
+
+async def _read(request: Request, most: int, name: str) -> bytearray:
+    """Read the body of a request.
+
+    Raises:
+        _Refused: it is larger, or the client left.
+    """
+    from starlette.requests import ClientDisconnect
+
+    content = bytearray()
+    try:
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > most:
+                raise _Refused(413, f"{name} is larger than {most >> 10:,} KiB", "ppsim run in a terminal takes more")
+    except ClientDisconnect:
+        raise _Refused(400, f"{name} did not come whole", "send it again") from None
+    return content
+
+
+def _fields(content: bytearray) -> dict[str, Any]:
+    """The fields that a request asks for.
+
+    Raises:
+        InputError: it is no JSON object.
+    """
+    import orjson
+
+    try:
+        found = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise InputError("the request is no JSON object", '{"names": ["1f1b"], "devices": 4, "mb": 8}')
+    return found
+
+
+def _in_thread(work: Callable[[], Response]) -> asyncio.Future[Response]:
+    """Do work in a thread that the end of the program does not wait for, as it does for those of a pool."""
+    done: Future[Response] = Future()
+    done.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return asyncio.wrap_future(done)
+
+
+def _unpacks_beyond(content: bytes | bytearray, most: int) -> bool:
+    """Whether a gzipped file holds more than that."""
+    if not content.startswith(b"\x1f\x8b"):
+        return False
+    try:
+        with gzip.open(BytesIO(content)) as unpacking:
+            return len(unpacking.read(most + 1)) > most
+    except (OSError, EOFError, zlib.error):  # its reader says so
+        return False
+
+
+class _Guard:
+    """Answer only who asks under a name of this server and from no other site; send the headers of every answer."""
+
+    def __init__(self, app: Any, hosts: frozenset[str], any_address: bool) -> None:
+        self.app, self.hosts, self.any_address = app, hosts, any_address
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return None
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        origin, host = headers.get(b"origin"), headers.get(b"host", "")
+        foreign = (
+            not (host in self.hosts or (self.any_address and _is_numeric(host)))
+            or (origin is not None and origin.partition("://")[2] != host)
+            or headers.get(b"sec-fetch-site", "none") not in ("same-origin", "none")
+        )
+
+        async def send_with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_RAW_HEADERS]
+            await send(message)
+
+        if foreign:
+            answer = _refusal(
+                403, "asked under another name, or from another site", "the address that ppsim serve prints"
+            )
+            return await answer(scope, receive, send_with_headers)
+        return await self.app(scope, receive, send_with_headers)
+
+
+def _is_numeric(host: str) -> bool:
+    """Whether a host is an address in numbers, with a port or without."""
+    import ipaddress
+
+    try:
+        ipaddress.ip_address(re.sub(r":\d+$", "", host).strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+_RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]

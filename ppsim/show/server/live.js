@@ -1,0 +1,199 @@
+
+// The live page: controls into fields, named as the options of the command; their answer into the page.
+
+const LIVE = JSON.parse($('live-data').textContent); // schedules, formats, the controls and the first fields
+const sliders = new Map(); // by field: the number beside the slider
+let chosen = []; // schedules, as typed
+let asked = 0; // the newest request
+let busy = false;
+let resting = 0;
+
+/** A slider with a number beside it, which takes more than the slider reaches. */
+function addSlider(place, { field, label, least, most, step, value }) {
+  const range = element('input', { type: 'range', min: least, max: most, step, value: value || least, 'aria-label': `${label} (slider)` });
+  const number = element('input', { type: 'number', min: 0, step, value, 'aria-label': label });
+  range.oninput = () => { number.value = range.value; askSoon(); };
+  number.oninput = () => { range.value = number.value; askSoon(); };
+  $(place).append(element('label', { className: 'plain' }, label, range, number));
+  sliders.set(field, { number, usual: String(value), range });
+}
+
+function showChosen() {
+  $('chosen').replaceChildren(...chosen.map((name, place) => {
+    const button = element('button', { type: 'button', textContent: name, title: `Leave out ${name}` });
+    button.onclick = () => { chosen.splice(place, 1); showChosen(); askSoon(); };
+    return element('li', {}, button);
+  }));
+}
+
+/** What the controls ask for; times at their usual value are left out. */
+function fieldsNow() {
+  const { names = [], ...more } = readOptions($('more').value);
+  const fields = { names: [...chosen, ...names] };
+  for (const [field, { number, usual }] of sliders) {
+    if (number.value === '' || (number.value === usual && !LIVE.always.includes(field))) continue;
+    fields[field] = number.value;
+  }
+  if ($('p2p').value) fields.p2p = $('p2p').value;
+  if ($('recompute').checked) fields.recompute = true;
+  return { ...fields, ...more };
+}
+
+/** Options as they are typed, --speed 1,1,0.9 --link 1-2=0.5, as fields; several of one as a list. */
+function readOptions(text) {
+  const fields = {};
+  const words = text.match(/(?:'[^']*'|"[^"]*"|\S)+/g) ?? [];
+  for (let i = 0; i < words.length; i++) {
+    const [, spelled, glued] = /^--?([a-z][\w-]*)(?:=(.*))?$/i.exec(words[i]) ?? [];
+    const alone = spelled && glued === undefined && /^(--?[a-z]|$)/i.test(words[i + 1] ?? '');
+    const value = alone ? true : unquote(spelled ? glued ?? words[++i] : words[i]);
+    const field = spelled ? spelled.replaceAll('-', '_') : 'names';
+    if (Object.hasOwn(fields, field) || field === 'names') fields[field] = [fields[field] ?? []].flat().concat(value);
+    else fields[field] = value;
+  }
+  return fields;
+}
+
+const unquote = word => word.replace(/'([^']*)'|"([^"]*)"/g, (_, one, two) => one ?? two);
+const quote = word => /[\s'"]/.test(word) ? (word.includes("'") ? `"${word}"` : `'${word}'`) : word;
+
+/** Fields as options are typed. */
+const spell = fields => Object.entries(fields).flatMap(([field, value]) => [value].flat().map(
+  each => `--${field.replaceAll('_', '-')}${each === true ? '' : ` ${quote(String(each))}`}`)).join(' ');
+
+/** Set the controls to fields, as far as there are any for them; the rest goes to the text field. */
+function setControls(fields) {
+  const { names = [], ...rest } = fields;
+  chosen = [names].flat();
+  for (const [field, { number, range, usual }] of sliders) {
+    [number.value, range.value] = [usual, usual || range.min];
+    if (!/^[\d.e+-]+$/.test(rest[field] ?? '')) continue;
+    number.value = range.value = rest[field];
+    delete rest[field];
+  }
+  $('p2p').value = rest.p2p ?? '';
+  if ($('p2p').value) delete rest.p2p;
+  $('recompute').checked = rest.recompute === true;
+  if (rest.recompute === true) delete rest.recompute;
+  $('more').value = spell(rest);
+  showChosen();
+}
+
+/** Send what the controls ask for. */
+const post = (path, fields) => fetch(path, { method: 'POST', body: JSON.stringify(fields) });
+
+/** Ask now, or as soon as the last answer is shown; the newest request wins. */
+function askSoon() {
+  asked++;
+  if (!busy) ask();
+}
+
+async function ask() {
+  if (busy) return;
+  busy = true;
+  const number = asked;
+  const fields = fieldsNow();
+  try {
+    const response = await post('view', fields);
+    const answer = await response.json();
+    if (response.ok) await showAnswer(answer, fields);
+    else refuse(answer);
+  } catch (error) {
+    refuse(unanswered(error));
+  }
+  busy = false;
+  root.dataset.answered = number;
+  if (asked !== number) ask();
+}
+
+async function showAnswer(answer, fields) {
+  $('refused').textContent = '';
+  hideTip();
+  view.op = null;
+  const [from, to] = view.range;
+  const zoomed = !folded && to - from < 0.99 * SPAN;
+  take(answer);
+  await showReport(zoomed && from < 0.9 * SPAN ? [from, to] : null);
+  document.querySelector('h1').textContent = TIMELINES.map(t => t.title).join(' · ');
+  clearTimeout(resting);
+  resting = setTimeout(remember, 400, fields);
+}
+
+/** Put the fields into the address, once the controls rest: browsers bound how often it may change. */
+function remember(fields) {
+  const pairs = Object.entries(fields).flatMap(([field, value]) => [value].flat().map(each => [field, each]));
+  try {
+    history.replaceState(null, '', `?${new URLSearchParams(pairs)}${location.hash}`);
+  } catch {
+    // the address stays behind
+  }
+}
+
+/** The fields of the address; null where it has none. */
+function remembered() {
+  const fields = {};
+  for (const [field, text] of new URLSearchParams(location.search)) {
+    const value = text === 'true' ? true : text;
+    fields[field] = Object.hasOwn(fields, field) ? [fields[field], value].flat() : value;
+  }
+  return Object.keys(fields).length ? fields : null;
+}
+
+function refuse({ error, hint }) {
+  $('refused').textContent = hint ? `${error}\ntry: ${hint}` : error;
+}
+
+const unanswered = error => ({ error: `The server does not answer (${error.message}).`, hint: 'ppsim serve' });
+
+/** Hand files over and show them; one that is refused, or cannot be read, is said and ends it. */
+const drop = files => readAll(files).catch(error => refuse(unanswered(error)));
+
+async function readAll(files) {
+  for (const file of files) {
+    const name = file.name.replace(/[^A-Za-z0-9._-]/g, '_').replace(/^[^A-Za-z0-9]/, 'x').slice(-100);
+    const response = await fetch(`drop?name=${encodeURIComponent(name)}`, { method: 'POST', body: file });
+    const answer = await response.json();
+    if (!response.ok) return refuse(answer);
+    for (const [field, stated] of Object.entries(answer)) {
+      const slider = sliders.get(field);
+      if (slider) slider.number.value = slider.range.value = stated;
+    }
+    if (!chosen.includes(`dropped:${name}`)) chosen.push(`dropped:${name}`);
+  }
+  showChosen();
+  return askSoon();
+}
+
+function download() {
+  const suffix = $('download').value;
+  $('download').value = '';
+  if (!suffix) return;
+  post(`export?form=${suffix}`, fieldsNow()).then(async response => {
+    if (!response.ok) return refuse(await response.json());
+    const link = element('a', { download: `ppsim${suffix}`, href: URL.createObjectURL(await response.blob()) });
+    link.click();
+    return URL.revokeObjectURL(link.href);
+  }).catch(error => refuse(unanswered(error)));
+}
+
+function startLive() {
+  for (const [place, controls] of Object.entries(LIVE.controls)) controls.forEach(each => addSlider(place, each));
+  $('add').append(...LIVE.schedules.map(name => new Option(name, name)));
+  $('download').append(...LIVE.formats.map(suffix => new Option(suffix, suffix)));
+  $('add').onchange = () => { chosen.push($('add').value); $('add').value = ''; showChosen(); askSoon(); };
+  $('p2p').onchange = $('recompute').onchange = $('more').onchange = askSoon;
+  $('download').onchange = download;
+  $('file').onchange = () => drop([...$('file').files]);
+  $('controls').onsubmit = event => { event.preventDefault(); askSoon(); };
+  for (const kind of ['dragover', 'dragleave', 'drop'])
+    addEventListener(kind, event => {
+      event.preventDefault();
+      $('controls').classList.toggle('over', kind === 'dragover');
+      if (kind === 'drop') drop([...event.dataTransfer.files]);
+    });
+  const fields = remembered();
+  setControls(fields ?? LIVE.fields);
+  if (fields) askSoon();
+}
+
+startLive();

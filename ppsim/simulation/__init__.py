@@ -1,1 +1,0 @@
-"""The exact longest-path model of one or many runs, and the numbers read off it."""

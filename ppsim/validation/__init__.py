@@ -1,1 +1,0 @@
-"""Schedules run for real, and how far the prediction is from what was measured."""

@@ -1,0 +1,193 @@
+"""Measured op times of a profile in the place of the efficiency curve, as factors of its times.
+
+A profile of transformer layers (``ppsim calibrate``) replaces the times of dense layers, embedding and output; the
+curve then only carries them from the sizes that were measured to those of the model. A profile of whole stages, from a
+trace or the user's modules, replaces the times of stages. Collectives, messages, experts, reductions and the optimizer
+stay with the curve and the cluster's links.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from ppsim.core.ops import Kind
+from ppsim.errors import InputError
+from ppsim.inputs.profile.costs import costs_from
+from ppsim.inputs.profile.profile import Profile, Workload
+from ppsim.schedules import generate
+from ppsim.workload.cost.costs import stage_costs
+from ppsim.workload.hardware.efficiency import efficiency_of, passes
+from ppsim.workload.hardware.hardware import AS_THE_CURVE, Factors, Machine, Measured
+from ppsim.workload.layout.layout import Layout
+from ppsim.workload.model.model import Model
+from ppsim.workload.model.operators import Floats, Operators, embedding_operators, head_operators, layer_operators
+from ppsim.workload.model.parallel import Parallel
+
+PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+FARTHEST = 4.0  # times the measured width or sequence, up or down, that the curve's shape is trusted to carry
+FROM_CURVE = "collectives, messages, gradient reductions and the optimizer are the curve's"
+
+
+def use_profile(
+    machine: Machine,
+    profile: Profile,
+    name: str,
+    model: Model,
+    parallel: Parallel,
+    layout: Layout | None = None,
+    *,
+    by_stage: bool = True,
+) -> Machine:
+    """Put the measured times of a profile in the place of the machine's efficiency curve.
+
+    Args:
+        machine: the cluster; the profile must be measured on its GPU.
+        profile: what was measured.
+        name: what to call it, such as its file.
+        model: the model that is to be trained.
+        parallel: how. A profile of whole stages must be measured with the same sizes, which it does not say.
+        layout: what each stage holds.
+        by_stage: whether times of whole stages count for each stage alone where the numbers of stages agree; else and
+            without it, their sum counts for the whole model.
+
+    Raises:
+        InputError: the profile was measured on another device, in another precision, or on layers that say nothing of
+            the model's.
+    """
+    _refuse_device(machine, profile, name)
+    plain = replace(machine, measured=None)
+    if profile.model is None:
+        measured = _of_stages(plain, profile, name, model, parallel, layout, by_stage)
+    else:
+        measured = _of_layers(plain, profile, profile.model, name, model, parallel)
+    return replace(machine, measured=measured)
+
+
+def _refuse_device(machine: Machine, profile: Profile, name: str) -> None:
+    """Refuse a profile of another device than the cluster's; a trace that names none is taken."""
+    device, gpu = profile.provenance.device, machine.gpu.name
+    chip = gpu.split("-")[0]
+    if device not in ("", "unknown") and not re.search(
+        rf"(?<![a-z0-9]){re.escape(chip.lower())}(?![0-9])", device.lower()
+    ):
+        raise InputError(
+            f"'{name}' was measured on {device}, and the devices of {machine.name} are {gpu}",
+            f"ppsim calibrate on one of them, or a cluster of what was measured: a file with a gpu named '{device}'",
+        )
+
+
+def _of_layers(
+    machine: Machine, profile: Profile, workload: Workload, name: str, model: Model, parallel: Parallel
+) -> Measured:
+    """Compare the measured layers, embedding and output with the curve's times of the same ones."""
+    _refuse_workload(workload, name, model, parallel)
+    measured_model = Model(
+        workload.hidden,
+        workload.heads,
+        workload.layers,
+        workload.sequence,
+        workload.vocab,
+        biases=True,
+        learned_positions=True,
+    )
+    alone = Parallel(mbs=workload.microbatch_size, precision=parallel.precision, stack=parallel.stack)
+    content = ("", "t" * workload.layers, "E", "L")
+    schedule = generate("gpipe", devices=len(content), microbatches=1)
+    found = costs_from(profile, schedule, first_stage_splits=True, content=content)
+    time = np.array([found.time[kind] for kind in (Kind.F, Kind.I, Kind.W, Kind.B)]) / 1e3
+    fixed = time[:, 0]
+    if (time[[0, 3], 1] <= fixed[[0, 3]]).any():
+        raise InputError(
+            f"'{name}' has no time of a layer: {workload.layers} layers took no longer than none",
+            "measure again, with more --layers or --repeats",
+        )
+
+    def compare(column: int, operators: Operators, count: int = 1) -> Factors:
+        curve = count * passes(operators, machine.gpu, efficiency_of(machine.gpu, parallel.stack), parallel.precision)
+        return _divide(time[:, column] - fixed, np.array([*curve, curve[1] + curve[2]]))
+
+    ends = AS_THE_CURVE, AS_THE_CURVE
+    if workload.vocab:
+        ends = compare(2, embedding_operators(measured_model, alone)), compare(3, head_operators(measured_model, alone))
+    taken = "dense layers" + (", embedding and output" if workload.vocab else "")
+    layer = compare(1, layer_operators(measured_model, alone, False), workload.layers)
+    return Measured(
+        name=name,
+        layer=layer,
+        embedding=ends[0],
+        head=ends[1],
+        fixed=_split_full(fixed),
+        taken=f"{taken}, measured with hidden {workload.hidden}, sequences of {workload.sequence}, {workload.dtype} "
+        f"(a layer's F {layer.f:.2f} and B {layer.b:.2f} times the curve's)",
+        left=("experts, " if model.experts else "") + ("" if workload.vocab else "embedding, output, ") + FROM_CURVE,
+    )
+
+
+def _refuse_workload(workload: Workload, name: str, model: Model, parallel: Parallel) -> None:
+    """Refuse layers whose times say nothing of the model's."""
+    if PRECISIONS.get(workload.dtype) != parallel.precision:
+        dtype = next((d for d, name in PRECISIONS.items() if name == parallel.precision), "")
+        raise InputError(
+            f"'{name}' was measured in {workload.dtype}, and the model is to be trained in {parallel.precision}",
+            f"ppsim calibrate --dtype {dtype} -o {name}"
+            if dtype
+            else "--precision bf16, or the profile of a real run: calibrate --from-trace",
+        )
+    if model.moe_layers == model.layers:
+        raise InputError(
+            f"'{name}' was measured on dense layers, and every layer of {model.name or 'the model'} has experts",
+            "the profile of a real run of it: ppsim calibrate --from-trace",
+        )
+    pairs = (("hidden", workload.hidden, model.hidden), ("sequence", workload.sequence, model.seq))
+    for what, measured, wanted in pairs:
+        if max(measured, wanted) > FARTHEST * min(measured, wanted):
+            raise InputError(
+                f"'{name}' was measured with {what} {measured}; {model.name or 'the model'} has {wanted}, "
+                f"more than {FARTHEST:g} times off",
+                f"ppsim calibrate --hidden {model.hidden} --heads {model.heads} --seq {model.seq} "
+                f"--mbs {parallel.mbs} --vocab {model.vocab} --dtype {workload.dtype} -o {name}",
+            )
+
+
+def _of_stages(
+    machine: Machine,
+    profile: Profile,
+    name: str,
+    model: Model,
+    parallel: Parallel,
+    layout: Layout | None,
+    by_stage: bool,
+) -> Measured:
+    """Compare measured stages with the curve's times of the same stages, one by one or all together."""
+    stages = len({op.stage for op in profile.op if op.part == "stage"})
+    curve = stage_costs(model, machine, parallel, layout).time[[Kind.F, Kind.I, Kind.W, Kind.B]]
+    found = costs_from(profile, generate("gpipe", devices=stages, microbatches=1))
+    time = np.array([found.time[kind] for kind in (Kind.F, Kind.I, Kind.W, Kind.B)]) / 1e3
+    one_by_one = by_stage and stages == parallel.stages
+    if not one_by_one:
+        time, curve = time.sum(axis=1, keepdims=True), curve.sum(axis=1, keepdims=True)
+    whole = _divide(time.sum(axis=1), curve.sum(axis=1))
+    return Measured(
+        name=name,
+        stages=tuple(_divide(time[:, i], curve[:, i]) for i in range(time.shape[1])),
+        taken=f"{stages} whole stages with their collectives (F {whole.f:.2f} and B {whole.b:.2f} times the curve's)"
+        + ("" if one_by_one else ", their sum for the whole model")
+        + ", taken as measured with these sizes, microbatches and recompute, which a profile does not say",
+        left="messages, gradient reductions and the optimizer are the curve's",
+    )
+
+
+def _divide(time: Floats, curve: Floats) -> Factors:
+    """Divide measured F, I, W and B by the curve's; halves that were not measured are as the full backward."""
+    f, i, w, b = (float(value) for value in time / np.maximum(curve, 1e-12))
+    halves = i > 0 and w > 0
+    full = b if b > 0 else 1.0
+    return Factors(f if f > 0 else 1.0, i if halves else full, w if halves else full, full)
+
+
+def _split_full(fixed: Floats) -> Factors:
+    f, i, w, b = (max(float(value), 0.0) for value in fixed)
+    return Factors(f, i, w, b) if i > 0 else Factors(f, b / 2, b / 2, b)

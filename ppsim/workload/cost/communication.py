@@ -1,0 +1,78 @@
+"""How long collectives and messages take on a machine, from the ranks of a group and the bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ppsim.workload.hardware.efficiency import Efficiency
+from ppsim.workload.hardware.hardware import Machine
+from ppsim.workload.model.parallel import Parallel
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks that communicate: ``size`` of them, each ``stride`` after the one before.
+
+    Ranks are numbered with tensor parallelism first, then context, data and pipeline parallelism, as Megatron does.
+    """
+
+    size: int
+    stride: int
+
+    def per_node(self, machine: Machine) -> int:
+        """Return how many ranks of the group one node holds."""
+        return max(1, min(self.size, machine.per_node // self.stride))
+
+
+def group_of(parallel: Parallel, kind: str) -> Group:
+    """Return the group of a kind: tp, cp, dp (of gradients, context parallelism included), ep, expert-dp or pp."""
+    p = parallel
+    whole = p.tp * p.cp * p.dp
+    return {
+        "tp": Group(p.tp, 1),
+        "cp": Group(p.cp, p.tp),
+        "dp": Group(p.dp * p.cp, p.tp),
+        "ep": Group(p.ep, 1),
+        "expert-dp": Group(whole // p.ep, p.ep),
+        "pp": Group(p.pp, whole),
+    }[kind]
+
+
+def gather_seconds(machine: Machine, found: Efficiency, group: Group, bytes_: float) -> float:
+    """Compute the time of an all-gather, or a reduce-scatter, that makes, or starts from, that many bytes a rank."""
+    n = group.size
+    if n == 1:
+        return 0.0
+    inside = group.per_node(machine)
+    rate, crosses = machine.within * found.curve.within, inside < n
+    if crosses:
+        rate = min(rate, machine.between * found.curve.between * inside)
+    steps = found.software.collective_us * 1e-6 * (inside - 1)
+    return bytes_ * (n - 1) / n / rate + steps + (machine.latency(crosses) if crosses else 0.0)
+
+
+def exchange_seconds(machine: Machine, found: Efficiency, group: Group, bytes_: float, visits: int = 0) -> float:
+    """Compute the time of an all-to-all in which each rank sends that many bytes in all, its own share included.
+
+    With ``visits`` a token goes to so many experts, evenly spread, and is sent once to each node that has some of them
+    and from there once to each rank that has, as DeepEP and HybridEP do; without, once for each of its experts.
+    """
+    n = group.size
+    if n == 1:
+        return 0.0
+    inside = group.per_node(machine)
+    near, far = bytes_ * (inside - 1) / n, bytes_ * (n - inside) / n
+    if visits:
+        copy, nodes = bytes_ / visits, n / inside
+        near = copy * n * (1 - (1 - 1 / n) ** visits) * (inside - 1) / inside
+        far = copy * (nodes - 1) * (1 - (1 - 1 / nodes) ** visits)
+    rates = machine.within * found.curve.within, machine.between * found.curve.between
+    return max(near / rates[0], far / rates[1]) + machine.latency(inside < n)
+
+
+def message_seconds(machine: Machine, found: Efficiency, parallel: Parallel, bytes_: float, source: int) -> float:
+    """Compute the time of a message from one pipeline device to the next: within a node where both are in one."""
+    stride = parallel.tp * parallel.cp * parallel.dp
+    crosses = source * stride // machine.per_node != (source + 1) % parallel.pp * stride // machine.per_node
+    rate = machine.between * found.curve.between if crosses else machine.within * found.curve.within
+    return bytes_ / rate + machine.latency(crosses)

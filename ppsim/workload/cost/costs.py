@@ -1,0 +1,306 @@
+"""What a model costs on a machine: times per stage, messages, and the time of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Schedule
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.schedules import generate
+from ppsim.workload.cost.communication import exchange_seconds, gather_seconds, group_of, message_seconds
+from ppsim.workload.cost.update import add_sharded, optimizer_seconds, reduction_seconds
+from ppsim.workload.hardware.efficiency import Efficiency, efficiency_of, passes, seconds
+from ppsim.workload.hardware.hardware import AS_THE_CURVE, Factors, Machine, Measured
+from ppsim.workload.layout.layout import Layout
+from ppsim.workload.model import operators as ops
+from ppsim.workload.model.contents import StageContent, contents_of, kept_bytes, message_bytes, parameters_of_stages
+from ppsim.workload.model.model import Model, flops_per_token
+from ppsim.workload.model.operators import Floats
+from ppsim.workload.model.parallel import Parallel
+
+OVERLAPPED_PAIR = 1.04  # times the longer of compute and all-to-all: DeepSeek's profile of DualPipe, arXiv 2412.19437
+
+
+@dataclass(frozen=True)
+class StageCosts:
+    """Costs of each stage for a microbatch, in seconds.
+
+    Attributes:
+        costs: for the simulator, in ms: F, B, I, W and R by stage, latencies between devices.
+        time: shape (5, stages), the same in seconds.
+        communication: shape (stages,), the part of F and B that waits for collectives.
+        message: bytes from a stage to the next.
+        parameters: shape (stages,), on one GPU.
+        dp: shape (stages,), seconds of reducing gradients after the last microbatch.
+        gather: shape (stages,), seconds of gathering weights once a step.
+        optimizer: shape (stages,), seconds of the optimizer's step.
+    """
+
+    costs: Costs
+    time: Floats
+    communication: Floats
+    message: float
+    parameters: Floats
+    dp: Floats
+    gather: Floats
+    optimizer: Floats
+
+
+@dataclass(frozen=True)
+class Step:
+    """The time of a training step in seconds, and where it goes.
+
+    Attributes:
+        seconds: of the whole step.
+        pipeline: from the first forward to the last backward.
+        bubble: share of the pipeline's time in which a device waits, on average.
+        reduction: what is seen of reducing gradients and gathering weights.
+        optimizer: the optimizer's step.
+        tokens_per_s: of all GPUs.
+        mfu: FLOPs that the model needs, attention by its causal half, to the peak in 16 bits.
+        tflops: of the model, per GPU.
+    """
+
+    seconds: float
+    pipeline: float
+    bubble: float
+    reduction: float
+    optimizer: float
+    tokens_per_s: float
+    mfu: float
+    tflops: float
+
+
+def stage_costs(
+    model: Model,
+    machine: Machine,
+    parallel: Parallel,
+    layout: Layout | None = None,
+    efficiency: Efficiency | None = None,
+) -> StageCosts:
+    """Compute what each stage costs for a microbatch: times, messages, parameters, reductions.
+
+    Args:
+        model: the model.
+        machine: the cluster and its GPUs.
+        parallel: how it is trained.
+        layout: what each stage holds; as trainers divide layers without it.
+        efficiency: of the GPU and the software; the library's without it.
+
+    Raises:
+        InputError: layers that are not the model's, or a precision that the GPU lacks.
+    """
+    found = efficiency or efficiency_of(machine.gpu, parallel.stack)
+    contents = contents_of(model, parallel, layout)
+    alone = on_one_stage(parallel)
+    rows = {content: _stage(model, machine, alone, content, found) for content in set(contents)}
+    time = np.array([rows[content][0] for content in contents]).T
+    communication = np.array([rows[content][1] for content in contents])
+    if machine.measured and (factors := machine.measured.stages):
+        times_of = np.array(factors).T
+        if len(factors) != parallel.stages:
+            times_of = np.repeat(times_of.mean(axis=1, keepdims=True), parallel.stages, axis=1)
+        plain = time[Kind.F] + time[Kind.B]
+        time *= times_of[[0, 3, 1, 2, 0]]
+        communication *= (time[Kind.F] + time[Kind.B]) / plain
+    split = parameters_of_stages(model, parallel, contents)
+    reduction, gather = reduction_seconds(machine, parallel, split, found)
+    layers = np.array([content.layers + content.mtp for content in contents], np.float64)
+    alone_time, (time, reduction, gather) = time, add_sharded(time, reduction, gather, layers, parallel)
+    communication = communication + (time - alone_time)[[Kind.F, Kind.B]].sum(axis=0)
+    message = message_bytes(model, parallel)
+    hops = np.zeros((parallel.pp, parallel.pp))
+    for device in range(parallel.pp if parallel.pp > 1 else 0):
+        after = (device + 1) % parallel.pp
+        hops[device, after] = hops[after, device] = message_seconds(machine, found, parallel, message, device)
+    if not parallel.overlap_p2p and parallel.pp > 1:
+        # The device itself waits while its message travels, once for each op that sends one: F, B and I.
+        time[:3] += hops[np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp]
+        hops[:] = 0
+    return StageCosts(
+        costs=Costs(time * 1e3, comm=hops * 1e3, unit="ms"),
+        time=time,
+        communication=communication,
+        message=message,
+        parameters=split.sum(axis=0),
+        dp=reduction,
+        gather=gather,
+        optimizer=optimizer_seconds(machine, parallel, split, found),
+    )
+
+
+@lru_cache(maxsize=4096)
+def on_one_stage(parallel: Parallel) -> Parallel:
+    """Leave out what the work of a stage does not depend on, so that plans which differ in no more share it."""
+    return replace(parallel, pp=1, vp=1, microbatches=1, schedule="", recompute_layers=None)
+
+
+@lru_cache(maxsize=16384)
+def _stage(
+    model: Model, machine: Machine, parallel: Parallel, content: StageContent, found: Efficiency
+) -> tuple[Floats, float]:
+    """Times F, B, I, W and R of a stage, and what of them is communication."""
+    measured = machine.measured or Measured("")
+    compute, communication, again = np.array(measured.fixed), np.zeros(4), 0.0
+    share = content.recomputed / max(content.layers, 1)
+    kinds = ((content.dense, False, share), (content.experts, True, share), (content.mtp, bool(model.experts), 0.0))
+    for count, experts, part in kinds:
+        if count:
+            factors = AS_THE_CURVE if experts else measured.layer
+            one, waits, selected = _layer(model, machine, replace(parallel, recompute="none"), experts, found)
+            compute += count * (_with_full(one - waits, factors) + _with_full(waits))
+            communication += count * _with_full(waits)
+            forward = (one - waits)[ops.FORWARD] * factors.f + waits[ops.FORWARD]
+            again += (
+                count * part * {"none": 0.0, "selective": selected * factors.f, "full": forward}[parallel.recompute]
+            )
+    extra = []
+    if content.embedding:
+        extra.append((ops.embedding_operators(model, parallel), measured.embedding))
+    if model.vocab:
+        extra += [(ops.head_operators(model, parallel), measured.head)] * (content.head + content.mtp)
+    for operators, factors in extra:
+        compute += _with_full(passes(operators, machine.gpu, found, parallel.precision), factors)
+    forward, inputs, weights, full = compute
+    if parallel.offload:  # copies to and from the host run beside the stage, and delay it where they are longer
+        copies = copy_seconds(model, machine, parallel, content)
+        inputs += max(copies - inputs - weights, 0.0)
+        full, forward = max(full, copies), max(forward, copies)
+    if parallel.adapters:
+        weights, full = 0.0, inputs
+    times = np.array([forward, full + again, inputs + again, weights, again])
+    return times, float(communication[:3].sum())
+
+
+def copy_seconds(model: Model, machine: Machine, parallel: Parallel, content: StageContent) -> float:
+    """Compute the time of copying a stage's offloaded activations of a microbatch to the host, or back."""
+    return parallel.offload * kept_bytes(model, parallel, content) / (machine.gpu.host_gb_per_s * 1e9)
+
+
+def _with_full(times: Floats, factors: Factors = AS_THE_CURVE) -> Floats:
+    """Multiply F, I and W by factors, and add B, which has one of its own."""
+    f, i, w = times
+    return np.array([f * factors.f, i * factors.i, w * factors.w, (i + w) * factors.b])
+
+
+@lru_cache(maxsize=4096)
+def _layer(
+    model: Model, machine: Machine, parallel: Parallel, experts: bool, found: Efficiency
+) -> tuple[Floats, Floats, float]:
+    """Times F, I and W of a layer, what of them is collectives, and attention's part of F that selective runs again."""
+    total, waits, again = np.zeros(3), np.zeros(3), 0.0
+    windows = model.window_every if model.window else 1
+    for layer in range(windows):
+        operators = ops.layer_operators(model, parallel, experts, layer if model.window else -1)
+        times = seconds(operators, machine.gpu, found, parallel.precision)
+        waiting = _layer_communication(model, machine, parallel, experts, found, times.sum(axis=1))
+        total += passes(operators, machine.gpu, found, parallel.precision, waiting) / windows
+        waits += waiting / windows
+        chosen = [i for i, name in enumerate(operators.names) if name in SELECTED]
+        again += times[ops.FORWARD, chosen].sum() / windows
+    return total, waits, float(again)
+
+
+SELECTED = ("attention", "scores", "context", "softmax", "attention dropout")
+
+
+def _layer_communication(
+    model: Model, machine: Machine, parallel: Parallel, experts: bool, found: Efficiency, compute: Floats
+) -> Floats:
+    """Return what a layer's collectives add to F, I and W: gathers and scatters of tensor, context, expert ranks."""
+    p = parallel
+    tokens = ops.tokens_of(model, p)
+    whole = tokens * model.hidden * ops.ITEM
+    pairs = 1 if experts and not model.shared_ffn else 2  # of a gather and a scatter: attention and the dense MLP
+    tensor = 2 * pairs * gather_seconds(machine, found, group_of(p, "tp"), whole)
+    tensor *= 1 - found.curve.hidden if p.overlap_tp else 1.0
+    keys = 2 * max(model.kv_heads / p.tp, 1.0) * model.head_dim * ops.ITEM * tokens * p.cp
+    if model.kv_lora:
+        keys = (model.head_dim + model.rope_dim + model.v_dim) * model.heads / p.tp * ops.ITEM * tokens * p.cp
+    context = gather_seconds(machine, found, group_of(p, "cp"), keys) * (0.3 if p.overlap_tp else 1.0)
+    exchange = 0.0
+    if experts:
+        sent = tokens / p.tp * model.top_k * model.hidden * ops.ITEM
+        visits = model.top_k if p.dispatch == "flex" else 0
+        exchange = 2 * exchange_seconds(machine, found, group_of(p, "ep"), sent, visits)
+        if p.overlap_ep:
+            both = max(OVERLAPPED_PAIR * max(compute.sum(), 2 * exchange) - compute.sum(), 0.0)
+            exchange = both / 2
+    return np.array([tensor + context + exchange, tensor + 2 * context + exchange, 0.0])
+
+
+@lru_cache(maxsize=128)
+def schedule_of(name: str, devices: int, chunks: int, microbatches: int) -> Schedule:
+    """Generate a schedule, and keep it for the next plan of this shape.
+
+    Raises:
+        InputError: a shape that the schedule's rules refuse.
+    """
+    return generate(name, devices=devices, chunks=chunks, microbatches=microbatches)
+
+
+def step_time(
+    model: Model,
+    machine: Machine,
+    parallel: Parallel,
+    layout: Layout | None = None,
+    efficiency: Efficiency | None = None,
+    costs: StageCosts | None = None,
+    schedule: Schedule | None = None,
+) -> Step:
+    """Simulate a training step: the pipeline's schedule, then what is seen of reductions, and the optimizer.
+
+    Args:
+        model: the model.
+        machine: the cluster and its GPUs.
+        parallel: how it is trained.
+        layout: what each stage holds; as trainers divide layers without it.
+        efficiency: of the GPU and the software; the library's without it.
+        costs: the stages' costs where they are known.
+        schedule: the queues where they are known, such as those ordered by the costs.
+
+    Raises:
+        InputError: layers that are not the model's, a schedule that refuses the shape.
+    """
+    costs = costs or stage_costs(model, machine, parallel, layout, efficiency)
+    devices = np.zeros((1, parallel.stages), np.int32)
+    if parallel.pp == 1:
+        work = costs.time[Kind.F].sum() + costs.time[Kind.B].sum()
+        pipeline, bubble = parallel.microbatches * work, 0.0
+    else:
+        schedule = schedule or schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
+        devices = schedule.placement.devices
+        pipeline = float(simulate(schedule, costs.costs).makespan) / 1e3
+        busy = parallel.microbatches * (costs.time[Kind.F].sum() + costs.time[Kind.B].sum()) / parallel.pp
+        bubble = 1 - busy / pipeline
+    reduction, optimizer = _after(parallel, costs, devices)
+    total = pipeline + reduction + optimizer
+    tokens = parallel.gbs * model.seq
+    flops = flops_per_token(model) * tokens / total / parallel.gpus
+    return Step(
+        seconds=total,
+        pipeline=pipeline,
+        bubble=bubble,
+        reduction=reduction,
+        optimizer=optimizer,
+        tokens_per_s=tokens / total,
+        mfu=flops / machine.gpu.peak("bf16"),
+        tflops=flops / 1e12,
+    )
+
+
+def _after(parallel: Parallel, costs: StageCosts, devices: NDArray[np.int32]) -> tuple[float, float]:
+    """Return what is seen of reductions and gathers on the device where it is longest, and of the optimizer."""
+    reduction, optimizer = np.zeros(parallel.pp), np.zeros(parallel.pp)
+    hidden_b, hidden_f = (0.0, 0.0) if not parallel.overlap_dp else (1.0, 1.0)
+    for (_, stage), owner in np.ndenumerate(devices):
+        reduction[owner] += max(costs.dp[stage] - hidden_b * costs.time[Kind.B, stage], 0.0)
+        reduction[owner] += max(costs.gather[stage] - hidden_f * costs.time[Kind.F, stage], 0.0)
+        optimizer[owner] += costs.optimizer[stage]
+    return float(reduction.max()), float(optimizer.max())

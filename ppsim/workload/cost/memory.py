@@ -1,0 +1,203 @@
+"""Memory of every pipeline device: weights, gradients, optimizer, activations as the schedule holds them, buffers.
+
+What a layer keeps of a microbatch follows Megatron-LM with Transformer Engine: inputs and outputs of norms, queries,
+keys and values, attention's output, and input and output of the MLP's activation; GPT models of 2021 keep scores and
+dropout's masks as well (Korthikanti et al., arXiv 2205.05198). SimuMax's runs on B200 show the rest: a buffer for the
+weight gradients of one layer, and at the output three copies of the logits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Schedule
+from ppsim.workload.cost.communication import group_of
+from ppsim.workload.cost.costs import schedule_of
+from ppsim.workload.layout.layout import Layout
+from ppsim.workload.model.activations import layer_activations
+from ppsim.workload.model.contents import StageContent, contents_of, kept_bytes, parameters_of_stages
+from ppsim.workload.model.model import Model, layer_parameters
+from ppsim.workload.model.operators import ITEM, tokens_of
+from ppsim.workload.model.parallel import Parallel
+
+Bytes = NDArray[np.float64]
+OPTIMIZER = 12.0  # bytes a parameter: the master copy and two moments in 32 bits
+LOGITS = 3.0 * ITEM  # bytes a logit at the loss: in 16 bits, and in 32
+GATHERED = 3.0  # whole inputs gathered from tensor-parallel ranks and being worked on, at the output
+AHEAD = 2.0  # layers whose weights ZeRO-3 holds whole at a time
+KEPT = 0.5  # share of activations that W needs
+PARTS = ("weights", "gradients", "optimizer", "activations", "work")
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """What each stage needs on one GPU, in bytes; every array has shape (stages,).
+
+    Attributes:
+        weights: weights in 16 bits, a share of them with ZeRO-3.
+        gradients: gradients, a share of them with ZeRO-2.
+        optimizer: master copy and moments, a share of them with ZeRO-1.
+        activations: what a forward leaves for a microbatch.
+        kept: the part of it that W needs.
+        work: what the backward, or the loss, needs beside it while it runs.
+    """
+
+    weights: Bytes
+    gradients: Bytes
+    optimizer: Bytes
+    activations: Bytes
+    kept: Bytes
+    work: Bytes
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """The peak of each pipeline device in bytes, shape (devices,), by part; they sum to ``total``."""
+
+    weights: Bytes
+    gradients: Bytes
+    optimizer: Bytes
+    activations: Bytes
+    work: Bytes
+
+    @property
+    def total(self) -> Bytes:
+        """All parts."""
+        result: Bytes = self.weights + self.gradients + self.optimizer + self.activations + self.work
+        return result
+
+
+def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None) -> StageMemory:
+    """Compute what each stage needs on one GPU.
+
+    Raises:
+        InputError: the layout's layers or stages are not those of the model and the run.
+    """
+    contents = contents_of(model, parallel, layout)
+    split = parameters_of_stages(model, parallel, contents)
+    shares = np.array([1.0 / group_of(parallel, "dp").size, 1.0 / group_of(parallel, "expert-dp").size])
+    whole, shared = split.sum(axis=0), (split * shares[:, None]).sum(axis=0)
+    trained = 0.0 if parallel.adapters else 1.0
+    each = {c: (kept_bytes(model, parallel, c), _stage_work(model, parallel, c)) for c in set(contents)}
+    kept, work = np.array([each[content] for content in contents]).T
+    return StageMemory(
+        weights=ITEM * (shared if parallel.zero >= 3 else whole),
+        gradients=trained * parallel.gradient_bytes * (shared if parallel.zero >= 2 else whole),
+        optimizer=trained * OPTIMIZER * (shared if parallel.zero >= 1 else whole),
+        activations=kept * (1 - parallel.offload),
+        kept=KEPT * kept * (1 - parallel.offload),
+        work=work,
+    )
+
+
+def device_memory(
+    model: Model,
+    parallel: Parallel,
+    layout: Layout | None = None,
+    stages: StageMemory | None = None,
+    schedule: Schedule | None = None,
+) -> DeviceMemory:
+    """Compute the peak of each pipeline device, with activations as its queue holds them.
+
+    Args:
+        model: the model.
+        parallel: how it is trained.
+        layout: what each stage holds; as trainers divide layers without it.
+        stages: what the stages need where it is known.
+        schedule: the queues where they are known, such as those ordered by the costs.
+
+    Raises:
+        InputError: the layout does not fit, or the schedule refuses the shape.
+    """
+    stages = stages or stage_memory(model, parallel, layout)
+    if parallel.pp == 1:
+        parts = stages.weights, stages.gradients, stages.optimizer, stages.activations
+        weights, gradients, optimizer, held = (part.sum(keepdims=True) for part in parts)
+        return DeviceMemory(weights, gradients, optimizer, held, stages.work.max(keepdims=True))
+    schedule = schedule or schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
+    held, work = held_at_peaks(schedule, stages)
+    return DeviceMemory(*states_of_devices(parallel, stages, schedule.placement.devices), held, work)
+
+
+def host_memory(model: Model, parallel: Parallel, layout: Layout | None = None) -> Bytes:
+    """Compute the bytes of offloaded activations that wait in the host's memory at most, shape (devices,), a GPU's.
+
+    Raises:
+        InputError: the layout does not fit, or the schedule refuses the shape.
+    """
+    everything = device_memory(model, replace(parallel, offload=0.0), layout).activations
+    return parallel.offload * everything
+
+
+def states_of_devices(
+    parallel: Parallel, stages: StageMemory, devices: NDArray[np.int32]
+) -> tuple[Bytes, Bytes, Bytes]:
+    """Sum weights, gradients and optimizer of each device's stages; ``devices`` has shape (replicas, stages).
+
+    Of two replicas a device holds a stage each; what ZeRO divides is divided over both.
+    """
+
+    def of_devices(amount: Bytes, zero: int) -> Bytes:
+        whole = np.bincount(devices.ravel(), np.tile(amount, len(devices)), parallel.pp)
+        return whole / (len(devices) if parallel.zero >= zero else 1.0)
+
+    return of_devices(stages.weights, 3), of_devices(stages.gradients, 2), of_devices(stages.optimizer, 1)
+
+
+def in_flight(schedule: Schedule) -> NDArray[np.int64]:
+    """Count the stage-microbatches that each device holds at most, shape (devices,)."""
+    one, none = np.ones(schedule.n_stages), np.zeros(schedule.n_stages)
+    held, _ = held_at_peaks(schedule, StageMemory(none, none, none, one, one, none))
+    return held.astype(np.int64)
+
+
+def held_at_peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes]:
+    """Walk each device's queue and return what it holds in activations at its peak, and for the op that runs then."""
+    kind, stage = schedule.kind, schedule.stage
+    change = np.zeros(len(schedule))
+    for what, amount in (
+        (Kind.F, stages.activations),
+        (Kind.B, -stages.activations),
+        (Kind.I, stages.kept - stages.activations),
+        (Kind.W, -stages.kept),
+    ):
+        here = kind == what
+        change[here] = amount[stage[here]]
+    during = np.where((kind == Kind.B) | (kind == Kind.I), stages.work[stage], 0.0)
+    held, work = np.zeros(schedule.n_devices), np.zeros(schedule.n_devices)
+    for device in range(schedule.n_devices):
+        ops = slice(schedule.offsets[device], schedule.offsets[device + 1])
+        after = np.cumsum(change[ops])
+        most = np.maximum(after, after - change[ops])
+        peak = int(np.argmax(most + during[ops]))
+        held[device], work[device] = most[peak], during[ops][peak]
+    return held, work
+
+
+def _stage_work(model: Model, parallel: Parallel, content: StageContent) -> float:
+    """Bytes that the backward of a stage needs while it runs: the loss, or the layer at work; and weight gradients."""
+    tokens, p = tokens_of(model, parallel), parallel
+    ends = GATHERED * ITEM * tokens * model.hidden
+    experts = content.experts > 0
+    width = model.expert_ffn * model.top_k if experts else model.ffn
+    layer = ITEM * tokens * width / p.tp * (2 if model.gated else 1) if content.layers else 0.0
+    if content.recomputed and p.recompute == "full":
+        layer += layer_activations(model, parallel, experts, "none")
+    if content.layers and p.offload:  # the layer that is being copied
+        layer += p.offload * layer_activations(model, parallel, experts, "none")
+    loss = LOGITS * tokens * model.vocab / p.tp if content.head else 0.0
+    routed = (3 if model.gated else 2) * model.hidden * model.expert_ffn * model.experts if experts else 0
+    dense = (layer_parameters(model, experts) - routed) / p.tp
+    gradients = gathered = 0.0
+    if p.zero == 3:  # the layer at work and the one fetched ahead; embedding and output stay gathered
+        outer = content.embedding + content.head * (not model.tied)
+        gathered = ITEM * (
+            AHEAD * (dense + routed / p.ep) * bool(content.layers) + outer * model.vocab * model.hidden / p.tp
+        )
+    if content.layers and p.stack != "eager" and not p.adapters:
+        gradients = ITEM * dense  # experts share one expert's
+    return max(loss, layer) + ends + gradients + gathered

@@ -1,0 +1,82 @@
+"""What follows a pipeline's last backward: gradients reduced, the optimizer's step, weights gathered."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppsim.workload.cost.communication import Group, gather_seconds, group_of
+from ppsim.workload.hardware.efficiency import Efficiency
+from ppsim.workload.hardware.hardware import Machine
+from ppsim.workload.model.operators import ITEM, Floats
+from ppsim.workload.model.parallel import Parallel
+
+OPTIMIZER_BYTES = 34  # that Adam moves for a parameter: reads 2 moments, master and gradient, writes three and a weight
+
+
+def reduction_seconds(machine: Machine, parallel: Parallel, split: Floats, found: Efficiency) -> tuple[Floats, Floats]:
+    """Compute the seconds of reducing gradients and of gathering weights, by stage."""
+    p = parallel
+    stages = split.shape[1]
+    reduction, gather = np.zeros(stages), np.zeros(stages)
+    for row, name in () if p.adapters else ((0, "dp"), (1, "expert-dp")):
+        group = joined(machine, p, group_of(p, name))
+        for count in set(split[row].tolist()) - {0.0}:
+            here = split[row] == count
+            reduction[here] += gather_seconds(machine, found, group, count * p.gradient_bytes)
+            gather[here] += gather_seconds(machine, found, group, count * (p.gradient_bytes if p.zero == 0 else ITEM))
+    return reduction, gather
+
+
+def add_sharded(
+    time: Floats, reduction: Floats, gather: Floats, layers: Floats, parallel: Parallel
+) -> tuple[Floats, Floats, Floats]:
+    """Add to the times of stages what ZeRO-2 and ZeRO-3 communicate for every microbatch.
+
+    ZeRO-2 scatters gradients in each backward, as it keeps only its share of their sum. ZeRO-3 also gathers a layer's
+    weights before its forward and again before its backward, as torch's FSDP2 does with reshard_after_forward, Megatron
+    FSDP with optim_grads_params, and DeepSpeed. With overlap it runs beside compute, but for the first layer's gather.
+    Frameworks that keep gathered weights and whole gradients until a step ends (FSDP2 in torch's pipeline runtime)
+    are ZeRO-1 here.
+
+    Args:
+        time: shape (5, stages), seconds of F, B, I, W and R.
+        reduction: shape (stages,), seconds of scattering a stage's gradients.
+        gather: shape (stages,), seconds of gathering its weights.
+        layers: shape (stages,), layers of each stage.
+        parallel: how the model is trained.
+
+    Returns:
+        The times, and what of reduction and gather is left for the end of a step.
+    """
+    if parallel.zero < 2 or parallel.adapters:
+        return time, reduction, gather
+    weights = gather if parallel.zero == 3 else np.zeros_like(gather)
+    added = np.array([weights, weights + reduction, weights, reduction, np.zeros_like(gather)])
+    first = np.array([weights, weights, weights, np.zeros_like(gather), np.zeros_like(gather)]) / np.maximum(layers, 1)
+    longer = np.maximum(time, added) + first if parallel.overlap_dp else time + added
+    return longer, reduction / np.maximum(layers, 1), gather - weights
+
+
+def joined(machine: Machine, parallel: Parallel, group: Group) -> Group:
+    """Join the two groups that hold a stage where a pipeline has two replicas, on devices far from each other.
+
+    Beyond one node the other replica's ranks are on other nodes.
+    """
+    if parallel.replicas == 1:
+        return group
+    stride = group.stride
+    if parallel.tp * parallel.cp * parallel.dp * parallel.pp > machine.per_node:
+        stride = max(stride, -(-machine.per_node // group.size))
+    return Group(parallel.replicas * group.size, stride)
+
+
+def optimizer_seconds(machine: Machine, parallel: Parallel, split: Floats, found: Efficiency) -> Floats:
+    """Compute the seconds of the optimizer's step, by stage."""
+    if parallel.adapters:
+        return np.zeros(split.shape[1])
+    sharded = split.copy()
+    if parallel.zero:
+        sharded[0] /= group_of(parallel, "dp").size * parallel.replicas
+        sharded[1] /= group_of(parallel, "expert-dp").size * parallel.replicas
+    result: Floats = sharded.sum(axis=0) * OPTIMIZER_BYTES / (machine.gpu.hbm_gb_per_s * 1e9 * found.curve.hbm)
+    return result

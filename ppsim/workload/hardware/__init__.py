@@ -1,0 +1,3 @@
+"""GPUs and clusters, and how close to their peaks operators come."""
+
+__all__ = ["efficiency", "hardware"]

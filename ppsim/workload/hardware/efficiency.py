@@ -1,0 +1,180 @@
+"""How much of a GPU's peaks training reaches: one curve per GPU and precision, fitted on published runs.
+
+The file ``library/efficiency.toml`` holds the numbers and the rows that each was fitted on;
+``tests/benchmarks/fit_efficiency.py`` writes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from ppsim.base import toml
+from ppsim.base.toml import Refused
+from ppsim.workload.hardware.hardware import UNITS, Gpu
+from ppsim.workload.model.operators import FLASH, FORWARD, INPUTS, LINEAR, WEIGHTS, WIDE, Floats, Operators
+
+SCHEMA = "ppsim.efficiency/1"
+ROUTED = ("routing", "permute", "experts in", "experts' activation", "experts out", "unpermute")
+SHARES = {"softmax": "scores", "attention dropout": "scores", "loss": "loss", **dict.fromkeys(ROUTED, "routed")}
+PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a GPU reaches, as shares of its peaks.
+
+    A product of m x k by k x n reaches its precision's share x m / (m + rows) x n / (n + half) x k / (k + half).
+
+    Attributes:
+        gpu: the GPU.
+        bf16: share of the 16-bit peak that large products reach.
+        fp8: of the FP8 peak.
+        mxfp8: of the FP8 peak, with a scale for each 32 numbers.
+        fp4: of the FP4 peak.
+        rows: number of tokens at which a product reaches half of that.
+        half: size of its other sides at which it does.
+        attention: share of the 16-bit peak that attention in one kernel reaches.
+        hbm: share of the memory's bandwidth that elementwise work reaches.
+        within: share of the bandwidth inside a node that collectives reach.
+        between: share of the bandwidth between nodes that collectives reach.
+        hidden: share of tensor-parallel communication that overlap hides.
+        host: how many times as long as an x86 host's its host needs to launch a kernel.
+        seen: what the numbers were fitted on.
+    """
+
+    gpu: str
+    bf16: float = 0.75
+    fp8: float = 0.6
+    mxfp8: float = 0.55
+    fp4: float = 0.4
+    rows: float = 240.0
+    half: float = 220.0
+    attention: float = 0.6
+    hbm: float = 0.75
+    within: float = 0.7
+    between: float = 0.75
+    hidden: float = 0.7
+    host: float = 1.0
+    seen: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("bf16", "fp8", "mxfp8", "fp4", "attention", "hbm", "within", "between"):
+            if not 0 < getattr(self, name) <= 1:
+                raise Refused(name, f"must be more than 0 and 1 at most, got {getattr(self, name):g}")
+        for name in ("rows", "half", "hidden"):
+            if getattr(self, name) < 0:
+                raise Refused(name, f"must be 0 or more, got {getattr(self, name):g}")
+
+    def share(self, precision: str) -> float:
+        """Return the share of the peak that large products of that precision of training reach."""
+        name = "mxfp8" if precision == "mxfp8" else UNITS[precision].replace("fp16", "bf16")
+        value: float = getattr(self, name)
+        return value
+
+
+@dataclass(frozen=True)
+class Software:
+    """What software adds, whatever the GPU.
+
+    Attributes:
+        name: eager, each kernel launched from Python; fused, with fused kernels and few launches; fused-experts, with
+            grouped products that route, permute, activate and cast as well; or single-launches, fused but for expert
+            layers, whose kernels the host launches one by one.
+        launch_us: time that the host needs for a kernel.
+        calls: launches for the collectives of a layer's pass.
+        collective_us: time that each further rank of a node adds to a collective.
+        elementwise: how many of the bytes counted for elementwise work are moved.
+        routed: the same for routing, permuting, activating and casting in expert layers.
+        scores: the same for attention's scores.
+        loss: the same for the loss.
+        output_kernels: how many times as many kernels output and loss launch.
+        expert_kernels: how many times as many an expert layer launches.
+        sharp: how sharply the longer of GPU and host counts: the exponent of their norm.
+    """
+
+    name: str
+    launch_us: float = 5.0
+    calls: float = 4.0
+    collective_us: float = 3.0
+    elementwise: float = 1.0
+    routed: float = 1.0
+    scores: float = 1.0
+    loss: float = 1.0
+    output_kernels: float = 1.0
+    expert_kernels: float = 1.0
+    sharp: float = 4.0
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The file: curves of GPUs, and habits of software."""
+
+    curve: tuple[Curve, ...] = ()
+    software: tuple[Software, ...] = ()
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """A GPU's curve and the software that runs on it."""
+
+    curve: Curve
+    software: Software
+
+
+@lru_cache(maxsize=1)
+def fitted() -> Fitted:
+    """Read the fitted numbers."""
+    return toml.read(str(PATH), Fitted, SCHEMA)
+
+
+def efficiency_of(gpu: Gpu, stack: str) -> Efficiency:
+    """Return the efficiency of a GPU with a stack of software; usual values where none was fitted."""
+    curves = {curve.gpu: curve for curve in fitted().curve}
+    stacks = {software.name: software for software in fitted().software}
+    return Efficiency(curves.get(gpu.name, Curve(gpu.name)), stacks.get(stack, Software(stack)))
+
+
+def seconds(operators: Operators, gpu: Gpu, found: Efficiency, precision: str) -> Floats:
+    """Compute the seconds that the GPU needs for each operator, shape (3, n): rows F, I and W."""
+    curve, side = found.curve, operators.size
+    halves = np.array([[curve.rows], [curve.half], [curve.half]])
+    filled = np.prod(side / (side + halves), axis=0)
+    rate = np.full(len(operators.unit), np.inf)
+    for unit, kind in ((LINEAR, precision), (WIDE, "bf16")):
+        here = operators.unit == unit
+        rate[here] = gpu.peak(kind) * curve.share(kind) * filled[here]
+    here = operators.unit == FLASH
+    rate[here] = gpu.peak("bf16") * curve.attention * (side[1] / (side[1] + 4 * curve.half))[here]
+    memory = gpu.hbm_gb_per_s * 1e9 * curve.hbm
+    share = np.array([getattr(found.software, SHARES.get(name, "elementwise")) for name in operators.names])
+    products = np.maximum(operators.flops / rate, operators.moved / memory)
+    result: Floats = products + operators.touched * share / memory
+    return result
+
+
+def passes(operators: Operators, gpu: Gpu, found: Efficiency, precision: str, waits: Floats | float = 0.0) -> Floats:
+    """Compute the seconds of F, I and W of all operators together: no less than it takes to launch them.
+
+    GPU and host work side by side: the longer one counts, and somewhat more where they are alike.
+
+    Args:
+        operators: the operators.
+        gpu: the GPU.
+        found: its efficiency.
+        precision: of training.
+        waits: shape (3,), seconds of collectives that the GPU waits for in each pass.
+    """
+    software = found.software
+    times = seconds(operators, gpu, found, precision).sum(axis=1) + waits
+    more = software.expert_kernels if "router" in operators.names else 1.0
+    kernels = operators.kernels.sum(axis=1) * (software.output_kernels if operators.names[-1] == "loss" else more)
+    calls = software.calls if np.any(waits) else 0.0
+    result: Floats = times.copy()
+    for rows, launches in (([FORWARD], kernels[FORWARD] + calls), ([INPUTS, WEIGHTS], kernels[1:].sum() + calls)):
+        whole, host = times[rows].sum(), launches * software.launch_us * found.curve.host * 1e-6
+        result[rows] *= (whole**software.sharp + host**software.sharp) ** (1 / software.sharp) / whole
+    return result

@@ -1,0 +1,203 @@
+"""GPUs and clusters: their descriptions, from the library or a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ppsim.base import toml
+from ppsim.base.text import quote
+from ppsim.base.toml import Refused
+from ppsim.engine.detailed import cluster as clusters
+from ppsim.engine.detailed.cluster import Cluster
+from ppsim.errors import InputError
+
+SCHEMA = "ppsim.gpu/1"
+LIBRARY = Path(__file__).parents[1] / "library"
+EXAMPLE = "memory_gib, hbm_gb_per_s and a table [tflops]"
+# What a precision of training computes with: NVFP4 in FP4 units, MXFP8 in FP8 units.
+UNITS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4", "fp32": "bf16"}
+
+
+@dataclass(frozen=True)
+class Tflops:
+    """Peak dense throughput of matrix products in TFLOP/s, by precision; 0 where the GPU lacks it."""
+
+    bf16: float
+    fp16: float = 0.0
+    fp8: float = 0.0
+    fp4: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("bf16", "fp16", "fp8", "fp4"):
+            if getattr(self, name) < 0 or (name == "bf16" and self.bf16 == 0):
+                raise Refused(name, f"must be more than 0, got {getattr(self, name):g}")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU.
+
+    Attributes:
+        name: as the library calls it.
+        memory_gib: its memory.
+        hbm_gb_per_s: bandwidth of its memory.
+        tflops: its peaks.
+        host_gb_per_s: bandwidth to the host's memory in each direction.
+        source: where the numbers are from.
+    """
+
+    name: str
+    memory_gib: float
+    hbm_gb_per_s: float
+    tflops: Tflops
+    host_gb_per_s: float = 50.0
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("memory_gib", "hbm_gb_per_s", "host_gb_per_s"):
+            if getattr(self, name) <= 0:
+                raise Refused(name, f"must be more than 0, got {getattr(self, name):g}")
+
+    def peak(self, precision: str) -> float:
+        """Return the peak in FLOP/s for a precision of training.
+
+        Raises:
+            InputError: the GPU does not compute in it.
+        """
+        value: float = getattr(self.tflops, UNITS[precision]) * 1e12
+        if not value:
+            raise InputError(f"{self.name} has no {UNITS[precision]} units", "--precision bf16")
+        return value
+
+
+class Factors(NamedTuple):
+    """A number for each kind of op; B is a full backward, which need not take as long as its halves."""
+
+    f: float = 1.0
+    i: float = 1.0
+    w: float = 1.0
+    b: float = 1.0
+
+
+AS_THE_CURVE = Factors()
+NOTHING = Factors(0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How many times as long as by the efficiency curve ops take, as a profile measured them.
+
+    Attributes:
+        name: of the profile.
+        layer: of dense layers.
+        embedding: of the embedding.
+        head: of the output and the loss.
+        fixed: seconds that an op of a stage takes beside its layers.
+        stages: of whole stages, one for each or one for all; empty where layers were measured.
+        taken: what is taken from the profile, in words.
+        left: what is not.
+    """
+
+    name: str
+    layer: Factors = AS_THE_CURVE
+    embedding: Factors = AS_THE_CURVE
+    head: Factors = AS_THE_CURVE
+    fixed: Factors = NOTHING
+    stages: tuple[Factors, ...] = ()
+    taken: str = ""
+    left: str = ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A cluster and its GPUs.
+
+    Attributes:
+        name: as the library calls it, or the file.
+        gpu: its GPU.
+        cluster: how GPUs are joined.
+        measured: op times of a profile that count instead of the efficiency curve, or None.
+    """
+
+    name: str
+    gpu: Gpu
+    cluster: Cluster
+    measured: Measured | None = None
+
+    @property
+    def per_node(self) -> int:
+        """GPUs that NVLink or its like joins."""
+        return self.cluster.devices_per_node
+
+    @property
+    def within(self) -> float:
+        """Bytes a second from one GPU to others of its node."""
+        return (self.cluster.intra.gb_per_s or 1e6) * 1e9
+
+    @property
+    def between(self) -> float:
+        """Bytes a second from one GPU to other nodes, when all of a node send at once."""
+        shared, link = self.cluster.shared, self.cluster.inter or self.cluster.intra
+        rates = [link.gb_per_s or 1e6]
+        if shared.nic_gb_per_s:
+            rates.append(shared.nic_gb_per_s * shared.nics_per_node / self.per_node)
+        if shared.node_gb_per_s:
+            rates.append(shared.node_gb_per_s / self.per_node)
+        return min(rates) * 1e9
+
+    def latency(self, crosses_nodes: bool) -> float:
+        """Return the seconds that a message needs beside its bytes."""
+        link = (self.cluster.inter or self.cluster.intra) if crosses_nodes else self.cluster.intra
+        return link.alpha_us * 1e-6
+
+
+def gpus() -> dict[str, Path]:
+    """List the GPUs of the library: names and files."""
+    return {path.stem: path for path in sorted((LIBRARY / "gpus").glob("*.toml"))}
+
+
+def machines() -> dict[str, Path]:
+    """List the clusters of the library: names and files."""
+    return {path.stem: path for path in sorted((LIBRARY / "clusters").glob("*.toml"))}
+
+
+def read_gpu(spec: str) -> Gpu:
+    """Read a GPU: a name of the library or a TOML file.
+
+    Raises:
+        InputError: no such name or file, or one that describes no GPU.
+    """
+    known = gpus()
+    if spec.lower() not in known and not spec.endswith(".toml"):
+        raise _unknown("GPU", spec, known)
+    return toml.read(str(known.get(spec.lower(), spec)), Gpu, SCHEMA, EXAMPLE)
+
+
+def read_machine(spec: str) -> Machine:
+    """Read a cluster whose GPU is named: a name of the library or a cluster file with ``gpu = "h100"``.
+
+    Raises:
+        InputError: no such name or file, one that describes no cluster, or one that does not name its GPU.
+    """
+    known = machines()
+    if spec.lower() not in known and not spec.endswith(".toml"):
+        raise _unknown("cluster", spec, known)
+    cluster = clusters.read(str(known.get(spec.lower(), spec)))
+    if not cluster.gpu:
+        raise InputError(
+            f"'{spec}' does not say which GPU its devices are", f'gpu = "h100"; one of {", ".join(gpus())}'
+        )
+    name = cluster.gpu
+    if name.endswith(".toml"):
+        name = str(Path(spec).parent / name)
+    return Machine(spec.lower() if spec.lower() in known else spec, read_gpu(name), cluster)
+
+
+def _unknown(what: str, spec: str, known: dict[str, Path]) -> InputError:
+    import difflib
+
+    close = difflib.get_close_matches(spec.lower(), known, n=1)
+    guess = f" Did you mean '{close[0]}'?" if close else ""
+    return InputError(f"no {what} {quote(spec)} in the library.{guess}", f"one of {', '.join(known)}, or a .toml file")

@@ -1,0 +1,97 @@
+"""The costs of stages from the layers they hold and the time of each kind of layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.soundness import LONGEST
+from ppsim.errors import InputError
+from ppsim.workload.layout.layout import EMBEDDING, LOSS, MTP, Layout
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """Forward times of the kinds of layers.
+
+    Attributes:
+        layer: of a transformer layer, or one for each in model order.
+        embedding: of the embedding.
+        head: of a loss letter: the output matrix and the loss. A split loss takes this time for each of its letters.
+        mtp: of an MTP layer, or None: as long as a transformer layer (their mean).
+        b_over_f: how many times as long as its forward a full backward is; I and W take half of it each.
+    """
+
+    layer: float | Sequence[float] = 1.0
+    embedding: float = 0.0
+    head: float = 0.0
+    mtp: float | None = None
+    b_over_f: float = 2.0
+
+    def __post_init__(self) -> None:
+        layers = np.atleast_1d(np.asarray(self.layer, np.float64))
+        for name, values in (
+            ("t-layer", layers),
+            ("t-embedding", self.embedding),
+            ("t-head", self.head),
+            ("t-mtp", 0.0 if self.mtp is None else self.mtp),
+            ("b-over-f", self.b_over_f),
+        ):
+            array = np.atleast_1d(values)
+            if not ((array >= 0) & (array <= LONGEST)).all():
+                got = ", ".join(f"{value:g}" for value in array[:8])
+                raise InputError(f"--{name} must be zero or more, finite and at most {LONGEST:g}, got {got}")
+
+    def of_layers(self, n_layers: int) -> Floats:
+        """Return the forward time of each transformer layer in model order, shape (layers,).
+
+        Raises:
+            InputError: the times are those of another number of layers.
+        """
+        times = np.atleast_1d(np.asarray(self.layer, np.float64))
+        if len(times) not in (1, n_layers):
+            raise InputError(
+                f"--t-layer has {len(times)} times for {n_layers} layers", f"one time, or {n_layers}, one for each"
+            )
+        return np.broadcast_to(times, n_layers)
+
+    @property
+    def of_mtp(self) -> float:
+        """Forward time of an MTP layer."""
+        return float(np.mean(self.layer)) if self.mtp is None else self.mtp
+
+
+def stage_forwards(layout: Layout, times: LayerTimes) -> Floats:
+    """Sum the forward time of each stage's layers, shape (stages,); zero where a stage is empty."""
+    of_layers, held = times.of_layers(layout.n_layers), np.array(layout.layers)
+    if np.ndim(times.layer) == 0:
+        layers = held * np.max(times.layer)
+    else:
+        ends = np.cumsum(held)
+        layers = np.array([of_layers[end - count : end].sum() for end, count in zip(ends, held, strict=True)])
+    counts = {letter: np.array([stage.count(letter) for stage in layout.content]) for letter in (EMBEDDING, MTP, LOSS)}
+    return (
+        layers
+        + counts[EMBEDDING] * times.embedding
+        + counts[MTP] * (times.of_mtp if layout.n_mtp else 0.0)
+        + counts[LOSS] * times.head
+    )
+
+
+def layout_costs(layout: Layout, times: LayerTimes, comm: float = 0.0, unit: str = "t_layer") -> Costs:
+    """Make the costs of a layout's stages: forwards as their layers take, backwards in proportion.
+
+    Raises:
+        InputError: ``comm`` is no time, or the layers are of another number than their times.
+    """
+    if not 0 <= comm <= LONGEST:
+        raise InputError(f"comm must be zero or more, finite and at most {LONGEST:g}, got {comm:g}")
+    forward = stage_forwards(layout, times)
+    backward = times.b_over_f * forward
+    return Costs(np.stack([forward, backward, backward / 2, backward / 2, forward]), comm, unit=unit)

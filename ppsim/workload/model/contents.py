@@ -1,0 +1,138 @@
+"""What the stages of a pipeline hold: layers, embedding, output; their parameters, activations and messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ppsim.errors import InputError
+from ppsim.workload.layout.layout import EMBEDDING, LOSS, MTP, Layout, build_layout
+from ppsim.workload.model import operators as ops
+from ppsim.workload.model.activations import stage_activations
+from ppsim.workload.model.model import Model, embedding_parameters, has_experts, head_parameters, layer_parameters
+from ppsim.workload.model.operators import Floats
+from ppsim.workload.model.parallel import Parallel
+
+
+@dataclass(frozen=True)
+class StageContent:
+    """What a stage holds.
+
+    Attributes:
+        dense: layers without experts.
+        experts: layers with experts.
+        mtp: layers of multi-token prediction.
+        embedding: whether it holds the embedding.
+        head: whether it holds the output matrix and the loss.
+        recomputed: layers whose forward, or attention, the backward runs again.
+    """
+
+    dense: int
+    experts: int
+    mtp: int
+    embedding: bool
+    head: bool
+    recomputed: int
+
+    @property
+    def layers(self) -> int:
+        """Layers in all."""
+        return self.dense + self.experts
+
+
+def split_layers(model: Model, stages: int) -> tuple[int, ...]:
+    """Divide layers over stages as trainers do: evenly; else with embedding and output counted as a layer each.
+
+    With multi-token prediction, the last stage, which holds it, has what is left when all others are full, as in the
+    layouts of Megatron-Bridge's recipes.
+
+    Raises:
+        InputError: there are more stages than layers.
+    """
+    n = model.layers
+    if n % stages == 0:
+        return (n // stages,) * stages
+    if stages > n + 2:
+        raise InputError(f"{model.name or 'the model'} has {n} layers for {stages} stages", f"{n + 2} stages at most")
+    full = -(-n // stages)
+    if model.mtp and n - full * (stages - 1) >= 0:
+        return (*(full,) * (stages - 1), n - full * (stages - 1))
+    least, more = divmod(n + 2, stages)
+    split = [least] * stages
+    for extra in range(more):  # to the stages in the middle, which hold neither embedding nor output
+        split[(stages - more) // 2 + extra] += 1
+    split[0] -= 1
+    split[-1] -= 1
+    if min(split) < 0:
+        raise InputError(f"{model.name or 'the model'} has {n} layers for {stages} stages", f"{n + 2} stages at most")
+    return tuple(split)
+
+
+@lru_cache(maxsize=64)
+def contents_of(model: Model, parallel: Parallel, layout: Layout | None = None) -> tuple[StageContent, ...]:
+    """Return what each stage holds, in model order: as the layout says, or as trainers divide layers.
+
+    Raises:
+        InputError: the layout's stages or layers are not those of the run and the model, or the model's heads or
+            experts do not divide over the ranks.
+    """
+    ops.check_division(model, parallel)
+    if layout is None:
+        layout = build_layout(list(split_layers(model, parallel.stages)), parallel.pp, model.mtp)
+    if layout.n_stages != parallel.stages or layout.n_layers != model.layers:
+        fits = layout.n_layers == model.layers and layout.n_stages % parallel.vp == 0
+        raise InputError(
+            f"a layout of {layout.n_layers} layers on {layout.n_stages} stages does not fit "
+            f"{model.layers} layers on {parallel.pp} x {parallel.vp} stages",
+            f"--pp {layout.n_stages // parallel.vp}" if fits else "a layout with all layers, as many stages as pp x vp",
+        )
+    again = parallel.recompute_layers
+    if isinstance(again, tuple) and len(again) != parallel.stages:
+        raise InputError(
+            f"{len(again)} numbers of recomputed layers for {parallel.stages} stages", "one for each stage"
+        )
+    result, first = [], 0
+    for stage, (letters, count) in enumerate(zip(layout.content, layout.layers, strict=True)):
+        most = count if again is None else min(again[stage] if isinstance(again, tuple) else again, count)
+        recomputed = 0 if parallel.recompute == "none" else most
+        with_experts = sum(has_experts(model, layer) for layer in range(first, first + count))
+        mtp = letters.count(MTP)
+        ends = EMBEDDING in letters, LOSS in letters
+        result.append(StageContent(count - with_experts, with_experts, mtp, *ends, recomputed))
+        first += count
+    return tuple(result)
+
+
+def message_bytes(model: Model, parallel: Parallel) -> float:
+    """Return the bytes of an activation between stages; tensor-parallel ranks send a part each."""
+    return ops.tokens_of(model, parallel) * model.hidden * ops.ITEM / parallel.tp
+
+
+def kept_bytes(model: Model, parallel: Parallel, content: StageContent) -> float:
+    """Compute the bytes that a stage keeps of a microbatch."""
+    c = content
+    return stage_activations(model, parallel, dense=c.dense, experts=c.experts, mtp=c.mtp, recomputed=c.recomputed)
+
+
+def parameters_of_stages(model: Model, parallel: Parallel, contents: tuple[StageContent, ...]) -> Floats:
+    """Count the parameters of stages on one GPU, shape (2, stages): those outside experts, and experts."""
+    found = {content: count_stage_parameters(model, parallel, content) for content in set(contents)}
+    return np.array([found[content] for content in contents]).T
+
+
+def count_stage_parameters(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, float]:
+    """Count the parameters of a stage on one GPU: those outside experts, and experts."""
+    p = parallel
+    routed = (3 if model.gated else 2) * model.hidden * model.expert_ffn * model.experts if model.experts else 0
+    dense = content.dense * layer_parameters(model, False)
+    mixed = content.experts + (content.mtp if model.experts else 0)
+    dense += mixed * (layer_parameters(model, True) - routed if mixed else 0)
+    if content.embedding:
+        dense += embedding_parameters(model)
+    if content.head:
+        tied_elsewhere = model.vocab * model.hidden if model.tied and not content.embedding else 0
+        dense += head_parameters(model) + tied_elsewhere
+    dense += content.mtp * (2 * model.hidden**2 + (0 if model.experts else layer_parameters(model, False)))
+    return dense / p.tp, mixed * routed / p.ep

@@ -1,0 +1,113 @@
+"""What a plan would change about published runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ppsim.base.toml import Refused
+from ppsim.errors import PpsimError
+from ppsim.workload.cost.memory import device_memory
+from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans.published import predict
+from ppsim.workload.plans.row_numbers import Skipped
+from ppsim.workload.plans.rows import setup_of
+from ppsim.workload.plans.search import search
+from ppsim.workload.plans.space import SCHEDULES, Axes
+from ppsim.workload.plans.task import Found, Row, Task, usable_bytes
+
+SAME = ("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "recompute")
+SIZES: dict[str, Any] = dict.fromkeys(("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "microbatches"), 1)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A published run, and the search that answers what a plan would change about it.
+
+    Attributes:
+        task: the search, without the time that it has to beat: runs of one model, batch and cluster share it.
+        parallel: how the run was trained.
+        seconds: its predicted step.
+        held: bytes on the device that holds most of it, by the memory model.
+    """
+
+    task: Task
+    parallel: Parallel
+    seconds: float
+    held: float
+
+
+def question_of(published: Mapping[str, Any]) -> Question:
+    """Turn a published run into a search on its own GPUs and batch, with everything that the run's software does.
+
+    Raises:
+        Skipped: the row cannot be predicted; and what ``predict`` raises.
+    """
+    setup = setup_of(dict(published))
+    parallel, step = predict(setup)
+    held = float(device_memory(setup.model, parallel, setup.layout).total.max())
+    base = replace(parallel, **SIZES, schedule="", recompute="none", recompute_layers=None)
+    names = SCHEDULES if parallel.pp == 1 else tuple(dict.fromkeys((*SCHEDULES, parallel.schedule_name)))
+    axes = Axes(base=base, schedules=names, zero=(parallel.zero,), offload=(round(100 * parallel.offload),), fitted=())
+    task = Task(setup.model, setup.machine, parallel.gpus, parallel.gbs, axes, usable_bytes(setup.machine), keep=1)
+    return Question(task, parallel, step.seconds, held)
+
+
+def share_searches(published: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Group rows that the same search answers: each group by the keys of its rows, joined.
+
+    Rows that cannot be predicted are left out.
+    """
+    groups: dict[Task, dict[str, Any]] = {}
+    for key, row in published:
+        try:
+            groups.setdefault(question_of(row).task, {})[key] = row
+        except (Skipped, PpsimError, Refused):
+            continue
+    return {" + ".join(group): group for group in groups.values()}
+
+
+def improve(group: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Plan published runs that share a search anew.
+
+    Returns:
+        For each key the plan's step and what it changes.
+    """
+    questions = {key: question_of(row) for key, row in group.items()}
+    first, slowest = next(iter(questions.values())), max(question.seconds for question in questions.values())
+    found = Found()
+    search(replace(first.task, known=slowest), _run_here, found, lambda done, what: None)
+    best = found.rows[0] if found.rows else None
+    return {key: _answer(question, best) for key, question in questions.items()}
+
+
+def _answer(question: Question, best: Row | None) -> dict[str, Any]:
+    """Compare a run with the fastest plan that fits; the run itself is one, whatever the memory model says: it ran."""
+    usable = question.task.cap
+    beyond = ""
+    if question.held > usable:
+        beyond = f" (by the memory model the run holds {question.held / 2**30:.3g} GiB of {usable / 2**30:.3g} GiB)"
+    if best is None or best["step_s"] >= question.seconds:
+        return {"planned_step_s": float(question.seconds), "change": f"nothing: no plan that fits is faster{beyond}"}
+    change = describe_change(question.parallel, best, question.seconds)
+    return {"planned_step_s": best["step_s"], "change": change + beyond}
+
+
+def describe_change(parallel: Parallel, best: Row, seconds: float) -> str:
+    """Say what a plan has otherwise than a run, and how much faster it is."""
+    changes = [
+        f"{name} {getattr(parallel, name)} -> {best[name]}" for name in SAME if getattr(parallel, name) != best[name]
+    ]
+    if best["recompute"] == "full" and best["recompute_layers"] != parallel.recompute_layers:
+        count = best["recompute_layers"]
+        changes.append(f"recompute {'all layers' if count is None else f'{count} layers of a stage'}")
+    if best["pp"] > 1 and best["schedule"] != (parallel.schedule_name if parallel.pp > 1 else ""):
+        changes.append(f"{parallel.schedule_name if parallel.pp > 1 else 'no pipeline'} -> {best['schedule']}")
+    if best["layout"] != "even":
+        changes.append(f"layout {best['layout']}")
+    return f"{1 - best['step_s'] / seconds:.1%} less: {', '.join(changes) or 'layers elsewhere'}"
+
+
+def _run_here(function: Callable[[Any], Row], tasks: Sequence[Any]) -> Any:
+    return ((index, function(task)) for index, task in enumerate(tasks))

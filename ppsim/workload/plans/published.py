@@ -1,0 +1,105 @@
+"""Published runs beside what the cost model predicts for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from ppsim.base.toml import Refused
+from ppsim.errors import PpsimError
+from ppsim.workload.cost.costs import Step, stage_costs, step_time
+from ppsim.workload.cost.memory import device_memory
+from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans.row_numbers import Row, Skipped, number_of
+from ppsim.workload.plans.rows import Setup, measured_peak, measured_step, read_table, setup_of
+
+GIB = 2.0**30
+__all__ = ["Row", "Setup", "Skipped", "against", "predict", "read_table", "setup_of", "summarise"]
+
+
+def predict(setup: Setup) -> tuple[Parallel, Step]:
+    """Predict a step of a row's run; of several choices, the fastest one."""
+    best: tuple[Parallel, Step] | None = None
+    failure: PpsimError | None = None
+    for parallel in setup.choices:
+        try:
+            costs = stage_costs(setup.model, setup.machine, parallel, setup.layout)
+            step = step_time(setup.model, setup.machine, parallel, costs=costs)
+        except PpsimError as error:
+            failure = error
+            continue
+        if best is None or step.seconds < best[1].seconds:
+            best = parallel, step
+    if best is None:
+        raise failure or Skipped("nothing to choose from")
+    return best
+
+
+def against(rows: list[Row]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Predict every row of a table beside its measurement; a row that cannot be predicted has a ``reason`` instead.
+
+    Returns:
+        The rows, each with ``id``, ``predicted_step_s`` and ``measured_step_s``, and the summary of their errors.
+    """
+    results = list(_predict_rows(rows))
+    return results, summarise(results)
+
+
+def _predict_rows(rows: list[Row]) -> Iterator[dict[str, Any]]:
+    for number, row in enumerate(rows):
+        name = row.get("id") if isinstance(row, dict) else None
+        result: dict[str, Any] = {"id": name if isinstance(name, str | int) else f"row {number}"}
+        result["predicted_step_s"] = None
+        result["measured_step_s"] = None
+        try:
+            setup = setup_of(row)
+            parallel, step = predict(setup)
+        except (Skipped, PpsimError, Refused) as error:
+            yield {**result, "reason": str(error)}
+            continue
+        if setup.parallel.mbs != parallel.mbs and not number_of(row, "gbs"):
+            setup = replace(setup, measured=measured_step(row, setup.model, parallel))
+        result["predicted_step_s"], result["measured_step_s"] = step.seconds, setup.measured
+        if setup.chosen:
+            result["chosen"] = f"{setup.chosen}: {_words(setup, parallel)}"
+        if setup.measured:
+            result["error"] = step.seconds / setup.measured - 1
+        peaks = device_memory(setup.model, parallel, setup.layout).total / GIB
+        result |= {"predicted_peak_gib": float(peaks.max()), "predicted_peaks_gib": [float(peak) for peak in peaks]}
+        if held := measured_peak(row):
+            result["measured_peak_gib"] = held
+        if reserved := number_of(row, "memory_GiB"):
+            result["measured_reserved_gib"] = reserved
+        result |= {"bubble": step.bubble, "tflops_per_gpu": step.tflops, "mfu": step.mfu}
+        yield {**result, "model": setup.model.name, "gpu": setup.machine.gpu.name, "layout": str(parallel)}
+
+
+def _words(setup: Setup, parallel: Parallel) -> str:
+    """Write what was chosen where a row does not say it."""
+    chosen = setup.chosen.split(", ")
+    sizes = {"mbs": parallel.mbs, "vp": parallel.vp}
+    sizes |= {name: getattr(parallel, name) for name in ("tp", "pp", "cp", "precision") if name in chosen}
+    sizes |= {"seq": setup.model.seq} if "seq" in chosen else {}
+    return ", ".join(f"{name} {value}" for name, value in sizes.items())
+
+
+def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Summarise the errors of predicted rows: how many, mean and median of their sizes, and the mean of their signs."""
+    errors = [row["error"] for row in rows if "error" in row]
+    skipped = sum("reason" in row for row in rows)
+    counts = {"rows": len(rows), "predicted": len(rows) - skipped, "compared": len(errors), "skipped": skipped}
+    if not errors:
+        return counts
+    sizes = [abs(error) for error in errors]
+    held = [abs(r["predicted_peak_gib"] / r["measured_peak_gib"] - 1) for r in rows if "measured_peak_gib" in r]
+    memory = {"memory_rows": len(held), "mean_memory_error": sum(held) / len(held)} if held else {}
+    return {
+        **counts,
+        "mean_error": sum(sizes) / len(sizes),
+        "median_error": median(sizes),
+        "mean_bias": sum(errors) / len(errors),
+        "within_10_percent": sum(size <= 0.1 for size in sizes) / len(sizes),
+        **memory,
+    }

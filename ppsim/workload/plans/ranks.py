@@ -1,0 +1,134 @@
+"""Where ranks lie: which GPUs form each parallel group, on which nodes, and the links between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.workload.cost.communication import group_of
+from ppsim.workload.hardware.hardware import Machine
+from ppsim.workload.model.parallel import Parallel
+
+MEANINGS = {
+    "tp": "tensor: gathers and scatters in every layer",
+    "cp": "context: keys and values in every layer",
+    "ep": "expert: all-to-all in every MoE layer",
+    "pp": "pipeline: activations and gradients of a microbatch",
+    "dp": "data: gradients and weights once a step",
+    "expert-dp": "data of experts: their gradients and weights once a step",
+}
+
+
+@dataclass(frozen=True)
+class GroupLinks:
+    """A kind of parallel group on a machine.
+
+    Attributes:
+        kind: tp, cp, ep, pp, dp or expert-dp.
+        size: ranks of a group.
+        count: groups of the kind.
+        ranks: those of the first group.
+        nodes: nodes that the first group lies on.
+        per_node: ranks of it on each node.
+    """
+
+    kind: str
+    size: int
+    count: int
+    ranks: tuple[int, ...]
+    nodes: int
+    per_node: int
+
+    @property
+    def link(self) -> str:
+        """What joins the group's ranks."""
+        if self.nodes == 1:
+            return "inside a node"
+        return "between nodes" if self.per_node == 1 else f"between nodes, {self.per_node} of a group in each"
+
+
+def group_links(machine: Machine, parallel: Parallel) -> list[GroupLinks]:
+    """List the kinds of groups that have several ranks."""
+    result = []
+    for kind in MEANINGS:
+        if kind == "expert-dp" and parallel.ep == 1:
+            continue
+        group = group_of(parallel, kind)
+        if group.size == 1:
+            continue
+        ranks = tuple(range(0, group.size * group.stride, group.stride))
+        nodes = len({rank // machine.per_node for rank in ranks})
+        result.append(GroupLinks(kind, group.size, parallel.gpus // group.size, ranks, nodes, -(-group.size // nodes)))
+    return result
+
+
+def rank_grid(parallel: Parallel) -> NDArray[np.int64]:
+    """Number the ranks, shape (dp, pp, cp, tp): tensor first, then context, data and pipeline, as Megatron does."""
+    p = parallel
+    return np.arange(p.gpus).reshape(p.pp, p.dp, p.cp, p.tp).transpose(1, 0, 2, 3)
+
+
+def span(ranks: tuple[int, ...] | list[int]) -> str:
+    """Write ranks: each of a few, or first, second and last with the step between."""
+    if len(ranks) <= 4:
+        return " ".join(map(str, ranks))
+    step = ranks[1] - ranks[0]
+    return f"{ranks[0]}-{ranks[-1]}" if step == 1 else f"{ranks[0]} {ranks[1]} ... {ranks[-1]}"
+
+
+MOST_DRAWN = 4  # replicas, pipeline devices or ranks of one kind that a flowchart shows
+
+
+def flowchart(machine: Machine, parallel: Parallel) -> str:
+    """Draw the rank layout as a Mermaid flowchart: boxes of replicas and pipeline devices, arrows of what travels.
+
+    Of more than ``MOST_DRAWN`` replicas or pipeline devices the first ones and the last are drawn.
+    """
+    p, grid = parallel, rank_grid(parallel)
+    replicas, devices = _shown(p.dp), _shown(p.pp)
+    lines = ["flowchart LR"]
+    for d in replicas:
+        lines.append(f'  subgraph D{d}["data replica {d}"]')
+        lines.append("    direction LR")
+        for k in devices:
+            ranks = grid[d, k].ravel().tolist()
+            nodes = sorted({rank // machine.per_node for rank in ranks})
+            lines.append(f'    subgraph D{d}P{k}["pipeline device {k}, node {span(nodes)}"]')
+            lines += [f'      R{ranks[i]}["rank {ranks[i]}<br/>{_place(p, i)}"]' for i in _shown(len(ranks))]
+            if len(ranks) > MOST_DRAWN:
+                lines.insert(-1, f'      D{d}P{k}M["{len(ranks) - MOST_DRAWN} more"]')
+            lines.append("    end")
+        lines.append("  end")
+    lines += list(_arrows(machine, parallel, replicas, devices))
+    left = [f"{n} {what}" for n, what in ((p.dp, "replicas"), (p.pp, "pipeline devices")) if n > MOST_DRAWN]
+    if left:
+        lines.append(f"  %% of {' and '.join(left)} the first {MOST_DRAWN - 1} and the last are drawn")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(count: int) -> list[int]:
+    return list(range(count)) if count <= MOST_DRAWN else [*range(MOST_DRAWN - 1), count - 1]
+
+
+def _place(parallel: Parallel, index: int) -> str:
+    tensor = f"tensor {index % parallel.tp}"
+    return tensor if parallel.cp == 1 else f"context {index // parallel.tp}, {tensor}"
+
+
+def _arrows(machine: Machine, parallel: Parallel, replicas: list[int], devices: list[int]) -> Iterator[str]:
+    nodes = rank_grid(parallel)[:, :, 0, 0] // machine.per_node
+    for d in replicas:
+        for here, after in pairwise(devices):
+            link = "" if after > here + 1 else _between(int(nodes[d, here]), int(nodes[d, after]))
+            yield f'  D{d}P{here} -->|"activations{link}"| D{d}P{after}'
+    for here, after in pairwise(replicas):
+        link = "" if after > here + 1 else _between(int(nodes[here, 0]), int(nodes[after, 0]))
+        yield f'  D{here} <-.->|"gradients{link}"| D{after}'
+
+
+def _between(here: int, there: int) -> str:
+    return f" inside node {here}" if here == there else f" from node {here} to {there}"

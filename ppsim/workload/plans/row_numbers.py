@@ -1,0 +1,44 @@
+"""Numbers of rows of published runs, which people write in many ways."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ppsim.base.text import shorten
+from ppsim.workload.model.parallel import MOST
+
+Row = Mapping[str, Any]
+MISSING = ("", "-", "?", "n/a", "na", "none", "null", "unknown", "not stated", "not published")
+
+
+class Skipped(Exception):
+    """A row that cannot be predicted, and why."""
+
+
+def number_of(row: Row, key: str) -> float | None:
+    """Return a number of a row that is more than 0, also one written as text, or None."""
+    value = row.get(key)
+    if isinstance(value, str):
+        try:
+            value = float(re.sub(r"(?<=\d),(?=\d{3}(\D|$))", "", value))  # 1,024
+        except ValueError:
+            return None
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e15
+    return float(value) if good and isinstance(value, (int, float)) else None
+
+
+def count_of(row: Row, key: str, otherwise: int) -> int:
+    """Return a whole number of a row; ``otherwise`` where it has none: null, 0, or a text such as "n/a".
+
+    Raises:
+        Skipped: it has something else.
+    """
+    value = row.get(key)
+    if value in (None, 0) or value is False or (isinstance(value, str) and value.strip().lower() in MISSING):
+        return otherwise
+    number = number_of(row, key)
+    if number is None or not 1 <= number <= MOST or number != int(number):
+        raise Skipped(f"{key} {shorten(repr(value))} is not a whole number of 1 to {MOST}")
+    return int(number)

@@ -1,0 +1,330 @@
+"""Rows of tables of published runs: which model, machine and parallel layout each describes."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ppsim.base.source import read_text
+from ppsim.base.typed_json import decode
+from ppsim.errors import InputError
+from ppsim.schedules import find
+from ppsim.workload.hardware.hardware import Machine, read_machine
+from ppsim.workload.layout.layout import Layout, read_layout
+from ppsim.workload.model.model import Model, flops_per_token, library, read_model
+from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans.habits import habits_of, unread
+from ppsim.workload.plans.row_numbers import Row, Skipped, count_of, number_of
+
+LARGEST = 64 << 20
+# The first that a row's GPU contains is its cluster.
+CLUSTERS = (
+    ("gb300", "gb300-nvl72"),
+    ("gb200", "gb200-nvl72"),
+    ("b300", "dgx-b300"),
+    ("b200", "dgx-b200"),
+    ("h200", "dgx-h200"),
+    ("h100 96gb", "h100-96gb-500w"),
+    ("h100", "dgx-h100"),
+    ("a100-40", "dgx-a100-40gb"),
+    ("a100 40", "dgx-a100-40gb"),
+    ("a100", "dgx-a100"),
+    ("mi355x", "mi355x"),
+    ("mi325x", "mi325x"),
+    ("mi300x", "mi300x"),
+)
+# What rows call a schedule, where the registry has no such spelling.
+SCHEDULES = {
+    "1f1b-i": "interleaved",
+    "interleaved 1f1b": "interleaved",
+    "interleaved where pp > 1": "interleaved",
+    "1f1b-interleaved": "interleaved",
+    "1f1b-interleave": "interleaved",
+    "zb1p": "zb-1p",
+    "zero bubble": "zb-1p",
+    "zero-bubble": "zb-1p",
+    "zero-bubble-heuristic": "zb-1p",
+    "zbv": "zb-v",
+    "zbv-formatted": "zb-v",
+}
+OTHER_NAMES = {
+    "gpt175b": "gpt3-175b",
+    "grok1314b": "grok-1",
+    "megatronturingnlg530b": "turing-530b",
+    "mtnlg530b": "turing-530b",
+    "deepseekr1": "deepseek-v3",
+    "llama3.370b": "llama3-70b",
+    "kimik21t": "kimi-k2",
+    "llama4maverick400b": "llama4-maverick",
+    "llama4400be128": "llama4-maverick",
+}
+USUAL_MICROBATCHES = 4  # for each pipeline device, where a row has no batch
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a row says, as the cost model takes it.
+
+    Attributes:
+        model: the model.
+        machine: the cluster.
+        parallel: how it was trained; ``choices`` are what may replace it where the row leaves numbers out.
+        choices: settings to choose from, the row's own included.
+        layout: what each stage holds, or None.
+        measured: seconds of a step, or None.
+        chosen: what the row does not say and was chosen.
+    """
+
+    model: Model
+    machine: Machine
+    parallel: Parallel
+    choices: tuple[Parallel, ...]
+    layout: Layout | None
+    measured: float | None
+    chosen: str
+
+
+def read_table(path: str) -> list[Row]:
+    """Read the rows of a table of published runs: JSON with ``rows``, or a list of them.
+
+    Raises:
+        InputError: the file is not JSON or has no rows.
+    """
+    hint = 'a JSON file with "rows" of published runs'
+    data = decode(read_text(path, hint, largest=LARGEST), Any, f"'{path}'", hint)
+    rows = data.get("rows") if isinstance(data, dict) else data
+    if not isinstance(rows, list) or (rows and not any(isinstance(row, dict) for row in rows)):
+        raise InputError(f"'{path}' has no rows of published runs", hint)
+    return rows
+
+
+def setup_of(row: Row) -> Setup:
+    """Turn a row into a model, a machine and a layout.
+
+    Raises:
+        Skipped: the row names a model or GPU that the library lacks, or lacks numbers that cannot be chosen.
+    """
+    if not isinstance(row, dict):
+        raise Skipped("the row is no object")
+    model, machine = _model(row), _machine(row)
+    numbers = {key: count_of(row, key, 1) for key in ("tp", "pp", "cp", "ep")}
+    gpus = count_of(row, "gpus", 0)
+    stated = count_of(row, "dp", 0) or count_of(row, "fsdp", 0)
+    inferred = _fill_size(row, numbers, gpus, stated)
+    each = numbers["tp"] * numbers["pp"] * numbers["cp"]
+    dp = stated or max(gpus // each, 1)
+    if not gpus:
+        gpus = dp * each
+    if gpus != dp * each:
+        dp = gpus // each
+        if not dp or dp * each != gpus:
+            raise Skipped(f"tp x pp x cp = {each} does not divide {gpus} GPUs")
+    habits = habits_of(row, model, machine.gpu.name)
+    fixed = replace(habits, dp=dp, tp=numbers["tp"], pp=numbers["pp"], cp=numbers["cp"], ep=numbers["ep"])
+    choices, chosen = _choices(row, model, fixed, inferred)
+    layout = _layout(row, model, choices[0])
+    chosen = ", ".join(filter(None, (chosen, *unread(row), "layout" if row.get("layout") and layout is None else "")))
+    if again := _recomputed(row, layout):
+        choices = tuple(replace(choice, recompute_layers=again) for choice in choices)
+    return Setup(model, machine, choices[0], choices, layout, measured_step(row, model, choices[0]), chosen)
+
+
+def _model(row: Row) -> Model:
+    shape = row.get("architecture") or {}
+    if not isinstance(shape, dict):
+        shape = {}
+    seq = count_of(row, "seq", 0)
+    name = str(row.get("model") or "").strip()
+    known = _known_name(name)
+    if known:
+        model = read_model(known)
+    elif shape.get("moe") or not {"layers", "hidden", "heads"} <= shape.keys():
+        raise Skipped(f"no model {name!r} in the library, and the row does not describe it")
+    else:
+        gated = bool(shape.get("kv"))
+        model = Model(
+            hidden=count_of(shape, "hidden", 0),
+            heads=count_of(shape, "heads", 0),
+            layers=count_of(shape, "layers", 0),
+            seq=seq or 2048,
+            vocab=count_of(shape, "vocab", 51200),
+            name=name,
+            ffn=count_of(shape, "ffn", 0),
+            kv_heads=count_of(shape, "kv", 0),
+            gated=gated,
+            tied=not gated,
+            learned_positions=not gated,
+            biases=not gated,
+        )
+    found = re.search(r"(\d+) layers", name)
+    layers = count_of(row, "layers", int(found[1]) if found else model.layers)
+    changes: dict[str, Any] = {"layers": layers, "dense_layers": min(model.dense_layers, layers)}
+    if layers < model.layers // 2:  # a few layers of a large model: one without experts stands for those that it has
+        changes |= {"mtp": 0, "dense_layers": min(model.dense_layers, 1)}
+    if "w/o MTP" in name:
+        changes["mtp"] = 0
+    return replace(model, seq=seq or model.seq, **changes)
+
+
+def _known_name(name: str) -> str:
+    """Return the library's name of a model, or an empty one."""
+    plain = re.sub(r"\(.*?\)|proxy.*|, *\d+ layers.*", "", name.lower())
+    plain = re.sub(r"[^a-z0-9.]", "", plain).replace("llama3.1", "llama3").replace("meta", "")
+    if plain == "gpt":
+        return ""
+    by_plain = {re.sub(r"[^a-z0-9.]", "", known): known for known in library()} | OTHER_NAMES
+    if plain in by_plain:
+        return by_plain[plain]
+    if plain.startswith("gpt") and "megatron" + plain[3:] in by_plain:
+        return by_plain["megatron" + plain[3:]]
+    return ""
+
+
+def _machine(row: Row) -> Machine:
+    gpu = str(row.get("gpu") or "").lower()
+    if "a100" in gpu and "vtrain" in f"{row.get('framework', '')} {row.get('source', '')}".lower():
+        return read_machine("vtrain-a100")
+    for word, name in CLUSTERS:
+        if word in gpu and not re.search("gh200|pcie|nvl$", gpu):
+            return read_machine(name)
+    known = ", ".join(sorted({word.split()[0] for word, _ in CLUSTERS}))
+    raise Skipped(f"no GPU {row.get('gpu')!r} in the library, which has {known}")
+
+
+def _fill_size(row: Row, numbers: dict[str, int], gpus: int, dp: int) -> list[str]:
+    """Fill in the one of tp, pp and cp that a row leaves out, from its GPUs and the others; return its name."""
+    missing = [key for key in ("tp", "pp", "cp") if not count_of(row, key, 0)]
+    ranks = dp * numbers["tp"] * numbers["pp"] * numbers["cp"]
+    if len(missing) != 1 or not dp or gpus % ranks or gpus == ranks:
+        return []
+    numbers[missing[0]] = gpus // ranks
+    return missing
+
+
+def _choices(row: Row, model: Model, fixed: Parallel, chosen: list[str]) -> tuple[tuple[Parallel, ...], str]:
+    """Fill in batch, chunks and schedule; where the row leaves out microbatch size or chunks, all that could be."""
+    schedule = _schedule(row) if fixed.pp > 1 else ""
+    gbs, mbs = count_of(row, "gbs", 0) or fixed.dp * count_of(row, "local_batch", 0), count_of(row, "mbs", 0)
+    if _splits_by_default(row) and gbs // fixed.dp % fixed.pp == 0 and fixed.pp > 1:
+        mbs = gbs // fixed.dp // fixed.pp
+        chosen.append("mbs")
+    if not gbs:
+        mbs, microbatches = mbs or 1, count_of(row, "microbatches", 0) or USUAL_MICROBATCHES * fixed.pp
+        chosen.append(f"mbs {mbs}, {microbatches} microbatches")
+        gbs = fixed.dp * mbs * microbatches
+    per_pipeline = gbs // fixed.dp
+    if not per_pipeline:
+        raise Skipped(f"a batch of {gbs} for {fixed.dp} data-parallel ranks")
+    # Megatron's own table 2 states microbatches of one sequence for its pipelines.
+    sizes = [mbs] if mbs else [1] if fixed.pp > 1 else [size for size in (1, 2, 4) if per_pipeline % size == 0]
+    if not mbs:
+        chosen.append("mbs")
+    chunks = 1 if fixed.pp == 1 else count_of(row, "vp", 0)
+    if not chunks:
+        chunks = _fewest_chunks(model, fixed.pp, schedule)
+        chosen.append("vp")
+    chosen += [
+        name for name, text in (("seq", count_of(row, "seq", 0)), ("precision", row.get("precision"))) if not text
+    ]
+    return tuple(_fill(fixed, size, per_pipeline, chunks, schedule) for size in sizes), ", ".join(chosen)
+
+
+def _splits_by_default(row: Row) -> bool:
+    """Return whether a row says that its microbatches are torchtitan's default: one for each pipeline device."""
+    note, framework = str(row.get("note") or "").lower(), str(row.get("framework") or "").lower()
+    return "torchtitan" in framework and "microbatch count is" in note and "default" in note
+
+
+def _schedule(row: Row) -> str:
+    """Return the registry's name of a row's schedule."""
+    text = str(row.get("schedule") or "none").lower().split(",")[0].split("(")[0].strip()
+    try:
+        return find("1f1b" if text == "none" else SCHEDULES.get(text, text)).name
+    except InputError as error:
+        if "interleaved" in text or "vpp" in text:
+            return "interleaved"
+        if text.startswith("1f1b "):
+            return "1f1b"
+        raise Skipped(f"no schedule {row.get('schedule')!r}") from error
+
+
+def _fill(fixed: Parallel, mbs: int, per_pipeline: int, chunks: int, schedule: str) -> Parallel:
+    if schedule and (family := find(schedule)).placement == "v":
+        chunks = family.chunks
+    if schedule in ("1f1b", "interleaved"):  # rows name either where chunks say which it is
+        schedule = "interleaved" if chunks > 1 else "1f1b"
+    microbatches = max(per_pipeline // mbs, 1)
+    return replace(fixed, mbs=mbs, microbatches=microbatches, vp=chunks, schedule=schedule)
+
+
+def _fewest_chunks(model: Model, devices: int, schedule: str) -> int:
+    """Return the fewest chunks, from 2 on, that divide the layers of a device; 1 where the schedule has no chunks."""
+    if schedule != "interleaved":
+        return 1
+    each = -(-model.layers // devices)
+    return next((v for v in range(2, 9) if each % v == 0), 1)
+
+
+def _layout(row: Row, model: Model, parallel: Parallel) -> Layout | None:
+    """Read the layout of a row; where it does not fit what the row says otherwise, none."""
+    text = row.get("layout")
+    if not text:
+        return None
+    try:
+        found = read_layout(text if isinstance(text, str) else json.dumps(text), parallel.pp, model.layers)
+    except InputError:
+        return None
+    return found if found.n_stages == parallel.stages else None
+
+
+def _recomputed(row: Row, layout: Layout | None) -> int | tuple[int, ...] | None:
+    """Read which layers recompute: so many of each stage, or those of some numbers."""
+    text = str(row.get("recompute") or "")
+    if found := re.search(r"(\d+) layers? per virtual stage", text):
+        return int(found[1])
+    if text.startswith("ids") and layout is not None:
+        chosen = {int(number) for number in re.findall(r"\d{1,6}", text)}
+        first = [sum(layout.layers[:stage]) for stage in range(layout.n_stages)]
+        return tuple(
+            sum(start <= number < start + count for number in chosen)
+            for start, count in zip(first, layout.layers, strict=True)
+        )
+    return None
+
+
+def measured_step(row: Row, model: Model, parallel: Parallel) -> float | None:
+    """Return the seconds of a step as a row states them, or as its throughput does; None where it states neither."""
+    for key, scale in (("step_s", 1.0), ("step_ms", 1e-3), ("derived_step_s", 1.0)):
+        if value := number_of(row, key):
+            return value * scale
+    tokens = parallel.gbs * model.seq
+    if rate := number_of(row, "tokens_per_s_per_gpu"):
+        return tokens / rate / parallel.gpus
+    if rate := number_of(row, "tokens_per_s_total") or number_of(row, "tokens_per_s"):
+        return tokens / rate
+    if rate := number_of(row, "model_tflops_per_gpu") or number_of(row, "tflops_per_gpu"):
+        return _flops_as_counted(row, model) * tokens / (rate * 1e12) / parallel.gpus
+    return None
+
+
+def _flops_as_counted(row: Row, model: Model) -> float:
+    """Return the FLOPs of a token as a row's authors count them; SC21: with recompute, attention's whole square."""
+    if "sc21" not in str(row.get("framework") or "").lower():
+        return flops_per_token(model)
+    h, n = model.hidden, model.layers  # arXiv 2104.04473, equation 3
+    return 96.0 * n * h**2 * (1 + model.seq / (6 * h) + model.vocab / (16 * n * h))
+
+
+def measured_peak(row: Row) -> float | None:
+    """Return the largest peak of all ranks in GiB, where the row has what PyTorch allocated.
+
+    A peak in GB counts where the row states its batch, without which no prediction is of the same run.
+    """
+    ranks = row.get("peak_by_rank_MB")
+    values = [value for value in ranks.values() if isinstance(value, (int, float))] if isinstance(ranks, dict) else []
+    if values:
+        return max(values) / 1024
+    decimal = number_of(row, "memory_GB") if number_of(row, "gbs") and number_of(row, "mbs") else None
+    return number_of(row, "memory_alloc_GiB") or (decimal * 1e9 / 2**30 if decimal else None)

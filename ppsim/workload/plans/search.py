@@ -1,0 +1,265 @@
+"""The best ways to train a model on so many GPUs: bounds first, then simulation of what they leave, best bound first.
+
+Candidates are simulated in rounds whose sizes depend on nothing. After each round the slowest plan that is still wanted
+gives the time that later candidates must be able to beat. So results and counts are the same on any number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ppsim.analysis.pareto import front
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import place
+from ppsim.errors import PpsimError
+from ppsim.schedules import find, generate
+from ppsim.workload.cost.costs import StageCosts, Step, stage_costs, step_time
+from ppsim.workload.cost.memory import PARTS, DeviceMemory, device_memory, stage_memory, states_of_devices
+from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans.bounds import Bound, bound_candidates, least_seconds, list_candidates
+from ppsim.workload.plans.space import FITTED, Candidate, layout_of, read_key
+from ppsim.workload.plans.task import HELD, REFUSED, ROUNDING, SIMULATED, STAGES, WORK, Found, Row, Task
+
+FIRST_ROUND, ROUND = 32, 512  # candidates; rounds double, as the first ones set a limit to the others
+MOST_FITTED = {"zb-auto": 8, "zb-v": 8, "v-auto": 2}  # plans that are ordered by costs; v-auto takes seconds for each
+MOST_GPUS = 4096  # tried where none of a few GPUs fits
+TRIED = 32  # candidates, the smallest first, to find out whether any fits
+
+Map = Callable[[Callable[[Any], Row], Sequence[Any]], Iterator[tuple[int, Row]]]
+
+
+def search(task: Task, run: Map, found: Found, report: Callable[[float, str], None]) -> None:
+    """Search for the best plans; ``found`` holds what is known at any time, so that an interruption loses nothing.
+
+    Args:
+        task: what the plan is for.
+        run: gives the rows of tasks by a function of them, as :class:`ppsim.base.workers.Workers` does.
+        found: filled in.
+        report: called with the share done and a line.
+    """
+    report(0.0, "bounds")
+    seen: list[Row] = []
+    _run_rounds(task, run, found, bound_candidates(task, list_candidates(task), found), report, seen)
+    if fitted := list(_fit_orders(task, seen)):
+        _run_rounds(task, run, found, bound_candidates(task, fitted, found), report, seen)
+    found.complete = True
+
+
+def _run_rounds(
+    task: Task, run: Map, found: Found, left: list[Bound], report: Callable[[float, str], None], seen: list[Row]
+) -> None:
+    """Evaluate candidates round by round, best bound first.
+
+    All that were simulated are kept in ``seen``: which are wanted is independent of the order in which they came.
+    """
+    tried, exact, size = 0, None, FIRST_ROUND
+    while left:
+        limit = _limit(task, found.rows)
+        able = _leave_out(left, limit, found)
+        chosen, left = able[:size], able[size:]
+        size = min(2 * size, ROUND)
+        # Neighbours share a schedule, which a worker keeps.
+        chosen.sort(key=lambda bound: (*bound.candidate[1:], bound.candidate.group))
+        evaluate = Evaluate(task, limit)
+        candidates = [bound.candidate for bound in chosen]
+        rows: list[Row | None] = [None] * len(chosen)
+        try:
+            for index, row in run(evaluate, candidates):
+                rows[index] = row
+                tried += 1
+                report(tried / max(1, tried + len(left)), f"{tried:,} tried, {len(left):,} left")
+                if row["outcome"] == HELD and not seen:
+                    held = row["memory_bytes"], candidates[index]
+                    exact = min(exact or held, held)
+                if "step_s" in row:
+                    seen.append(row)
+        finally:  # an interruption loses nothing
+            found.rows = _best(task, seen.copy())
+        found.counts.update(row["outcome"] for row in rows if row)
+    found.least = exact or found.least
+
+
+def _fit_orders(task: Task, rows: Sequence[Row]) -> Iterator[Candidate]:
+    """List the fastest candidates of each placement with schedules that are ordered by costs."""
+    simulated = sorted((row["step_s"], read_key(row["key"])) for row in rows)
+    for name in task.axes.fitted:
+        family = find(name)
+        alike = [
+            candidate._replace(schedule=name)
+            for _, candidate in simulated
+            if candidate.group.pp > 1
+            and candidate.vp == family.chunks
+            and find(candidate.schedule).placement == family.placement
+        ]
+        yield from islice(dict.fromkeys(alike), MOST_FITTED[name])
+
+
+def gpus_that_fit(task: Task) -> int | None:
+    """Find the fewest GPUs, doubling them, on which a candidate fits; None up to 64 times as many, or ``MOST_GPUS``."""
+    axes, gpus = replace(task.axes, recompute=task.axes.recompute[-1:], layouts=task.axes.layouts[:1]), task.gpus
+    while (gpus := 2 * gpus) <= max(MOST_GPUS, 64 * task.gpus):
+        more = replace(task, gpus=gpus, axes=axes)
+        bounds = sorted(bound_candidates(more, list_candidates(more), Found()), key=lambda bound: bound.bytes_)
+        if any("step_s" in Evaluate(more)(bound.candidate) for bound in bounds[:TRIED]):
+            return more.gpus
+    return None
+
+
+def _limit(task: Task, rows: Sequence[Row]) -> tuple[tuple[float, float], ...]:
+    """What a further candidate must beat in time, among plans of as few bytes: pairs of seconds and bytes."""
+    if task.front:
+        return tuple((row["step_s"], row["memory_bytes"]) for row in rows if row["pareto"])
+    best = rows[task.keep - 1]["step_s"] if len(rows) >= task.keep else task.known
+    return ((best, 0.0),) if best < float("inf") else ()
+
+
+def _beaten(limit: tuple[tuple[float, float], ...], seconds: float, bytes_: float) -> bool:
+    return any(best <= seconds and held <= bytes_ for best, held in limit)
+
+
+def _leave_out(bounds: list[Bound], limit: tuple[tuple[float, float], ...], found: Found) -> list[Bound]:
+    """Leave out the candidates that cannot win any more, and count them."""
+    if not limit:
+        return bounds
+    seconds = np.array([bound.seconds for bound in bounds])
+    held = np.array([bound.bytes_ for bound in bounds])
+    out = np.zeros(len(bounds), np.bool_)
+    for best, least in limit:
+        out |= (seconds >= best) & (held >= least)
+    found.counts[WORK] += int(out.sum())
+    return [bound for bound, gone in zip(bounds, out.tolist(), strict=True) if not gone]
+
+
+def _best(task: Task, rows: list[Row]) -> list[Row]:
+    """The rows that are wanted, best first."""
+    rows.sort(key=lambda row: (row["step_s"], row["memory_bytes"], row["schedule"] in FITTED, row["key"]))
+    if task.axes.fitted:
+        rows = list(_without_ties(rows))
+    rows = list(_without_twins(rows))
+    wanted = rows[: task.keep]
+    if not task.front:
+        return wanted
+    best = front(np.array([(row["step_s"], row["memory_bytes"]) for row in rows]))
+    for row, on_front in zip(rows, best.tolist(), strict=True):
+        row["pareto"] = on_front
+    return [row for place_, row in enumerate(rows) if row["pareto"] or place_ < task.keep]
+
+
+def _without_twins(rows: Sequence[Row]) -> Iterator[Row]:
+    """Leave out plans that hold no fewer bytes than a faster one with the same sizes and schedule.
+
+    Such twins differ in chunks, recompute or layout alone.
+    """
+    least: dict[tuple[object, ...], float] = {}
+    for row in rows:
+        candidate = read_key(row["key"])
+        alike = (candidate.group, candidate.schedule, candidate.zero, candidate.offload)
+        if row["memory_bytes"] < least.get(alike, float("inf")):
+            least[alike] = row["memory_bytes"]
+            yield row
+
+
+def _without_ties(rows: Sequence[Row]) -> Iterator[Row]:
+    """Leave out plans ordered by costs that are no better than one with a fixed order that is the same otherwise."""
+    better: dict[Candidate, list[Row]] = {}
+    for row in rows:
+        alike = better.setdefault(read_key(row["key"])._replace(schedule=""), [])
+        if row["schedule"] not in FITTED or all(other["memory_bytes"] > row["memory_bytes"] for other in alike):
+            yield row
+        alike.append(row)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """A function of a candidate that gives its row: how it came out and, where it fits and may win, its numbers.
+
+    Attributes:
+        task: what the plan is for.
+        limit: pairs of seconds and bytes that it must beat.
+    """
+
+    task: Task
+    limit: tuple[tuple[float, float], ...] = ()
+
+    def __call__(self, candidate: Candidate) -> Row:
+        """Evaluate one candidate."""
+        try:
+            return self._evaluate(candidate)
+        except PpsimError:
+            return {"outcome": REFUSED}
+
+    def _evaluate(self, candidate: Candidate) -> Row:
+        task, g = self.task, candidate.group
+        parallel = candidate.parallel(task.axes.base)
+        layout = layout_of(task.model, candidate)
+        devices = np.zeros((1, 1), np.int32)
+        if g.pp > 1:
+            devices = place(find(candidate.schedule).placement, g.pp, g.pp * candidate.vp).devices
+        held = stage_memory(task.model, parallel, layout)
+        states = float(np.sum(states_of_devices(parallel, held, devices), axis=0).max())
+        if states > task.cap:
+            return {"outcome": HELD, "memory_bytes": states}
+        costs = stage_costs(task.model, task.machine, parallel, layout)
+        least, schedule = least_seconds(costs, devices, g.microbatches) * (1 - ROUNDING), None
+        if _beaten(self.limit, least, states):
+            return {"outcome": STAGES}
+        if candidate.fitted:
+            sizes = {"devices": g.pp, "chunks": candidate.vp, "microbatches": g.microbatches}
+            schedule = generate(candidate.schedule, costs=lambda _: costs.costs, **sizes)
+        peaks = device_memory(task.model, parallel, layout, held, schedule)
+        memory = float(peaks.total.max())
+        if memory > task.cap:
+            return {"outcome": HELD, "memory_bytes": memory}
+        if _beaten(self.limit, least, memory):
+            return {"outcome": STAGES}
+        step = step_time(task.model, task.machine, parallel, costs=costs, schedule=schedule)
+        return make_row(parallel, candidate, costs, peaks, step)
+
+
+def make_row(parallel: Parallel, candidate: Candidate, costs: StageCosts, peaks: DeviceMemory, step: Step) -> Row:
+    """Write a candidate's row, as ``plan --json`` prints it."""
+    scale = parallel.microbatches / parallel.pp
+    total = peaks.total
+    again = scale * float(costs.time[Kind.R].sum())
+    waits = scale * float(costs.communication.sum())
+    work = scale * float(costs.time[Kind.F].sum() + costs.time[Kind.B].sum())
+    return {
+        "outcome": SIMULATED,
+        "key": candidate.key,
+        "tp": parallel.tp,
+        "cp": parallel.cp,
+        "ep": parallel.ep,
+        "pp": parallel.pp,
+        "dp": parallel.dp,
+        "vp": parallel.vp,
+        "mbs": parallel.mbs,
+        "microbatches": parallel.microbatches,
+        "schedule": candidate.schedule,
+        "recompute": parallel.recompute,
+        "recompute_layers": parallel.recompute_layers,
+        "layout": candidate.layout,
+        "zero": parallel.zero,
+        "offload": parallel.offload,
+        "step_s": float(step.seconds),
+        "tokens_per_s": float(step.tokens_per_s),
+        "mfu": float(step.mfu),
+        "tflops_per_gpu": float(step.tflops),
+        "bubble": float(step.bubble),
+        "memory_bytes": float(total.max()),
+        "memory_of_devices": total.tolist(),
+        "memory_parts": {part: float(getattr(peaks, part)[total.argmax()]) for part in PARTS},
+        "terms": {
+            "compute": work - waits - again,
+            "recompute": again,
+            "communication": waits,
+            "bubble": float(step.pipeline) - work,
+            "gradients": float(step.reduction),
+            "optimizer": float(step.optimizer),
+        },
+        "pareto": False,
+    }

@@ -1,0 +1,332 @@
+"""The space that a plan searches: every valid way to lay a model on so many GPUs, as compact candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import product
+from math import isqrt, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ppsim.errors import InputError, PpsimError
+from ppsim.schedules import families, find
+from ppsim.workload.cost.costs import schedule_of
+from ppsim.workload.cost.memory import KEPT, StageMemory, held_at_peaks
+from ppsim.workload.layout.layout import Layout, build_layout
+from ppsim.workload.model.contents import split_layers
+from ppsim.workload.model.model import Model
+from ppsim.workload.model.parallel import Parallel
+
+SCHEDULES = (
+    "gpipe",
+    "1f1b",
+    "interleaved",
+    "looped-bfs",
+    "hanayo",
+    "zb-1p",
+    "zb-h2",
+    "interleaved-zb",
+    "zb-v-torch",
+    "v-half",
+    "v-min",
+    "dualpipe-v",
+    "chimera",
+    "dualpipe",
+    "bitpipe",
+    "1f1b-overlap",
+    "interleaved-overlap",
+)
+FITTED = ("zb-auto", "zb-v", "v-auto")  # their queues depend on costs
+TWO_REPLICAS = frozenset(f.name for f in families() if f.placement.startswith("bidirectional"))
+RECOMPUTE = ("none", "selective", "full")
+PAIRS = ("dualpipe", "dualpipe-v", "1f1b-overlap", "interleaved-overlap")  # of F and B, made to hide all-to-all
+NEED_EXPERTS = ("1f1b-overlap", "interleaved-overlap")  # without all-to-all to hide they are only slower
+LAYOUTS = ("even", "light-last", "light-ends")
+EIGHTHS = range(1, 8)  # of a stage's layers that recompute in full, beside all
+MOST_CHUNKS = 12
+MOST_CP = 16
+MOST_MBS = 16
+NEAR = 64  # numbers of GPUs, each a multiple of the fixed sizes, tried above and below one that has no candidates
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What a plan may choose; None leaves an axis to the plan.
+
+    Attributes:
+        tp: tensor-parallel ranks.
+        cp: context-parallel ranks.
+        ep: expert-parallel ranks.
+        pp: pipeline devices.
+        vp: chunks of the model per device.
+        mbs: sequences in a microbatch.
+        schedules: names in the registry.
+        recompute: none, selective, full; full takes shares of a stage's layers too.
+        layouts: even; light-last and light-ends, with a layer less beside the output, and beside the embedding too.
+        zero: stages of ZeRO; None takes 1, and without a pipeline 3 too.
+        offload: percent of activations that wait on the host.
+        fitted: names of schedules that are ordered by costs, tried for the fastest plans of their placement alone.
+        base: everything else that the runs have in common.
+    """
+
+    tp: tuple[int, ...] | None = None
+    cp: tuple[int, ...] | None = None
+    ep: tuple[int, ...] | None = None
+    pp: tuple[int, ...] | None = None
+    vp: tuple[int, ...] | None = None
+    mbs: tuple[int, ...] | None = None
+    schedules: tuple[str, ...] = SCHEDULES
+    recompute: tuple[str, ...] = RECOMPUTE
+    layouts: tuple[str, ...] = LAYOUTS
+    zero: tuple[int, ...] | None = None
+    offload: tuple[int, ...] = (0,)
+    fitted: tuple[str, ...] = FITTED
+    base: Parallel = field(default_factory=Parallel)
+
+
+@lru_cache(maxsize=64)
+def habits(base: Parallel, paired: bool, zero: int, offload: int) -> Parallel:
+    """Set what candidates choose beside sizes; ``paired``: all-to-all hides behind the other half of a pair."""
+    return replace(base, overlap_ep=base.overlap_ep or paired, zero=zero, offload=offload / 100)
+
+
+class Group(NamedTuple):
+    """Sizes that candidates share, and with them the work of a layer."""
+
+    tp: int
+    cp: int
+    ep: int
+    pp: int
+    dp: int
+    mbs: int
+    microbatches: int
+
+
+class Candidate(NamedTuple):
+    """One way to train: sizes, chunks, schedule, recompute with how many layers of each stage (-1 all), layout, ZeRO's
+    stage, and the percent of activations that wait on the host.
+    """
+
+    group: Group
+    vp: int
+    schedule: str
+    recompute: str
+    layers: int
+    layout: str
+    zero: int
+    offload: int
+
+    @property
+    def key(self) -> str:
+        """The candidate as text."""
+        return "/".join(map(str, (*self.group, *self[1:])))
+
+    @property
+    def fitted(self) -> bool:
+        """Whether its queues are ordered by its costs."""
+        return self.schedule in FITTED
+
+    @property
+    def paired(self) -> bool:
+        """Whether its schedule runs F and B in pairs that hide all-to-all."""
+        return self.schedule in PAIRS and self.group.ep > 1
+
+    def parallel(self, base: Parallel) -> Parallel:
+        """Write the candidate as the parallel layout of a run, with all else as in ``base``."""
+        g = self.group
+        return replace(
+            habits(base, self.paired, self.zero, self.offload),
+            tp=g.tp,
+            cp=g.cp,
+            ep=g.ep,
+            pp=g.pp,
+            dp=g.dp,
+            mbs=g.mbs,
+            microbatches=g.microbatches,
+            vp=self.vp,
+            schedule=self.schedule if g.pp > 1 else "",
+            recompute=self.recompute,
+            recompute_layers=None if self.layers < 0 else self.layers,
+        )
+
+
+def read_key(key: str) -> Candidate:
+    """Read a candidate from its key."""
+    *numbers, vp, schedule, recompute, layers, layout, zero, offload = key.split("/")
+    group = Group(*map(int, numbers))
+    return Candidate(group, int(vp), schedule, recompute, int(layers), layout, int(zero), int(offload))
+
+
+def check_axes(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> None:
+    """Refuse what no candidate can have.
+
+    Raises:
+        InputError: no GPUs, a batch that no size of the data-parallel group divides, or a fixed axis that nothing fits.
+    """
+    if gpus < 1 or gbs < 1:
+        raise InputError("a plan needs at least one GPU and one sequence in a batch", "--gpus 64 --gbs 256")
+    if any(groups(model, per_node, gpus, gbs, axes)):
+        return
+    fixed = ", ".join(f"{name} {'/'.join(map(str, v))}" for name in SIZES if (v := getattr(axes, name)) is not None)
+    # A batch of as many sequences as GPUs is one that all numbers of replicas divide.
+    replicas = sorted({group.dp for group in groups(model, per_node, gpus, gpus, replace(axes, mbs=None))})
+    apart = [f"dp {dp}" for dp in replicas if gbs % dp]
+    raise InputError(
+        f"no way to train {model.name or 'the model'} ({model.layers} layers, {model.heads} heads) on {gpus:,} GPUs "
+        f"with {gbs:,} sequences a step"
+        + (f" and {fixed}" if fixed else "")
+        + (f": {' and '.join(apart[:3])} {'does' if len(apart) == 1 else 'do'} not divide {gbs:,}" if apart else ""),
+        _way_out(model, per_node, gpus, gbs, axes),
+    )
+
+
+SIZES = ("tp", "cp", "ep", "pp", "mbs")
+
+
+def _way_out(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> str:
+    """Find what each has candidates: the next batch, the nearest number of GPUs, an axis left free."""
+
+    def works(gpus: int, gbs: int, axes: Axes) -> bool:
+        return any(groups(model, per_node, gpus, gbs, axes))
+
+    each = min(axes.mbs or (1,))
+    batches = sorted({-(-gbs // (dp * each)) * dp * each for dp in divisors(gpus)})
+    found = [f"--gbs {batch}" for batch in batches if works(gpus, batch, axes)][:1]
+    unit = prod(min(sizes) for sizes in (axes.tp, axes.cp, axes.pp) if sizes)
+    near = {max(gpus // unit + step, 1) * unit for step in range(-NEAR, NEAR + 1)}
+    found += [f"--gpus {n}" for n in sorted(near, key=lambda n: abs(n - gpus)) if works(n, gbs, axes)][:1]
+    for free in SIZES:
+        freed: Any = {free: None}
+        if getattr(axes, free) is not None and works(gpus, gbs, replace(axes, **freed)):
+            found.append(f"leave out --{free}")
+    return ", or ".join(found) or "another --gpus"
+
+
+def groups(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> Iterator[Group]:
+    """List the sizes that multiply to the GPUs and divide the model's heads and experts, and the batch."""
+    for tp in axes.tp or _powers(min(per_node, gpus)):
+        if gpus % tp or model.heads % tp or (model.kv_heads % tp and tp % model.kv_heads):
+            continue
+        for cp in axes.cp or _powers(MOST_CP if model.seq >= 8192 else 4):
+            if (gpus // tp) % cp or (cp > 1 and model.seq % (2 * cp)):
+                continue
+            for pp in axes.pp or divisors(gpus // tp // cp):
+                if (gpus // tp // cp) % pp or pp > model.layers + 2:
+                    continue
+                dp = gpus // tp // cp // pp
+                if gbs % dp:
+                    continue
+                for ep in axes.ep or (divisors(model.experts) if model.experts else (1,)):
+                    if (dp * cp * tp) % ep or (ep > 1 and (not model.experts or model.experts % ep)):
+                        continue
+                    for mbs in axes.mbs or _powers(MOST_MBS):
+                        if (gbs // dp) % mbs == 0:
+                            yield Group(tp, cp, ep, pp, dp, mbs, gbs // dp // mbs)
+
+
+def members(model: Model, group: Group, axes: Axes) -> Iterator[Candidate]:
+    """List the candidates of a group: chunks, schedules, recompute, layouts, ZeRO, offload."""
+    zeros = axes.zero or ((1, 3) if group.pp == 1 else (1,))
+    zeros = zeros if group.dp * group.cp > 1 else zeros[:1]  # there is nothing to divide over
+    for vp, schedule in _pipelines(model.layers, group.pp, axes):
+        if schedule in NEED_EXPERTS and group.ep == 1:
+            continue
+        stages = group.pp * vp
+        least = model.layers // stages
+        for recompute in axes.recompute:
+            counts = [-1]
+            if recompute == "full":
+                counts += sorted({least * part // 8 for part in EIGHTHS} - {0, least})
+            for layers in counts:
+                for layout in axes.layouts if group.pp > 1 else axes.layouts[:1]:
+                    if layout_layers(model, stages, layout) is not None:
+                        for zero, offload in product(zeros, axes.offload if recompute != "full" else axes.offload[:1]):
+                            yield Candidate(group, vp, schedule, recompute, layers, layout, zero, offload)
+
+
+@lru_cache(maxsize=4096)
+def _pipelines(layers: int, pp: int, axes: Axes) -> tuple[tuple[int, str], ...]:
+    """List chunks and schedules for so many devices."""
+    if pp == 1:
+        return ((1, ""),) if axes.vp is None or 1 in axes.vp else ()
+    found = []
+    for name in axes.schedules:
+        family = find(name)
+        if family.placement in ("linear", "bidirectional"):
+            able: tuple[int, ...] = (1,)
+        elif family.placement in ("v", "bidirectional-v"):
+            able = (2,) if name != "hanayo" else (2, 4)
+        else:
+            able = tuple(v for v in range(2, MOST_CHUNKS + 1) if pp * v <= layers + 2)
+        found += [(v, name) for v in able if (axes.vp is None or v in axes.vp) and pp * v <= layers + 2]
+    return tuple(found)
+
+
+@lru_cache(maxsize=65536)
+def layout_layers(model: Model, stages: int, layout: str) -> tuple[int, ...] | None:
+    """Divide layers over stages by a layout's name; None where it is no layout of its own or not possible."""
+    if layout == "even":
+        if model.layers % stages == 0:
+            return (model.layers // stages,) * stages
+        try:
+            split = split_layers(model, stages)
+        except InputError:
+            return None
+        return split if min(split[1:-1], default=1) > 0 else None
+    if model.layers % stages or stages < 4 or model.layers // stages < 2:  # else the even one has light ends already
+        return None
+    split_list = [model.layers // stages] * stages
+    light = [stages - 1] if layout == "light-last" else [0, stages - 1]
+    for place, end in enumerate(light):
+        split_list[end] -= 1
+        split_list[(stages - len(light)) // 2 + place] += 1
+    return tuple(split_list)
+
+
+def layout_of(model: Model, candidate: Candidate) -> Layout:
+    """Build the layout of a candidate."""
+    return _build(model, candidate.group.pp, candidate.vp, candidate.layout)
+
+
+@lru_cache(maxsize=4096)
+def _build(model: Model, pp: int, vp: int, layout: str) -> Layout:
+    split = layout_layers(model, pp * vp, layout)
+    assert split is not None
+    return build_layout(list(split), pp, model.mtp)
+
+
+@lru_cache(maxsize=16384)
+def least_held(schedule: str, pp: int, vp: int, microbatches: int) -> float | None:
+    """Find the most activations, in shares of the whole model's, that a device holds at least; None if refused.
+
+    With fewer microbatches than a run has, a device holds no more; so a short run is a bound for a long one.
+    """
+    if pp == 1:
+        return 1.0
+    if find(schedule).uses_costs:
+        return 1.0 / pp  # a microbatch on its way
+    try:
+        made = schedule_of(schedule, pp, vp, microbatches)
+    except PpsimError:
+        return None
+    one, none = np.ones(made.n_stages), np.zeros(made.n_stages)
+    held, _ = held_at_peaks(made, StageMemory(none, none, none, one, KEPT * one, none))
+    return float(held.max()) / made.n_stages
+
+
+def short_run(pp: int, microbatches: int) -> int:
+    """Shorten a run to as few microbatches as show what devices hold, a multiple of the devices."""
+    return min(microbatches, 2 * pp)
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """List the divisors of a number, ascending."""
+    low = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
+    return tuple(low) + tuple(number // n for n in reversed(low) if n * n != number)
+
+
+def _powers(most: int) -> tuple[int, ...]:
+    return tuple(1 << k for k in range(max(most, 1).bit_length()))

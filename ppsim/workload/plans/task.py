@@ -1,0 +1,74 @@
+"""What a search for plans is for, what it has found, and how candidates come out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from ppsim.workload.hardware.hardware import Machine
+from ppsim.workload.model.model import Model
+from ppsim.workload.plans.space import Axes, Candidate
+
+RESERVE = 0.06  # share of a GPU's memory for its driver, communicators, workspaces and what lies between tensors
+REFUSED = "the schedule refuses the shape"
+STATES = "weights, gradients and optimizer do not fit"
+HELD = "activations do not fit"
+WORK = "cannot win: work, fill and drain"
+STAGES = "cannot win: work and fill of its slowest device"
+SIMULATED = "simulated"
+OUTCOMES = (REFUSED, STATES, HELD, WORK, STAGES, SIMULATED)
+ROUNDING = 1e-9
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a plan is for.
+
+    Attributes:
+        model: the model.
+        machine: the cluster and its GPUs.
+        gpus: how many of them.
+        gbs: sequences in a step.
+        axes: what may be chosen.
+        cap: bytes that a GPU has for training.
+        keep: how many plans are wanted.
+        front: whether slower plans that hold less memory are wanted too.
+        known: seconds of a step that is known to be possible; slower groups are not even counted.
+    """
+
+    model: Model
+    machine: Machine
+    gpus: int
+    gbs: int
+    axes: Axes
+    cap: float
+    keep: int = 10
+    front: bool = False
+    known: float = float("inf")
+
+
+@dataclass
+class Found:
+    """What a search has found so far.
+
+    Attributes:
+        rows: plans that fit, best first; with the front, those on it too.
+        counts: candidates by outcome.
+        total: candidates in all.
+        least: the fewest bytes that a candidate holds, by its bound where it was not evaluated, and that candidate.
+        complete: whether the search has come to its end.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    total: int = 0
+    least: tuple[float, Candidate] | None = None
+    complete: bool = False
+
+
+def usable_bytes(machine: Machine) -> float:
+    """Return the bytes of a GPU that training can use, after what drivers and communicators take."""
+    return machine.gpu.memory_gib * 2**30 * (1 - RESERVE)

@@ -1,0 +1,139 @@
+"""The further figures of a gallery: a TOML list of commands, each with what it shows, and their pictures."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ppsim.cli._door import shell_line
+from ppsim.errors import InputError
+
+SCHEMA = "ppsim.figures/1"
+TERMINAL = ".terminal.svg"
+COLUMNS = "100"
+COLOURED = {"COLUMNS": COLUMNS, "FORCE_COLOR": "1", "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+# Pages and commands that take long are not drawn inside the index.
+PICTURES = (".svg", ".png", ".gif")
+
+
+@dataclass(frozen=True)
+class FigureEntry:
+    """One figure of the list.
+
+    Attributes:
+        file: its name in the gallery; one that ends in ``.terminal.svg`` is what the command prints in a terminal.
+        title: its heading.
+        command: the words after ``ppsim``, without ``-o``.
+        see: one sentence of what to see in it.
+        alt: the picture in words.
+    """
+
+    file: str
+    title: str
+    command: str
+    see: str
+    alt: str = ""
+
+    @property
+    def words(self) -> list[str]:
+        """The words of the command."""
+        return shlex.split(self.command)
+
+    @property
+    def line(self) -> str:
+        """The command for a shell, which takes each word as it is."""
+        return shell_line(["ppsim", *self.words])
+
+
+@dataclass(frozen=True)
+class FigureList:
+    """The file: figures in the order in which the index shows them."""
+
+    figure: tuple[FigureEntry, ...] = ()
+
+
+def read_figures(path: str) -> tuple[FigureEntry, ...]:
+    """Read a list of figures."""
+    from ppsim.base.toml import read
+
+    return read(path, FigureList, SCHEMA, "and a [[figure]] for each: file, title, command, see, alt").figure
+
+
+def draw_entry(entry: FigureEntry, folder: Path) -> None:
+    """Run the command of a figure, with its file in ``folder``; raises what the command raises."""
+    from ppsim.cli import group
+
+    target = str(folder / entry.file)
+    if entry.file.endswith(TERMINAL):
+        return _draw_terminal(entry, target)
+    name, *rest = entry.words
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        group.main([name, "-o", target, *rest], prog_name="ppsim", standalone_mode=False)
+    return None
+
+
+def _draw_terminal(entry: FigureEntry, target: str) -> None:
+    """Draw what a command prints in a terminal of 100 columns, as svg."""
+    from rich.console import Console
+    from rich.terminal_theme import DIMMED_MONOKAI
+    from rich.text import Text
+
+    from ppsim.base.atomic_file import open_atomically
+
+    environment = {**os.environ, **COLOURED, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("NO_COLOR", None)
+    shown = subprocess.run(
+        [sys.executable, "-P", "-m", "ppsim", *entry.words],  # -P: no module of the folder that one stands in
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    if shown.returncode:
+        raise InputError(f"'{entry.line}' ended with {shown.returncode}: {shown.stderr.strip()}")
+    console = Console(record=True, width=int(COLUMNS), file=io.StringIO(), color_system="truecolor")
+    console.print(Text.from_ansi(f"$ {entry.line}\n{shown.stdout.rstrip()}"), soft_wrap=True)
+    picture = console.export_svg(title="ppsim", theme=DIMMED_MONOKAI, unique_id="ppsim", code_format=_without_fonts())
+    with open_atomically(target) as out:
+        out.write(picture.encode())
+
+
+def _without_fonts() -> str:
+    """Rich's svg without the fonts that it would load from the network."""
+    from rich._export_format import CONSOLE_SVG_FORMAT
+
+    return re.sub(r"@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+
+
+def entry_section(entry: FigureEntry) -> str:
+    """A figure's part of the index: heading, what to see, picture or link, command."""
+    picture = f"![{entry.alt}]({entry.file})" if entry.file.endswith(PICTURES) else f"[{entry.file}]({entry.file})"
+    output = "" if entry.file.endswith(TERMINAL) else f" -o {entry.file}"
+    return f"## {entry.title}\n\n{entry.see}\n\n{picture}\n\n    {entry.line}{output}\n"
+
+
+def differing(folder: Path, drawn: Path) -> list[str]:
+    """Name what differs between a gallery and one drawn afresh, changed or missing.
+
+    Pictures of pixels depend on the machine's fonts and libraries; only whether they are there is compared.
+    """
+    found = []
+    for path in sorted(drawn.iterdir()):
+        kept = folder / path.name
+        if not kept.exists():
+            found.append(f"{path.name}: missing")
+        elif path.suffix not in (".png", ".gif", ".pdf") and _plain(kept) != _plain(path):
+            found.append(f"{path.name}: changed")
+    return found
+
+
+def _plain(path: Path) -> str:
+    """A file's text without the version that wrote it."""
+    return re.sub(r'(?<="ppsim": ")[^"]*|(?<="ppsim":")[^"]*|(?<=<dc:title>ppsim )[^<]*', "", path.read_text())

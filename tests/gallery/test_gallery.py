@@ -1,0 +1,72 @@
+"""The gallery shows every schedule of the registry and every figure of its list, drawn as they are drawn now."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ppsim.schedules import families, find
+from tests.commands import refused
+from tests.gallery import refresh
+from tests.gallery.figures import differing, read_figures
+
+ROOT = Path(__file__).parents[2]
+GALLERY = ROOT / "gallery"
+INDEX = (GALLERY / "README.md").read_text()
+
+
+def test_every_schedule_has_its_pictures_and_its_words():
+    """One section with title, idea and pictures per schedule, and no picture of a schedule that is gone."""
+    for family in families():
+        assert f"## {family.title}\n\n{family.idea}\n\n![" in INDEX, family.name
+        assert f"({family.name}.svg)" in INDEX, family.name
+        assert f"({family.name}-costs.svg)" in INDEX, family.name
+    figures = read_figures(str(GALLERY / "figures.toml"))
+    assert INDEX.count("\n## ") == len(families()) + len(figures)
+    named = set(re.findall(r"\]\(([^)/#]+)\)", INDEX))
+    drawn = {path.name for path in GALLERY.iterdir() if path.suffix in (".svg", ".png", ".gif", ".html")}
+    assert drawn - named == {"growth.svg"}
+    assert named <= drawn
+
+
+def test_every_picture_has_a_text_of_its_own():
+    assert all(len(words.split()) > 5 for words in re.findall(r"!\[(.*?)\]", INDEX))
+
+
+@pytest.mark.slow
+def test_the_gallery_is_as_it_is_drawn_now(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    assert f"\n    {refresh.COMMAND}\n" in INDEX
+    assert refresh.main(["--check"]) == 0
+
+
+@pytest.fixture
+def listed(tmp_path, monkeypatch):
+    """The list of a gallery of one schedule and two figures, not drawn yet."""
+    monkeypatch.setattr("ppsim.schedules.families", lambda: [find("zb-1p")])
+    monkeypatch.chdir(tmp_path)
+    Path("list.toml").write_text(
+        'schema = "ppsim.figures/1"\n'
+        '[[figure]]\nfile = "a.svg"\ntitle = "A"\n'
+        'command = "run gpipe --stages 2 --mb 2"\nsee = "See."\nalt = "Words"\n'
+        '[[figure]]\nfile = "b.json"\ntitle = "B"\ncommand = "run 1f1b --stages 2 --mb 2"\nsee = "Read."\n'
+    )
+    return read_figures("list.toml")
+
+
+def test_what_differs_is_said(listed):
+    refresh.draw(Path("g"), listed)
+    refresh.draw(Path("again"), listed)
+    assert differing(Path("g"), Path("again")) == []
+    text = Path("g/README.md").read_text()
+    assert "Pictures: [A](#a), [B](#b).\n\nSchedules: [ZB-1P](#zb-1p).\n\n## A\n" in text
+    assert "## A\n\nSee.\n\n![Words](a.svg)\n\n    ppsim run gpipe --stages 2 --mb 2 -o a.svg\n" in text
+    assert "[b.json](b.json)" in text
+    Path("g/a.svg").unlink()
+    Path("g/zb-1p.svg").write_text("<svg/>")
+    assert differing(Path("g"), Path("again")) == ["a.svg: missing", "zb-1p.svg: changed"]
+
+
+def test_an_index_of_others_is_kept(tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    assert "is no gallery's index" in str(refused("gallery", "-o", str(tmp_path)))

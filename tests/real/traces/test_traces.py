@@ -1,0 +1,229 @@
+"""Profiles from Kineto traces: two real runs of torch's runtime over gloo, and made-up traces with known times."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ppsim.core.ops import Kind
+from ppsim.errors import InputError
+from ppsim.inputs.profile.costs import costs_from
+from ppsim.inputs.profile.profile import read
+from ppsim.real.traces.torch_trace import profile_from
+from ppsim.schedules import generate
+from tests.commands import invoke
+
+DATA = Path(__file__).parents[2] / "data" / "traces"
+DIMS = {"Input Dims": [[4, 8]], "Input type": ["float"]}
+
+
+def span(name: str, start: float, ms: float, cat: str = "user_annotation", args: object = None) -> dict[str, object]:
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "ts": start * 1e3,
+        "dur": ms * 1e3,
+        "pid": 1,
+        "tid": 1,
+        "args": args or {},
+    }
+
+
+def trace(path: Path, rank: int, *events: dict[str, object], **top: object) -> str:
+    path.write_text(json.dumps({"distributedInfo": {"rank": rank}, "host_name": "h", "traceEvents": events, **top}))
+    return str(path)
+
+
+def test_a_real_zero_bubble_run_gives_every_stage_its_times_and_its_messages():
+    profile = profile_from([str(DATA / f"izb-rank{r}.json.gz") for r in (0, 1)], "ppsim")
+    assert {(op.stage, op.kind) for op in profile.op} == {(s, k) for s in range(4) for k in "FIW"}
+    assert {m.bytes for m in profile.message} == {2 * 64 * 256 * 4}
+    first = next(op for op in profile.op if (op.stage, op.kind) == (0, "I"))
+    assert first.median_ms < 1, "torch's runtime does nothing for I on stage 0"
+    costs = costs_from(profile, generate("zb-1p", stages=4, microbatches=4))
+    by_stage = {(op.stage, op.kind): op.median_ms for op in profile.op}
+    np.testing.assert_allclose(costs.time[Kind.W], [by_stage[s, "W"] for s in range(4)])
+
+
+def test_a_real_gpipe_run_gives_each_rank_its_stage():
+    profile = profile_from([str(DATA / f"gpipe-rank{r}.json.gz") for r in (0, 1)], "ppsim")
+    assert {(op.stage, op.kind) for op in profile.op} == {(s, k) for s in (0, 1) for k in "FB"}
+    assert profile.message == ()
+
+
+def test_waiting_for_a_message_is_not_computing(tmp_path):
+    sender = trace(tmp_path / "0", 0, span("PP:0F0", 0, 10), span("PP:0SEND_F0", 10, 1))
+    receiver = trace(
+        tmp_path / "1", 1, span("PP:1RECV_F0", 0, 1), span("gloo:recv", 0.5, 12.5, args=DIMS), span("PP:1F0", 1, 17)
+    )
+    profile = profile_from([sender, receiver], "ppsim")
+    assert [(op.stage, op.median_ms) for op in profile.op] == [(0, 10), (1, pytest.approx(5))]
+
+
+def test_messages_are_timed_on_the_host_s_clock_from_the_second_step_on(tmp_path):
+    """The receiver's file counts from an epoch 1000 ms later."""
+    sender = trace(
+        tmp_path / "0",
+        0,
+        *(e for t in (0, 100, 200) for e in (span("PP:0F0", t + 1000, 10), span("PP:0SEND_F0", t + 1010, 1))),
+    )
+    arrivals = {0: 90.0, 100: 3.0, 200: 3.0}  # the first step builds the connection
+    receiver = trace(
+        tmp_path / "1",
+        1,
+        *(
+            e
+            for t, ms in arrivals.items()
+            for e in (
+                span("PP:1RECV_F0", t + 5, 1),
+                span("gloo:recv", t + 5.5, ms + 4.5, args=DIMS),
+                span("PP:1F0", t + 6, 10 + ms),
+            )
+        ),
+        baseTimeNanoseconds=1_000_000_000,
+    )
+    (message,) = profile_from([sender, receiver], "ppsim").message
+    assert (message.pattern, message.bytes, message.n) == ("early", 128, 2)
+    assert message.median_ms == pytest.approx(3)
+
+
+def test_a_gpu_s_own_spans_come_before_the_host_s(tmp_path):
+    events = [span("PP:0F0", 0, 1), span("PP:0F0", 5, 20, cat="gpu_user_annotation")]
+    path = trace(tmp_path / "0", 0, *events, deviceProperties=[{"name": "some GPU"}])
+    profile = profile_from([path], "ppsim")
+    assert profile.provenance.device == "some GPU"
+    assert [op.median_ms for op in profile.op] == [20]
+
+
+def test_the_first_step_is_left_out_and_a_pair_is_a_pair(tmp_path):
+    pairs = [span("PP:(0F3;1B0)OVERLAP_F_B", t, ms) for t, ms in ((0, 50), (100, 20), (200, 22))]
+    (op,) = profile_from([trace(tmp_path / "0", 0, *pairs)], "ppsim").op
+    assert (op.kind, op.stage, op.median_ms, op.n) == ("FB", 0, 21, 2)
+
+
+ONE = b'{"traceEvents": [{"ph": "X", "name": "PP:0F0", "dur": 1, "ts": %b}]'
+
+
+def test_a_pair_does_not_count_its_wait(tmp_path):
+    """Its forward's input comes at 6, its backward's at 8: of the span 1 to 12, 4 ms are work."""
+    later = span("PP:(1F1;1B0)OVERLAP_F_B", 1, 11)
+    events = [
+        span("PP:1RECV_F1", 0, 0.1),
+        span("gloo:recv", 0.05, 5.95, args=DIMS),
+        span("PP:1RECV_B0", 0.5, 0.1),
+        span("gloo:recv", 0.55, 7.45, args=DIMS),
+    ]
+    first = trace(tmp_path / "0", 0, span("PP:0F0", 0, 1))
+    for wanted, shown in ((4, events), (6, events[:2])):
+        path = trace(tmp_path / "1", 1, *shown, later)
+        (op,) = (op for op in profile_from([first, path], "ppsim").op if op.kind == "FB")
+        assert op.median_ms == pytest.approx(wanted)
+
+
+def message_events(steps: int, *, without: int = -1) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Each step sends at 10 what arrives 3 + its number later; the receive of one step may be missing."""
+    sends = [e for t in range(steps) for e in (span("PP:0F0", 100 * t, 10), span("PP:0SEND_F0", 100 * t + 10, 1))]
+    receives = [
+        e
+        for t in range(steps)
+        for e in (
+            span("PP:1RECV_F0", 100 * t + 5, 1),
+            span("gloo:recv", 100 * t + 5.5, 7.5 + t, args=DIMS),
+            span("PP:1F0", 100 * t + 6, 20),
+        )
+        if t != without or e["name"] == "PP:1F0"
+    ]
+    return sends, receives
+
+
+def test_one_step_has_messages_and_says_so(tmp_path):
+    """It had none, so that messages cost nothing."""
+    sends, receives = message_events(1)
+    profile = profile_from([trace(tmp_path / "0", 0, *sends), trace(tmp_path / "1", 1, *receives)], "ppsim")
+    (message,) = profile.message
+    assert message.n == 1
+    assert message.median_ms == pytest.approx(3)
+    assert "one step only" in profile.provenance.note
+
+
+def test_a_receive_that_a_trace_lacks_leaves_out_its_step_only(tmp_path):
+    """Later sends are not matched with earlier arrivals."""
+    sends, receives = message_events(5, without=2)
+    profile = profile_from([trace(tmp_path / "0", 0, *sends), trace(tmp_path / "1", 1, *receives)], "ppsim")
+    (message,) = profile.message
+    assert message.n == 3
+    assert [message.p10_ms, message.p90_ms] == pytest.approx([4.4, 6.8])
+    assert "one step only" not in profile.provenance.note
+
+
+def test_messages_between_gpus_take_their_size_from_the_host_s_spans(tmp_path):
+    """A GPU's own spans show none; without any size the profile says that messages cost nothing."""
+    for sizes in (DIMS, None):
+        paths = []
+        for rank, events in enumerate(message_events(2)):
+            gpu = [{**e, "cat": "gpu_user_annotation", "args": {}} for e in events]
+            host = [{**e, "args": sizes or {}} for e in events if e["name"] == "gloo:recv"]
+            paths.append(trace(tmp_path / str(rank), rank, *gpu, *host))
+        profile = profile_from(paths, "ppsim")
+        assert [m.bytes for m in profile.message] == ([128] if sizes else [])
+        assert ("messages cost nothing" in profile.provenance.note) == (sizes is None)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "not whole or not JSON"),
+        (b'{"traceEvents": [', "not whole or not JSON"),
+        (b"[]", "expected an object, got a list"),
+        (b"{}", "traceEvents is missing"),
+        (b'{"traceEvents": []}', "no span of a pipeline"),
+        (b'{"traceEvents": [{"ph": "X", "name": "PP:0F0"}]}', "PP:0F0 has no ts and dur"),
+        (b'{"traceEvents": [7]}', r"traceEvents\[0\]: expected an object, got a whole number"),
+        (b"\xff\xfe", "not a text file"),
+        ((ONE % b"0" + b"}").replace(b'"dur": 1', b'"dur": -1'), "has no ts and dur"),
+        (ONE % b"NaN" + b"}", "not JSON"),
+        (ONE % (b"9" * 400) + b"}", "out of range"),
+        (ONE % b"1" + b', "baseTimeNanoseconds": "x"}', "baseTimeNanoseconds: expected a number, got text"),
+        (ONE % b"1" + b', "baseTimeNanoseconds": 1e30}', "no time since 1970"),
+        (ONE % b"1" + b', "deviceProperties": 1}', "deviceProperties: expected a list"),
+        (ONE % b"1" + b', "host_name": "\\ud800"}', "not JSON"),
+        (ONE % b"1" + b', "traceEvents": []}', "holds 'traceEvents' twice"),
+        (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "nested too deeply"),
+        ((ONE % b"0" + b"}").replace(b"0F0", b"99999999F0"), "nothing of stage 0, 1, 2, 3, 4, 5, 6, 7$"),
+        ((ONE % b"0" + b"}").replace(b"0F0", b"0SEND_F0"), "messages and no op"),
+    ],
+)
+def test_a_file_that_is_no_trace_says_why(content, says, tmp_path):
+    path = tmp_path / "t.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=says):
+        profile_from([str(path)], "ppsim")
+
+
+def test_a_rank_left_out_is_noticed():
+    with pytest.raises(InputError, match="nothing of stage 1"):
+        profile_from([str(DATA / "izb-rank0.json.gz")], "ppsim")
+
+
+def test_a_cut_gz_and_a_missing_file_are_input_errors(tmp_path):
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents": []}')[:20])
+    for name, why in ((str(path), "not whole"), (str(tmp_path / "absent.json"), "cannot read")):
+        with pytest.raises(InputError, match=why):
+            profile_from([name], "ppsim")
+
+
+def test_the_command_line_takes_many_traces_and_no_measuring_option(tmp_path):
+    files = [str(DATA / f"izb-rank{r}.json.gz") for r in (0, 1)]
+    target = str(tmp_path / "p.toml")
+    result = invoke("calibrate", "--from-trace", *files, "-o", target)
+    assert result.exit_code == 0, result.output
+    assert len(read(target).op) == 12
+    result = invoke("calibrate", "--from-trace", *files, "-o", target, "-F", "--hidden", "8")
+    assert "--hidden" in str(result.exception)
+    assert "stray.json" in str(invoke("calibrate", "stray.json", "-o", target).exception)

@@ -1,0 +1,171 @@
+"""Lower bounds: never above what any schedule reaches, and equal to known optima."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.ops import PAIRED, Kind, pack
+from ppsim.core.recompute import add_recompute
+from ppsim.core.schedule import Schedule, place
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
+from ppsim.schedules import families, generate
+from ppsim.search.bounds.bounds import Bounds, bound_problem, bound_schedule, limit_bound
+from ppsim.search.problem import Problem
+from tests.cases import EIGHTHS, FEW, FLOATS, accepted, build, costs, schedules
+from tests.commands import invoke
+
+NAMES = [family.name for family in families()]
+
+
+def problem(devices, microbatches, times, comm=0.0, cap=None, placement="linear", chunks=1, **more):
+    f, i, w = times
+    stages = devices * chunks
+    time = np.array([[f], [i + w], [i], [w]], float) * np.ones(stages)
+    return Problem(place(placement, devices, stages), microbatches, Costs(time, float(comm)), cap, **more)
+
+
+def assert_below(schedule: Schedule, prices: Costs) -> None:
+    """No bound exceeds what the schedule reaches: with any memory, with that of its peak, with each device's own."""
+    found = measure(simulate(schedule, prices))
+    for caps in (None, float(found.peak_activations.max()), found.peak_activations):
+        bounds = bound_schedule(schedule, prices, caps)
+        assert bounds.makespan <= found.makespan * (1 + 1e-9)
+        assert bounds.span <= found.span * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@FEW
+@given(data=st.data())
+def test_no_schedule_beats_its_bounds(name, data):
+    """Whatever its ops cost: by stage, link, pair, microbatch and device; with recompute or without."""
+    schedule = data.draw(schedules(name))
+    assert_below(schedule, data.draw(costs(schedule, st.one_of(EIGHTHS, FLOATS))))
+
+
+@pytest.mark.parametrize(
+    ("shape", "span", "makespan"),
+    [
+        ((4, 8, (1, 1, 1), 0, 4), 27, 27),
+        ((4, 8, (1, 1, 1), 0, 7), 24, 27),
+        ((4, 8, (10, 11, 8), 1, 4), 283, 283),
+        ((4, 8, (10, 11, 8), 1, 8), 245, 265),
+        ((4, 8, (1, 1, 1), 0, 1), 72, 72),
+        ((4, 8, (1, 1, 1), 0, 4, "v", 2), 59, 59),
+        ((4, 8, (1, 1, 1), 0, 6, "v", 2), 53, 53),
+        ((4, 8, (1, 1, 1), 0, 8, "v", 2), 48, 51),
+    ],
+)
+def test_bounds_equal_known_optima(shape, span, makespan):
+    """Optima that constraint solvers, and searches of the papers' authors, found."""
+    assert bound_problem(problem(*shape)) == Bounds(makespan, span)
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b"])
+def test_gpipe_and_1f1b_are_as_fast_as_full_backwards_allow(name):
+    """With full backwards and equal stages no order of one stage per device beats (M + P - 1)(t_F + t_B)."""
+    schedule = generate(name, devices=6, microbatches=12)
+    prices = Costs(np.array([[1.0], [2.0], [1.0], [1.0]]) * np.ones(6))
+    assert bound_schedule(schedule, prices).makespan == 17 * 3 == simulate(schedule, prices).makespan
+
+
+def test_what_recompute_holds_is_no_limit_on_forwards():
+    """The peak counts from R on, so that it says nothing about F, even where R takes no time."""
+    schedule = add_recompute(generate("eager-1f1b", devices=4, microbatches=8))
+    time = np.array([[1.0], [3.0], [1.0], [2.0], [0.0]]) * np.ones(4)
+    assert_below(schedule, Costs(time))
+
+
+def test_each_microbatch_may_have_the_shorter_backward():
+    """DualPipe-V has full and split backwards; which is shorter depends on the microbatch's factors."""
+    schedule = generate("dualpipe-v", devices=2, microbatches=4)
+    scale = np.ones((5, 4))
+    scale[1], scale[2] = [1, 9, 1, 9], [9, 1, 9, 1]
+    assert_below(schedule, Costs(np.ones((5, 4)), scale=scale))
+
+
+def test_forwards_alone_do_not_come_back():
+    """A device's span ends with its own last forward."""
+    assert_below(generate("forward-only", devices=4, microbatches=2), Costs(np.ones((5, 4)), 3.0))
+
+
+def reorder(schedule: Schedule, caps: NDArray[np.float64], rng: np.random.Generator) -> Schedule | None:
+    """The same ops and pairs in a random order that can run, no device holding more; None where it gets stuck."""
+    device, kind, pair = schedule.device.tolist(), schedule.kind.tolist(), schedule.pair.tolist()
+    packed = pack(schedule.stage, schedule.microbatch) | schedule.kind
+    needs = [[n] if n >= 0 else [] for n in schedule.dependency.tolist()]
+    units = [(op, pair[op]) if pair[op] >= 0 else (op,) for op in np.flatnonzero(schedule.leads).tolist()]
+    change = {Kind.F: 1, Kind.B: -1, Kind.W: -1}
+    done, held, queues = set[int](), np.zeros(schedule.n_devices), [list[int]() for _ in caps]
+    while units:
+        ready = [
+            unit
+            for unit in units
+            if all(need in done for op in unit for need in needs[op])
+            and held[device[unit[0]]] + (kind[unit[0]] == Kind.F) <= caps[device[unit[0]]]
+        ]
+        if not ready:
+            return None
+        # Mostly backwards, as memory frees by them; at times what is there.
+        ready.sort(key=lambda unit: rng.random() + 0.3 * (kind[unit[0]] == Kind.F))
+        unit = ready[0]
+        units.remove(unit)
+        done.update(unit)
+        for op in unit:
+            held[device[op]] += change.get(kind[op], 0)
+            queues[device[op]].append(int(packed[op]) | PAIRED * (op == unit[0] and len(unit) == 2))
+    return Schedule.from_queues(
+        "drawn", schedule.placement, schedule.n_microbatches, [np.array(q, np.int64) for q in queues]
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_order_of_the_same_ops_beats_the_bounds(name):
+    """Random orders that hold no more than the schedule, under costs by stage and link, and uneven pairs."""
+    shapes = [shape for shape in accepted(name) if shape.microbatches <= 9 and shape.devices * shape.chunks <= 8]
+    rng = np.random.default_rng(len(name))
+    for shape in rng.permutation(np.arange(len(shapes)))[:3].tolist():
+        schedule = build(name, shapes[shape])
+        time = rng.integers(1, 9, (5, schedule.n_stages)) / 2
+        time[Kind.B] += time[Kind.F].max()
+        pair = np.maximum(time[Kind.F], time[Kind.B]) + rng.random(schedule.n_stages)
+        prices = Costs(time, rng.integers(0, 3, (schedule.n_devices,) * 2) / 2, pair)
+        caps = measure(simulate(schedule, prices)).peak_activations.astype(float)
+        bounds = bound_schedule(schedule, prices, caps)
+        assert_below(schedule, prices)
+        for _ in range(3):
+            order = reorder(schedule, caps, rng)
+            if order is not None:
+                found = measure(simulate(order, prices))
+                assert bounds.makespan <= found.makespan * (1 + 1e-9)
+                assert bounds.span <= found.span * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["1f1b-overlap", "interleaved-overlap", "dualpipe-v", "dualpipe", "bitpipe"])
+def test_what_pairs_save_is_never_counted_twice(name):
+    """Where F and B differ much, pairs cover all of the shorter op: devices spend no less, and no more is claimed."""
+    rng = np.random.default_rng(7)
+    for longer in (Kind.F, Kind.B):
+        schedule = generate(name, devices=4, microbatches=24)
+        time = np.ones((5, schedule.n_stages))
+        time[longer] = rng.integers(6, 12, schedule.n_stages)
+        time[Kind.I] = time[Kind.W] = time[Kind.B] / 2
+        for spare in (0.0, 0.5):
+            assert_below(schedule, Costs(time, 0.0, np.maximum(time[Kind.F], time[Kind.B]) + spare))
+
+
+def test_a_bound_above_what_is_reached_is_a_fault():
+    """Rounding is taken away; more is an error and no bound."""
+    assert limit_bound(7.0, 7.0 - 1e-12) == 7.0 - 1e-12
+    assert limit_bound(6.0, 7.0) == 6.0
+    with pytest.raises(RuntimeError, match=r"a bound of 7\.1 is proved, and 7 is reached"):
+        limit_bound(7.1, 7.0)
+
+
+def test_a_wrong_bound_is_an_internal_error(monkeypatch):
+    """No command prints one as if it were attained."""
+    monkeypatch.setattr("ppsim.search.bounds.bounds.bound_schedule", lambda *_: Bounds(1e6, 1e6))
+    assert isinstance(invoke("run", "1f1b", "--devices", "2", "--mb", "2").exception, RuntimeError)

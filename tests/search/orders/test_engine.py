@@ -1,0 +1,119 @@
+"""The search finds schedules that fit, and none worse than those it starts from."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from ppsim.core.costs import Costs
+from ppsim.core.schedule import place
+from ppsim.schedules import generate
+from ppsim.search.orders import anneal_kernel
+from ppsim.search.orders.engine import search
+from ppsim.search.orders.improve import cost_of, make_walk
+from ppsim.search.problem import Problem, Solution, evaluate, fits
+from ppsim.search.rules.order_kernel import Orders
+from ppsim.search.rules.orders import make_orders, write_one_by_one, write_schedule
+from tests.search.orders.prices import costs
+from tests.search.orders.published import read_caps, read_v_caps
+
+
+def test_unit_costs_on_four_devices():
+    """Known from the issue: P=4, M=8, F=I=W=1 takes 27 with 4 activations and 24 with 7."""
+    problems = [Problem(place("linear", 4, 4), 8, costs(4), cap) for cap in (4, 7)]
+    found = [find(problem, bound=best) for problem, best in zip(problems, (27, 24), strict=True)]
+    assert [solution.span for solution in found] == [27, 24]
+
+
+def find(problem: Problem, **options) -> Solution:
+    solution = search(problem, **options)
+    assert solution is not None
+    return solution
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("placement", [place("linear", 3, 3), place("v", 3, 6), place("loop", 3, 6), place("v", 2, 6)])
+def test_the_least_cap_is_enough_for_any_placement(placement):
+    problem = Problem(placement, 3, costs(placement.n_stages, comm=0.5), cap=placement.n_chunks)
+    solution = find(problem, rounds=0)
+    assert fits(problem, solution.schedule)
+
+
+def test_nothing_fits_less_than_one_activation_of_each_stage():
+    assert search(Problem(place("v", 3, 6), 5, costs(6), cap=1.9)) is None
+
+
+def test_a_seed_is_never_lost():
+    """The result is at least as good as a known schedule, uneven costs included."""
+    uneven = Costs(np.array([[1, 2, 3, 1], [3, 5, 4, 6], [2, 2, 3, 3], [1, 3, 1, 3]], float), comm=0.25)
+    problem = Problem(place("linear", 4, 4), 12, uneven, cap=7)
+    known = generate("zb-h2", stages=4, microbatches=12)
+    reported: list[Solution] = []
+    solution = find(problem, seeds=[known], rounds=0, report=reported.append)
+    assert reported[0].origin == "zb-h2"
+    assert solution.score("span") <= reported[0].score("span")
+    assert reported[-1] is solution
+
+
+def walk(problem: Problem, seed: int, moves: int) -> tuple[float, Orders]:
+    """Anneal the schedule of one microbatch at a time, in CPython."""
+    orders = make_orders(problem, write_one_by_one(problem))
+    state = make_walk(problem, orders, seed, np.zeros(1, np.int64))
+    cost = anneal_kernel.anneal(orders, state, moves, 12, 1.0, 0.1)
+    best = [state.best[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)]
+    return cost, make_orders(problem, best)
+
+
+@pytest.mark.parametrize("placement", [place("linear", 3, 3), place("v", 2, 4), place("loop", 2, 4)])
+def test_a_walk_keeps_every_op_in_order_and_every_cap(placement):
+    """Whatever it moves, each queue has its ops, no device waits forever and none holds more than its cap."""
+    problem = Problem(placement, 5, costs(placement.n_stages, comm=0.5), cap=placement.n_chunks + 0.6, after_i=0.3)
+    cost, orders = walk(problem, seed=3, moves=1500)
+    schedule = write_schedule(problem, [orders.code[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)])
+    assert fits(problem, schedule)
+    found = evaluate(problem, schedule, "")
+    assert cost == pytest.approx(found.span + 0.001 * found.makespan)
+    assert cost < cost_of(problem, write_one_by_one(problem))
+
+
+def test_the_same_seed_walks_the_same_way():
+    problem = Problem(place("v", 2, 4), 4, costs(4, f=2, i=3, comm=0.5), cap=3)
+    first, again, other = (walk(problem, seed, moves=400) for seed in (1, 1, 2))
+    assert first[1].code.tolist() == again[1].code.tolist() != other[1].code.tolist()
+
+
+@pytest.mark.slow
+def test_small_optima_from_the_issue():
+    """P=4, M=8, F=10, I=11, W=8, messages of 1: 283 with 4 activations, 245 with 8."""
+    problems = [Problem(place("linear", 4, 4), 8, costs(4, 10, 11, 8, 1), cap) for cap in (4, 8)]
+    found = [find(problem, bound=best) for problem, best in zip(problems, (283, 245), strict=True)]
+    assert [solution.span for solution in found] == [283, 245]
+
+
+@pytest.mark.slow
+def test_rounds_make_a_search_repeatable():
+    problem = Problem(place("v", 4, 8), 8, costs(8, 10, 11, 8, 1), cap=6)
+    found = [find(problem, rounds=1, workers=2, seed=5).schedule for _ in range(2)]
+    assert found[0].kind.tolist() == found[1].kind.tolist()
+    assert found[0].stage.tolist() == found[1].stage.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("published", [p for p in read_v_caps() if p.span < np.inf][::3], ids=lambda p: p.name)
+def test_v_schedules_under_small_caps(published):
+    """At least as good as the search of the controllable-memory paper's authors; the benchmarks run every row."""
+    assert find(published.problem, time_limit=60, bound=published.span).span <= published.span
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("published", read_caps()[::9], ids=lambda p: p.name)
+def test_memory_curves_of_zb_and_zb_v(published):
+    """At least as good as the search of the zero-bubble papers' authors, P up to 32 and M up to 128."""
+    assert find(published.problem, bound=published.span * 1.0005).span <= published.span * 1.0005
+
+
+def test_a_search_without_time_has_a_schedule_by_rules_too():
+    """The heuristic of even stages is as slow as one microbatch at a time where they are uneven and memory is short."""
+    problem = Problem(place("linear", 8, 8), 24, Costs(np.linspace(9, 5, 32).reshape(4, 8), comm=1.0), cap=5)
+    best = find(problem, time_limit=0)
+    assert best.origin == "list scheduling"

@@ -1,0 +1,187 @@
+"""What optimize proves is true: on small pipelines of every kind, against the best of all orders."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Schedule, place
+from ppsim.questions.groups import CostOptions
+from ppsim.questions.problems import SearchOptions, find_known, make_problems
+from ppsim.search.bounds.bounds import bound_problem
+from ppsim.search.orders.engine import search
+from ppsim.search.orders.optimize import optimize
+from ppsim.search.problem import Objective, Problem
+from tests.search.orders.oracle import Pipeline, best_of_all, replay
+
+pytest.importorskip("ortools")
+SHAPES = [  # placement, devices, chunks, most microbatches
+    ("linear", 1, 1, 4),
+    ("linear", 2, 1, 3),
+    ("linear", 2, 1, 4),
+    ("linear", 3, 1, 3),
+    ("linear", 4, 1, 2),
+    ("linear", 4, 1, 3),
+    ("v", 1, 2, 3),
+    ("v", 2, 2, 2),
+    ("loop", 2, 2, 2),
+    ("loop", 1, 3, 2),
+]
+
+
+def draw(seed: int) -> tuple[Problem, CostOptions]:
+    """A problem over all that optimize takes: costs by stage, links, caps, shares, layers, pairs."""
+    rng = np.random.default_rng(seed)
+    placement, P, V, most = SHAPES[rng.integers(len(SHAPES))]
+    S, M, uneven = P * V, int(rng.integers(1, most + 1)), rng.random() < 0.7
+
+    def times(least: int, highest: int) -> Any:
+        drawn = rng.integers(least, highest, S if uneven else 1) / rng.choice([1, 2])
+        return np.broadcast_to(drawn, S).tolist()
+
+    tf, ti, tw = times(0 if rng.random() < 0.15 else 1, 6), times(1, 6), times(1, 6)
+    both = np.add(ti, tw)
+    tb = {
+        "equal": both,
+        "above": both + rng.integers(0, 3, S),
+        "below": np.maximum(both - rng.integers(0, 4, S), 0.5),
+        "mixed": np.maximum(both + rng.integers(-3, 3, S), 0.5),
+    }[rng.choice(["equal", "above", "below", "below", "mixed"])]
+    pairs = rng.random() < 0.2
+    tfb = np.maximum(np.add(tf, tb) - rng.integers(-1, 3, S), 0.5).tolist() if pairs else None
+    links = tuple(f"{a}-{b}={rng.integers(0, 4)}" for a in range(P) for b in range(P) if a != b and rng.random() < 0.2)
+    costs = CostOptions(
+        tf=tf, tb=tb.tolist(), ti=ti, tw=tw, tfb=tfb, comm=float(rng.integers(0, 3)) / 2, per="stage", links=links
+    )
+    share = float(rng.choice([0, 0.5, 1]))
+    objective: Objective = "span" if rng.choice([True, False]) else "makespan"
+    search = SearchOptions(P, V, M, placement, None, share, objective)
+    (problem,) = make_problems(search, costs)
+    if rng.random() < 0.25:
+        problem = replace(problem, layers=tuple(rng.integers(0, 3, S).tolist()))
+    how = rng.choice(["none", "one", "each"])
+    least, steps = problem.least_caps, rng.choice([0, 0, 1, 1, 2, 3], P) / rng.choice([1, 1, 2])
+    caps = {
+        "none": None,
+        "one": float(max(least.max() + steps[0], 0.5)),
+        "each": np.maximum(least + steps, 0.5).tolist(),
+    }
+    return replace(problem, cap=caps[how]), costs
+
+
+def describe(problem: Problem) -> Pipeline:
+    """Say a problem in the oracle's words."""
+    price, P = problem.costs, problem.n_devices
+    comm = np.broadcast_to(np.asarray(price.comm, float), (P, P))
+    return Pipeline(
+        tuple(problem.device.tolist()),
+        problem.microbatches,
+        {kind.name: tuple(price.time[kind].tolist()) for kind in (Kind.F, Kind.B, Kind.I, Kind.W)},
+        tuple(tuple(row) for row in comm.tolist()),
+        tuple(problem.caps.tolist()),
+        problem.after_i,
+        tuple(problem.amounts.tolist()),
+        None if price.pair is None else tuple(price.pair.tolist()),
+        problem.objective,
+    )
+
+
+def queues_of(schedule: Schedule) -> list[list[tuple[str, int, int, bool]]]:
+    """The queues of a schedule in the oracle's words."""
+    columns = (schedule.stage.tolist(), schedule.microbatch.tolist(), schedule.pair.tolist())
+    ops = [
+        (Kind(k).name, s, m, p > n) for n, (k, s, m, p) in enumerate(zip(schedule.kind.tolist(), *columns, strict=True))
+    ]
+    return [ops[schedule.queue(d)] for d in range(schedule.n_devices)]
+
+
+def examine(seed: int, time_limit: float, patience: float) -> str:
+    """Optimize a drawn problem and compare; return the status, or that the optimum is not known."""
+    problem, costs = draw(seed)
+    asked = describe(problem)
+    known = find_known(problem, costs, time.monotonic() + time_limit)
+    found = optimize([problem], [known], time_limit=time_limit, seed=seed)
+    makespan, span, peaks = replay(asked, queues_of(found.solution.schedule))
+    assert (makespan, span) == pytest.approx((found.solution.makespan, found.solution.span), rel=1e-9)
+    assert peaks == pytest.approx(found.solution.peak_activations.tolist(), abs=1e-9)
+    assert (np.array(peaks) <= problem.caps + 1e-9).all()
+    best = best_of_all(asked, patience)
+    if best is None:
+        return "unknown"
+    bounds = bound_problem(problem)
+    assert (bounds.span if problem.objective == "span" else bounds.makespan) <= best * (1 + 1e-9)
+    assert found.bound <= best * (1 + 1e-9) <= found.value * (1 + 2e-9)
+    assert (found.status == "optimal") == (found.value <= found.bound * (1 + 1e-9))
+    return found.status if found.status == "optimal" or found.value > best * (1 + 1e-9) else "not proved"
+
+
+OPTIMA = json.loads((Path(__file__).parents[2] / "data" / "optima.json").read_text())
+
+
+def read(row: dict[str, Any]) -> Problem:
+    """The problem of a row; its optimum is what the oracle proved."""
+    f, b, i, w = row["times"]
+    costs = Costs(
+        np.array([f, b, i, w], float), np.array(row["comm"], float), row["pair"] and np.array(row["pair"], float)
+    )
+    return Problem(
+        place(row["placement"], row["devices"], len(row["device"])),
+        row["microbatches"],
+        costs,
+        [np.inf if cap is None else cap for cap in row["caps"]],
+        row["after_i"],
+        row["objective"],
+        tuple(row["layers"]),
+    )
+
+
+def test_bounds_are_below_the_optimum():
+    """Pipelines whose best order is known: full and split backwards, pairs, layers, caps of each device, links."""
+    for row in OPTIMA:
+        bounds = bound_problem(read(row))
+        assert (bounds.span if row["objective"] == "span" else bounds.makespan) <= row["optimum"] * (1 + 1e-9), row
+
+
+def test_bounds_count_what_the_optimum_needs():
+    """They are the optimum in a third of these pipelines at least, so that weaker ones are seen."""
+    bounds = [bound_problem(read(row)) for row in OPTIMA]
+    values = [b.span if row["objective"] == "span" else b.makespan for b, row in zip(bounds, OPTIMA, strict=True)]
+    reached = [value >= row["optimum"] * (1 - 1e-9) for value, row in zip(values, OPTIMA, strict=True)]
+    assert sum(reached) >= len(OPTIMA) / 3
+
+
+@pytest.mark.parametrize("after_i", [0.0, 1.0])
+def test_a_shorter_backward_is_another_choice(after_i):
+    """Stages with F 2 and 1 and I = W = 1 take 21 where memory is for one microbatch; with B = 1 they take 20."""
+    times = np.array([[2, 1], [1, 1], [1, 1], [1, 1]], float)
+    problem = Problem(place("linear", 2, 2), 4, Costs(times), 1.0, after_i)
+    found = optimize([problem], [[]], time_limit=10)
+    assert (found.value, found.bound, found.status) == (20, 20, "optimal")
+    searched = search(problem, rounds=0)
+    assert searched is not None
+    assert searched.span == 20
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_proved_of_small_pipelines_is_true(seed):
+    examine(seed, 0.5, 2.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 300))
+def test_what_is_proved_of_many_pipelines_is_true(seed):
+    examine(seed, 1.0, 5.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", OPTIMA[::12], ids=str)
+def test_the_optima_are_those_of_the_oracle(row):
+    assert best_of_all(describe(read(row)), 60.0) in (row["optimum"], None)

@@ -1,0 +1,204 @@
+"""The constraint solver finds known optima and proves them; its model loses no schedule and breaks no rule."""
+
+import sys
+from contextlib import suppress
+from itertools import combinations, product
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind, pack
+from ppsim.core.schedule import Placement, Schedule, place
+from ppsim.errors import Deadlock, MissingDependency
+from ppsim.search.bounds.bounds import Bounds, bound_problem
+from ppsim.search.orders.engine import search
+from ppsim.search.orders.solver import Model, count_steps, import_solver, solve
+from ppsim.search.problem import Problem, evaluate, fits
+from ppsim.search.rules.orders import write_one_by_one, write_schedule
+
+pytest.importorskip("ortools")
+KINDS = (Kind.F, Kind.I, Kind.W)
+
+
+def problem(devices, microbatches, times, comm=0.0, cap=None, placement="linear", chunks=1, **more):
+    stages = devices * chunks
+    f, i, w = (np.broadcast_to(np.asarray(t, float), stages) for t in times)
+    return Problem(
+        place(placement, devices, stages), microbatches, Costs(np.stack([f, i + w, i, w]), comm), cap, **more
+    )
+
+
+def worst(problem):
+    """The schedule that runs one microbatch at a time."""
+    return evaluate(problem, write_schedule(problem, write_one_by_one(problem)), "")
+
+
+@pytest.mark.parametrize(
+    ("shape", "more", "best"),
+    [
+        ((3, 4, (1, 1, 1), 0.0, 3), {}, (14, 14)),
+        ((3, 4, (1, 1, 1), 0.0, 5), {}, (13, 14)),
+        ((2, 3, (1, 1, 1), 0.0, 4, "v", 2), {}, (18, 19)),
+        ((2, 4, ([2, 1], [1, 2], [1, 1]), 0.5, 2), {}, (20, 20)),
+        ((3, 4, (0.3, 0.2, 0.1), 0.05, 3), {"after_i": 0.5}, (3.6, 3.6)),
+    ],
+)
+def test_small_problems_are_solved_with_proof(shape, more, best):
+    """From the worst schedule to the best span, and among those to the least makespan; the bound is attained."""
+    asked = problem(*shape, **more)
+    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=60)
+    assert fits(asked, proof.solution.schedule)
+    assert (proof.solution.span, proof.solution.makespan) == pytest.approx(best, abs=1e-9)
+    assert proof.bound == pytest.approx(proof.solution.score(asked.objective)[0], rel=1e-9)
+
+
+def every_order(problem):
+    """The best of all schedules of two microbatches, whichever of them a device runs first."""
+    devices = range(problem.n_devices)
+    queues = []
+    for device in devices:
+        own = []
+        for first in combinations(range(6), 3):
+            ops = iter(KINDS), iter(KINDS)
+            own.append(np.array([int(pack(device, m)) | next(ops[m]) for m in (int(n not in first) for n in range(6))]))
+        queues.append(own)
+    found = []
+    for chosen in product(*queues):
+        schedule = Schedule.from_queues("drawn", problem.placement, 2, chosen)
+        if fits(problem, schedule):
+            with suppress(Deadlock):
+                found.append(evaluate(problem, schedule, "").score(problem.objective))
+    return min(found)
+
+
+def test_the_least_makespan_is_proved():
+    asked = problem(3, 4, (1, 1, 1), 0.0, 5, objective="makespan")
+    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=60)
+    assert (proof.solution.makespan, proof.bound) == (14, 14)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_solver_finds_the_best_of_all_orders(seed):
+    """Two microbatches on two devices have 400 orders: none is better, also where microbatch 1 runs first."""
+    rng = np.random.default_rng(seed)
+    times, comm = rng.integers(1, 9, (3, 2)), float(rng.integers(0, 3))
+    objective: Literal["span", "makespan"] = "makespan" if seed % 2 else "span"
+    asked = problem(2, 2, times, comm, int(rng.integers(1, 3)), after_i=0.5 * (seed > 1), objective=objective)
+    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=10)
+    assert proof.solution.score(objective) == every_order(asked)
+    assert proof.bound == proof.solution.score(objective)[0]
+
+
+@pytest.mark.parametrize(("layers", "cap"), [((1, 3), 3), ((2, 1), 3), ((0, 2), 2)])
+def test_the_solver_counts_the_layers_of_each_stage(layers, cap):
+    """Best of all orders whose devices hold at most so many layers, and no bound is above it."""
+    asked = problem(2, 2, ([3, 5], [4, 6], [2, 4]), 1.0, cap, after_i=0.5, layers=layers)
+    proof = solve(asked, worst(asked), Bounds(0.0, 0.0), time_limit=10)
+    assert proof.solution.score("span") == every_order(asked)
+    assert bound_problem(asked).span <= proof.bound == proof.solution.span
+
+
+# A span of 43 would need a device that waits before its first op, which no order makes it do.
+WAITING = problem(3, 3, ([3, 2, 3], [1, 9, 2], [3, 3, 1]))
+
+
+def test_no_device_waits_longer_than_for_a_microbatch():
+    """44 is proved, as devices start when a microbatch arrives; none may be first for them to wait for."""
+    proof = solve(WAITING, worst(WAITING), bound_problem(WAITING), time_limit=10)
+    assert (bound_problem(WAITING).span, proof.bound, proof.solution.span) == (43, 44, 44)
+
+
+def test_a_device_may_begin_with_a_later_microbatch():
+    """Queues say so, all of a microbatch's ops keep its number, and run no later than the model has them.
+
+    Microbatches are numbered as the last stage runs them: torch finds losses by position.
+    """
+    cp = import_solver()
+    model = Model(cp, WAITING, bound_problem(WAITING), worst(WAITING), soon=False)
+    model.cp.add(model.first[1][2] == 1)
+    model.cp.add(model.first[2][1] == 1)
+    solver = cp.CpSolver()
+    solver.parameters.num_workers = 1
+    assert solver.solve(model.cp) == cp.OPTIMAL
+    schedule = model.read(solver.value)
+    first = [schedule.microbatch[schedule.queue(device)][0] for device in range(3)]
+    found = evaluate(WAITING, schedule, "")
+    assert (first, fits(WAITING, schedule)) == ([0, 1, 0], True)
+    last = (schedule.stage == 2) & (schedule.kind == Kind.F)
+    assert schedule.microbatch[last].tolist() == [0, 1, 2]
+    assert found.makespan <= solver.value(model.makespan)
+
+
+def test_a_proof_needs_no_bound_of_ours():
+    """Without our bounds the solver proves the same."""
+    asked = problem(2, 3, (1, 1, 1), cap=2)
+    proof = solve(asked, worst(asked), Bounds(0.0, 0.0), time_limit=10)
+    assert (proof.solution.span, proof.bound) == (10, 10)
+
+
+def test_times_that_no_power_of_ten_makes_whole_are_rounded_down():
+    """A bound stays one, and what is found has its own times."""
+    asked = problem(2, 3, (1 / 3, 1 / 7, np.pi / 10), 1 / 11, cap=2)
+    grid = count_steps(asked)
+    assert not grid.exact
+    assert (grid.time / grid.steps <= asked.costs.time[[0, 2, 3]]).all()
+    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=10)
+    assert proof.bound <= proof.solution.span <= proof.bound * (1 + 1e-6)
+
+
+def test_ops_that_take_no_time_keep_their_order():
+    asked = problem(3, 3, ([0, 1, 0], [1, 0, 0], [0, 0, 1]), cap=2)
+    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=60)
+    assert fits(asked, proof.solution.schedule)
+    assert proof.solution.span == proof.bound
+
+
+def test_a_placement_of_the_users_own_is_solved():
+    """Two stages on device 0, one on device 1."""
+    placement = Placement("custom", 2, np.array([[0, 0, 1]], np.int32))
+    asked = Problem(placement, 3, Costs(np.array([[1.0], [2.0], [1.0], [1.0]]) * np.ones(3)), cap=4)
+    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=10)
+    assert proof.bound <= proof.solution.span < worst(asked).span
+
+
+def test_a_missing_solver_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    asked = problem(2, 2, (1, 1, 1))
+    with pytest.raises(MissingDependency) as caught:
+        solve(asked, worst(asked), bound_problem(asked))
+    assert "pip install 'ppsim-pipeline[optimize]'" in caught.value.hint
+
+
+@pytest.mark.slow
+def test_bounds_are_the_optimum_in_most_small_problems():
+    """Of 40 problems with equal stages and 40 with uneven ones, at least 60 % of the bounds are what is optimal."""
+    rng = np.random.default_rng(0)
+    equal = {"even": 0, "uneven": 0}
+    for n in range(80):
+        kind = "even" if n < 40 else "uneven"
+        devices, microbatches = int(rng.integers(2, 5)), int(rng.integers(2, 7))
+        size = devices if kind == "uneven" else 1
+        times = [rng.integers(1, 10, size) for _ in range(3)]
+        objective: Literal["span", "makespan"] = "span" if n % 2 else "makespan"
+        cap = int(rng.integers(1, devices + 3))
+        asked = problem(devices, microbatches, times, float(rng.integers(0, 3)), cap, objective=objective)
+        bounds = bound_problem(asked)
+        mine = bounds.span if objective == "span" else bounds.makespan
+        best = search(asked, rounds=0)
+        assert best is not None
+        proof = solve(asked, best, bounds, time_limit=10)
+        assert mine <= proof.bound
+        equal[kind] += mine >= proof.solution.score(objective)[0] * (1 - 1e-9)
+    assert min(equal.values()) >= 24
+
+
+@pytest.mark.parametrize("objective", ["span", "makespan"])
+def test_without_time_the_answer_is_what_was_known(objective):
+    asked = problem(3, 4, (1, 2, 1), 0.5, 2, objective=objective)
+    known = worst(asked)
+    proof = solve(asked, known, bound_problem(asked), time_limit=0.0)
+    assert proof.solution.score(objective) <= known.score(objective)
+    assert fits(asked, proof.solution.schedule)
+    assert proof.bound <= proof.solution.score(objective)[0]

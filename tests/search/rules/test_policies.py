@@ -1,0 +1,54 @@
+"""Schedules written by rules fit every cap, for any placement."""
+
+import numpy as np
+import pytest
+
+from ppsim.core.costs import Costs
+from ppsim.core.schedule import place
+from ppsim.search.orders.engine import collect
+from ppsim.search.problem import Problem, evaluate, fits
+from ppsim.search.rules.heuristics import order_linear
+from ppsim.search.rules.orders import write_schedule
+from ppsim.search.rules.policies import write_policies
+from tests.search.orders.prices import costs
+
+PLACEMENTS = [place("linear", 4, 4), place("v", 3, 6), place("loop", 3, 6), place("loop", 2, 6)]
+SLOW = [pytest.param(placement, marks=pytest.mark.slow) for placement in PLACEMENTS[1:]]
+
+
+@pytest.mark.parametrize("placement", [PLACEMENTS[0], *SLOW], ids=lambda p: f"{p.name}-{p.n_devices}-{p.n_stages}")
+@pytest.mark.parametrize("more", [0, 0.5, 3])
+def test_rules_write_schedules_that_fit(placement, more):
+    """Every one that is written holds to the cap and finishes; at least one is written."""
+    cap = placement.n_chunks + more
+    problem = Problem(placement, 3, costs(placement.n_stages, 2, 3, 1, 0.5), cap=cap, after_i=0.5)
+    found = [write_schedule(problem, queues) for _, queues in write_policies(problem)]
+    assert found
+    assert all(fits(problem, schedule) and evaluate(problem, schedule, "").span > 0 for schedule in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("placement", PLACEMENTS[:3], ids=lambda p: p.name)
+@pytest.mark.parametrize("more", [0, 2])
+def test_all_that_a_search_starts_from_fits_where_stages_hold_other_layers(placement, more):
+    """Whatever heuristics, rules and seeds write holds no more layers than the cap; a stage may hold none."""
+    layers = (3, 1, 0, 2, 2, 1)[: placement.n_stages]
+    times = costs(placement.n_stages, 2, 3, 1, 0.5)
+    least = Problem(placement, 3, times, layers=layers).least_caps.max()
+    problem = Problem(placement, 3, times, cap=float(least + more), after_i=0.5, layers=layers)
+    starts = [write_schedule(problem, member.queues) for member in collect(problem, [])]
+    assert len(starts) > 1
+    assert all(fits(problem, schedule) for schedule in starts)
+
+
+def test_equal_costs_need_no_search():
+    """With the memory for it, rules alone leave no bubble between a device's ops."""
+    problem = Problem(place("linear", 4, 4), 8, costs(4), cap=7)
+    assert min(evaluate(problem, write_schedule(problem, q), "").span for _, q in write_policies(problem)) == 24
+
+
+def test_stages_that_take_no_time_warm_up_after_those_before():
+    """A device with quick forwards runs no more of them than the device before: each attempt is an order that runs."""
+    time = np.array([[3.5, 0.0, 0.1, 3.5], [1.0, 3.3, 2.0, 4.0], [0.0, 1.3, 2.0, 2.0], [1.0, 2.0, 0.0, 2.0]])
+    queues = order_linear(Costs(time), devices=4, microbatches=5, limit=6)
+    assert [len(queue) for queue in queues] == [15] * 4

@@ -1,0 +1,90 @@
+"""ZB-V's greedy order runs whatever stages and messages cost, and follows what they cost."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from ppsim.core.costs import costs_for
+from ppsim.core.schedule import place
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure, peak_activations
+from ppsim.schedules import generate
+from ppsim.search.problem import Problem, fits
+from ppsim.search.rules import zbv
+from ppsim.search.rules.heuristics import write_v
+from ppsim.search.rules.orders import write_schedule
+from tests.search.orders.prices import costs as prices
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_costs_lead_to_an_order_that_runs_within_the_limit(seed):
+    """Uneven stages and long messages, with which the greedy passes contradict themselves, give an order as well."""
+    draw = np.random.default_rng(seed)
+    P, M = int(draw.integers(1, 7)), int(draw.integers(1, 16))
+    tf, ti, tw = draw.uniform(0, 5, (3, 2 * P))
+    costs = partial(costs_for, tf=tf, ti=ti, tw=tw, comm=float(draw.choice([0, 0.1, 5, 50])))
+    schedule = generate("zb-v", devices=P, microbatches=M, costs=costs)
+    simulate(schedule, costs(schedule))
+    assert peak_activations(schedule).max() <= min(2 * M, 2 * P)
+
+
+@pytest.mark.parametrize("name", ["zb-v", "v-auto"])
+def test_a_limit_of_all_activations_is_no_limit(name):
+    """Fewer microbatches than devices may all be held, whatever the limit says."""
+    schedule = generate(name, devices=4, microbatches=3, limit=6)
+    assert peak_activations(schedule).max() <= 6
+    assert simulate(schedule, costs_for(schedule)).makespan == 11.5
+
+
+def test_the_order_follows_the_costs():
+    """With the costs known the span is shorter than with the order for equal times."""
+    costs = partial(costs_for, tf=3, ti=4, tw=2, comm=0.5)
+    known = generate("zb-v", devices=4, microbatches=12, costs=costs)
+    equal = generate("zb-v", devices=4, microbatches=12)
+    spans = [measure(simulate(schedule, costs(schedule))).span for schedule in (known, equal)]
+    assert spans[0] < spans[1]
+
+
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize(("name", "fixed"), [("zb-v", ["zb-v-torch"]), ("zb-auto", ["zb-1p", "zb-h2"])])
+def test_no_known_order_is_better(name, fixed, seed):
+    """No fixed order that fits, and not the order for equal times, is shorter in makespan and no longer in span."""
+    draw = np.random.default_rng(seed)
+    P, M, stages = int(draw.integers(2, 6)), int(draw.integers(1, 14)), 2 if name == "zb-v" else 1
+    times = dict(zip(("tf", "ti", "tw"), draw.choice([0.5, 1, 1.5, 3], (3, stages * P)), strict=True))
+    speed, scale = draw.uniform(0.8, 1.2, P), draw.uniform(0.5, 1.5, (5, M))
+
+    def costs(schedule):
+        made = costs_for(schedule, **times, comm=float(draw_comm))
+        return replace(made, speed=speed, scale=scale) if seed % 2 else made
+
+    draw_comm = draw.choice([0, 0.2, 2])
+    ours = generate(name, devices=P, microbatches=M, costs=costs)
+    found, most = measure(simulate(ours, costs(ours))), (2 if name == "zb-v" else 1) * P
+    for other in (name, *fixed):
+        known = generate(other, devices=P, microbatches=M)
+        if peak_activations(known).max() <= most:
+            numbers = measure(simulate(known, costs(known)))
+            assert numbers.span > found.span or numbers.makespan >= found.makespan
+
+
+@pytest.mark.slow
+def test_machine_code_orders_as_python_does(monkeypatch):
+    """The compiled pass and the plain one give the same queues."""
+    schedule = generate("zb-v", devices=3, microbatches=7)
+    costs = costs_for(schedule, tf=3, ti=4, tw=2, comm=1)
+    plain = zbv.order_zb_v(costs, 3, 7, 6)
+    monkeypatch.setattr(zbv, "COMPILE_ORDERING_ABOVE", 0)
+    coded = zbv.order_zb_v(costs, 3, 7, 6)
+    assert all(map(np.array_equal, plain, coded))
+
+
+def test_the_heuristic_keeps_each_devices_own_cap_with_shares_counted():
+    """Two devices may hold more than the others, and half of an activation is held between I and W."""
+    caps = [8.0, 10.0, 8.0, 9.5]
+    problem = Problem(place("v", 4, 8), 10, prices(8, 10, 11, 8, comm=1), caps, after_i=0.5)
+    queues = [queues for _, queues in write_v(problem)]
+    assert queues
+    assert all(fits(problem, write_schedule(problem, each)) for each in queues)

@@ -1,0 +1,263 @@
+"""The best split equals brute force over all contiguous splits, each simulated on its own."""
+
+import itertools
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ppsim.core.costs import Costs
+from ppsim.core.schedule import Schedule
+from ppsim.engine.memory.usage import curves, layer_model
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.schedules import generate
+from ppsim.search.splits import partition as search
+from ppsim.search.splits.partition import partition
+from ppsim.search.splits.partition_planned import cuts_of_any_order, partition_planned
+from ppsim.search.splits.partition_solver import list_by_cuts
+from ppsim.search.splits.split_search import SplitSearch
+from ppsim.search.splits.splits import Sizes, SplitProblem, bound_busiest, list_ends
+from ppsim.workload.layout.costs import LayerTimes, layout_costs
+from ppsim.workload.layout.layout import build_layout
+
+NAMES = (("1f1b", 3, 1), ("interleaved", 2, 2), ("zb-1p", 4, 1), ("dualpipe-v", 2, 2), ("1f1b-overlap", 3, 1))
+
+
+def make(name: str, devices: int, chunks: int, microbatches: int = 4) -> Schedule:
+    return generate(name, devices=devices, chunks=chunks, microbatches=microbatches)
+
+
+def problem_of(schedule: Schedule, times: LayerTimes, n_layers: int, comm: float = 0.0) -> SplitProblem:
+    alone = replace(times, layer=0.0, mtp=times.of_mtp)
+    base = layout_costs(build_layout([0] * schedule.n_stages, schedule.n_devices), alone, comm)
+    b = times.b_over_f
+    rate = Costs(np.outer([1.0, b, b / 2, b / 2, 1.0], np.ones(schedule.n_stages)), comm)
+    return SplitProblem(schedule, base, rate, np.array(times.of_layers(n_layers)))
+
+
+def all_splits(n_layers: int, stages: int, least: int) -> list[list[int]]:
+    cuts = itertools.combinations_with_replacement(range(n_layers + 1), stages - 1)
+    splits = ([after - before for before, after in itertools.pairwise((0, *cut, n_layers))] for cut in cuts)
+    return [split for split in splits if min(split) >= least]
+
+
+def brute_force(schedule: Schedule, times: LayerTimes, splits: list[list[int]], comm: float = 0.0) -> list[float]:
+    layouts = (build_layout(split, schedule.n_devices) for split in splits)
+    return [simulate(schedule, layout_costs(layout, times, comm)).makespan for layout in layouts]
+
+
+@st.composite
+def tasks(draw):
+    name, devices, chunks = draw(st.sampled_from(NAMES))
+    number = st.floats(0, 4, allow_subnormal=False)
+    n_layers = draw(st.integers(devices * chunks, 7))
+    times = LayerTimes(
+        draw(st.one_of(number, st.lists(number, min_size=n_layers, max_size=n_layers))),
+        draw(number),
+        draw(number),
+        b_over_f=draw(st.floats(0.5, 3)),
+    )
+    return name, devices, chunks, n_layers, times, draw(st.integers(0, 1)), draw(st.sampled_from([0.0, 0.3]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(tasks())
+def test_it_equals_brute_force(task):
+    name, devices, chunks, n_layers, times, least, comm = task
+    schedule = make(name, devices, chunks)
+    splits = all_splits(n_layers, schedule.n_stages, least)
+    expected = min(brute_force(schedule, times, splits, comm))
+    problem = replace(problem_of(schedule, times, n_layers, comm), least=least)
+    found = partition(problem)
+    assert found is not None
+    assert (found.status, problem.n_splits) == ("optimal", len(splits))
+    assert found.best[1] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert brute_force(schedule, times, [list(found.best[0])], comm)[0] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(("name", "devices", "chunks"), NAMES)
+@pytest.mark.parametrize("layer", [1.0, [1.0, 0.3, 2.7, 1.0, 1.1, 0.9, 1.3]], ids=["equal", "unequal"])
+def test_the_solver_proves_what_brute_force_finds(name, devices, chunks, layer, monkeypatch):
+    """As where the splits are too many to list."""
+    monkeypatch.setattr(search, "MOST_LISTED", 0)
+    schedule, times = make(name, devices, chunks), LayerTimes(layer, 0.2, 1.7)
+    found = partition(problem_of(schedule, times, 7, 0.1), time_limit=20)
+    assert found is not None
+    assert found.status == "optimal"
+    expected = min(brute_force(schedule, times, all_splits(7, schedule.n_stages, 0), 0.1))
+    assert found.best[1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_many_splits_of_unequal_layers_are_proved():
+    """Of 80 layers over 16 stages: times with three decimals are counted as they are, and paths guide the climb."""
+    layers = [round(1 + 0.3 * (i * 7919 % 13) / 13, 3) for i in range(80)]
+    found = partition(problem_of(make("1f1b", 16, 1, 64), LayerTimes(layers, 0.0, 2.5), 80), time_limit=60)
+    assert found is not None
+    assert found.status == "optimal"
+    assert found.best[1] == pytest.approx(1513.548)
+
+
+@pytest.mark.slow
+def test_the_solver_finds_the_same_again():
+    """Also which splits it simulated on the way, of ten million."""
+    problem = problem_of(make("interleaved", 4, 2, 16), LayerTimes(1.0, 0.2, 2.5), 30)
+    first = partition(problem)
+    assert first is not None
+    assert first.status == "optimal"
+    assert all(partition(problem) == first for _ in range(3))
+
+
+def test_without_the_solver_the_bound_holds(monkeypatch):
+    monkeypatch.setattr(search, "MOST_LISTED", 0)
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    for name, devices, chunks in NAMES:
+        schedule, times = make(name, devices, chunks), LayerTimes(1.0, 0.2, 1.7)
+        found = partition(problem_of(schedule, times, 7, 0.1))
+        assert found is not None
+        expected = min(brute_force(schedule, times, all_splits(7, schedule.n_stages, 0), 0.1))
+        assert 0.5 * expected < found.bound <= expected + 1e-9
+        assert expected - 1e-9 <= found.best[1] <= 1.1 * expected
+
+
+@pytest.mark.parametrize(("name", "devices", "chunks"), NAMES)
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "solver"])
+def test_a_cap_leaves_out_the_splits_that_hold_more(name, devices, chunks, listed, monkeypatch):
+    """Peaks are those of the memory curves, and the best split of those that fit is found."""
+    if not listed:
+        monkeypatch.setattr(search, "MOST_LISTED", 0)
+    schedule, times, n_layers = make(name, devices, chunks), LayerTimes(1.0, 0.2, 1.7), 7
+    splits = all_splits(n_layers, schedule.n_stages, 0)
+    problem = problem_of(schedule, times, n_layers)
+    layouts = [build_layout(split, schedule.n_devices) for split in splits]
+    held = [
+        int(curves(simulate(schedule, layout_costs(x, times)), layer_model(schedule, x.content)).peak.max())
+        for x in layouts
+    ]
+    assert problem.peaks(list_ends(n_layers, schedule.n_stages, 0)).tolist() == held
+    makespans = brute_force(schedule, times, splits)
+    cap = sorted(set(held))[1]
+    found = partition(replace(problem, cap=cap), time_limit=20)
+    assert found is not None
+    best = min(makespan for makespan, peak in zip(makespans, held, strict=True) if peak <= cap)
+    assert found.best[1] == pytest.approx(best)
+    assert held[splits.index(list(found.best[0]))] <= cap
+    assert partition(replace(problem, cap=min(held) - 1), time_limit=2) is None
+    count = np.tile(np.arange(n_layers + 1), (schedule.n_stages, 1))
+    sizes = Sizes(0 * count + 1, 2 * count, 2 * count)
+    copies = (schedule.placement.devices == 0).sum()
+    doubled = partition(replace(problem, cap=2 * cap + copies, sizes=sizes), time_limit=20)
+    assert doubled is not None
+    assert doubled.best[1] == pytest.approx(best)
+
+
+def test_every_cut_is_below_every_makespan():
+    for name, devices, chunks in NAMES:
+        problem = problem_of(make(name, devices, chunks), LayerTimes([1.0, 2.0, 0.5, 1.0, 3.0], 0.2, 1.7), 5, 0.1)
+        ends = list_ends(5, problem.schedule.n_stages, 0)
+        makespans = problem.makespans(ends)
+        for split in range(0, ends.shape[1], 5):
+            cut = problem.cut_at(ends[:, split])
+            said = problem.bound_by(cut, ends)
+            assert (said <= makespans + 1e-9).all()
+            assert said[split] == pytest.approx(makespans[split])
+            assert problem.best_of(cut)[0] == pytest.approx(said.min())
+
+
+def test_a_split_that_the_caller_refuses_is_not_taken(monkeypatch):
+    """As a cap in bytes, which is checked split by split; listed or solved."""
+    schedule, times = make("1f1b", 3, 1), LayerTimes(1.0, 0.0, 1.0)
+    splits = all_splits(6, 3, 0)
+    makespans = brute_force(schedule, times, splits)
+    best = min(makespan for makespan, split in zip(makespans, splits, strict=True) if split[0] == 1)
+    for most in (1_000_000, 0):
+        monkeypatch.setattr(search, "MOST_LISTED", most)
+        found = partition(problem_of(schedule, times, 6), accepts=lambda split: split[0] == 1, time_limit=10)
+        assert found is not None
+        assert found.best[1] == pytest.approx(best)
+        assert found.best[0][0] == 1
+
+
+def test_an_interrupt_keeps_the_best():
+    def interrupt(best: float, bound: float, timed: int) -> None:
+        raise KeyboardInterrupt
+
+    found = partition(problem_of(make("1f1b", 4, 1), LayerTimes(1.0, 0.0, 3.0), 60), report=interrupt)
+    assert found is not None
+    assert found.bound <= found.best[1]
+    assert found.timed > 0
+
+
+def test_of_equal_splits_the_most_even_comes_first():
+    """Twelve layers on stages that cost nothing else: the even split."""
+    found = partition(problem_of(make("1f1b", 3, 1), LayerTimes(1.0), 12))
+    assert found is not None
+    assert found.best[0] == (4, 4, 4)
+    assert [makespan for _, makespan in found.runner_ups] == sorted(makespan for _, makespan in found.runner_ups)
+
+
+@settings(max_examples=25, deadline=None)
+@given(tasks())
+def test_the_busiest_device_bounds_every_split(task):
+    name, devices, chunks, n_layers, times, least, comm = task
+    problem = replace(problem_of(make(name, devices, chunks), times, n_layers, comm), least=least)
+    ends = list_ends(n_layers, problem.schedule.n_stages, least)
+    assert bound_busiest(problem) <= problem.makespans(ends).min() + 1e-9
+
+
+def return_costs(costs: Costs, schedule: Schedule) -> Costs:
+    return costs
+
+
+@pytest.mark.parametrize(("name", "devices"), [("zb-v", 2), ("zb-auto", 3)])
+def test_what_any_order_takes_bounds_each_planned_split_and_lists_them(name, devices):
+    """Where queues depend on costs, splits are bounded before they are planned; the solver lists the least first."""
+    times, comm, n_layers = LayerTimes(1.0, embedding=0.5, head=1.5), 0.3, 5
+    problem = problem_of(generate(name, devices=devices, microbatches=3), times, n_layers, comm)
+    ends, cuts = list_ends(n_layers, problem.schedule.n_stages, 0), cuts_of_any_order(problem)
+    said = np.max([problem.bound_by(cut, ends) for cut in cuts], axis=0)
+    makespans = []
+    for split in np.diff(ends, axis=0, prepend=0, append=n_layers).T.tolist():
+        costs = layout_costs(build_layout(split, devices), times, comm)
+        planned = generate(name, devices=devices, microbatches=3, costs=partial(return_costs, costs))
+        makespans.append(simulate(planned, costs).makespan)
+    assert (said <= np.array(makespans) * (1 + 1e-9)).all()
+    assert said.min() > 0.8 * min(makespans)
+    search = SplitSearch(problem, None, lambda best, bound, timed: None, time.monotonic() + 60, cuts=cuts)
+    listed = list(itertools.islice(list_by_cuts(search), 4))
+    assert len(dict(listed)) == 4
+    assert [bound for _, bound in listed] == pytest.approx(sorted(said)[:4])
+
+
+def test_a_split_whose_order_follows_its_costs_equals_brute_force():
+    """Each split is ordered for its own costs: the best of all, with proof, and each split is planned once."""
+    times, planned, comm = LayerTimes([1.0, 0.4, 1.9, 1.3, 0.8], 0.3, 1.4), list[tuple[int, ...]](), 0.3
+    problem = problem_of(make("zb-1p", 3, 1), times, 5, comm)
+
+    def price(split):
+        return layout_costs(build_layout(list(split), 3), times, comm)
+
+    def time_split(split):
+        planned.append(split)
+        schedule = generate("zb-auto", devices=3, microbatches=4, costs=lambda _: price(split))
+        return simulate(schedule, price(split)).makespan
+
+    splits = [tuple(split) for split in all_splits(5, 3, 0)]
+    expected = {split: time_split(split) for split in splits}
+    planned.clear()
+    found = partition_planned(problem, time_split, price, [(2, 2, 1), (1, 2, 2)])
+    assert found is not None
+    assert found.status == "optimal"
+    assert found.best[1] == found.bound == min(expected.values())
+    assert expected[found.best[0]] == found.best[1]
+    assert len(planned) == len(set(planned)) == found.timed
+    assert all(expected[split] == makespan for split, makespan in found.runner_ups)
+    assert partition_planned(problem, lambda split: np.inf, price, [(2, 2, 1)]) is None
+    late = partition_planned(problem, time_split, price, [(2, 2, 1)], time_limit=0)
+    assert late is not None
+    assert (late.status, late.best[0]) == ("feasible", (2, 2, 1))
+    assert late.bound <= min(expected.values())

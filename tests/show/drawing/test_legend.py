@@ -1,0 +1,95 @@
+"""One rule for legends: terminal, figure and page name the same things by the same words."""
+
+import io
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ppsim.core.costs import costs_for
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
+from ppsim.questions import terminal
+from ppsim.schedules import generate
+from ppsim.show.drawing.gantt import plot
+from ppsim.show.drawing.legend import legend_entries
+from ppsim.show.drawing.palette import FILL, TERMINAL_MUTED, luminance
+from ppsim.show.drawing.terminal import gantt
+from ppsim.show.files.document import Document
+from ppsim.show.files.writers.html import contents
+from tests.cases import timed
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "gpipe": {"devices": 2, "microbatches": 2},
+    "gpipe on one device": {"devices": 1, "microbatches": 2},
+    "zb-1p": {"devices": 2, "microbatches": 4},
+    "interleaved": {"devices": 2, "microbatches": 4},
+    "interleaved of three": {"devices": 2, "microbatches": 4, "chunks": 3},
+    "dualpipe": {"devices": 4, "microbatches": 8},
+    "dualpipe-v": {"devices": 4, "microbatches": 8},
+}
+NAMES = {
+    "gpipe": ["Forward", "Backward", "Bubble"],
+    "gpipe on one device": ["Forward", "Backward"],
+    "zb-1p": ["Forward", "Backward for input", "Backward for weights", "Bubble"],
+    "interleaved": ["Forward", "Backward", "Lighter: 2nd chunk", "Bubble"],
+    "interleaved of three": ["Forward", "Backward", "Lighter: odd chunks", "Bubble"],
+}
+ALL = ["Forward", "Backward (full)", "Backward for input", "Backward for weights", "Overlapped F&B"]
+NAMES |= {"dualpipe": [*ALL, "Lighter: 2nd replica", "Bubble"], "dualpipe-v": [*ALL, "Lighter: 2nd chunk", "Bubble"]}
+
+
+def printed(timeline, colour):
+    out = io.StringIO()
+    Console(file=out, width=400).print(gantt(timeline, measure(timeline), 400, colour))
+    return out.getvalue().splitlines()[-1].lower()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_terminal_figure_and_page_have_the_same_legend(shape):
+    schedule = generate(shape.split()[0], **SHAPES[shape])
+    timeline = simulate(schedule, costs_for(schedule))
+    names = [entry.name for entry in legend_entries([timeline])]
+    assert names == NAMES[shape]
+    said = [entry["name"] for entry in contents(Document((timeline,), ("a",)))["legend"]]
+    assert [name for name in said if not name.startswith("Idle: ")] == names  # pages can also show causes
+    drawn = [text.get_text() for text in plot(timeline).texts]
+    assert [name for name in drawn if name in names] == names
+    for colour in (False, True):
+        line = printed(timeline, colour)
+        said = [name.lower() if colour else name.lower().replace("lighter", "lower case") for name in names]
+        places = [line.index(name) for name in said]
+        assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("system", "colours", "letters"),
+    [("standard", True, True), ("256", True, False), ("truecolor", True, False), (None, False, True)],
+)
+def test_sixteen_colours_are_too_few_for_shades(monkeypatch, system, colours, letters):
+    """There letters tell the ops apart, each kind on a colour of its own: F on blue, B on green."""
+    timeline = timed("1f1b", 2, 4)
+    out = io.StringIO()
+    screen = Console(file=out, width=100, color_system=system, force_terminal=True, legacy_windows=False)
+    monkeypatch.setattr(terminal, "console", lambda *_: screen)
+    terminal.print_gantt(timeline, measure(timeline))
+    text = out.getvalue()
+    assert ("\x1b[" in text) == colours
+    assert ("F0" in text) == letters
+    if system == "standard":
+        assert re.search(r"\x1b\[37;44mF0", text)
+        assert re.search(r"\x1b\[30;42mB0", text)
+
+
+def test_grey_text_reads_on_light_and_on_dark_terminals():
+    """A contrast of 4.5, as WCAG asks for, on white and on black."""
+    grey = luminance(TERMINAL_MUTED)
+    assert 1.05 / (grey + 0.05) >= 4.5
+    assert (grey + 0.05) / 0.05 >= 4.5
+
+
+def test_a_box_has_the_colours_of_its_kinds():
+    entries = legend_entries([timed("dualpipe", 4, 8)])
+    for entry in entries:
+        assert entry.colours[: len(entry.kinds)] == tuple(FILL[kind][0] for kind in entry.kinds)

@@ -1,0 +1,232 @@
+"""What the options of charts change in figures: palettes, labels, windows, folds, highlights, phases, row notes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.patches import PathPatch
+
+from ppsim.core.costs import costs_for
+from ppsim.engine.detailed.execute import execute
+from ppsim.engine.detailed.spec import Network
+from ppsim.engine.lowering.lower import lower
+from ppsim.engine.memory.usage import activation_model, curves
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.errors import InputError
+from ppsim.schedules import generate
+from ppsim.show.drawing.gantt import plot
+from ppsim.show.drawing.gantt_layout import cells_of, cut_cells
+from ppsim.show.drawing.gantt_legend import legend_lines
+from ppsim.show.drawing.legend import Entry
+from ppsim.show.drawing.look import Highlight, Look
+from ppsim.show.drawing.palette import BUBBLE, DEFAULT, DIMMED, HIGHLIGHT, PALETTES, blend
+from ppsim.show.drawing.view import find_repetition, view_of
+from tests.cases import timed
+from tests.commands import invoke
+
+
+def drawn(*timelines, **look):
+    figure = plot(timelines, look=Look(**look))
+    return figure, [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def fills(figure):
+    return {to_hex(p.get_facecolor()) for p in figure.axes[0].patches if isinstance(p, PathPatch) and p.get_fill()}
+
+
+def ticks(axes):
+    return [tick.get_text() for tick in axes.get_yticklabels()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PALETTES)
+def test_a_palette_colours_every_cell(name):
+    """Each kind and chunk has its own tint of the palette, and bubbles its grey; nothing of the usual colours stays."""
+    figure, _ = drawn(timed("interleaved", 4, 8), palette=name)
+    palette = PALETTES[name]
+    wanted = {fill.lower() for colour in (0, 1) for fill in palette.colours[colour::2][:2]} | {palette.bubble.lower()}
+    assert fills(figure) == wanted
+
+
+def test_mono_is_without_colour_and_hatches_bubbles():
+    palette = PALETTES["mono"]
+    assert all(len({colour[1:3], colour[3:5], colour[5:7]}) == 1 for colour in (*palette.colours, palette.bubble))
+    figure, _ = drawn(timed("1f1b", 4, 8), palette="mono")
+    assert any(patch.get_hatch() for patch in figure.axes[0].patches)
+
+
+def test_base_one_counts_devices_and_microbatches_from_one():
+    figure, texts = drawn(timed("1f1b", 4, 8), base=1)
+    assert ticks(figure.axes[0]) == [f"Device {device}" for device in (1, 2, 3, 4)]
+    assert sorted({text for text in texts if text.isdigit()}) == list("12345678")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("labels", "name", "wanted"),
+    [
+        ("mb", "interleaved:3", {"0", "7"}),
+        ("auto", "interleaved:3", {"0.0", "2.7"}),
+        ("op", "1f1b", {"0F0", "3B7"}),
+        ("none", "1f1b", set()),
+    ],
+)
+def test_labels(labels, name, wanted):
+    """Microbatches, chunks before them from three chunks on, ops as torch names them, or nothing."""
+    name, _, chunks = name.partition(":")
+    schedule = generate(name, devices=2 if chunks else 4, microbatches=8, chunks=int(chunks) if chunks else None)
+    timeline = simulate(schedule, costs_for(schedule))
+    figure = plot(timeline, width=12, look=Look(labels=labels))
+    texts = {text.get_text() for text in figure.axes[0].texts if len(text.get_text()) <= 4} - {"1f1b"}
+    assert wanted <= texts if wanted else not texts
+
+
+@pytest.mark.slow
+def test_three_chunks_are_told_apart_where_texts_do_not_fit():
+    """Cells of chunks 2 and 3 are underlined, and the legend says so."""
+    figure = plot(timed("interleaved", 8, 16, chunks=4), width=3.3)
+    assert any("Underlined" in text.get_text() for text in figure.texts)
+    assert figure.axes[0].collections
+
+
+def test_a_window_has_what_runs_then_at_its_place():
+    """Cells are cut at both ends, ticks keep their times, and memory has what is held at the window's start."""
+    timeline = timed("1f1b", 4, 8)
+    curve = curves(timeline, activation_model(timeline.schedule))
+    figure = plot(timeline, memory=[curve], look=Look(window=(10.5, 20)))
+    cells = cut_cells(cells_of(timeline), view_of(timeline, (10.5, 20), fold=False))
+    assert (cells.left.min(), cells.right.max()) == (0, 9.5)
+    running = (timeline.end > 10.5) & (timeline.start < 20)
+    assert sorted(cells.op) == np.flatnonzero(running).tolist()
+    assert [t.get_text() for t in figure.axes[1].get_xticklabels()] == [str(time) for time in range(11, 21)]
+    assert np.asarray(figure.axes[1].lines[0].get_ydata())[0] == 4
+
+
+@pytest.mark.parametrize(("name", "shape", "repeats"), [("1f1b", (4, 24), 20), ("zb-1p", (4, 64), 60)])
+def test_a_fold_draws_what_repeats_once(name, shape, repeats):
+    """Every op is in the part before, in the period or after; the periods left out are copies of the one drawn."""
+    timeline = timed(name, *shape)
+    view = view_of(timeline, None, fold=True)
+    found = find_repetition(timeline)
+    assert found
+    start, period, times = found
+    assert (view.repeats, times) == (repeats, repeats)
+    starts = np.round(timeline.start, 9)
+    device = timeline.schedule.device
+
+    def ops_from(begin):
+        inside = (starts >= begin) & (starts < begin + period)
+        schedule = timeline.schedule
+        return sorted(
+            zip(device[inside], schedule.kind[inside], schedule.stage[inside], starts[inside] - begin, strict=True)
+        )
+
+    assert all(ops_from(start + k * period) == ops_from(start) for k in range(times))
+    figure, texts = drawn(timeline, fold=True)
+    assert f"\u00d7 {repeats}" in texts
+    assert figure.axes[0].get_xlim()[1] < timeline.makespan
+
+
+def test_what_does_not_repeat_is_refused():
+    with pytest.raises(InputError, match="no part of gpipe repeats"):
+        drawn(timed("gpipe", 4, 4), fold=True)
+    with pytest.raises(InputError, match="nothing runs from 99 on"):
+        drawn(timed("gpipe", 4, 4), window=(99, 100))
+    with pytest.raises(InputError, match="has no microbatch 8"):
+        drawn(timed("1f1b", 4, 8), highlight=Highlight("mb", 8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("by", "value", "count"), [("mb", 3, 8), ("device", 1, 16), ("stage", 2, 16), ("critical", 0, 22)]
+)
+def test_a_highlight_dims_the_rest(by, value, count):
+    """What is picked out keeps colour and number; all else is blended with the bubble and has no number."""
+    timeline = timed("1f1b", 4, 8)
+    figure, texts = drawn(timeline, highlight=Highlight(by, value))
+    assert len([text for text in texts if text.isdigit()]) == count
+    assert blend(DEFAULT.colours[0], BUBBLE, DIMMED).lower() in fills(figure)
+    outlined = [patch for patch in figure.axes[0].patches if to_hex(patch.get_edgecolor()) == HIGHLIGHT[0].lower()]
+    assert len(outlined) == (by in ("mb", "critical"))
+
+
+def test_what_is_picked_out_is_counted_from_the_base_of_the_labels(tmp_path):
+    """With --base 1, mb=3 is the cells that say 3, in pages the third microbatch; 0 and 9 of eight are refused."""
+    figure, page = tmp_path / "x.svg", tmp_path / "x.html"
+    command = ["run", "1f1b", "--stages", "4", "--mb", "8", "--base", "1", "-o", str(figure), "-o", str(page)]
+    assert invoke(*command, "--highlight", "mb=3").exit_code == 0
+    assert '"highlight":{"by":"microbatch","value":2}' in page.read_text()
+    texts = drawn(timed("1f1b", 4, 8), highlight=Highlight("mb", 3).count_from(1), base=1)[1]
+    assert {text for text in texts if text.isdigit()} == {"3"}
+    for wrong in ("0", "9"):
+        refused = invoke(*command, "--highlight", f"mb={wrong}").exception
+        assert isinstance(refused, InputError)
+        assert f"has no microbatch {wrong}" in str(refused)
+        assert refused.hint == "1 to 8, counted from 1"
+
+
+def test_phases_of_1f1b():
+    """Device d runs P - d forwards before its first backward; a line per device and phase, and three names."""
+    timeline = timed("1f1b", 4, 8)
+    figure, texts = drawn(timeline, phases=True)
+    lines = [line for lines in figure.axes[0].collections for line in lines.get_segments()]
+    assert sorted(line[0][0] for line in lines[:4]) == [4, 6, 8, 10]
+    assert len(lines) == 8
+    assert {"warm-up", "steady", "cool-down"} <= {*texts}
+
+
+def test_rows_say_idle_and_peak():
+    timeline = timed("1f1b", 4, 8)
+    _, texts = drawn(timeline, per_device=True)
+    assert [text for text in texts if "idle" in text] == [f"27 % idle, {peak}" for peak in (4, 3, 2, 1)]
+    curve = curves(timeline, activation_model(timeline.schedule))
+    held = replace(curve, unit="B", value=curve.value * 2**30)
+    found = plot(timeline, memory=[held], look=Look(per_device=True)).axes[0].texts
+    assert "27 % idle, 4 GiB" in [text.get_text() for text in found]
+
+
+@pytest.mark.slow
+def test_messages_too_short_to_see_are_strips_of_their_share_of_time():
+    """A strip's darkness adds up to the time that messages are under way."""
+    schedule = generate("1f1b", devices=4, microbatches=64)
+    execution = execute(lower(schedule, "early"), costs_for(schedule), Network("overlap", alpha=0.05))
+    figure = plot(execution.compute, executions=[execution])
+    images = [np.asarray(image.get_array()) for image in figure.axes[0].images]
+    assert len(images) == 3 + 3  # activations from devices 0 to 2, gradients from 1 to 3
+    assert all(image.shape[0] == 1 for image in images)
+    assert any("by share of time" in text.get_text() for text in figure.texts)
+
+
+def test_the_numbers_above_give_way_to_the_title():
+    """In a narrow figure the size goes first, and the title is set smaller before it is cut."""
+    figure = plot(timed("1f1b", 4, 8), width=3.3, titles=["Interleaved 1F1B, with F and B fused in pairs"])
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert "Interleaved 1F1B, with F and B fused in pairs" in texts
+    assert any(text.startswith("T = 33") for text in texts)
+
+
+@pytest.mark.parametrize("count", [5, 6, 7, 8])
+def test_no_entry_of_a_legend_stands_alone(count):
+    """Entries are spread evenly over their lines."""
+    entries = [Entry(f"entry number {number}", ("#000000",)) for number in range(count)]
+    lines = legend_lines(entries, 320.0, 6.0)
+    assert sum(map(len, lines)) == count
+    assert max(map(len, lines)) - min(map(len, lines)) <= len(lines) - 1
+    assert len(lines) == 1 or len(lines[-1]) > 1
+
+
+def test_a_window_puts_no_label_beside_its_cell():
+    """Cells that the window cuts have none, and all others keep theirs."""
+    timeline = timed("1f1b", 4, 8)
+    figure = plot(timeline, look=Look(window=(0, 10.1)))
+    axes = figure.axes[0]
+    numbers = [text.get_position()[0] for text in axes.texts if text.get_text().isdigit()]
+    assert len(numbers) == (timeline.end <= 10.1).sum()
+    assert max(numbers) <= 10.1
+
+
+def test_a_window_ends_where_the_longest_timeline_does():
+    """However late it is to end."""
+    figure = plot([timed("1f1b", 4, 8), timed("zb-1p", 4, 8)], look=Look(window=(3, 1e300)))
+    assert [axes.get_xlim() for axes in figure.axes] == [(0, 30), (0, 30)]

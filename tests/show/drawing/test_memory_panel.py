@@ -1,0 +1,246 @@
+"""The memory panel and the plot of time against memory."""
+
+import json
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from ppsim.analysis.tradeoff import Point, tradeoff
+from ppsim.core.costs import costs_for
+from ppsim.engine.memory.comparable import share_unit
+from ppsim.engine.memory.report import columns
+from ppsim.engine.memory.usage import activation_model, curves, in_flight, scale_bytes
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.schedules import families, generate
+from ppsim.show.drawing.gantt import plot
+from ppsim.show.drawing.memory_panel import draw_memory, memory_height
+from ppsim.show.drawing.tradeoff import draw_tradeoff
+from ppsim.show.files.document import Document, save
+from ppsim.show.files.writers.html import contents
+from tests.show.drawing.boxes import box_of
+
+
+def axes_of(width: float = 6.75, height: float = 1.5):
+    figure = Figure(figsize=(width, height), dpi=100)
+    FigureCanvasAgg(figure)
+    return figure.add_axes((0.1, 0.2, 0.85, 0.7))
+
+
+def memory(name: str, devices: int, microbatches: int):
+    schedule = generate(name, devices=devices, microbatches=microbatches)
+    timeline = simulate(schedule, costs_for(schedule))
+    return timeline, curves(timeline, activation_model(schedule))
+
+
+def texts_in(axes) -> list[str]:
+    return [text.get_text() for text in axes.texts if text.get_text()]
+
+
+@pytest.mark.slow
+def test_lines_are_the_curves():
+    """Eight devices or fewer: one step line each, through every change, to the end of the time axis."""
+    timeline, curve = memory("1f1b", 4, 8)
+    axes = axes_of()
+    draw_memory(axes, curve, span=40.0, font=6)
+    first = axes.lines[0]
+    assert len(axes.lines) == 4
+    assert first.get_drawstyle() == "steps-post"
+    assert first.get_xydata().tolist()[-3:] == [[30, 1], [33, 0], [40, 0]]
+    assert axes.get_xlim() == (0, 40)
+    assert timeline.makespan == 33
+
+
+def test_lines_are_named_apart_and_close_ones_together():
+    """1F1B's four heights have four names; ZB-H1's devices all reach P: a band, and the line of one."""
+    for name, wanted in (("1f1b", [f"dev {d}" for d in range(3, -1, -1)]), ("zb-1p", ["band: devices 0-3", "dev 0"])):
+        axes = axes_of()
+        draw_memory(axes, memory(name, 4, 8)[1], span=33.0, font=6)
+        assert texts_in(axes) == wanted
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-1p", "dualpipe"])
+def test_names_are_right_of_the_axes_and_cover_no_other(name):
+    """No name is on a curve: all begin beyond the end of the time axis, and keep apart."""
+    axes = axes_of()
+    draw_memory(axes, memory(name, 8, 20)[1], span=70.0, font=6, cap=5)
+    boxes = [text.get_window_extent() for text in axes.texts if text.get_text().startswith(("dev ", "cap"))]
+    assert len(boxes) >= 2
+    assert all(box.x0 > axes.get_window_extent().x1 for box in boxes)
+    assert not any(a.y0 < b.y1 - 0.5 and b.y0 < a.y1 - 0.5 for a, b in combinations(boxes, 2))
+
+
+def test_curves_of_different_chunks_share_an_axis_and_a_unit():
+    """Beside 1F1B, activations of interleaved count halves: its curve is as high as the number above it says."""
+    timelines = [memory(name, 4, 8)[0] for name in ("gpipe", "interleaved")]
+    held = [curves(timeline, activation_model(timeline.schedule)) for timeline in timelines]
+    figure = plot(timelines, memory=held)
+    panels = [axes for axes in figure.axes if axes.lines]
+    assert [axes.get_ylabel() for axes in panels] == ["memory\n(1/P shares)"] * 2
+    assert len({axes.get_ylim() for axes in panels}) == 1
+    assert [max(float(np.max(line.get_ydata())) for line in axes.lines) for axes in panels] == [8, 5.5]
+    heads = [text.get_text() for axes in figure.axes for text in axes.texts if "peak" in text.get_text()]
+    assert [head.split()[-1] for head in heads] == ["8", "5.5"]
+
+
+def test_bytes_of_several_schedules_share_one_unit():
+    """A kibibyte beside a mebibyte is shown in mebibytes."""
+    timeline, curve = memory("1f1b", 4, 8)
+    small, large = (replace(curve, unit="B", value=curve.value * size) for size in (1 << 10, 1 << 20))
+    found = share_unit([small, large], [timeline.schedule] * 2)
+    assert [each.unit for each in found] == ["MiB", "MiB"]
+    assert [float(each.peak.max()) for each in found] == [4 / 1024, 4]
+
+
+def test_a_cap_is_a_line_with_its_size():
+    """It lies in view even where every device stays below."""
+    axes = axes_of()
+    draw_memory(axes, memory("1f1b", 4, 8)[1], span=33.0, font=6, cap=9)
+    assert axes.lines[-1].get_ydata() == [9, 9]
+    assert axes.get_ylim()[1] > 9
+    assert "cap 9" in texts_in(axes)
+
+
+def test_a_cap_names_the_devices_over_it():
+    """1F1B's device d holds 4 - d at its peak: two pass a cap of 2."""
+    axes = axes_of()
+    draw_memory(axes, memory("1f1b", 4, 8)[1], span=33.0, font=6, cap=2)
+    assert texts_in(axes) == ["devices 0-1 over the cap", "dev 3", "cap 2", "dev 2", "dev 1", "dev 0"]
+
+
+def test_more_than_eight_devices_are_a_strip():
+    """A row per device, as dark as the most it holds in each column, and the scale as a bar with its ends."""
+    timeline, curve = memory("gpipe", 12, 4)
+    axes = axes_of()
+    draw_memory(axes, curve, span=timeline.makespan, font=6)
+    image = axes.images[0].get_array()
+    assert image.shape[0] == 12
+    assert image.max() == image[0].max() == 4
+    assert texts_in(axes) == ["memory", "0", "4 activations"]
+    assert len(axes.child_axes[0].images) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 33, 400])
+def test_columns_are_the_most_in_each_stretch(count):
+    """As a search over a fine grid of moments finds it."""
+    timeline, _ = memory("dualpipe-v", 4, 12)
+    curve = in_flight(timeline)
+    time, value = curve.time[: curve.offsets[1]], curve.value[: curve.offsets[1]]
+    fine = (np.arange(count * 64) + 0.5) / (count * 64) * timeline.makespan
+    held = value[np.searchsorted(time, fine, "right") - 1].reshape(count, 64).max(axis=1)
+    assert columns(curve, 0, timeline.makespan, count).tolist() == held.tolist()
+
+
+def every_schedule(devices: int, microbatches: int) -> list[Point]:
+    points = []
+    for family in families():
+        timeline, curve = memory(family.name, devices, microbatches)
+        share = devices / timeline.schedule.n_stages
+        points.append(Point(family.name, timeline.makespan, float(curve.peak.max() * share)))
+    return points
+
+
+def test_tradeoff_joins_equal_points_and_marks_the_front():
+    """Two names at one place, one beaten point, one that does not apply."""
+    nan, inf = float("nan"), float("inf")
+    found = tradeoff([Point("a", 3, 1), Point("b", 1, 3), Point("c", 3, 1), Point("d", 3, 3), Point("e", inf, nan)])
+    assert [point.name for point in found.points] == ["a, c", "b", "d"]
+    assert found.best.tolist() == [True, True, False]
+    assert tradeoff([]).points == ()
+
+
+def test_tradeoff_names_do_not_cover_each_other():
+    """All registered schedules on one plot: no name overlaps another, and those of the front are all there."""
+    axes = axes_of(6.75, 4)
+    found = tradeoff(every_schedule(8, 32))
+    draw_tradeoff(axes, found, time="makespan", memory="peak activations")
+    boxes = [box_of(text) for text in axes.texts]
+    front = {point.name for point, best in zip(found.points, found.best, strict=True) if best}
+    assert front <= {text.get_text() for text in axes.texts}
+    assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
+
+
+@pytest.mark.slow
+def test_in_a_crowd_the_front_is_named_and_no_name_covers_another():
+    """Two hundred points on a small plot: names are left out where they would be written over each other."""
+    axes = axes_of(4, 3)
+    beaten = [Point(f"beaten {i}", 3 + i % 20 / 20, 4 + i // 20 / 5) for i in range(200)]
+    draw_tradeoff(axes, tradeoff([*beaten, Point("best", 2, 1)]), time="makespan", memory="peak activations")
+    boxes = [box_of(text) for text in axes.texts]
+    assert "best" in [text.get_text() for text in axes.texts]
+    assert len(boxes) < 201
+    assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
+
+
+def test_tradeoff_names_have_a_box_above_the_front_and_the_unit_is_set_as_in_charts():
+    """No line strikes through a name; t_F is mathematics, other units are plain text."""
+    found = tradeoff([Point("a", 3, 1), Point("b", 1, 3)])
+    for unit, wanted in (("t_F", "makespan (units of $t_F$)"), ("ms", "makespan (ms)")):
+        axes = axes_of()
+        draw_tradeoff(axes, found, time=f"makespan ({unit})", memory="peak activations")
+        assert axes.get_xlabel() == wanted
+        assert all(name.get_bbox_patch() for name in axes.texts)
+        assert min(name.get_zorder() for name in axes.texts) > max(line.get_zorder() for line in axes.lines)
+
+
+def test_bytes_are_shown_in_the_unit_that_fits():
+    """A curve of bytes as GiB, MiB or KiB by its peak; a count of activations is not a curve of bytes."""
+    timeline, curve = memory("1f1b", 4, 8)
+    in_bytes = replace(curve, unit="B", value=curve.value * (1 << 20))
+    (shown,) = scale_bytes([curve, in_bytes])
+    assert (shown.unit, shown.value.tolist()) == ("MiB", curve.value.tolist())
+    axes = axes_of()
+    draw_memory(axes, in_bytes, span=timeline.makespan, font=6, cap=3 << 20)
+    assert axes.get_ylabel() == "memory\n(MiB)"
+    assert axes.lines[-1].get_ydata() == [3, 3]
+    assert {"cap 3 MiB", "device 0 over the cap"} <= {*texts_in(axes)}
+
+
+def test_a_figures_cap_and_heading_are_in_the_unit_of_its_curves():
+    """Curves of bytes are drawn in GiB: so are the line of the cap, its name, and the peak above the chart."""
+    timeline, curve = memory("1f1b", 4, 8)
+    in_bytes = replace(curve, unit="B", value=curve.value * (1 << 30))
+    figure = plot(timeline, memory=[in_bytes], cap=3 << 30)
+    chart, panel = figure.axes
+    assert panel.lines[-1].get_ydata() == [3, 3]
+    assert {"cap 3 GiB", "device 0 over the cap"} <= {*texts_in(panel)}
+    assert any("peak 4 GiB" in text for text in texts_in(chart))
+
+
+def test_the_peak_above_a_chart_is_the_highest_of_its_curves():
+    """Interleaved with two chunks holds 11 activations, which are 5.5 of a device's share: the panel shows 11."""
+    timeline, curve = memory("interleaved", 4, 8)
+    assert any("peak 11" in text for text in texts_in(plot(timeline, memory=[curve]).axes[0]))
+    assert any("peak 5.5" in text for text in texts_in(plot(timeline).axes[0]))
+
+
+def test_panels_of_one_height_have_the_same_ticks():
+    """Halves of shares and whole ones, on one axis up to 8."""
+    made = [memory(name, 4, 8) for name in ("gpipe", "interleaved")]
+    figure = plot([timeline for timeline, _ in made], memory=[curve for _, curve in made])
+    panels = [axes for axes in figure.axes if axes.get_ylabel()]
+    assert len({tuple(axes.get_yticks()) for axes in panels}) == 1
+
+
+@pytest.mark.slow
+def test_files_carry_the_curves(tmp_path):
+    """Figures grow by the panel; a trace counts every device's memory down to where it began; a page shows it first."""
+    timeline, curve = memory("1f1b", 4, 8)
+    in_bytes = replace(curve, unit="B", value=curve.value * (1 << 30))
+    plain = Document((timeline,), ("1F1B",))
+    whole = replace(plain, memory=(in_bytes,), cap=3 << 30)
+    heights = []
+    for document in (plain, whole):
+        save(document, str(tmp_path / "x.png"))
+        heights.append(int.from_bytes((tmp_path / "x.png").read_bytes()[20:24]))
+    assert heights[1] - heights[0] == memory_height(in_bytes, 0)
+    save(whole, str(tmp_path / "x.trace.json"))
+    events = json.loads((tmp_path / "x.trace.json").read_text())["traceEvents"]
+    for name in ("live activations", "microbatches in flight", "memory (GiB)"):
+        held = [event["args"]["held"] for event in events if event["ph"] == "C" and event["name"] == name]
+        assert max(held) == 4
+    assert [e["args"]["held"] for e in events if e["name"] == "memory (GiB)" and e["pid"] == 0][-1] == 0
+    assert [c["name"] for c in contents(whole)["timelines"][0]["curves"]] == ["memory", "live activations"]

@@ -1,0 +1,73 @@
+"""Colours: kinds, chunks, messages and bubbles apart for every kind of colour vision, and numbers that can be read."""
+
+from itertools import combinations, pairwise
+
+import pytest
+
+from ppsim.show.drawing.palette import (
+    BUBBLE,
+    BUBBLE_DARK,
+    COLLECTIVE,
+    COLOURS,
+    COMM_LANE,
+    MUTED,
+    RAMP,
+    TERMINAL_MUTED,
+    luminance,
+    text_colour,
+)
+from tests.colours import VISIONS, difference, difference_of_lab
+
+TINTS = [tint for shades in COLOURS.values() for tint in shades[:2]]
+SHARMA = [  # of the paper's own table of test data
+    ((50, 2.6772, -79.7751), (50, 0, -82.7485), 2.0425),
+    ((50, -1, 2), (50, 0, 0), 2.3669),
+    ((50, 2.49, -0.001), (50, -2.49, 0.0011), 7.2195),
+    ((50, 2.5, 0), (73, 25, -18), 27.1492),
+    ((60.2574, -34.0099, 36.2677), (60.4626, -34.1751, 39.4387), 1.2644),
+    ((2.0776, 0.0795, -1.135), (0.9033, -0.0636, -0.5514), 0.9082),
+]
+
+
+def contrast(first, second):
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize(("first", "second", "known"), SHARMA)
+def test_the_measure_is_that_of_the_paper(first, second, known):
+    assert difference_of_lab(first, second) == pytest.approx(known, abs=1e-3)
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_kinds_chunks_messages_and_bubbles_are_apart(vision):
+    """CIEDE2000 of at least 12 between any two, light page and dark, whatever cones the reader lacks."""
+    shown = [*TINTS, COMM_LANE, COLLECTIVE]
+    for bubble in (BUBBLE, BUBBLE_DARK):
+        worst = min((difference(a, b, vision), a, b) for a, b in combinations([*shown, bubble], 2))
+        assert worst[0] >= 12, worst
+
+
+@pytest.mark.parametrize("bubble", [BUBBLE, BUBBLE_DARK])
+def test_no_cell_vanishes_in_the_bubble(bubble):
+    """Contrast of at least 2 between idle time and every op."""
+    assert min(contrast(tint, bubble) for tint in TINTS) >= 2
+
+
+def test_kinds_of_one_chunk_are_apart_in_grey():
+    """The lightness L* of any two differs by 8 of 100 at least, as a printer without colour needs."""
+    greys = sorted(116 * luminance(tint) ** (1 / 3) - 16 for tint in TINTS[::2])
+    assert min(right - left for left, right in pairwise(greys)) >= 8
+
+
+def test_numbers_read_on_every_fill():
+    """Black or white on every tint, on both shades of a terminal, and on messages: contrast of at least 4.5."""
+    fills = [*(shade for shades in COLOURS.values() for shade in shades), COMM_LANE, COLLECTIVE]
+    assert min(contrast(text_colour(fill), fill) for fill in fills) >= 4.5
+
+
+def test_grey_texts_and_curves_read_on_their_pages():
+    assert contrast(MUTED, "#ffffff") >= 4.5
+    assert contrast(RAMP[0][1], "#ffffff") >= 4.5
+    assert contrast(RAMP[1][1], "#12161c") >= 4.5
+    assert min(contrast(TERMINAL_MUTED, page) for page in ("#ffffff", "#000000")) >= 4.5

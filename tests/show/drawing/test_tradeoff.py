@@ -1,0 +1,86 @@
+"""Time against memory as a figure: every name is in the picture, and none covers another."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from ppsim.analysis.tradeoff import Point, tradeoff
+from ppsim.show.drawing.tradeoff import figure_of
+from tests.show.drawing.boxes import box_of
+
+CROWDS = {
+    "corner": [Point("a schedule with a long name", 10, 10), Point("another one of these", 1, 1)],
+    "right edge": [Point("interleaved with a name", 100, k) for k in range(1, 9)],
+    "many": [Point(f"interleaved:{k} 8x{k}", 1 + (7 * k) % 13, 1 + (5 * k) % 11) for k in range(60)],
+    "front": [Point(f"schedule {k}", k, 20 - k) for k in range(1, 15)],
+    "joined": [Point(f"schedule {k}", 3.0, 5.0) for k in range(9)] + [Point("x", 4.0, 6.0)],
+}
+
+
+def drawn(points, width):
+    """The figure, and the boxes of the names in it, in dots."""
+    figure = figure_of(tradeoff(points), "makespan (ms)", "peak", width)
+    figure.canvas.draw()
+    names = figure.axes[0].texts
+    return figure, names, [box_of(name) for name in names]
+
+
+@pytest.mark.parametrize("crowd", CROWDS)
+@pytest.mark.parametrize("width", [3.3, 6.75])
+def test_names_stay_inside_the_picture(crowd, width):
+    """Apart from names as wide as half the axes, which no place has room for."""
+    figure, names, boxes = drawn(CROWDS[crowd], width)
+    assert names
+    across = figure.axes[0].get_window_extent().width
+    for name, box in zip(names, boxes, strict=True):
+        if box.width < across / 2:
+            assert box.x0 >= figure.bbox.x0, name.get_text()
+            assert box.x1 <= figure.bbox.x1 + 1, name.get_text()
+            assert box.y1 <= figure.bbox.y1 + 1, name.get_text()
+
+
+@pytest.mark.parametrize("crowd", ["right edge", "many", "corner"])
+def test_names_off_the_front_cover_no_other(crowd):
+    """Names of the front are there in any case; of the others only those that have room."""
+    points = CROWDS[crowd]
+    _, names, boxes = drawn(points, 6.75)
+    found = tradeoff(points)
+    front = {point.name for point, best in zip(found.points, found.best, strict=True) if best}
+    assert front <= {name.get_text() for name in names}
+    for this, (name, box) in enumerate(zip(names, boxes, strict=True)):
+        if name.get_text() not in front:
+            covered = [other for other in boxes[:this] if np.all(box.shrunk(0.9, 0.9).overlaps(other.shrunk(0.9, 0.9)))]
+            assert covered == [], name.get_text()
+
+
+def test_the_fronts_line_strikes_through_no_name():
+    """Of three points in a staircase, the names are above, below and beside the line."""
+    points = [
+        Point("zb-v", 25.5, 4.0),
+        Point("v-half", 26.5, 3.0),
+        Point("v-min", 29.5, 2.0),
+        Point("gpipe", 33.0, 8.0),
+    ]
+    for width in (3.3, 6.75):
+        axes = figure_of(tradeoff(points), "makespan", "memory", width).axes[0]
+        (line,) = (each for each in axes.lines if np.size(each.get_xdata()) == 3)
+        corners = axes.transData.transform(line.get_xydata())
+        for text in axes.texts:
+            box = text.get_window_extent().padded(-1)
+            for (x, y), (right, below) in pairwise(corners):
+                assert not (box.y0 < y < box.y1 and box.x0 < right and x < box.x1), text.get_text()
+                assert not (box.x0 < right < box.x1 and box.y0 < y and below < box.y1), text.get_text()
+
+
+def test_names_of_a_long_front_cover_nothing_and_its_ends_have_one():
+    """Forty plans in two heaps: a name over a name says nothing of either."""
+    points = [Point(f"tp8 pp{k} interleaved", 50 + k / 90, 60 - k / 90, "interleaved") for k in range(20)]
+    points += [Point(f"tp4 pp{k} 1f1b full {k}", 80 + k / 5, 30 - k / 5, "1f1b") for k in range(20)]
+    figure, names, boxes = drawn(points, 6.75)
+    shown = [name.get_text() for name in names]
+    assert {points[0].name, points[-1].name} <= set(shown)
+    assert 4 < len(shown) < 30
+    for this, box in enumerate(boxes):
+        assert not any(np.all(box.shrunk(0.9, 0.9).overlaps(other.shrunk(0.9, 0.9))) for other in boxes[:this])
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["interleaved", "1f1b"]

@@ -1,0 +1,59 @@
+"""Pages keep the rules that axe-core checks, in light and in dark."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from ppsim.show.server.page import live_page
+from tests.commands import invoke
+from tests.pages import BROWSER, opened
+
+RUN = """
+<script>
+const drawn = setInterval(async () => {
+  if (document.documentElement.dataset.state !== 'drawn') return;
+  clearInterval(drawn);
+  const found = [];
+  for (const theme of ['light', 'dark']) {
+    document.documentElement.dataset.theme = theme;
+    const { violations, passes } = await axe.run();
+    const told = violations.map(v => `${v.id}: ${v.nodes.map(n => n.target)}`);
+    found.push({ theme, passes: passes.length, violations: told });
+  }
+  document.body.append(Object.assign(document.createElement('pre'), { id: 'axe', textContent: JSON.stringify(found) }));
+}, 50);
+</script></body>
+"""
+PAGES = {
+    "one schedule, bubbles by cause": "explain 1f1b --stages 4 --mb 8 --comm 0.3",
+    "several schedules": "compare 1f1b zb-1p dualpipe-v --devices 4 --mb 8",
+    "messages": "run 1f1b --stages 4 --mb 8 --comm 0.5 --p2p blocking",
+    "time against memory": "sweep 1f1b zb-1p interleaved:2 --devices 2,4 --mb 4,8",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.parametrize("name", [*PAGES, "live"])
+def test_axe_finds_no_fault_in_a_page(name, tmp_path):
+    if name == "live":
+        from ppsim.cli.serve import FIRST
+        from ppsim.questions.view import view
+
+        text = live_page(view(FIRST, Path()), FIRST, FIRST["names"]).decode()
+    else:
+        target = tmp_path / "x.html"
+        assert invoke(*PAGES[name].split(), "-q", "-o", str(target)).exit_code == 0
+        text = target.read_text()
+    axe = files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
+    dom = opened(text.replace("</body>", f"<script>{axe}</script>{RUN}"), tmp_path)
+    said = re.search(r'<pre id="axe">(.*?)</pre>', dom, re.S)
+    assert said
+    for each in json.loads(said[1].replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&")):
+        assert each["passes"] > 20
+        assert each["violations"] == [], each["theme"]

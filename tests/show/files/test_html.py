@@ -1,0 +1,270 @@
+"""The page: whole in itself, faithful to the timeline, and drawn by a real browser without a fault."""
+
+import base64
+import gzip
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from ppsim.analysis.idle import explain_idle
+from ppsim.core.costs import find_latencies
+from ppsim.core.ops import Kind
+from ppsim.engine.memory.usage import activations
+from ppsim.engine.simple.metrics import measure
+from ppsim.errors import InputError
+from ppsim.show.drawing.look import Highlight, Look
+from ppsim.show.drawing.palette import PALETTES
+from ppsim.show.drawing.view import find_repetition
+from ppsim.show.files import page_parts
+from ppsim.show.files.document import Document
+from ppsim.show.files.writers.html import PLAIN, SCRIPTS, START, all_scripts, write
+from tests.cases import timed
+from tests.pages import BROWSER, opened, page
+
+LOADING = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "object": "data"}
+
+
+class Tags(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+
+def data_of(text):
+    block = re.search(r'<script type="application/json" id="ppsim-data">(.*?)</script>', text, re.S)
+    assert block
+    return json.loads(block[1])
+
+
+def unpacked(column):
+    if isinstance(column, list):
+        return np.array(column)
+    values = np.frombuffer(gzip.decompress(base64.b64decode(column["gzip"])), column["type"])
+    return values if column["type"].startswith("float") else np.cumsum(values)
+
+
+@pytest.fixture(scope="module")
+def single():
+    return timed("1f1b", 4, 8)
+
+
+def test_nothing_is_loaded_from_elsewhere(single):
+    """No element of the page names a file or an address to load; all styles and scripts are inside."""
+    text = page(single)
+    loaded = [(tag, attrs[LOADING[tag]]) for tag, attrs in Tags(text).found if LOADING.get(tag) in attrs]
+    assert loaded == [("link", "data:,")]
+    assert "@import" not in text
+    assert "url(" not in re.sub(r"<script.*?</script>", "", text, flags=re.S)
+
+
+def test_no_library_is_loaded_before_the_chart(single):
+    """All script of the page is its own, and pages are small: they answer as soon as their ops are unpacked."""
+    text = page(single)
+    assert [attrs.get("id") for tag, attrs in Tags(text).found if tag == "script"] == [None, "ppsim-data", None]
+    assert len(all_scripts()) < 70_000
+    assert len(text) < 45_000
+    assert len(page(timed("1f1b", 16, 128))) < 54_000
+
+
+def test_the_script_is_packed_whole(single):
+    """What a page unpacks is what its writer has joined, to the call that starts it."""
+    (packed,) = re.findall(r"atob\('([^']*)'\)", page(single))
+    assert gzip.decompress(base64.b64decode(packed)).decode() == "\n".join(map(page_parts.read_script, SCRIPTS)) + START
+
+
+@pytest.mark.parametrize(
+    "timeline",
+    [
+        pytest.param(timed("dualpipe", 8, 20), id="pairs, plain columns"),
+        pytest.param(timed("zb-h1", 16, 128, unit="ms", tf=1.9, ti=1.8, tw=0.9, comm=0.06), id="packed columns"),
+    ],
+)
+def test_the_data_block_equals_the_timeline(timeline):
+    """Every column of every op comes back exactly, whether packed or plain."""
+    [data] = data_of(page(timeline))["timelines"]
+    schedule = timeline.schedule
+    assert isinstance(data["ops"]["start"], list) == (len(schedule) <= PLAIN)
+    for name in ("kind", "stage", "chunk", "microbatch", "pair", "dependency"):
+        np.testing.assert_array_equal(unpacked(data["ops"][name]), getattr(schedule, name), name)
+    for name in ("start", "end", "bound"):
+        np.testing.assert_array_equal(unpacked(data["ops"][name]), getattr(timeline, name), name)
+    assert data["offsets"] == schedule.offsets.tolist()
+
+
+@pytest.mark.parametrize("comm", [0.3, 0.0])
+def test_every_page_carries_the_causes_of_idle_time(comm):
+    """Those of simulated runs, in a few percent of the page; what the ops tell is left out."""
+    timeline = timed("1f1b", 16, 64, comm=comm)
+    text = page(timeline)
+    waits = data_of(text)["timelines"][0]["waits"]
+    idle = explain_idle(timeline, find_latencies(timeline.schedule, comm) + timeline.end[timeline.schedule.dependency])
+    before = idle.op >= 0
+    for name in ("op", "cause", "blamed"):
+        np.testing.assert_array_equal(unpacked(waits[name]), getattr(idle, name)[before], name)
+    np.testing.assert_allclose(unpacked(waits["length"]), (idle.end - idle.start)[before], rtol=1e-7)
+    assert sum(len(column["gzip"]) for column in waits.values()) < 0.04 * len(text)
+    assert not data_of(text)["view"]["causes"]
+
+
+def test_a_page_knows_the_middle_that_it_can_fold():
+    """The one that figures fold; a comparison has none in common."""
+    timeline = timed("zb-1p", 4, 40, comm=0.1)
+    found = find_repetition(timeline)
+    assert found
+    start, period, repeats = found
+    [data] = data_of(page(timeline))["timelines"]
+    assert data["fold"] == {"from": start, "until": start + period, "period": period, "repeats": repeats}
+    assert not any("fold" in each for each in data_of(page(timeline, timeline))["timelines"])
+    look = Look(fold=True)
+    write(Document((timeline,), ("x",), look=look), out := io.BytesIO(), ".html")
+    assert data_of(out.getvalue().decode())["view"]["fold"]
+    with pytest.raises(InputError, match="no part of gpipe repeats"):
+        write(Document((timed("gpipe", 4, 4),), ("x",), look=look), io.BytesIO(), ".html")
+
+
+def test_times_of_unknown_latencies_have_no_causes(single):
+    """A file that states times says not when messages arrive."""
+    assert "waits" not in data_of(page(replace(single, comm=None)))["timelines"][0]
+
+
+def test_the_numbers_are_those_of_measure(single):
+    """The page shows what ppsim.engine.simple.metrics.measure says and computes none of it itself."""
+    [data] = data_of(page(single))["timelines"]
+    metrics = measure(single)
+    for name in ("makespan", "ideal", "bubble_rate", "bubble_over_ideal", "bubble_rate_span", "messages"):
+        assert data[name] == getattr(metrics, name), name
+    assert data["peak_activations"] == metrics.peak_activations.tolist()
+    assert data["idle"] == metrics.idle.tolist()
+
+
+def test_a_comparison_is_against_the_first():
+    """Each later timeline carries its change of makespan; peaks are also given for equal shares of the model."""
+    timelines = [timed("1f1b", 4, 8), timed("zb-h1", 4, 8), timed("interleaved", 4, 8)]
+    first, second, third = data_of(page(*timelines))["timelines"]
+    assert first["versus_baseline"] == 0
+    assert second["versus_baseline"] == pytest.approx(27 / 33 - 1)
+    assert float(third["numbers"]["peak_activations_share"]["text"]) == third["peak_activations"][0] / 2
+
+
+def test_units_are_not_mixed(single):
+    """Timelines in different units cannot share an axis."""
+    with pytest.raises(InputError, match="t_F and ms"):
+        page(single, timed("1f1b", 4, 8, unit="ms"))
+
+
+def test_scripts_lose_spaces_that_mean_nothing(monkeypatch):
+    """Comments and spaces beside signs go; strings, templates, expressions and the ends of statements stay."""
+    script = """/** What
+     it is. */
+    const a = { b : 1 };  // a note
+    const c = 'x // y = z', d = `p ${ a.b ? `q ' ${c}` : "}" } // r`;
+    const e = c.replace(/[/ '] */g, '"') / 2
+    const f = [ 1,
+      2 ]
+    """
+    monkeypatch.setattr(page_parts, "read_part", lambda name: script)
+    assert page_parts.read_script.__wrapped__("x").split("\n") == [
+        "const a={b:1};",
+        "const c='x // y = z',d=`p ${ a.b ? `q ' ${c}` : \"}\" } // r`;const e=c.replace(/[/ '] */g,'\"')/ 2",
+        "const f=[1,2]",
+    ]
+
+
+def test_colours_come_from_the_one_table(single):
+    """The scripts and the style name no op's colour; the data block does."""
+    text = page(single)
+    data = data_of(text)
+    fills = {fill for kind in data["looks"]["kinds"] for fill in kind["fill"]}
+    rest = (re.sub(r'id="ppsim-data">.*?</script>', "", text, flags=re.S) + all_scripts()).upper()
+    assert len(fills) == 8
+    assert not [fill for fill in fills if fill.upper() in rest]
+    assert [kind["letter"] for kind in data["looks"]["kinds"]] == [k.name for k in (Kind.F, Kind.B, Kind.I, Kind.W)]
+
+
+def test_identical_input_gives_identical_bytes():
+    """The page holds no date, no random name, no order of a set."""
+    make = [page(timed("zb-h1", 8, 256), command="ppsim run") for _ in range(2)]
+    assert make[0] == make[1]
+
+
+def test_the_users_text_cannot_leave_its_place(single):
+    """A title or command with markup stays text, in the head, in the heading and in the data block."""
+    nasty = '</script><b id="x">&"$title'
+    text = page(single, titles=[nasty], command=nasty)
+    assert "x" not in [attrs.get("id") for _, attrs in Tags(text).found]
+    data = data_of(text)
+    assert (data["inputs"]["command"], data["timelines"][0]["title"]) == (nasty, nasty)
+
+
+@pytest.mark.parametrize(("stages", "microbatches", "megabytes"), [(4, 8, 0.08), (16, 128, 0.09), (64, 1024, 0.65)])
+def test_the_page_stays_small(stages, microbatches, megabytes):
+    """131,072 ops add about half a megabyte to a page that is otherwise smaller than a photograph."""
+    assert len(page(timed("1f1b", stages, microbatches))) < megabytes * 1e6
+
+
+def test_curves_have_no_steps_made_by_rounding():
+    """Where a device goes from one op to the next at once, rounding leaves no dip; peaks are those of measure."""
+    timeline = timed("zb-h1", 4, 8, tf=1.8522, ti=1.8086, tw=0.9337, comm=0.0601)
+    curve = activations(timeline)
+    inner = np.diff(curve.time)[np.diff(curve.time) > 0]
+    assert inner.min() > 1e-9
+    assert curve.peak.tolist() == measure(timeline).peak_activations.tolist()
+    assert curve.value[curve.offsets[1:] - 1].tolist() == [0, 0, 0, 0]
+
+
+PAGES = {
+    "single": ([timed("1f1b", 4, 8)], 64),
+    "comparison": ([timed(name, 4, 8) for name in ("gpipe", "1f1b", "zb-h1")], 64 + 64 + 96),
+    "pairs": ([timed("dualpipe", 8, 20)], 364),
+    "20,480 ops": ([timed("1f1b", 32, 320)], 0),
+    "chunks": ([timed("interleaved", 4, 8)], 128),
+}
+LEGENDS = {
+    "pairs": ["Overlapped F&amp;B", "Lighter: 2nd replica"],
+    "chunks": ["Lighter: 2nd chunk"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.parametrize(("timelines", "numbers"), PAGES.values(), ids=PAGES)
+def test_a_browser_draws_it(timelines, numbers, tmp_path, request):
+    """Opened from a file, the page ends drawn and without a fault, with one number per op where cells are drawn.
+
+    The legend names pairs and what is lighter where they occur, as the figure's does.
+    """
+    dom = opened(page(*timelines, command="ppsim run"), tmp_path)
+    assert re.search(r'<html[^>]* data-state="drawn"', dom)
+    svg = re.search(r'<svg id="marks".*?</svg></svg>|<svg id="marks".*?<div id="tip"', dom, re.S)
+    assert svg
+    assert len(re.findall(r'<text x="[\d.-]+" y="[\d.-]+">\d+</text>', svg[0])) == numbers
+    assert f"{timelines[0].makespan:g} t_F" in dom
+    assert ("<canvas" in dom) == (not numbers)
+    extra = re.findall(r"</span>(Overlapped[^<]*|Lighter[^<]*)</li>", dom)
+    assert extra == LEGENDS.get(request.node.callspec.id, [])
+
+
+def test_a_page_begins_with_the_look_it_was_asked_for():
+    """Palette, title, window and highlight are in its data; what a timeline does not have is refused."""
+    timeline = timed("1f1b", 4, 8)
+    look = Look(palette="zb", title="Own <title>", window=(2, 9), highlight=Highlight("mb", 3))
+    out = io.BytesIO()
+    write(Document((timeline,), ("1F1B",), look=look), out, ".html")
+    text = out.getvalue().decode()
+    data = data_of(text)
+    assert "<title>Own &lt;title&gt; \u00b7 ppsim</title>" in text
+    picked = {"highlight": {"by": "microbatch", "value": 3}, "critical": False}
+    assert data["view"] == {"window": [2, 9], "causes": False, "fold": False, **picked}
+    assert data["looks"]["kinds"][0]["fill"] == list(PALETTES["zb"].tints["forward"])
+    for wrong in (Look(window=(99, 100)), Look(highlight=Highlight("stage", 4))):
+        with pytest.raises(InputError):
+            write(Document((timeline,), ("1F1B",), look=wrong), io.BytesIO(), ".html")

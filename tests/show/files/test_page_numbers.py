@@ -1,0 +1,73 @@
+"""Scripts of the page write numbers as the terminal and figures do, and no text of the user's becomes markup."""
+
+import json
+import math
+import shutil
+import subprocess
+from dataclasses import replace
+from importlib.resources import files
+
+import pytest
+
+from ppsim.base.numbers import format_number, format_share
+from ppsim.engine.simple.metrics import measure
+from tests.cases import timed
+from tests.pages import BROWSER, opened, page
+
+NODE = shutil.which("node")
+NUMBERS = [0.0, 1.0, -2.5, 33.0, 1 / 3, 2 / 3e4, 1e-4, 9.99e-5, 1.5e-7, 1e-12, 123456.7, 999999.4, 999999.6, 1e6]
+NUMBERS += [1234567.0, 12345678.9, -98765432.1, 1e14, 123456789012345.0, 1e15, 3e20, 1e300, 0.1 + 0.2, 1e5, 100000.1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NODE is None, reason="no JavaScript outside a browser")
+def test_the_page_writes_numbers_as_python_does():
+    """``number`` and ``percent`` of the page against the formatter of terminal and figures, the minus sign apart."""
+    script = (files("ppsim.show.files.writers") / "report_ops.js").read_text("utf-8")
+    start = script.index("/** A number as everywhere")
+    shares = [0.0, 0.2727272, 1.0, -0.136, 3.75, 0.00049]
+    asked = f"const [n, s] = {json.dumps([NUMBERS, shares])};"
+    asked += "console.log(JSON.stringify([n.map(v => number(v)), s.map(v => percent(v))]))"
+    run = subprocess.run([str(NODE), "-e", script[start:] + asked], capture_output=True, text=True, check=True)
+    numbers, percents = json.loads(run.stdout.replace("−", "-"))
+    assert numbers == [format_number(value) for value in NUMBERS]
+    assert percents == [format_share(share, " ") for share in shares]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(33.0, "33"), (1 / 3, "0.333333"), (999999.6, "999999.6"), (1234567.0, "1234567"), (math.inf, "inf")],
+)
+def test_numbers_have_six_digits_or_all_before_the_point(value, text):
+    assert format_number(value) == text
+
+
+def test_thousands_are_separated_where_asked():
+    assert [format_number(v, ",") for v in (1234.5, 12345678.9, 1e7)] == ["1,234.5", "12,345,678.9", "10,000,000"]
+
+
+def test_shares_have_one_digit_after_the_point():
+    assert [format_share(s) for s in (0.27272, 0.0, 3.75, math.inf)] == ["27.3%", "0.0%", "375.0%", "infinite"]
+    assert format_share(1e300) == "1e+302%"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no browser")
+def test_no_unit_becomes_markup(tmp_path):
+    """A unit that is an image with a script stays text, everywhere on a page of several timelines."""
+    unit = "<image href=x onerror=\"document.title='XSSED'\"/>"
+    text = page(*(replace(timed(name, 2, 2), unit=unit) for name in ("1f1b", "gpipe")))
+    dom = opened(text, tmp_path)
+    assert "<title>XSSED</title>" not in dom
+    assert "<image href=" not in dom.split('<script type="application/json"')[0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+def test_the_peak_above_a_chart_is_in_the_unit_of_its_rows(tmp_path):
+    """Activations where all have as many chunks, as beside the rows and in the curve; shares where they differ."""
+    timelines = [timed(name, devices=4, microbatches=8) for name in ("zb-v", "v-min")]
+    dom = opened(page(*timelines), tmp_path)
+    peaks = [int(measure(timeline).peak_activations.max()) for timeline in timelines]
+    for peak in peaks:
+        assert f"· peak {peak}<" in dom

@@ -1,0 +1,64 @@
+"""A range selected on a page has the sums of its ops and gaps."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ppsim.analysis.idle import arrivals, explain_idle
+from ppsim.core.costs import costs_for
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.schedules import generate
+from ppsim.show.files.document import Document, save
+from tests.pages import BROWSER, opened
+
+# Shift + drag over the first two of three devices, from the left edge of the chart to its middle.
+SELECT = """
+<script>
+const drawn = setInterval(() => {
+  if (document.documentElement.dataset.state !== 'drawn') return;
+  clearInterval(drawn);
+  const chart = document.getElementById('chart');
+  const box = chart.getBoundingClientRect();
+  const at = (type, x, y) => chart.dispatchEvent(new PointerEvent(type, {
+    bubbles: true, pointerId: 1, button: 0, buttons: 1, shiftKey: true, clientX: box.left + x, clientY: box.top + y }));
+  at('pointerdown', 60, 14); at('pointermove', 300, 30); at('pointermove', LAST, 60); at('pointerup', LAST, 60);
+}, 50);
+</script></body>
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+def test_the_sums_of_everything_are_those_of_the_timeline(tmp_path):
+    schedule = generate("1f1b", stages=2, microbatches=4)
+    costs = costs_for(schedule, comm=0.5)
+    timeline = simulate(schedule, costs)
+    causes = explain_idle(timeline, arrivals(timeline, costs.latencies(schedule))).by_cause
+    save(Document((timeline,), ("1F1B",)), str(tmp_path / "x.html"))
+    text = (tmp_path / "x.html").read_text()
+    dom = opened(text.replace("</body>", SELECT.replace("LAST", "1400")), tmp_path)
+    section = dom[dom.index('<section id="sums"') :]
+    rows = dict(re.findall(r"<td>([^<]+)</td><td>([^<]+)</td>", section[: section.index("</section>")]))
+    busy = float(timeline.schedule.n_devices * 12)
+    whole = timeline.makespan * 2
+    assert float(rows["busy"]) == busy
+    assert float(rows["idle"]) == pytest.approx(whole - busy)
+    assert (float(rows["forward"]), float(rows["backward"])) == (8.0, 16.0)
+    told = {name.removeprefix("idle: "): float(v) for name, v in rows.items() if name.startswith("idle: ")}
+    assert told == pytest.approx(causes)
+    assert 'class="selected"' in dom
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+def test_the_sums_are_in_sight_above_the_rest_of_a_long_page(tmp_path):
+    schedules = [generate(name, devices=16, microbatches=8) for name in ("gpipe", "1f1b", "zb-1p", "zb-h2")]
+    timelines = tuple(simulate(schedule, costs_for(schedule)) for schedule in schedules)
+    save(Document(timelines, tuple(schedule.name for schedule in schedules)), str(tmp_path / "x.html"))
+    bottom = "innerHeight - document.getElementById('sums').getBoundingClientRect().bottom"
+    tell = f"setTimeout(() => {{ document.body.dataset.bottom = Math.round({bottom}); }}, 200);"
+    script = SELECT.replace("LAST", "600").replace("}, 50);", f"{tell} }}, 50);")
+    dom = opened((tmp_path / "x.html").read_text().replace("</body>", script), tmp_path)
+    assert 'data-bottom="0"' in dom

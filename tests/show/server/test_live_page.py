@@ -1,0 +1,119 @@
+"""The live page in a real browser, served by the command itself and used as a user would."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.browser import started
+from tests.commands import SOURCE, invoke
+from tests.pages import BROWSER
+from tests.real.runs.cases import wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")]
+
+
+@pytest.fixture(scope="module")
+def address():
+    """The address of ``ppsim serve`` in a process of its own."""
+    words = [sys.executable, "-m", "ppsim", "serve", "--port", "0", "--no-open"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SOURCE) as served:
+        assert served.stdout
+        yield served.stdout.readline().strip()
+        served.terminate()
+        assert served.wait(20) in (143, -15)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """One browser for all tests."""
+    with started(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+def text(browser, selector: str) -> str:
+    return browser.run(f"document.querySelector({selector!r}).innerText")
+
+
+def at(address: str, names: str, **fields: object) -> str:
+    """The page's address with its controls set."""
+    return f"{address}?{urlencode({'names': names.split(), **fields}, doseq=True)}"
+
+
+def test_fields_in_the_address_are_drawn_with_their_controls(address, browser):
+    shape = {"devices": 5, "mb": 11, "comm": 0.25, "p2p": "overlap"}
+    browser.open(at(address, "zb-1p dualpipe-v", **shape, speed="1,1,0.5,1,1", recompute="true"))
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    assert text(browser, "h1") == "ZB-1P · DualPipe-V"
+    assert text(browser, "#command").startswith("ppsim compare zb-1p dualpipe-v --devices 5 --mb 11")
+    assert browser.run("document.getElementById('more').value") == "--speed 1,1,0.5,1,1"
+    assert browser.run("document.getElementById('p2p').value") == "overlap"
+    assert browser.run("document.getElementById('recompute').checked")
+    assert "device 4" in browser.run("document.getElementById('marks').textContent")
+    assert browser.run("document.getElementById('fault').hidden")
+
+
+def test_options_that_are_typed_are_fields_and_stay_in_the_address(address, browser):
+    """With quotes, signs of equality, several of one, switches, and a schedule among them."""
+    browser.open(at(address, "1f1b", devices=2, mb=4))
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    typed = "--link 0-1=2 --link=1-0=3 --unit 'a b' --speed 1,0.5 gpipe"
+    browser.run(f"const more = document.getElementById('more'); more.value = {json.dumps(typed)}; more.onchange()")
+    command = "ppsim compare 1f1b gpipe --devices 2 --mb 4 --link 0-1=2 --link 1-0=3 --speed 1,0.5 --unit 'a b'"
+    browser.wait(f"document.getElementById('command').innerText === {json.dumps(command)}")
+    browser.wait("location.search.includes('unit')")
+    browser.open(browser.run("location.href"))
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    assert text(browser, "#command") == command
+    assert browser.run("document.getElementById('more').value") == (
+        "--link 0-1=2 --link 1-0=3 --unit 'a b' --speed 1,0.5"
+    )
+
+
+def test_a_refusal_is_shown_and_the_drawing_stays(address, browser):
+    browser.open(at(address, "1f1b", devices=4, mb=8, tf="nonsense"))
+    browser.wait("document.getElementById('refused').textContent")
+    assert "nonsense" in text(browser, "#refused")
+    assert text(browser, "h1") == "1F1B · ZB-1P"
+
+
+def test_drag_compare_drop_copy_and_download(address, browser, tmp_path):
+    """A slider dragged, a schedule added, a trace dropped, the command copied and the picture of all saved."""
+    browser.open(at(address, "1f1b", devices=2, mb=8))
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    browser.click("#fold")
+    browser.wait("document.getElementById('marks').textContent.includes('× 6')")
+    slider = "input[aria-label='F (slider)']"
+    browser.drag(slider, 15)
+    browser.wait("document.getElementById('command').innerText.includes('--tf')")
+    forward = float(browser.run(f"document.querySelector({slider!r}).value"))
+    assert forward > 1
+    browser.wait(f"document.querySelector('#numbers .value').innerText === '{9 * (forward + 2):.15g} t_F'")
+    browser.run("const add = document.getElementById('add'); add.value = 'gpipe'; add.onchange()")
+    browser.wait("document.querySelector('h1').innerText === '1F1B · GPipe'")
+    assert text(browser, "#command") == f"ppsim compare 1f1b gpipe --devices 2 --mb 8 --tf {forward}"
+
+    assert invoke("run", "zb-1p", "--devices", "2", "--mb", "8", "-q", "-o", str(tmp_path / "run.json")).exit_code == 0
+    browser.open(at(address, "1f1b", devices=2, mb=8))
+    browser.drop("#chart", tmp_path / "run.json")
+    title = "1F1B (median times of run.json) · ZB-1P (times of run.json)"
+    browser.wait(f"document.querySelector('h1').innerText === {title!r}")
+
+    origin = browser.run("location.origin")
+    browser.ask(
+        "Browser.grantPermissions", origin=origin, permissions=["clipboardReadWrite", "clipboardSanitizedWrite"]
+    )
+    browser.ask("Page.bringToFront")
+    browser.click("#command")
+    browser.wait("document.getElementById('status').innerText === 'Command copied'")
+    assert browser.run("navigator.clipboard.readText()") == "ppsim diff 1f1b run.json"
+
+    browser.ask("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    browser.run("const list = document.getElementById('download'); list.value = '.trace.json'; list.onchange()")
+    target = tmp_path / "ppsim.trace.json"
+    wait_for(target.exists, "the download")
+    assert json.loads(target.read_text())["traceEvents"]

@@ -1,0 +1,392 @@
+"""Collectives, messages, reductions and steps by hand: volumes of rings and all-to-alls, and who waits for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
+from ppsim.engine.detailed.cluster import Divided, Link
+from ppsim.errors import InputError
+from ppsim.workload.cost.communication import Group, exchange_seconds, gather_seconds, message_seconds
+from ppsim.workload.cost.costs import StageCosts, copy_seconds, stage_costs, step_time
+from ppsim.workload.cost.update import joined
+from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software, passes
+from ppsim.workload.hardware.hardware import Machine, read_machine
+from ppsim.workload.model.contents import contents_of, message_bytes, parameters_of_stages
+from ppsim.workload.model.model import Model, count_parameters, flops_per_token, mtp_parameters, read_model
+from ppsim.workload.model.operators import embedding_operators, head_operators, layer_operators
+from ppsim.workload.model.parallel import Parallel
+
+H100 = read_machine("dgx-h100")  # 8 GPUs; 450 GB/s and 5 us inside a node, 50 GB/s and 10 us between nodes
+FULL = Efficiency(Curve("h100", rows=0, half=0, within=1, between=1, hidden=0.75), Software("fused", 0, 0, 0))
+HALF = Efficiency(Curve("h100", within=0.5, between=0.25), Software("fused", 0, 0, 2.0))
+LLAMA, MIXTRAL, V3 = read_model("llama3-8b"), read_model("mixtral-8x7b"), read_model("deepseek-v3")
+GB = 1e9
+
+
+def with_links(**shared: float | int) -> Machine:
+    return replace(H100, cluster=replace(H100.cluster, shared=Divided(**shared)))  # type: ignore[arg-type]
+
+
+def test_a_gpu_sends_to_other_nodes_by_the_narrowest_of_its_links():
+    """Its own link, its part of the node's cards, its part of the node's uplink."""
+    assert (H100.within, H100.between) == (450 * GB, 50 * GB)
+    assert with_links(nics_per_node=4, nic_gb_per_s=40.0).between == 4 * 40 / 8 * GB
+    assert with_links(nics_per_node=8, nic_gb_per_s=200.0).between == 50 * GB
+    assert with_links(node_gb_per_s=80.0).between == 10 * GB
+    assert with_links(nics_per_node=8, nic_gb_per_s=30.0, node_gb_per_s=800.0).between == 30 * GB
+    one_kind = replace(H100, cluster=replace(H100.cluster, inter=None, shared=Divided()))
+    assert (one_kind.between, one_kind.latency(True)) == pytest.approx((450 * GB, 5e-6))
+    assert (H100.latency(False), H100.latency(True)) == pytest.approx((5e-6, 10e-6))
+
+
+@pytest.mark.parametrize(
+    ("group", "inside", "rate"),
+    [(Group(2, 1), 2, 450), (Group(8, 1), 8, 450), (Group(4, 2), 4, 450), (Group(16, 1), 8, 400),
+     (Group(16, 4), 2, 100), (Group(2, 8), 1, 50), (Group(3, 4), 2, 100), (Group(64, 64), 1, 50)],
+)  # fmt: skip
+def test_an_all_gather_is_a_ring_of_n_minus_one_parts(group, inside, rate):
+    """(n - 1)/n of the bytes pass each link; between nodes, all ranks of a node together, as wide as NVLink at most."""
+    ring, crosses = 1e9 * (group.size - 1) / group.size / (rate * GB), inside < group.size
+    assert group.per_node(H100) == inside
+    assert gather_seconds(H100, FULL, group, 1e9) == pytest.approx(ring + 10e-6 * crosses)
+    slow = 450 * 0.5 if not crosses else min(450 * 0.5, 50 * 0.25 * inside)
+    steps = 2e-6 * (inside - 1)  # each further rank of a node adds to the collective
+    expected = 1e9 * (group.size - 1) / group.size / (slow * GB) + steps + 10e-6 * crosses
+    assert gather_seconds(H100, HALF, group, 1e9) == pytest.approx(expected)
+
+
+def test_an_all_to_all_sends_a_part_to_each_rank_and_both_links_work_at_once():
+    assert exchange_seconds(H100, FULL, Group(1, 1), 1e9) == 0
+    assert exchange_seconds(H100, FULL, Group(8, 1), 1e9) == pytest.approx(1e9 * 7 / 8 / (450 * GB) + 5e-6)
+    assert exchange_seconds(H100, FULL, Group(32, 1), 1e9) == pytest.approx(1e9 * 24 / 32 / (50 * GB) + 10e-6)
+    wide = replace(H100, cluster=replace(H100.cluster, inter=Link(10, 1e6), shared=Divided()))
+    assert exchange_seconds(wide, FULL, Group(32, 1), 1e9) == pytest.approx(1e9 * 7 / 32 / (450 * GB) + 10e-6)
+    assert exchange_seconds(H100, HALF, Group(32, 1), 1e9) == pytest.approx(1e9 * 24 / 32 / (12.5 * GB) + 10e-6)
+    assert exchange_seconds(wide, HALF, Group(32, 1), 1e9) == pytest.approx(1e9 * 7 / 32 / (225 * GB) + 10e-6)
+
+
+def test_a_token_that_is_sent_once_visits_as_many_ranks_as_chance_says():
+    """Of 4 ranks on 2 nodes, by counting all ways in which 3 experts of a token can lie on them."""
+    machine = replace(H100, cluster=replace(H100.cluster, devices_per_node=2, inter=Link(0, 50), shared=Divided()))
+    narrow = replace(machine, cluster=replace(machine.cluster, intra=Link(0, 1)))
+    ways = list(product(range(4), repeat=3))
+    ranks = np.mean([len(set(way)) for way in ways])
+    nodes = np.mean([len({rank // 2 for rank in way}) for way in ways])
+    # A copy for each node but the own one; inside a node, for each rank that has experts but the one it arrives at.
+    far, near = 1e9 / 3 * nodes / 2, 1e9 / 3 * ranks / 2
+    assert exchange_seconds(machine, FULL, Group(4, 1), 1e9, 3) == pytest.approx(far / (50 * GB))
+    assert exchange_seconds(narrow, FULL, Group(4, 1), 1e9, 3) == pytest.approx(near / (1 * GB))
+
+
+def test_a_message_crosses_nodes_where_the_next_device_is_on_another_one():
+    """Of four devices of four GPUs each the second and the last end a node; the last is joined to the first."""
+    parallel = Parallel(tp=2, cp=2, dp=1, pp=4)
+    times = [message_seconds(H100, HALF, parallel, 1e9, device) for device in range(4)]
+    inside, across = 1e9 / (225 * GB) + 5e-6, 1e9 / (12.5 * GB) + 10e-6
+    assert times == pytest.approx([inside, across, inside, across])
+    apart = replace(parallel, dp=2)
+    assert [message_seconds(H100, HALF, apart, 1e9, d) for d in range(4)] == pytest.approx([across] * 4)
+
+
+def test_messages_are_latencies_between_neighbours_in_both_directions():
+    parallel = Parallel(tp=4, pp=4, microbatches=8)
+    found = stage_costs(LLAMA, H100, parallel, efficiency=HALF)
+    size = 8192 * 4096 * 2 / 4
+    assert found.message == message_bytes(LLAMA, parallel) == size
+    inside, across = size / (225 * GB) + 5e-6, size / (12.5 * GB) + 10e-6
+    hops = np.array([[0, inside, 0, across], [inside, 0, across, 0], [0, across, 0, inside], [across, 0, inside, 0]])
+    assert np.asarray(found.costs.comm) == pytest.approx(hops * 1e3)
+    assert np.asarray(found.costs.time) == pytest.approx(found.time * 1e3)
+    beside = stage_costs(LLAMA, H100, replace(parallel, overlap_p2p=False, vp=2), efficiency=HALF)
+    plain = stage_costs(LLAMA, H100, replace(parallel, vp=2), efficiency=HALF)
+    added = [inside, across, inside, across] * 2
+    for kind in (Kind.F, Kind.B, Kind.I):
+        assert beside.time[kind] - plain.time[kind] == pytest.approx(added)
+    assert not np.any(beside.costs.comm)
+    assert not np.any(stage_costs(LLAMA, H100, Parallel(tp=4), efficiency=HALF).costs.comm)
+
+
+ALONE = Parallel(overlap_tp=False)
+
+
+def waits_of_a_layer(model: Model, parallel: Parallel) -> float:
+    few = replace(model, layers=2, dense_layers=0, mtp=0)
+    return stage_costs(few, H100, parallel, efficiency=FULL).communication[0] / 2
+
+
+def test_context_ranks_gather_keys_and_values_and_scatter_their_gradients():
+    """Once forward, and again backward beside a scatter; overlap leaves three tenths of it to wait for."""
+    keys = 2 * 8 / 2 * 128 * 2 * 8192  # keys and values of 4 of 8 heads on a tensor rank, 16 bits, the whole sequence
+    tensor = replace(ALONE, tp=2)
+    once = gather_seconds(H100, FULL, Group(4, 2), keys)
+    extra = waits_of_a_layer(LLAMA, replace(tensor, cp=4)) - waits_of_a_layer(LLAMA, tensor) / 4
+    assert extra == pytest.approx(3 * once)
+    pair = replace(tensor, tp=1, cp=4)
+    whole, hidden = (waits_of_a_layer(LLAMA, replace(pair, overlap_tp=overlap)) for overlap in (False, True))
+    assert hidden == pytest.approx(0.3 * whole)
+    one_head = 2 * 1 * 128 * 2 * 8192  # of 8 heads of keys each of 16 tensor ranks holds one
+    wide = (
+        waits_of_a_layer(LLAMA, replace(ALONE, tp=16, cp=2))
+        - waits_of_a_layer(LLAMA, replace(ALONE, tp=16, cp=2, mbs=1)) * 0
+    )
+    tensor_part = 8 * gather_seconds(H100, FULL, Group(16, 1), 4096 * 4096 * 2)
+    assert wide - tensor_part == pytest.approx(3 * gather_seconds(H100, FULL, Group(2, 16), one_head))
+
+
+def test_latent_attention_gathers_the_keys_and_values_of_all_heads():
+    found = waits_of_a_layer(replace(V3, experts=0, top_k=0), replace(ALONE, cp=4))
+    keys = (128 + 64 + 128) * 128 * 2 * 4096
+    assert found == pytest.approx(3 * gather_seconds(H100, FULL, Group(4, 1), keys))
+
+
+def test_overlap_hides_a_share_of_what_tensor_ranks_send():
+    whole, left = (waits_of_a_layer(LLAMA, Parallel(tp=8, overlap_tp=overlap)) for overlap in (False, True))
+    assert whole == pytest.approx(8 * gather_seconds(H100, FULL, Group(8, 1), 8192 * 4096 * 2))
+    assert left == pytest.approx(whole / 4)
+
+
+def test_experts_exchange_tokens_four_times_and_their_layers_gather_for_attention_alone():
+    """There and back, forward and backward; with a shared expert tensor ranks gather for it too."""
+    parallel = replace(ALONE, tp=2, dp=4, ep=8)
+    sent, whole = 4096 / 2 * 2 * 4096 * 2, 4096 * 4096 * 2
+    exchange = exchange_seconds(H100, FULL, Group(8, 1), sent)
+    tensor = gather_seconds(H100, FULL, Group(2, 1), whole)
+    assert waits_of_a_layer(MIXTRAL, parallel) == pytest.approx(4 * exchange + 4 * tensor)
+    shared = replace(MIXTRAL, shared_ffn=64)
+    assert waits_of_a_layer(shared, parallel) == pytest.approx(4 * exchange + 8 * tensor)
+    once = exchange_seconds(H100, FULL, Group(8, 1), sent, 2)
+    assert waits_of_a_layer(MIXTRAL, replace(parallel, dispatch="flex")) == pytest.approx(4 * once + 4 * tensor)
+
+
+@pytest.mark.parametrize(
+    ("machine", "ranks", "longer"), [(H100, 8, "compute"), (with_links(node_gb_per_s=8.0), 64, "all-to-all")]
+)
+def test_a_pair_takes_104_percent_of_the_longer_of_compute_and_all_to_all(machine, ranks, longer):
+    """DeepSeek's profile of DualPipe; what waits for messages is what is left beside compute, and never negative."""
+    model, alone = replace(V3, layers=3, dense_layers=0, mtp=0), Parallel(dp=ranks, ep=ranks, pp=3, microbatches=3)
+    apart, paired = (
+        stage_costs(model, machine, replace(alone, overlap_ep=overlap), efficiency=FULL) for overlap in (False, True)
+    )
+    both, messages = apart.time[:2, 1].sum(), apart.communication[1]
+    compute = both - messages
+    assert (compute > messages) == (longer == "compute")
+    assert paired.time[:2, 1].sum() == pytest.approx(1.04 * max(compute, messages))
+    assert paired.communication[1] == pytest.approx(1.04 * max(compute, messages) - compute)
+    assert paired.time[Kind.F, 1] - (apart.time[Kind.F, 1] - messages / 2) == pytest.approx(paired.communication[1] / 2)
+
+
+def test_stages_take_what_their_layers_and_ends_take():
+    """Two dense layers, one with experts, one of multi-token prediction; its output once more, and no second table."""
+    from ppsim.workload.layout.layout import read_layout
+
+    model = replace(V3, layers=4, dense_layers=2)
+    layout = read_layout("Ett|t|tmL", 3, 4)
+    parallel = Parallel(pp=3, microbatches=3, precision="fp8")
+    found = stage_costs(model, H100, parallel, layout, FULL)
+
+    def work(operators):
+        forward, inputs, weights = passes(operators, H100.gpu, FULL, "fp8")
+        return np.array([forward, inputs + weights, inputs, weights, 0])
+
+    dense, mixed = (work(layer_operators(model, Parallel(precision="fp8"), experts)) for experts in (False, True))
+    embedding, head = work(embedding_operators(model, Parallel())), work(head_operators(model, Parallel()))
+    wanted = [embedding + 2 * dense, mixed, 2 * mixed + 2 * head]
+    assert found.time == pytest.approx(np.array(wanted).T)
+    assert not found.communication.any()
+    bare = stage_costs(replace(model, vocab=0, mtp=0), H100, Parallel(precision="fp8"), efficiency=FULL)
+    assert bare.time[:, 0] == pytest.approx(2 * dense + 2 * mixed + work(embedding_operators(model, Parallel())))
+
+
+def test_recompute_runs_forward_again_in_the_layers_that_do():
+    """Selective: attention's kernel. Full: a layer, its messages with it; of some layers of a stage, their share."""
+    model, parallel = replace(LLAMA, layers=8), Parallel(tp=2, pp=2, microbatches=2, overlap_tp=False)
+    plain = stage_costs(model, H100, parallel, efficiency=FULL)
+    ten, nine = (
+        stage_costs(replace(model, layers=layers), H100, replace(parallel, pp=1), efficiency=FULL).time[:, 0]
+        for layers in (10, 9)
+    )
+    layer = ten - nine
+    full = replace(parallel, recompute="full")
+    for again, counts in ((None, (4, 4)), (1, (1, 1)), ((3, 0), (3, 0))):
+        found = stage_costs(model, H100, replace(full, recompute_layers=again), efficiency=FULL)
+        assert found.time[Kind.R] == pytest.approx(layer[Kind.F] * np.array(counts))
+        for kind in (Kind.B, Kind.I):
+            assert found.time[kind] - plain.time[kind] == pytest.approx(found.time[Kind.R])
+        assert found.time[[Kind.F, Kind.W]] == pytest.approx(plain.time[[Kind.F, Kind.W]])
+    selective = stage_costs(model, H100, replace(parallel, recompute="selective"), efficiency=FULL)
+    attention = 2 * 8192 * 4096 * 16 * 256 / (989.4e12 * 0.6)
+    assert selective.time[Kind.R] == pytest.approx([4 * attention] * 2)
+
+
+def test_a_window_is_that_of_the_layers_that_have_it():
+    """Of six layers every third one sees 512 tokens: attention's FLOPs are the sum of both kinds."""
+    model = replace(LLAMA, layers=6, window=512, window_every=3, vocab=0)
+    found = stage_costs(model, H100, Parallel(), efficiency=FULL).time[Kind.F, 0]
+    wide, all_narrow = (
+        stage_costs(other, H100, Parallel(), efficiency=FULL).time[Kind.F, 0]
+        for other in (replace(model, window=0), replace(model, window_every=1))
+    )
+    assert found == pytest.approx((4 * wide + 2 * all_narrow) / 6)
+    again = stage_costs(model, H100, Parallel(recompute="selective"), efficiency=FULL).time[Kind.R, 0]
+    seen = 4 * 4096 + 2 * (512 - 512**2 / (2 * 8192))
+    assert again == pytest.approx(2 * 8192 * seen * 32 * 256 / (989.4e12 * 0.6))
+
+
+def test_adapters_have_no_gradients_of_weights_to_compute_reduce_or_update():
+    plain, adapters = (stage_costs(LLAMA, H100, Parallel(dp=8, adapters=on), efficiency=FULL) for on in (False, True))
+    assert adapters.time[Kind.B] == adapters.time[Kind.I] == plain.time[Kind.I]
+    assert adapters.time[Kind.F] == plain.time[Kind.F]
+    assert not np.any([adapters.time[Kind.W], adapters.dp, adapters.gather, adapters.optimizer])
+
+
+def test_copies_to_the_host_delay_a_stage_that_is_shorter():
+    """Half of what a stage keeps, over 2 GB/s: F waits for copies out, I and W together for copies back."""
+    slow = replace(H100, gpu=replace(H100.gpu, host_gb_per_s=2.0))
+    model, parallel = replace(LLAMA, layers=4), Parallel(offload=0.5)
+    content = contents_of(model, parallel)[0]
+    layer = 8192 * (8 * 4096 + 2 * (32 + 16) * 128 + 2 * 4096 + 6 * 14336)
+    copies = copy_seconds(model, slow, parallel, content)
+    assert copies == pytest.approx(0.5 * 4 * layer / 2e9)
+    free, found = (stage_costs(model, slow, replace(parallel, offload=x), efficiency=FULL).time[:, 0] for x in (0, 0.5))
+    assert found[[Kind.F, Kind.B]] == pytest.approx([copies, copies])
+    assert found[Kind.I] + found[Kind.W] == pytest.approx(copies)
+    assert found[Kind.W] == free[Kind.W]
+
+
+def test_parameters_of_stages_are_those_of_the_model():
+    """Tensor ranks divide all but experts, expert ranks those; layers of multi-token prediction count too."""
+    for model, parallel in (
+        (LLAMA, Parallel(tp=4, pp=4)),
+        (V3, Parallel(tp=2, dp=32, ep=64, pp=16)),
+        (replace(V3, experts=0, top_k=0), Parallel(pp=4)),
+        (replace(MIXTRAL, tied=True), Parallel(dp=8, ep=8)),
+    ):
+        outer, experts = parameters_of_stages(model, parallel, contents_of(model, parallel)).sum(axis=1)
+        total = outer * parallel.tp + experts * parallel.ep
+        assert total == pytest.approx(count_parameters(model) + mtp_parameters(model), rel=1e-5)
+        matrices = 3 * model.hidden * model.expert_ffn * model.experts * (model.moe_layers + model.mtp)
+        assert experts * parallel.ep == pytest.approx(matrices if model.experts else 0)
+    tied = replace(LLAMA, tied=True)
+    on_two = parameters_of_stages(tied, Parallel(pp=2), contents_of(tied, Parallel(pp=2)))
+    assert on_two.sum() == count_parameters(tied) + LLAMA.vocab * LLAMA.hidden  # each end has a copy of the table
+
+
+def test_gradients_are_reduced_over_replicas_and_experts_over_theirs():
+    """ZeRO-1 scatters gradients in 32 bits and gathers weights in 16; without it an all-reduce does both, 2(n-1)/n."""
+    dense = Parallel(tp=2, cp=2, dp=8)  # 16 ranks, 2 apart: four of a node
+    found = stage_costs(LLAMA, H100, dense, efficiency=FULL)
+    held = found.parameters[0]
+    assert held == count_parameters(LLAMA) / 2
+    ring = 15 / 16 / (4 * 50 * GB)
+    assert found.dp[0] == pytest.approx(4 * held * ring + 10e-6)
+    assert found.gather[0] == pytest.approx(2 * held * ring + 10e-6)
+    whole = stage_costs(LLAMA, H100, replace(dense, zero=0), efficiency=FULL)
+    assert whole.dp[0] + whole.gather[0] == pytest.approx(2 * 15 / 16 * 4 * held / (200 * GB) + 20e-6)
+    small = stage_costs(LLAMA, H100, replace(dense, gradient_bytes=2), efficiency=FULL)
+    assert small.dp[0] == pytest.approx(2 * held * ring + 10e-6)
+    mixed = Parallel(tp=2, dp=16, ep=8)  # experts on 4 groups of 8 ranks: copies are 8 apart, one in each node
+    outer, experts = parameters_of_stages(MIXTRAL, mixed, contents_of(MIXTRAL, mixed))[:, 0]
+    reduced = 4 * outer * 15 / 16 / (200 * GB) + 4 * experts * 3 / 4 / (50 * GB) + 20e-6
+    assert stage_costs(MIXTRAL, H100, mixed, efficiency=FULL).dp[0] == pytest.approx(reduced)
+
+
+def test_the_optimizer_moves_34_bytes_of_each_parameter_that_a_rank_updates():
+    rate = 3350e9 * FULL.curve.hbm
+    divided, whole = (stage_costs(LLAMA, H100, Parallel(dp=8, cp=2, zero=z), efficiency=FULL) for z in (1, 0))
+    assert whole.optimizer[0] == pytest.approx(34 * count_parameters(LLAMA) / rate)
+    assert divided.optimizer[0] == pytest.approx(whole.optimizer[0] / 16)
+    mixed = Parallel(tp=2, dp=16, ep=8)
+    outer, experts = parameters_of_stages(MIXTRAL, mixed, contents_of(MIXTRAL, mixed))[:, 0]
+    found = stage_costs(MIXTRAL, H100, mixed, efficiency=FULL).optimizer[0]
+    assert found == pytest.approx(34 * (outer / 16 + experts / 4) / rate)
+    two = replace(Parallel(pp=4, dp=4, microbatches=8), schedule="dualpipe")
+    one = replace(two, schedule="1f1b")
+    pair = [stage_costs(LLAMA, H100, p, efficiency=FULL).optimizer for p in (two, one)]
+    assert pair[0] == pytest.approx(pair[1] / 2)  # two replicas of a stage divide its states
+
+
+def test_two_replicas_of_a_pipeline_reduce_together():
+    """Twice the ranks; beyond one node the other half is on other nodes, however near the ranks of a group are."""
+    one = Parallel(pp=4, dp=2, microbatches=8, schedule="1f1b")
+    assert joined(H100, one, Group(2, 1)) == Group(2, 1)
+    two = replace(one, schedule="dualpipe")
+    assert joined(H100, two, Group(2, 1)) == Group(4, 1)  # eight GPUs: one node
+    assert joined(H100, replace(two, pp=8), Group(2, 1)) == Group(4, 4)  # two of four in a node
+    assert joined(H100, replace(two, pp=8, tp=4), Group(2, 6)) == Group(4, 6)
+    assert joined(H100, replace(two, pp=8, dp=3), Group(3, 1)) == Group(6, 3)
+
+
+def costs_of(time: list[list[float]], dp: list[float], gather: list[float], optimizer: list[float]) -> StageCosts:
+    times = np.array(time)
+    each = [np.array(part) for part in (dp, gather, optimizer)]
+    return StageCosts(Costs(times * 1e3, unit="ms"), times, np.zeros(times.shape[1]), 0.0, each[0], *each)
+
+
+def test_a_step_is_the_pipeline_what_shows_of_reductions_and_the_optimizer():
+    """1F1B of equal stages: (m + p - 1)(f + b), of which (p - 1)/(m + p - 1) is bubble."""
+    time = [[2.0] * 4, [4.0] * 4, [2.0] * 4, [2.0] * 4, [0.0] * 4]
+    costs = costs_of(time, [1.0, 9.0, 3.0, 4.5], [1.0, 2.5, 8.0, 0.0], [0.5, 0.25, 0.125, 0.75])
+    parallel = Parallel(tp=2, pp=4, dp=3, mbs=2, microbatches=5)
+    step = step_time(LLAMA, H100, parallel, costs=costs)
+    assert step.pipeline == pytest.approx((5 + 3) * 6)
+    assert step.bubble == pytest.approx(3 / 8)
+    assert step.reduction == 6.0  # of device 2 no reduction shows behind B and 8 - 2 of its gather behind F
+    assert step.optimizer == 0.75
+    assert step.seconds == pytest.approx(48 + 6 + 0.75)
+    tokens = 3 * 2 * 5 * 8192
+    assert step.tokens_per_s == pytest.approx(tokens / 54.75)
+    flops = flops_per_token(LLAMA) * tokens / 54.75 / 24
+    assert (step.tflops, step.mfu) == pytest.approx((flops / 1e12, flops / 989.4e12))
+    open_ = step_time(LLAMA, H100, replace(parallel, overlap_dp=False), costs=costs)
+    assert open_.reduction == 9.0 + 2.5
+    chunks = step_time(LLAMA, H100, replace(parallel, pp=2, vp=2, microbatches=4), costs=costs)
+    assert chunks.pipeline == pytest.approx(4 * 2 * 6 + 6)  # interleaved: (p - 1)/v of (f + b) of a device
+    assert chunks.reduction == 5.0 + 0.5 + 0.5  # stages 1 and 3 are device 1's
+    assert chunks.optimizer == 1.0
+
+
+def test_one_device_runs_all_stages_of_a_model_one_after_the_other():
+    costs = costs_of([[2.0, 1.0], [4.0, 3.0], [2.0, 1.0], [2.0, 2.0], [0.0, 0.0]], [0, 0], [0, 0], [0, 0])
+    step = step_time(LLAMA, H100, Parallel(vp=2, microbatches=7), costs=costs)
+    assert (step.pipeline, step.bubble, step.seconds) == (70.0, 0.0, 70.0)
+
+
+def test_zero_two_leaves_the_last_layer_to_reduce_at_the_end_and_gathers_the_weights_as_zero_one():
+    once, two, three = (stage_costs(LLAMA, H100, Parallel(dp=16, zero=zero), efficiency=FULL) for zero in (1, 2, 3))
+    assert two.dp[0] == three.dp[0] == once.dp[0] / 32
+    assert (two.gather[0], three.gather[0]) == (once.gather[0], 0)
+    assert two.time == pytest.approx(once.time)  # hidden behind compute, and no gathers
+    more = three.communication[0] - once.communication[0]
+    assert more == pytest.approx(2 * once.gather[0] / 32)
+    adapters = stage_costs(LLAMA, H100, Parallel(dp=16, zero=3, adapters=True), efficiency=FULL)
+    assert adapters.time[Kind.F] == once.time[Kind.F]
+
+
+def test_a_profile_that_is_faster_makes_its_stages_messages_shorter_too():
+    """Whole stages were measured with their collectives: both are scaled alike."""
+    from ppsim.workload.hardware.hardware import Factors, Measured
+
+    parallel = Parallel(tp=8, pp=2, microbatches=2)
+    plain = stage_costs(LLAMA, H100, parallel, efficiency=FULL)
+    for stages in ((Factors(2, 3, 5, 4), Factors(0.5, 1, 1, 1)), (Factors(2, 2, 2, 2),), (Factors(),) * 3):
+        found = stage_costs(LLAMA, replace(H100, measured=Measured("p", stages=stages)), parallel, efficiency=FULL)
+        each = stages if len(stages) == 2 else stages[:1] * 2
+        for stage, (f, i, w, b) in enumerate(each):
+            assert found.time[:4, stage] == pytest.approx(plain.time[:4, stage] * [f, b, i, w])
+            both = [costs.time[:2, stage].sum() for costs in (found, plain)]
+            assert found.communication[stage] == pytest.approx(plain.communication[stage] * both[0] / both[1])
+
+
+def test_what_does_not_divide_says_the_largest_number_that_does():
+    with pytest.raises(InputError) as refused:
+        stage_costs(replace(LLAMA, heads=32), H100, Parallel(tp=12, dp=2))
+    assert refused.value.hint == "--tp 8"
+    stage_costs(LLAMA, H100, Parallel(cp=4096))
+    with pytest.raises(InputError, match="do not divide into 2 x cp = 16384 parts"):
+        stage_costs(LLAMA, H100, Parallel(cp=8192))

@@ -1,0 +1,78 @@
+"""How far the fitted model is from the runs that it was fitted on: from every fourth of them in the fast gear."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import mean, median
+
+import pytest
+
+from ppsim.workload.hardware.efficiency import fitted
+from ppsim.workload.plans.published import against, read_table, setup_of
+from tests.cases import EVERY
+
+DATA = Path(__file__).parents[2] / "data" / "published"
+# Two runs that differ in one thing: recompute, layout and recompute lists, chunks, schedule.
+PAIRS = [("p473", "p472"), ("p421", "p420"), ("p399", "p398"), ("p417", "p413"), ("p418", "p413")]
+
+
+def table(name):
+    return read_table(str(DATA / f"{name}.json.gz"))
+
+
+def errors(rows):
+    return [abs(row["error"]) for row in against(rows)[0] if "error" in row]
+
+
+def test_megatrons_weak_scaling_is_within_eight_percent():
+    """FLOP/s per GPU, mean absolute error."""
+    rows, _ = against(table("megatron_weak_scaling"))
+    assert mean(abs(1 / (1 + row["error"]) - 1) for row in rows) < 0.08
+
+
+@pytest.mark.parametrize(("part", "most"), [("single", 0.08), ("multi", 0.12)])
+def test_measured_a100_runs_are_within_eight_and_twelve_percent(part, most):
+    """vTrain's measurements: on one node and on several."""
+    found = errors([row for row in table("vtrain_a100") if f"ground_truth_{part}" in row["source"]][::EVERY])
+    assert len(found) > 60 // EVERY
+    assert mean(found) < most
+
+
+def test_runs_with_a_pipeline_are_within_ten_percent():
+    rows = [row for row in table("measured_runs") if row["tier"] in (1, 2) and (row["pp"] or 1) > 1]
+    named = [row for row in rows if any(row["id"] in pair for pair in PAIRS)]
+    found = {row["id"]: row for row in against(rows[::EVERY] + named)[0]}
+    assert median(abs(row["error"]) for row in found.values() if "error" in row) < 0.1
+    signs = {
+        (fast, slow): [found[fast][key] < found[slow][key] for key in ("predicted_step_s", "measured_step_s")]
+        for fast, slow in PAIRS
+    }
+    assert signs == {pair: [True, True] for pair in PAIRS}
+
+
+def test_curves_say_what_they_were_fitted_on():
+    said = (" runs, ", "no run", "no dense run")
+    assert [curve.gpu for curve in fitted().curve if not any(text in curve.seen for text in said)] == []
+
+
+# GPUs, GPT parameters, TFLOP/s per GPU with tensor and pipeline parallelism: arXiv 2104.04473, table 2, not fitted on.
+PTD = [(384, "175B", 153), (768, "175B", 149), (1536, "175B", 141), (560, "529.6B", 171), (1120, "529.6B", 167),
+       (2240, "529.6B", 159)]  # fmt: skip
+
+
+def test_runs_that_were_not_fitted_on_are_within_eight_percent():
+    """Megatron's FLOPs of equation 3, microbatches of one sequence, plain 1F1B."""
+    errors = []
+    for gpus, name, measured in PTD:
+        pp, gbs = (12, 1536) if name == "175B" else (35, 2240)
+        row = {
+            "framework": "Megatron-LM (SC21)", "model": f"GPT {name}", "gpu": "A100-80GB", "gpus": gpus, "tp": 8,
+            "pp": pp, "vp": 1, "mbs": 1, "gbs": gbs, "seq": 2048, "precision": "FP16", "recompute": "full",
+            "schedule": "1F1B",
+        }  # fmt: skip
+        model = setup_of(row).model
+        l, h = model.layers, model.hidden  # noqa: E741
+        flops = 96 * gbs * 2048 * l * h**2 * (1 + 2048 / (6 * h) + 51200 / (16 * l * h))
+        predicted = flops / against([row])[0][0]["predicted_step_s"] / gpus / 1e12
+        errors.append(abs(predicted / measured - 1))
+    assert mean(errors) < 0.08

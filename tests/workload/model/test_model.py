@@ -1,0 +1,386 @@
+"""Models of the library count as published, and other descriptions are read."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from ppsim.errors import InputError
+from ppsim.questions.model import model as ask_model
+from ppsim.workload.hardware.hardware import gpus, machines, read_gpu, read_machine
+from ppsim.workload.model.model import (
+    Model,
+    attention_parameters,
+    count_parameters,
+    flops_per_token,
+    library,
+    mtp_parameters,
+    read_model,
+)
+from tests.commands import invoke
+
+# Billions as their authors give them: all, and those that a token visits.
+PUBLISHED = {
+    "gpt3-175b": (174.6, 174.6),  # arXiv 2104.04473, table 2
+    "megatron-1.7b": (1.7, 1.7),  # arXiv 2104.04473, table 1
+    "megatron-39.1b": (39.1, 39.1),
+    "megatron-145.6b": (145.6, 145.6),
+    "megatron-529.6b": (529.6, 529.6),
+    "megatron-1t": (1008.0, 1008.0),
+    "nemotron4-340b": (341.0, 341.0),  # 9.4 of embedding and 331.6 of others: arXiv 2406.11704
+    "llama3-8b": (8.03, 8.03),
+    "llama3-70b": (70.6, 70.6),
+    "llama3-405b": (405.9, 405.9),
+    "mixtral-8x7b": (46.7, 12.9),
+    "mixtral-8x22b": (140.6, 39.1),
+    "deepseek-v2": (236.0, 21.0),
+    "deepseek-v3": (671.0, 37.5),
+    "qwen3-30b-a3b": (30.5, 3.3),
+    "qwen3-235b-a22b": (235.0, 22.0),
+    "gpt-oss-120b": (116.8, 5.7),
+    "kimi-k2": (1026.0, 32.9),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_the_published_ones(name):
+    model, (total, active) = read_model(name), PUBLISHED[name]
+    assert count_parameters(model) / 1e9 == pytest.approx(total, rel=0.004, abs=0.06)
+    assert count_parameters(model, active=True) / 1e9 == pytest.approx(active, rel=0.025, abs=0.06)
+
+
+@pytest.mark.parametrize("name", [name for name in library() if name.startswith("megatron")])
+def test_parameters_and_flops_follow_megatrons_equations(name):
+    """Equations 2 and 3 of arXiv 2104.04473; the latter counts attention whole, and all layers twice forward."""
+    model = read_model(name)
+    l, h, s, V = model.layers, model.hidden, model.seq, model.vocab  # noqa: E741
+    parameters = 12 * l * h**2 * (1 + 13 / (12 * h) + (V + s) / (12 * l * h))
+    assert count_parameters(model) == pytest.approx(parameters, rel=1e-4)
+    # Without recomputation 72 instead of 96; with attention's causal half, s / 12 instead of s / 6.
+    flops = 72 * l * h**2 * (1 + s / (12 * h) + V / (12 * l * h))
+    assert flops_per_token(model) == pytest.approx(flops, rel=1e-3)
+
+
+def test_everything_in_the_library_can_be_read_and_names_its_source():
+    assert [name for name in library() if read_model(name).name != name or not read_model(name).source] == []
+    assert [name for name in gpus() if read_gpu(name).name != name or not read_gpu(name).source] == []
+    assert {read_machine(name).gpu.name for name in machines()} == set(gpus())
+
+
+def test_a_hugging_face_config_is_read(tmp_path):
+    """The config.json of a mixture of experts with latent attention gives the library's model."""
+    config = {
+        "hidden_size": 7168, "num_attention_heads": 128, "num_hidden_layers": 61, "max_position_embeddings": 4096,
+        "vocab_size": 129280, "intermediate_size": 18432, "num_key_value_heads": 128, "n_routed_experts": 256,
+        "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_shared_experts": 1, "first_k_dense_replace": 3,
+        "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "num_nextn_predict_layers": 1, "hidden_act": "silu", "tie_word_embeddings": False, "rope_scaling": None,
+    }  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    found, known = read_model(str(path)), read_model("deepseek-v3")
+    assert count_parameters(found) == count_parameters(known)
+    assert flops_per_token(found) == flops_per_token(known)
+
+
+def test_a_window_of_every_second_layer_is_read(tmp_path):
+    """Gpt-oss-120b's attention: half of the layers see 128 tokens."""
+    config = {
+        "hidden_size": 2880, "num_attention_heads": 64, "num_hidden_layers": 36, "max_position_embeddings": 4096,
+        "vocab_size": 201088, "intermediate_size": 2880, "num_key_value_heads": 8, "head_dim": 64,
+        "num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128, "hidden_act": "silu",
+        "layer_types": ["sliding_attention", "full_attention"] * 18,
+    }  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    assert flops_per_token(read_model(str(path))) == flops_per_token(read_model("gpt-oss-120b"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "window"),
+    [
+        ("mistral", {}, (4096, 1)),
+        ("gemma2", {}, (4096, 2)),
+        ("qwen2", {"use_sliding_window": False}, (0, 1)),
+        ("gemma3_text", {"sliding_window_pattern": 6}, (0, 1)),
+    ],
+)
+def test_windows_are_those_of_the_kind_where_no_list_of_layers_says_more(tmp_path, kind, other, window):
+    config = {
+        "model_type": kind, "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32,
+        "max_position_embeddings": 32768, "vocab_size": 32000, "sliding_window": 4096, **other,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = read_model(str(tmp_path))  # a folder with a config.json
+    assert (found.window, found.window_every) == window
+
+
+def test_the_sizes_of_a_memory_description_are_a_model():
+    assert count_parameters(read_model("gallery/model-7b.toml")) == pytest.approx(6.7e9, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("m.toml", 'schema = "ppsim.model/2"\nhidden = 8\nheads = 4\nlayers = 1\nseq = 1\nvocab = 1\nkv_heads = 3',
+         "line 7: 'kv_heads' must divide heads = 4, got 3"),
+        ("m.toml", 'schema = "ppsim.model/2"\nhidden = 8\nheads = 2\nlayers = 1\nseq = 1\nvocab = 1\nexperts = 4',
+         "'top_k' must be 1 to 4 experts, got 0"),
+        ("m.toml", 'schema = "ppsim.model/2"\nhidden = 8\nheads = 0\nlayers = 1\nseq = 1\nvocab = 1',
+         "line 3: 'heads' must be 1 or more"),
+        ("m.toml", 'schema = "ppsim.model/2"\nhidden = 8\nheads = 3\nlayers = 1\nseq = 1\nvocab = 1',
+         "line 3: 'heads' must divide hidden = 8 where head_dim is not given"),
+        ("c.json", '{"hidden_size": 8, "mamba_num_heads": 4}', "layers that are no attention (mamba_num_heads)"),
+        ("c.json", '{"layer_types": ["full_attention", "linear_attention"]}', "no attention (linear_attention)"),
+        ("c.json", '{"architectures": ["BertForMaskedLM"]}', "is of a model with an encoder"),
+        ("c.json", '{"is_encoder_decoder": true}', "is of a model with an encoder"),
+        ("c.json", "{", "is not whole or not JSON"),
+        ("c.json", "[]", "c.json': expected an object"),
+        ("c.json", '{"hidden_size": 8}', "has no num_attention_heads"),
+        ("c.json", '{"hidden_sizes": 8, "model_type": "odd"}', "no hidden_size; 'hidden_sizes' is not known here"),
+        ("c.json", '{"width": 8, "model_type": "odd"}', "c.json' of type 'odd' has no hidden_size"),
+        ("c.json", '{"mlp_only_layers": 5}', "c.json': mlp_only_layers: expected a list"),
+        ("c.json", '{"text_config": {"hidden_size": "8"}}', "c.json': text_config: hidden_size: expected a whole"),
+        ("c.json", '{"num_key_value_heads": 0}', "c.json': num_key_value_heads: expected a whole number >= 1"),
+        ("c.json", '{"linear_attn_config": {"num_heads": 8}}', "layers that are no attention (linear_attn_config)"),
+        ("c.json", '{"hidden_size": NaN}', "is not whole or not JSON"),
+        ("c.json", '{"hidden_size": "wide"}', "c.json': hidden_size: expected a whole number"),
+    ],
+)  # fmt: skip
+def test_a_description_that_is_none_is_refused_with_the_reason(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_model(str(tmp_path / name))
+
+
+def test_an_unknown_name_is_answered_with_the_closest():
+    with pytest.raises(InputError, match="Did you mean 'llama3-70b'"):
+        read_model("lama3-70b")
+    with pytest.raises(InputError, match="Did you mean 'dgx-h100'"):
+        read_machine("dgx-h10")
+
+
+GEMMA = {
+    "model_type": "gemma2", "hidden_size": 2304, "num_attention_heads": 8, "num_hidden_layers": 26, "head_dim": 256,
+    "num_key_value_heads": 4, "intermediate_size": 9216, "vocab_size": 256000, "max_position_embeddings": 8192,
+    "hidden_act": "gelu_pytorch_tanh",
+}  # fmt: skip
+NEOX = {
+    "model_type": "gpt_neox", "hidden_size": 6144, "num_attention_heads": 64, "num_hidden_layers": 44,
+    "intermediate_size": 24576, "vocab_size": 50432, "max_position_embeddings": 2048, "hidden_act": "gelu_fast",
+}  # fmt: skip
+
+
+OPT = {
+    "model_type": "opt", "activation_function": "relu", "hidden_size": 4096, "ffn_dim": 16384, "vocab_size": 50272,
+    "num_attention_heads": 32, "num_hidden_layers": 32, "max_position_embeddings": 2048,
+}  # fmt: skip
+BLOOM = {
+    "model_type": "bloom", "n_embed": 14336, "n_layer": 70, "num_attention_heads": 112, "seq_length": 2048,
+    "vocab_size": 250880,
+}  # fmt: skip
+FALCON = {
+    "model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71, "num_hidden_layers": 32,
+    "multi_query": True, "vocab_size": 65024, "max_position_embeddings": 2048, "bias": False,
+}  # fmt: skip
+MAVERICK = {
+    "model_type": "llama4_text", "hidden_size": 5120, "intermediate_size": 8192, "intermediate_size_mlp": 16384,
+    "interleave_moe_layer_step": 2, "max_position_embeddings": 8192, "num_attention_heads": 40, "head_dim": 128,
+    "num_key_value_heads": 8, "num_experts_per_tok": 1, "num_local_experts": 128, "num_hidden_layers": 48,
+    "vocab_size": 202048,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "published"),
+    [
+        (GEMMA, 2_614_341_888),
+        (NEOX, 20_554_567_680),
+        (OPT, 6_658_473_984),
+        (BLOOM, 176_247_271_424),
+        (FALCON, 6_921_720_704),
+        (MAVERICK, count_parameters(read_model("llama4-maverick"))),
+    ],
+)
+def test_families_whose_config_leaves_gates_ties_or_biases_out_have_their_published_parameters(
+    tmp_path, config, published
+):
+    """Gemma-2 2B, GPT-NeoX 20B, OPT 6.7B, BLOOM, Falcon 7B; norms of their own are less than a ten-thousandth."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    assert count_parameters(read_model(str(path))) == pytest.approx(published, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"num_hidden_layers": 2_000_000_000}, {"hidden_size": "4096"}, {"num_attention_heads": 0}]
+)
+def test_a_config_with_impossible_sizes_is_refused_with_a_hint(tmp_path, changes):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**NEOX, **changes}))
+    with pytest.raises(InputError) as refused:
+        read_model(str(path))
+    assert refused.value.hint == "the config.json of a language model"
+
+
+def test_experts_whose_visits_have_an_unknown_key_are_refused_with_it(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**NEOX, "num_experts": 256, "num_experts_per_token": 8}))
+    with pytest.raises(InputError, match="has num_experts and no num_experts_per_tok; 'num_experts_per_token' is not"):
+        read_model(str(path))
+
+
+def test_the_length_of_sequences_may_come_from_outside(tmp_path):
+    """A config.json without one is a model all the same where --seq says it; with none and no --seq it says so."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**NEOX, "max_position_embeddings": None}))
+    assert read_model(str(path), 4096).seq == read_model("llama3-8b", 4096).seq == 4096
+    with pytest.raises(InputError, match="no max_position_embeddings") as refused:
+        read_model(str(path))
+    assert refused.value.hint == "--seq 4096"
+    for seq in (0, -1, 1 << 31):
+        with pytest.raises(InputError, match="--seq must be 1 or more and 2147483647 at most"):
+            read_model("llama3-8b", seq)
+
+
+@pytest.mark.parametrize("config", [GEMMA, NEOX, OPT, BLOOM, FALCON, MAVERICK], ids=lambda config: config["model_type"])
+@pytest.mark.parametrize("value", ["x", -1, 1.5, [], {}, True, None, 10**30, "drop"])
+def test_a_config_with_any_key_changed_is_a_model_or_refused_by_name(tmp_path, config, value):
+    """Each key of each family missing, null, or of another type: never an error of ours."""
+    for key in config:
+        changed = {name: given for name, given in config.items() if name != key}
+        changed |= {} if value == "drop" else {key: value}
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(changed))
+        refused = None
+        try:
+            count_parameters(read_model(str(path)))
+        except InputError as error:
+            refused = str(error)
+        assert refused is None or refused.startswith(f"'{path}'"), (key, refused)
+
+
+PLAIN = {
+    "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 6, "max_position_embeddings": 4096,
+    "vocab_size": 32000, "intermediate_size": 2816,
+}  # fmt: skip
+
+
+EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2}
+WIDE, NARROW = "full_attention", "sliding_attention"
+
+
+def read_changed(tmp_path, **changes):
+    config = {key: value for key, value in {**PLAIN, **changes}.items() if value is not None}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    return read_model(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        (
+            {},
+            {"gated": True, "tied": False, "biases": False, "learned_positions": False, "shared_ffn": 0, "experts": 0},
+        ),
+        ({"hidden_act": "gelu"}, {"gated": False}),
+        ({"activation_function": "relu", "hidden_act": None}, {"gated": False}),
+        ({"tie_word_embeddings": True}, {"tied": True}),
+        ({"model_type": "gemma2", "hidden_act": "gelu"}, {"gated": True, "tied": True}),
+        ({"model_type": "gemma2", "tie_word_embeddings": False}, {"tied": False}),
+        ({"model_type": "phi"}, {"gated": False, "biases": True, "learned_positions": False, "tied": False}),
+        ({"model_type": "opt"}, {"gated": False, "biases": True, "learned_positions": True, "tied": True}),
+        (
+            {"n_embd": 768, "hidden_size": None},
+            {"hidden": 768, "gated": False, "biases": True, "learned_positions": True, "tied": True},
+        ),
+        ({"model_type": "gpt_oss"}, {"clamped": True}),
+        ({"model_type": "llama"}, {"clamped": False}),
+        ({"multi_query": True}, {"kv_heads": 1}),
+        ({"multi_query": True, "new_decoder_architecture": True, "num_kv_heads": 4}, {"kv_heads": 4}),
+        ({"multi_query": False}, {"kv_heads": 16}),
+        ({**EXPERTS, "n_shared_experts": 3, "moe_intermediate_size": 512}, {"shared_ffn": 1536, "expert_ffn": 512}),
+        ({**EXPERTS, "n_shared_experts": 3}, {"shared_ffn": 3 * 2816, "expert_ffn": 2816}),
+        ({**EXPERTS, "shared_expert_intermediate_size": 700, "n_shared_experts": 3}, {"shared_ffn": 700}),
+        ({**EXPERTS, "mlp_only_layers": [0, 1]}, {"dense_layers": 2}),
+        ({"head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 96}, {"head_dim": 128, "rope_dim": 0, "v_dim": 128}),
+        (
+            {"kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 24, "head_dim": 99},
+            {"head_dim": 32, "rope_dim": 16, "v_dim": 24},
+        ),
+        ({"sliding_window": 512, "layer_types": [NARROW] * 6}, {"window": 512, "window_every": 1}),
+        ({"sliding_window": 512, "layer_types": [NARROW, WIDE] * 3}, {"window": 512, "window_every": 2}),
+        ({"sliding_window": 512, "layer_types": [NARROW, WIDE, WIDE] * 2}, {"window": 0}),
+        ({"sliding_window": 512, "layer_types": [WIDE] * 6}, {"window": 0}),
+        ({"sliding_window": 512, "model_type": "llama"}, {"window": 0}),
+        ({"text_config": PLAIN, "vocab_size": 7}, {"vocab": 32000}),
+        ({"_name_or_path": "org/thing"}, {"name": "org/thing"}),
+    ],
+)
+def test_a_config_says_what_its_family_leaves_out(tmp_path, changes, fields):
+    found = read_changed(tmp_path, **changes)
+    assert {name: getattr(found, name) for name in fields} == fields
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kv_lora_rank": 64}, "kv_lora_rank and no qk_nope_head_dim"),
+        ({"mlp_only_layers": [1, 2], "num_experts": 8, "num_experts_per_tok": 2}, "not the first layers"),
+        ({"hidden_size": True}, "hidden_size: expected a whole number"),
+        ({"vocab_size": None}, "has no vocab_size"),
+        ({"model_type": "mamba2"}, "no attention (mamba2)"),
+        ({"hybrid_override_pattern": "M-M*"}, "no attention (hybrid_override_pattern)"),
+        ({"ssm_state_size": 16}, "no attention (ssm_state_size)"),
+        ({"layer_types": ["attention", "recurrent"]}, "no attention (recurrent)"),
+        ({"num_experts": 8}, "num_experts and no num_experts_per_tok"),
+        ({"num_experts": 2, "num_experts_per_tok": 3}, "top_k must be 1 to 2 experts, got 3"),
+        (
+            {"first_k_dense_replace": 7, "num_experts": 8, "num_experts_per_tok": 2},
+            "dense_layers must be 6 layers at most",
+        ),
+        ({"num_hidden_layers": 16385}, "layers must be 1 or more and 16384 at most"),
+        ({"num_key_value_heads": 5}, "kv_heads must divide heads = 16, got 5"),
+    ],
+)
+def test_a_config_that_cannot_be_meant_is_refused(tmp_path, changes, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_changed(tmp_path, **changes)
+
+
+def test_limits_themselves_are_allowed(tmp_path):
+    assert read_changed(tmp_path, num_hidden_layers=16384).layers == 16384
+    assert read_changed(tmp_path, num_experts=2, num_experts_per_tok=2, first_k_dense_replace=6).moe_layers == 0
+
+
+def test_parameters_of_a_small_model_by_hand():
+    """Two of three layers have experts: four of 2 x 8 x 6 with a gate, a shared one of 10, a router, two norms."""
+    model = Model(
+        8, 2, 3, 5, 7, kv_heads=1, ffn=20, gated=True, experts=4, top_k=2, expert_ffn=6, shared_ffn=10, dense_layers=1
+    )
+    attention = 8 + 8 * (2 + 2) * 4 + 8 * 8
+    dense, mixed = 8 + 3 * 8 * 20, 8 + 3 * 8 * (4 * 6 + 10) + 8 * 4
+    ends = 2 * 7 * 8 + 8
+    assert count_parameters(model) == 3 * attention + dense + 2 * mixed + ends
+    assert count_parameters(model, active=True) == 3 * attention + dense + 2 * (8 + 3 * 8 * (2 * 6 + 10) + 8 * 4) + ends
+    assert mtp_parameters(replace(model, mtp=2)) == 2 * (attention + mixed + 2 * 8 * 8 + 3 * 8)
+    gpt = Model(8, 2, 1, 5, 7, biases=True, learned_positions=True, tied=True)
+    assert count_parameters(gpt) == 12 * 64 + 13 * 8 + (7 + 5) * 8 + 2 * 8  # 12 h^2 + 13 h a layer
+    gated = replace(gpt, gated=True, ffn=20)
+    assert count_parameters(gated) - count_parameters(gpt) == 8 * (3 * 20 - 2 * 32) + 2 * 20 - 32
+    latent = Model(8, 2, 1, 5, 0, head_dim=4, v_dim=3, q_lora=5, kv_lora=6, rope_dim=2)
+    keys = 8 * (6 + 2) + 6 + 6 * 2 * (4 + 3) + 2 * 3 * 8
+    assert attention_parameters(latent) == 8 + 8 * 5 + 5 + 5 * 2 * 6 + keys
+    assert attention_parameters(replace(latent, q_lora=0)) == 8 + 8 * 2 * 6 + keys
+
+
+def test_python_gets_what_the_command_says_of_a_model():
+    words = ["model", "llama3-8b", "--pp", "4", "--mb", "8", "--seq", "4096", "--cluster", "dgx-h100"]
+    found = ask_model("llama3-8b", pp=4, mb=8, seq=4096, cluster="dgx-h100")
+    assert json.loads(invoke(*words, "--json").stdout) == json.loads(json.dumps(found.to_json()))
+    assert [row["device"] for row in found.table] == [0, 1, 2, 3]
+    assert {row["name"] for row in ask_model().table} == set(library())
+    with pytest.raises(InputError, match="which model is missing"):
+        ask_model(pp=4)

@@ -1,0 +1,335 @@
+"""Operators of a layer by hand: FLOPs of matrix products, the bytes they and elementwise work move, and launches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software, passes, seconds
+from ppsim.workload.hardware.hardware import read_gpu
+from ppsim.workload.model.model import Model, attended_tokens, flops_per_token, has_experts, read_model
+from ppsim.workload.model.operators import (
+    FLASH,
+    LINEAR,
+    NONE,
+    WIDE,
+    embedding_operators,
+    head_operators,
+    layer_operators,
+)
+from ppsim.workload.model.parallel import Parallel
+
+DENSE = Model(hidden=64, heads=8, layers=3, seq=96, vocab=1000, kv_heads=2, head_dim=10, ffn=200, gated=True)
+GPT = Model(hidden=64, heads=8, layers=3, seq=96, vocab=1000, biases=True, learned_positions=True)
+MIXED = replace(DENSE, experts=8, top_k=3, expert_ffn=30, shared_ffn=50)
+LATENT = replace(DENSE, kv_heads=8, head_dim=12, v_dim=14, q_lora=20, kv_lora=16, rope_dim=6)
+PLAIN = Parallel(tp=2, cp=2, mbs=3, dp=4)  # 3 x 96 / 2 = 144 tokens, 72 between linear layers
+T, L, H = 144, 72, 64
+GEMM = LINEAR
+
+
+def gemm(m, n, k, times=1, cast=0, unit=GEMM):
+    """2 m n k FLOPs in each of three passes, and three matrices of 16 bits; narrowing reads one and writes it twice."""
+    moved = 2 * (m * k + k * n + m * n) * times
+    return unit, [2 * m * n * k * times] * 3, [moved] * 3, [cast * m * k * times, cast * m * n * times, 0], [1, 1, 1]
+
+
+def moves(forward, backward, kernels=1):
+    return NONE, [0] * 3, [0] * 3, [forward, backward, 0], [kernels, kernels, 0]
+
+
+def flash(flops, moved):
+    """One kernel forward; backward computes scores again: five products instead of two, in three kernels."""
+    return FLASH, [flops, 2.5 * flops, 0], [moved, 2.5 * moved, 0], [0, 0, 0], [1, 3, 0]
+
+
+def table(found):
+    columns = (found.flops.T, found.moved.T, found.touched.T, found.kernels.T)
+    return {
+        name: (int(unit), *(column[place].tolist() for column in columns))
+        for place, (name, unit) in enumerate(zip(found.names, found.unit, strict=True))
+    }
+
+
+def check(found, wanted):
+    assert table(found).keys() == wanted.keys()
+    for name, row in table(found).items():
+        for got, hand in zip(row, wanted[name], strict=True):
+            assert got == pytest.approx(hand), name
+
+
+ATTENTION = {  # 4 of 8 heads and 1 of 2 heads of keys on a rank, each of 10; a token sees 48 others on average
+    "attention norm": moves(4 * L * H, 8 * L * H),
+    "query, key, value": gemm(T, 60, H),
+    "positions": moves(4 * T * 5 * 10, 4 * T * 5 * 10),
+    "attention": flash(2 * T * 48 * 4 * 20, 2 * T * (4 * 20 + 1 * 20)),
+    "attention output": gemm(T, H, 40),
+    "attention residual": moves(6 * L * H, 4 * L * H),
+}
+MLP = {
+    "MLP norm": moves(4 * L * H, 8 * L * H),
+    "MLP in": gemm(T, 200, H),
+    "activation": moves(6 * T * 100, 10 * T * 100),
+    "MLP out": gemm(T, H, 100),
+    "MLP residual": moves(6 * L * H, 4 * L * H),
+}
+
+
+def test_a_layer_with_gates_and_groups_of_queries():
+    check(layer_operators(DENSE, PLAIN, False), ATTENTION | MLP)
+
+
+def test_a_narrow_precision_casts_the_inputs_of_linear_layers():
+    """Read in 16 bits and written twice: 4 bytes for each element of the input, and of the gradient of the output."""
+    cast = {
+        "query, key, value": gemm(T, 60, H, cast=4),
+        "attention output": gemm(T, H, 40, cast=4),
+        "MLP in": gemm(T, 200, H, cast=4),
+        "MLP out": gemm(T, H, 100, cast=4),
+    }
+    check(layer_operators(DENSE, replace(PLAIN, precision="fp8"), False), ATTENTION | MLP | cast)
+
+
+def test_ranks_without_sequence_parallelism_each_do_what_lies_between_linear_layers():
+    whole = {name: moves(4 * T * H, 8 * T * H) for name in ("attention norm", "MLP norm")}
+    whole |= {name: moves(6 * T * H, 4 * T * H) for name in ("attention residual", "MLP residual")}
+    check(layer_operators(DENSE, replace(PLAIN, sequence_parallel=False), False), ATTENTION | MLP | whole)
+
+
+def test_more_tensor_ranks_than_heads_of_keys_each_hold_one():
+    found = table(layer_operators(DENSE, replace(PLAIN, tp=8, dp=1), False))
+    assert found["query, key, value"][1] == gemm(T, 30, H)[1]
+    assert found["positions"][3] == moves(4 * T * 2 * 10, 4 * T * 2 * 10)[3]
+
+
+def test_a_layer_of_gpt_has_biases_masks_and_scores():
+    """Scores are written, kept by softmax and dropout, whose mask is a byte: 5 a s^2 bytes kept a sequence."""
+    scores = T * 96 * 4
+    found = layer_operators(GPT, replace(PLAIN, flash=False), False)
+    check(
+        found,
+        {
+            "attention norm": moves(4 * L * H, 8 * L * H),
+            "query, key, value": gemm(T, 96, H),
+            "scores": (WIDE, [2 * scores * 8, 4 * scores * 8, 0], *moved(96, 96, 8, 6), [0] * 3, [1, 2, 0]),
+            "context": (WIDE, [2 * scores * 8, 4 * scores * 8, 0], *moved(96, 8, 96, 6), [0] * 3, [1, 2, 0]),
+            "softmax": moves(4 * scores, 6 * scores),
+            "attention dropout": moves(5 * scores, 5 * scores),
+            "attention output": gemm(T, H, 32),
+            "attention residual": moves(7 * L * H, 5 * L * H),
+            "MLP norm": moves(4 * L * H, 8 * L * H),
+            "MLP in": gemm(T, 128, H),
+            "activation": moves(4 * T * 128, 6 * T * 128),
+            "MLP out": gemm(T, H, 128),
+            "MLP residual": moves(7 * L * H, 5 * L * H),
+        },
+    )
+
+
+def moved(m, n, k, count):
+    """Bytes of so many products of m x k by k x n: of 1.5 sequences on a context rank, for each of four heads."""
+    once = 2 * (m * k + k * n + m * n) * count
+    return ([once, 2 * once, 0],)
+
+
+def test_experts_share_their_tokens_and_each_is_whole():
+    """A rank has 72 tokens of its own, 216 visits; of 8 experts over 4 ranks it holds 2, each with 108 of them."""
+    visits = 72 * 3
+    wanted = ATTENTION | {
+        "MLP norm": moves(4 * L * H, 8 * L * H),
+        "router": gemm(L, 8, H, unit=WIDE),
+        "routing": moves(16 * L * 8, 8 * L * 8, 8),
+        "permute": moves(8 * visits * H, 8 * visits * H, 4),
+        "experts in": gemm(108, 60, H, times=2),
+        "experts' activation": moves(6 * visits * 30, 10 * visits * 30),
+        "experts out": gemm(108, H, 30, times=2),
+        "unpermute": moves(8 * visits * H, 8 * visits * H, 4),
+        "shared expert in": gemm(T, 50, H),
+        "activation": moves(6 * T * 25, 10 * T * 25),
+        "shared expert out": gemm(T, H, 25),
+        "MLP residual": moves(6 * L * H, 4 * L * H),
+    }
+    check(layer_operators(MIXED, replace(PLAIN, ep=4), True), wanted)
+    cast = {
+        "query, key, value": gemm(T, 60, H, cast=4),
+        "attention output": gemm(T, H, 40, cast=4),
+        "experts in": gemm(108, 60, H, times=2, cast=4),
+        "experts out": gemm(108, H, 30, times=2, cast=4),
+        "shared expert in": gemm(T, 50, H, cast=4),
+        "shared expert out": gemm(T, H, 25, cast=4),
+    }
+    check(layer_operators(MIXED, replace(PLAIN, ep=4, precision="mxfp8"), True), wanted | cast)
+
+
+def test_clamped_experts_run_eight_kernels_of_two_operands():
+    clamped = replace(MIXED, clamped=True, gated=False, shared_ffn=0)
+    found = table(layer_operators(clamped, replace(PLAIN, ep=4), True))
+    each = 216 * 30 * 2
+    assert found["clamped activation"] == moves(8 * 3 * each, 2 * 8 * 3 * each, 8)
+    assert found["experts in"] == gemm(108, 30, H, times=2)
+    assert "shared expert in" not in found
+
+
+def test_latent_attention_compresses_queries_and_keys():
+    """Down to 20 and 16 + 6 on tokens that tensor ranks divide, then up to 4 heads of 12 + 6, and of 12 + 14."""
+    latent = {
+        "attention norm": moves(4 * L * H, 8 * L * H),
+        "query down": gemm(L, 20, H),
+        "query up": gemm(T, 4 * 18, 20),
+        "key and value down": gemm(L, 22, H),
+        "key and value up": gemm(T, 4 * 26, 16),
+        "positions": moves(4 * T * 8 * 18, 4 * T * 8 * 18),
+        "attention": flash(2 * T * 48 * 4 * 32, 2 * T * (4 * 32 + 4 * 32)),
+        "attention output": gemm(T, H, 4 * 14),
+        "attention residual": moves(6 * L * H, 4 * L * H),
+    }
+    check(layer_operators(LATENT, PLAIN, False), latent | MLP)
+    whole = table(layer_operators(replace(LATENT, q_lora=0), PLAIN, False))
+    assert whole["query"] == gemm(T, 4 * 18, H)
+    assert "query down" not in whole
+    cast = table(layer_operators(LATENT, replace(PLAIN, precision="fp8"), False))
+    for name, sizes in {
+        "query down": (L, 20, H), "query up": (T, 72, 20), "key and value down": (L, 22, H),
+        "key and value up": (T, 104, 16), "attention output": (T, H, 56),
+    }.items():  # fmt: skip
+        assert cast[name] == gemm(*sizes, cast=4), name
+
+
+def test_the_ends_of_a_model():
+    """Logits in 32 bits are read and written for the loss; the table's gradients are added up in 32 bits."""
+    logits = T * 500
+    check(
+        head_operators(DENSE, PLAIN),
+        {
+            "final norm": moves(4 * L * H, 8 * L * H),
+            "output matrix": gemm(T, 500, H, unit=WIDE),
+            "loss": moves(8 * logits, 4 * logits, 3),
+        },
+    )
+    alone = table(head_operators(DENSE, replace(PLAIN, sequence_parallel=False)))
+    assert alone["final norm"] == moves(4 * T * H, 8 * T * H)
+    check(embedding_operators(DENSE, PLAIN), {"embedding": moves(6 * T * H, 8 * T * H, 3)})
+
+
+@pytest.mark.parametrize(("window", "every"), [(10, 1), (10, 3), (95, 2), (96, 1), (200, 1), (0, 1)])
+def test_a_window_hides_what_lies_farther_back(window, every):
+    """The mean over positions of the tokens at or before each that it may see, in the limit of small tokens."""
+    model = replace(DENSE, window=window, window_every=every)
+    positions = (np.arange(96 * 100) + 0.5) / 100
+    for layer in range(6):
+        narrow = window and (layer + 1) % every == 0
+        seen = np.minimum(positions, window if narrow else 96).mean()
+        assert attended_tokens(model, layer) == pytest.approx(seen, rel=1e-4)
+        found = table(layer_operators(model, PLAIN, False, layer))
+        assert found["attention"][1][0] == pytest.approx(2 * T * seen * 4 * 20, rel=1e-4)
+
+
+def test_layers_with_experts_follow_the_dense_ones_at_the_front():
+    every_third = replace(MIXED, layers=9, dense_layers=2, moe_every=3)
+    assert [layer for layer in range(9) if has_experts(every_third, layer)] == [4, 7]
+    assert every_third.moe_layers == 2
+    assert not any(has_experts(DENSE, layer) for layer in range(3))
+
+
+def test_flops_of_deepseek_v3_are_those_of_its_matrices():
+    """Six for each element of a matrix that a token visits, and for each pair of tokens a head's 192 + 128."""
+    h, s = 7168, 4096
+    attention = h * 1536 + 1536 * 128 * 192 + h * (512 + 64) + 512 * 128 * (128 + 128) + 128 * 128 * h
+    dense, mixed = 3 * h * 18432, 3 * h * 2048 * 9 + h * 256
+    layers = 61 * attention + 3 * dense + 58 * mixed
+    once = attention + mixed + 2 * h * h  # multi-token prediction: a layer, a projection, and the output once more
+    pairs = 6 * 62 * s / 2 * 128 * (192 + 128)
+    wanted = 6 * (layers + once + 2 * 129280 * h) + pairs
+    assert flops_per_token(read_model("deepseek-v3")) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_flops_of_layers_are_those_of_their_operators():
+    """What a step counts as the model's own is what a GPU computes: three passes, five products of attention, not six.
+
+    Recomputed scores in the backward of attention in one kernel are no FLOPs of the model.
+    """
+    for model in (DENSE, GPT, LATENT, replace(MIXED, dense_layers=1), replace(DENSE, window=10, window_every=3)):
+        alone, counted = Parallel(), 0.0
+        for layer in range(model.layers):
+            found = layer_operators(model, alone, has_experts(model, layer), layer)
+            flops = found.flops.sum(axis=0)
+            counted += flops[found.unit != FLASH].sum() + flops[found.unit == FLASH].sum() * 3 / 3.5
+        counted += head_operators(model, alone).flops.sum()
+        assert flops_per_token(model) * model.seq == pytest.approx(counted, rel=0.03)  # biases and inner norms
+
+
+CURVE = Curve(
+    "h100", bf16=0.8, fp8=0.5, mxfp8=0.4, rows=100, half=30, attention=0.6, hbm=0.7, within=1, between=1, host=2.0
+)
+SOFT = Software(
+    "x", launch_us=5, calls=4, elementwise=0.5, routed=0.25, loss=0.75, scores=2.0, output_kernels=3, expert_kernels=2
+)
+FOUND = Efficiency(CURVE, SOFT)
+GPU = read_gpu("h100")  # 989.4 TFLOP/s in 16 bits, 1978.9 in FP8, 3350 GB/s
+RATE = 3350e9 * 0.7
+
+
+def reached(m, n, k):
+    return m / (m + 100) * n / (n + 30) * k / (k + 30)
+
+
+def test_products_take_the_longer_of_computing_and_moving():
+    """A share of the peak that falls for few tokens and narrow sides; beside it what elementwise work moves."""
+    model = replace(DENSE, hidden=4096, ffn=16384, heads=32, kv_heads=8, head_dim=128, v_dim=128, seq=4096)
+    found = layer_operators(model, Parallel(precision="fp8"), False)
+    times = dict(zip(found.names, seconds(found, GPU, FOUND, "fp8").T.tolist(), strict=True))
+    m, h = 4096, 4096
+    inward = 2 * m * 32768 * h / (1978.9e12 * 0.5 * reached(m, 32768, h))
+    cast = [0.5 * 4 * m * h / RATE, 0.5 * 4 * m * 32768 / RATE, 0]
+    assert times["MLP in"] == pytest.approx([inward + extra for extra in cast])
+    score = 2 * m * 2048 * 32 * 256 / (989.4e12 * 0.6 * (4096 / (4096 + 4 * 30)))
+    assert times["attention"] == pytest.approx([score, 2.5 * score, 0])
+    assert times["attention norm"] == pytest.approx([0.5 * 4 * m * h / RATE, 0.5 * 8 * m * h / RATE, 0])
+    few = layer_operators(replace(model, seq=1), Parallel(), False)
+    thin = dict(zip(few.names, seconds(few, GPU, FOUND, "bf16").T.tolist(), strict=True))
+    read = 2 * (h + h * 32768 + 32768)  # of one token: the weights are what is moved
+    computed = 2 * 32768 * h / (989.4e12 * 0.8 * reached(1, 32768, h))
+    assert thin["MLP in"][0] == pytest.approx(max(read / RATE, computed))
+
+
+def test_each_kind_of_elementwise_work_moves_its_share_of_the_bytes():
+    mixed = layer_operators(MIXED, replace(PLAIN, ep=4), True)
+    times = dict(zip(mixed.names, seconds(mixed, GPU, FOUND, "bf16").T.tolist(), strict=True))
+    assert times["routing"][0] == pytest.approx(0.25 * 16 * L * 8 / RATE)
+    assert times["experts' activation"][1] == pytest.approx(0.25 * 10 * 216 * 30 / RATE)
+    scores = layer_operators(GPT, replace(PLAIN, flash=False), False)
+    times = dict(zip(scores.names, seconds(scores, GPU, FOUND, "bf16").T.tolist(), strict=True))
+    assert times["softmax"][0] == pytest.approx(2 * 4 * T * 96 * 4 / RATE)
+    head = head_operators(DENSE, PLAIN)
+    assert seconds(head, GPU, FOUND, "fp8")[0, 2] == pytest.approx(0.75 * 8 * T * 500 / RATE)
+    flops = 2 * T * 500 * H / (989.4e12 * 0.8 * reached(T, 500, H))  # the output stays in 16 bits
+    assert seconds(head, GPU, FOUND, "fp8")[0, 1] == pytest.approx(max(flops, 2 * (T * H + 500 * H + T * 500) / RATE))
+
+
+def test_a_pass_takes_no_less_than_its_launches():
+    """Forward; and backward, in which both passes share the launches. Far from alike, the longer one counts."""
+    tiny, waits = layer_operators(replace(DENSE, hidden=8, ffn=8, vocab=8), Parallel(), False), np.zeros(3)
+    kernels = [tiny.kernels[0].sum(), tiny.kernels[1:].sum()]
+    assert kernels == [11, 11 + 2 + 4]
+    found = passes(tiny, GPU, FOUND, "bf16")
+    assert [found[0], found[1:].sum()] == pytest.approx([k * 5e-6 * 2.0 for k in kernels], rel=1e-3)
+    held = passes(tiny, GPU, FOUND, "bf16", waits + 1e-12)  # with collectives four launches more
+    assert [held[0], held[1:].sum()] == pytest.approx([(k + 4) * 5e-6 * 2.0 for k in kernels], rel=1e-3)
+    late = passes(tiny, GPU, FOUND, "bf16", np.array([1.0, 2.0, 0.0]))
+    assert late[:2] == pytest.approx([1.0, 2.0], rel=1e-3)
+    experts = layer_operators(MIXED, replace(PLAIN, ep=4), True)
+    assert passes(experts, GPU, FOUND, "bf16")[0] == pytest.approx(2 * experts.kernels[0].sum() * 1e-5, rel=1e-2)
+    head = head_operators(DENSE, PLAIN)
+    assert passes(head, GPU, FOUND, "bf16")[0] == pytest.approx(3 * 5 * 1e-5, rel=1e-2)
+
+
+def test_gpu_and_host_that_are_alike_take_a_fourth_root_longer():
+    """Norms of the fourth power: equal times together take 2^(1/4) as long."""
+    big = layer_operators(replace(DENSE, hidden=4096, ffn=16384, seq=4096), Parallel(), False)
+    gpu = seconds(big, GPU, FOUND, "bf16").sum(axis=1)
+    host = Efficiency(CURVE, replace(SOFT, launch_us=gpu[0] / big.kernels[0].sum() / 2.0 * 1e6))
+    assert passes(big, GPU, host, "bf16")[0] == pytest.approx(gpu[0] * 2**0.25)
+    back = Efficiency(CURVE, replace(SOFT, launch_us=gpu[1:].sum() / big.kernels[1:].sum() / 2.0 * 1e6))
+    assert passes(big, GPU, back, "bf16")[1:] == pytest.approx(gpu[1:] * 2**0.25)

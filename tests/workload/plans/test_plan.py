@@ -1,0 +1,569 @@
+"""Plans: every candidate is counted once, bounds leave out no winner, and results are the same wherever they run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import tomllib
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ppsim.errors import InputError, PpsimError
+from ppsim.questions.plan import plan as ask_plan
+from ppsim.workload.cost.costs import step_time
+from ppsim.workload.cost.memory import device_memory
+from ppsim.workload.hardware.hardware import read_machine
+from ppsim.workload.layout.layout import build_layout
+from ppsim.workload.model.model import read_model
+from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans import search as module
+from ppsim.workload.plans.bounds import least_share
+from ppsim.workload.plans.flags import megatron_flags, torchtitan_toml
+from ppsim.workload.plans.ranks import flowchart, group_links, rank_grid, span
+from ppsim.workload.plans.search import Evaluate, search
+from ppsim.workload.plans.space import Axes, check_axes, divisors, groups, layout_layers, layout_of, members, read_key
+from ppsim.workload.plans.task import OUTCOMES, Found, Task, usable_bytes
+from tests.commands import KEPT_AT_ONCE, invoke, start_command
+from tests.real.runs.cases import wait_for
+
+MODEL, MACHINE = read_model("llama3-8b"), read_machine("dgx-h100")
+NAMES = ("1f1b", "interleaved", "zb-1p", "dualpipe-v", "dualpipe", "bitpipe")
+SMALL = Axes(tp=(1, 2), cp=(1,), pp=(1, 2, 4), mbs=(1, 2), schedules=NAMES, fitted=())
+PLAN = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--gbs", "64", "--seq", "4096"]
+PLAN += ["--cp", "1", "--mbs", "1,2", "--pp", "2,4,8"]
+
+
+def run_here(function, tasks):
+    return ((index, function(task)) for index, task in enumerate(tasks))
+
+
+def plan(task: Task) -> Found:
+    found = Found()
+    search(task, run_here, found, lambda done, what: None)
+    return found
+
+
+def small_task(**changes) -> Task:
+    model = replace(MODEL, seq=2048, layers=8)
+    return Task(model, MACHINE, 8, 16, replace(SMALL, **changes), usable_bytes(MACHINE), keep=3)
+
+
+def all_candidates(task: Task):
+    return [c for g in groups(task.model, 8, task.gpus, task.gbs, task.axes) for c in members(task.model, g, task.axes)]
+
+
+def test_every_candidate_multiplies_to_the_gpus_and_the_batch():
+    task = small_task()
+    candidates = all_candidates(task)
+    assert len(candidates) == len(set(candidates)) > 300
+    for candidate in candidates:
+        parallel = candidate.parallel(task.axes.base)
+        assert parallel.gpus == 8
+        assert parallel.gbs == 16
+        assert sum(layout_of(task.model, candidate).layers) == 8
+        assert read_key(candidate.key) == candidate
+
+
+def expert_task() -> Task:
+    """DeepSeek-V2-Lite with eight layers: experts, latent attention, pairs that hide all-to-all."""
+    model = replace(read_model("deepseek-v2-lite"), seq=2048, layers=8)
+    axes = replace(SMALL, tp=(1, 2), ep=(1, 2, 4), pp=(2, 4), mbs=(1,), layouts=("even",))
+    return Task(model, MACHINE, 8, 32, axes, usable_bytes(MACHINE), keep=3)
+
+
+def is_twin(row: tuple[float, float, str], faster: tuple[float, float, str]) -> bool:
+    """Return whether a plan has a faster one's sizes and schedule, and holds no less."""
+    one, other = read_key(row[2]), read_key(faster[2])
+    return (one.group, one.schedule) == (other.group, other.schedule) and row[1] >= faster[1]
+
+
+@pytest.mark.parametrize(
+    "task", [small_task(), pytest.param(expert_task(), marks=pytest.mark.slow)], ids=["dense", "experts"]
+)
+def test_the_plan_is_that_of_simulating_all_candidates(task):
+    """Bounds and rounds leave out no winner: the three best are those of the whole space, in order, without twins."""
+    rows = [row for c in all_candidates(task) if "step_s" in (row := Evaluate(task)(c))]
+    ordered = sorted((row["step_s"], row["memory_bytes"], row["key"]) for row in rows)
+    best = [row for place, row in enumerate(ordered) if not any(is_twin(row, other) for other in ordered[:place])][:3]
+    found = plan(task)
+    assert [(row["step_s"], row["memory_bytes"], row["key"]) for row in found.rows] == best
+    assert found.complete
+    assert found.total == sum(found.counts.values()) == len(all_candidates(task))
+    assert set(found.counts) <= set(OUTCOMES)
+    assert found.counts["simulated"] < found.total / 2
+
+
+@pytest.mark.parametrize(("devices", "microbatches", "ends"), [(2, 2, 1.0), (4, 9, 1.0), (8, 8, 0.3), (5, 3, 0.0)])
+def test_no_split_of_the_work_beats_the_bound(devices, microbatches, ends):
+    """Random splits are above it, and one that falls from device to device meets it."""
+    least = least_share(devices, microbatches, ends)
+    shares = np.random.default_rng(1).dirichlet(np.ones(devices), 1000)
+    falling = (1 - ends / microbatches) ** np.arange(devices)
+    shares[0] = falling / falling.sum()
+    longest = (microbatches * shares + ends * (np.cumsum(shares, axis=1) - shares)).max(axis=1)
+    assert (longest >= least * (1 - 1e-12)).all()
+    assert longest[0] == pytest.approx(least)
+
+
+@pytest.mark.slow
+def test_the_front_is_that_of_simulating_all_candidates():
+    task = replace(small_task(), front=True, keep=1)
+    rows = [row for c in all_candidates(task) if "step_s" in (row := Evaluate(task)(c))]
+    places = {(row["step_s"], row["memory_bytes"]) for row in rows}
+    best = {p for p in places if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in places)}
+    found = plan(task)
+    assert {(row["step_s"], row["memory_bytes"]) for row in found.rows if row["pareto"]} == best
+    assert len(best) > 2
+
+
+def test_two_replicas_hold_weights_twice_and_share_what_zero_divides():
+    """Of four layers on four devices DualPipe holds eight; its optimizer states are divided over twice the ranks."""
+    model = replace(MODEL, seq=2048, layers=4, vocab=0)
+    one = Parallel(pp=4, dp=2, microbatches=8, schedule="1f1b", overlap_dp=False)
+    two = replace(one, schedule="dualpipe")
+    for zero, doubled in enumerate(([2, 2, 2], [2, 2, 1], [2, 1, 1], [1, 1, 1])):
+        held = [device_memory(model, replace(p, zero=zero)) for p in (one, two)]
+        parts = [getattr(held[1], part) / getattr(held[0], part) for part in ("weights", "gradients", "optimizer")]
+        assert np.allclose(np.array(parts).T, doubled, rtol=1e-4)  # the last norm is not on all stages
+    slow, fast = step_time(model, MACHINE, one), step_time(model, MACHINE, two)
+    assert fast.pipeline < slow.pipeline
+    assert fast.optimizer == pytest.approx(slow.optimizer, rel=1e-4)
+    assert fast.reduction > slow.reduction
+
+
+def test_orders_by_costs_are_tried_for_the_fastest_of_their_placement():
+    """With fixed orders first: those of zb-auto and zb-v count as further candidates, and win where they are faster."""
+    task = replace(small_task(schedules=("1f1b", "zb-1p"), pp=(4,), tp=(1,), mbs=(1,)), gbs=8)
+    task = replace(task, model=replace(task.model, layers=10, vocab=1))
+    fixed, both = plan(task), plan(replace(task, axes=replace(task.axes, fitted=("zb-auto", "zb-v"))))
+    assert fixed.total < both.total <= fixed.total + 8
+    assert both.total == sum(both.counts.values())
+    assert both.rows[0]["step_s"] < fixed.rows[0]["step_s"]
+    assert both.rows[0]["schedule"] == "zb-auto"
+    named = plan(replace(task, axes=replace(task.axes, schedules=("zb-auto",))))
+    assert named.rows[0] == both.rows[0]
+
+
+def test_zero_and_offload_are_chosen_like_sizes():
+    """Where little memory is left the plan moves activations to the host, or divides gradients."""
+    task = small_task(schedules=("1f1b",), recompute=("none",), zero=(1, 2), offload=(0, 50), pp=(1, 2))
+    free = plan(task).rows
+    least = min(row["memory_bytes"] for c in all_candidates(task) if "step_s" in (row := Evaluate(task)(c)))
+    tight = plan(replace(task, cap=least)).rows
+    assert free[0]["offload"] == 0
+    assert free[0]["step_s"] <= tight[0]["step_s"]
+    assert tight[0]["offload"] == 0.5
+    plain = small_task(schedules=("1f1b",), recompute=("none",), zero=(1,), pp=(1, 2))
+    assert len(all_candidates(task)) == 4 * len(all_candidates(plain))
+
+
+def test_rounds_of_any_size_find_the_same(monkeypatch):
+    best = plan(small_task()).rows
+    monkeypatch.setattr(module, "FIRST_ROUND", 3)
+    monkeypatch.setattr(module, "ROUND", 7)
+    assert plan(small_task()).rows == best
+
+
+def test_the_terms_of_a_step_sum_to_it():
+    for row in plan(small_task()).rows:
+        assert sum(row["terms"].values()) == pytest.approx(row["step_s"], rel=1e-9)
+
+
+def test_an_interruption_leaves_the_best_so_far():
+    """What a round has found is there before the round ends."""
+    found, ran = Found(), list[object]()
+
+    def run(function, tasks):
+        for index, task in enumerate(tasks):
+            if len(ran) == 20:
+                raise KeyboardInterrupt
+            ran.append(task)
+            yield index, function(task)
+
+    with pytest.raises(KeyboardInterrupt):
+        search(small_task(), run, found, lambda done, what: None)
+    assert found.rows
+    assert not found.complete
+
+
+def test_plans_do_not_depend_on_the_order_in_which_workers_answer():
+    """A late answer may show that earlier ones were its near copies: what they kept off the list comes back."""
+
+    def answer(candidate):
+        draw = 23  # in which a late answer makes two early ones near copies
+        alike, alone = Random(f"{candidate.group} {candidate.schedule}{draw}"), Random(f"{candidate.key}{draw}")
+        row = {"outcome": "simulated", "key": candidate.key, "schedule": candidate.schedule}
+        return row | {"step_s": 100 + alike.random() + alone.random() / 1e6, "memory_bytes": alone.random()}
+
+    def rows(direction):
+        found = Found()
+        search(
+            small_task(),
+            lambda function, tasks: ((i, answer(tasks[i])) for i in range(len(tasks))[::direction]),
+            found,
+            lambda done, what: None,
+        )
+        return found.rows
+
+    assert rows(1) == rows(-1)
+    assert len(rows(1)) == 3
+
+
+def test_layouts_hold_all_layers_and_lighten_the_ends():
+    assert layout_layers(MODEL, 8, "even") == (4,) * 8
+    assert layout_layers(MODEL, 8, "light-last") == (4, 4, 4, 5, 4, 4, 4, 3)
+    assert layout_layers(MODEL, 8, "light-ends") == (3, 4, 4, 5, 5, 4, 4, 3)
+    assert layout_layers(MODEL, 32, "light-ends") is None
+    for stages, layout in product(range(1, 35), ("even", "light-last", "light-ends")):
+        split = layout_layers(MODEL, stages, layout)
+        assert split is None or (sum(split) == 32 and len(split) == stages)
+
+
+def test_divisors_are_all_and_ascending():
+    for number in (1, 2, 36, 97, 100_000):
+        assert divisors(number) == tuple(n for n in range(1, number + 1) if number % n == 0)
+
+
+def test_groups_of_ranks_lie_where_megatron_puts_them():
+    """Eight GPUs as data 2 x pipeline 2 x tensor 2 on nodes of four: tensor ranks adjacent, stages four apart."""
+    machine = replace(MACHINE, cluster=replace(MACHINE.cluster, devices_per_node=4))
+    parallel = Parallel(tp=2, pp=2, dp=2)
+    assert rank_grid(parallel).tolist() == [[[[0, 1]], [[4, 5]]], [[[2, 3]], [[6, 7]]]]
+    found = {links.kind: (links.ranks, links.count, links.link) for links in group_links(machine, parallel)}
+    assert found == {
+        "tp": ((0, 1), 4, "inside a node"),
+        "pp": ((0, 4), 4, "between nodes"),
+        "dp": ((0, 2), 4, "inside a node"),
+    }
+    drawn = flowchart(machine, parallel).splitlines()
+    assert drawn[0] == "flowchart LR"
+    assert sum("rank " in line for line in drawn) == 8
+    wide = flowchart(machine, Parallel(tp=8, pp=2)).splitlines()
+    assert [line.strip() for line in wide if "more" in line] == ['D0P0M["4 more"]', 'D0P1M["4 more"]']
+    assert '  D0P0 -->|"activations from node 0 to 1"| D0P1' in drawn
+    assert '  D0 <-.->|"gradients inside node 0"| D1' in drawn
+
+
+def test_links_of_groups_say_how_many_ranks_share_a_node():
+    """On nodes of eight: of 12 ranks 2 apart four lie in a node; 16 apart each is alone; experts have their own."""
+    found = {links.kind: links for links in group_links(MACHINE, Parallel(tp=2, dp=12, pp=2, ep=4))}
+    assert (found["dp"].nodes, found["dp"].per_node, found["dp"].link) == (3, 4, "between nodes, 4 of a group in each")
+    assert (found["pp"].ranks, found["pp"].link) == ((0, 24), "between nodes")
+    assert (found["ep"].size, found["ep"].count, found["ep"].link) == (4, 12, "inside a node")
+    assert (found["expert-dp"].size, found["expert-dp"].ranks[:3], found["expert-dp"].nodes) == (6, (0, 4, 8), 3)
+    assert "cp" not in found
+    assert "expert-dp" not in {links.kind for links in group_links(MACHINE, Parallel(tp=2, dp=12))}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [((0,), "0"), ((0, 4, 8, 12), "0 4 8 12"), ((0, 1, 2, 3, 4), "0-4"), (tuple(range(2, 22, 4)), "2 6 ... 18")],
+)
+def test_ranks_are_written_shortly(ranks, text):
+    assert span(ranks) == text
+
+
+def test_a_large_flowchart_shows_the_first_three_and_the_last():
+    """Arrows over a gap say nothing of nodes; of five replicas and six devices two and two are left out."""
+    lines = [line.strip() for line in flowchart(MACHINE, Parallel(tp=2, cp=2, pp=6, dp=5)).splitlines()]
+    assert [line for line in lines if line.startswith("subgraph D0P")] == [
+        'subgraph D0P0["pipeline device 0, node 0"]', 'subgraph D0P1["pipeline device 1, node 2"]',
+        'subgraph D0P2["pipeline device 2, node 5"]', 'subgraph D0P5["pipeline device 5, node 12"]',
+    ]  # fmt: skip
+    assert sum(line.startswith("subgraph D") and "data replica" in line for line in lines) == 4
+    assert 'R0["rank 0<br/>context 0, tensor 0"]' in lines
+    assert 'R3["rank 3<br/>context 1, tensor 1"]' in lines
+    assert 'D0P0 -->|"activations from node 0 to 2"| D0P1' in lines
+    assert 'D0P2 -->|"activations"| D0P5' in lines
+    assert 'D0 <-.->|"gradients inside node 0"| D1' in lines
+    assert 'D2 <-.->|"gradients"| D4' in lines
+    assert lines[-1] == "%% of 5 replicas and 6 pipeline devices the first 3 and the last are drawn"
+    few = flowchart(MACHINE, Parallel(tp=4, pp=4, dp=4))
+    assert "%%" not in few
+    assert "more" not in few
+
+
+def test_members_of_groups_among_ranks_left_out_have_a_bar_at_their_gap():
+    """Of tp 4 x cp 2 the second context rank is rank 4, which the picture leaves out."""
+    from io import BytesIO
+
+    from ppsim.show.drawing.ranks import COLOURS, draw_ranks
+
+    parallel, out = Parallel(tp=4, cp=2, pp=4, dp=2), BytesIO()
+    groups = {links.kind: (links.ranks, links.link) for links in group_links(MACHINE, parallel)}
+    draw_ranks(rank_grid(parallel).reshape(2, 4, 8), groups, 8, out, ".svg", width=6.75, inputs={})
+    bars = {kind: out.getvalue().decode().lower().count(COLOURS[kind].lower()) - 1 for kind in groups}  # one in the key
+    assert bars == {"tp": 4, "cp": 2, "pp": 4, "dp": 4}
+    assert "a bar at a gap" in out.getvalue().decode()
+
+
+def test_texts_of_a_large_rank_picture_stay_apart_and_inside():
+    """The 1,024 ranks of a plan in one column of a paper: names of replicas and devices, notes below."""
+    from ppsim.show.drawing.ranks import _figure
+
+    parallel = Parallel(tp=8, pp=16, dp=8)
+    groups = {links.kind: (links.ranks, links.link) for links in group_links(MACHINE, parallel)}
+    figure = _figure(rank_grid(parallel).reshape(8, 16, 8), groups, 8, 3.3)
+    figure.set_dpi(300)  # at fewer, texts are as wide as whole dots
+    figure.canvas.draw()
+    boxes = [text.get_window_extent().shrunk(0.9, 0.9) for text in figure.axes[0].texts]
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert not any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[:place])
+
+
+def test_launch_flags_say_what_the_plan_says():
+    parallel = Parallel(
+        tp=4, pp=4, dp=2, vp=2, mbs=2, microbatches=8, schedule="interleaved", recompute="full", recompute_layers=2
+    )
+    found = read_key("4/1/1/4/2/2/8/2/interleaved/full/2/even/1/0")
+    flags = megatron_flags(MODEL, parallel, layout_of(MODEL, found))
+    for wanted in (
+        "--tensor-model-parallel-size 4",
+        "--pipeline-model-parallel-size 4",
+        "--num-virtual-stages-per-pipeline-rank 2",
+        "--micro-batch-size 2",
+        "--global-batch-size 32",
+        "--recompute-method block",
+        "--recompute-num-layers 2",
+        "--sequence-parallel",
+        "--num-query-groups 8",
+    ):
+        assert wanted in flags
+    text = torchtitan_toml(MODEL, parallel, layout_of(MODEL, found))
+    assert 'pipeline_parallel_schedule = "Interleaved1F1B"' in text
+    assert "local_batch_size = 16" in text
+    with pytest.raises(InputError, match="Megatron-LM has no schedule"):
+        megatron_flags(MODEL, replace(parallel, schedule="zb-v-torch"), layout_of(MODEL, found))
+
+
+@pytest.mark.parametrize(
+    ("changes", "flag"),
+    [
+        ({"microbatches": 9}, "--microbatch-group-size-per-virtual-pipeline-stage 5"),
+        ({"schedule": "interleaved-overlap"}, "--overlap-moe-expert-parallel-comm"),
+        ({"zero": 3}, "--data-parallel-sharding-strategy optim_grads_params"),
+    ],
+)
+def test_megatron_flags_that_only_some_plans_need(changes, flag):
+    parallel = Parallel(pp=4, vp=2, dp=2, microbatches=8, schedule="interleaved")
+    layout = build_layout([4] * 8, 4, 0)
+    assert flag in megatron_flags(MODEL, replace(parallel, **changes), layout)
+    assert flag not in megatron_flags(MODEL, parallel, layout)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"microbatches": 3}, "interleaves no 3 microbatches"),
+        ({"schedule": "interleaved-overlap", "recompute": "full"}, "hides no all-to-all"),
+        ({"offload": 0.5}, "offloads whole modules"),
+        ({"schedule": "zb-1p"}, "no schedule zb-1p"),
+    ],
+)
+def test_what_megatron_refuses_is_no_launch_flag(changes, message):
+    parallel = Parallel(pp=4, vp=2, dp=2, microbatches=8, schedule="interleaved")
+    with pytest.raises(InputError, match=message):
+        megatron_flags(MODEL, replace(parallel, **changes), build_layout([4] * 8, 4, 0))
+
+
+def test_megatron_flags_describe_experts_latent_attention_and_narrow_numbers():
+    parallel = Parallel(tp=2, dp=4, ep=8, microbatches=8, precision="nvfp4")
+    model = replace(read_model("deepseek-v3"), layers=4, dense_layers=1, mtp=0)
+    assert megatron_flags(model, parallel, build_layout([4], 1, 0))[10:] == [
+        "--max-position-embeddings 4096", "--vocab-size 129280", "--position-embedding-type rope",
+        "--untie-embeddings-and-output-weights", "--disable-bias-linear", "--normalization RMSNorm", "--swiglu",
+        "--multi-latent-attention", "--kv-lora-rank 512", "--v-head-dim 128",
+        "--qk-head-dim 128", "--qk-pos-emb-head-dim 64", "--q-lora-rank 1536", "--num-experts 256",
+        "--moe-router-topk 8", "--moe-ffn-hidden-size 2048", "--moe-shared-expert-intermediate-size 2048",
+        "--moe-layer-freq '[0,1,1,1]'", "--expert-model-parallel-size 8", "--expert-tensor-parallel-size 1",
+        "--moe-token-dispatcher-type alltoall", "--moe-grouped-gemm", "--sequence-parallel",
+        "--tp-comm-overlap", "--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather",
+        "--fp4-format e2m1", "--fp4-recipe nvfp4", "--bf16",
+    ]  # fmt: skip
+    once = megatron_flags(model, replace(parallel, dispatch="flex"), build_layout([4], 1, 0))
+    assert {"--moe-token-dispatcher-type flex", "--moe-enable-deepep"} < set(once)
+
+
+@pytest.mark.parametrize(
+    ("layers", "lines"),
+    [
+        ([2, 2], ["layers_per_stage = 2", "first_stage_less_layers = 0", "last_stage_less_layers = 0"]),
+        ([2, 1], []),
+    ],
+)
+def test_torchtitan_divides_layers_as_the_plan_does(layers, lines):
+    """Its defaults count embedding and output as a layer each; a division of other sizes is written out."""
+    text = torchtitan_toml(MODEL, Parallel(pp=2, microbatches=4, schedule="1f1b"), build_layout(layers, 2, 0))
+    table = tomllib.loads(text)["parallelism"]
+    assert [line for line in lines if f"pipeline_parallel_{line}\n" not in text] == []
+    assert ("layers_per_stage" in text) == (layers == [2, 2])  # torchtitan refuses both ways at once
+    written = [["tok_embeddings", "layers.0", "layers.1"], ["layers.2", "norm", "output"]]
+    assert table.get("module_fqns_per_model_part") == (None if layers == [2, 2] else written)
+
+
+def answer(*words: str) -> dict[str, Any]:
+    result = invoke(*words, "--json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    return json.loads(result.stdout) | {"inputs": None}
+
+
+QUICK = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "8", "--seq", "4096"]
+QUICK += ["--cp", "1", "--tp", "4,8", "--mbs", "1", "--schedules", "1f1b,zb-1p"]
+
+
+def test_a_plan_prints_what_it_left_out_and_the_best():
+    result = invoke(*QUICK, "--ranks", "--flags", "megatron")
+    assert result.exit_code == 0
+    assert "candidates\n" in result.stdout
+    assert "\nbest: tp " in result.stdout
+    assert "inside a node" in result.stdout
+    assert "--tensor-model-parallel-size" in result.stdout
+    assert invoke(*QUICK, "-q").stdout.count("\n") == 1
+
+
+def test_plans_are_best_first_in_json_and_tables(tmp_path, monkeypatch):
+    from ppsim.base.tables import read_table
+
+    monkeypatch.chdir(tmp_path)
+    found = answer(*QUICK, "--top", "4")
+    assert found["schema"] == "ppsim.plan/1"
+    steps = [row["step_s"] for row in found["plans"]]
+    assert steps == sorted(steps)
+    assert sum(found["outcomes"].values()) == found["candidates"]
+    written = invoke(*QUICK, "--top", "4", "-q", "-o", "p.csv", "-o", "p.parquet", "-o", "r.mmd", "-o", "r.svg")
+    assert written.exit_code == 0
+    assert [float(row["step_s"]) for row in read_table("p.csv")] == steps
+    assert [row["step_s"] for row in read_table("p.parquet")] == steps
+    assert Path("r.mmd").read_text().startswith("flowchart LR")
+    assert "pipeline device 0" in Path("r.svg").read_text()
+
+
+def test_python_gets_the_plans_of_the_command():
+    sizes = {"gpus": 8, "gbs": 8, "seq": 4096, "cp": 1, "tp": [4, 8], "mbs": [1]}
+    found = ask_plan("llama3-8b", "dgx-h100", **sizes, schedules=["1f1b", "zb-1p"])
+    assert json.loads(json.dumps(found.to_json() | {"inputs": None})) == answer(*QUICK)
+    assert [row["step_s"] for row in found.table] == [row["step_s"] for row in found.plans]
+    assert found.table[0]["bubble_s"] == found.plans[0]["terms"]["bubble"]
+    with pytest.raises(InputError, match="a plan needs --gbs"):
+        ask_plan("llama3-8b", "dgx-h100", gpus=8)
+
+
+def test_a_plan_goes_on_from_its_results(tmp_path):
+    kept = str(tmp_path / "kept.csv")
+    first = answer(*QUICK, "--results", kept)
+    assert answer(*QUICK, "--results", kept) == first == answer(*QUICK)
+    assert "other inputs" in str(invoke(*QUICK, "--top", "2", "--results", kept).exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "columns", "said"),
+    [
+        (["--zero", "3"], ["zero"], ", microbatches of 1, ZeRO-3: "),
+        (["--offload", "0.5", "--recomputes", "none"], ["offload"], ", 50% of activations offloaded: "),
+        (["--recomputes", "full", "--precision", "fp8"], [], ", microbatches of 1, full recompute"),
+        ([], [], ", microbatches of 1: "),
+    ],
+)
+def test_what_a_plan_needs_beside_its_sizes_is_in_the_table_and_the_result(words, columns, said):
+    """A plan that fits only with ZeRO-3 is wrong without these words."""
+    shown = invoke(*QUICK, "--pp", "1", *words, "--top", "1").stdout
+    heading = next(line for line in shown.splitlines() if "recompute" in line and "layout" in line)
+    assert [name for name in ("zero", "offload") if name in heading.split()] == columns
+    assert said in shown
+    assert ("of the bf16 peak" in shown) == ("fp8" in words)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "says"),
+    [
+        (["--gpus", "7", "--tp", "2"], 2, "--tp"),
+        (["--gpus", "16", "--gbs", "7", "--pp", "1"], 2, "no way to train"),
+        (["--gpus", "10000", "--gbs", "7"], 2, "--gbs 50"),
+        (["--cap", "1GiB"], 1, "the smallest needs"),
+        (["--cap", "1GiB", "--recomputes", "none"], 1, "--recomputes full, "),
+        (["--cap", "40"], 2, "75GiB"),
+        (["--zero", "4"], 2, "--zero 4 is not 0 to 3"),
+        (["--offload", "50"], 2, "--offload 50 is not 0 to 1"),
+        (["--schedules", "1f1c"], 2, "1f1b"),
+        (["--recomputes", "some"], 2, "none,selective,full"),
+        (["--model", "nobody"], 2, "library"),
+        (["--schedules", "zb-1p", "--flags", "megatron"], 2, "of 1f1b,interleaved,interleaved-overlap"),
+        (["--cluster", "nowhere"], 2, "dgx-h100"),
+        (["--precision", "nvfp4"], 2, "no fp4"),
+        (["-o", "x.html"], 2, ".mmd"),
+        (["--seq", "0"], 2, "range"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_error_with_a_way_out(changes, code, says):
+    result = invoke(*QUICK, *changes)
+    error = result.exception
+    assert (error.exit_code if isinstance(error, PpsimError) else result.exit_code) == code
+    hint = error.hint if isinstance(error, PpsimError) else ""
+    assert says in f"{error} {hint} {result.output}"
+
+
+def test_every_way_out_of_a_batch_that_no_replicas_divide_is_one():
+    """8 x 8 ranks leave 23 replicas, which do not divide 32 sequences: what the hint names has candidates."""
+    axes, model, machine = Axes(tp=(8,), pp=(8,)), read_model("llama3-70b"), read_machine("dgx-h100")
+    with pytest.raises(InputError, match="and tp 8, pp 8: dp 23 does not divide 32") as refused:
+        check_axes(model, machine.per_node, 1472, 32, axes)
+    assert refused.value.hint == "--gbs 46, or --gpus 1024, or leave out --pp"
+    check_axes(model, machine.per_node, 1472, 46, axes)
+    check_axes(model, machine.per_node, 1024, 32, axes)
+    check_axes(model, machine.per_node, 1472, 32, replace(axes, pp=None))
+
+
+def test_a_plan_of_a_config_says_that_its_sequences_are_the_longest(tmp_path):
+    config = {
+        "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 4, "vocab_size": 4096,
+        "max_position_embeddings": 32768,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    words = ["plan", "--model", str(tmp_path), "--cluster", "dgx-h100", "--gpus", "2", "--gbs", "2", "--pp", "1"]
+    assert "sequences of 32,768 tokens, the longest" in " ".join(invoke(*words).stderr.split())
+    assert "the longest" not in invoke(*words, "--seq", "4096").stderr
+
+
+def test_what_a_plan_needs_is_named():
+    assert str(invoke("plan", "--gpus", "8").exception) == "a plan needs --model, --cluster, --gbs"
+
+
+@pytest.mark.slow
+def test_dask_gives_the_same_plan_with_a_worker_killed_half_way():
+    from distributed import LocalCluster
+
+    plain = answer(*PLAN)
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster:
+
+        def kill() -> None:
+            time.sleep(3)
+            os.kill(cluster.workers[0].pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        assert answer(*PLAN, "--dask", cluster.scheduler_address) == plain
+        killer.join()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals of Linux")
+def test_an_interrupted_plan_keeps_its_results(tmp_path):
+    """However fast the machine is: rows are written as soon as there are any, and thousands are left."""
+    words = ["plan", "--model", "gpt3-175b", "--cluster", "dgx-h100", "--gpus", "1024", "--gbs", "1536", "--top", "999"]
+    started = start_command(*words, "--results", "kept.csv", how=["-c", KEPT_AT_ONCE], cwd=tmp_path)
+    wait_for(lambda: (tmp_path / "kept.csv").exists() or started.poll() is not None, "kept rows")
+    started.send_signal(signal.SIGINT)
+    _, errors = started.communicate(timeout=60)
+    assert started.returncode == 130
+    assert "Traceback" not in errors
+    assert "the same command goes on from it" in errors
