@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from ppsim.base import deadline
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions import problems
 from ppsim.questions.groups import CostOptions
@@ -251,6 +252,7 @@ def test_numbers_that_are_none_are_refused(option, number):
 def test_time_that_ends_before_a_schedule_is_timed_is_said(monkeypatch):
     """One line, and no traceback, however little time there is for however many ops."""
     monkeypatch.setattr(problems, "FIRST_S", 0.0)  # which a fast machine needs not
+    monkeypatch.setattr(deadline, "AGAIN_S", 1e-3)  # such a machine times the first schedule in less than the default
     error = call("--devices", "512", "--mb", "1024", "--time-limit", "0.001").exception
     assert isinstance(error, PpsimError)
     assert (str(error), error.exit_code) == ("no schedule was timed before --time-limit ended", 1)
