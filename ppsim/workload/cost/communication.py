@@ -27,15 +27,18 @@ class Group:
 def group_of(parallel: Parallel, kind: str) -> Group:
     """Return the group of a kind: tp, cp, dp (of gradients, context parallelism included), ep, expert-dp or pp."""
     p = parallel
-    whole = p.tp * p.cp * p.dp
-    return {
-        "tp": Group(p.tp, 1),
-        "cp": Group(p.cp, p.tp),
-        "dp": Group(p.dp * p.cp, p.tp),
-        "ep": Group(p.ep, 1),
-        "expert-dp": Group(whole // p.ep, p.ep),
-        "pp": Group(p.pp, whole),
-    }[kind]
+    match kind:
+        case "tp":
+            return Group(p.tp, 1)
+        case "cp":
+            return Group(p.cp, p.tp)
+        case "dp":
+            return Group(p.dp * p.cp, p.tp)
+        case "ep":
+            return Group(p.ep, 1)
+        case "expert-dp":
+            return Group(p.tp * p.cp * p.dp // p.ep, p.ep)
+    return Group(p.pp, p.tp * p.cp * p.dp)
 
 
 def gather_seconds(machine: Machine, found: Efficiency, group: Group, bytes_: float) -> float:

@@ -8,7 +8,9 @@ weight gradients of one layer, and at the output three copies of the logits.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +21,7 @@ from ppsim.workload.cost.communication import group_of
 from ppsim.workload.cost.costs import schedule_of
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model.activations import layer_activations
-from ppsim.workload.model.contents import StageContent, contents_of, kept_bytes, parameters_of_stages
+from ppsim.workload.model.contents import StageContent, contents_of, count_stage_parameters, kept_bytes
 from ppsim.workload.model.model import Model, layer_parameters
 from ppsim.workload.model.operators import ITEM, tokens_of
 from ppsim.workload.model.parallel import Parallel
@@ -78,19 +80,24 @@ def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None)
         InputError: the layout's layers or stages are not those of the model and the run.
     """
     contents = contents_of(model, parallel, layout)
-    split = parameters_of_stages(model, parallel, contents)
-    shares = np.array([1.0 / group_of(parallel, "dp").size, 1.0 / group_of(parallel, "expert-dp").size])
-    whole, shared = split.sum(axis=0), (split * shares[:, None]).sum(axis=0)
-    trained = 0.0 if parallel.adapters else 1.0
-    each = {c: (kept_bytes(model, parallel, c), _stage_work(model, parallel, c)) for c in set(contents)}
-    kept, work = np.array([each[content] for content in contents]).T
-    return StageMemory(
-        weights=ITEM * (shared if parallel.zero >= 3 else whole),
-        gradients=trained * parallel.gradient_bytes * (shared if parallel.zero >= 2 else whole),
-        optimizer=trained * OPTIMIZER * (shared if parallel.zero >= 1 else whole),
-        activations=kept * (1 - parallel.offload),
-        kept=KEPT * kept * (1 - parallel.offload),
-        work=work,
+    each = {content: content_memory(model, parallel, content) for content in set(contents)}
+    return StageMemory(*np.array([each[content] for content in contents]).T)
+
+
+def content_memory(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, ...]:
+    """Compute what a stage of this content needs on one GPU, in the order of :class:`StageMemory`."""
+    p, shares = parallel, (group_of(parallel, "dp").size, group_of(parallel, "expert-dp").size)
+    split = count_stage_parameters(model, p, content)
+    whole, shared = sum(split), sum(count / share for count, share in zip(split, shares, strict=True))
+    trained = 0.0 if p.adapters else 1.0
+    kept = kept_bytes(model, p, content) * (1 - p.offload)
+    return (
+        ITEM * (shared if p.zero >= 3 else whole),
+        trained * p.gradient_bytes * (shared if p.zero >= 2 else whole),
+        trained * OPTIMIZER * (shared if p.zero >= 1 else whole),
+        kept,
+        KEPT * kept,
+        _stage_work(model, p, content),
     )
 
 
@@ -157,6 +164,41 @@ def in_flight(schedule: Schedule) -> NDArray[np.int64]:
 
 def held_at_peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes]:
     """Walk each device's queue and return what it holds in activations at its peak, and for the op that runs then."""
+    change, backward = _changes(schedule, stages)
+    during = np.where(backward, stages.work[schedule.stage], 0.0)
+    held, work = np.zeros(schedule.n_devices), np.zeros(schedule.n_devices)
+    for device, ops in enumerate(_queues(schedule)):
+        most = _most(change[ops])
+        peak = int(np.argmax(most + during[ops]))
+        held[device], work[device] = most[peak], during[ops][peak]
+    return held, work
+
+
+def held_stages(schedule: Schedule) -> tuple[Bytes, NDArray[np.intp]]:
+    """Return how many activations of each stage a device holds when it holds most of them, and the stage at work then.
+
+    Whatever the stages' bytes are, a device's peak is no less than what these take.
+
+    Returns:
+        Shape (devices, stages); shape (devices,), -1 where no backward runs then.
+    """
+    one, none = np.ones(schedule.n_stages), np.zeros(schedule.n_stages)
+    change, backward = _changes(schedule, StageMemory(none, none, none, one, KEPT * one, none))
+    counts = np.zeros((schedule.n_devices, schedule.n_stages))
+    at_work = np.full(schedule.n_devices, -1)
+    for device, ops in enumerate(_queues(schedule)):
+        peak = int(
+            np.argmax(_most(change[ops]) + backward[ops] / 4)
+        )  # an op that needs more wins where it holds as much
+        before = slice(ops.start, ops.start + peak + (change[ops][peak] > 0))
+        counts[device] = np.bincount(schedule.stage[before], change[before], schedule.n_stages)
+        if backward[ops][peak]:
+            at_work[device] = schedule.stage[ops][peak]
+    return counts, at_work
+
+
+def _changes(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, NDArray[np.bool_]]:
+    """What each op adds to the activations that its device holds, and whether it is a backward that needs more."""
     kind, stage = schedule.kind, schedule.stage
     change = np.zeros(len(schedule))
     for what, amount in (
@@ -167,15 +209,17 @@ def held_at_peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes
     ):
         here = kind == what
         change[here] = amount[stage[here]]
-    during = np.where((kind == Kind.B) | (kind == Kind.I), stages.work[stage], 0.0)
-    held, work = np.zeros(schedule.n_devices), np.zeros(schedule.n_devices)
-    for device in range(schedule.n_devices):
-        ops = slice(schedule.offsets[device], schedule.offsets[device + 1])
-        after = np.cumsum(change[ops])
-        most = np.maximum(after, after - change[ops])
-        peak = int(np.argmax(most + during[ops]))
-        held[device], work[device] = most[peak], during[ops][peak]
-    return held, work
+    return change, (kind == Kind.B) | (kind == Kind.I)
+
+
+def _queues(schedule: Schedule) -> Iterator[slice]:
+    return (slice(int(first), int(end)) for first, end in pairwise(schedule.offsets))
+
+
+def _most(change: Bytes) -> Bytes:
+    """What is held during each op of a queue."""
+    after = np.cumsum(change)
+    return np.maximum(after, after - change)
 
 
 def _stage_work(model: Model, parallel: Parallel, content: StageContent) -> float:

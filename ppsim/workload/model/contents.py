@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from ppsim.workload.model.operators import Floats
 from ppsim.workload.model.parallel import Parallel
 
 
-@dataclass(frozen=True)
-class StageContent:
+class StageContent(NamedTuple):
     """What a stage holds.
 
     Attributes:
@@ -93,14 +92,21 @@ def contents_of(model: Model, parallel: Parallel, layout: Layout | None = None) 
         raise InputError(
             f"{len(again)} numbers of recomputed layers for {parallel.stages} stages", "one for each stage"
         )
+    return contents_of_layout(model, layout, 0 if parallel.recompute == "none" else again)
+
+
+def contents_of_layout(
+    model: Model, layout: Layout, recomputed: int | tuple[int, ...] | None = 0
+) -> tuple[StageContent, ...]:
+    """Return what each stage holds; ``recomputed``: how many of its layers, one number or one each, None all."""
     result, first = [], 0
     for stage, (letters, count) in enumerate(zip(layout.content, layout.layers, strict=True)):
-        most = count if again is None else min(again[stage] if isinstance(again, tuple) else again, count)
-        recomputed = 0 if parallel.recompute == "none" else most
+        again = recomputed[stage] if isinstance(recomputed, tuple) else recomputed
         with_experts = sum(has_experts(model, layer) for layer in range(first, first + count))
         mtp = letters.count(MTP)
         ends = EMBEDDING in letters, LOSS in letters
-        result.append(StageContent(count - with_experts, with_experts, mtp, *ends, recomputed))
+        here = count if again is None else min(again, count)
+        result.append(StageContent(count - with_experts, with_experts, mtp, *ends, here))
         first += count
     return tuple(result)
 

@@ -1,19 +1,22 @@
-"""Bounds on what a candidate takes and holds at least, from whole layers, before its stages are looked at."""
+"""Bounds on what a candidate takes and holds at least: its time from whole layers, its bytes from its stages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ppsim.core.ops import Kind
 from ppsim.schedules import find
 from ppsim.workload.cost.costs import StageCosts, stage_costs
-from ppsim.workload.cost.memory import stage_memory, states_of_devices
+from ppsim.workload.cost.memory import Bytes, StageMemory, content_memory
 from ppsim.workload.hardware.hardware import Machine
+from ppsim.workload.model.contents import StageContent
 from ppsim.workload.model.model import Model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.space import (
@@ -21,11 +24,13 @@ from ppsim.workload.plans.space import (
     TWO_REPLICAS,
     Candidate,
     Group,
+    Lives,
     groups,
     habits,
     least_held,
     members,
     short_run,
+    stage_contents,
 )
 from ppsim.workload.plans.task import HELD, REFUSED, ROUNDING, STATES, Found, Task
 
@@ -50,34 +55,36 @@ def list_candidates(task: Task) -> Iterator[Candidate]:
 
 def bound_candidates(task: Task, candidates: Iterable[Candidate], found: Found) -> list[Bound]:
     """Bound candidates and list those that may fit, by the time they take at least; count the others."""
-    bounds, group, whole = [], None, None
+    bounds, whole = [], None
     split = {name: find(name).split for name in (*task.axes.schedules, *task.axes.fitted)} | {"": False}
-    for candidate in candidates:
-        found.total += 1
-        if whole is None or candidate.group != group:
-            group, whole = candidate.group, Whole(task, candidate.group)
-        made = bound_candidate(task.model, candidate, whole, split[candidate.schedule])
-        if made is None:
-            found.counts[REFUSED] += 1
+    for (group, _, schedule), alike in groupby(candidates, key=lambda candidate: candidate[:3]):
+        run = list(alike)
+        found.total += len(run)
+        if whole is None or whole.group != group:
+            whole = Whole(task, group)
+        held = whole.held(run)
+        if held is None:
+            found.counts[REFUSED] += len(run)
             continue
-        bound, states = made
-        if found.least is None or bound.bytes_ < found.least[0]:
-            found.least = bound.bytes_, candidate
-        if bound.bytes_ > task.cap:
-            found.counts[STATES if states > task.cap else HELD] += 1
-        else:
-            bounds.append(bound)
+        for candidate, states, bytes_ in zip(run, *held, strict=True):
+            if found.least is None or bytes_ < found.least[0]:
+                found.least = bytes_, candidate
+            if bytes_ > task.cap:
+                found.counts[STATES if states > task.cap else HELD] += 1
+            else:
+                bounds.append(Bound(whole.seconds(candidate, split[schedule]), candidate, bytes_))
     bounds.sort()
     return bounds
 
 
 class Whole:
-    """The whole model on one pipeline device, with the sizes of a group: its work and bytes, once computed."""
+    """The whole model with the sizes of a group: its work on one pipeline device, the bytes of its stages."""
 
     def __init__(self, task: Task, group: Group) -> None:
         self.task, self.group = task, group
         self.works: dict[tuple[bool, str], tuple[float, float]] = {}
-        self.bytes: dict[tuple[str, int, int], tuple[tuple[float, float], float]] = {}
+        self.contents: dict[tuple[str, int, int], tuple[Parallel, dict[StageContent, tuple[float, ...]]]] = {}
+        self.stages: dict[tuple[Any, ...], Stages] = {}
 
     def work(self, paired: bool, recompute: str) -> tuple[float, float]:
         """Return the seconds of forward and backward for a microbatch; ``paired``: in pairs that hide all-to-all.
@@ -92,33 +99,66 @@ class Whole:
             self.works[key] = _work(self.task.model, self.task.machine, base, sizes, recompute)
         return self.works[key]
 
-    def held(self, recompute: str, zero: int, offload: int) -> tuple[tuple[float, float], float]:
-        """Return the bytes of states, of one replica and of two, and those of activations for a microbatch."""
+    def seconds(self, candidate: Candidate, split: bool) -> float:
+        """Return the time that a candidate takes at least, by whole layers; ``split``: its backwards have halves."""
+        g, name = self.group, candidate.schedule
+        share, paired, two = _share(self.task.model, candidate), name in PAIRS, name in TWO_REPLICAS
+        forward, backward = self.work(paired, "none")
+        if share:
+            backward += share * (self.work(paired, candidate.recompute)[1] - backward)
+        work, ends = forward + backward, forward + (0.0 if split else backward)
+        least = least_share(g.pp, g.microbatches, 0.0 if two else ends / work / candidate.vp)
+        return work * least * (1 - ROUNDING)
+
+    def held(self, run: Sequence[Candidate]) -> tuple[list[float], list[float]] | None:
+        """Return the bytes that states, and all, take at least on the device that holds most; None: it is refused.
+
+        Args:
+            run: candidates of one schedule and number of chunks.
+        """
+        g, vp, schedule = run[0][:3]
+        lives = least_held(schedule, g.pp, vp, short_run(g.pp, g.microbatches))
+        if lives is None:
+            return None
+        alike = tuple(candidate[3:] for candidate in run)
+        key = (vp, *alike)
+        if key not in self.stages:
+            needs = StageMemory(*np.moveaxis(np.array([self._rows(candidate) for candidate in run]), 2, 0))
+            self.stages[key] = Stages(needs, np.array([candidate.zero for candidate in run]))
+        states, held = self.stages[key].on_devices(lives)
+        return (states * (1 - ROUNDING)).tolist(), (held * (1 - ROUNDING)).tolist()
+
+    def _rows(self, candidate: Candidate) -> list[tuple[float, ...]]:
+        """What each stage of a candidate needs, in the order of :class:`StageMemory`."""
+        _, vp, _, recompute, layers, layout, zero, offload = candidate
+        model, g = self.task.model, self.group
         key = recompute, zero, offload
-        if key not in self.bytes:
-            g = self.group
+        if key not in self.contents:
             base = habits(self.task.axes.base, False, zero, offload)
-            self.bytes[key] = _bytes(self.task.model, base, (g.tp, g.cp, g.ep, g.mbs), g.dp, recompute)
-        return self.bytes[key]
+            self.contents[key] = _alone(base, (g.tp, g.cp, g.ep, g.mbs), g.dp, recompute), {}
+        alone, known = self.contents[key]
+        contents = stage_contents(model, g.pp, vp, layout, recompute, layers)
+        known |= {content: content_memory(model, alone, content) for content in set(contents) - known.keys()}
+        return [known[content] for content in contents]
 
 
-def bound_candidate(model: Model, candidate: Candidate, whole: Whole, split: bool) -> tuple[Bound, float] | None:
-    """Bound a candidate by whole layers, without its stages; with the bytes of states alone. None: it is refused."""
-    g, name = candidate.group, candidate.schedule
-    held = least_held(name, g.pp, candidate.vp, short_run(g.pp, g.microbatches))
-    if held is None:
-        return None
-    share, paired, two = _share(model, candidate), name in PAIRS, name in TWO_REPLICAS
-    zero, offload = candidate.zero, candidate.offload
-    forward, backward = whole.work(paired, "none")
-    both, activation = whole.held("none", zero, offload)
-    if share:
-        backward += share * (whole.work(paired, candidate.recompute)[1] - backward)
-        activation += share * (whole.held(candidate.recompute, zero, offload)[1] - activation)
-    work, ends = forward + backward, forward + (0.0 if split else backward)
-    seconds = work * least_share(g.pp, g.microbatches, 0.0 if two else ends / work / candidate.vp)
-    states = both[two] / g.pp
-    return Bound(seconds * (1 - ROUNDING), candidate, states + held * activation), states
+@dataclass(frozen=True)
+class Stages:
+    """What stages of several candidates need, in arrays of shape (candidates, stages), and their stages of ZeRO."""
+
+    needs: StageMemory
+    zero: NDArray[np.int64]
+
+    def on_devices(self, lives: Lives) -> tuple[Bytes, Bytes]:
+        """Return the most bytes that a device needs for states, and for all, shape (candidates,)."""
+        replicas = lives.owners.sum(axis=1)[0]
+        parts = tuple(zip((self.needs.weights, self.needs.gradients, self.needs.optimizer), (3, 2, 1), strict=True))
+        whole, zero = sum((part for part, _ in parts), np.zeros(1)), self.zero[:, None]
+        if replicas > 1:
+            whole = np.sum([np.where(zero >= least, part / replicas, part) for part, least in parts], axis=0)
+        states = whole @ lives.owners
+        beside = np.where(lives.at_work >= 0, self.needs.work[:, lives.at_work], 0.0)
+        return states.max(axis=1), (states + self.needs.activations @ lives.counts.T + beside).max(axis=1)
 
 
 def least_share(devices: int, microbatches: int, ends: float) -> float:
@@ -145,20 +185,6 @@ def _work(
     """Seconds of the forward and the backward of the whole model for a microbatch."""
     time = stage_costs(model, machine, _alone(base, sizes, sizes[2], recompute)).time
     return float(time[Kind.F].sum()), float(time[Kind.B].sum())
-
-
-@lru_cache(maxsize=65536)
-def _bytes(
-    model: Model, base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute: str
-) -> tuple[tuple[float, float], float]:
-    """Bytes of the states of the whole model, once and of two replicas, and of its activations for a microbatch."""
-    alone = _alone(base, sizes, dp, recompute)
-    found = stage_memory(model, alone)
-    states = [
-        float(sum(part.sum() for part in states_of_devices(alone, found, np.zeros((replicas, 1), np.int32))))
-        for replicas in (1, 2)
-    ]
-    return (states[0], states[1]), float(found.activations.sum())
 
 
 def _alone(base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute: str) -> Parallel:

@@ -10,13 +10,15 @@ from math import isqrt, prod
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ppsim.core.schedule import place
 from ppsim.errors import InputError, PpsimError
 from ppsim.schedules import families, find
 from ppsim.workload.cost.costs import schedule_of
-from ppsim.workload.cost.memory import KEPT, StageMemory, held_at_peaks
+from ppsim.workload.cost.memory import held_stages
 from ppsim.workload.layout.layout import Layout, build_layout
-from ppsim.workload.model.contents import split_layers
+from ppsim.workload.model.contents import StageContent, contents_of_layout, split_layers
 from ppsim.workload.model.model import Model
 from ppsim.workload.model.parallel import Parallel
 
@@ -280,9 +282,9 @@ def layout_layers(model: Model, stages: int, layout: str) -> tuple[int, ...] | N
         return None
     split_list = [model.layers // stages] * stages
     light = [stages - 1] if layout == "light-last" else [0, stages - 1]
-    for place, end in enumerate(light):
+    for number, end in enumerate(light):
         split_list[end] -= 1
-        split_list[(stages - len(light)) // 2 + place] += 1
+        split_list[(stages - len(light)) // 2 + number] += 1
     return tuple(split_list)
 
 
@@ -298,23 +300,44 @@ def _build(model: Model, pp: int, vp: int, layout: str) -> Layout:
     return build_layout(list(split), pp, model.mtp)
 
 
-@lru_cache(maxsize=16384)
-def least_held(schedule: str, pp: int, vp: int, microbatches: int) -> float | None:
-    """Find the most activations, in shares of the whole model's, that a device holds at least; None if refused.
+@lru_cache(maxsize=65536)
+def stage_contents(
+    model: Model, pp: int, vp: int, layout: str, recompute: str, layers: int
+) -> tuple[StageContent, ...]:
+    """Return what each stage of a candidate holds."""
+    again = None if layers < 0 else layers
+    return contents_of_layout(model, _build(model, pp, vp, layout), 0 if recompute == "none" else again)
 
-    With fewer microbatches than a run has, a device holds no more; so a short run is a bound for a long one.
+
+class Lives(NamedTuple):
+    """What devices hold of a run of few microbatches, which is no more than they hold of many.
+
+    Attributes:
+        owners: shape (stages, devices), how many replicas of a stage each device holds.
+        counts: shape (devices, stages), activations of each stage, all at one time.
+        at_work: shape (devices,), the stage whose backward runs then, or -1.
     """
+
+    owners: NDArray[np.float64]
+    counts: NDArray[np.float64]
+    at_work: NDArray[np.intp]
+
+
+@lru_cache(maxsize=16384)
+def least_held(schedule: str, pp: int, vp: int, microbatches: int) -> Lives | None:
+    """Find what each device holds at least, whatever its stages need; None if the schedule refuses the shape."""
     if pp == 1:
-        return 1.0
-    if find(schedule).uses_costs:
-        return 1.0 / pp  # a microbatch on its way
+        return Lives(np.ones((1, 1)), np.ones((1, 1)), np.zeros(1, np.intp))
+    family = find(schedule)
     try:
-        made = schedule_of(schedule, pp, vp, microbatches)
+        made = None if family.uses_costs else schedule_of(schedule, pp, vp, microbatches)
     except PpsimError:
         return None
-    one, none = np.ones(made.n_stages), np.zeros(made.n_stages)
-    held, _ = held_at_peaks(made, StageMemory(none, none, none, one, KEPT * one, none))
-    return float(held.max()) / made.n_stages
+    devices = place(family.placement, pp, pp * vp).devices
+    owners = sum((np.eye(pp)[replica] for replica in devices), np.zeros((pp * vp, pp)))
+    if made is None:  # all stages have a microbatch before its first backward
+        return Lives(owners, owners.T, np.full(pp, -1))
+    return Lives(owners, *held_stages(made))
 
 
 def short_run(pp: int, microbatches: int) -> int:
