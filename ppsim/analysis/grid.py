@@ -38,6 +38,8 @@ def cells_of(timeline: Timeline) -> list[list[str]]:
         queue = schedule.queue(device)
         leads = [op for op in range(queue.start, queue.stop) if not 0 <= schedule.pair[op] < op]
         for op, text in zip(leads, texts, strict=True):
+            if end[op] == timeline.start[op]:
+                continue  # an FSDP op or a wait, which takes no slot
             row[start[op] : end[op]] = [text] + [CONTINUED] * int(end[op] - start[op] - 1)
         rows.append(row)
     return rows

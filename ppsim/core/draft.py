@@ -257,8 +257,9 @@ class Draft(Columns):
         return kept[row]
 
     def schedule(self) -> Schedule:
-        """Return the compute ops as a schedule; for a draft without faults."""
-        return self._only(self.computes)
+        """Return the compute ops as a schedule, with the sends and receives stated; for a draft without faults."""
+        made = self._only(self.computes)
+        return replace(made, posted=self.whole_schedule()) if self.has_comms else made
 
     def whole_schedule(self) -> Schedule:
         """Return all ops as a schedule, comm ops included."""

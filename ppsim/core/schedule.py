@@ -112,6 +112,7 @@ class Schedule(Columns):
         pair: shape (ops,), index of the partner op, or -1.
         n_slices: slices of a microbatch's sequence, K; slice k of microbatch m counts as microbatch m x K + k. A slice
             attends to those before it, so on each stage forwards run in their order and backwards in reverse.
+        posted: the same queues with the sends, receives and FSDP ops that their file states; None where it has none.
     """
 
     name: str
@@ -123,6 +124,7 @@ class Schedule(Columns):
     microbatch: NDArray[np.int32]
     pair: NDArray[np.int32]
     n_slices: int = 1
+    posted: Schedule | None = None
 
     def __post_init__(self) -> None:
         prove_queues(self)

@@ -73,4 +73,5 @@ def _take(schedule: Schedule, kept: NDArray[np.int64], kind: NDArray[np.uint8]) 
         stage=schedule.stage[kept],
         microbatch=schedule.microbatch[kept],
         pair=place[schedule.pair[kept]],
+        posted=None,
     )

@@ -56,7 +56,19 @@ def build_schedule(
     except InputError as error:
         error.hint = _ask_for_layouts(error.hint) if costs.layout else error.hint
         raise
+    if schedule.posted and not quiet:
+        _note_left_out(spec, costs, network)
     return _add_recompute(schedule, costs)
+
+
+def _note_left_out(spec: str, costs: CostOptions, network: NetworkOptions | None) -> None:
+    """Say why the sends and receives that a file states are not those that are timed, where they are not."""
+    if not (network and network.detailed):
+        note(f"sends and receives of {spec} are left out; --p2p times them")
+    elif network.order:
+        note(f"sends and receives of {spec} are left out; --order sets theirs")
+    elif costs.recompute:
+        note(f"sends and receives of {spec} are left out; --recompute adds ops to its queues")
 
 
 def _add_recompute(schedule: Schedule, costs: CostOptions) -> Schedule:
@@ -316,6 +328,8 @@ def build(
     if merge:
         from ppsim.core.split_backward import merge_backwards
 
+        if schedule.posted and network and network.detailed and not quiet:
+            note(f"sends and receives of {schedule.name} are left out; --merge-bw changes its ops")
         schedule = merge_backwards(schedule)
     check_used([schedule], costs)
     return schedule, price(schedule)

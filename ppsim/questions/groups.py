@@ -175,9 +175,9 @@ class NetworkOptions:
     order: str | None = option(
         "--order",
         metavar="ORDER",
-        help="Order of sends and receives: early (default), even-first, torch (default of --lowered), torch-2.15, "
-        "deferred, prefetch:K. The last two may hang where both directions of two devices share a queue (ppsim check "
-        "--queues pair); the others hang nowhere.",
+        help="Order of sends and receives: early (default; a lowered file has its own), even-first, torch (default of "
+        "--lowered), torch-2.15, deferred, prefetch:K. The last two may hang where both directions of two devices "
+        "share a queue (ppsim check --queues pair); the others hang nowhere.",
         door=VALUE,
     )
     channel: str | None = option(

@@ -94,11 +94,13 @@ def run(schedule: str | Schedule, **options: Any) -> Any:
 
 def answer(request: RunRequest) -> Run | Grid:
     """Time what is asked for."""
-    spec = request.own or request.schedule.spec
-    schedule, prices = build(spec, request.shape, request.costs, request.network, request.merge_bw)
+    spec, network = request.own or request.schedule.spec, request.network
+    if request.lowered:
+        network = replace(network, p2p=network.p2p or "overlap")
+    schedule, prices = build(spec, request.shape, request.costs, network, request.merge_bw)
     if request.grid:
         return Grid(request, schedule)
-    timeline, execution = time_ops(schedule, prices, request.network, request.costs.links, to_torch=request.lowered)
+    timeline, execution = time_ops(schedule, prices, network, request.costs.links, to_torch=request.lowered)
     order = None
     if request.reorder:
         from ppsim.analysis.reorder import reorder

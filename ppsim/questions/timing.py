@@ -10,6 +10,7 @@ from ppsim.questions.groups import NetworkOptions
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.execution import Execution
+    from ppsim.core.lowered import Lowered
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
 
@@ -31,23 +32,17 @@ def execute_messages(
 
     Without ``--cluster`` a message takes the latency of ``--comm`` or of the profile and has no limit of bandwidth.
     ``links`` are single ones that differ from the cluster's. ``to_torch`` orders sends and receives as torch does and
-    scales gradients where torch does.
+    scales gradients where torch does. A schedule whose file states its sends and receives keeps them, unless an order
+    is asked for.
     """
     if not to_torch and not network.detailed:
         return None
     from ppsim.engine.detailed.cluster import network_from_options
     from ppsim.engine.detailed.execute import execute
-    from ppsim.engine.lowering.lower import lower
     from ppsim.errors import InputError
 
     mode = network.p2p or "overlap"
-    lowered = lower(
-        schedule,
-        network.order or ("torch" if to_torch else "early"),
-        batch=mode == "batched",
-        unshard=network.unshard or 0,
-        reduce_grad=network.reduce_grad or to_torch,
-    )
+    lowered = _lower(schedule, network, mode == "batched", to_torch)
     made = network_from_options(
         schedule.n_devices,
         costs.unit,
@@ -71,6 +66,23 @@ def execute_messages(
     return execute(lowered, costs, made)
 
 
+def _lower(schedule: Schedule, network: NetworkOptions, batch: bool, to_torch: bool) -> Lowered:
+    """Write out sends and receives in the order asked for, or take those that the schedule's file states."""
+    from ppsim.engine.lowering.lower import keep_posted, lower
+    from ppsim.errors import InputError
+
+    if schedule.posted and not network.order:
+        if network.unshard or network.reduce_grad:
+            raise InputError(
+                f"{schedule.name} states its own sends and receives, so --unshard and --reduce-grad add nothing",
+                "leave them out, or give an --order",
+            )
+        return keep_posted(schedule.posted, schedule, batch=batch)
+    order = network.order or ("torch" if to_torch else "early")
+    unshard, reduce_grad = network.unshard or 0, network.reduce_grad or to_torch
+    return lower(schedule, order, batch=batch, unshard=unshard, reduce_grad=reduce_grad)
+
+
 def _cluster_file(spec: str) -> str:
     """Return the file of a cluster: the library's of that name, or the spelling itself."""
     from ppsim.workload.hardware.hardware import machines
@@ -79,12 +91,14 @@ def _cluster_file(spec: str) -> str:
 
 
 def execute_slots(schedule: Schedule, slots: Costs, order: str | None) -> Execution:
-    """Run with sends and receives that take one slot on both sides, in the order ``even-first`` by default."""
+    """Run with sends and receives that take one slot on both sides, in the order of its file, else ``even-first``."""
     from ppsim.engine.detailed.execute import execute
     from ppsim.engine.detailed.spec import Network
-    from ppsim.engine.lowering.lower import lower
+    from ppsim.engine.lowering.lower import keep_posted, lower
 
-    return execute(lower(schedule, order or "even-first"), slots, Network("blocking", alpha=1.0))
+    own = schedule.posted if not order else None
+    lowered = keep_posted(own, schedule) if own else lower(schedule, order or "even-first")
+    return execute(lowered, slots, Network("blocking", alpha=1.0))
 
 
 def note_queues(lowered: Schedule) -> list[str]:

@@ -189,7 +189,7 @@ def test_sends_and_receives_of_a_file_that_are_left_out_are_said_to_be_so(tmp_pa
     monkeypatch.chdir(tmp_path)
     Path("f.csv").write_text("0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0\n1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0\n")
     result = CliRunner().invoke(group, ["run", "-s", "f.csv", "-q"])
-    assert result.stderr == "sends and receives of f.csv are left out; --order sets theirs\n"
+    assert result.stderr == "sends and receives of f.csv are left out; --p2p times them\n"
 
 
 def test_what_code_prints_is_no_part_of_the_answer(python):

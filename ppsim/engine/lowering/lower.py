@@ -73,6 +73,12 @@ def lower(
     return replace(lowered, batch=number_batches(lowered.schedule)) if batch else lowered
 
 
+def keep_posted(posted: Schedule, compute: Schedule, *, batch: bool = False) -> Lowered:
+    """Take queues that hold their sends and receives already; ``batch`` posts neighbouring ones together."""
+    alone = np.full(len(posted), NONE, np.int32)
+    return Lowered(posted, compute, number_batches(posted) if batch else alone)
+
+
 def _merge(lowering: Lowering, keys: Keys) -> Lowered:
     """Merge local ops, sends and receives into one queue per device."""
     compute, queues, _, producer, consumer = lowering
