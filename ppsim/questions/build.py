@@ -195,11 +195,16 @@ def build_costs(
         from ppsim.inputs.profile.profile import read
 
         made = costs_from(read(costs.profile), schedule, content=layout.content if layout else None)
+    elif costs.segments:
+        from ppsim.engine.simple.segments import read as read_segments
+        from ppsim.engine.simple.segments import segment_costs
+
+        made = segment_costs(schedule, read_segments(costs.segments), costs.comm or 0.0, costs.per or "device")
     elif layout:
         made = _layered_costs(layout, costs)
     else:
         made = costs_for(schedule, **{name: value for name in NUMBERS if (value := getattr(costs, name)) is not None})
-    if schedule.n_slices > 1 and (costs.profile or layout):  # which are of whole sequences
+    if schedule.n_slices > 1 and (costs.profile or costs.segments or layout):  # which are of whole sequences
         pair = None if made.pair is None else made.pair / schedule.n_slices
         made = replace(made, time=made.time / schedule.n_slices, pair=pair)
     made = replace(made, **_factors(schedule, costs))

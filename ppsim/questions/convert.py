@@ -15,7 +15,7 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block
 from ppsim.questions.build import build_costs, check_used
 from ppsim.questions.door import VALUE
-from ppsim.questions.given import COSTS, LAYER_TIMES, Given
+from ppsim.questions.given import GIVEN_COSTS, Given
 from ppsim.questions.groups import CostOptions, FigureOptions
 from ppsim.questions.options import Request, flag, group, option
 from ppsim.questions.stated import iteration_option, read_draft
@@ -83,7 +83,7 @@ def answer(request: ConvertRequest) -> Converted:
     if request.merge_bw or request.split_bw:
         draft = _with_other_backwards(draft, request.merge_bw, request.lossy)
     schedule = draft.schedule()
-    idle = given.spellings((*COSTS, *LAYER_TIMES, "layout", "profile"))
+    idle = given.spellings(GIVEN_COSTS)
     if draft.start is not None and idle:
         raise InputError(f"{draft.source} holds its own times, so it takes no {', '.join(idle)}", "leave it out")
     check_used([schedule], request.costs)

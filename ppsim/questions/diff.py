@@ -10,7 +10,7 @@ from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
-from ppsim.questions.given import COSTS, DETAILED, LAYER_TIMES, SHAPE, UNEVEN, Given
+from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, ShapeOptions
 from ppsim.questions.options import Request, group, option
 from ppsim.questions.runs import MEASURED, STATED, time_runs
@@ -84,7 +84,7 @@ def answer(request: DiffRequest) -> Diff:
     from ppsim.schedules import reads_ops
 
     given, specs = Given.of(request), request.specs
-    typed = given.spellings((*COSTS, *LAYER_TIMES, "layout", *UNEVEN, *DETAILED, "profile", "recompute", "message"))
+    typed = given.spellings((*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute", "message"))
     runs = time_runs(specs, request.shape, request.costs, request.network, typed, request.iteration)
     if given.has("iteration") and all(run.source != MEASURED for run in runs):
         raise InputError("--iteration chooses a step of a real run, and there is none", "leave it out")

@@ -16,7 +16,7 @@ from ppsim.questions.blocks import Block, Chart, Drawn, Line, Part
 from ppsim.questions.build import build
 from ppsim.questions.door import PATH, VALUE, names_change
 from ppsim.questions.explain_text import explain_lines, heading_lines
-from ppsim.questions.given import COSTS, DETAILED, LAYER_TIMES, SHAPE, UNEVEN, Given
+from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Request, group, option
 from ppsim.questions.several import SIMPLE
@@ -238,7 +238,7 @@ def _stated(given: Given, request: ExplainRequest) -> Stated | None:
     """
     from ppsim.schedules import require_shape
 
-    simulated = given.spellings((*COSTS, *LAYER_TIMES, "layout", *UNEVEN, *DETAILED, "profile", "recompute", "message"))
+    simulated = given.spellings((*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute", "message"))
     spec, trace, iteration = request.spec, request.trace, request.iteration
     if trace:
         idle = [*simulated, *given.spellings(SHAPE)]

@@ -13,6 +13,7 @@ from ppsim.questions.options import Option, Request, flatten, list_options
 SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule", "limit", "after_i", "slices")
 COSTS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
 LAYER_TIMES = ("t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f")
+GIVEN_COSTS = (*COSTS, *LAYER_TIMES, "layout", "profile", "segments")
 UNEVEN = ("links", "mb_scale", "slice_scale", "speed")
 DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad")
 LOOK = ("palette", "title", "window", "highlight", "base", "labels", "fold", "phases", "per_device")

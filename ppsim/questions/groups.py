@@ -152,6 +152,12 @@ class CostOptions:
     profile: str | None = option(
         "--profile", type=click.Path(), help="Measured costs instead (ppsim calibrate), in ms.", common=True
     )
+    segments: str | None = option(
+        "--segments",
+        type=click.Path(),
+        metavar="FILE",
+        help="What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.",
+    )
     costs: Prices | None = given_object("ppsim.core.costs.Prices")
     recompute: bool = flag(
         "--recompute",

@@ -11,7 +11,19 @@ import re
 
 from ppsim.errors import InputError
 from ppsim.questions import rules_real
-from ppsim.questions.given import COSTS, DETAILED, LAYER_TIMES, LOOK, PLANNED, TABLED, UNEVEN, Given, Need, never
+from ppsim.questions.given import (
+    COSTS,
+    DETAILED,
+    GIVEN_COSTS,
+    LAYER_TIMES,
+    LOOK,
+    PLANNED,
+    TABLED,
+    UNEVEN,
+    Given,
+    Need,
+    never,
+)
 
 # Texts that may be empty; any other empty value is a variable of the shell that was not set.
 MAY_BE_EMPTY = ("unit", "note")
@@ -161,13 +173,18 @@ NEEDS = (
         "--profile brings all costs, so {options} cannot be given too",
     ),
     Need(
+        (*(name for name in COSTS if name not in ("comm", "per")), *LAYER_TIMES, "profile", "layout"),
+        lambda g: not g["segments"],
+        "--segments brings the times of all ops, so {options} cannot be given too",
+    ),
+    Need(
         LAYER_TIMES,
         lambda g: bool(g["layout"]) or g.command == "partition",
         "{options} is for the layers of a layout, and none is given",
         "add --layout STRING (ppsim layout), or --tf for whole stages",
     ),
     Need(
-        ("tf", "tb", "ti", "tw", "tfb", "tr", "per", "layout"),
+        ("tf", "tb", "ti", "tw", "tfb", "tr", "per", "layout", "segments"),
         never,
         "partition makes the layout from the times of layers, so {options} cannot be given",
         "--t-layer, --t-embedding, --t-head, --t-mtp and --b-over-f",
@@ -244,7 +261,7 @@ NEEDS = (
     # The grid.
     Need(
         ("grid",),
-        lambda g: not any(g[name] for name in (*COSTS, *UNEVEN, "profile", "layout", *DETAILED) if name != "order"),
+        lambda g: not any(g[name] for name in (*GIVEN_COSTS, *UNEVEN, *DETAILED) if name != "order"),
         "{options} gives every step one slot, so options of costs and of messages change nothing",
         "leave them out, or leave out --grid",
     ),

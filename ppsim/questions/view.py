@@ -11,7 +11,7 @@ from ppsim.errors import InputError
 from ppsim.questions.ask import ask, find_options
 from ppsim.questions.build import add_memory, build, measure_with_bound
 from ppsim.questions.door import Door, admit_value, names_schedule
-from ppsim.questions.given import COSTS, DETAILED, LAYER_TIMES, UNEVEN, Given
+from ppsim.questions.given import DETAILED, GIVEN_COSTS, UNEVEN, Given
 from ppsim.questions.groups import CostOptions, NetworkOptions, SeveralSchedules, ShapeOptions
 from ppsim.questions.options import Option, Request, group
 from ppsim.questions.several import options_taken
@@ -80,7 +80,7 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
     shape, costs, network, given = request.shape, request.costs, request.network, Given.of(request)
     sources = [_found(spec, folder) for spec in request.schedules.specs]
     _refuse_work(sources, shape)
-    typed = given.spellings((*COSTS, *LAYER_TIMES, "layout", *UNEVEN, *DETAILED, "recompute"))
+    typed = given.spellings((*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute"))
     stated = {source: run for source in sources if (run := _read_times(source, shape))}
     taken = next(iter(stated.items()), None) if not typed else None
     runs: list[_Run] = []

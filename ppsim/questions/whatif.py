@@ -74,7 +74,7 @@ class Run:
     @property
     def by_options(self) -> bool:
         """Whether options state the times of ops."""
-        return not (self.measured or self.costs.profile or self.costs.layout)
+        return not (self.measured or self.costs.profile or self.costs.segments or self.costs.layout)
 
     def price(self, schedule: Schedule) -> Costs:
         """Make the costs of a schedule."""
@@ -215,7 +215,7 @@ class _Change:
             self._refuse_cluster()
             if run.measured or run.costs.profile:
                 return run.edit(self._comm_edit(value))
-        if run.measured and name in ("per", "profile", "layout", "recompute", *LAYER_TIMES):
+        if run.measured and name in ("per", "profile", "segments", "layout", "recompute", *LAYER_TIMES):
             raise InputError(f"--what-if {self.part}: {NO_OPTION}", "tf=x0.9, tf.2=x0.9, comm=0.1")
         counted = match[2] or re.match(r"x[0-9.]", value)
         found = self._number(option, match[2], value) if counted else self._typed(option, value)

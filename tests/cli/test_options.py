@@ -49,6 +49,7 @@ SAMPLES = {
     "per": "--cost-per stage",
     "unit": "--unit ms",
     "profile": f"--profile {ROOT / 'gallery' / 'profile-cpu.toml'}",
+    "segments": f"--segments {ROOT / 'gallery' / 'segments.toml'}",
     "p2p": "--p2p blocking",
     "order": "--order torch",
     "channel": "--channel group",

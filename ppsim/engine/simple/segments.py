@@ -1,0 +1,294 @@
+"""Ops seen from inside: segments on a compute and a communication stream of a device, which run side by side.
+
+A stage's forward is a list of segments for each layer, its backward another. A stream runs its segments in the order
+they are issued, each when those that it needs have ended; while communication runs, compute takes longer (contention).
+A pair of F and B issues layer i of the forward with layer L-1-i of the backward, as Megatron-Core's combined 1F1B and
+DeepSeek's DualPipe do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base import toml
+from ppsim.base.text import quote
+from ppsim.base.toml import Refused
+from ppsim.core.costs import Costs
+from ppsim.core.schedule import Schedule
+from ppsim.core.soundness import LONGEST
+from ppsim.errors import InputError
+
+SCHEMA = "ppsim.segments/1"
+EXAMPLE = "layers = 4 and tables [[F]], [[I]] and [[W]] (or [[B]]) with name, time and stream"
+STREAMS = ("compute", "communication")
+OPS = "FBIW"
+PAIR = "FB"
+NAME = re.compile(r"[\w.-]{1,32}", re.ASCII)
+MOST_SEGMENTS, MOST_LAYERS = 64, 1024
+# In which order a layer of F and one of B are issued: Megatron-Core's model_chunk_schedule_plan.py at d98e8a64, the
+# same with its early release of attention's memory, and the host's order in DeepSeek's published profile of DualPipe.
+ORDERS = {
+    "megatron-core": "combine_I attn_F mlp_I dispatch_F mlp_W dispatch_I mlp_F combine_F attn_I attn_W",
+    "megatron-core-early": "combine_I attn_F mlp_I dispatch_F mlp_W dispatch_I attn_I mlp_F combine_F attn_W",
+    "deepseek": "combine_I attn_F mlp_I dispatch_F dispatch_I mlp_W mlp_F attn_I attn_W combine_F",
+}
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of an op that one stream runs.
+
+    Attributes:
+        name: what it does, such as ``attn``; no two of an op share one.
+        time: how long it takes alone.
+        stream: ``compute`` or ``communication``.
+        needs: segments of the same op and layer that it waits for; the one listed before it where none are given. What
+            needs none waits for the layer before. One of W waits for the segment of I of its name, and no other.
+    """
+
+    name: str
+    time: float
+    stream: str = "compute"
+    needs: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise Refused("name", f"must be up to 32 letters, digits, _, . and -, got {quote(self.name)}")
+        if not 0 <= self.time <= LONGEST:
+            raise Refused("time", f"must be zero or more and at most {LONGEST:g}, got {self.time:g}")
+        if self.stream not in STREAMS:
+            raise Refused("stream", f"must be {' or '.join(STREAMS)}, got {quote(self.stream)}")
+
+
+@dataclass(frozen=True)
+class Segments:
+    """One layer from inside, and how many there are; the content of a file of schema ``ppsim.segments/1``.
+
+    Attributes:
+        F: segments of a layer's forward, as they are issued.
+        B: of its full backward; or
+        I: of its backward for the input, and
+        W: of that for the weights, each named as the segment of I that it follows.
+        layers: of a device's 1/P share of the model, or a list with those of each stage.
+        order: how the segments of a pair are issued, each as ``name_OP`` (``attn_F``), or the name of an order of
+            :data:`ORDERS`; without it, ops of pairs run one after the other.
+        contention: the share by which compute takes longer while communication runs.
+        unit: of the times.
+    """
+
+    F: tuple[Segment, ...]
+    B: tuple[Segment, ...] = ()
+    I: tuple[Segment, ...] = ()  # noqa: E741 - the field's letter
+    W: tuple[Segment, ...] = ()
+    layers: int | tuple[int, ...] = 1
+    order: str | tuple[str, ...] = ()
+    contention: float = 0.0
+    unit: str = "ms"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.contention <= 10:
+            raise Refused("contention", f"must be 0 to 10, got {self.contention:g}")
+        counts = self.layers if isinstance(self.layers, tuple) else (self.layers,)
+        if not counts or not all(1 <= count <= MOST_LAYERS for count in counts):
+            raise Refused("layers", f"must be 1 to {MOST_LAYERS} for each stage, got {counts}")
+        if bool(self.B) == bool(self.I):
+            raise Refused("B" if self.B else "F", "must come with [[B]], or with [[I]] and [[W]], and not with both")
+        if self.W and not self.I:
+            raise Refused("W", "must come with [[I]]")
+        for op in OPS:
+            self._check_op(op)
+        self._check_order()
+
+    def _check_op(self, op: str) -> None:
+        names = [segment.name for segment in self.of(op)]
+        if len(names) > MOST_SEGMENTS:
+            raise Refused(op, f"must be {MOST_SEGMENTS} segments at most, got {len(names)}")
+        if double := {name for name in names if names.count(name) > 1}:
+            raise Refused(op, f"must name each segment once, got '{double.pop()}' twice")
+        for position, segment in enumerate(self.of(op)):
+            known = names[:position] if op != "W" else [each.name for each in self.I]
+            for name in (segment.name,) if op == "W" else segment.needs or ():
+                if name not in known:
+                    raise Refused(
+                        op, f"is wrong: '{segment.name}' needs {quote(name)}, which is none of {', '.join(known)}"
+                    )
+
+    def _check_order(self) -> None:
+        if isinstance(self.order, str) and self.order not in ORDERS:
+            raise Refused("order", f"must be one of {', '.join(ORDERS)}, or a list of names, got {quote(self.order)}")
+        issued, all_of = list(self.issued), [f"{s.name}_{op}" for op in OPS for s in self.of(op)]
+        if issued and sorted(issued) != sorted(all_of):
+            odd = sorted(set(issued) ^ set(all_of)) or [name for name in issued if issued.count(name) > 1]
+            raise Refused("order", f"must list each segment once, as {', '.join(all_of[:3])}; look at {quote(odd[0])}")
+        if any(end < 0 for end in look_inside(self, PAIR, 2).end):
+            raise Refused("order", "makes segments wait for each other in a circle")
+
+    def of(self, op: str) -> tuple[Segment, ...]:
+        """The segments of an op, by the letter of its kind."""
+        found: tuple[Segment, ...] = getattr(self, op)
+        return found
+
+    @cached_property
+    def issued(self) -> tuple[str, ...]:
+        """The order of a pair, as names; empty where there is none."""
+        if not isinstance(self.order, str):
+            return self.order
+        halves = [name for name in ORDERS[self.order].split() if self.W or not name.endswith("_W")]
+        return tuple(name[:-1] + "B" if self.B and name.endswith("_I") else name for name in halves)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """Segments of an op or a pair with their times from its start; rows in the order issued.
+
+    Attributes:
+        name: shape (n,), such as ``attn_F``.
+        layer: shape (n,), of the stage.
+        stream: shape (n,), an index of :data:`STREAMS`.
+        start: shape (n,).
+        end: shape (n,).
+    """
+
+    name: tuple[str, ...]
+    layer: tuple[int, ...]
+    stream: tuple[int, ...]
+    start: tuple[float, ...]
+    end: tuple[float, ...]
+
+    @property
+    def makespan(self) -> float:
+        """The time from the first start to the last end."""
+        return max(self.end, default=0.0)
+
+
+@lru_cache(maxsize=1024)
+def look_inside(segments: Segments, op: str, layers: int = 1) -> Inside:
+    """Run the segments of an op of so many layers, F, B, I or W, or of a pair, ``FB``, on the two streams."""
+    rows = list(_issue(segments, op, layers))
+    known = {f"{segment.name}_{of}": segment for of in OPS for segment in segments.of(of)}
+    place, wanted = {row: number for number, row in enumerate(rows)}, _wanted(segments)
+    needs = [[place[key] for name, step in wanted[row[0]] if (key := (name, row[1] + step)) in place] for row in rows]
+    stream = [STREAMS.index(known[name].stream) for name, _ in rows]
+    start, end = run_streams(stream, [known[name].time for name, _ in rows], needs, segments.contention)
+    return Inside(
+        tuple(name for name, _ in rows), tuple(layer for _, layer in rows), tuple(stream), tuple(start), tuple(end)
+    )
+
+
+def _wanted(segments: Segments) -> dict[str, list[tuple[str, int]]]:
+    """What each segment needs: names, and how many layers on; what needs none of its layer needs the one before."""
+    found = {f"{segment.name}_W": [(f"{segment.name}_I", 0)] for segment in segments.W}
+    for op, before in (("F", -1), ("B", 1), ("I", 1)):
+        names = [segment.name for segment in segments.of(op)]
+        inner = {
+            segment.name: names[max(i - 1, 0) : i] if segment.needs is None else segment.needs
+            for i, segment in enumerate(segments.of(op))
+        }
+        last = set(names).difference(*inner.values())
+        for name, needs in inner.items():
+            found[f"{name}_{op}"] = [(f"{n}_{op}", 0) for n in needs] or [(f"{n}_{op}", before) for n in last]
+    return found
+
+
+def _issue(segments: Segments, op: str, layers: int) -> Iterator[tuple[str, int]]:
+    """List the segments of an op or a pair, with their layers, as they are issued; backwards start at the last layer.
+
+    Without an order, the segments of W come right after those of I that they follow, and pairs run op by op.
+    """
+    ops = op.replace("B", "IW") if segments.I else op
+    order = [name for name in segments.issued if name[-1] in ops]
+    if op == PAIR and not order:
+        yield from (*_issue(segments, "F", layers), *_issue(segments, "B", layers))
+        return
+    if not order:
+        weights = {segment.name for segment in segments.W} if ops == "IW" else set()
+        for segment in segments.of(ops[0]):
+            order += [f"{segment.name}_{ops[0]}", *([f"{segment.name}_W"] if segment.name in weights else [])]
+    for i in range(layers):
+        yield from ((name, i if name[-1] == "F" else layers - 1 - i) for name in order)
+
+
+def run_streams(
+    stream: Sequence[int], time: Sequence[float], needs: Sequence[Sequence[int]], contention: float = 0.0
+) -> tuple[list[float], list[float]]:
+    """Run segments on two streams, each in the order given, and return their starts and ends.
+
+    Args:
+        stream: 0 for compute, 1 for communication.
+        time: how long each takes alone.
+        needs: which others must have ended before each may start.
+        contention: the share by which compute takes longer while communication runs.
+
+    Returns:
+        Two lists; -1 for segments that wait for each other in a circle.
+    """
+    queues = [[i for i, on in enumerate(stream) if on == which][::-1] for which in (0, 1)]
+    start, end, left = [-1.0] * len(time), [-1.0] * len(time), list(time)
+    now = 0.0
+    while running := [queue[-1] for queue in queues if queue and all(end[i] >= 0 for i in needs[queue[-1]])]:
+        # Where both run, the first is the one that computes.
+        slow = [1 + contention, 1.0] if len(running) == 2 else [1.0]
+        step = min(left[i] * factor for i, factor in zip(running, slow, strict=True))
+        for i, factor in zip(running, slow, strict=True):
+            start[i] = now if start[i] < 0 else start[i]
+            if left[i] * factor <= step:
+                end[i] = now + step
+                queues[stream[i]].pop()
+            left[i] -= step / factor
+        now += step
+    return start, end
+
+
+def segment_costs(schedule: Schedule, segments: Segments, comm: float = 0.0, per: str = "device") -> Costs:
+    """Make the costs of a schedule's stages from segments: F, B, I, W and R alone, and pairs where they have an order.
+
+    A full backward without halves gives each of them half. A pair of two stages takes the mean of theirs.
+
+    Args:
+        schedule: the schedule.
+        segments: one layer from inside, and how many there are.
+        comm: latency of a message.
+        per: what one number of layers is of: a device's 1/P share of the model, or with ``stage`` each stage.
+
+    Raises:
+        InputError: segments of another number of stages, or layers that do not divide over the stages of a device.
+    """
+    layers = np.atleast_1d(segments.layers)
+    if len(layers) not in (1, schedule.n_stages):
+        raise InputError(
+            f"the segments are of {len(layers)} stages, and {schedule.name} has {schedule.n_stages}",
+            f"layers = {layers[0]}, or one for each of {schedule.n_stages} stages",
+        )
+    if len(layers) == 1 and per == "device":
+        share = layers * schedule.n_devices / schedule.n_stages
+        layers = share.astype(np.int64)
+        if (layers != share).any():
+            chunks = schedule.n_stages // schedule.n_devices
+            raise InputError(
+                f"{segments.layers} layers do not divide over the {chunks} stages of a device of {schedule.name}",
+                f"layers = {chunks * (int(share[0]) + 1)} in the file, or --cost-per stage: as many in each stage",
+            )
+
+    def times(op: str) -> NDArray[np.float64]:
+        each = np.array([look_inside(segments, op, count).makespan for count in layers.tolist()])
+        return np.broadcast_to(each, schedule.n_stages)
+
+    full = times("B")
+    halves = [times("I"), times("W")] if segments.I else [full / 2, full / 2]
+    time = np.stack([times("F"), full, *halves, times("F")])
+    return Costs(time, comm=comm, pair=times(PAIR) if segments.issued else None, unit=segments.unit)
+
+
+def read(path: str) -> Segments:
+    """Read segments from a TOML file.
+
+    Raises:
+        InputError: the file is missing, or states no segments; the message names the line.
+    """
+    return toml.read(path, Segments, SCHEMA, EXAMPLE)
