@@ -1,6 +1,7 @@
 """Files of real runs: those in the tree, and dumps made of simulated runs."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +45,42 @@ def dump_primus(folder: Path, timelines: list[Timeline], *, config=True, numbere
         said = {"pp_size": schedule.n_devices, "vp_size": schedule.n_chunks, "num_mbs": schedule.n_microbatches}
         (folder / "config.json").write_text(json.dumps(said))
     return str(folder)
+
+
+STRAGGLERS = PRIMUS.parent / "stragglers" / "trace-ST.parquet"
+
+
+def ops_rows(timelines: list[list[Timeline]], *, messages=True) -> list[dict[str, Any]]:
+    """Rows of a table of ops, of runs by iteration and replica; each message takes its latency after its op."""
+    rows = list[dict[str, Any]]()
+    for iteration, replicas in enumerate(timelines, start=7):
+        for replica, timeline in enumerate(replicas):
+            where = {"iteration": iteration, "replica": replica}
+            rows += [where | row for row in _rows_of(timeline, messages)]
+    return rows
+
+
+def _rows_of(timeline: Timeline, messages: bool) -> Iterator[dict[str, Any]]:
+    schedule, took = timeline.schedule, float(np.max(timeline.comm or 0.0))
+
+    def row(op: int, kind: str, start: float, end: float) -> dict[str, Any]:
+        place = {"device": int(schedule.device[op]), "stage": int(schedule.stage[op])}
+        return place | {"kind": kind, "microbatch": int(schedule.microbatch[op]), "start": start, "end": end}
+
+    for op in range(len(schedule)):
+        kind = Kind(schedule.kind[op])
+        yield row(op, kind.name, float(timeline.start[op]), float(timeline.end[op]))
+        if messages and schedule.crosses[op]:
+            need = int(schedule.dependency[op])
+            sent, letter = float(timeline.end[need]), "F" if kind == Kind.F else "B"
+            yield row(need, f"SEND_{letter}", sent, sent + took)
+            yield row(op, f"RECV_{letter}", sent, sent + took)
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]], names: dict[str, str] | None = None) -> str:
+    """Write rows as CSV, columns under other names where ``names`` has some; None is an empty cell."""
+    columns = list(rows[0])
+    lines = [",".join((names or {}).get(column, column) for column in columns)]
+    lines += [",".join("" if row[column] is None else str(row[column]) for column in columns) for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)

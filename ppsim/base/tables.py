@@ -15,7 +15,7 @@ from ppsim.base.atomic_file import open_atomically
 from ppsim.base.json_output import dump_json
 from ppsim.base.source import read_bytes
 from ppsim.errors import InputError, MissingDependency
-from ppsim.version import INSTALL_DASK
+from ppsim.version import INSTALL_TABLES
 
 Row = Mapping[str, Any]
 MADE_BY = "made_by"
@@ -36,7 +36,7 @@ def table_suffix(path: str, suffixes: Sequence[str] = TABLES) -> str:
     if suffix not in suffixes:
         raise InputError(f"a table cannot be kept in '{path}'", f"a name that ends in {' or '.join(suffixes)}")
     if suffix == ".parquet":
-        _pyarrow()
+        require_pyarrow()
     return suffix
 
 
@@ -76,7 +76,7 @@ def read_table(path: str) -> list[dict[str, Any]]:
             text = codecs.getincrementaldecoder("utf-8")().decode(data)  # a file may be cut within a letter
             rows = csv.DictReader(io.StringIO(text, newline=""))
             return [{_unguarded(name): _unguarded(value) for name, value in row.items()} for row in rows]
-        _pyarrow()
+        require_pyarrow()
         from pyarrow import BufferReader, parquet
 
         kept: list[dict[str, Any]] = parquet.read_table(BufferReader(data)).to_pylist()
@@ -115,7 +115,7 @@ def _unguarded(cell: Any) -> Any:
 
 
 def _parquet_of(rows: Sequence[Row], inputs: Row | None) -> bytes:
-    _pyarrow()
+    require_pyarrow()
     import pyarrow
     from pyarrow import parquet
 
@@ -139,7 +139,7 @@ def parquet_metadata(data: bytes) -> str:
     Raises:
         MissingDependency: pyarrow is not installed.
     """
-    _pyarrow()
+    require_pyarrow()
     from pyarrow import ArrowException, BufferReader, parquet
 
     try:
@@ -149,8 +149,9 @@ def parquet_metadata(data: bytes) -> str:
     return str(metadata.get(b"ppsim", b"").decode(errors="replace"))
 
 
-def _pyarrow() -> None:
+def require_pyarrow() -> None:
+    """Import pyarrow; raises MissingDependency where that fails."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
-        raise MissingDependency(f"Parquet needs pyarrow, which cannot be imported: {error}", INSTALL_DASK) from error
+        raise MissingDependency(f"Parquet needs pyarrow, which cannot be imported: {error}", INSTALL_TABLES) from error

@@ -7,6 +7,7 @@ __all__ = [
     "curve",
     "draft",
     "execution",
+    "job",
     "lowered",
     "ops",
     "recompute",

@@ -15,7 +15,7 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
 from ppsim.questions.groups import FaceOptions
 from ppsim.questions.options import Request, group, option
-from ppsim.questions.stated import iteration_option, read_named_run
+from ppsim.questions.stated import iteration_option, read_named_run, unit_option
 from ppsim.questions.types import ScheduleName
 from ppsim.questions.words import counted, shape_line
 
@@ -29,6 +29,7 @@ FORMATS = {
     "primus": "Primus dumps",
     "kineto": "Kineto traces",
     "record": "a record",
+    "table": "a table of ops",
     "timeline": "a schedule with times",
     "schedule": "a schedule without times",
 }
@@ -38,12 +39,14 @@ FORMATS = {
 class ReadRequest(Request):
     """Show what a real run, or a schedule's file, is.
 
-    FILE is a folder, or the files of all devices: Primus' pp_rank_N.json with config.json beside, Kineto traces of
-    torch's pipelines, a record that ppsim validate kept, or a schedule. The schedule is read off the order of ops, and
-    named where it is a known one's. Medians are over all iterations but the first.
+    FILE is a folder, or the files of all devices: a table of ops (CSV, JSON lines, Parquet) under the names that people
+    use for its columns, Primus' pp_rank_N.json with config.json beside, Kineto traces of torch's pipelines, a record
+    that ppsim validate kept, or a schedule. The schedule is read off the order of ops, and named where it is a known
+    one's. Medians are over all iterations but the first one of a run.
 
     \b
       ppsim read run/
+      ppsim read ops.parquet --unit us
       ppsim read rank0.json.gz rank1.json.gz --iteration 4-20
     """
 
@@ -53,6 +56,7 @@ class ReadRequest(Request):
         "--schedule", "-s", type=ScheduleName(), default="", help="Which run of a record of several.", common=True
     )
     iteration: str = iteration_option("all")
+    unit: str | None = unit_option()
     face: FaceOptions = group(FaceOptions)
 
 
@@ -84,7 +88,7 @@ def answer(request: ReadRequest) -> ObservedRun | Shape:
             return Shape(request, replace(schedule, name=recognise(schedule) or "custom"))
         observed = read_named_run(files)
     else:
-        observed = read_named_run(files, request.schedule)
+        observed = read_named_run(files, request.schedule, request.unit or "")
     kept = observed.drop_first() if request.iteration == "all" else observed.select(request.iteration)
     return ObservedRun(request, observed, kept)
 
@@ -114,6 +118,9 @@ class ObservedRun(Answer):
             "source": observed.source,
             "format": observed.format,
             **_shape_object(schedule),
+            "replicas": 1 if observed.job is None else len(observed.job.replicas),
+            "replica": observed.replica,
+            "steps": None if observed.job is None else observed.job.steps.tolist(),
             "unit": observed.unit,
             "iterations": [
                 {"number": int(number), "makespan": float(makespan)}
@@ -205,6 +212,10 @@ def _headline(observed: RealRun, kept: RealRun) -> Iterator[str]:
     yield f"file       {observed.source}: {FORMATS[observed.format]}"
     yield _schedule_line(observed.schedule)
     numbers, makespans = observed.iterations, observed.makespans
+    if (job := observed.job) is not None and len(job.replicas) > 1:
+        step = _digits(float(np.median(job.steps)))
+        yield f"job        {len(job.replicas)} replicas; a step takes {step} {job.unit} (median) with its collectives"
+        yield f"           below is replica {observed.replica}, the slowest"
     count = counted(len(numbers), "iteration")
     times = " to ".join(dict.fromkeys(_digits(t) for t in (kept.makespans.min(), kept.makespans.max())))
     middle = _digits(float(np.median(kept.makespans)))

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from ppsim.errors import InputError
 from ppsim.questions.door import VALUE
 from ppsim.questions.options import option
@@ -27,17 +29,27 @@ def iteration_option(default: str) -> Any:
     )
 
 
-def read_named_run(paths: Sequence[str], schedule: str = "") -> RealRun:
+def unit_option() -> Any:
+    """Declare the option that tells the unit of a table's times."""
+    return option(
+        "--unit",
+        type=click.Choice(["s", "ms", "us", "ns"]),
+        help="Tables of ops: the unit of times, where neither a column's name nor a header tells it (found).",
+    )
+
+
+def read_named_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRun:
     """Read a real run, its schedule named as the family whose queues it followed.
 
     Args:
         paths: a folder, or files.
         schedule: which run of a record of several.
+        unit: of a table's times, where it does not tell its own.
     """
     from ppsim.real.traces.read import read_run
     from ppsim.schedules import recognise
 
-    run = read_run(paths, schedule)
+    run = read_run(paths, schedule, unit)
     return run.rename(recognise(run.schedule) or run.schedule.name)
 
 

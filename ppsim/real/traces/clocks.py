@@ -20,15 +20,8 @@ def align_clocks(observed: RealRun) -> RealRun:
     least = least_latencies(schedule, observed.start, observed.end)
     if not (least < 0).any():
         return observed
-    offset = np.full(schedule.n_devices, np.nan)
-    offset[0] = 0.0
-    reached = [0]
-    for one in reached:
-        for other in np.flatnonzero(np.isnan(offset)).tolist():
-            if not np.isnan(least[one, other] + least[other, one]):
-                offset[other] = offset[one] + (least[one, other] - least[other, one]) / 2
-                reached.append(other)
-    if np.isnan(offset).any():
+    offset = offset_of(least)
+    if offset is None:
         return replace(
             observed, notes=(*observed.notes, "clocks disagree: some ops start before their inputs were made")
         )
@@ -39,6 +32,19 @@ def align_clocks(observed: RealRun) -> RealRun:
     most = float(np.abs(offset - np.median(offset)).max())
     note = f"clocks were corrected by up to {most:.3g} {observed.unit}, from the latencies in both directions"
     return replace(observed, **moved, offset=offset, notes=(*observed.notes, note))
+
+
+def offset_of(least: Times) -> Times | None:
+    """What each clock is ahead of device 0's, of least latencies by source and target; None where some are unknown."""
+    offset = np.full(len(least), np.nan)
+    offset[0] = 0.0
+    reached = [0]
+    for one in reached:
+        for other in np.flatnonzero(np.isnan(offset)).tolist():
+            if not np.isnan(least[one, other] + least[other, one]):
+                offset[other] = offset[one] + (least[one, other] - least[other, one]) / 2
+                reached.append(other)
+    return None if np.isnan(offset).any() else offset
 
 
 def least_latencies(schedule: Schedule, start: Times, end: Times) -> Times:

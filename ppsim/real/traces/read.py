@@ -13,20 +13,24 @@ from ppsim.base.source import name_of, read_bytes, read_text
 from ppsim.core.draft import Draft
 from ppsim.errors import InputError
 from ppsim.inputs.drafts.read import parse, require_sound
-from ppsim.real.traces import kineto, primus, recorded
+from ppsim.real.traces import job, kineto, primus, recorded, table, table_file
 from ppsim.real.traces.run import RealRun
 
-SUFFIXES = (".json", ".json.gz")
-HINT = "a folder or files: Primus' pp_rank_N.json, Kineto traces one per process, or a file that --record wrote"
+SUFFIXES = tuple(f"{suffix}{zipped}" for suffix in (".json", *table_file.SUFFIXES) for zipped in ("", ".gz"))
+HINT = (
+    "a folder or files: a table of ops (CSV, JSON lines, Parquet), Primus' pp_rank_N.json, Kineto traces one per "
+    "process, or a file that --record wrote"
+)
 
 
-def read_run(paths: Sequence[str], schedule: str = "") -> RealRun:
+def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRun:
     """Read a real run: a folder, or the files of all its devices.
 
     Args:
         paths: one folder, or files; gzipped or not. A folder's other files are left out. ``FILE:NAME`` is the run of
             that schedule in a record of several.
         schedule: which run of a record of several.
+        unit: of a table's times, where it does not tell its own.
 
     Raises:
         InputError: no file shows a run, files of several formats, or a device is missing.
@@ -36,11 +40,18 @@ def read_run(paths: Sequence[str], schedule: str = "") -> RealRun:
         path, schedule = _split_name(paths[0])
         paths = [path]
     source = ", ".join(name_of(path) for path in paths[:2]) + (" and others" if len(paths) > 2 else "")
-    texts = read_texts(paths)
+    files = read_files(paths)
+    tables = {path: data for path, data in files.items() if table.matches(data)}
+    texts = {path: decode(path, data) for path, data in files.items() if path not in tables}
     by_format = {name: {p: t for p, t in texts.items() if matches(t)} for name, matches in FORMATS.items()}
+    by_format["table"] = dict.fromkeys(tables, "")
     held = [name for name, found in by_format.items() if found]
     if len(held) > 1:
         raise InputError(f"{source} holds files of several formats: {', '.join(held)}", "those of one run")
+    if held == ["table"]:
+        return _run_of_tables(source, tables, unit)
+    if unit:
+        raise InputError(f"{source} is no table of ops, so its times have their unit", "leave --unit out")
     if not held:
         return _stated(source, texts)
     found = by_format[held[0]]
@@ -65,6 +76,8 @@ def shows_run(path: str) -> bool:
         return False
     try:
         raw = read_bytes(path)
+        if table.matches(raw):
+            return True
         text = raw.decode("utf-8-sig") if raw.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{") else ""
     except (InputError, UnicodeDecodeError):
         return False
@@ -78,20 +91,55 @@ def _split_name(path: str) -> tuple[str, str]:
 
 
 def read_texts(paths: Sequence[str]) -> dict[str, str]:
+    """Read all files as :func:`read_files`, as texts."""
+    return {path: decode(path, data) for path, data in read_files(paths).items()}
+
+
+def read_files(paths: Sequence[str]) -> dict[str, bytes]:
     """Read all files, those of a folder in the order of their numbers: rank2 before rank10."""
-    texts = dict[str, str]()
+    files = dict[str, bytes]()
     for path in paths:
         if not Path(path).is_dir():
-            texts[path] = read_text(path, HINT)
+            files[path] = read_bytes(path)
             continue
         try:
             found = [str(Path(path) / name) for name in os.listdir(path) if name.endswith(SUFFIXES)]
         except OSError as error:
             raise InputError(f"cannot read '{name_of(path)}': {error.strerror}", "check the path") from error
         if not found:
-            raise InputError(f"'{name_of(path)}' holds no .json or .json.gz", HINT)
-        texts |= {each: read_text(each, HINT) for each in found}
-    return {path: texts[path] for path in sorted(texts, key=_numbers)}
+            raise InputError(f"'{name_of(path)}' holds no table, .json or .json.gz", HINT)
+        files |= {each: read_bytes(each) for each in found}
+    return {path: files[path] for path in sorted(files, key=_numbers)}
+
+
+def decode(path: str, data: bytes) -> str:
+    """Decode a file's content as UTF-8 text."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"'{name_of(path)}' is not a text file", HINT) from None
+
+
+def _run_of_tables(source: str, tables: Mapping[str, bytes], unit: str) -> RealRun:
+    """Read tables of ops as one run, of which the slowest replica is shown."""
+    read = table.read_table(source, tables, unit)
+    found, offset, repairs = job.job_of(read)
+    unknown = np.full_like(found.start[:, 0], np.nan)
+    whole = RealRun(
+        source,
+        "table",
+        found.schedule,
+        found.iterations,
+        found.start[:, 0],
+        found.end[:, 0],
+        unknown,
+        unknown,
+        np.median(offset, axis=(0, 1)),
+        unit=found.unit,
+        notes=(*read.notes, *repairs),
+        job=found,
+    )
+    return whole.of_replica(int(np.median(found.pipelines, axis=0).argmax()))
 
 
 def _numbers(path: str) -> list[tuple[bool, int, str]]:

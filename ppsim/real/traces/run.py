@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.draft import Draft
+from ppsim.core.job import Job
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
@@ -27,7 +28,7 @@ class RealRun:
 
     Attributes:
         source: the file or folder.
-        format: ``primus``, ``kineto``, ``record`` or ``timeline`` (a file of ours that holds times).
+        format: ``primus``, ``kineto``, ``record``, ``table`` or ``timeline`` (a file of ours that holds times).
         schedule: the ops of each device in the order they started; its name is ``custom`` until it is recognised.
         iterations: shape (iterations,), their numbers as the files count them.
         start: shape (iterations, ops): when the op began to compute.
@@ -39,6 +40,8 @@ class RealRun:
         unit: the unit of the times.
         traces: of Kineto, what each file holds, by its path.
         notes: what a reader of the numbers must know, a sentence each.
+        job: all replicas, where the files show several or collectives; the times above are those of one.
+        replica: the number of that one.
     """
 
     source: str
@@ -54,6 +57,8 @@ class RealRun:
     unit: str = "ms"
     traces: Mapping[str, Trace] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
+    job: Job | None = field(default=None, repr=False)
+    replica: int = 0
 
     @property
     def makespans(self) -> Times:
@@ -95,12 +100,22 @@ class RealRun:
         return self._only(found)
 
     def drop_first(self) -> RealRun:
-        """Leave out the first iteration, where there are more: it holds what is done only once."""
-        return self._only(np.arange(1, len(self.iterations))) if len(self.iterations) > 1 else self
+        """Leave out iteration 0 or 1, where there are more: the first one holds what is done only once."""
+        warm = len(self.iterations) > 1 and self.iterations[0] <= 1
+        return self._only(np.arange(1, len(self.iterations))) if warm else self
+
+    def of_replica(self, at: int) -> RealRun:
+        """Show another replica of the job, given its place."""
+        if self.job is None:
+            return self
+        start, end = self.job.start[:, at], self.job.end[:, at]
+        first = start.min(axis=1, keepdims=True)
+        return replace(self, start=start - first, end=end - first, replica=int(self.job.replicas[at]))
 
     def rename(self, name: str) -> RealRun:
         """Give the schedule a name."""
-        return replace(self, schedule=replace(self.schedule, name=name))
+        schedule = replace(self.schedule, name=name)
+        return replace(self, schedule=schedule, job=None if self.job is None else replace(self.job, schedule=schedule))
 
     def draft(self, at: int) -> Draft:
         """Return one iteration as a file would state it: its queues with their times."""
@@ -110,17 +125,19 @@ class RealRun:
     def _only(self, at: NDArray[np.int64]) -> RealRun:
         names = ("iterations", "start", "end", "posted", "arrival")
         memory = None if self.memory is None else self.memory[at]
-        return replace(self, memory=memory, **{name: getattr(self, name)[at] for name in names})
+        job = None if self.job is None else self.job.select(at)
+        return replace(self, memory=memory, job=job, **{name: getattr(self, name)[at] for name in names})
 
 
-def schedule_of(source: str, entries: Sequence[Entry], devices: int) -> Schedule:
+def schedule_of(source: str, entries: Sequence[Entry] | NDArray[np.int64], devices: int) -> Schedule:
     """Make the schedule of ops given in the order of their queues, device by device.
 
     Raises:
         InputError: a device, stage or microbatch is missing.
         InvalidSchedule: no schedule runs in this order.
     """
-    table = np.array([(d, k, s, m, d + 1, n + 1, part) for n, (d, k, s, m, part) in enumerate(entries)], np.int64)
+    device, kind, stage, microbatch, part = np.asarray(entries, np.int64).T
+    table = np.stack([device, kind, stage, microbatch, device + 1, np.arange(1, len(device) + 1), part], axis=1)
     return require_sound(Draft.from_table(source, table, devices=devices, name="custom")).schedule()
 
 

@@ -1,0 +1,88 @@
+"""A job: one pipeline in several data-parallel replicas over several steps, with the collectives that join them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.schedule import Schedule
+
+Times = NDArray[np.float64]
+DEVICE, REPLICAS, ENDS, ALL = "device", "replicas", "ends", "all"
+
+
+@dataclass(frozen=True)
+class Between:
+    """What each device does once between the pipelines of two steps: a collective, or work of its own.
+
+    Attributes:
+        name: what the run calls it.
+        group: whom it is with: ``device`` (nobody), ``replicas`` (the same device of all replicas), ``ends`` (first and
+            last device of its replica), or ``all``. All of a group end together.
+        communicates: whether it is a collective, and not work of a device.
+        before: whether it comes before the first op of its chunk, not after the last one.
+        chunk: the chunk that it belongs to, -1 for all of its device.
+    """
+
+    name: str
+    group: str = DEVICE
+    communicates: bool = False
+    before: bool = False
+    chunk: int = -1
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a run of several replicas shows; K steps, R replicas, P devices, B of ``between``.
+
+    Attributes:
+        schedule: what every replica ran.
+        replicas: shape (R,), their numbers in the files.
+        iterations: shape (K,), the numbers of the steps.
+        start: shape (K, R, ops): when each op began to compute, from the step's first op.
+        end: likewise.
+        transfer: likewise: how long the input of an op took from the later of its send and receive to its arrival; 0
+            without one from another device.
+        between: in the order in which devices do them.
+        between_start: shape (K, R, P, B), NaN where a device has none.
+        between_end: likewise.
+        names: what the run calls the kinds of ops and messages, by their letters.
+        unit: of all times.
+    """
+
+    schedule: Schedule
+    replicas: NDArray[np.int64]
+    iterations: NDArray[np.int64]
+    start: Times
+    end: Times
+    transfer: Times
+    between: tuple[Between, ...]
+    between_start: Times
+    between_end: Times
+    names: Mapping[str, str]
+    unit: str
+
+    @cached_property
+    def steps(self) -> Times:
+        """Shape (K,): from the first start to the last end of anything."""
+        first, last = self.start.min(axis=(1, 2)), self.end.max(axis=(1, 2))
+        if self.between:
+            first = np.fmin(first, np.nanmin(self.between_start, axis=(1, 2, 3)))
+            last = np.fmax(last, np.nanmax(self.between_end, axis=(1, 2, 3)))
+        steps: Times = last - first
+        return steps
+
+    @property
+    def pipelines(self) -> Times:
+        """Shape (K, R): from the first start to the last end of a replica's ops."""
+        pipelines: Times = self.end.max(axis=2) - self.start.min(axis=2)
+        return pipelines
+
+    def select(self, at: NDArray[np.int64]) -> Job:
+        """Keep these steps, given by their places."""
+        names = ("iterations", "start", "end", "transfer", "between_start", "between_end")
+        return replace(self, **{name: getattr(self, name)[at] for name in names})

@@ -1,0 +1,205 @@
+"""Tables of ops by any names are one job: the ops, messages and collectives of all replicas, and what was repaired."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from ppsim.core.job import Job
+from ppsim.errors import InputError, InvalidSchedule
+from ppsim.real.traces.read import read_run
+from ppsim.real.traces.run import RealRun
+from ppsim.real.traces.table_words import group_of, kind_of, meanings
+from ppsim.schedules import recognise
+from tests.real_runs import STRAGGLERS, ops_rows, simulated, write_csv
+
+MEGATRON = {"iteration": "step", "replica": "dp_rank", "device": "pp_rank", "kind": "optype", "microbatch": "mb_id"}
+
+
+def read_job(*paths) -> tuple[RealRun, Job]:
+    run = read_run([str(path) for path in paths])
+    assert run.job is not None
+    return run, run.job
+
+
+def two_replicas(name="interleaved", steps=3, **options):
+    options = {"comm": 0.75} | options
+    return [[simulated(name, **options), simulated(name, tf=60.0 + step, **options)] for step in range(steps)]
+
+
+def test_the_production_job_is_read_whole():
+    run, job = read_job(STRAGGLERS)
+    assert (run.format, run.unit, recognise(run.schedule)) == ("table", "s", "1f1b")
+    assert job.start.shape == (32, 2, 32)
+    assert [each.name for each in job.between] == [
+        "params-all-gather",
+        "gc",
+        "layernorm-grads-all-reduce",
+        "embedding-grads-all-reduce",
+        "grads-reduce-scatter",
+        "optimizer-clip-main-grad",
+        "optimizer",
+    ]
+    assert [each.group for each in job.between] == ["replicas", "device", "device", "ends", "replicas", "all", "device"]
+    assert [each.before for each in job.between] == [True] + [False] * 6
+    known = json.loads((STRAGGLERS.parent / "stragglers.json").read_text())["ST"]["step"]
+    assert np.allclose(job.steps, known)
+    assert "left alone: rank" in run.notes
+
+
+@pytest.mark.parametrize("names", [{}, MEGATRON, {"start": "begin_us", "end": "finish_us", "stage": "virtual_stage"}])
+@pytest.mark.parametrize("schedule", ["interleaved", "zb-v", "dualpipe-v"])
+def test_a_table_under_other_names_in_any_order_is_the_run(schedule, names, tmp_path):
+    options = {"chunks": 2} if schedule == "interleaved" else {}
+    timelines = two_replicas(schedule, **options)
+    rows = ops_rows(timelines)
+    random.Random(3).shuffle(rows)
+    run, job = read_job(write_csv(tmp_path / "t.csv", rows, names))
+    timeline = timelines[0][0]
+    assert recognise(run.schedule).startswith(schedule)
+    assert job.replicas.tolist() == [0, 1]
+    assert job.iterations.tolist() == [7, 8, 9]
+    for k, step in enumerate(timelines):
+        for r, each in enumerate(step):
+            assert np.allclose(job.start[k, r] - job.start[k, r].min(), each.start)
+            assert np.allclose(job.end[k, r] - job.start[k, r].min(), each.end)
+    crosses = timeline.schedule.crosses
+    assert np.allclose(job.transfer[:, :, crosses], 0.75)
+    assert not job.transfer[:, :, ~crosses].any()
+
+
+def test_messages_without_numbers_are_matched_in_their_order(tmp_path):
+    timelines = two_replicas(chunks=2)
+    rows = ops_rows(timelines)
+    for row in rows:
+        if len(row["kind"]) > 1:
+            row["stage"] = row["microbatch"] = -1
+    _, job = read_job(write_csv(tmp_path / "t.csv", rows))
+    assert np.allclose(job.transfer[:, :, job.schedule.crosses], 0.75)
+
+
+def test_without_messages_transfers_are_the_latencies_that_waits_show(tmp_path):
+    run, job = read_job(write_csv(tmp_path / "t.csv", ops_rows(two_replicas(chunks=2), messages=False)))
+    assert np.allclose(job.transfer[:, :, run.schedule.crosses], 0.75, atol=0.01)
+    assert any("no messages are shown" in note for note in run.notes)
+
+
+def test_json_lines_have_a_header_for_what_holds_throughout(tmp_path):
+    rows = ops_rows(two_replicas())
+    for device in range(4):
+        own = [{k: v for k, v in row.items() if k != "device"} for row in rows if row["device"] == device]
+        late = [row | {name: row[name] * 1e-3 for name in ("start", "end")} for row in own]
+        header = {"schema": "ppsim.ops/1", "unit": "s", "epoch": 1e9 - device, "device": device, "host": "a"}
+        shifted = [row | {name: row[name] + device for name in ("start", "end")} for row in late]
+        lines = [json.dumps(each) for each in (header, *shifted)]
+        (tmp_path / f"rank{device}.ops.jsonl").write_text("\n".join(lines))
+    run, job = read_job(tmp_path)
+    assert run.unit == "s"
+    assert np.allclose(job.start[0, 0], simulated().start * 1e-3, atol=1e-6)
+
+
+def test_steps_are_counted_where_no_column_numbers_them(tmp_path):
+    rows = ops_rows([[simulated(chunks=2)], [simulated(chunks=2)]])
+    for row in rows:
+        row["start"] += 5000.0 * row["iteration"]
+        row["end"] += 5000.0 * row.pop("iteration")
+    _, job = read_job(write_csv(tmp_path / "t.csv", rows))
+    assert job.iterations.tolist() == [0, 1]
+    assert np.allclose(job.end[1, 0], simulated(chunks=2).end)
+
+
+def broken(what, rows):
+    """Rows with one fault."""
+    late = [row for row in rows if (row["iteration"], row["replica"]) == (8, 1)]
+    if what == "missing":
+        rows.remove(late[3])
+    elif what == "nan":
+        late[3]["start"] = "nan"
+    elif what == "backwards":
+        late[3]["end"] = late[3]["start"] - 1
+    elif what == "twice":
+        rows.append(late[3] | {"end": late[3]["end"] + 1})
+    elif what == "same":
+        rows.append(dict(late[3]))
+    elif what == "cut":
+        rows[:] = [row for row in rows if row["replica"] == 0 or row["iteration"] == 7]
+    elif what == "clock":
+        for row in rows:
+            row.update({name: row[name] + 40.0 * row["device"] for name in ("start", "end")})
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("what", "steps", "replicas", "said"),
+    [
+        ("missing", 2, 2, "1 of 3 steps are left out: in step 8 replica 1 lacks"),
+        ("nan", 2, 2, "1 of 3 steps are left out: in step 8 replica 1 lacks"),
+        ("backwards", 2, 2, "1 of 3 steps are left out: in step 8 replica 1 lacks"),
+        ("twice", 2, 2, "two rows for"),
+        ("same", 3, 2, "1 rows are there twice, and count once"),
+        ("cut", 3, 1, "replica 1 is left out: whole in 1 of 3 steps"),
+        ("clock", 3, 2, "clocks of devices were corrected by up to"),
+    ],
+)
+def test_a_fault_is_repaired_and_the_repair_is_said(what, steps, replicas, said, tmp_path):
+    rows = broken(what, ops_rows(two_replicas("1f1b")))
+    run, job = read_job(write_csv(tmp_path / "t.csv", rows))
+    assert job.start.shape[:2] == (steps, replicas)
+    assert any(note.startswith(said) for note in run.notes), run.notes
+    whole = simulated("1f1b")
+    assert np.allclose(job.start[0, 0], whole.start, atol=1e-6 if what != "clock" else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda rows: [{k: v for k, v in row.items() if k != "microbatch"} for row in rows], "no column of microbatch"),
+        (lambda rows: [{k: v for k, v in row.items() if k != "end"} for row in rows], "no column of end or a duration"),
+        (lambda rows: [{k: v for k, v in row.items() if k not in ("device", "stage")} for row in rows], "of device or"),
+        (lambda rows: [row | {"kind": "x"} for row in rows], "no op is a forward or a backward"),
+        (lambda rows: [row | {"microbatch": "mb1"} for row in rows], "row 1: microbatch is 'mb1'"),
+        (lambda rows: [row | {"stage": 0.5} for row in rows], "row 1: stage is '0.5'"),
+        (lambda rows: [row | {"start": "nan"} for row in rows], "no step is whole"),
+        (lambda rows: rows + [row | {"end": row["end"] + 1} for row in rows], "two rows for"),
+        (lambda rows: [row | {"stage": 10**9} for row in rows], "row 1: stage is '1000000000'"),
+        (
+            lambda rows: [row for row in rows if (row["kind"], row["stage"]) != ("F", 1)],
+            "device 1 runs no F of stage 1",
+        ),
+    ],
+)
+def test_what_no_repair_mends_gets_one_message(change, said, tmp_path):
+    with pytest.raises((InputError, InvalidSchedule), match=said):
+        read_run([write_csv(tmp_path / "t.csv", change(ops_rows(two_replicas("1f1b"))))])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"PAR1", b"PAR1" + b"\0" * 40, b'{"kind": "F", "start": 1, "end": 2}\n{"kind": ', b"kind,start,end\nF,1\n", b""],
+)
+def test_files_that_are_cut_short_get_one_message(content, tmp_path):
+    (tmp_path / "t.parquet").write_bytes(content)
+    with pytest.raises(InputError):
+        read_run([str(tmp_path / "t.parquet")])
+
+
+def test_words_of_others_mean_our_columns_and_kinds():
+    found = meanings(
+        ["dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "mb_id", "gmc"]
+    )
+    assert (found["device"], found["stage"], found["chunk"], found["order"]) == ("stage", "gmc", "mc", "seq_id")
+    assert meanings(["pp_rank", "stage"]) == {"device": "pp_rank", "stage": "stage"}
+    kinds = {
+        "forward-compute": "F",
+        "bwd": "B",
+        "BackwardPass": "B",
+        "send_forward": "SEND_F",
+        "backward-recv": "RECV_B",
+    }
+    kinds |= {"wgrad": "W", "backward_input": "I", "backward weight": "W", "f": "F", "recompute": "R"}
+    assert {name: getattr(kind_of(name), "name", None) for name in kinds} == kinds
+    assert [kind_of(name) for name in ("optimizer", "grads-reduce-scatter", "forward backward", "")] == [None] * 4
+    groups = {"grads-reduce-scatter": "replicas", "embedding-grads-all-reduce": "ends", "optimizer": "device"}
+    groups |= {"optimizer-clip-main-grad": "all", "layernorm-grads-all-reduce": "device", "UNSHARD": "replicas"}
+    assert {name: group_of(name) for name in groups} == groups
