@@ -14,7 +14,8 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line
 from ppsim.questions.groups import JsonOption
 from ppsim.questions.options import Request, flag, group, option
-from ppsim.questions.plan_space import DISPATCH_HELP, PRECISIONS, dispatch_of
+from ppsim.questions.plan_space import PRECISIONS
+from ppsim.questions.software import SoftwareOptions, parallel_with
 
 if TYPE_CHECKING:
     from ppsim.workload.model.model import Model
@@ -61,7 +62,6 @@ class TrainingOptions:
     precision: str | None = option(
         "--precision", type=click.Choice([*PRECISIONS, "fp32"]), help="Precision of the linear layers' products."
     )
-    dispatch: str | None = option("--dispatch", type=click.Choice(["alltoall", "flex"]), help=DISPATCH_HELP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +88,7 @@ class ModelRequest(Request):
         common=True,
     )
     training: TrainingOptions = group(TrainingOptions, "Training")
+    runs: SoftwareOptions = group(SoftwareOptions, "Software")
     profile: str | None = option(
         "--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate)."
     )
@@ -100,7 +101,7 @@ class ModelRequest(Request):
     @property
     def trains(self) -> bool:
         """Whether training is asked for, and not only the model."""
-        given = (self.machine, self.measured, *asdict(self.training).values())
+        given = (self.machine, self.measured, *asdict(self.training).values(), *asdict(self.runs).values())
         return self.even or any(value is not None for value in given)
 
     def check(self) -> None:
@@ -127,6 +128,7 @@ def model(name: str | None = None, **options: Any) -> Models | ModelCost:
 def answer(request: ModelRequest) -> Models | ModelCost:
     """Describe what is asked for."""
     from ppsim.questions.training import layout_from, parallel_from, sizes_from, training
+    from ppsim.workload.hardware.hardware import read_machine
     from ppsim.workload.model.model import library, read_model
 
     if request.file is None:
@@ -135,8 +137,9 @@ def answer(request: ModelRequest) -> Models | ModelCost:
     if not request.trains:
         return ModelCost(request, found, {})
     given = {NAMES.get(name, name): value for name, value in asdict(request.training).items() if name != "sequence"}
-    layout, given["dispatch"] = given.pop("layout"), dispatch_of(given["dispatch"], found)
-    parallel = parallel_from(sizes_from(layout, given))
+    layout, gpu = given.pop("layout"), read_machine(request.machine).gpu if request.machine else None
+    base = parallel_with(request.runs, request.training.precision, found, gpu)
+    parallel = parallel_from(sizes_from(layout, given), base)
     arranged = layout_from(layout, found, parallel)
     run = (request.machine, request.profile, request.measured, request.even)
     return ModelCost(request, found, training(found, parallel, arranged, *run))

@@ -18,10 +18,12 @@ from ppsim.questions.against import Against, compare_runs
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
+from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions
 from ppsim.questions.options import Request, flag, group, option
 from ppsim.questions.plan_space import SpaceOptions, make_axes, use_profile_of
+from ppsim.questions.software import SoftwareOptions, parallel_with
 from ppsim.questions.tasks import TaskOptions, open_tasks
 from ppsim.questions.words import counted
 from ppsim.questions.write import Writers, command_line, find_targets, tradeoff_writers, write_table
@@ -72,6 +74,8 @@ class PlanRequest(Request):
         "--gbs", type=click.IntRange(1, 1 << 24), help="Sequences in a step (global batch size).", common=True
     )
     space: SpaceOptions = group(SpaceOptions, "What plans may choose")
+    runs: SoftwareOptions = group(SoftwareOptions, "Software")
+    any_schedule: bool = flag("--any", help="Also schedules that the named software does not have.", door=VALUE)
     top: int = option(
         "--top",
         type=click.IntRange(1, 1000),
@@ -190,11 +194,24 @@ def make_task(request: PlanRequest) -> Task:
         if not in_bytes or not size:
             raise InputError(f"--cap {space.cap} is no memory of a GPU", "a size such as 75GiB")
         cap = float(size)
-    axes = make_axes(model, space, request.flags)
-    machine = use_profile_of(space, machine, model)
+    base = parallel_with(request.runs, space.precision, model, machine.gpu)
+    axes = make_axes(model, space, base, *_able(request))
+    machine = use_profile_of(space, machine, model, base)
     machine.gpu.peak(space.precision)
     check_axes(model, machine.per_node, gpus, gbs, axes)
     return Task(model, machine, gpus, gbs, axes, cap, request.top, request.front)
+
+
+def _able(request: PlanRequest) -> tuple[tuple[str, ...], str]:
+    """Return the schedules that the software has that the plan is for, and its name; none where any will do."""
+    from ppsim.workload.plans.flags import RUNNABLE
+
+    if request.flags:
+        return RUNNABLE[request.flags], request.flags
+    if request.runs.software is None or request.any_schedule:
+        return (), ""
+    software = request.runs.version.software
+    return software.runs, software.name
 
 
 def _search(task: Task, request: PlanRequest) -> Found:

@@ -15,11 +15,11 @@ from ppsim.questions.types import CountList, Counts, Numbers
 if TYPE_CHECKING:
     from ppsim.workload.hardware.hardware import Machine
     from ppsim.workload.model.model import Model
+    from ppsim.workload.model.parallel import Parallel
     from ppsim.workload.plans.space import Axes
 
 
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
-DISPATCH_HELP = "How tokens go to experts: alltoall, or flex (DeepEP, HybridEP), once to a node and rank (alltoall)."
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,6 @@ class SpaceOptions:
         show_default=True,
         help="Precision of the linear layers' products.",
     )
-    dispatch: str | None = option("--dispatch", type=click.Choice(["alltoall", "flex"]), help=DISPATCH_HELP)
     seq: int | None = option(
         "--seq", type=click.IntRange(1, 1 << 24), help="Tokens in a sequence (the model's).", common=True
     )
@@ -77,25 +76,30 @@ class SpaceOptions:
     )
 
 
-def make_axes(model: Model, space: SpaceOptions, flags: str | None = None) -> Axes:
-    """Make the axes of a search from options; ``flags``: schedules are those of this framework unless named.
+def make_axes(model: Model, space: SpaceOptions, base: Parallel, able: Sequence[str] = (), who: str = "") -> Axes:
+    """Make the axes of a search from options.
+
+    Args:
+        model: the model.
+        space: the options.
+        base: what the runs have in common.
+        able: the schedules that the software ``who`` has; empty: all.
+        who: the software.
 
     Raises:
-        InputError: an unknown name, or none of the framework's schedules.
+        InputError: an unknown name, or none of the software's schedules.
     """
     from ppsim.schedules import find
-    from ppsim.workload.model.parallel import Parallel
-    from ppsim.workload.plans.flags import RUNNABLE
     from ppsim.workload.plans.space import FITTED, LAYOUTS, RECOMPUTE, SCHEDULES, Axes
 
     sizes: dict[str, Any] = {
         name: None if (counts := getattr(space, name)) is None else tuple(sorted(set(counts)))
         for name in ("tp", "cp", "ep", "pp", "vp", "mbs")
     }
-    able = SCHEDULES if flags is None else tuple(name for name in SCHEDULES if name in RUNNABLE[flags])
-    named = tuple(find(name.strip()).name for name in space.schedules.split(",")) if space.schedules else able
-    if flags and not set(named) & set(RUNNABLE[flags]):
-        raise InputError(f"{flags} has no schedule {' or '.join(named)}", f"of {','.join(RUNNABLE[flags])}")
+    known = tuple(name for name in SCHEDULES if name in able or not able)
+    named = tuple(find(name.strip()).name for name in space.schedules.split(",")) if space.schedules else known
+    if able and not set(named) & set(able):
+        raise InputError(f"{who} has no schedule {' or '.join(named)}", f"of {','.join(able)}, or --any")
     return Axes(
         **sizes,
         schedules=tuple(dict.fromkeys(named)),
@@ -103,20 +107,9 @@ def make_axes(model: Model, space: SpaceOptions, flags: str | None = None) -> Ax
         layouts=_chosen("layouts", space.layouts, LAYOUTS),
         zero=_within("zero", [*space.zero], 3, "--zero 1,3") if space.zero else None,
         offload=tuple(round(100 * share) for share in _within("offload", space.offload, 1, "--offload 0,0.5")),
-        fitted=() if space.schedules or flags else FITTED,
-        base=Parallel(precision=space.precision, dispatch=dispatch_of(space.dispatch, model)),
+        fitted=() if space.schedules else tuple(name for name in FITTED if name in able or not able),
+        base=base,
     )
-
-
-def dispatch_of(given: str | None, model: Model) -> str:
-    """Return how tokens go to experts, all-to-all where it is not given.
-
-    Raises:
-        InputError: it is given for a model without experts.
-    """
-    if given and not model.experts:
-        raise InputError(f"--dispatch {given} is of experts, and {model.name} has none", "leave out --dispatch")
-    return given or "alltoall"
 
 
 def _within(option: str, numbers: float | list[float], most: int, sample: str) -> tuple[Any, ...]:
@@ -135,7 +128,7 @@ def _chosen(option: str, text: str | None, known: Sequence[str]) -> tuple[str, .
     return names
 
 
-def use_profile_of(space: SpaceOptions, machine: Machine, model: Model) -> Machine:
+def use_profile_of(space: SpaceOptions, machine: Machine, model: Model, parallel: Parallel) -> Machine:
     """Put the op times of --profile in the place of the machine's efficiency curve.
 
     Raises:
@@ -146,10 +139,8 @@ def use_profile_of(space: SpaceOptions, machine: Machine, model: Model) -> Machi
         return machine
     from ppsim.inputs.profile.profile import read
     from ppsim.workload.cost.calibrated import use_profile
-    from ppsim.workload.model.parallel import Parallel
 
     profile = read(space.profile)
-    parallel = Parallel(precision=space.precision, dispatch=dispatch_of(space.dispatch, model))
     if profile.model is None:
         sizes = {name: getattr(space, name) or [] for name in ("tp", "cp", "ep", "mbs")}
         free = [name for name, counts in sizes.items() if len(counts) != 1 and (name != "ep" or model.experts)]

@@ -18,18 +18,17 @@ GIB = 2.0**30
 MOST_ROWS = 64
 
 
-def parallel_from(given: dict[str, Any]) -> Parallel:
-    """Make the parallel layout that the options ask for; those that were not given have usual values.
+def parallel_from(given: dict[str, Any], base: Parallel) -> Parallel:
+    """Make the parallel layout that the options ask for; those that were not given are as in ``base``.
 
     Raises:
         InputError: a number that cannot be; the message names the option.
     """
     from ppsim.base.toml import Refused
     from ppsim.errors import InputError
-    from ppsim.workload.model.parallel import Parallel
 
     try:
-        return Parallel(**{name: value for name, value in given.items() if value is not None})
+        return replace(base, **{name: value for name, value in given.items() if value is not None})
     except Refused as refused:
         hint = "--dp N: expert-parallel ranks are taken from dp x cp x tp" if refused.key == "ep" else ""
         raise InputError(f"--{refused.key.replace('_', '-')} {refused.why}", hint) from refused
@@ -153,7 +152,7 @@ def _timed(
             row["copy_ms"] = copy_seconds(model, machine, parallel, contents[stage]) * 1e3
     step = {name: float(value) for name, value in asdict(step_time(model, machine, parallel, costs=costs)).items()}
     known: dict[str, Any] = {
-        "fitted_on": efficiency_of(machine.gpu, parallel.stack).curve.seen or "no run: usual shares of a GPU's peaks",
+        "fitted_on": efficiency_of(machine.gpu, parallel).curve.seen or "no run: usual shares of a GPU's peaks",
         "gpu": machine.gpu.name,
         "gpu_memory_gib": machine.gpu.memory_gib,
         **({"host_gb_per_s": machine.gpu.host_gb_per_s} if parallel.offload else {}),

@@ -93,7 +93,7 @@ def _of_layers(
         biases=True,
         learned_positions=True,
     )
-    alone = Parallel(mbs=workload.microbatch_size, precision=parallel.precision, stack=parallel.stack)
+    alone = Parallel(mbs=workload.microbatch_size, precision=parallel.precision, kernels=parallel.kernels)
     content = ("", "t" * workload.layers, "E", "L")
     schedule = generate("gpipe", devices=len(content), microbatches=1)
     found = costs_from(profile, schedule, first_stage_splits=True, content=content)
@@ -106,7 +106,7 @@ def _of_layers(
         )
 
     def compare(column: int, operators: Operators, count: int = 1) -> Factors:
-        curve = count * passes(operators, machine.gpu, efficiency_of(machine.gpu, parallel.stack), parallel.precision)
+        curve = count * passes(operators, machine.gpu, efficiency_of(machine.gpu, parallel), parallel.precision)
         return _divide(time[:, column] - fixed, np.array([*curve, curve[1] + curve[2]]))
 
     ends = AS_THE_CURVE, AS_THE_CURVE

@@ -96,7 +96,7 @@ def stage_costs(
     Raises:
         InputError: layers that are not the model's, or a precision that the GPU lacks.
     """
-    found = efficiency or efficiency_of(machine.gpu, parallel.stack)
+    found = efficiency or efficiency_of(machine.gpu, parallel)
     contents = contents_of(model, parallel, layout)
     alone = on_one_stage(parallel)
     rows = {content: _stage(model, machine, alone, content, found) for content in set(contents)}
@@ -202,12 +202,22 @@ def _layer(
         waiting = _layer_communication(model, machine, parallel, experts, found, times.sum(axis=1))
         total += passes(operators, machine.gpu, found, parallel.precision, waiting) / windows
         waits += waiting / windows
-        chosen = [i for i, name in enumerate(operators.names) if name in SELECTED]
+        selected = {name for module in parallel.modules for name in MODULES[module]}
+        chosen = [i for i, name in enumerate(operators.names) if name in selected]
         again += times[ops.FORWARD, chosen].sum() / windows
     return total, waits, float(again)
 
 
-SELECTED = ("attention", "scores", "context", "softmax", "attention dropout")
+EXPERTS = ("router", "routing", "permute", "experts in", "experts' activation", "clamped activation", "experts out")
+MODULES = {  # the operators of what selective recompute runs again
+    "core_attn": ("attention", "scores", "context", "softmax", "attention dropout"),
+    "layernorm": ("attention norm", "MLP norm"),
+    "moe_act": ("experts' activation", "clamped activation"),
+    "mla_up_proj": ("query up", "key and value up", "positions"),
+    "mlp": ("MLP in", "activation", "MLP out"),
+    "shared_experts": ("shared expert in", "shared expert out"),
+    "moe": (*EXPERTS, "unpermute"),
+}
 
 
 def _layer_communication(
@@ -227,7 +237,7 @@ def _layer_communication(
     exchange = 0.0
     if experts:
         sent = tokens / p.tp * model.top_k * model.hidden * ops.ITEM
-        visits = model.top_k if p.dispatch == "flex" else 0
+        visits = model.top_k if p.dispatch != "alltoall" else 0
         exchange = 2 * exchange_seconds(machine, found, group_of(p, "ep"), sent, visits)
         if p.overlap_ep:
             both = max(OVERLAPPED_PAIR * max(compute.sum(), 2 * exchange) - compute.sum(), 0.0)

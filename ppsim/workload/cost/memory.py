@@ -242,6 +242,6 @@ def _stage_work(model: Model, parallel: Parallel, content: StageContent) -> floa
         gathered = ITEM * (
             AHEAD * (dense + routed / p.ep) * bool(content.layers) + outer * model.vocab * model.hidden / p.tp
         )
-    if content.layers and p.stack != "eager" and not p.adapters:
+    if content.layers and p.kernels != "eager" and not p.adapters:
         gradients = ITEM * dense  # experts share one expert's
     return max(loss, layer) + ends + gradients + gathered

@@ -1,4 +1,4 @@
-"""How much of a GPU's peaks training reaches: one curve per GPU and precision, fitted on published runs.
+"""How much of a GPU's peaks training reaches: one curve for a family of chips, fitted on published runs.
 
 The file ``library/efficiency.toml`` holds the numbers and the rows that each was fitted on;
 ``tests/benchmarks/fit_efficiency.py`` writes it.
@@ -6,7 +6,7 @@ The file ``library/efficiency.toml`` holds the numbers and the rows that each wa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,8 +16,11 @@ from ppsim.base import toml
 from ppsim.base.toml import Refused
 from ppsim.workload.hardware.hardware import UNITS, Gpu
 from ppsim.workload.model.operators import FLASH, FORWARD, INPUTS, LINEAR, WEIGHTS, WIDE, Floats, Operators
+from ppsim.workload.model.parallel import Parallel
 
-SCHEMA = "ppsim.efficiency/1"
+SCHEMA = "ppsim.efficiency/2"
+MATRIX = ("bf16", "fp8", "mxfp8", "fp4", "attention")  # shares of matrix units' peaks, which power limits
+SHARES_OF_PEAKS = (*MATRIX, "hbm", "within", "between")
 ROUTED = ("routing", "permute", "experts in", "experts' activation", "experts out", "unpermute")
 SHARES = {"softmax": "scores", "attention dropout": "scores", "loss": "loss", **dict.fromkeys(ROUTED, "routed")}
 PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"
@@ -25,12 +28,13 @@ PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"
 
 @dataclass(frozen=True)
 class Curve:
-    """What a GPU reaches, as shares of its peaks.
+    """What a family of chips reaches, as shares of its peaks.
 
     A product of m x k by k x n reaches its precision's share x m / (m + rows) x n / (n + half) x k / (k + half).
 
     Attributes:
-        gpu: the GPU.
+        family: as files of GPUs name it.
+        watts: of a chip for each TFLOP/s of its 16-bit peak, of those that the shares are of; 0: any.
         bf16: share of the 16-bit peak that large products reach.
         fp8: of the FP8 peak.
         mxfp8: of the FP8 peak, with a scale for each 32 numbers.
@@ -42,27 +46,26 @@ class Curve:
         within: share of the bandwidth inside a node that collectives reach.
         between: share of the bandwidth between nodes that collectives reach.
         hidden: share of tensor-parallel communication that overlap hides.
-        host: how many times as long as an x86 host's its host needs to launch a kernel.
         seen: what the numbers were fitted on.
     """
 
-    gpu: str
-    bf16: float = 0.75
-    fp8: float = 0.6
-    mxfp8: float = 0.55
+    family: str
+    watts: float = 0.0
+    bf16: float = 0.6
+    fp8: float = 0.5
+    mxfp8: float = 0.5
     fp4: float = 0.4
     rows: float = 240.0
     half: float = 220.0
-    attention: float = 0.6
-    hbm: float = 0.75
-    within: float = 0.7
-    between: float = 0.75
-    hidden: float = 0.7
-    host: float = 1.0
+    attention: float = 0.5
+    hbm: float = 0.7
+    within: float = 0.65
+    between: float = 0.65
+    hidden: float = 0.8
     seen: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("bf16", "fp8", "mxfp8", "fp4", "attention", "hbm", "within", "between"):
+        for name in SHARES_OF_PEAKS:
             if not 0 < getattr(self, name) <= 1:
                 raise Refused(name, f"must be more than 0 and 1 at most, got {getattr(self, name):g}")
         for name in ("rows", "half", "hidden"):
@@ -81,9 +84,7 @@ class Software:
     """What software adds, whatever the GPU.
 
     Attributes:
-        name: eager, each kernel launched from Python; fused, with fused kernels and few launches; fused-experts, with
-            grouped products that route, permute, activate and cast as well; or single-launches, fused but for expert
-            layers, whose kernels the host launches one by one.
+        name: its kernels between the products: fused, torch or eager, as ``Parallel.kernels``.
         launch_us: time that the host needs for a kernel.
         calls: launches for the collectives of a layer's pass.
         collective_us: time that each further rank of a node adds to a collective.
@@ -110,16 +111,36 @@ class Software:
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """The file: curves of GPUs, and habits of software."""
+class Shared:
+    """What all families and kernels share.
 
+    Attributes:
+        power: the exponent with which a chip's watts for each TFLOP/s raise its shares of the matrix units' peaks.
+        grace: how many times as long as an x86 host a Grace host needs to launch a kernel.
+        launched: how many times as many kernels an expert layer launches without CUDA graphs.
+        partial: the same with attention and routing as graphs.
+        routed: share of the bytes of routing, permuting, activating and casting that fused experts move.
+    """
+
+    power: float = 0.5
+    grace: float = 1.6
+    launched: float = 30.0
+    partial: float = 6.0
+    routed: float = 0.3
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The file: curves of families, numbers of kernels, and what all share."""
+
+    shared: Shared = field(default_factory=Shared)
     curve: tuple[Curve, ...] = ()
     software: tuple[Software, ...] = ()
 
 
 @dataclass(frozen=True)
 class Efficiency:
-    """A GPU's curve and the software that runs on it."""
+    """What a GPU reaches, and what the software on it adds."""
 
     curve: Curve
     software: Software
@@ -131,11 +152,33 @@ def fitted() -> Fitted:
     return toml.read(str(PATH), Fitted, SCHEMA)
 
 
-def efficiency_of(gpu: Gpu, stack: str) -> Efficiency:
-    """Return the efficiency of a GPU with a stack of software; usual values where none was fitted."""
-    curves = {curve.gpu: curve for curve in fitted().curve}
-    stacks = {software.name: software for software in fitted().software}
-    return Efficiency(curves.get(gpu.name, Curve(gpu.name)), stacks.get(stack, Software(stack)))
+def efficiency_of(gpu: Gpu, parallel: Parallel, numbers: Fitted | None = None) -> Efficiency:
+    """Return the efficiency of a GPU with what a run does; usual values for a family that was not fitted.
+
+    Args:
+        gpu: the GPU.
+        parallel: how a model is trained on it: whose kernels, what is fused and what is launched as graphs.
+        numbers: the fitted numbers; the library's without them.
+    """
+    return _efficiency(gpu, parallel.kernels, parallel.cuda_graphs, parallel.fused_experts, numbers or fitted())
+
+
+@lru_cache(maxsize=1024)
+def _efficiency(gpu: Gpu, kernels: str, graphs: str, fused: bool, numbers: Fitted) -> Efficiency:
+    shared = numbers.shared
+    curve = next((curve for curve in numbers.curve if curve.family == gpu.family), Curve(gpu.family))
+    software = next((found for found in numbers.software if found.name == kernels), Software(kernels))
+    if curve.watts and gpu.watts:
+        more = (gpu.watts / gpu.tflops.bf16 / curve.watts) ** shared.power
+        shares = {name: min(getattr(curve, name) * more, 1.0) for name in MATRIX}
+        curve = replace(curve, **shares)
+    software = replace(
+        software,
+        launch_us=software.launch_us * (shared.grace if gpu.host == "grace" else 1.0),
+        routed=software.routed * (shared.routed if fused else 1.0),
+        expert_kernels={"none": shared.launched, "partial": shared.partial, "full": 1.0}[graphs],
+    )
+    return Efficiency(curve, software)
 
 
 def seconds(operators: Operators, gpu: Gpu, found: Efficiency, precision: str) -> Floats:
@@ -175,6 +218,6 @@ def passes(operators: Operators, gpu: Gpu, found: Efficiency, precision: str, wa
     calls = software.calls if np.any(waits) else 0.0
     result: Floats = times.copy()
     for rows, launches in (([FORWARD], kernels[FORWARD] + calls), ([INPUTS, WEIGHTS], kernels[1:].sum() + calls)):
-        whole, host = times[rows].sum(), launches * software.launch_us * found.curve.host * 1e-6
+        whole, host = times[rows].sum(), launches * software.launch_us * 1e-6
         result[rows] *= (whole**software.sharp + host**software.sharp) ** (1 / software.sharp) / whole
     return result

@@ -45,6 +45,9 @@ class Gpu:
         hbm_gb_per_s: bandwidth of its memory.
         tflops: its peaks.
         host_gb_per_s: bandwidth to the host's memory in each direction.
+        family: of chips with the same units, which share an efficiency curve; empty takes usual values.
+        watts: the power that it may draw; 0: not known.
+        host: what launches its kernels: x86 or grace.
         source: where the numbers are from.
     """
 
@@ -53,12 +56,19 @@ class Gpu:
     hbm_gb_per_s: float
     tflops: Tflops
     host_gb_per_s: float = 50.0
+    family: str = ""
+    watts: float = 0.0
+    host: str = "x86"
     source: str = ""
 
     def __post_init__(self) -> None:
         for name in ("memory_gib", "hbm_gb_per_s", "host_gb_per_s"):
             if getattr(self, name) <= 0:
                 raise Refused(name, f"must be more than 0, got {getattr(self, name):g}")
+        if self.watts < 0:
+            raise Refused("watts", f"must be 0 or more, got {self.watts:g}")
+        if self.host not in ("x86", "grace"):
+            raise Refused("host", f"must be x86 or grace, got {self.host!r}")
 
     def peak(self, precision: str) -> float:
         """Return the peak in FLOP/s for a precision of training.

@@ -10,8 +10,11 @@ from ppsim.schedules import find
 
 RECOMPUTE = ("none", "selective", "full")
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")
-STACKS = ("fused", "fused-experts", "single-launches", "eager")
-DISPATCHERS = ("alltoall", "flex")
+KERNELS = ("fused", "torch", "eager")
+GRAPHS = ("none", "partial", "full")
+# What selective recompute may run again; without modules it is attention's core.
+MODULES = ("core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "shared_experts", "moe")
+DISPATCHERS = ("alltoall", "deepep", "hybridep")
 MOST = 1 << 24
 
 
@@ -33,6 +36,7 @@ class Parallel:
         zero: 0 nothing is divided over data-parallel ranks; 1 optimizer states; 2 gradients too, scattered after every
             microbatch; 3 weights too, gathered for every microbatch.
         recompute: none; selective computes attention's products again; full runs each layer's forward again.
+        modules: of MODULES, what selective runs again.
         recompute_layers: how many layers of a stage recompute, one number or one for each stage; None takes all.
         flash: whether attention runs as one kernel that skips what the causal mask hides and keeps no scores.
         overlap_tp: whether tensor-parallel communication overlaps with the matrix products beside it.
@@ -43,11 +47,14 @@ class Parallel:
         precision: of the linear layers' products: bf16, fp16, fp8, mxfp8 or nvfp4.
         gradient_bytes: of a gradient as it is summed and reduced.
         adapters: whether only small adapters (LoRA) are trained: no weight gradients, reductions or optimizer states.
-        stack: the software, which decides how many kernels a layer launches: fused; fused-experts, which also fuses
-            what routing, permuting and casting an expert layer's tokens takes; single-launches, which launches an
-            expert layer's kernels one by one, not as a CUDA graph; or eager.
-        dispatch: how tokens go to experts: alltoall, to each of a token's experts; or flex (DeepEP, HybridEP), once
-            to each rank and each node that has some of them.
+        kernels: whose kernels run between the products: fused (Transformer Engine, Apex, Triton); torch, its own
+            beside fused attention; or eager, as in 2021, when attention's scores were written out.
+        cuda_graphs: what of an expert layer is launched as CUDA graphs: none, each kernel by the host; partial,
+            attention and routing; or full. Dense layers are launched far ahead of the GPU without them.
+        fused_experts: whether routing, permuting, activating and casting an expert layer's tokens are fused into the
+            grouped products.
+        dispatch: how tokens go to experts: alltoall, to each of a token's experts; deepep or hybridep, once to each
+            rank and each node that has some of them.
     """
 
     tp: int = 1
@@ -62,6 +69,7 @@ class Parallel:
     sequence_parallel: bool = True
     zero: int = 1
     recompute: str = "none"
+    modules: tuple[str, ...] = ("core_attn",)
     recompute_layers: int | tuple[int, ...] | None = None
     flash: bool = True
     overlap_tp: bool = True
@@ -72,14 +80,17 @@ class Parallel:
     precision: str = "bf16"
     gradient_bytes: int = 4
     adapters: bool = False
-    stack: str = "fused"
+    kernels: str = "fused"
+    cuda_graphs: str = "full"
+    fused_experts: bool = False
     dispatch: str = "alltoall"
 
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "dp", "cp", "ep", "vp", "mbs", "microbatches"):
             if not 1 <= getattr(self, name) <= MOST:
                 raise Refused(name, f"must be 1 or more and {MOST} at most, got {getattr(self, name)}")
-        words_of = {"recompute": RECOMPUTE, "precision": PRECISIONS, "stack": STACKS, "dispatch": DISPATCHERS}
+        words_of = {"recompute": RECOMPUTE, "precision": PRECISIONS, "dispatch": DISPATCHERS}
+        words_of |= {"kernels": KERNELS, "cuda_graphs": GRAPHS}
         for name, words in words_of.items():
             if getattr(self, name) not in words:
                 raise Refused(name, f"must be one of {', '.join(words)}, got {getattr(self, name)!r}")

@@ -40,12 +40,13 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
     ]
     flags += _megatron_model(model)
     if model.experts:  # an expert is not divided, which Megatron-LM does with --tensor-model-parallel-size otherwise
-        flex = p.dispatch == "flex" and p.ep > 1  # which wants ranks to send to
+        flex = p.dispatch != "alltoall" and p.ep > 1  # which wants ranks to send to
         flags += [
             f"--expert-model-parallel-size {p.ep}",
             "--expert-tensor-parallel-size 1",
             f"--moe-token-dispatcher-type {'flex' if flex else 'alltoall'}",
-            *(["--moe-enable-deepep"] if flex else []),
+            *(["--moe-enable-deepep"] if flex and p.dispatch == "deepep" else []),
+            *(["--moe-flex-dispatcher-backend hybridep"] if flex and p.dispatch == "hybridep" else []),
             "--moe-grouped-gemm",
         ]
     if len(set(layout.layers)) > 1 or model.mtp:
@@ -181,7 +182,7 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
     ]
     if model.experts:
         lines.append(f"expert_parallel_degree = {p.ep}")
-        lines += ['expert_parallel_comm_backend = "deepep"'] if p.dispatch == "flex" and p.ep > 1 else []
+        lines += ['expert_parallel_comm_backend = "deepep"'] if p.dispatch != "alltoall" and p.ep > 1 else []
     if p.pp > 1:
         lines += [
             f'pipeline_parallel_schedule = "{name}"',

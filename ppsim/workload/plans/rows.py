@@ -15,8 +15,8 @@ from ppsim.workload.hardware.hardware import Machine, read_machine
 from ppsim.workload.layout.layout import Layout, read_layout
 from ppsim.workload.model.model import Model, flops_per_token, library, read_model
 from ppsim.workload.model.parallel import Parallel
-from ppsim.workload.plans.habits import habits_of, unread
 from ppsim.workload.plans.row_numbers import Row, Skipped, count_of, number_of
+from ppsim.workload.plans.stated import parallel_of, unread
 
 LARGEST = 64 << 20
 # The first that a row's GPU contains is its cluster.
@@ -121,8 +121,8 @@ def setup_of(row: Row) -> Setup:
         dp = gpus // each
         if not dp or dp * each != gpus:
             raise Skipped(f"tp x pp x cp = {each} does not divide {gpus} GPUs")
-    habits = habits_of(row, model, machine.gpu.name)
-    fixed = replace(habits, dp=dp, tp=numbers["tp"], pp=numbers["pp"], cp=numbers["cp"], ep=numbers["ep"])
+    techniques = parallel_of(row, machine.gpu)
+    fixed = replace(techniques, dp=dp, tp=numbers["tp"], pp=numbers["pp"], cp=numbers["cp"], ep=numbers["ep"])
     choices, chosen = _choices(row, model, fixed, inferred)
     layout = _layout(row, model, choices[0])
     chosen = ", ".join(filter(None, (chosen, *unread(row), "layout" if row.get("layout") and layout is None else "")))
@@ -184,7 +184,9 @@ def _known_name(name: str) -> str:
 
 def _machine(row: Row) -> Machine:
     gpu = str(row.get("gpu") or "").lower()
-    if "a100" in gpu and "vtrain" in f"{row.get('framework', '')} {row.get('source', '')}".lower():
+    if row.get("cluster"):
+        return read_machine(str(row["cluster"]))
+    if "a100" in gpu and "vtrain" in str(row.get("framework") or "").lower():
         return read_machine("vtrain-a100")
     for word, name in CLUSTERS:
         if word in gpu and not re.search("gh200|pcie|nvl$", gpu):
@@ -207,9 +209,6 @@ def _choices(row: Row, model: Model, fixed: Parallel, chosen: list[str]) -> tupl
     """Fill in batch, chunks and schedule; where the row leaves out microbatch size or chunks, all that could be."""
     schedule = _schedule(row) if fixed.pp > 1 else ""
     gbs, mbs = count_of(row, "gbs", 0) or fixed.dp * count_of(row, "local_batch", 0), count_of(row, "mbs", 0)
-    if _splits_by_default(row) and gbs // fixed.dp % fixed.pp == 0 and fixed.pp > 1:
-        mbs = gbs // fixed.dp // fixed.pp
-        chosen.append("mbs")
     if not gbs:
         mbs, microbatches = mbs or 1, count_of(row, "microbatches", 0) or USUAL_MICROBATCHES * fixed.pp
         chosen.append(f"mbs {mbs}, {microbatches} microbatches")
@@ -229,12 +228,6 @@ def _choices(row: Row, model: Model, fixed: Parallel, chosen: list[str]) -> tupl
         name for name, text in (("seq", count_of(row, "seq", 0)), ("precision", row.get("precision"))) if not text
     ]
     return tuple(_fill(fixed, size, per_pipeline, chunks, schedule) for size in sizes), ", ".join(chosen)
-
-
-def _splits_by_default(row: Row) -> bool:
-    """Return whether a row says that its microbatches are torchtitan's default: one for each pipeline device."""
-    note, framework = str(row.get("note") or "").lower(), str(row.get("framework") or "").lower()
-    return "torchtitan" in framework and "microbatch count is" in note and "default" in note
 
 
 def _schedule(row: Row) -> str:

@@ -23,8 +23,10 @@ from ppsim.workload.model.operators import embedding_operators, head_operators, 
 from ppsim.workload.model.parallel import Parallel
 
 H100 = read_machine("dgx-h100")  # 8 GPUs; 450 GB/s and 5 us inside a node, 50 GB/s and 10 us between nodes
-FULL = Efficiency(Curve("h100", rows=0, half=0, within=1, between=1, hidden=0.75), Software("fused", 0, 0, 0))
-HALF = Efficiency(Curve("h100", within=0.5, between=0.25), Software("fused", 0, 0, 2.0))
+FULL = Efficiency(
+    Curve("", rows=0, half=0, attention=0.6, within=1, between=1, hidden=0.75), Software("fused", 0, 0, 0)
+)
+HALF = Efficiency(Curve("", within=0.5, between=0.25), Software("fused", 0, 0, 2.0))
 LLAMA, MIXTRAL, V3 = read_model("llama3-8b"), read_model("mixtral-8x7b"), read_model("deepseek-v3")
 GB = 1e9
 
@@ -161,7 +163,7 @@ def test_experts_exchange_tokens_four_times_and_their_layers_gather_for_attentio
     shared = replace(MIXTRAL, shared_ffn=64)
     assert waits_of_a_layer(shared, parallel) == pytest.approx(4 * exchange + 8 * tensor)
     once = exchange_seconds(H100, FULL, Group(8, 1), sent, 2)
-    assert waits_of_a_layer(MIXTRAL, replace(parallel, dispatch="flex")) == pytest.approx(4 * once + 4 * tensor)
+    assert waits_of_a_layer(MIXTRAL, replace(parallel, dispatch="deepep")) == pytest.approx(4 * once + 4 * tensor)
 
 
 @pytest.mark.parametrize(

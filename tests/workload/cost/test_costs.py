@@ -217,7 +217,7 @@ def test_ratios_of_schedules_are_the_measured_ones_within_five_percent():
         for number, microbatches in enumerate((24, 32, 64)):
             base = Parallel(
                 pp=8, mbs=mbs, microbatches=microbatches, precision="fp16", flash=False, sequence_parallel=False,
-                overlap_tp=False, overlap_dp=False, zero=0, stack="eager",
+                overlap_tp=False, overlap_dp=False, zero=0, kernels="eager",
             )  # fmt: skip
             speed = {}
             for name in measured:
@@ -267,28 +267,29 @@ def test_a_token_is_sent_once_to_each_node_and_rank_that_has_experts_of_it():
 def test_experts_launched_one_by_one_take_no_less_than_their_launches():
     dense, mixed = read_model("llama3-8b"), replace(read_model("qwen3-30b-a3b"), seq=256)
     times = {
-        (model.name, stack): stage_costs(model, H100, Parallel(stack=stack)).time[Kind.F, 0]
+        (model.name, graphs): stage_costs(model, H100, Parallel(cuda_graphs=graphs)).time[Kind.F, 0]
         for model in (dense, mixed)
-        for stack in ("fused", "single-launches")
+        for graphs in ("full", "partial", "none")
     }
-    assert times[dense.name, "fused"] == times[dense.name, "single-launches"]
-    software = efficiency_of(H100.gpu, "single-launches").software
+    assert times[dense.name, "full"] == times[dense.name, "none"]
+    assert times[mixed.name, "full"] < times[mixed.name, "partial"] < times[mixed.name, "none"]
+    software = efficiency_of(H100.gpu, Parallel(cuda_graphs="none")).software
     launches = layer_operators(mixed, Parallel(), True).kernels[0].sum() * software.expert_kernels
     least = mixed.layers * launches * software.launch_us * 1e-6
-    assert least < times[mixed.name, "single-launches"] < 1.2 * least
-    assert times[mixed.name, "fused"] < least / 3
+    assert least < times[mixed.name, "none"] < 1.2 * least
+    assert times[mixed.name, "full"] < least / 3
 
 
 def test_fused_experts_move_fewer_bytes_and_dense_layers_as_many():
     model = read_model("mixtral-8x7b")
     times = {
-        (name, stack): stage_costs(read_model(name), H100, Parallel(stack=stack, ep=ep, dp=ep)).time[Kind.F, 0]
+        (name, fused): stage_costs(read_model(name), H100, Parallel(fused_experts=fused, ep=ep, dp=ep)).time[Kind.F, 0]
         for name, ep in (("mixtral-8x7b", 8), ("llama3-8b", 1))
-        for stack in ("fused", "fused-experts")
+        for fused in (False, True)
     }
-    assert times["llama3-8b", "fused"] == times["llama3-8b", "fused-experts"]
-    saved = times["mixtral-8x7b", "fused"] - times["mixtral-8x7b", "fused-experts"]
-    found = efficiency_of(H100.gpu, "fused-experts")
+    assert times["llama3-8b", False] == times["llama3-8b", True]
+    saved = times["mixtral-8x7b", False] - times["mixtral-8x7b", True]
+    found = efficiency_of(H100.gpu, Parallel(fused_experts=True))
     visits, rate = model.seq * model.top_k, 3350e9 * found.curve.hbm
     moved = 8 * model.hidden + 8 * model.hidden + 6 * model.expert_ffn + 16 * model.experts / model.top_k
     assert saved == pytest.approx((1 - found.software.routed) * model.layers * visits * moved / rate, rel=0.02)

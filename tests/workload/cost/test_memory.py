@@ -214,7 +214,7 @@ def test_what_a_backward_needs_beside_activations():
         [plain + layer, plain, plain + layer, max(loss, wide + layer) + ends + gradients]
     )
     assert work_of(model, offload=0.25)[1] == pytest.approx(plain + layer / 4)
-    assert work_of(model, stack="eager")[1] == work_of(model, adapters=True)[1] == pytest.approx(wide + ends)
+    assert work_of(model, kernels="eager")[1] == work_of(model, adapters=True)[1] == pytest.approx(wide + ends)
     empty = stage_memory(replace(model, layers=2), Parallel(tp=2, pp=4, microbatches=4), build_layout([0, 1, 1, 0], 4))
     assert empty.work == pytest.approx([ends, plain, plain, loss + ends])
 

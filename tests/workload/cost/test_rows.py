@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from ppsim.errors import InputError
+from ppsim.questions.software import SoftwareOptions, parallel_with
 from ppsim.workload.hardware.hardware import read_gpu, read_machine
 from ppsim.workload.model.model import flops_per_token, read_model
 from ppsim.workload.model.parallel import Parallel
-from ppsim.workload.plans.habits import habits_of
 from ppsim.workload.plans.improve import describe_change, improve, question_of
 from ppsim.workload.plans.published import against, predict, summarise
 from ppsim.workload.plans.row_numbers import Skipped, count_of, number_of
 from ppsim.workload.plans.rows import measured_peak, measured_step, setup_of
+from ppsim.workload.plans.stated import parallel_of
 
 ROW = {
     "framework": "Megatron-Core", "model": "llama3-70b", "gpu": "DGX-H100", "gpus": 64, "precision": "BF16", "tp": 4,
@@ -210,7 +211,7 @@ def test_a_question_searches_the_gpus_and_the_batch_of_its_run_with_its_software
     row = {**ROW, "recompute": "full", "precision": "FP8"}
     found = question_of(row)
     assert (found.task.gpus, found.task.gbs, found.task.keep) == (64, 128, 1)
-    assert found.task.axes.base == Parallel(precision="fp8")
+    assert found.task.axes.base == parallel_with(SoftwareOptions(), "fp8", read_model("llama3-70b"), None)
     assert (found.task.axes.zero, found.task.axes.offload) == ((1,), (0,))
     assert (found.seconds, found.parallel.recompute) == (predict(setup_of(row))[1].seconds, "full")
     other = question_of({**ROW, "schedule": "zb-v", "vp": 2})
@@ -238,7 +239,7 @@ def test_a_run_that_is_as_fast_as_its_best_plan_changes_nothing(monkeypatch):
      ("BF16", "bf16"), ("float16", "fp16"), ("mixed", "bf16"), (None, "bf16")],
 )  # fmt: skip
 def test_precisions_are_known_by_their_words(text, name):
-    assert habits_of({"precision": text}, read_model("llama3-8b"), "b200").precision == name
+    assert parallel_of({"precision": text}, read_gpu("b200")).precision == name
 
 
 @pytest.mark.parametrize(
@@ -247,12 +248,12 @@ def test_precisions_are_known_by_their_words(text, name):
      ("none", "none"), (None, "none")],
 )  # fmt: skip
 def test_recomputation_is_known_by_its_words(text, how):
-    assert habits_of({"recompute": text}, read_model("llama3-8b"), "h100").recompute == how
+    assert parallel_of({"recompute": text}, read_gpu("h100")).recompute == how
 
 
 def test_adapters_are_trained_where_the_task_says_so():
-    assert habits_of({"task": "SFT LoRA"}, read_model("llama3-8b"), "h100").adapters
-    assert not habits_of({"task": "SFT"}, read_model("llama3-8b"), "h100").adapters
+    assert parallel_of({"task": "SFT LoRA"}, read_gpu("h100")).adapters
+    assert not parallel_of({"task": "SFT"}, read_gpu("h100")).adapters
 
 
 def test_clusters_and_gpus_of_files_keep_their_names(tmp_path):

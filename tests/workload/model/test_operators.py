@@ -260,11 +260,9 @@ def test_flops_of_layers_are_those_of_their_operators():
         assert flops_per_token(model) * model.seq == pytest.approx(counted, rel=0.03)  # biases and inner norms
 
 
-CURVE = Curve(
-    "h100", bf16=0.8, fp8=0.5, mxfp8=0.4, rows=100, half=30, attention=0.6, hbm=0.7, within=1, between=1, host=2.0
-)
+CURVE = Curve("hopper", bf16=0.8, fp8=0.5, mxfp8=0.4, rows=100, half=30, attention=0.6, hbm=0.7, within=1, between=1)
 SOFT = Software(
-    "x", launch_us=5, calls=4, elementwise=0.5, routed=0.25, loss=0.75, scores=2.0, output_kernels=3, expert_kernels=2
+    "x", launch_us=10, calls=4, elementwise=0.5, routed=0.25, loss=0.75, scores=2.0, output_kernels=3, expert_kernels=2
 )
 FOUND = Efficiency(CURVE, SOFT)
 GPU = read_gpu("h100")  # 989.4 TFLOP/s in 16 bits, 1978.9 in FP8, 3350 GB/s
@@ -329,7 +327,7 @@ def test_gpu_and_host_that_are_alike_take_a_fourth_root_longer():
     """Norms of the fourth power: equal times together take 2^(1/4) as long."""
     big = layer_operators(replace(DENSE, hidden=4096, ffn=16384, seq=4096), Parallel(), False)
     gpu = seconds(big, GPU, FOUND, "bf16").sum(axis=1)
-    host = Efficiency(CURVE, replace(SOFT, launch_us=gpu[0] / big.kernels[0].sum() / 2.0 * 1e6))
+    host = Efficiency(CURVE, replace(SOFT, launch_us=gpu[0] / big.kernels[0].sum() * 1e6))
     assert passes(big, GPU, host, "bf16")[0] == pytest.approx(gpu[0] * 2**0.25)
-    back = Efficiency(CURVE, replace(SOFT, launch_us=gpu[1:].sum() / big.kernels[1:].sum() / 2.0 * 1e6))
+    back = Efficiency(CURVE, replace(SOFT, launch_us=gpu[1:].sum() / big.kernels[1:].sum() * 1e6))
     assert passes(big, GPU, back, "bf16")[1:] == pytest.approx(gpu[1:] * 2**0.25)

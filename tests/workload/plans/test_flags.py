@@ -86,7 +86,7 @@ HABITS: tuple[dict[str, Any], ...] = (
     {},
     {"recompute": "selective", "precision": "fp8"},
     {"recompute": "full", "recompute_layers": 1, "precision": "mxfp8"},
-    {"recompute": "full", "zero": 3, "dispatch": "flex"},
+    {"recompute": "full", "zero": 3, "dispatch": "deepep"},
     {"zero": 2, "precision": "nvfp4"},
     {"zero": 0, "precision": "fp16", "overlap_tp": False},
 )
@@ -179,7 +179,7 @@ def said_by(args: Any) -> dict[str, object]:
 def meant(model: Model, p: Parallel, layout: Layout) -> dict[str, object]:
     """Return the options that describe a model and a plan, by what Megatron-LM's documentation says of each."""
     uneven = len(set(layout.layers)) > 1
-    flex = bool(model.experts) and p.dispatch == "flex" and p.ep > 1
+    flex = bool(model.experts) and p.dispatch == "deepep" and p.ep > 1
     share = {2: "optim_grads", 3: "optim_grads_params"}.get(p.zero)
     options = {
         "num_layers": model.layers, "hidden_size": model.hidden, "ffn_hidden_size": model.ffn,
@@ -244,7 +244,7 @@ def test_torchtitan_has_every_key_with_a_value_of_its_type(experts):
         always = {0: None, 3: "always"}.get(parallel.zero, "never")
         assert degrees.get("fsdp_reshard_after_forward") == always
         assert degrees.get("enable_async_tensor_parallel", False) == (parallel.tp > 1 and parallel.overlap_tp)
-        deep = bool(model.experts) and parallel.dispatch == "flex" and parallel.ep > 1
+        deep = bool(model.experts) and parallel.dispatch == "deepep" and parallel.ep > 1
         assert degrees.get("expert_parallel_comm_backend") == ("deepep" if deep else None)
         assert degrees.get("expert_parallel_degree") == (parallel.ep if model.experts else None)
         assert tables["activation_checkpoint"]["mode"] == parallel.recompute

@@ -390,7 +390,7 @@ def test_megatron_flags_describe_experts_latent_attention_and_narrow_numbers():
         "--tp-comm-overlap", "--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather",
         "--fp4-format e2m1", "--fp4-recipe nvfp4", "--bf16",
     ]  # fmt: skip
-    once = megatron_flags(model, replace(parallel, dispatch="flex"), build_layout([4], 1, 0))
+    once = megatron_flags(model, replace(parallel, dispatch="deepep"), build_layout([4], 1, 0))
     assert {"--moe-token-dispatcher-type flex", "--moe-enable-deepep"} < set(once)
 
 

@@ -1,0 +1,101 @@
+"""The options that say what a run does beside its sizes: its software, and techniques one by one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.errors import InputError
+from ppsim.questions.door import VALUE
+from ppsim.questions.options import flag, option
+
+if TYPE_CHECKING:
+    from ppsim.workload.hardware.hardware import Gpu
+    from ppsim.workload.model.model import Model
+    from ppsim.workload.model.parallel import Parallel
+    from ppsim.workload.plans.software import Version
+
+
+@dataclass(frozen=True)
+class SoftwareOptions:
+    """What the run's software does; None leaves it to the software's file."""
+
+    software: str | None = option(
+        "--software",
+        metavar="NAME[@RELEASE]",
+        help="Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan, deepspeed ... (megatron-core).",
+        common=True,
+        door=VALUE,
+    )
+    dispatch: str | None = option(
+        "--dispatch",
+        type=click.Choice(["alltoall", "deepep", "hybridep"]),
+        help="How tokens go to experts: alltoall, or once to a node and rank: deepep, hybridep (the software's).",
+    )
+    overlap_a2a: bool | None = flag(
+        "--overlap-a2a/--no-overlap-a2a",
+        help="All-to-all behind another microbatch's compute (the software's).",
+        default=None,
+        door=VALUE,
+    )
+    cuda_graphs: str | None = option(
+        "--cuda-graphs",
+        type=click.Choice(["none", "partial", "full"]),
+        help="What of an expert layer is launched as CUDA graphs (the software's).",
+    )
+    fused_experts: bool | None = flag(
+        "--fused-experts/--no-fused-experts",
+        help="Routing and casts fused into experts' products (the software's).",
+        default=None,
+        door=VALUE,
+    )
+    overlap_tp: bool | None = flag(
+        "--overlap-tp/--no-overlap-tp",
+        help="Tensor-parallel messages behind products, as async TP (the software's).",
+        default=None,
+        door=VALUE,
+    )
+    overlap_dp: bool | None = flag(
+        "--overlap-dp/--no-overlap-dp",
+        help="Gradients reduced, FSDP's weights gathered behind compute (the software's).",
+        default=None,
+        door=VALUE,
+    )
+    gradient_precision: str | None = option(
+        "--gradient-precision",
+        type=click.Choice(["bf16", "fp32"]),
+        help="Of gradients as they are summed and reduced (the software's).",
+    )
+
+    @property
+    def version(self) -> Version:
+        """The software.
+
+        Raises:
+            InputError: none of the library.
+        """
+        from ppsim.workload.plans.software import USUAL, read_software
+
+        return read_software(self.software or USUAL)
+
+
+def parallel_with(options: SoftwareOptions, precision: str | None, model: Model, gpu: Gpu | None) -> Parallel:
+    """Return what a run does by options, else by its software; all of its sizes are 1.
+
+    Raises:
+        InputError: unknown software, or a way to reach experts for a model that has none.
+    """
+    from ppsim.workload.model.parallel import Parallel
+    from ppsim.workload.plans.software import apply
+
+    given: dict[str, Any] = {name: value for name, value in asdict(options).items() if name != "software"}
+    if options.dispatch and not model.experts:
+        raise InputError(
+            f"--dispatch {options.dispatch} is of experts, and {model.name} has none", "leave out --dispatch"
+        )
+    precision = precision or "bf16"
+    said = options.version.techniques(gpu, precision) | {"precision": precision}
+    said.pop("recompute", None)
+    return apply(Parallel(), said | {name: value for name, value in given.items() if value is not None})

@@ -1,0 +1,194 @@
+"""Training software: what it fuses, overlaps, launches and dispatches, from a file each in ``library/software``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ppsim.base import toml
+from ppsim.base.text import quote
+from ppsim.errors import InputError
+from ppsim.workload.hardware.hardware import LIBRARY, Gpu
+from ppsim.workload.model.parallel import Parallel
+
+SCHEMA = "ppsim.software/1"
+GRADIENTS = {"bf16": 2, "fp16": 2, "fp32": 4}  # bytes
+USUAL = "megatron-core"  # where nothing names the software
+
+
+@dataclass(frozen=True)
+class Techniques:
+    """What a run does beside its sizes, each as the field of ``Parallel`` of that name; None is not said.
+
+    Attributes:
+        overlap_a2a: ``overlap_ep``.
+        gradient_precision: ``gradient_bytes``: bf16, fp16 or fp32.
+    """
+
+    kernels: str | None = None
+    flash: bool | None = None
+    sequence_parallel: bool | None = None
+    cuda_graphs: str | None = None
+    fused_experts: bool | None = None
+    dispatch: str | None = None
+    overlap_a2a: bool | None = None
+    overlap_tp: bool | None = None
+    overlap_p2p: bool | None = None
+    overlap_dp: bool | None = None
+    gradient_precision: str | None = None
+    precision: str | None = None
+    recompute: str | None = None
+    zero: int | None = None
+
+
+NAMES = {"overlap_a2a": "overlap_ep", "gradient_precision": "gradient_bytes"}
+
+
+def apply(parallel: Parallel, said: dict[str, Any]) -> Parallel:
+    """Replace what techniques say of a run; None says nothing."""
+    changes = {NAMES.get(name, name): value for name, value in said.items() if value is not None}
+    if isinstance(changes.get("gradient_bytes"), str):
+        changes["gradient_bytes"] = GRADIENTS[changes["gradient_bytes"]]
+    return replace(parallel, **changes) if changes else parallel
+
+
+@dataclass(frozen=True)
+class Rule(Techniques):
+    """What holds from a release on, or where a run has some property; a later rule wins.
+
+    Attributes:
+        since: the release from which it holds.
+        named: words of a version that it is of alone, such as sc21.
+        before: year and month of sources, as 2302, before which it holds.
+        precisions: of training, of which it holds; empty all.
+        hosts: x86 or grace; empty both.
+        source: where it is from.
+    """
+
+    since: str = ""
+    named: tuple[str, ...] = ()
+    before: str = ""
+    precisions: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Software:
+    """A training framework.
+
+    Attributes:
+        name: as users type it.
+        source: where its file's statements are from.
+        words: how tables of runs name it, in small letters.
+        on: the software that it is built on, and whose rules it has first.
+        schedules: of the registry, those that it runs; empty those of what it is built on.
+        flags: how its launch flags are written: megatron or torchtitan; empty as those of what it is built on.
+        rule: what it does.
+    """
+
+    name: str
+    source: str
+    words: tuple[str, ...]
+    on: str = ""
+    schedules: tuple[str, ...] = ()
+    flags: str = ""
+    rule: tuple[Rule, ...] = field(default_factory=tuple)
+
+    @property
+    def below(self) -> tuple[Software, ...]:
+        """What it is built on, from the ground up, and itself."""
+        return (*(softwares()[self.on].below if self.on else ()), self)
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The schedules that it runs."""
+        return next((found.schedules for found in reversed(self.below) if found.schedules), ())
+
+
+@dataclass(frozen=True)
+class Version:
+    """Software of one version.
+
+    Attributes:
+        software: the software.
+        release: its numbers, such as (26, 6); empty takes the newest.
+        named: words that name the version otherwise.
+        date: year and month of what states the run, as 2205, or empty.
+    """
+
+    software: Software
+    release: tuple[int, ...] = ()
+    named: str = ""
+    date: str = ""
+
+    def techniques(self, gpu: Gpu | None, precision: str = "") -> dict[str, Any]:
+        """List what the version does on a GPU in a precision: techniques by name, those said alone."""
+        said: dict[str, Any] = {}
+        host = gpu.host if gpu else ""
+        for software in self.software.below:
+            for rule in software.rule:
+                fits = precision in (rule.precisions or (precision,)) and host in (rule.hosts or (host,))
+                if fits and self._holds(rule, software is self.software):
+                    said |= {f.name: v for f in fields(Techniques) if (v := getattr(rule, f.name)) is not None}
+        return said
+
+    def _holds(self, rule: Rule, own: bool) -> bool:
+        if rule.named or rule.before:
+            return any(word in self.named for word in rule.named) or bool(rule.before > self.date > "")
+        return not (own and rule.since and self.release) or self.release >= numbers(rule.since)
+
+
+@lru_cache(maxsize=1)
+def softwares() -> dict[str, Software]:
+    """Read the software of the library, by name."""
+    paths = sorted((LIBRARY / "software").glob("*.toml"))
+    return {path.stem: toml.read(str(path), Software, SCHEMA) for path in map(Path, paths)}
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Read the numbers of a release, such as 26.04.01; empty where the text does not begin with one."""
+    found = re.match(r"v?(\d+(?:\.\d+)*)", text.strip())
+    return tuple(map(int, found[1].split("."))) if found else ()
+
+
+def read_software(spec: str) -> Version:
+    """Read software as users name it: ``megatron-bridge``, or with a release, ``megatron-bridge@26.06``.
+
+    Raises:
+        InputError: no such software in the library, or a version of which its file says nothing.
+    """
+    import difflib
+
+    name, _, version = spec.lower().strip().partition("@")
+    known = softwares()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        guess = f" Did you mean '{close[0]}'?" if close else ""
+        raise InputError(f"no software {quote(spec)} in the library.{guess}", f"one of {', '.join(known)}")
+    words = {word for software in known[name].below for rule in software.rule for word in rule.named}
+    if version and not numbers(version) and version not in words:
+        raise InputError(f"no version {quote(version)} of {name}", f"a release, such as {name}@1.2")
+    return Version(known[name], numbers(version), version)
+
+
+def software_of(framework: str, release: str, source: str = "") -> Version:
+    """Find the software that a table's words name, and its version by the release, or by the date of an arXiv paper.
+
+    Of several, the one that is built on the others; the usual one where no word is known.
+    """
+    text = framework.lower()
+    found = [(len(s.below), len(word), s, word) for s in softwares().values() for word in s.words if word in text]
+    if not found:
+        return Version(softwares()[USUAL], numbers(release), text, _date(source))
+    *_, software, word = max(found, key=lambda one: one[:2])
+    after = text.partition(word)[2]
+    return Version(software, numbers(release) or numbers(after.strip(" (")), text, _date(source))
+
+
+def _date(source: str) -> str:
+    found = re.search(r"arxiv\D{0,5}(\d{4})\.\d{4,5}", source.lower())
+    return found[1] if found else ""

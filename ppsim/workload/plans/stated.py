@@ -1,0 +1,154 @@
+"""What a row of published runs states of its software and techniques; its software's file says the rest."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from typing import Any
+
+from ppsim.errors import InputError
+from ppsim.workload.hardware.hardware import Gpu
+from ppsim.workload.model.parallel import DISPATCHERS, GRAPHS, KERNELS, MODULES, Parallel
+from ppsim.workload.plans.row_numbers import MISSING, Row, Skipped, count_of, number_of
+from ppsim.workload.plans.software import GRADIENTS, Techniques, Version, apply, read_software, software_of
+
+# What a precision is called; the first word that a row contains counts.
+PRECISION_WORDS = (
+    ("nvfp4", "nvfp4"),
+    ("fp4", "nvfp4"),
+    ("fp8-cs", "fp8"),
+    ("mx", "mxfp8"),
+    ("f8", "fp8"),
+    ("fp8", "fp8"),
+    ("float8", "fp8"),
+    ("e4m3", "fp8"),
+    ("bf16", "bf16"),
+    ("bfloat16", "bf16"),
+    ("fp16", "fp16"),
+    ("float16", "fp16"),
+)
+MODELLED = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
+WHOLE_LAYERS = ("full", "block", "uniform", "ids")  # how words for recomputing whole layers begin
+YES, NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
+WORDS = {"kernels": KERNELS, "cuda_graphs": GRAPHS, "dispatch": DISPATCHERS, "gradient_precision": tuple(GRADIENTS)}
+SWITCHES = tuple(f.name for f in fields(Techniques) if "bool" in str(f.type))
+# How tables name the modules that Megatron-LM recomputes.
+MODULE_WORDS = {
+    "core": "core_attn",
+    "attention": "core_attn",
+    "attn": "core_attn",
+    "norm": "layernorm",
+    "moe_act": "moe_act",
+    "act": "moe_act",
+    "mla": "mla_up_proj",
+    "mlp": "mlp",
+    "shared": "shared_experts",
+    "moe": "moe",
+}
+
+
+def version_of(row: Row) -> Version:
+    """Return the software of a row: as its key ``software`` says, or its ``framework`` and ``release``.
+
+    Raises:
+        Skipped: ``software`` is none of the library.
+    """
+    if row.get("software"):
+        try:
+            return read_software(str(row["software"]))
+        except InputError as error:
+            raise Skipped(f"software {row['software']!r}: {error}") from error
+    return software_of(*(str(row.get(key) or "") for key in ("framework", "release", "source")))
+
+
+def parallel_of(row: Row, gpu: Gpu) -> Parallel:
+    """Return what a row's run did on a GPU: as it states, else as its software does; sizes are left out.
+
+    Raises:
+        Skipped: it states what is not modelled.
+    """
+    version, precision = version_of(row), _precision(row)
+    said = version.techniques(gpu, precision or "")
+    precision = precision or said.get("precision") or "bf16"
+    said = version.techniques(gpu, precision) | {"precision": precision} | stated(row)
+    if count_of(row, "fsdp", 0) > 1 and "zero" not in row:
+        said["zero"] = 3
+    if count_of(row, "pp", 1) > 1:  # torch keeps gathered weights and whole gradients until a step ends
+        said["zero"] = min(said.get("zero", 1), 1)
+    parallel = apply(Parallel(adapters="lora" in str(row.get("task") or "").lower()), said)
+    share = number_of(row, "offload") or 0.0
+    if share > 1:
+        raise Skipped(f"offload {row.get('offload')!r} is no share of 0 to 1")
+    return replace(parallel, offload=share)
+
+
+def stated(row: Row) -> dict[str, Any]:
+    """List the techniques that a row states by name.
+
+    Raises:
+        Skipped: a value that is none of its.
+    """
+    found: dict[str, Any] = {}
+    for name in SWITCHES:
+        if (value := _switch(row, name)) is not None:
+            found[name] = value
+    for name, known in WORDS.items():
+        text = str(row.get(name) or "").strip().lower()
+        if text and text not in MISSING:
+            if text not in known:
+                raise Skipped(f"{name} {row.get(name)!r} is none of {', '.join(known)}")
+            found[name] = text
+    if str(row.get("cuda_graphs") or "").strip().lower() == "none":
+        found["cuda_graphs"] = "none"
+    if row.get("zero") is not None:
+        found["zero"] = count_of(row, "zero", 0)
+    text = str(row.get("schedule") or "").lower()
+    if "overlap_p2p" not in found and re.search(r"overlap|\ba?sync", text):
+        found["overlap_p2p"] = not re.search(r"\bsync|no[nt]?[- ]overlap|without overlap", text)
+    return found | _recompute(row)
+
+
+def _switch(row: Row, name: str) -> bool | None:
+    value = row.get(name)
+    text = str(value).strip().lower()
+    if value is None or text in MISSING:
+        return None
+    if text not in YES + NO:
+        raise Skipped(f"{name} {value!r} is neither true nor false")
+    return text in YES
+
+
+def _recompute(row: Row) -> dict[str, Any]:
+    """Read what is recomputed: none, full, selective, or names of modules."""
+    text = str(row.get("recompute") or "").lower()
+    if not text or text in MISSING[:-3]:
+        return {"recompute": "none"} if text == "none" else {}
+    if text.startswith(WHOLE_LAYERS):
+        return {"recompute": "full"}
+    words = [word for word in re.split(r"[^a-z_]+", text) if word and not word.startswith(("select", "sequence"))]
+    modules = {name for word in words for part, name in MODULE_WORDS.items() if word.startswith(part)}
+    found: dict[str, Any] = {"sequence_parallel": True} if "sequence parallel" in text else {}
+    if modules:
+        return {**found, "recompute": "selective", "modules": tuple(m for m in MODULES if m in modules)}
+    return {**found, "recompute": "selective"} if "select" in text else found
+
+
+def _precision(row: Row) -> str:
+    """Return the precision that a row names, or an empty text.
+
+    Raises:
+        Skipped: it names one that the cost model lacks.
+    """
+    text = str(row.get("precision") or "").lower()
+    if re.search(r"fp32|float32|tf32|int8|int4", text):
+        raise Skipped(f"precision {row.get('precision')!r} is not modelled, which knows {', '.join(MODELLED)}")
+    return next((name for word, name in PRECISION_WORDS if word in text), "")
+
+
+def unread(row: Row) -> list[str]:
+    """Name the fields of a row whose words are not known, and for which the software's usual is taken."""
+    found = [] if _precision(row) or not row.get("precision") else ["precision"]
+    text = str(row.get("recompute") or "").lower()
+    if text and text not in MISSING and not _recompute(row):
+        found.append("recompute")
+    return found

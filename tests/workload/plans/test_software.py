@@ -1,0 +1,81 @@
+"""Software of the library: its files, its versions, and what plans may choose by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppsim.errors import InputError
+from ppsim.schedules import find
+from ppsim.workload.hardware.hardware import read_gpu
+from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans.software import apply, numbers, read_software, software_of, softwares
+from tests.commands import invoke
+
+H100 = read_gpu("h100")
+
+
+@pytest.mark.parametrize("name", sorted(softwares()))
+def test_each_software_says_what_it_runs_and_where_that_is_from(name):
+    software = softwares()[name]
+    assert software.name == name
+    assert software.source
+    assert software.words
+    assert software.runs
+    assert all(find(schedule).name == schedule for schedule in software.runs)
+    said = read_software(name).techniques(H100, "bf16")
+    assert {"kernels", "flash", "dispatch", "cuda_graphs", "gradient_precision", "overlap_dp", "zero"} <= said.keys()
+    apply(Parallel(), said)
+
+
+def test_a_release_has_what_came_before_it_and_the_newest_has_all():
+    def dispatch(spec):
+        return read_software(spec).techniques(H100)["dispatch"]
+
+    assert [dispatch(f"megatron-bridge{at}") for at in ("@25.09", "@25.11", "@26.04.01", "")] == [
+        "alltoall", "hybridep", "hybridep", "hybridep",
+    ]  # fmt: skip
+
+
+def test_software_that_is_built_on_other_software_has_its_habits_but_for_its_own():
+    assert read_software("nemo").techniques(H100)["overlap_tp"]
+    assert not read_software("megatron-lm").techniques(H100)["overlap_tp"]
+
+
+def test_a_host_that_launches_slowly_captures_experts_as_graphs():
+    version = read_software("megatron-bridge@26.04")
+    graphs = [version.techniques(read_gpu(name))["cuda_graphs"] for name in ("gb200", "b200")]
+    assert graphs == ["partial", "none"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "release", "name", "version"),
+    [("NeMo 2 / Megatron-Core", "", "nemo", (2,)), ("Megatron-LM 0.14", "", "megatron-lm", (0, 14)),
+     ("Megatron-Core (Megatron-Bridge)", "26.04.01 NeMo Container", "megatron-bridge", (26, 4, 1)),
+     ("Megatron-DeepSpeed (vTrain, MICRO 2024)", "", "megatron-deepspeed", ()),
+     ("ours", "3.1", "megatron-core", (3, 1))],
+)  # fmt: skip
+def test_tables_name_software_by_words(framework, release, name, version):
+    found = software_of(framework, release)
+    assert (found.software.name, found.release) == (name, version)
+
+
+@pytest.mark.parametrize(("text", "read"), [("26.04.01 x", (26, 4, 1)), ("v2", (2,)), ("nightly", ()), ("", ())])
+def test_releases_are_read_from_their_front(text, read):
+    assert numbers(text) == read
+
+
+@pytest.mark.parametrize("spec", ["megatron", "megatron-bridge@nightly", "", "../x"])
+def test_software_that_the_library_lacks_is_refused(spec):
+    with pytest.raises(InputError, match=r"no (software|version)"):
+        read_software(spec)
+
+
+PLAN = ("plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "16", "--pp", "4", "--tp", "1")
+
+
+def test_plans_have_the_schedules_of_the_software_unless_any_will_do():
+    refused = invoke(*PLAN, "--software", "megatron-lm", "--schedules", "dualpipe-v")
+    assert isinstance(refused.exception, InputError)
+    assert "megatron-lm has no schedule dualpipe-v" in str(refused.exception)
+    asked = (*PLAN, "--software", "megatron-lm", "--schedules", "dualpipe-v", "--any", "--quiet")
+    assert invoke(*asked).exit_code == 0
