@@ -1,7 +1,7 @@
 """Ops seen from inside: segments on a compute and a communication stream of a device, which run side by side.
 
 A stage's forward is a list of segments for each layer, its backward another. A stream runs its segments in the order
-they are issued, each when those that it needs have ended; while communication runs, compute takes longer (contention).
+they are issued, each when those that it needs have ended; while both run, each may take longer (contention).
 A pair of F and B issues layer i of the forward with layer L-1-i of the backward, as Megatron-Core's combined 1F1B and
 DeepSeek's DualPipe do.
 """
@@ -78,7 +78,8 @@ class Segments:
         layers: of a device's 1/P share of the model, or a list with those of each stage.
         order: how the segments of a pair are issued, each as ``name_OP`` (``attn_F``), or the name of an order of
             :data:`ORDERS`; without it, ops of pairs run one after the other.
-        contention: the share by which compute takes longer while communication runs.
+        contention: the share by which compute takes longer while communication runs; two where it slows communication
+            as well.
         unit: of the times.
     """
 
@@ -88,12 +89,12 @@ class Segments:
     W: tuple[Segment, ...] = ()
     layers: int | tuple[int, ...] = 1
     order: str | tuple[str, ...] = ()
-    contention: float = 0.0
+    contention: float | tuple[float, ...] = 0.0
     unit: str = "ms"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.contention <= 10:
-            raise Refused("contention", f"must be 0 to 10, got {self.contention:g}")
+        if len(self.slowed) != 2 or not all(0 <= share <= 10 for share in self.slowed):
+            raise Refused("contention", f"must be one or two numbers from 0 to 10, got {self.contention}")
         counts = self.layers if isinstance(self.layers, tuple) else (self.layers,)
         if not counts or not all(1 <= count <= MOST_LAYERS for count in counts):
             raise Refused("layers", f"must be 1 to {MOST_LAYERS} for each stage, got {counts}")
@@ -128,6 +129,11 @@ class Segments:
             raise Refused("order", f"must list each segment once, as {', '.join(all_of[:3])}; look at {quote(odd[0])}")
         if any(end < 0 for end in look_inside(self, PAIR, 2).end):
             raise Refused("order", "makes segments wait for each other in a circle")
+
+    @property
+    def slowed(self) -> tuple[float, ...]:
+        """The shares by which compute, and communication, take longer while the other runs."""
+        return self.contention if isinstance(self.contention, tuple) else (self.contention, 0.0)
 
     def of(self, op: str) -> tuple[Segment, ...]:
         """The segments of an op, by the letter of its kind."""
@@ -175,7 +181,7 @@ def look_inside(segments: Segments, op: str, layers: int = 1) -> Inside:
     place, wanted = {row: number for number, row in enumerate(rows)}, _wanted(segments)
     needs = [[place[key] for name, step in wanted[row[0]] if (key := (name, row[1] + step)) in place] for row in rows]
     stream = [STREAMS.index(known[name].stream) for name, _ in rows]
-    start, end = run_streams(stream, [known[name].time for name, _ in rows], needs, segments.contention)
+    start, end = run_streams(stream, [known[name].time for name, _ in rows], needs, segments.slowed)
     return Inside(
         tuple(name for name, _ in rows), tuple(layer for _, layer in rows), tuple(stream), tuple(start), tuple(end)
     )
@@ -215,7 +221,10 @@ def _issue(segments: Segments, op: str, layers: int) -> Iterator[tuple[str, int]
 
 
 def run_streams(
-    stream: Sequence[int], time: Sequence[float], needs: Sequence[Sequence[int]], contention: float = 0.0
+    stream: Sequence[int],
+    time: Sequence[float],
+    needs: Sequence[Sequence[int]],
+    slowed: Sequence[float] = (0.0, 0.0),
 ) -> tuple[list[float], list[float]]:
     """Run segments on two streams, each in the order given, and return their starts and ends.
 
@@ -223,7 +232,7 @@ def run_streams(
         stream: 0 for compute, 1 for communication.
         time: how long each takes alone.
         needs: which others must have ended before each may start.
-        contention: the share by which compute takes longer while communication runs.
+        slowed: the shares by which compute, and communication, take longer while the other runs.
 
     Returns:
         Two lists; -1 for segments that wait for each other in a circle.
@@ -232,8 +241,7 @@ def run_streams(
     start, end, left = [-1.0] * len(time), [-1.0] * len(time), list(time)
     now = 0.0
     while running := [queue[-1] for queue in queues if queue and all(end[i] >= 0 for i in needs[queue[-1]])]:
-        # Where both run, the first is the one that computes.
-        slow = [1 + contention, 1.0] if len(running) == 2 else [1.0]
+        slow = [1 + share for share in slowed] if len(running) == 2 else [1.0]  # the first is the one that computes
         step = min(left[i] * factor for i, factor in zip(running, slow, strict=True))
         for i, factor in zip(running, slow, strict=True):
             start[i] = now if start[i] < 0 else start[i]

@@ -14,6 +14,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
 from ppsim.workload.cost.communication import exchange_seconds, gather_seconds, group_of, message_seconds
+from ppsim.workload.cost.overlap import expert_pair
 from ppsim.workload.cost.update import add_sharded, optimizer_seconds, reduction_seconds
 from ppsim.workload.hardware.efficiency import Efficiency, efficiency_of, passes, seconds
 from ppsim.workload.hardware.hardware import AS_THE_CURVE, Factors, Machine, Measured
@@ -24,16 +25,15 @@ from ppsim.workload.model.model import Model, flops_per_token
 from ppsim.workload.model.operators import Floats
 from ppsim.workload.model.parallel import Parallel
 
-OVERLAPPED_PAIR = 1.04  # times the longer of compute and all-to-all: DeepSeek's profile of DualPipe, arXiv 2412.19437
-
 
 @dataclass(frozen=True)
 class StageCosts:
     """Costs of each stage for a microbatch, in seconds.
 
     Attributes:
-        costs: for the simulator, in ms: F, B, I, W and R by stage, latencies between devices.
-        time: shape (5, stages), the same in seconds.
+        costs: for the simulator, in ms: F, B, I, W and R by stage, latencies between devices, and pairs of F and B
+            where these hide all-to-all.
+        time: shape (5, stages), the same in seconds; where pairs hide all-to-all, F and B as parts of one.
         communication: shape (stages,), the part of F and B that waits for collectives.
         message: bytes from a stage to the next.
         parameters: shape (stages,), on one GPU.
@@ -123,8 +123,12 @@ def stage_costs(
         # The device itself waits while its message travels, once for each op that sends one: F, B and I.
         time[:3] += hops[np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp]
         hops[:] = 0
+    costs = Costs(time * 1e3, comm=hops * 1e3, unit="ms")
+    if parallel.overlap_ep:
+        apart = stage_costs(model, machine, replace(parallel, overlap_ep=False), layout, efficiency)
+        costs = replace(apart.costs, pair=(costs.time[Kind.F] + costs.time[Kind.B]))
     return StageCosts(
-        costs=Costs(time * 1e3, comm=hops * 1e3, unit="ms"),
+        costs=costs,
         time=time,
         communication=communication,
         message=message,
@@ -153,9 +157,12 @@ def _stage(
     for count, experts, part in kinds:
         if count:
             factors = AS_THE_CURVE if experts else measured.layer
-            one, waits, selected = _layer(model, machine, replace(parallel, recompute="none"), experts, found)
+            once = replace(parallel, recompute="none")
+            one, waits, selected = _layer(model, machine, once, experts, found)
             compute += count * (_with_full(one - waits, factors) + _with_full(waits))
             communication += count * _with_full(waits)
+            # What runs again runs alone: nothing hides its all-to-all.
+            one, waits, _ = _layer(model, machine, replace(once, overlap_ep=False), experts, found)
             forward = (one - waits)[ops.FORWARD] * factors.f + waits[ops.FORWARD]
             again += (
                 count * part * {"none": 0.0, "selective": selected * factors.f, "full": forward}[parallel.recompute]
@@ -199,7 +206,13 @@ def _layer(
     for layer in range(windows):
         operators = ops.layer_operators(model, parallel, experts, layer if model.window else -1)
         times = seconds(operators, machine.gpu, found, parallel.precision)
-        waiting = _layer_communication(model, machine, parallel, experts, found, times.sum(axis=1))
+        waiting = _layer_communication(model, machine, parallel, experts, found)
+        if experts and parallel.overlap_ep:
+            exchange = _exchange(model, machine, parallel, found)
+            pair = expert_pair(operators.names, times, waiting, exchange)
+            waiting[:2] += max(pair - times.sum() - waiting.sum(), 0.0) / 2
+        elif experts:
+            waiting[:2] += 2 * _exchange(model, machine, parallel, found)
         total += passes(operators, machine.gpu, found, parallel.precision, waiting) / windows
         waits += waiting / windows
         selected = {name for module in parallel.modules for name in MODULES[module]}
@@ -221,9 +234,9 @@ MODULES = {  # the operators of what selective recompute runs again
 
 
 def _layer_communication(
-    model: Model, machine: Machine, parallel: Parallel, experts: bool, found: Efficiency, compute: Floats
+    model: Model, machine: Machine, parallel: Parallel, experts: bool, found: Efficiency
 ) -> Floats:
-    """Return what a layer's collectives add to F, I and W: gathers and scatters of tensor, context, expert ranks."""
+    """Return what a layer's collectives add to F, I and W: gathers and scatters of tensor and context ranks."""
     p = parallel
     tokens = ops.tokens_of(model, p)
     whole = tokens * model.hidden * ops.ITEM
@@ -234,15 +247,15 @@ def _layer_communication(
     if model.kv_lora:
         keys = (model.head_dim + model.rope_dim + model.v_dim) * model.heads / p.tp * ops.ITEM * tokens * p.cp
     context = gather_seconds(machine, found, group_of(p, "cp"), keys) * (0.3 if p.overlap_tp else 1.0)
-    exchange = 0.0
-    if experts:
-        sent = tokens / p.tp * model.top_k * model.hidden * ops.ITEM
-        visits = model.top_k if p.dispatch != "alltoall" else 0
-        exchange = 2 * exchange_seconds(machine, found, group_of(p, "ep"), sent, visits)
-        if p.overlap_ep:
-            both = max(OVERLAPPED_PAIR * max(compute.sum(), 2 * exchange) - compute.sum(), 0.0)
-            exchange = both / 2
-    return np.array([tensor + context + exchange, tensor + 2 * context + exchange, 0.0])
+    return np.array([tensor + context, tensor + 2 * context, 0.0])
+
+
+def _exchange(model: Model, machine: Machine, parallel: Parallel, found: Efficiency) -> float:
+    """Compute the seconds of an all-to-all, which brings tokens to their experts or back."""
+    p = parallel
+    sent = ops.tokens_of(model, p) / p.tp * model.top_k * model.hidden * ops.ITEM
+    visits = model.top_k if p.dispatch != "alltoall" else 0
+    return exchange_seconds(machine, found, group_of(p, "ep"), sent, visits)
 
 
 @lru_cache(maxsize=128)
@@ -282,7 +295,9 @@ def step_time(
     devices = np.zeros((1, parallel.stages), np.int32)
     if parallel.pp == 1:
         work = costs.time[Kind.F].sum() + costs.time[Kind.B].sum()
-        pipeline, bubble = parallel.microbatches * work, 0.0
+        # The first forward and the last backward run alone.
+        ends = costs.costs.time[[Kind.F, Kind.B]].sum() / 1e3
+        pipeline, bubble = (parallel.microbatches - 1) * work + ends, 0.0
     else:
         schedule = schedule or schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
         devices = schedule.placement.devices

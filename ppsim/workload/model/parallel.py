@@ -118,8 +118,9 @@ class Parallel:
 
     @property
     def schedule_name(self) -> str:
-        """Name of the schedule in the registry."""
-        return self.schedule or ("interleaved" if self.vp > 1 else "1f1b")
+        """Name of the schedule in the registry: with one more forward first where F and B run in pairs."""
+        name = self.schedule or ("interleaved" if self.vp > 1 else "1f1b")
+        return f"{name}-overlap" if self.overlap_ep and self.ep > 1 and name in ("1f1b", "interleaved") else name
 
     @property
     def replicas(self) -> int:

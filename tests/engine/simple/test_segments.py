@@ -121,10 +121,12 @@ def test_deepseeks_profile_from_its_busy_times():
 
 def test_contention_slows_compute_while_communication_runs():
     """Two of compute beside one of communication: 0.8 of compute are done when that ends, 1.2 are left."""
-    start, end = run_streams([0, 1], [2, 1], [[], []], contention=0.25)
+    start, end = run_streams([0, 1], [2, 1], [[], []], slowed=(0.25, 0))
     assert (start, end) == ([0, 0], [pytest.approx(2.2), 1])
     # And what starts later is slowed for its own stretch only.
-    assert run_streams([0, 0, 1], [1, 1, 0.5], [[], [], [0]], 1.0)[1] == pytest.approx([1, 2.25, 1.5])
+    assert run_streams([0, 0, 1], [1, 1, 0.5], [[], [], [0]], (1, 0))[1] == pytest.approx([1, 2.25, 1.5])
+    # Both share what they need: half of the rate each is no gain over one after the other.
+    assert run_streams([0, 1], [1, 1], [[], []], (1, 1))[1] == [2, 2]
 
 
 def test_an_op_hides_what_needs_nothing_of_it():
@@ -226,7 +228,8 @@ def test_a_file_of_segments(tmp_path):
     ("old", "new", "why"),
     [
         ("ppsim.segments/1", "ppsim.profile/1", "expected 'ppsim.segments/1'"),
-        ("contention = 0.1", "contention = -1", "'contention' must be 0 to 10"),
+        ("contention = 0.1", "contention = -1", "'contention' must be one or two numbers from 0 to 10"),
+        ("contention = 0.1", "contention = [0.1, 0.1, 0.1]", "'contention' must be one or two"),
         ("contention = 0.1", "contention = nan", "'contention' must be finite"),
         ("layers = [2, 1]", "layers = [2, 0]", "'layers' must be 1 to 1024 for each stage"),
         ("layers = [2, 1]", "layers = []", "'layers' must be"),
