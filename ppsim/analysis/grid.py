@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppsim.core.draft import Draft
+from ppsim.core.lanes import refuse_lanes
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 
@@ -24,8 +25,10 @@ def cells_of(timeline: Timeline) -> list[list[str]]:
 
     Raises:
         ValueError: a step does not end with a whole slot.
+        InputError: devices run several streams.
     """
     schedule = timeline.schedule
+    refuse_lanes(schedule, "a grid of slots")
     end = np.rint(timeline.end).astype(np.int64)
     if not np.array_equal(end, timeline.end):
         raise ValueError("a step does not end with a whole slot")

@@ -22,6 +22,7 @@ from ppsim.analysis import idle_kernel as kernel
 from ppsim.base.compiled import call
 from ppsim.core.costs import find_latencies
 from ppsim.core.execution import Execution
+from ppsim.core.lanes import refuse_lanes
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
@@ -114,6 +115,7 @@ def explain_idle(timeline: Timeline, arrival: NDArray[np.float64]) -> Idle:
         arrival: shape (ops,), when each op's input was on its device; see :func:`arrivals`.
     """
     schedule = timeline.schedule
+    refuse_lanes(schedule, "a list of why devices wait")
     waits = _split_imbalance(timeline, _attribute(timeline, arrival))
     behind_compute = np.isin(waits.cause, (COMPUTE, ORDER))
     waits.cause[behind_compute & np.isin(waits.op, first_backwards(schedule))] = TURNAROUND
@@ -136,7 +138,7 @@ def explain_run(timeline: Timeline, latencies: NDArray[np.float64], execution: E
 
 def explain_known(timeline: Timeline, execution: Execution | None) -> Idle | None:
     """Every idle instant with its cause, as :func:`explain_run`; None where it is not known when inputs arrive."""
-    if execution is None and timeline.comm is None:
+    if (execution is None and timeline.comm is None) or timeline.schedule.has_lanes:
         return None
     known = 0.0 if timeline.comm is None else timeline.comm
     return explain_run(timeline, find_latencies(timeline.schedule, known), execution)

@@ -8,6 +8,7 @@ __all__ = [
     "draft",
     "execution",
     "job",
+    "lanes",
     "lowered",
     "ops",
     "recompute",

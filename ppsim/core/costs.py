@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.ops import COMPUTE, TIMED, Kind, Scope, Stream
 from ppsim.core.schedule import Schedule
-from ppsim.core.soundness import LONGEST, prove_costs, prove_factors, prove_factors_fit, prove_fit
+from ppsim.core.soundness import LONGEST, prove_costs, prove_factors, prove_factors_fit, prove_fit, prove_times
 from ppsim.errors import InputError
 
 Value = float | Sequence[float]
+Floats = NDArray[np.float64]
 PriceOf = Callable[[Kind, NDArray[Any], NDArray[Any]], Any]
 
 
@@ -32,6 +34,9 @@ class Costs:
         speed: shape (devices,), how many times as fast each device computes, or None.
         each: shape (ops,), the duration of each op of one schedule, in place of all the above but ``comm``, or None;
             both ops of a pair have the pair's.
+        others: durations of other kinds by stage, or by device where the kind has no stage; what is missing takes none.
+        host_link: devices that share a link to their host, where copies out and in take turns; 0 where each device
+            copies both ways at once.
     """
 
     time: NDArray[np.float64]
@@ -41,12 +46,16 @@ class Costs:
     scale: NDArray[np.float64] | None = None
     speed: NDArray[np.float64] | None = None
     each: NDArray[np.float64] | None = None
+    others: Mapping[Kind, NDArray[np.float64]] = field(default_factory=dict)
+    host_link: int = 0
 
     def __post_init__(self) -> None:
         if len(self.time) == Kind.R:
             object.__setattr__(self, "time", np.concatenate([self.time, self.time[Kind.F : Kind.F + 1]]))
         prove_costs(self.time, self.comm, self.pair)
         prove_factors(self.scale, self.speed)
+        for kind, time in self.others.items():
+            prove_times(f"the time of {kind.name}", time)
 
     def durations(self, schedule: Schedule) -> NDArray[np.float64]:
         """Return the time that each op occupies its device, shape (ops,); both ops of a pair have the pair's time.
@@ -61,6 +70,8 @@ class Costs:
             if len(self.each) != len(schedule):
                 raise InputError(f"{len(self.each)} durations for {len(schedule)} ops", "one for each, in queue order")
             return self.each
+        if schedule.has_lanes:
+            return self._with_lanes(schedule)
         duration, table = np.empty(len(schedule)), self.time.ravel()
         for ops, row in schedule.blocks():
             duration[ops] = table.take(row)
@@ -77,6 +88,17 @@ class Costs:
                     measured *= (factor[first] + factor[second]) / 2
                 together = np.where(full, measured, together)
             duration[first] = duration[second] = together
+        return duration
+
+    def _with_lanes(self, schedule: Schedule) -> NDArray[np.float64]:
+        """Durations where ops of other kinds stand among those that compute."""
+        duration = np.zeros(len(schedule))
+        duration[schedule.computes] = self.durations(schedule.compute_only)
+        for kind, time in self.others.items():
+            ops = np.flatnonzero(schedule.kind == kind)
+            duration[ops] = time[(schedule.stage if kind.info.scope == Scope.STAGE else schedule.device)[ops]]
+            if self.speed is not None and kind.info.stream == Stream.COMPUTE:
+                duration[ops] /= self.speed[schedule.device[ops]]
         return duration
 
     @property
@@ -122,6 +144,7 @@ class Costs:
         comm: float = 0.0,
         per: str = "device",
         unit: str = "t_F",
+        **others: Value,
     ) -> Prices:
         """Say what ops cost, by the letters of their kinds, each one number or one per stage; or by a function.
 
@@ -136,9 +159,16 @@ class Costs:
             comm: latency of a message.
             per: ``device``: for a device's 1/P share of the model, or ``stage``: as given, as a function's always are.
             unit: the name of the times' unit.
+            others: times of other kinds by their names, ``OFFLOAD=0.5``: per device where they have no stage; what is
+                not given takes none.
+
+        Raises:
+            InputError: no kind has such a name.
         """
         given = {"tf": F, "tb": B, "ti": I, "tw": W, "tr": R, "tfb": FB}
-        numbers = {name: value for name, value in given.items() if value is not None}
+        numbers: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if others:
+            numbers["others"] = {_other_kind(name): value for name, value in others.items()}
         return Prices(of, {**numbers, "comm": comm, "per": per, "unit": unit})
 
     def latencies(self, schedule: Schedule) -> NDArray[np.float64]:
@@ -169,12 +199,14 @@ class Prices:
         if self.of is None:
             return costs
         each, time = np.zeros(len(schedule)), np.zeros_like(costs.time)
-        for kind in COMPUTE:
+        for kind in TIMED:
             ops = np.flatnonzero(schedule.kind == kind)
             if not len(ops):
                 continue
             stage = schedule.stage[ops]
             each[ops] = self.of(kind, stage, schedule.microbatch[ops])
+            if kind not in COMPUTE:
+                continue
             time[kind] = np.bincount(stage, each[ops], schedule.n_stages) / np.maximum(
                 np.bincount(stage, minlength=schedule.n_stages), 1
             )
@@ -208,13 +240,16 @@ def costs_for(
     comm: float = 0.0,
     per: str = "device",
     unit: str = "t_F",
+    others: Mapping[Kind, Value] = MappingProxyType({}),
+    host_link: int = 0,
 ) -> Costs:
     """Make costs from a few numbers, each one value or one per stage.
 
     Without ``tb``, a full backward costs ``ti + tw`` (1 each by default); with ``tb`` alone the two halves share it.
     Without ``tr``, a recompute costs ``tf``. ``per="device"`` takes each time for a device's 1/P share of the model, so
     that a stage costs time x P / S and schedules compare fairly on the same devices, and each of K slices of a sequence
-    a K-th of that; ``per="stage"`` takes it as given for an op.
+    a K-th of that; ``per="stage"`` takes it as given for an op. ``others`` are times of other kinds, per stage, or
+    per device and always as given where they have no stage; ``host_link`` as in :class:`Costs`.
 
     Raises:
         InputError: a negative or non-finite value, a list of the wrong length, ti above tb, or another ``per``.
@@ -241,13 +276,38 @@ def costs_for(
         comm=float(_per_stage("comm", comm, 1)[0]),
         pair=None if tfb is None else _per_stage("tfb", tfb, n) * share,
         unit=unit,
+        others=price_others(schedule, others, per),
+        host_link=host_link,
     )
 
 
-def _per_stage(name: str, value: Value, n_stages: int) -> NDArray[np.float64]:
+def price_others(schedule: Schedule, given: Mapping[Kind, Value], per: str = "device") -> dict[Kind, Floats]:
+    """Make :attr:`Costs.others` of what is given for each kind, see :func:`costs_for`.
+
+    Raises:
+        InputError: a negative or non-finite value, or a list of the wrong length.
+    """
+    share = schedule.n_devices / schedule.n_stages if per == "device" else 1.0
+    found = {}
+    for kind, value in given.items():
+        if kind.info.scope == Scope.STAGE:
+            found[kind] = _per_stage(kind.name, value, schedule.n_stages) * (share / schedule.n_slices)
+        else:
+            found[kind] = _per_stage(kind.name, value, schedule.n_devices, "devices") / schedule.n_slices
+    return found
+
+
+def _other_kind(name: str) -> Kind:
+    known = [kind.name for kind in TIMED if kind not in COMPUTE]
+    if name not in known:
+        raise InputError(f"no kind of op is called '{name}'", f"one of F B I W R FB {' '.join(known)}")
+    return Kind[name]
+
+
+def _per_stage(name: str, value: Value, n_stages: int, what: str = "stages") -> NDArray[np.float64]:
     array = np.atleast_1d(np.asarray(value, np.float64))
     if len(array) not in (1, n_stages):
-        raise InputError(f"{name} has {len(array)} values for {n_stages} stages", f"give one value, or {n_stages}")
+        raise InputError(f"{name} has {len(array)} values for {n_stages} {what}", f"give one value, or {n_stages}")
     if not ((array >= 0) & (array <= LONGEST)).all():
         got = ", ".join(f"{v:g}" for v in array)
         raise InputError(f"{name} must be zero or more, finite and at most {LONGEST:g}, got {got}")

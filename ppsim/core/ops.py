@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ Packed = NDArray[np.int64]
 class Kind(IntEnum):
     """The kind of an op; the value is its code in a schedule's ``kind`` column.
 
-    Kinds that compute come first: their code is also their row in :attr:`ppsim.core.costs.Costs.time`.
+    Kinds that compute come first: their code is also their row in :attr:`ppsim.core.costs.Costs.time`. Then come the
+    other kinds that a schedule may hold before it is lowered: they have a stream.
     """
 
     F = 0
@@ -30,16 +31,28 @@ class Kind(IntEnum):
     I = 2  # noqa: E741 - the field's letter for the backward of the input
     W = 3
     R = 4
-    SEND_F = 5
-    RECV_F = 6
-    SEND_B = 7
-    RECV_B = 8
-    UNSHARD = 9
-    RESHARD = 10
-    REDUCE_GRAD = 11
-    WAIT_SEND_F = 12
-    WAIT_SEND_B = 13
-    WAIT_REDUCE_GRAD = 14
+    OFFLOAD = 5
+    RELOAD = 6
+    WAIT_OFFLOAD = 7
+    E = 8
+    S = 9
+    T = 10
+    D = 11
+    REDUCE_E = 12
+    SHARE_S = 13
+    REDUCE_S = 14
+    REDUCE_T = 15
+    SHARE_D = 16
+    SEND_F = 17
+    RECV_F = 18
+    SEND_B = 19
+    RECV_B = 20
+    UNSHARD = 21
+    RESHARD = 22
+    REDUCE_GRAD = 23
+    WAIT_SEND_F = 24
+    WAIT_SEND_B = 25
+    WAIT_REDUCE_GRAD = 26
 
     @property
     def info(self) -> KindInfo:
@@ -49,6 +62,61 @@ class Kind(IntEnum):
 
 FORWARD, BACKWARD = 1, -1
 ALL, PART, REST = "all", "part", "rest"
+
+
+class Stream(IntEnum):
+    """What a device does side by side; ops of one stream run in the order of the device's queue."""
+
+    COMPUTE = 0
+    COPY_OUT = 1
+    COPY_IN = 2
+    COLLECTIVE = 3
+
+    @property
+    def label(self) -> str:
+        """Its name in words."""
+        return self.name.lower().replace("_", " ")
+
+
+class Scope(StrEnum):
+    """Where an op runs: on a stage, on a device without a stage, or on all devices at the same time."""
+
+    STAGE = "stage"
+    DEVICE = "device"
+    EVERYWHERE = "all"
+
+
+class Result(StrEnum):
+    """What an op leaves for others, for one microbatch: of a stage, or of a device where its op has no stage."""
+
+    ACTIVATION = "activation"
+    GRADIENT = "gradient"
+    HOST_COPY = "copy on the host"
+    RELOADED = "reloaded activation"
+    EMBEDDED = "embedding of a device's part of the vocabulary"
+    INPUT = "input of the first stage"
+    HEAD_INPUT = "input of the output layer"
+    LOGITS = "logits of a device's part of the vocabulary"
+    LOSS = "sums over the vocabulary"
+    HEAD_PART = "a device's part of the gradient of the output layer's input"
+    HEAD_GRADIENT = "gradient of the output layer's input"
+    INPUT_GRADIENT = "gradient of the first stage's input"
+
+
+class Need(NamedTuple):
+    """A result that an op waits for beside the neighbouring stage's.
+
+    Attributes:
+        result: what it is.
+        at: ``own``: of the op's stage; ``first`` or ``last``: of that stage; ``device``: of the op's device.
+        only: ``first`` or ``last`` where only ops of that stage need it; empty for all.
+        must: whether some op must make it; other needs are left out where none does.
+    """
+
+    result: Result
+    at: str
+    only: str = ""
+    must: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +134,11 @@ class KindInfo:
         per_microbatch: whether there is one for each microbatch, or one for a whole stage.
         allocates: whether it allocates its microbatch's activation. Where R does, F keeps its stage's input only.
         frees: ALL of the activation, PART of it (what W does not need), or the REST; empty for none.
+        stream: the stream it runs on; None where lowering puts it into queues.
+        scope: where it runs.
+        gives: what it leaves; what ``direction`` says is not repeated.
+        needs: what it waits for beside what ``works_on`` says.
+        gated: whether it starts only when the compute op before it in its device's queue has ended.
         colour: key of its colours in :mod:`ppsim.show.drawing.palette`.
         hatched: whether it is drawn in that colour with hatching.
         legend: its name in the legend of a picture.
@@ -82,6 +155,11 @@ class KindInfo:
     colour: str = ""
     hatched: bool = False
     legend: str = ""
+    stream: Stream | None = None
+    scope: Scope = Scope.STAGE
+    gives: Result | None = None
+    needs: tuple[Need, ...] = ()
+    gated: bool = False
 
     @property
     def communicates(self) -> bool:
@@ -90,7 +168,30 @@ class KindInfo:
 
 
 def _compute(name: str, legend: str, colour: str, **details: Any) -> KindInfo:
-    return KindInfo(name, computes=True, legend=legend, colour=colour, **details)
+    return KindInfo(name, computes=True, legend=legend, colour=colour, stream=Stream.COMPUTE, **details)
+
+
+def _copy(name: str, legend: str, stream: Stream, **details: Any) -> KindInfo:
+    return KindInfo(name, legend=legend, colour="copy", stream=stream, **details)
+
+
+def _of_vocabulary(name: str, legend: str, gives: Result | None, *needs: Need) -> KindInfo:
+    return KindInfo(
+        name, legend=legend, colour="vocabulary", stream=Stream.COMPUTE, scope=Scope.DEVICE, gives=gives, needs=needs
+    )
+
+
+def _collective(name: str, gives: Result, *needs: Need) -> KindInfo:
+    return KindInfo(
+        name,
+        legend="Collective",
+        colour="collective",
+        stream=Stream.COLLECTIVE,
+        scope=Scope.EVERYWHERE,
+        gives=gives,
+        needs=needs,
+        gated=True,
+    )
 
 
 def _message(name: str, side: str, direction: int) -> KindInfo:
@@ -101,14 +202,88 @@ def _of_stage(name: str, side: str = "") -> KindInfo:
     return KindInfo(name, side=side, per_microbatch=False)
 
 
+_AGAIN = Need(Result.RELOADED, "own")
+_HEAD = Need(Result.HEAD_GRADIENT, "device", only="last"), Need(Result.LOSS, "device", only="last")
 KINDS: dict[Kind, KindInfo] = {
-    Kind.F: _compute("forward", "Forward", "forward", direction=FORWARD, works_on=FORWARD, allocates=True),
-    Kind.B: _compute("backward", "Backward (full)", "backward", direction=BACKWARD, works_on=BACKWARD, frees=ALL),
+    Kind.F: _compute(
+        "forward",
+        "Forward",
+        "forward",
+        direction=FORWARD,
+        works_on=FORWARD,
+        allocates=True,
+        needs=(Need(Result.INPUT, "device", only="first"),),
+    ),
+    Kind.B: _compute(
+        "backward",
+        "Backward (full)",
+        "backward",
+        direction=BACKWARD,
+        works_on=BACKWARD,
+        frees=ALL,
+        needs=(_AGAIN, *_HEAD),
+    ),
     Kind.I: _compute(
-        "backward for input", "Backward for input", "input", direction=BACKWARD, works_on=BACKWARD, frees=PART
+        "backward for input",
+        "Backward for input",
+        "input",
+        direction=BACKWARD,
+        works_on=BACKWARD,
+        frees=PART,
+        needs=(_AGAIN, *_HEAD),
     ),
     Kind.W: _compute("backward for weights", "Backward for weights", "weights", works_on=BACKWARD, frees=REST),
     Kind.R: _compute("recompute", "Recompute", "forward", works_on=FORWARD, allocates=True, hatched=True),
+    Kind.OFFLOAD: _copy(
+        "copy to the host",
+        "Offload",
+        Stream.COPY_OUT,
+        frees=ALL,
+        gives=Result.HOST_COPY,
+        needs=(Need(Result.ACTIVATION, "own", must=True),),
+    ),
+    Kind.RELOAD: _copy(
+        "copy from the host",
+        "Reload",
+        Stream.COPY_IN,
+        allocates=True,
+        gives=Result.RELOADED,
+        needs=(Need(Result.HOST_COPY, "own", must=True),),
+        gated=True,
+    ),
+    Kind.WAIT_OFFLOAD: KindInfo(
+        "wait for the copy to the host",
+        side="wait",
+        stream=Stream.COMPUTE,
+        needs=(Need(Result.HOST_COPY, "own", must=True),),
+    ),
+    Kind.E: _of_vocabulary("input embedding", "Input embedding", Result.EMBEDDED),
+    Kind.S: _of_vocabulary("output layer", "Output layer", Result.LOGITS, Need(Result.HEAD_INPUT, "device")),
+    Kind.T: _of_vocabulary(
+        "backward of the output layer",
+        "Output layer's backward",
+        Result.HEAD_PART,
+        Need(Result.LOSS, "device"),
+    ),
+    Kind.D: _of_vocabulary(
+        "backward of the input embedding",
+        "Input embedding's backward",
+        None,
+        Need(Result.INPUT_GRADIENT, "device"),
+    ),
+    Kind.REDUCE_E: _collective("reduce embeddings", Result.INPUT, Need(Result.EMBEDDED, "device", must=True)),
+    Kind.SHARE_S: _collective(
+        "broadcast the output layer's input", Result.HEAD_INPUT, Need(Result.ACTIVATION, "last", must=True)
+    ),
+    Kind.REDUCE_S: _collective("reduce over the vocabulary", Result.LOSS, Need(Result.LOGITS, "device", must=True)),
+    Kind.REDUCE_T: _collective(
+        "reduce the gradient of the output layer's input",
+        Result.HEAD_GRADIENT,
+        Need(Result.HEAD_PART, "device", must=True),
+    ),
+    Kind.SHARE_D: _collective(
+        "broadcast the gradient of the embedding", Result.INPUT_GRADIENT, Need(Result.GRADIENT, "first", must=True)
+    ),
     Kind.SEND_F: _message("send activation", "send", FORWARD),
     Kind.RECV_F: _message("receive activation", "receive", FORWARD),
     Kind.SEND_B: _message("send gradient", "send", BACKWARD),
@@ -122,6 +297,7 @@ KINDS: dict[Kind, KindInfo] = {
 }
 
 COMPUTE = tuple(kind for kind in Kind if kind.info.computes)
+TIMED = tuple(kind for kind in Kind if kind.info.stream is not None)
 LETTERS = "".join(kind.name for kind in COMPUTE)
 SENDS = tuple(kind for kind in Kind if kind.info.side == "send")
 RECEIVES = tuple(kind for kind in Kind if kind.info.side == "receive")
@@ -187,11 +363,11 @@ STAGE_MASK = (1 << (MICROBATCH_SHIFT - STAGE_SHIFT)) - 1
 
 
 def pack(stage: NDArray[np.integer] | int, microbatch: NDArray[np.integer] | int) -> Packed:
-    """Pack stage and microbatch into one integer each, of kind F; inputs broadcast."""
-    stage, microbatch = np.asarray(stage, np.int64), np.asarray(microbatch, np.int64)
+    """Pack stage (-1 for none) and microbatch into one integer each, of kind F; inputs broadcast."""
+    stage, microbatch = np.asarray(stage, np.int64) & STAGE_MASK, np.asarray(microbatch, np.int64)
     return (stage << STAGE_SHIFT) | (microbatch << MICROBATCH_SHIFT)
 
 
 def label(kind: int, stage: int, microbatch: int) -> str:
-    """Return the op's text form, such as ``2F0``."""
-    return f"{stage}{Kind(kind).name}{microbatch}"
+    """Return the op's text form, such as ``2F0``; ``S0`` for an op without a stage."""
+    return f"{stage if stage >= 0 else ''}{Kind(kind).name}{microbatch}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ppsim.core.lanes import refuse_lanes
 from ppsim.core.ops import BACKWARDS, KIND_MASK, PAIRED, Kind, Packed, mask, pack
 from ppsim.core.schedule import Schedule
 
@@ -22,7 +23,12 @@ def recompute_queue(queue: Packed) -> Packed:
 
 
 def add_recompute(schedule: Schedule) -> Schedule:
-    """Return the schedule with full recompute, queue by queue as :func:`recompute_queue` adds it."""
+    """Return the schedule with full recompute, queue by queue as :func:`recompute_queue` adds it.
+
+    Raises:
+        InputError: it has several streams.
+    """
+    refuse_lanes(schedule, "full recompute")
     ops = pack(schedule.stage, schedule.microbatch) | schedule.kind
     ops[schedule.first_of_pairs] |= PAIRED
     queues = (recompute_queue(ops[schedule.queue(device)]) for device in range(schedule.n_devices))

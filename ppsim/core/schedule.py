@@ -6,7 +6,7 @@ All columns are flat and device-major: device ``d`` owns ``offsets[d]:offsets[d 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -23,6 +23,7 @@ from ppsim.core.ops import (
     PAIRED,
     STAGE_MASK,
     STAGE_SHIFT,
+    TIMED,
     Columns,
     Kind,
     Packed,
@@ -152,6 +153,8 @@ class Schedule(Columns):
         pair = np.full(n, NONE, np.int32)
         pair[first], pair[first + 1] = first + 1, first
         kind &= KIND_MASK
+        if kind.max(initial=0) >= len(COMPUTE):
+            stage[stage == STAGE_MASK] = NONE
         return cls(name, placement, n_microbatches, offsets, kind, stage, microbatch, pair, n_slices)
 
     def _prove_slices(self) -> None:
@@ -224,6 +227,11 @@ class Schedule(Columns):
         change[self.recomputed & (self.kind == Kind.F)] = 0
         return change
 
+    @cached_property
+    def has_lanes(self) -> bool:
+        """Whether it holds ops of other streams than compute, or ops without a stage, and no messages."""
+        return not self.only_computes and int(self.kind.max()) < len(TIMED)
+
     @property
     def n_devices(self) -> int:
         """P."""
@@ -289,6 +297,8 @@ class Schedule(Columns):
         I(s, m); R(s, m) needs F(s, m). A backward's own forward is implied: its gradient has passed through it. So is
         its R, by the order of its queue.
         """
+        if not self.only_computes:
+            return self._dependency_of_compute()
         gives, needs, nothing = self.results
         M = self.n_microbatches
         runs = np.full(nothing + M, MISSING, np.int32)
@@ -299,6 +309,26 @@ class Schedule(Columns):
         for ops, row in self.blocks():
             dependency[ops] = runs.take(needs.take(row) + self.microbatch[ops])
         return dependency
+
+    def _dependency_of_compute(self) -> NDArray[np.int32]:
+        """The dependency of the ops that compute, among others that have none."""
+        ops, dependency = np.flatnonzero(self.computes), np.full(len(self), NONE, np.int32)
+        found = self.compute_only.dependency
+        dependency[ops] = np.where(found >= 0, ops[found], found)
+        return dependency
+
+    @cached_property
+    def compute_only(self) -> Schedule:
+        """The same queues with F, B, I, W and R alone; itself where there is nothing else."""
+        return self if self.only_computes else self.take(self.computes)
+
+    def take(self, kept: NDArray[np.bool_]) -> Schedule:
+        """Return the queues with some of their ops, of a pair both or none."""
+        ops = np.flatnonzero(kept)
+        place = np.append(np.cumsum(kept, dtype=np.int32) - np.int32(1), np.int32(NONE))
+        columns = {name: getattr(self, name)[ops] for name in ("kind", "stage", "microbatch")}
+        pair, offsets = place[self.pair[ops]], np.searchsorted(ops, self.offsets).astype(np.int64)
+        return replace(self, offsets=offsets, pair=pair, **columns)
 
     @cached_property
     def crosses(self) -> NDArray[np.bool_]:

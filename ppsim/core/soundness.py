@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.ops import COMPUTE, OF_STAGE, RECEIVES, SENDS, Kind, mask
+from ppsim.core.ops import COMPUTE, OF_STAGE, RECEIVES, SENDS, TIMED, Kind, Scope, mask
 from ppsim.errors import InputError
 
 Integers = NDArray[Any]
@@ -26,6 +26,7 @@ LONGEST = 1e100
 MOST_OPS = (1 << 31) - 1
 HINT = "a file that ppsim wrote, or columns as ppsim.core.schedule describes them"
 _COMPUTES, _MESSAGES, _OF_STAGE = mask(COMPUTE), mask((*SENDS, *RECEIVES)), mask(OF_STAGE)
+_STAGELESS = mask(kind for kind in TIMED if kind.info.scope != Scope.STAGE)
 
 
 class Queues(Protocol):
@@ -95,8 +96,8 @@ def prove_queues(queues: Queues) -> None:
     _refuse_unless(queues.n_microbatches >= 0, f"{name}: {queues.n_microbatches} microbatches")
     _prove_offsets(name, queues.offsets, queues.n_devices, n)
     _prove_range(name, "kind", queues.kind, len(Kind))
-    _prove_range(name, "stage", queues.stage, queues.n_stages)
-    _prove_microbatches(name, queues.kind, queues.microbatch, queues.n_microbatches)
+    _prove_exempt(name, "stage", queues.stage, queues.n_stages, queues.kind, _STAGELESS)
+    _prove_exempt(name, "microbatch", queues.microbatch, queues.n_microbatches, queues.kind, _OF_STAGE)
     _prove_pairs(name, queues)
 
 
@@ -206,7 +207,7 @@ def prove_fit(queues: Queues, time: Any, comm: Any) -> None:
         f"latencies of {devices} devices for {queues.name}, which has {queues.n_devices}",
     )
     _refuse_unless(
-        _all_compute(queues.kind),
+        int(queues.kind.max(initial=0)) < len(TIMED),
         f"{queues.name} holds sends and receives, and only its compute ops can be timed so",
     )
 
@@ -225,11 +226,12 @@ def _prove_offsets(name: str, offsets: Integers, devices: int, ops: int) -> None
     )
 
 
-def _prove_microbatches(name: str, kind: Integers, microbatch: Integers, high: int) -> None:
-    if len(kind) and _largest(microbatch) >= high:  # also where an op of a whole stage has none
-        exempt = _OF_STAGE[kind] & (microbatch == NONE)
-        microbatch, high = np.where(exempt, microbatch.dtype.type(0), microbatch), max(high, 1)
-    _prove_range(name, "microbatch", microbatch, high)
+def _prove_exempt(name: str, what: str, column: Integers, high: int, kind: Integers, may_lack: Any) -> None:
+    """Prove a range where ops of some kinds have none of it."""
+    if len(column) and _largest(column) >= high:
+        exempt = may_lack[kind] & (column == NONE)
+        column, high = np.where(exempt, column.dtype.type(0), column), max(high, 1)
+    _prove_range(name, what, column, high)
 
 
 def _prove_pairs(name: str, queues: Queues) -> None:

@@ -13,6 +13,7 @@ from ppsim.questions.groups import CostOptions, NetworkOptions, ShapeOptions
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
+    from ppsim.core.ops import Kind
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.engine.memory.usage import MemoryModel
@@ -207,7 +208,7 @@ def build_costs(
     if schedule.n_slices > 1 and (costs.profile or costs.segments or layout):  # which are of whole sequences
         pair = None if made.pair is None else made.pair / schedule.n_slices
         made = replace(made, time=made.time / schedule.n_slices, pair=pair)
-    made = replace(made, **_factors(schedule, costs))
+    made = replace(made, **_factors(schedule, costs), **_beside_compute(schedule, costs))
     if not costs.links or (network and network.cluster):
         return made
     from ppsim.base.units import parse_size
@@ -218,8 +219,31 @@ def build_costs(
     return replace(made, comm=change_latencies(made.comm, schedule.n_devices, made.unit, changes, size))
 
 
-TIMES = ("tb", "ti", "tw", "tfb", "tr", "slice_scale")
+BESIDE = ("t_offload", "t_reload", "te", "ts", "tt", "td", "t_collective")
+TIMES = ("tb", "ti", "tw", "tfb", "tr", "slice_scale", *BESIDE, "host_link_shared")
 NUMBERS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
+
+
+def _beside_compute(schedule: Schedule, costs: CostOptions) -> dict[str, Any]:
+    """Times of copies, collectives and ops without a stage, of those that are given."""
+    from ppsim.core.costs import price_others
+
+    given = {kind: value for name in BESIDE if (value := getattr(costs, name)) is not None for kind in kinds_of(name)}
+    if not given and not costs.host_link_shared:
+        return {}
+    return {
+        "others": price_others(schedule, given, costs.per or "device"),
+        "host_link": costs.host_link_shared or 0,
+    }
+
+
+def kinds_of(name: str) -> tuple[Kind, ...]:
+    """The kinds whose time an option gives."""
+    from ppsim.core.ops import TIMED, Kind, Stream
+
+    if name == "t_collective":
+        return tuple(kind for kind in TIMED if kind.info.stream == Stream.COLLECTIVE)
+    return (Kind[name.removeprefix("t_").upper() if name.startswith("t_") else name[1:].upper()],)
 
 
 def _factors(schedule: Schedule, costs: CostOptions) -> dict[str, Any]:
@@ -271,6 +295,8 @@ def times_used(schedule: Schedule, costs: CostOptions) -> set[str]:
         "tfb": costs.tfb is not None and _fuses_full_backward(schedule),
         "tr": Kind.R in kinds,
         "slice_scale": schedule.n_slices > 1,
+        **{name: bool(kinds & {*kinds_of(name)}) for name in BESIDE},
+        "host_link_shared": bool(kinds & {Kind.OFFLOAD, Kind.RELOAD}),
     }
     return {name for name in TIMES if used[name]}
 
@@ -301,6 +327,14 @@ def refuse_unused(used: Collection[str], names: Sequence[str], costs: CostOption
         "tfb": "no pairs of F and B",
         "tr": "no R; --recompute adds them",
         "slice_scale": "no slices of sequences",
+        "t_offload": "no OFFLOAD",
+        "t_reload": "no RELOAD",
+        "te": "no E",
+        "ts": "no S",
+        "tt": "no T",
+        "td": "no D",
+        "t_collective": "no collectives",
+        "host_link_shared": "no copies to a host",
     }
     for name in TIMES:
         if getattr(costs, name) not in (None, ()) and name not in used:

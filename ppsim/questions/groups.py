@@ -93,6 +93,22 @@ class CostOptions:
     tw: Value | None = option("--tw", type=Numbers(), help="Time of a backward for the weights (1).", common=True)
     tfb: Value | None = option("--tfb", type=Numbers(), help="Time of a fused pair of F and B (tf + tb).")
     tr: Value | None = option("--tr", type=Numbers(), help="Time of a recompute (tf).")
+    t_offload: Value | None = option(
+        "--t-offload", type=Numbers(), help="Time of a copy of an activation to the host (0)."
+    )
+    t_reload: Value | None = option("--t-reload", type=Numbers(), help="Time of a copy back from the host (0).")
+    host_link_shared: int | None = option(
+        "--host-link-shared",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="N devices share a link to their host, where one copies at a time, out or in; without it each device "
+        "copies both ways at once.",
+    )
+    te: Value | None = option("--te", type=Numbers(), help="Time of an input embedding's share, or one per device (0).")
+    ts: Value | None = option("--ts", type=Numbers(), help="Time of an output layer's share, or one per device (0).")
+    tt: Value | None = option("--tt", type=Numbers(), help="Time of its backward, or one per device (0).")
+    td: Value | None = option("--td", type=Numbers(), help="Time of the embedding's backward, or one per device (0).")
+    t_collective: float | None = option("--t-collective", type=float, help="Time of a collective over all devices (0).")
     comm: float | None = option("--comm", type=float, help="Latency of a message between two devices (0).", common=True)
     links: tuple[str, ...] = option(
         "--link",

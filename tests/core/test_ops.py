@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ppsim.core.ops import BACKWARDS, COMPUTE, LETTERS, OF_STAGE, RECEIVES, SENDS, Kind
+from ppsim.core.ops import BACKWARDS, COMPUTE, LETTERS, OF_STAGE, RECEIVES, SENDS, TIMED, Kind
 from ppsim.engine.lowering.lower import lower
 from ppsim.schedules import families, generate
 
@@ -13,7 +13,8 @@ from ppsim.schedules import families, generate
 def test_the_table_describes_every_kind():
     """Kinds that compute come first, as their code is their row of costs; each has one letter, colour and legend."""
     assert tuple(Kind(code) for code in range(len(COMPUTE))) == COMPUTE
-    assert sorted((*SENDS, *RECEIVES)) == list(range(len(COMPUTE), len(COMPUTE) + 4))  # compiled code relies on it
+    assert tuple(Kind(code) for code in range(len(TIMED))) == TIMED  # by stream; then what lowering adds
+    assert sorted((*SENDS, *RECEIVES)) == list(range(len(TIMED), len(TIMED) + 4))  # compiled code relies on it
     assert len(LETTERS) == len(COMPUTE)
     assert all(kind.info.colour and kind.info.legend and kind.info.works_on for kind in COMPUTE)
     assert {kind.name for kind in SENDS} == {"SEND_F", "SEND_B"}

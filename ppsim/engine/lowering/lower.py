@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ppsim.base.compiled import run_in_place
+from ppsim.core.lanes import refuse_lanes
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
@@ -49,13 +50,14 @@ def lower(
 
     Raises:
         Deadlock: the schedule itself cannot finish.
-        InputError: an unknown order.
+        InputError: an unknown order, or a schedule with several streams.
     """
     prefetch = re.fullmatch(r"prefetch:(\d{1,9})", order)
     if not prefetch and order not in ORDERS[:-1]:
         raise InputError(
             f"unknown order '{order[:40]}' of sends and receives", f"one of {', '.join(ORDERS)}, K of up to 9 digits"
         )
+    refuse_lanes(schedule, "a run with sends and receives as ops")
     queues, source = fsdp.add_fsdp_ops(schedule, unshard, reduce_grad, waits=order == "torch-2.15")
     consumer = np.flatnonzero(schedule.crosses)
     lowering = Lowering(schedule, queues, source, schedule.dependency[consumer].astype(np.int64), consumer)

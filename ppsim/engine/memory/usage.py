@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ppsim.base.units import binary_unit
 from ppsim.core.curve import Curve
-from ppsim.core.ops import ALL, BACKWARDS, COMPUTE, PART, REST, Kind, mask
+from ppsim.core.ops import ALL, BACKWARDS, PART, REST, TIMED, Kind, mask
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 
@@ -216,13 +216,13 @@ def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amou
     """Yield each part by name, with the change that every op makes at its start and at its end."""
     schedule = timeline.schedule
     kind, stage, nothing = schedule.kind, schedule.stage, np.zeros(len(schedule), np.int64)
-    at = {of.name: kind == of for of in COMPUTE}
+    at = {of.name: kind == of for of in TIMED}
     amount = {"": 0 * model.kept, ALL: model.activations, PART: model.activations - model.kept, REST: model.kept}
-    taken = np.stack([of.info.allocates * model.activations for of in COMPUTE])[kind, stage]
+    taken = np.stack([of.info.allocates * model.activations for of in TIMED])[kind, stage]
     if schedule.recomputed.any():
         taken -= np.where(at["R"], model.stored[stage], 0)
         taken = np.where(at["F"] & schedule.recomputed, model.stored[stage], taken)
-    freed = np.stack([amount[of.info.frees] for of in COMPUTE])
+    freed = np.stack([amount[of.info.frees] for of in TIMED])
     if schedule.only_forwards:
         taken = nothing
     yield "activations", taken, -freed[kind, stage]

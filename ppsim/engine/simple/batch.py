@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ppsim.base.workers import map_in_threads
 from ppsim.core.costs import Costs
+from ppsim.core.lanes import refuse_lanes
 from ppsim.core.ops import COMPUTE
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.engine.simple.longest_path import simulate
@@ -50,7 +51,9 @@ def find_levels(schedule: Schedule) -> Levels:
 
     Raises:
         Deadlock: the schedule cannot finish.
+        InputError: it has several streams.
     """
+    refuse_lanes(schedule, "a model of many samples")
     steps = simulate(schedule, Costs(np.ones((len(COMPUTE), schedule.n_stages)), pair=np.ones(schedule.n_stages))).start
     leads = schedule.leads
     first = np.flatnonzero(leads)

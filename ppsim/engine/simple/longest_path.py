@@ -15,6 +15,7 @@ from ppsim.core.timeline import Timeline
 from ppsim.core.waiting import UNKNOWN
 from ppsim.engine.simple import longest_path_kernel as kernel
 from ppsim.engine.simple.longest_path_kernel import Columns
+from ppsim.engine.simple.streams import simulate_streams
 from ppsim.errors import Deadlock
 
 # When a process has timed this many ops in CPython, the compiled kernel has paid for its loading
@@ -34,6 +35,8 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
         Deadlock: the queues wait for each other in a cycle, or for an op that no device runs.
     """
     costs.check_fit(schedule)
+    if schedule.has_lanes:
+        return simulate_streams(schedule, costs)
     time, latency = np.asarray(costs.time, np.float64).ravel(), np.asarray(costs.comm, np.float64).ravel()
     halves = np.empty(0) if costs.pair is None else costs.pair / 2
     own = ALIKE if costs.alike else costs.durations(schedule)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.ops import Kind
+from ppsim.core.lanes import lanes_of
+from ppsim.core.ops import Kind, Stream
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
 
@@ -57,10 +58,36 @@ def measure(timeline: Timeline) -> Metrics:
     schedule = timeline.schedule
     duration = timeline.end - timeline.start
     duration[schedule.second_of_pairs] = 0.0
+    if schedule.has_lanes:
+        return _measure_streams(timeline, duration)
     busy = _per_device(np.add, duration, schedule)
     first, last = _per_device(np.minimum, timeline.start, schedule), _per_device(np.maximum, timeline.end, schedule)
     span = float((last - first).max(initial=0.0))
     return metrics_of(timeline.makespan, span, busy, peak_activations(schedule), int(schedule.crosses.sum()))
+
+
+def _measure_streams(timeline: Timeline, duration: NDArray[np.float64]) -> Metrics:
+    """The numbers where devices copy and reduce beside compute: a device is busy while it computes."""
+    schedule = timeline.schedule
+    computes = lanes_of(schedule) % len(Stream) == Stream.COMPUTE
+    busy = np.bincount(schedule.device, np.where(computes, duration, 0.0), schedule.n_devices).astype(np.float64)
+    first = _per_device(np.minimum, np.where(computes, timeline.start, np.inf), schedule)
+    last = _per_device(np.maximum, np.where(computes, timeline.end, -np.inf), schedule)
+    span = float((last - first).max(initial=0.0))
+    return metrics_of(timeline.makespan, span, busy, _peaks_by_time(timeline), int(schedule.crosses.sum()))
+
+
+def _peaks_by_time(timeline: Timeline) -> NDArray[np.int64]:
+    """Most activations on each device at one time; one that is freed as another is taken counts once.
+
+    An activation is taken as its op starts and freed as one ends.
+    """
+    schedule, change = timeline.schedule, timeline.schedule.activation_changes().astype(np.int64)
+    time = np.where(change > 0, timeline.start, timeline.end)
+    rounded = np.round(time / max(timeline.makespan, 1e-300), 12)
+    order = np.lexsort((change, rounded, schedule.device))
+    held = np.cumsum(change[order])
+    return _per_device(np.maximum, held, schedule) - np.concatenate(([0], held))[schedule.offsets[:-1]]
 
 
 def metrics_of(

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
-from ppsim.core.ops import Kind
+from ppsim.core.ops import TIMED, Kind, Stream
 from ppsim.core.schedule import Schedule
 from ppsim.search.bounds.memory_bounds import find_windows
 from ppsim.search.bounds.work import Floats, Work, build_work, work_of
@@ -76,6 +76,12 @@ def bound_schedule(
     Backwards are full or split as in the schedule, either where it has both; F and B may run as a pair where it has
     pairs. ``caps`` is the most activations of one stage that a device may hold, one number or one per device.
     """
+    if schedule.has_lanes:  # what is copied out frees memory, so that no cap holds for the ops that compute
+        computing = np.array([kind.info.stream == Stream.COMPUTE for kind in TIMED])[schedule.kind] & schedule.leads
+        busy = np.bincount(schedule.device, np.where(computing, costs.durations(schedule), 0.0))
+        alone = bound_schedule(schedule.compute_only, costs) if costs.each is None else Bounds(0, 0)
+        most = float(busy.max(initial=0.0))
+        return Bounds(max(most, alone.makespan), max(most, alone.span))
     work = None if costs.each is not None else work_of(schedule, costs)
     if work is None:  # ops missing, twice or of times of their own: nothing is known but what devices run
         busy = np.bincount(schedule.device, np.where(schedule.leads, costs.durations(schedule), 0.0))

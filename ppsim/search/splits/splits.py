@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
+from ppsim.core.lanes import refuse_lanes
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.engine.simple.batch import Levels, find_ends, find_levels, run_in_chunks
@@ -68,6 +69,9 @@ class SplitProblem:
     least: int = 0
     cap: float = math.inf
     sizes: Sizes | None = None
+
+    def __post_init__(self) -> None:
+        refuse_lanes(self.schedule, "a search for the split of layers")
 
     @property
     def n_layers(self) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.analysis.idle import Idle
-from ppsim.core.ops import COMPUTE
+from ppsim.core.ops import TIMED, Kind
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.show.drawing.palette import CAUSE_FILL, DEFAULT, DIMMED, HATCHED_SHARE, Palette, blend, channels
@@ -36,7 +36,7 @@ PANEL = 1.8  # inches that the rows of a panel may take before they shrink
 TALLEST = 8.0  # inches of all rows of a figure
 BAND = 0.2  # height of a band of the lane below a device's row, in rows
 LEAST_BAND = 3  # dots, below which there is no lane
-COLOUR_COUNT = 2 * len(COMPUTE)
+COLOUR_COUNT = 2 * len(TIMED)
 
 Floats = NDArray[np.float64]
 
@@ -148,8 +148,9 @@ def label_texts(cells: Cells, labels: str, base: int) -> list[str]:
     """What each cell says, of shape (cells,), counted from ``base``: see :class:`ppsim.show.drawing.look.Look`."""
     numbers = (cells.number + base).tolist()
     if labels == "op":
-        letters = [COMPUTE[kind].name for kind in cells.kind]
+        letters = [Kind(kind).name for kind in cells.kind]
         stages = (cells.stage + base).tolist()
+        stages = [stage if has else "" for stage, has in zip(stages, (cells.stage >= 0).tolist(), strict=True)]
         return [f"{stage}{letter}{number}" for stage, letter, number in zip(stages, letters, numbers, strict=True)]
     if labels == "auto" and cells.chunk.max(initial=0) > 1:
         chunks = (cells.chunk + base).tolist()
@@ -177,7 +178,7 @@ def choose_labels(
     """
     if not len(cells):
         return 0.0, np.zeros(0, np.bool_)
-    group = len(COMPUTE) * cells.stage + cells.kind
+    group = len(TIMED) * (cells.stage + 1) + cells.kind
     narrowest = np.full(group.max() + 1, np.inf)
     np.minimum.at(narrowest, group, cells.width * scale)
     digits = digits or len(str(cells.number.max()))

@@ -13,10 +13,10 @@ from ppsim.show.drawing.gantt_layout import POINT
 from ppsim.show.drawing.gantt_panel import Panel
 from ppsim.show.drawing.gantt_strokes import HATCHING, Design
 from ppsim.show.drawing.lanes import COLLECTIVE
-from ppsim.show.drawing.legend import Entry, legend_entries
+from ppsim.show.drawing.legend import LANE_FILL, Entry, legend_entries
 from ppsim.show.drawing.letters import text_width
 from ppsim.show.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
-from ppsim.show.drawing.palette import COMM_ARROW, COMM_LANE
+from ppsim.show.drawing.palette import COMM_ARROW
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +37,7 @@ def figure_legend(panels: Sequence[Panel], design: Design) -> list[Entry]:
         gathers = [Entry("Parameters (FSDP)", (COLLECTIVE_LANE,), low=True)] if Kind.UNSHARD in kinds else []
         gradients = Entry("Gradients (FSDP)", (COLLECTIVE_LANE,), low=True, hatch="#FFFFFF")
         entries = [each for each in entries if each.colours != (COLLECTIVE_LANE,)] + [*gathers, gradients]
-    blurred = {COLLECTIVE_LANE if band == COLLECTIVE else COMM_LANE for band in design.strips}
+    blurred = {LANE_FILL[band] for band in design.strips}
     entries = [
         replace(each, name=f"{each.name}, by share of time") if each.low and blurred & {*each.colours} else each
         for each in entries

@@ -29,7 +29,7 @@ from ppsim.show.drawing.gantt_layout import (
     messages_of,
     take_cells,
 )
-from ppsim.show.drawing.lanes import Lane, lane_of
+from ppsim.show.drawing.lanes import Lane, compute_row, lane_beside
 from ppsim.show.drawing.letters import LONGEST_UNIT, is_symbol
 from ppsim.show.drawing.look import CRITICAL, PICKED, PLAIN, Look
 from ppsim.show.drawing.view import View, view_of
@@ -69,13 +69,17 @@ class Panel:
     def cells(self) -> Cells:
         """What to draw."""
         picked = self.look.highlight.ops(self.timeline) if self.look.highlight else None
-        return cut_cells(cells_of(self.timeline, picked), self.view)
+        row = compute_row(self.timeline)
+        if picked is not None and row is not self.timeline:
+            picked = self.look.highlight.ops(row) if self.look.highlight else None
+        return cut_cells(cells_of(row, picked), self.view)
 
     @property
     def _cut(self) -> NDArray[np.bool_]:
         """Shape (cells,), whether a window or a fold cuts the cell, which then has no room for its text."""
-        schedule, op = self.timeline.schedule, self.cells.op
-        whole = (self.timeline.end - self.timeline.start)[op] / np.where(schedule.pair[op] >= 0, 2, 1)
+        row, op = compute_row(self.timeline), self.cells.op
+        schedule = row.schedule
+        whole = (row.end - row.start)[op] / np.where(schedule.pair[op] >= 0, 2, 1)
         return np.asarray(self.cells.width < whole * (1 - 1e-6))
 
     def choose_texts(self, scale: float, row: float, largest: float) -> tuple[float, NDArray[np.bool_], list[str]]:
@@ -111,10 +115,8 @@ class Panel:
     @cached_property
     def lane(self) -> Lane | None:
         """The messages and collectives to draw below the rows, if any."""
-        if self.execution is None:
-            return None
-        lane = lane_of(self.execution)
-        if self.view.whole:
+        lane = lane_beside(self.timeline, self.execution)
+        if lane is None or self.view.whole:
             return lane
         return Lane(**self.view.cut({each.name: getattr(lane, each.name) for each in fields(Lane)}, "left", "right"))
 

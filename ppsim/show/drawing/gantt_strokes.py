@@ -18,12 +18,12 @@ from ppsim.core.ops import Kind
 from ppsim.show.drawing.gantt_arrows import draw_arrows
 from ppsim.show.drawing.gantt_layout import COLOUR_COUNT, LEAST_BORDERED, POINT, Cells, join_cells, raster, tick_step
 from ppsim.show.drawing.gantt_panel import Panel
-from ppsim.show.drawing.lanes import COLLECTIVE, Lane, busy_share
+from ppsim.show.drawing.lanes import Lane, busy_share
+from ppsim.show.drawing.legend import LANE_FILL
 from ppsim.show.drawing.look import PLAIN, Look
 from ppsim.show.drawing.palette import (
     CAUSE_FILL,
     COMM_ARROW,
-    COMM_LANE,
     DEFAULT,
     DIMMED,
     Palette,
@@ -31,7 +31,6 @@ from ppsim.show.drawing.palette import (
     channels,
     text_colour,
 )
-from ppsim.show.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -199,7 +198,7 @@ def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -
 
     high = (design.lane - design.gap) / len(design.bands)
     for place, band in enumerate(design.bands):
-        fill = COLLECTIVE_LANE if band == COLLECTIVE else COMM_LANE
+        fill = LANE_FILL[band]
         if band in design.strips:
             _fill_strips(axes, lane, lane.band == band, (place, high), fill, design)
             continue

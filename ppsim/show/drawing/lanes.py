@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.curve import Curve
-from ppsim.core.ops import Kind
+from ppsim.core.lanes import lanes_of
+from ppsim.core.ops import Kind, Stream
 from ppsim.core.schedule import NONE
+from ppsim.core.timeline import Timeline
 
 if TYPE_CHECKING:
     from ppsim.core.execution import Execution
 
-ACTIVATION, GRADIENT, COLLECTIVE = range(3)
+ACTIVATION, GRADIENT, COLLECTIVE, COPY_OUT, COPY_IN = range(5)
+BAND_OF = {Stream.COLLECTIVE: COLLECTIVE, Stream.COPY_OUT: COPY_OUT, Stream.COPY_IN: COPY_IN}
 CARD = "messages at the network card"
 
 
@@ -25,7 +28,7 @@ class Lane:
 
     Attributes:
         device: shape (entries,).
-        band: shape (entries,), ``ACTIVATION`` or ``GRADIENT`` of a message, or ``COLLECTIVE``.
+        band: shape (entries,), ``ACTIVATION`` or ``GRADIENT`` of a message, ``COLLECTIVE``, or a copy's direction.
         left: shape (entries,), its start.
         right: shape (entries,), its end.
         stage: shape (entries,), whose result a message carries, or whose parameters or gradients a collective.
@@ -74,6 +77,45 @@ def lane_of(execution: Execution) -> Lane:
     )
     shown = lane.right > lane.left
     return Lane(**{each.name: getattr(lane, each.name)[shown] for each in fields(Lane)})
+
+
+def streams_of(timeline: Timeline) -> Lane | None:
+    """What devices run beside compute; None where they run nothing there."""
+    schedule = timeline.schedule
+    if not schedule.has_lanes:
+        return None
+    stream = lanes_of(schedule) % len(Stream)
+    op = np.flatnonzero((stream != Stream.COMPUTE) & (timeline.end > timeline.start))
+    device, start = schedule.device[op], timeline.start[op]
+    return Lane(
+        device=device,
+        band=np.array([BAND_OF.get(each, 0) for each in Stream], np.uint8)[stream[op]],
+        left=start,
+        right=timeline.end[op],
+        stage=schedule.stage[op],
+        microbatch=schedule.microbatch[op],
+        target=device,
+        posted=start,
+        awaited=start,
+        size=np.zeros(len(op)),
+        kind=schedule.kind[op],
+    )
+
+
+def lane_beside(timeline: Timeline, execution: Execution | None) -> Lane | None:
+    """What goes on beside the ops that compute, of an execution or of a schedule with several streams, if anything."""
+    return lane_of(execution) if execution else streams_of(timeline)
+
+
+def compute_row(timeline: Timeline) -> Timeline:
+    """The timeline with the ops of the compute stream alone, for what draws one op at a time on each device."""
+    schedule = timeline.schedule
+    if not schedule.has_lanes:
+        return timeline
+    kept = lanes_of(schedule) % len(Stream) == Stream.COMPUTE
+    bound = np.append(np.where(kept, np.cumsum(kept) - 1, NONE), NONE).astype(np.int32)[timeline.bound]
+    row = schedule.take(kept)
+    return replace(timeline, schedule=row, start=timeline.start[kept], end=timeline.end[kept], bound=bound[kept])
 
 
 def card_use(execution: Execution) -> Curve:

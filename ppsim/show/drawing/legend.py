@@ -7,13 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.ops import Kind
 from ppsim.core.timeline import Timeline
-from ppsim.show.drawing.lanes import ACTIVATION, COLLECTIVE, GRADIENT
-from ppsim.show.drawing.palette import CAUSE_FILL, COMM_LANE, DEFAULT, Palette
+from ppsim.show.drawing.lanes import ACTIVATION, COLLECTIVE, COPY_IN, COPY_OUT, GRADIENT
+from ppsim.show.drawing.palette import CAUSE_FILL, COMM_LANE, COPY_LANE, DEFAULT, IN_ROW, Palette
 from ppsim.show.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
 
 LIGHTER = "Lighter"
+LANE_FILL = {
+    ACTIVATION: COMM_LANE,
+    GRADIENT: COMM_LANE,
+    COLLECTIVE: COLLECTIVE_LANE,
+    COPY_OUT: COPY_LANE,
+    COPY_IN: COPY_LANE,
+}
 FULL = 1 - 1e-9  # of the devices' time in ops, from which on rounding leaves no bubble
 
 
@@ -54,7 +61,7 @@ def legend_entries(
     """
     schedules = [timeline.schedule for timeline in timelines]
     long = [timeline.schedule.kind[timeline.end > timeline.start] for timeline in timelines]
-    kinds = [kind for kind in COMPUTE if any((each == kind).any() for each in long)]
+    kinds = [kind for kind in IN_ROW if any((each == kind).any() for each in long)]
     split = Kind.I in kinds or Kind.W in kinds
     names = {kind: kind.info.legend for kind in kinds} | ({} if split else {Kind.B: "Backward"})
     entries = [
@@ -77,7 +84,11 @@ def legend_entries(
         both = {ACTIVATION, GRADIENT} <= {*bands}
         entries.append(Entry("Message (activation above gradient)" if both else "Message", (COMM_LANE,), low=True))
     if COLLECTIVE in bands:
-        entries.append(Entry("Parameters and gradients (FSDP)", (COLLECTIVE_LANE,), low=True))
+        own = any(schedule.has_lanes for schedule in schedules)
+        name = "Collective" if own else "Parameters and gradients (FSDP)"
+        entries.append(Entry(name, (COLLECTIVE_LANE,), low=True))
+    if {COPY_OUT, COPY_IN} & {*bands}:
+        entries.append(Entry("Copy to the host (above), from it (below)", (COPY_LANE,), low=True))
     return entries
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.ops import COMPUTE, TIMED, Kind, Stream
 
 # By colour key of a kind (:class:`ppsim.core.ops.KindInfo`): the first and second tint, for even and odd chunks of a
 # device, and the terminal's second shade of the first, for every other microbatch, so that neighbours of one kind stay
@@ -18,18 +18,22 @@ COLOURS = {
     "input": ("#4A93A2", "#1FBCDF", "#66ACB9"),
     "weights": ("#906D01", "#CEA93A", "#A9841F"),
 }
-FILL = {kind: COLOURS[kind.info.colour][:2] for kind in COMPUTE}
+COMM_ARROW = "#8A2C59"
+COMM_LANE = "#B9437B"
+COLLECTIVE = "#873512"  # gathered parameters and reduced gradients, in the same lane
+COPY_LANE = "#49474E"
+VOCABULARY = "vocabulary", ("#818464", "#818464", "#8F9270")  # what runs beside F, B, I and W in a device's row
+_SHADES = COLOURS | dict([VOCABULARY])
+IN_ROW = tuple(kind for kind in TIMED if kind.info.stream == Stream.COMPUTE and kind.info.colour)
+FILL = {kind: _SHADES[kind.info.colour][:2] for kind in IN_ROW}
 # Kinds drawn hatched have lines of their other tint; where those would be too fine, both tints blend.
 HATCH = {kind: FILL[kind][::-1] for kind in COMPUTE if kind.info.hatched}
 HATCHED_SHARE = 0.35
-SHADE = {kind: COLOURS[kind.info.colour][2] for kind in COMPUTE}
+SHADE = {kind: _SHADES[kind.info.colour][2] for kind in IN_ROW}
 BUBBLE = "#F1F3F6"
 BUBBLE_DARK = "#0B0E12"  # the same on a dark page
 HIGHLIGHT = ("#D1242F", "#FF7B72")  # what the reader picked out, on a light and on a dark page
 RAMP = (("#08306B", "#2F79B0"), ("#DEEBF7", "#4292C6"))  # curves of the first to the last device, light and dark
-COMM_ARROW = "#8A2C59"
-COMM_LANE = "#B9437B"
-COLLECTIVE = "#873512"  # gathered parameters and reduced gradients, in the same lane
 # Idle time by cause (:data:`ppsim.analysis.idle.CAUSES`), told apart from all ops, and from each other in grey: greys
 # where a schedule has to wait, warm colours where it need not.
 CAUSE_FILL = {
@@ -108,8 +112,8 @@ class Palette:
     hatches: Mapping[str, str] = field(default_factory=dict)
 
     def fill(self, kind: Kind) -> tuple[str, str]:
-        """The tints of a kind, for even and odd chunks."""
-        return self.tints[kind.info.colour]
+        """The tints of a kind, for even and odd chunks; those of idle time for what is not drawn in a device's row."""
+        return self.tints.get(kind.info.colour) or (self.bubble,) * 2
 
     def hatch(self, kind: Kind) -> tuple[str, str]:
         """The colours of lines across its cells, empty for none; a kind drawn hatched has those of its other tint."""
@@ -120,15 +124,15 @@ class Palette:
     @cached_property
     def colours(self) -> tuple[str, ...]:
         """Both tints of every kind, by colour index."""
-        return tuple(fill for kind in COMPUTE for fill in self.fill(kind))
+        return tuple(fill for kind in TIMED for fill in self.fill(kind))
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
         """The colours of lines across cells, by colour index."""
-        return tuple(line for kind in COMPUTE for line in self.hatch(kind))
+        return tuple(line for kind in TIMED for line in self.hatch(kind))
 
 
-DEFAULT = Palette("default", {key: shades[:2] for key, shades in COLOURS.items()})
+DEFAULT = Palette("default", {key: shades[:2] for key, shades in _SHADES.items()})
 # Colours of the papers that a figure is to be compared with, in the order of ``COLOURS``; of these only mono and
 # okabe-ito are made for every eye.
 OF_PAPERS = {
@@ -140,12 +144,14 @@ OF_PAPERS = {
     "mono": "#3A3A3A #5E5E5E  #8A8A8A #A6A6A6  #B4B4B4 #CACACA  #E2E2E2 #F2F2F2",
 }
 BUBBLES = {"megatron": "#E7E6E6", "okabe-ito": BUBBLE}  # elsewhere white
+MONO_VOCABULARY = "#747474"
 HATCHED_BUBBLE = "#B8B8B8"
 
 
 def _of_paper(name: str) -> Palette:
     fills = OF_PAPERS[name].split()
     tints = dict(zip(COLOURS, zip(fills[::2], fills[1::2], strict=True), strict=True))
+    tints["vocabulary"] = (MONO_VOCABULARY,) * 2 if name == "mono" else VOCABULARY[1][:2]
     lines = HATCHED_BUBBLE if name == "mono" else ""
     return Palette(name, tints, bubble=BUBBLES.get(name, "#FFFFFF"), bubble_hatch=lines)
 

@@ -19,12 +19,13 @@ from rich.style import Style
 from rich.text import Text
 
 from ppsim.base.numbers import format_number
-from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.metrics import Metrics
+from ppsim.show.drawing.lanes import compute_row
 from ppsim.show.drawing.legend import LIGHTER, Entry, legend_entries
-from ppsim.show.drawing.palette import FILL, SHADE, TERMINAL_MUTED, channels, text_colour
+from ppsim.show.drawing.palette import FILL, IN_ROW, SHADE, TERMINAL_MUTED, channels, text_colour
 from ppsim.show.drawing.terminal_marks import Marks
 
 MOST_ROWS = 32
@@ -38,6 +39,7 @@ BASIC = {
     "backward": Style(color="black", bgcolor="green"),
     "input": Style(color="black", bgcolor="cyan"),
     "weights": Style(color="black", bgcolor="yellow"),
+    "vocabulary": Style(color="black", bgcolor="magenta"),
 }
 PLAIN = Style()
 
@@ -147,6 +149,7 @@ def gantt(
         basic: without ``colour``, whether letters are on one of sixteen colours.
         marks: what devices wait for, to be drawn in their idle time.
     """
+    timeline = compute_row(timeline)
     schedule, signs = timeline.schedule, signs_for(encoding, colour or basic)
     if basic:  # the grey of light and dark terminals is none of sixteen colours
         signs = replace(signs, muted="")
@@ -187,7 +190,7 @@ def _labelled_kinds(timeline: Timeline, grid: Grid, colour: bool) -> set[int]:
     digits = len(str(schedule.n_microbatches - 1))
     length = _lengths(timeline)
     kinds = set()
-    for kind in COMPUTE:
+    for kind in IN_ROW:
         cells = length[(schedule.kind == kind) & (length > 0)]
         need = digits + (kind.info.hatched or not colour)  # these show the kind's letter too
         if len(cells) and np.floor(cells.min() / grid.column + 1e-9) >= need:

@@ -121,10 +121,10 @@ def find_repetition(timeline: Timeline) -> tuple[float, float, int] | None:
     """
     schedule, near = timeline.schedule, SAME * timeline.makespan
     middle = schedule.n_microbatches // 2
-    start = np.full((len(COMPUTE), schedule.n_stages, schedule.n_microbatches), np.nan)
+    ops, start = schedule.computes, np.full((len(COMPUTE), schedule.n_stages, schedule.n_microbatches), np.nan)
     end = start.copy()
-    where = (schedule.kind, schedule.stage, schedule.microbatch)
-    start[where], end[where] = timeline.start, timeline.end
+    where = (schedule.kind[ops], schedule.stage[ops], schedule.microbatch[ops])
+    start[where], end[where] = timeline.start[ops], timeline.end[ops]
     for step in range(1, min(MOST_PERIOD, middle) + 1):
         period = start[0, 0, middle] - start[0, 0, middle - step]
         if not period > near:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from ppsim.core.costs import costs_for
-from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.ops import TIMED, Kind
 from ppsim.core.recompute import add_recompute
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
@@ -47,7 +47,7 @@ def test_figures_hatch_recomputes_and_name_them():
 def test_hatching_has_the_colours_of_the_forward():
     assert FILL[Kind.R] == FILL[Kind.F]
     assert {Kind.R: FILL[Kind.F][::-1]} == HATCH
-    assert [bool(line) for line in DEFAULT.lines] == [kind == Kind.R for kind in COMPUTE for _ in range(2)]
+    assert [bool(line) for line in DEFAULT.lines] == [kind == Kind.R for kind in TIMED for _ in range(2)]
 
 
 def test_where_lines_would_be_too_fine_both_colours_blend():

@@ -11,6 +11,7 @@ from typing import IO
 import numpy as np
 
 from ppsim.core.draft import Draft
+from ppsim.core.lanes import refuse_lanes
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, InvalidSchedule
@@ -46,6 +47,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
             f"{schedule.name} recomputes by ops of its own (R), and torch's CSV has no such action",
             ".json keeps them; for torch leave them out and checkpoint the stage's module",
         )
+    refuse_lanes(schedule, "torch's CSV")
     rows = text(schedule)
     back = parse(rows, "the CSV just written")
     for column in ("offsets", "kind", "stage", "microbatch", "pair"):

@@ -23,7 +23,7 @@ from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.text import one_line
 from ppsim.base.units import binary_unit, format_size
 from ppsim.core.curve import Curve
-from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.ops import TIMED, Kind
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.engine.memory.comparable import SHARES, share_unit
@@ -32,8 +32,8 @@ from ppsim.engine.simple import columns
 from ppsim.engine.simple.metrics import Metrics, measure
 from ppsim.errors import InputError
 from ppsim.show.drawing import palette
-from ppsim.show.drawing.lanes import card_use, lane_of
-from ppsim.show.drawing.legend import legend_entries
+from ppsim.show.drawing.lanes import COLLECTIVE, Lane, card_use, compute_row, lane_of, streams_of
+from ppsim.show.drawing.legend import LANE_FILL, legend_entries
 from ppsim.show.drawing.link_panel import link_names, link_notes
 from ppsim.show.drawing.look import CRITICAL, PICKED
 from ppsim.show.drawing.view import find_repetition, view_of
@@ -79,7 +79,9 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     Raises:
         InputError: timelines in different units, which cannot share a time axis.
     """
-    scripts = SCRIPTS + LANE_SCRIPTS * bool(document.executions)
+    scripts = SCRIPTS + LANE_SCRIPTS * (
+        bool(document.executions) or any(each.schedule.has_lanes for each in document.timelines)
+    )
     script = compress_script("\n".join(map(read_script, scripts)) + START)
     out.write(make_page(document, script).encode())
 
@@ -219,7 +221,7 @@ def _entry(document: Document, number: int, curves: Sequence[Curve], pack: Pack)
         "held": _held(curves[0]),
         **_peak_memory(curves[0]),
         **(_fold(timeline) if len(document.timelines) == 1 else {}),
-        **(_messages(document.executions[number], pack) if document.executions else {}),
+        **(_messages(document.executions[number], pack) if document.executions else _streams(timeline, pack)),
         "baseline": baseline,
         "versus_baseline": (timeline.makespan - before) / (before or 1.0),
     }
@@ -249,7 +251,8 @@ def _held(curve: Curve) -> list[str]:
 
 
 def _legend(document: Document, idles: Sequence[Idle | None]) -> list[dict[str, Any]]:
-    bands = {int(band) for execution in document.executions for band in np.unique(lane_of(execution).band)}
+    lanes = [*map(lane_of, document.executions), *map(streams_of, document.timelines)]
+    bands = {int(band) for lane in lanes if lane is not None for band in np.unique(lane.band)}
     causes = {name for idle in idles if idle for name in idle.by_cause}
     colours = document.look.colours
     entries = legend_entries(document.timelines, bands, palette=colours)
@@ -268,9 +271,11 @@ def _legend(document: Document, idles: Sequence[Idle | None]) -> list[dict[str, 
 
 
 def _looks(document: Document) -> dict[str, Any]:
-    """Colours and names: of the kinds that any schedule may have, and of R, which comes last, where it occurs."""
+    """Colours and names: of the kinds up to the last that occurs, W at least."""
     colours = document.look.colours
-    again = any((timeline.schedule.kind == Kind.R).any() for timeline in document.timelines)
+    last = max((int(timeline.schedule.kind.max(initial=0)) for timeline in document.timelines), default=0)
+    several = any(timeline.schedule.has_lanes for timeline in document.timelines)
+    fills = list(LANE_FILL.values())[: None if several else COLLECTIVE + 1]
     return {
         "kinds": [
             {
@@ -280,11 +285,11 @@ def _looks(document: Document) -> dict[str, Any]:
                 "text": [palette.text_colour(fill) for fill in colours.fill(kind)],
                 **({"hatch": colours.hatch(kind)} if any(colours.hatch(kind)) else {}),
             }
-            for kind in COMPUTE
-            if again or kind != Kind.R
+            for kind in TIMED
+            if kind <= max(last, Kind.W)
         ],
-        "lane": [palette.COMM_LANE, palette.COMM_LANE, palette.COLLECTIVE],
-        "lane_text": [palette.text_colour(fill) for fill in (palette.COMM_LANE, palette.COMM_LANE, palette.COLLECTIVE)],
+        "lane": fills,
+        "lane_text": [palette.text_colour(fill) for fill in fills],
         "lane_edge": palette.COMM_ARROW,
         "causes": [
             {"name": name, "meaning": meaning, "fill": [palette.CAUSE_FILL[name], palette.CAUSE_DARK[name]]}
@@ -298,7 +303,8 @@ def _looks(document: Document) -> dict[str, Any]:
 
 
 def _timeline(timeline: Timeline, curves: Sequence[Curve], bound: float, pack: Pack) -> dict[str, Any]:
-    schedule, metrics = timeline.schedule, replace(measure(timeline), bound=bound)
+    metrics, timeline = replace(measure(timeline), bound=bound), compute_row(timeline)
+    schedule = timeline.schedule
     return {
         "schedule": schedule.name,
         "devices": schedule.n_devices,
@@ -337,11 +343,15 @@ def _numbers(metrics: Metrics, schedule: Schedule, unit: str) -> dict[str, Any]:
 
 
 def _messages(execution: Execution, pack: Pack) -> dict[str, Any]:
-    return {"lane": _lane(execution, pack), "links": _links(execution, pack)}
+    return {"lane": _lane(lane_of(execution), pack), "links": _links(execution, pack)}
 
 
-def _lane(execution: Execution, pack: Pack) -> dict[str, Any]:
-    lane = lane_of(execution)
+def _streams(timeline: Timeline, pack: Pack) -> dict[str, Any]:
+    lane = streams_of(timeline)
+    return {} if lane is None else {"lane": _lane(lane, pack)}
+
+
+def _lane(lane: Lane, pack: Pack) -> dict[str, Any]:
     return {each.name: pack(getattr(lane, each.name), PLAIN) for each in fields(lane)}
 
 

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.base.json_output import dump_json
+from ppsim.core.lanes import used_streams
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
@@ -31,11 +32,11 @@ def run_object(
 ) -> dict[str, Any]:
     """The object ``ppsim run --json`` prints, schema ``ppsim.run/1``.
 
-    ``ops`` holds columns of equal length in device-major queue order: device, kind, stage, microbatch, start,
-    end, and pair, the index of the partner op or -1. With an execution ``transfers`` holds columns too, one entry
-    per message in the order of the sends: source and target device, op, the index in ``ops`` of the one whose
-    result it carries, leave and arrive. Where sequences are cut into ``slices``, slice k of microbatch m counts as
-    microbatch m x slices + k in ``ops``.
+    ``ops`` holds columns of equal length in device-major queue order: device, kind, stage (-1 for none), microbatch,
+    start, end, and pair, the index of the partner op or -1; ``lanes`` names the streams where there are several. With
+    an execution ``transfers`` holds columns too, one entry per message in the order of the sends: source and target
+    device, op, the index in ``ops`` of the one whose result it carries, leave and arrive. Where sequences are cut into
+    ``slices``, slice k of microbatch m counts as microbatch m x slices + k in ``ops``.
     """
     schedule = timeline.schedule
     letters = np.array([kind.name for kind in Kind])
@@ -54,6 +55,7 @@ def run_object(
             "end": timeline.end,
             "pair": schedule.pair,
         },
+        **({"lanes": ["compute", *(stream.label for stream in used_streams(schedule))]} if schedule.has_lanes else {}),
         **({"transfers": _transfers(execution)} if execution else {}),
     }
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ppsim.base.text import one_line
 from ppsim.base.times import scaled_unit
+from ppsim.core.lanes import refuse_lanes
 from ppsim.core.ops import Kind
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
@@ -40,6 +41,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         InputError: more ops than Mermaid can draw, or bars too short for its whole numbers.
     """
     timeline = require_one(document, suffix)
+    refuse_lanes(timeline.schedule, "Mermaid")
     if len(timeline.schedule) > MOST_OPS:
         raise InputError(
             f"Mermaid cannot draw {len(timeline.schedule)} ops ({MOST_OPS} at most)", "an .svg or .html shows them all"

@@ -133,6 +133,8 @@ function tellMessage(timeline, i, x, y) {
   const { lane } = timeline;
   const [name, stage] = [['activation', 'gradient', 'parameters or gradients (FSDP)'][lane.band[i]], lane.stage[i]];
   const times = interval(lane.left[i], lane.right[i]);
+  if (!timeline.links) return tip(x, y, element('b', { textContent: LOOKS.kinds[lane.kind[i]].name }),
+    `${stage < 0 ? '' : ` of stage ${stage}`} · microbatch ${lane.microbatch[i]}\ndevice ${lane.device[i]} · ${times}`);
   if (lane.microbatch[i] < 0)
     return tip(x, y, element('b', { textContent: name }), `  stage ${stage} · device ${lane.device[i]} · ${times}`);
   const queued = lane.left[i] - Math.max(lane.posted[i], lane.awaited[i]);

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from ppsim.base.json_output import dump_json
 from ppsim.base.times import microseconds
 from ppsim.core.curve import Curve
+from ppsim.core.lanes import used_streams
 from ppsim.core.ops import Kind
-from ppsim.core.schedule import NONE
+from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.memory.usage import activations, in_flight, scale_bytes, steps
 from ppsim.show.drawing.lanes import assign_tracks, find_carriers, find_collectives
@@ -37,6 +38,8 @@ COMPUTE_THREAD = 0
 # Beyond every process: Perfetto takes a thread numbered as its process for the main one and shows it first.
 COLLECTIVES_THREAD = 1_000_000
 FIRST_MESSAGES_THREAD = COLLECTIVES_THREAD + 1
+# Each stream beside compute has a thread of its own.
+THREAD = [COLLECTIVES_THREAD * min(1, kind.info.stream or 0) + (kind.info.stream or 0) for kind in Kind]
 CATEGORY = {kind: kind.info.name.replace(" ", "_") for kind in Kind}
 
 
@@ -126,7 +129,7 @@ def _beside(execution: Execution) -> Beside:
 def _events(run: Run, memory: Sequence[Curve], prefix: str) -> Iterator[list[dict[str, Any]]]:
     timeline, beside, schedule = run.timeline, run.beside, run.timeline.schedule
     leads = schedule.leads.tolist()
-    yield list(_names(schedule.n_devices, beside, prefix, run.first_process))
+    yield list(_names(schedule, beside, prefix, run.first_process))
     for begin in range(0, len(schedule), SLICE):
         ops = range(begin, min(begin + SLICE, len(schedule)))
         yield [_slice(run, op) for op in ops if leads[op]]
@@ -151,13 +154,16 @@ def _events(run: Run, memory: Sequence[Curve], prefix: str) -> Iterator[list[dic
             ]
 
 
-def _names(devices: int, beside: Beside | None, prefix: str, first_process: int) -> Iterator[dict[str, Any]]:
+def _names(schedule: Schedule, beside: Beside | None, prefix: str, first_process: int) -> Iterator[dict[str, Any]]:
     """Names and order of processes, one per device, and of threads."""
-    for device in range(devices):
+    streams = used_streams(schedule)
+    for device in range(schedule.n_devices):
         process = first_process + device
         yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": f"{prefix}device {device}"}}
         yield {"ph": "M", "name": "process_sort_index", "pid": process, "args": {"sort_index": process}}
         yield _thread_name(process, COMPUTE_THREAD, "compute")
+        for stream in streams:
+            yield _thread_name(process, COLLECTIVES_THREAD + stream, stream.label)
     if beside:
         gathering = np.unique(beside.execution.lowered.schedule.device[beside.collectives]).tolist()
         for device, thread, name in [*((d, COLLECTIVES_THREAD, "collectives") for d in gathering), *beside.names]:
@@ -183,14 +189,14 @@ def _slice(run: Run, op: int) -> dict[str, Any]:
         "name": name,
         "cat": category,
         "pid": run.first_process + schedule.device[op],
-        "tid": 0,
+        "tid": THREAD[schedule.kind[op]],
         "ts": start * run.scale,
         "dur": (end - start) * run.scale,
         "args": {
             "stage": schedule.stage[op],
             "microbatch": schedule.microbatch[op],
             "chunk": schedule.chunk[op],
-            "idle_before": start - before,
+            "idle_before": max(start - before, 0.0) if schedule.has_lanes else start - before,
         },
     }
 

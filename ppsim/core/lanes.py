@@ -1,0 +1,158 @@
+"""What the ops of a schedule with several streams wait for: their lanes, their inputs, and who starts together.
+
+A device's queue is the order in which its ops are issued. Ops of one stream run in that order, ops of different streams
+side by side. Everything here follows from the rows of :data:`ppsim.core.ops.KINDS`, so that a new kind adds no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import COMPUTE, TIMED, Kind, Need, Result, Scope, Stream, mask
+from ppsim.errors import InputError
+
+if TYPE_CHECKING:
+    from ppsim.core.schedule import Schedule
+
+NONE, MISSING = -1, -2
+Indices = NDArray[np.int64]
+_STREAM = np.array([kind.info.stream for kind in TIMED])
+_GATED = mask(kind for kind in TIMED if kind.info.gated)
+_EVERYWHERE = mask(kind for kind in TIMED if kind.info.scope == Scope.EVERYWHERE)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What each op waits for beside the op before it on its lane, in CSR form.
+
+    Attributes:
+        offsets: shape (ops + 1,), where each op's inputs begin and end.
+        op: shape (inputs,), the ops that make them; ``MISSING`` where no op makes one that is needed.
+        crosses: shape (inputs,), whether the input is a message from another device.
+    """
+
+    offsets: Indices
+    op: Indices
+    crosses: NDArray[np.bool_]
+
+
+def lanes_of(schedule: Schedule) -> Indices:
+    """Number the lane of each op, shape (ops,): device x streams + stream."""
+    return schedule.device * np.int64(len(Stream)) + _STREAM[schedule.kind]
+
+
+def used_streams(schedule: Schedule) -> tuple[Stream, ...]:
+    """The streams beside compute that a schedule's ops run on."""
+    if not schedule.has_lanes:
+        return ()
+    used = np.bincount(_STREAM[schedule.kind], minlength=len(Stream))
+    return tuple(stream for stream in Stream if stream != Stream.COMPUTE and used[stream])
+
+
+def groups_of(schedule: Schedule) -> Indices:
+    """Number the ops that start and end together, shape (ops,), by the first of a pair or of an op on all devices."""
+    group = np.arange(len(schedule), dtype=np.int64)
+    group[schedule.second_of_pairs] -= 1
+    shared = np.flatnonzero(_EVERYWHERE[schedule.kind])
+    key = schedule.kind[shared] * np.int64(schedule.n_microbatches) + schedule.microbatch[shared]
+    _, first, member = np.unique(key, return_index=True, return_inverse=True)
+    group[shared] = shared[first][member]
+    return group
+
+
+def find_inputs(schedule: Schedule) -> Inputs:
+    """Find the inputs of every op: of the neighbouring stage, those that its kind needs, and the op that gates it.
+
+    A need of a result that no op makes is left out, unless its kind must have it.
+    """
+    makers = {result: _makers(schedule, result) for result in Result}
+    found = [_neighbours(schedule)]
+    for kind in TIMED:
+        ops = np.flatnonzero(schedule.kind == kind)
+        found += [_find(schedule, ops, need, makers[need.result]) for need in kind.info.needs if len(ops)]
+    found.append(_gates(schedule))
+    target, source = (np.concatenate([part[row] for part in found]) for row in (0, 1))
+    order = np.argsort(target, kind="stable")
+    message = np.arange(len(target)) < len(found[0][0])  # the neighbouring stage's alone: collectives are ops here
+    crosses = message & (source >= 0) & (schedule.device[source] != schedule.device[target])
+    offsets = np.searchsorted(target[order], np.arange(len(schedule) + 1))
+    return Inputs(offsets, source[order], crosses[order])
+
+
+def previous_on_lane(schedule: Schedule) -> Indices:
+    """Find the op before each on its lane, shape (ops,), -1 for none; the second of a pair follows the first."""
+    lane = lanes_of(schedule)
+    order = np.argsort(lane, kind="stable")
+    before = np.full(len(schedule), NONE, np.int64)
+    same = lane[order][1:] == lane[order][:-1]
+    before[order[1:][same]] = order[:-1][same]
+    return before
+
+
+def refuse_lanes(schedule: Schedule, what: str, supports: Sequence[Kind] = COMPUTE) -> None:
+    """Refuse a schedule that holds other kinds of ops than a question can take.
+
+    Args:
+        schedule: what is asked about.
+        what: the question, as the start of a sentence: "the search for orders".
+        supports: the kinds that it can take.
+
+    Raises:
+        InputError: the schedule holds another one.
+    """
+    other = [Kind(kind) for kind in np.unique(schedule.kind) if kind not in supports] if schedule.has_lanes else []
+    if other:
+        names = ", ".join(kind.name for kind in other)
+        raise InputError(f"{what} cannot take {names}, which {schedule.name} holds", "ppsim run can, and compare")
+
+
+def _makers(schedule: Schedule, result: Result) -> Indices:
+    """Shape (stages or devices, microbatches): the op that makes a result, -1 for none."""
+    kinds = [kind for kind in TIMED if result in _results_of(kind)]
+    ops = np.flatnonzero(mask(kinds)[schedule.kind])
+    by_stage = any(kind.info.scope == Scope.STAGE for kind in kinds)
+    made = np.full((schedule.n_stages if by_stage else schedule.n_devices, schedule.n_microbatches), NONE, np.int64)
+    made[(schedule.stage if by_stage else schedule.device)[ops], schedule.microbatch[ops]] = ops
+    return made
+
+
+def _results_of(kind: Kind) -> tuple[Result | None, ...]:
+    moved = {1: Result.ACTIVATION, -1: Result.GRADIENT}.get(kind.info.direction)
+    return (kind.info.gives, moved)
+
+
+def _find(schedule: Schedule, ops: Indices, need: Need, made: Indices) -> tuple[Indices, Indices]:
+    """Return the ops that wait for a need's result, and the op that makes it for each."""
+    last = schedule.n_stages - 1
+    if need.only:
+        ops = ops[schedule.stage[ops] == (0 if need.only == "first" else last)]
+    row: Indices = {
+        "own": schedule.stage[ops].astype(np.int64),
+        "device": schedule.device[ops].astype(np.int64),
+        "first": np.zeros(len(ops), np.int64),
+        "last": np.full(len(ops), last),
+    }[need.at]
+    source = made[row, schedule.microbatch[ops]]
+    if need.must:
+        return ops, np.where(source == NONE, MISSING, source)
+    return ops[source != NONE], source[source != NONE]
+
+
+def _neighbours(schedule: Schedule) -> tuple[Indices, Indices]:
+    """Inputs of compute ops from the neighbouring stage, or from the ops of their own."""
+    ops = np.flatnonzero(schedule.dependency != NONE)
+    return ops, schedule.dependency[ops].astype(np.int64)
+
+
+def _gates(schedule: Schedule) -> tuple[Indices, Indices]:
+    """The op of the compute stream before each gated op in its device's queue."""
+    place = np.where(_STREAM[schedule.kind] == Stream.COMPUTE, np.arange(len(schedule)), NONE)
+    before = np.maximum.accumulate(place)
+    ops = np.flatnonzero(_GATED[schedule.kind])
+    ops = ops[before[ops] >= schedule.offsets[schedule.device[ops]]]
+    return ops, before[ops]

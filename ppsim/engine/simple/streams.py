@@ -1,0 +1,128 @@
+"""The exact model of schedules whose devices run several streams side by side: copies, collectives, ops on all devices.
+
+An op starts when the op before it on its lane has ended, and all its inputs have come; an op on all devices, when that
+holds on each of them. Devices that share a link to their host copy one at a time, first come, first served.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.lanes import MISSING, NONE, Inputs, find_inputs, groups_of, lanes_of, previous_on_lane
+from ppsim.core.ops import Stream
+from ppsim.core.schedule import Schedule
+from ppsim.core.timeline import Timeline
+from ppsim.errors import Deadlock
+
+Indices = NDArray[np.int64]
+Waits = tuple[Indices, Indices, NDArray[np.float64]]  # the op that waits, the one it waits for, the message between
+
+
+def simulate_streams(schedule: Schedule, costs: Costs) -> Timeline:
+    """Time every op of a schedule with several streams.
+
+    Raises:
+        Deadlock: ops wait for each other in a cycle, or for one that no device runs.
+    """
+    inputs = find_inputs(schedule)
+    missing = np.flatnonzero(inputs.op == MISSING)
+    if len(missing):
+        raise Deadlock(*_explain_missing(schedule, inputs, int(missing[0])))
+    group, waits = groups_of(schedule), _find_waits(schedule, inputs, costs)
+    duration = np.zeros(len(schedule))
+    np.maximum.at(duration, group, costs.durations(schedule))
+    start, bound = _run(group, waits, duration, _links(schedule, costs.host_link))
+    if (start[group] < 0).any():
+        raise Deadlock(*_explain_cycle(schedule, group, waits, start[group] >= 0))
+    start, bound, end = start[group], bound[group], start[group] + duration[group]
+    return Timeline(schedule, start, end, bound.astype(np.int32), costs.unit, comm=costs.comm)
+
+
+def _find_waits(schedule: Schedule, inputs: Inputs, costs: Costs) -> Waits:
+    """List what each op waits for: the op before it on its lane first."""
+    before = previous_on_lane(schedule)
+    first = np.flatnonzero(before != NONE)
+    target = np.repeat(np.arange(len(schedule)), np.diff(inputs.offsets))
+    message = np.zeros(len(target))
+    across = np.flatnonzero(inputs.crosses)
+    comm = np.broadcast_to(costs.comm, (schedule.n_devices, schedule.n_devices))
+    message[across] = comm[schedule.device[inputs.op[across]], schedule.device[target[across]]]
+    return (
+        np.concatenate([first, target]),
+        np.concatenate([before[first], inputs.op]),
+        np.concatenate([np.zeros(len(first)), message]),
+    )
+
+
+def _links(schedule: Schedule, shared: int) -> list[int]:
+    """The link to a host that each op takes, -1 for none."""
+    stream = lanes_of(schedule) % len(Stream)
+    copies = (stream == Stream.COPY_OUT) | (stream == Stream.COPY_IN)
+    found: list[int] = np.where(copies & (shared > 0), schedule.device // max(shared, 1), NONE).tolist()
+    return found
+
+
+def _run(
+    group: Indices, waits: Waits, duration: NDArray[np.float64], link: list[int]
+) -> tuple[NDArray[np.float64], Indices]:
+    """Start every group in the order of time; return its start, -1 if it never does, and the op that set the start."""
+    target, source, message = waits
+    inside = group[target] == group[source]  # a pair's second op waits for no more than its first
+    target, made_by, message = group[target][~inside], source[~inside], message[~inside]
+    order = np.argsort(group[made_by], kind="stable")
+    after = np.searchsorted(group[made_by][order], np.arange(len(group) + 1)).tolist()
+    target_of, source_of, delay_of = target[order].tolist(), made_by[order].tolist(), message[order].tolist()
+    left, length = np.bincount(target, minlength=len(group)).tolist(), duration.tolist()
+    start, ready, bound = [-1.0] * len(group), [0.0] * len(group), [NONE] * len(group)
+    free, last = dict[int, float](), dict[int, int]()
+    heap = [(0.0, 0.0, op) for op in np.flatnonzero(group == np.arange(len(group))).tolist() if left[op] == 0]
+    heapify(heap)
+    while heap:
+        begin, came, op = heappop(heap)
+        taken = link[op]
+        if taken >= 0 and free.get(taken, 0.0) > begin:
+            heappush(heap, (free[taken], came, op))
+            continue
+        if begin > came:
+            bound[op] = last[taken]
+        end = begin + length[op]
+        start[op] = begin
+        if taken >= 0:
+            free[taken], last[taken] = end, op
+        for edge in range(after[op], after[op + 1]):
+            waiting, arrival = target_of[edge], end + delay_of[edge]
+            if arrival > ready[waiting] or bound[waiting] == NONE:
+                ready[waiting], bound[waiting] = max(arrival, ready[waiting]), source_of[edge]
+            left[waiting] -= 1
+            if left[waiting] == 0:
+                heappush(heap, (ready[waiting], ready[waiting], waiting))
+    return np.array(start), np.array(bound, np.int64)
+
+
+def _explain_missing(schedule: Schedule, inputs: Inputs, at: int) -> tuple[str, str]:
+    op = int(np.searchsorted(inputs.offsets, at, "right")) - 1
+    what = f"device {schedule.device[op]} waits for the input of {schedule.label(op)}, which no device produces"
+    return f"{schedule.name} cannot finish: {what}", "add the missing op to a queue"
+
+
+def _explain_cycle(schedule: Schedule, group: Indices, waits: Waits, done: NDArray[np.bool_]) -> tuple[str, str]:
+    """Follow the ops that wait for each other until one comes again."""
+    target, source, _ = waits
+    open_ = ~done[target] & ~done[source] & (group[target] != group[source])
+    by_group = {int(group[t]): (int(t), int(s)) for t, s in zip(target[open_], source[open_], strict=True)}
+    at, seen = next(iter(by_group)), list[int]()
+    while at not in seen:
+        seen.append(at)
+        at = int(group[by_group[at][1]])
+    links = []
+    for each in seen[seen.index(at) :]:
+        op, need = by_group[each]
+        links.append(
+            f"{schedule.label(op)} on device {schedule.device[op]} waits for {schedule.label(need)} "
+            f"on device {schedule.device[need]}"
+        )
+    return f"{schedule.name} deadlocks: {'; '.join(links)}", "move one of the awaited ops ahead in its queue"

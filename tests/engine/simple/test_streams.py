@@ -1,0 +1,196 @@
+"""Devices with several streams: the model against a plain one, host links that are shared, deadlocks."""
+
+import random
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ppsim.core.costs import Costs
+from ppsim.core.ops import TIMED, Kind, Scope, Stream, pack
+from ppsim.core.schedule import Schedule
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
+from ppsim.errors import Deadlock
+from ppsim.schedules import generate
+from ppsim.search.bounds.bounds import bound_schedule
+
+COPIES = (Kind.OFFLOAD, Kind.RELOAD)
+HEAD = (Kind.SHARE_S, Kind.S, Kind.REDUCE_S, Kind.T, Kind.REDUCE_T)
+EMBEDDING = (Kind.E, Kind.REDUCE_E)
+AFTER = (Kind.SHARE_D, Kind.D)
+
+
+def with_lanes(name, devices, microbatches, rng, late=3):
+    """A schedule with ops of other kinds put into its queues near where they can run, not always where they can."""
+    base = generate(name, devices=devices, microbatches=microbatches)
+    queues = [
+        [(Kind(k), int(s), int(m)) for k, s, m in zip(base.kind[q], base.stage[q], base.microbatch[q], strict=True)]
+        for q in map(base.queue, range(devices))
+    ]
+    backward = Kind.B if (base.kind == Kind.B).any() else Kind.I
+
+    def put(device, op, place):
+        queues[device].insert(min(max(place + rng.randrange(-1, late), 0), len(queues[device])), op)
+
+    for stage, microbatch in np.ndindex(base.n_stages, microbatches):
+        device, queue = stage % devices, queues[stage % devices]
+        if rng.random() < 0.5:
+            put(device, (Kind.OFFLOAD, stage, microbatch), queue.index((Kind.F, stage, microbatch)) + 1)
+            if rng.random() < 0.3:
+                at = queue.index((Kind.OFFLOAD, stage, microbatch))
+                queue.insert(at + 1 + rng.randrange(2), (Kind.WAIT_OFFLOAD, stage, microbatch))
+            at = queue.index((backward, stage, microbatch))
+            after = queue.index((Kind.OFFLOAD, stage, microbatch))
+            queue.insert(max(after + 1, at - rng.randrange(3)), (Kind.RELOAD, stage, microbatch))
+    for kinds, anchor in ((EMBEDDING, (Kind.F, 0)), (HEAD, (Kind.F, devices - 1)), (AFTER, (backward, 0))):
+        if rng.random() < 0.5:
+            for microbatch in range(microbatches):
+                for device in range(devices):
+                    own = next(i for i, op in enumerate(queues[device]) if op[::2] == (anchor[0], microbatch))
+                    ahead = kinds is EMBEDDING
+                    queues[device][own + 1 - ahead : own + 1 - ahead] = [(kind, -1, microbatch) for kind in kinds]
+    packed = [np.array([int(pack(s, m)) | k for k, s, m in queue]) for queue in queues]
+    return Schedule.from_queues(name, base.placement, microbatches, packed)
+
+
+def random_costs(schedule, rng, link=0):
+    time = np.array([[rng.randrange(1, 6) for _ in range(schedule.n_stages)] for _ in range(5)], float)
+    others = {
+        kind: np.array([rng.randrange(4) for _ in range(schedule.n_stages)], float)
+        for kind in TIMED[5:]
+        if kind != Kind.WAIT_OFFLOAD
+    }
+    return Costs(time, comm=rng.choice([0.0, 0.5]), others=others, host_link=link)
+
+
+def plain_model(schedule, costs):
+    """The start of every op by repeated relaxation over a dict of ops, or None where some never settle."""
+    ops = [
+        (int(d), Kind(k), int(s), int(m))
+        for d, k, s, m in zip(schedule.device, schedule.kind, schedule.stage, schedule.microbatch, strict=True)
+    ]
+    found = {(k, s if s >= 0 else d, m): i for i, (d, k, s, m) in enumerate(ops)}
+    last, back = schedule.n_stages - 1, Kind.B if any(op[1] == Kind.B for op in ops) else Kind.I
+
+    def waits(i):
+        d, k, s, m = ops[i]
+        same_lane = [j for j in range(i) if ops[j][0] == d and ops[j][1].info.stream == k.info.stream]
+        yield from ((j, 0.0) for j in same_lane[-1:])
+        wanted = []
+        if k == Kind.F:
+            wanted = [(Kind.F, s - 1, m)] if s else [(Kind.REDUCE_E, d, m)]
+        elif k == back:
+            wanted = [(back, s + 1, m)] if s < last else [(Kind.F, s, m), (Kind.REDUCE_S, d, m), (Kind.REDUCE_T, d, m)]
+            wanted.append((Kind.RELOAD, s, m))
+        else:
+            of = {Kind.W: Kind.I, Kind.OFFLOAD: Kind.F, Kind.RELOAD: Kind.OFFLOAD, Kind.WAIT_OFFLOAD: Kind.OFFLOAD}
+            of |= {Kind.REDUCE_E: Kind.E, Kind.S: Kind.SHARE_S, Kind.REDUCE_S: Kind.S, Kind.T: Kind.REDUCE_S}
+            of |= {Kind.REDUCE_T: Kind.T, Kind.D: Kind.SHARE_D}
+            wanted = [(of[k], s if s >= 0 else d, m)] if k in of else []
+            wanted += [(Kind.F, last, m)] if k == Kind.SHARE_S else []
+            wanted += [(back, 0, m)] if k == Kind.SHARE_D else []
+        for need in wanted:
+            if need in found:
+                across = k in (Kind.F, back) and need[0] in (Kind.F, back) and ops[found[need]][0] != d
+                yield found[need], costs.comm * across
+        if k == Kind.RELOAD or k.info.scope == Scope.EVERYWHERE:
+            before = [j for j in range(i) if ops[j][0] == d and ops[j][1].info.stream == Stream.COMPUTE]
+            yield from ((j, 0.0) for j in before[-1:])
+
+    groups = defaultdict(list)
+    for i, (_, k, _, m) in enumerate(ops):
+        groups[(k, m) if k.info.scope == Scope.EVERYWHERE else i].append(i)
+    length = costs.durations(schedule)
+    needs = {key: [wait for i in members for wait in waits(i)] for key, members in groups.items()}
+    start = {}
+    while len(start) < len(ops):
+        ready = [
+            key for key, members in groups.items() if members[0] not in start and all(j in start for j, _ in needs[key])
+        ]
+        if not ready:
+            return None
+        for key in ready:
+            ends = [start[j] + max(length[x] for x in group_of(j, ops, groups)) + c for j, c in needs[key]]
+            begin = max(ends, default=0)
+            start.update(dict.fromkeys(groups[key], begin))
+    return [start[i] for i in range(len(ops))]
+
+
+def group_of(op, ops, groups):
+    _, kind, _, microbatch = ops[op]
+    return groups[(kind, microbatch) if kind.info.scope == Scope.EVERYWHERE else op]
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["1f1b", "gpipe", "zb-1p"]), st.integers(1, 4), st.integers(1, 4))
+def test_the_model_is_the_plain_one(seed, name, devices, microbatches):
+    """Random kinds at random places of random queues: every start is that of a model of dicts; so is every deadlock."""
+    rng = random.Random(seed)
+    schedule = with_lanes(name, devices, microbatches, rng)
+    costs = random_costs(schedule, rng)
+    wanted = plain_model(schedule, costs)
+    if wanted is None:
+        with pytest.raises(Deadlock):
+            simulate(schedule, costs)
+        return
+    timeline = simulate(schedule, costs)
+    assert timeline.start.tolist() == pytest.approx(wanted)
+    assert bound_schedule(schedule, costs).makespan <= timeline.makespan + 1e-9
+
+
+@given(st.integers(0, 10**6), st.integers(1, 3))
+def test_one_copy_at_a_time_on_a_shared_link(seed, shared):
+    """Copies of devices that share a link follow each other; each starts when it can, or when another one ends."""
+    rng = random.Random(seed)
+    schedule = with_lanes("1f1b", 4, 4, rng, late=1)
+    costs = random_costs(schedule, rng, shared)
+    try:
+        timeline = simulate(schedule, costs)
+    except Deadlock:
+        return
+    copies = np.flatnonzero(np.isin(schedule.kind, COPIES) & (timeline.end > timeline.start))
+    link = schedule.device[copies] // shared
+    for each in np.unique(link):
+        own = copies[link == each]
+        own = own[np.argsort(timeline.start[own])]
+        assert (timeline.start[own][1:] >= timeline.end[own][:-1] - 1e-9).all()
+    for op in copies:
+        cause = timeline.bound[op]
+        assert timeline.start[op] == (timeline.end[cause] if cause >= 0 else 0)
+
+
+def test_a_reload_without_its_offload_cannot_run():
+    schedule = Schedule.from_queues(
+        "mine",
+        generate("1f1b", devices=1, microbatches=1).placement,
+        1,
+        [np.array([int(pack(0, 0)) | kind for kind in (Kind.F, Kind.RELOAD, Kind.B)])],
+    )
+    with pytest.raises(Deadlock, match="device 0 waits for the input of 0RELOAD0, which no device produces"):
+        simulate(schedule, Costs(np.ones((5, 1))))
+
+
+def test_collectives_in_two_orders_deadlock():
+    """The message has both devices, and what each waits for."""
+    first, second = Kind.REDUCE_E, Kind.SHARE_S
+    queues = []
+    for device, order in enumerate(((first, second), (second, first))):
+        ops = [(Kind.E, -1), *((kind, -1) for kind in order), (Kind.F, device), (Kind.B, device)]
+        queues.append(np.array([int(pack(stage, 0)) | kind for kind, stage in ops]))
+    schedule = Schedule.from_queues("mine", generate("1f1b", devices=2, microbatches=1).placement, 1, queues)
+    with pytest.raises(Deadlock, match="REDUCE_E0 on device"):
+        simulate(schedule, Costs(np.ones((5, 2))))
+
+
+def test_an_activation_on_the_host_is_not_held():
+    """With copies that take no time a device holds the activation that it works on."""
+    ops = [(Kind.F, 0), (Kind.OFFLOAD, 0), (Kind.F, 1), (Kind.OFFLOAD, 1)]
+    ops += [(Kind.RELOAD, 0), (Kind.B, 0), (Kind.RELOAD, 1), (Kind.B, 1)]
+    queue = np.array([int(pack(0, microbatch)) | kind for kind, microbatch in ops])
+    schedule = Schedule.from_queues("mine", generate("1f1b", devices=1, microbatches=2).placement, 2, [queue])
+    free = Costs(np.ones((5, 1)))
+    assert measure(simulate(schedule, free)).peak_activations.tolist() == [1]
+    slow = Costs(np.ones((5, 1)), others={Kind.OFFLOAD: np.array([3.0])})
+    assert measure(simulate(schedule, slow)).peak_activations.tolist() == [2]
