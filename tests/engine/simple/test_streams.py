@@ -2,6 +2,7 @@
 
 import random
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def with_lanes(name, devices, microbatches, rng, late=3):
 
 def random_costs(schedule, rng, link=0):
     time = np.array([[rng.randrange(1, 6) for _ in range(schedule.n_stages)] for _ in range(5)], float)
-    others = {
+    others: dict[Kind, Any] = {
         kind: np.array([rng.randrange(4) for _ in range(schedule.n_stages)], float)
         for kind in TIMED[5:]
         if kind != Kind.WAIT_OFFLOAD
@@ -105,7 +106,7 @@ def plain_model(schedule, costs):
         groups[(k, m) if k.info.scope == Scope.EVERYWHERE else i].append(i)
     length = costs.durations(schedule)
     needs = {key: [wait for i in members for wait in waits(i)] for key, members in groups.items()}
-    start = {}
+    start: dict[int, float] = {}
     while len(start) < len(ops):
         ready = [
             key for key, members in groups.items() if members[0] not in start and all(j in start for j, _ in needs[key])
