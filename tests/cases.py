@@ -1,10 +1,12 @@
 """What the property tests draw from: every accepted shape of a schedule, and costs of every kind."""
 
+from collections.abc import Iterable
 from functools import cache
 from itertools import product
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
@@ -30,6 +32,11 @@ SOME = examples(max_examples=min(10, examples().max_examples // 2))  # likewise,
 MANY = examples(max_examples=2 * examples().max_examples)  # for small random cases
 
 
+def thinned(cases: Iterable[Any], every: int = 4) -> list[Any]:
+    """Parameters of a test of which the fast gear takes the first and every ``every``-th after it."""
+    return [pytest.param(case, marks=[pytest.mark.slow] if n % every else []) for n, case in enumerate(cases)]
+
+
 @cache
 def accepted(name: str) -> list[Shape]:
     """Every shape of up to 6 devices, 4 chunks and 16 microbatches, and options, that the schedule takes.
@@ -40,7 +47,8 @@ def accepted(name: str) -> list[Shape]:
     tries = product(range(1, 7), range(1, 5), MICROBATCHES, *(OPTIONS.get(o, (None,)) for o in family.options))
     shapes = [Shape(P, V, M, settings(family, values)) for P, V, M, *values in tries]
     taken = [shape for shape in shapes if not family.broken_rules(shape)]
-    return taken[:: 1 if EVERY == 1 else max(EVERY, len(taken) // 100 | 1)]
+    most = 40 if family.uses_costs else 100
+    return taken[:: 1 if EVERY == 1 else max(EVERY, len(taken) // most | 1)]
 
 
 def settings(family: Family, values: list[Any]) -> dict[str, Any]:

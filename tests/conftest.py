@@ -1,5 +1,6 @@
 """Shared fixtures, hypothesis profiles and the two gears of the suite."""
 
+import gc
 import os
 import random
 import signal
@@ -46,6 +47,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Run in the order that was asked for."""
     if (seed := config.getoption("shuffle")) is not None:
         random.Random(seed).shuffle(items)
+    gc.freeze()  # modules and tests stay: searching them again and again for circles takes a twentieth of the fast gear
+    gc.set_threshold(20_000)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -80,13 +83,31 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Tell the watch below which gear the running test is of."""
+    """Tell the watch below which gear the running test is of, and leave schedules and process as they were.
+
+    Schedules that a test loads are not there for others, nor what a library sets for the whole process, such as Dask's
+    limits of threads. Fixtures of every test would take longer.
+    """
+    from ppsim.schedules import _block, _load, registry  # not above: lines are counted from the first import on
+
     global in_fast_test
     in_fast_test = item.get_closest_marker("slow") is None
+    environment, path = dict(os.environ), sys.path.copy()
+    tables = registry._families, registry._spellings
+    registry._families, registry._spellings = tables[0].copy(), tables[1].copy()
     try:
         return (yield)
     finally:
         in_fast_test = False
+        loaded = registry._families.keys() - tables[0].keys()
+        registry._families, registry._spellings = tables
+        if loaded:
+            for loader in (_load._run, _load._adopt, _block.load_block):
+                loader.cache_clear()
+        for name in os.environ.keys() - environment.keys():
+            del os.environ[name]
+        os.environ.update(environment)
+        sys.path[:] = path
 
 
 def refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
@@ -96,32 +117,6 @@ def refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(refuse_processes)
-
-
-@pytest.fixture(autouse=True)
-def registry_as_before() -> Iterator[None]:
-    """Schedules that a test loads are not there for other tests."""
-    from ppsim.schedules import _block, _load, registry  # not above: lines are counted from the first import on
-
-    tables = registry._families, registry._spellings
-    registry._families, registry._spellings = tables[0].copy(), tables[1].copy()
-    yield
-    loaded = registry._families.keys() - tables[0].keys()
-    registry._families, registry._spellings = tables
-    if loaded:
-        for loader in (_load._run, _load._adopt, _block.load_block):
-            loader.cache_clear()
-
-
-@pytest.fixture(autouse=True)
-def process_as_before() -> Iterator[None]:
-    """What a library sets for the whole process, such as Dask's limits of threads, is not set for other tests."""
-    environment, path = dict(os.environ), sys.path.copy()
-    yield
-    for name in os.environ.keys() - environment.keys():
-        del os.environ[name]
-    os.environ.update(environment)
-    sys.path[:] = path
 
 
 @pytest.fixture

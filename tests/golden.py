@@ -62,7 +62,17 @@ each_record = pytest.mark.parametrize(
 
 
 def ours(record: dict[str, Any]) -> Schedule:
-    """Our schedule of a record's name, shape and options."""
+    """Our schedule of a record's name, shape and options, generated once for all tests."""
+    if id(record) not in _made:
+        _made[id(record)] = make(record)
+    return _made[id(record)]
+
+
+_made: dict[int, Schedule] = {}  # records stay, so that no other has the same id
+
+
+def make(record: dict[str, Any]) -> Schedule:
+    """Generate the schedule of a record."""
     name = NAMES[record["schedule"]]
     if record.get("overlap_moe_expert_parallel_comm"):
         name = "interleaved-overlap"

@@ -17,6 +17,7 @@ import types
 import typing
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 from ppsim.base.source import name_of, read_text
@@ -100,8 +101,13 @@ class _Source:
         return InputError(f"'{self.path}', line {self.lines.get(place, 1)}: {message}", hint)
 
 
+@cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
 def _build(cls: Any, data: Mapping[str, Any], place: Place, source: _Source) -> Any:
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls)}
     where = f" in {_title(place)}" if place else ""
     for key in data:

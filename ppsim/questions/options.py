@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 OPTION, GROUP = "option", "group"
@@ -130,6 +131,11 @@ def group(kind: type[Any], section: str = "") -> Any:
 
 def list_options(kind: Any, section: str = "") -> tuple[Option, ...]:
     """List the options of a request or a group, in the order of its fields."""
+    return _listed(kind, section)
+
+
+@cache
+def _listed(kind: Any, section: str) -> tuple[Option, ...]:
     return tuple(_list_options(kind, section))
 
 

@@ -249,6 +249,7 @@ def test_numbers_that_are_none_are_refused(option, number):
     assert f"Invalid value for '{option}'" in result.stderr
 
 
+@pytest.mark.slow
 def test_time_that_ends_before_a_schedule_is_timed_is_said(monkeypatch):
     """One line, and no traceback, however little time there is for however many ops."""
     monkeypatch.setattr(problems, "FIRST_S", 0.0)  # which a fast machine needs not

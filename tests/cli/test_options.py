@@ -301,7 +301,7 @@ def outcome(words: list[str]) -> tuple[object, ...]:
     return code, re.sub(r'"inputs":\{.*?\}\}', "", result.stdout), said, str(error), files
 
 
-FAST = ("run", "memory", "describe", "layout", "convert", "check")
+FAST = ("run", "describe", "layout", "check")
 
 
 @pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in ONE_BY_ONE])

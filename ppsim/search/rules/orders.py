@@ -105,7 +105,8 @@ def take_fastest(
 
     best = measured(own)
     longest = best[1]
-    for each in map(measured, others):
+    different = {b"".join(queue.tobytes() for queue in each): each for each in (own, *others)}  # attempts often agree
+    for each in map(measured, list(different.values())[1:]):
         if each[1] <= longest and each[:2] < best[:2]:
             best = each
     return best[2]

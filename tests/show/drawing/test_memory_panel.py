@@ -155,7 +155,7 @@ def test_tradeoff_joins_equal_points_and_marks_the_front():
 def test_tradeoff_names_do_not_cover_each_other():
     """All registered schedules on one plot: no name overlaps another, and those of the front are all there."""
     axes = axes_of(6.75, 4)
-    found = tradeoff(every_schedule(8, 32))
+    found = tradeoff(every_schedule(4, 8))
     draw_tradeoff(axes, found, time="makespan", memory="peak activations")
     boxes = [box_of(text) for text in axes.texts]
     front = {point.name for point, best in zip(found.points, found.best, strict=True) if best}

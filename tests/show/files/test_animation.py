@@ -32,11 +32,11 @@ def frames(tmp_path_factory):
 
 def test_ink_only_grows_and_the_last_frame_has_all(frames):
     """What a frame shows stays in every later one, but for the line that moves with time."""
-    coloured = [np.ptp(pixels, axis=2) > 60 for pixels, _ in frames]
+    coloured = [np.ptp(pixels, axis=2) > 60 for pixels, _ in frames[::-5][::-1]]  # with the last
     amounts = [int(ink.sum()) for ink in coloured]
     assert amounts == sorted(amounts)
     assert amounts[0] < amounts[-1] / 5
-    for ink in coloured[::10]:
+    for ink in coloured[::3]:
         assert (ink & ~coloured[-1]).sum() < 0.002 * ink.size  # edges that fewer shades move
 
 

@@ -205,7 +205,10 @@ def test_the_users_text_cannot_leave_its_place(single):
     assert (data["inputs"]["command"], data["timelines"][0]["title"]) == (nasty, nasty)
 
 
-@pytest.mark.parametrize(("stages", "microbatches", "megabytes"), [(4, 8, 0.08), (16, 128, 0.09), (64, 1024, 0.65)])
+@pytest.mark.parametrize(
+    ("stages", "microbatches", "megabytes"),
+    [(4, 8, 0.08), (16, 128, 0.09), pytest.param(64, 1024, 0.65, marks=pytest.mark.slow)],
+)
 def test_the_page_stays_small(stages, microbatches, megabytes):
     """131,072 ops add about half a megabyte to a page that is otherwise smaller than a photograph."""
     assert len(page(timed("1f1b", stages, microbatches))) < megabytes * 1e6

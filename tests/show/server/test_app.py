@@ -17,7 +17,7 @@ import pytest
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.options import list_options
 from ppsim.questions.view import MOST_CELLS, MOST_SCHEDULES, ViewRequest, view
-from ppsim.show.server.app import LARGEST_ASKED, LARGEST_DROP, LARGEST_UNPACKED, MOST_DROPS, make_app
+from ppsim.show.server.app import LARGEST_ASKED, LARGEST_DROP, MOST_DROPS, make_app
 from ppsim.show.server.page import live_page
 
 HOST = "127.0.0.1:8765"
@@ -114,12 +114,13 @@ def test_the_bound_is_shown_and_changes_with_the_costs(app):
         assert {"cards", "page"} <= set(next(c["places"] for c in report["columns"] if c["key"] == "bound"))
 
 
-def test_dropped_ops_are_bounded_like_others(app, tmp_path):
+def test_dropped_ops_are_bounded_like_others(app, tmp_path, monkeypatch):
+    monkeypatch.setattr("ppsim.show.server.app.LARGEST_UNPACKED", 1 << 20)
     rows = ",".join(f"0F{i},0B{i}" for i in range(MOST_CELLS + 1))
     status, body, _ = ask(app, "/drop", "POST", rows.encode(), name="long.csv")
     assert status == 422
     assert "too much work" in json.loads(body)["error"]
-    for bomb in (gzip.compress(bytes(LARGEST_UNPACKED + 1)), gzip.compress(bytes(LARGEST_UNPACKED)) * 2):
+    for bomb in (gzip.compress(bytes((1 << 20) + 1)), gzip.compress(bytes(1 << 20)) * 2):
         assert ask(app, "/drop", "POST", bomb, name="x.trace.json.gz")[0] == 413
     assert not list(tmp_path.iterdir())
 

@@ -307,6 +307,7 @@ def test_members_of_groups_among_ranks_left_out_have_a_bar_at_their_gap():
     assert "a bar at a gap" in out.getvalue().decode()
 
 
+@pytest.mark.slow
 def test_texts_of_a_large_rank_picture_stay_apart_and_inside():
     """The 1,024 ranks of a plan in one column of a paper: names of replicas and devices, notes below."""
     from ppsim.show.drawing.ranks import _figure
