@@ -18,7 +18,7 @@ from ppsim.questions.plan_space import PRECISIONS
 from ppsim.questions.software import SoftwareOptions, parallel_with
 
 if TYPE_CHECKING:
-    from ppsim.workload.model.model import Model
+    from ppsim.workload.model.model import Layer, Model
 
 # Spelled out here: reading them from the planning room would load numpy for every command's help.
 RECOMPUTE = ("none", "selective", "full")
@@ -236,17 +236,27 @@ def describe_model(model: Model) -> dict[str, Any]:
     }
 
 
+def name_of_kind(layer: Layer) -> str:
+    """Name a kind of layer by what is unusual in it."""
+    words = [layer.mixer] * (layer.mixer not in ("attention", "none")) + ["MoE"] * (layer.mlp == "experts")
+    if "none" in layer:
+        words = [{"none": "MoE" if layer.mlp == "experts" else "MLP"}.get(layer.mixer, layer.mixer)]
+    return f"{' '.join(words)} layer".strip()
+
+
 def list_operators(model: Model) -> list[dict[str, Any]]:
     """List the operators of a layer of each kind, and of the ends, for one sequence on one GPU."""
     from ppsim.workload.model import operators as ops
+    from ppsim.workload.model.model import kinds_of
     from ppsim.workload.model.parallel import Parallel
 
     alone = Parallel()
     groups = [("embedding", ops.embedding_operators(model, alone))]
-    if model.moe_layers < model.layers:
-        groups.append(("layer", ops.layer_operators(model, alone, False)))
-    if model.moe_layers:
-        groups.append(("MoE layer", ops.layer_operators(model, alone, True)))
+    groups += [
+        (name_of_kind(layer), ops.layer_operators(model, alone, layer)) for layer in dict.fromkeys(kinds_of(model))
+    ]
+    if model.encoder:
+        groups.insert(0, ("encoder", ops.encoder_operators(model.encoder, alone)))
     groups.append(("output", ops.head_operators(model, alone)))
     return [
         {

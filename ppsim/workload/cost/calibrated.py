@@ -22,7 +22,7 @@ from ppsim.workload.cost.costs import stage_costs
 from ppsim.workload.hardware.efficiency import efficiency_of, passes
 from ppsim.workload.hardware.hardware import AS_THE_CURVE, Factors, Machine, Measured
 from ppsim.workload.layout.layout import Layout
-from ppsim.workload.model.model import Model
+from ppsim.workload.model.model import Layer, Model
 from ppsim.workload.model.operators import Floats, Operators, embedding_operators, head_operators, layer_operators
 from ppsim.workload.model.parallel import Parallel
 
@@ -113,7 +113,7 @@ def _of_layers(
     if workload.vocab:
         ends = compare(2, embedding_operators(measured_model, alone)), compare(3, head_operators(measured_model, alone))
     taken = "dense layers" + (", embedding and output" if workload.vocab else "")
-    layer = compare(1, layer_operators(measured_model, alone, False), workload.layers)
+    layer = compare(1, layer_operators(measured_model, alone, Layer()), workload.layers)
     return Measured(
         name=name,
         layer=layer,

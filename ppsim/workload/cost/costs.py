@@ -21,7 +21,7 @@ from ppsim.workload.hardware.hardware import AS_THE_CURVE, Factors, Machine, Mea
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model import operators as ops
 from ppsim.workload.model.contents import StageContent, contents_of, kept_bytes, message_bytes, parameters_of_stages
-from ppsim.workload.model.model import Model, flops_per_token
+from ppsim.workload.model.model import STATES, Encoder, Layer, Model, flops_per_token, mtp_kind
 from ppsim.workload.model.operators import Floats
 from ppsim.workload.model.parallel import Parallel
 
@@ -110,7 +110,8 @@ def stage_costs(
         time *= times_of[[0, 3, 1, 2, 0]]
         communication *= (time[Kind.F] + time[Kind.B]) / plain
     split = parameters_of_stages(model, parallel, contents)
-    reduction, gather = reduction_seconds(machine, parallel, split, found)
+    trained = parameters_of_stages(model, parallel, contents, trained=True)
+    reduction, gather = reduction_seconds(machine, parallel, trained, found)
     layers = np.array([content.layers + content.mtp for content in contents], np.float64)
     alone_time, (time, reduction, gather) = time, add_sharded(time, reduction, gather, layers, parallel)
     communication = communication + (time - alone_time)[[Kind.F, Kind.B]].sum(axis=0)
@@ -135,7 +136,7 @@ def stage_costs(
         parameters=split.sum(axis=0),
         dp=reduction,
         gather=gather,
-        optimizer=optimizer_seconds(machine, parallel, split, found),
+        optimizer=optimizer_seconds(machine, parallel, trained, found),
     )
 
 
@@ -153,27 +154,27 @@ def _stage(
     measured = machine.measured or Measured("")
     compute, communication, again = np.array(measured.fixed), np.zeros(4), 0.0
     share = content.recomputed / max(content.layers, 1)
-    kinds = ((content.dense, False, share), (content.experts, True, share), (content.mtp, bool(model.experts), 0.0))
-    for count, experts, part in kinds:
-        if count:
-            factors = AS_THE_CURVE if experts else measured.layer
-            once = replace(parallel, recompute="none")
-            one, waits, selected = _layer(model, machine, once, experts, found)
-            compute += count * (_with_full(one - waits, factors) + _with_full(waits))
-            communication += count * _with_full(waits)
-            # What runs again runs alone: nothing hides its all-to-all.
-            one, waits, _ = _layer(model, machine, replace(once, overlap_ep=False), experts, found)
-            forward = (one - waits)[ops.FORWARD] * factors.f + waits[ops.FORWARD]
-            again += (
-                count * part * {"none": 0.0, "selective": selected * factors.f, "full": forward}[parallel.recompute]
-            )
+    kinds = [(layer, count, share) for layer, count in content.kinds]
+    kinds += [(mtp_kind(model), content.mtp, 0.0)] if content.mtp else []
+    for layer, count, part in kinds:
+        factors = AS_THE_CURVE if layer.mlp == "experts" or layer.mixer in STATES else measured.layer
+        once = replace(parallel, recompute="none")
+        one, waits, selected = _layer(model, machine, once, layer, found)
+        compute += count * (_with_full(one - waits, factors) + _with_full(waits))
+        communication += count * _with_full(waits)
+        # What runs again runs alone: nothing hides its all-to-all.
+        one, waits, _ = _layer(model, machine, replace(once, overlap_ep=False), layer, found)
+        forward = (one - waits)[ops.FORWARD] * factors.f + waits[ops.FORWARD]
+        again += count * part * {"none": 0.0, "selective": selected * factors.f, "full": forward}[parallel.recompute]
     extra = []
     if content.embedding:
         extra.append((ops.embedding_operators(model, parallel), measured.embedding))
     if model.vocab:
-        extra += [(ops.head_operators(model, parallel), measured.head)] * (content.head + content.mtp)
+        extra += [(ops.head_operators(model, parallel), measured.head)] * content.heads
     for operators, factors in extra:
         compute += _with_full(passes(operators, machine.gpu, found, parallel.precision), factors)
+    if content.embedding and model.encoder:
+        compute += _tower(model.encoder, machine, parallel, found)
     forward, inputs, weights, full = compute
     if parallel.offload:  # copies to and from the host run beside the stage, and delay it where they are longer
         copies = copy_seconds(model, machine, parallel, content)
@@ -183,6 +184,14 @@ def _stage(
         weights, full = 0.0, inputs
     times = np.array([forward, full + again, inputs + again, weights, again])
     return times, float(communication[:3].sum())
+
+
+def _tower(encoder: Encoder, machine: Machine, parallel: Parallel, found: Efficiency) -> Floats:
+    """Times F, I, W and B of an encoder beside the embedding; a frozen one has no backward."""
+    times = encoder.layers * passes(ops.encoder_operators(encoder, parallel), machine.gpu, found, parallel.precision)
+    if encoder.frozen:
+        times[1:] = 0.0
+    return _with_full(times)
 
 
 def copy_seconds(model: Model, machine: Machine, parallel: Parallel, content: StageContent) -> float:
@@ -198,27 +207,23 @@ def _with_full(times: Floats, factors: Factors = AS_THE_CURVE) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _layer(
-    model: Model, machine: Machine, parallel: Parallel, experts: bool, found: Efficiency
+    model: Model, machine: Machine, parallel: Parallel, layer: Layer, found: Efficiency
 ) -> tuple[Floats, Floats, float]:
     """Times F, I and W of a layer, what of them is collectives, and attention's part of F that selective runs again."""
-    total, waits, again = np.zeros(3), np.zeros(3), 0.0
-    windows = model.window_every if model.window else 1
-    for layer in range(windows):
-        operators = ops.layer_operators(model, parallel, experts, layer if model.window else -1)
-        times = seconds(operators, machine.gpu, found, parallel.precision)
-        waiting = _layer_communication(model, machine, parallel, experts, found)
-        if experts and parallel.overlap_ep:
-            exchange = _exchange(model, machine, parallel, found)
-            pair = expert_pair(operators.names, times, waiting, exchange)
-            waiting[:2] += max(pair - times.sum() - waiting.sum(), 0.0) / 2
-        elif experts:
-            waiting[:2] += 2 * _exchange(model, machine, parallel, found)
-        total += passes(operators, machine.gpu, found, parallel.precision, waiting) / windows
-        waits += waiting / windows
-        selected = {name for module in parallel.modules for name in MODULES[module]}
-        chosen = [i for i, name in enumerate(operators.names) if name in selected]
-        again += times[ops.FORWARD, chosen].sum() / windows
-    return total, waits, float(again)
+    operators = ops.layer_operators(model, parallel, layer)
+    times = seconds(operators, machine.gpu, found, parallel.precision)
+    waits = _layer_communication(model, machine, parallel, layer, found)
+    if layer.mlp == "experts":
+        exchange = _exchange(model, machine, parallel, found)
+        added = 4 * exchange
+        if parallel.overlap_ep:
+            pair = expert_pair(operators.names, times, waits, exchange)
+            added = max(pair - times.sum() - waits.sum(), 0.0)
+        waits[:2] += added / 2
+    total = passes(operators, machine.gpu, found, parallel.precision, waits)
+    selected = {name for module in parallel.modules for name in MODULES[module]}
+    chosen = [i for i, name in enumerate(operators.names) if name in selected]
+    return total, waits, float(times[ops.FORWARD, chosen].sum())
 
 
 EXPERTS = ("router", "routing", "permute", "experts in", "experts' activation", "clamped activation", "experts out")
@@ -233,19 +238,23 @@ MODULES = {  # the operators of what selective recompute runs again
 }
 
 
-def _layer_communication(
-    model: Model, machine: Machine, parallel: Parallel, experts: bool, found: Efficiency
-) -> Floats:
+def _layer_communication(model: Model, machine: Machine, parallel: Parallel, layer: Layer, found: Efficiency) -> Floats:
     """Return what a layer's collectives add to F, I and W: gathers and scatters of tensor and context ranks."""
     p = parallel
     tokens = ops.tokens_of(model, p)
     whole = tokens * model.hidden * ops.ITEM
-    pairs = 1 if experts and not model.shared_ffn else 2  # of a gather and a scatter: attention and the dense MLP
+    experts = layer.mlp == "experts"
+    # Pairs of a gather and a scatter: around what mixes tokens, and around the dense MLP or the shared experts.
+    pairs = (layer.mixer != "none") + (layer.mlp == "dense" or (experts and model.shared_ffn > 0))
     tensor = 2 * pairs * gather_seconds(machine, found, group_of(p, "tp"), whole)
     tensor *= 1 - found.curve.hidden if p.overlap_tp else 1.0
     keys = 2 * max(model.kv_heads / p.tp, 1.0) * model.head_dim * ops.ITEM * tokens * p.cp
     if model.kv_lora:
         keys = (model.head_dim + model.rope_dim + model.v_dim) * model.heads / p.tp * ops.ITEM * tokens * p.cp
+    if layer.mixer in STATES:  # sequences for heads and back, as Megatron-LM's Mamba layers do: inputs and outputs
+        width = 3 * model.state_heads * model.state_dim + 2 * model.state_groups * model.state_size
+        keys = width / p.tp * ops.ITEM * tokens
+    keys *= layer.mixer != "none"
     context = gather_seconds(machine, found, group_of(p, "cp"), keys) * (0.3 if p.overlap_tp else 1.0)
     return np.array([tensor + context, tensor + 2 * context, 0.0])
 
@@ -253,7 +262,7 @@ def _layer_communication(
 def _exchange(model: Model, machine: Machine, parallel: Parallel, found: Efficiency) -> float:
     """Compute the seconds of an all-to-all, which brings tokens to their experts or back."""
     p = parallel
-    sent = ops.tokens_of(model, p) / p.tp * model.top_k * model.hidden * ops.ITEM
+    sent = ops.tokens_of(model, p) / p.tp * model.top_k * model.expert_hidden * ops.ITEM
     visits = model.top_k if p.dispatch != "alltoall" else 0
     return exchange_seconds(machine, found, group_of(p, "ep"), sent, visits)
 

@@ -22,7 +22,7 @@ from ppsim.workload.cost.costs import schedule_of
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model.activations import layer_activations
 from ppsim.workload.model.contents import StageContent, contents_of, count_stage_parameters, kept_bytes
-from ppsim.workload.model.model import Model, layer_parameters
+from ppsim.workload.model.model import Layer, Model, expert_parameters, layer_parameters
 from ppsim.workload.model.operators import ITEM, tokens_of
 from ppsim.workload.model.parallel import Parallel
 
@@ -87,14 +87,15 @@ def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None)
 def content_memory(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, ...]:
     """Compute what a stage of this content needs on one GPU, in the order of :class:`StageMemory`."""
     p, shares = parallel, (group_of(parallel, "dp").size, group_of(parallel, "expert-dp").size)
-    split = count_stage_parameters(model, p, content)
-    whole, shared = sum(split), sum(count / share for count, share in zip(split, shares, strict=True))
-    trained = 0.0 if p.adapters else 1.0
+    held, trained = (count_stage_parameters(model, p, content, only) for only in (False, True))
+    states = sum(trained), sum(count / share for count, share in zip(trained, shares, strict=True))
+    weights = sum(held), sum(count / share for count, share in zip(held, shares, strict=True))
+    learns = 0.0 if p.adapters else 1.0
     kept = kept_bytes(model, p, content) * (1 - p.offload)
     return (
-        ITEM * (shared if p.zero >= 3 else whole),
-        trained * p.gradient_bytes * (shared if p.zero >= 2 else whole),
-        trained * OPTIMIZER * (shared if p.zero >= 1 else whole),
+        ITEM * weights[p.zero >= 3],
+        learns * p.gradient_bytes * states[p.zero >= 2],
+        learns * OPTIMIZER * states[p.zero >= 1],
         kept,
         KEPT * kept,
         _stage_work(model, p, content),
@@ -226,22 +227,24 @@ def _stage_work(model: Model, parallel: Parallel, content: StageContent) -> floa
     """Bytes that the backward of a stage needs while it runs: the loss, or the layer at work; and weight gradients."""
     tokens, p = tokens_of(model, parallel), parallel
     ends = GATHERED * ITEM * tokens * model.hidden
-    experts = content.experts > 0
-    width = model.expert_ffn * model.top_k if experts else model.ffn
-    layer = ITEM * tokens * width / p.tp * (2 if model.gated else 1) if content.layers else 0.0
-    if content.recomputed and p.recompute == "full":
-        layer += layer_activations(model, parallel, experts, "none")
-    if content.layers and p.offload:  # the layer that is being copied
-        layer += p.offload * layer_activations(model, parallel, experts, "none")
-    loss = LOGITS * tokens * model.vocab / p.tp if content.head else 0.0
-    routed = (3 if model.gated else 2) * model.hidden * model.expert_ffn * model.experts if experts else 0
-    dense = (layer_parameters(model, experts) - routed) / p.tp
-    gradients = gathered = 0.0
+    layer = max((_layer_work(model, p, kind, content) for kind, _ in content.kinds), default=0.0)
+    loss = LOGITS * tokens * model.vocab / p.tp if content.heads else 0.0
+    routed = expert_parameters(model) * model.experts
+    gradients = gathered = dense = whole = 0.0
+    for kind, _ in content.kinds:
+        outside = (layer_parameters(model, kind) - routed * (kind.mlp == "experts")) / p.tp
+        dense, whole = max(dense, outside), max(whole, outside + routed * (kind.mlp == "experts") / p.ep)
     if p.zero == 3:  # the layer at work and the one fetched ahead; embedding and output stay gathered
-        outer = content.embedding + content.head * (not model.tied)
-        gathered = ITEM * (
-            AHEAD * (dense + routed / p.ep) * bool(content.layers) + outer * model.vocab * model.hidden / p.tp
-        )
-    if content.layers and p.kernels != "eager" and not p.adapters:
+        outer = content.embedding + bool(content.heads) * (not model.tied)
+        gathered = ITEM * (AHEAD * whole + outer * model.vocab * model.hidden / p.tp)
+    if p.kernels != "eager" and not p.adapters:
         gradients = ITEM * dense  # experts share one expert's
     return max(loss, layer) + ends + gradients + gathered
+
+
+def _layer_work(model: Model, parallel: Parallel, layer: Layer, content: StageContent) -> float:
+    """Bytes that the backward of one layer needs while it runs."""
+    p, width = parallel, {"none": 0, "dense": model.ffn, "experts": model.expert_ffn * model.top_k}[layer.mlp]
+    result = ITEM * tokens_of(model, p) * width / p.tp * (2 if model.gated else 1)
+    again = (1.0 if content.recomputed and p.recompute == "full" else 0.0) + p.offload  # and the layer that is copied
+    return result + again * layer_activations(model, p, layer, "none") if again else result

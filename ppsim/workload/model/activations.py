@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ppsim.workload.model.model import Model
+from ppsim.workload.model.model import STATES, Encoder, Layer, Model
 from ppsim.workload.model.operators import ITEM, tokens_of
 from ppsim.workload.model.parallel import Parallel
 
@@ -10,44 +10,72 @@ from ppsim.workload.model.parallel import Parallel
 KEPT_AS = {"fp8": 1.0, "mxfp8": 33 / 32, "nvfp4": 9 / 16}
 
 
-def layer_activations(model: Model, parallel: Parallel, experts: bool, recompute: str) -> float:
+def layer_activations(model: Model, parallel: Parallel, layer: Layer, recompute: str) -> float:
     """Compute the bytes that a layer keeps of a microbatch on one GPU.
 
     In narrow precisions the inputs of linear layers are kept as narrow as they are multiplied; all else is in 16 bits.
     """
-    p, h = parallel, model.hidden
-    tokens = tokens_of(model, p)
-    local = tokens / (p.tp if p.sequence_parallel else 1)
+    local = tokens_of(model, parallel) / (parallel.tp if parallel.sequence_parallel else 1)
     if recompute == "full":
-        return ITEM * local * h
+        return ITEM * local * model.hidden
+    norms = (layer.mixer != "none") + (layer.mlp != "none")
+    kept = norms * (ITEM + KEPT_AS.get(parallel.precision, ITEM)) * local * model.hidden  # their inputs and outputs
+    if model.biases:
+        kept += norms * local * model.hidden  # dropout's masks
+    if layer.mixer in STATES:
+        kept += _state(model, parallel, layer.mixer)
+    elif layer.mixer != "none":
+        kept += _attention(model, parallel, layer.mixer, recompute)
+    return kept + (_mlp(model, parallel, layer.mlp) if layer.mlp != "none" else 0.0)
+
+
+def _attention(model: Model, parallel: Parallel, mixer: str, recompute: str) -> float:
+    p, tokens = parallel, tokens_of(model, parallel)
+    local = tokens / (p.tp if p.sequence_parallel else 1)
     a, narrow = model.heads / p.tp, KEPT_AS.get(p.precision, ITEM)
-    kept = 2 * (ITEM + narrow) * local * h  # input and output of both norms
     if model.kv_lora:
         width = model.head_dim + model.rope_dim
-        kept += (ITEM + narrow) * local * (model.q_lora + model.kv_lora) + ITEM * local * model.rope_dim
+        kept = (ITEM + narrow) * local * (model.q_lora + model.kv_lora) + ITEM * local * model.rope_dim
         kept += ITEM * tokens * a * (2 * width + model.v_dim) + narrow * tokens * a * model.v_dim
     else:
         keys = max(model.kv_heads / p.tp, 1.0)
-        kept += ITEM * tokens * (a + 2 * keys) * model.head_dim + narrow * tokens * a * model.head_dim
+        kept = ITEM * tokens * (a + 2 * keys) * model.head_dim + narrow * tokens * a * model.head_dim
+    if model.attention_gate:
+        kept += 2 * ITEM * tokens * a * model.head_dim
+    if mixer == "sparse":  # the indexer's queries, and which tokens each one chose
+        kept += ITEM * local * (model.index_heads + 1) * model.index_dim + 4 * local * model.index_top_k
     if not p.flash and recompute == "none":
         kept += (2 * ITEM + 1) * tokens * model.seq * a
-    if model.biases:
-        kept += 2 * local * h  # dropout's masks
+    return kept
+
+
+def _state(model: Model, parallel: Parallel, mixer: str) -> float:
+    """Of a layer with a state: what enters its convolution and leaves it, gates, its output before and after the gate.
+
+    Kernels of states keep none of them and compute them again from the start of each chunk.
+    """
+    p, values = parallel, model.state_heads * model.state_dim
+    mixed = values + 2 * model.state_groups * model.state_size
+    narrow = KEPT_AS.get(p.precision, ITEM)
+    kept = ITEM * (mixed * (2 if model.conv else 1) + 2 * values) + narrow * values
+    gates = 4 * 2 * model.state_heads + (ITEM * model.state_heads * model.state_size if mixer == "kda" else 0)
+    return tokens_of(model, p) / p.tp * (kept + gates)
+
+
+def _mlp(model: Model, parallel: Parallel, mlp: str) -> float:
+    p, tokens, narrow = parallel, tokens_of(model, parallel), KEPT_AS.get(parallel.precision, ITEM)
     ffn = (2 if model.gated else 1) * ITEM + narrow  # bytes of the activation's inputs, and of its output
-    if not experts:
-        return kept + ffn * tokens * model.ffn / p.tp
+    if mlp == "dense":
+        return ffn * tokens * model.ffn / p.tp
     visits = tokens / p.tp * model.top_k
-    kept += visits * ((ITEM + narrow) * h + ffn * model.expert_ffn) + 8 * tokens / p.tp * model.experts
+    kept = visits * ((ITEM + narrow) * model.expert_hidden + ffn * model.expert_ffn) + 8 * tokens / p.tp * model.experts
     return kept + ffn * tokens * model.shared_ffn / p.tp
 
 
-def stage_activations(
-    model: Model, parallel: Parallel, *, dense: int, experts: int, mtp: int, recomputed: int
-) -> float:
-    """Compute the bytes that a stage keeps of a microbatch; of its layers, the first ones recompute."""
-    total = mtp * layer_activations(model, parallel, bool(model.experts), "none")
-    first = min(recomputed, dense)
-    for count, again, kind in ((dense, first, False), (experts, recomputed - first, True)):
-        total += again * layer_activations(model, parallel, kind, parallel.recompute)
-        total += (count - again) * layer_activations(model, parallel, kind, "none")
-    return total
+def encoder_activations(encoder: Encoder, parallel: Parallel) -> float:
+    """Compute the bytes that a trained encoder keeps of a microbatch: norms, attention, MLP of each of its layers."""
+    e, p = encoder, parallel
+    tokens = p.mbs * e.tokens / p.cp
+    local = tokens / (p.tp if p.sequence_parallel else 1)
+    width = 4 * e.hidden + (3 if e.gated else 2) * e.ffn
+    return e.layers * ITEM * (4 * local * e.hidden + tokens * width / p.tp)

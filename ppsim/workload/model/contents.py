@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,8 +11,18 @@ import numpy as np
 from ppsim.errors import InputError
 from ppsim.workload.layout.layout import EMBEDDING, LOSS, MTP, Layout, build_layout
 from ppsim.workload.model import operators as ops
-from ppsim.workload.model.activations import stage_activations
-from ppsim.workload.model.model import Model, embedding_parameters, has_experts, head_parameters, layer_parameters
+from ppsim.workload.model.activations import encoder_activations, layer_activations
+from ppsim.workload.model.model import (
+    Layer,
+    Model,
+    embedding_parameters,
+    encoder_parameters,
+    expert_parameters,
+    head_parameters,
+    kinds_of,
+    layer_parameters,
+    mtp_kind,
+)
 from ppsim.workload.model.operators import Floats
 from ppsim.workload.model.parallel import Parallel
 
@@ -20,25 +31,23 @@ class StageContent(NamedTuple):
     """What a stage holds.
 
     Attributes:
-        dense: layers without experts.
-        experts: layers with experts.
+        kinds: its kinds of layers and how many of each, in the order of their first ones.
         mtp: layers of multi-token prediction.
-        embedding: whether it holds the embedding.
-        head: whether it holds the output matrix and the loss.
-        recomputed: layers whose forward, or attention, the backward runs again.
+        embedding: whether it holds the embedding, and the encoder if there is one.
+        heads: how many losses it computes, each with the output matrix.
+        recomputed: layers whose forward, or attention, the backward runs again; the first ones.
     """
 
-    dense: int
-    experts: int
+    kinds: tuple[tuple[Layer, int], ...]
     mtp: int
     embedding: bool
-    head: bool
+    heads: int
     recomputed: int
 
     @property
     def layers(self) -> int:
         """Layers in all."""
-        return self.dense + self.experts
+        return sum(count for _, count in self.kinds)
 
 
 def split_layers(model: Model, stages: int) -> tuple[int, ...]:
@@ -99,14 +108,16 @@ def contents_of_layout(
     model: Model, layout: Layout, recomputed: int | tuple[int, ...] | None = 0
 ) -> tuple[StageContent, ...]:
     """Return what each stage holds; ``recomputed``: how many of its layers, one number or one each, None all."""
-    result, first = [], 0
+    kinds, result, first = kinds_of(model), [], 0
+    losses = sum(letters.count(LOSS) for letters in layout.content)
     for stage, (letters, count) in enumerate(zip(layout.content, layout.layers, strict=True)):
         again = recomputed[stage] if isinstance(recomputed, tuple) else recomputed
-        with_experts = sum(has_experts(model, layer) for layer in range(first, first + count))
-        mtp = letters.count(MTP)
-        ends = EMBEDDING in letters, LOSS in letters
+        held = tuple(Counter(kinds[first : first + count]).items())
+        mtp, heads = letters.count(MTP), letters.count(LOSS)
+        if losses == 1:  # layers of multi-token prediction compute their own losses, as in Megatron-LM
+            heads += mtp
         here = count if again is None else min(again, count)
-        result.append(StageContent(count - with_experts, with_experts, mtp, *ends, here))
+        result.append(StageContent(held, mtp, EMBEDDING in letters, heads, here))
         first += count
     return tuple(result)
 
@@ -117,28 +128,43 @@ def message_bytes(model: Model, parallel: Parallel) -> float:
 
 
 def kept_bytes(model: Model, parallel: Parallel, content: StageContent) -> float:
-    """Compute the bytes that a stage keeps of a microbatch."""
-    c = content
-    return stage_activations(model, parallel, dense=c.dense, experts=c.experts, mtp=c.mtp, recomputed=c.recomputed)
+    """Compute the bytes that a stage keeps of a microbatch; of its layers, the first ones recompute."""
+    total = content.mtp * layer_activations(model, parallel, mtp_kind(model), "none") if content.mtp else 0.0
+    left = content.recomputed
+    for layer, count in content.kinds:
+        again = min(left, count)
+        left -= again
+        total += again * layer_activations(model, parallel, layer, parallel.recompute) if again else 0.0
+        total += (count - again) * layer_activations(model, parallel, layer, "none") if count > again else 0.0
+    if content.embedding and model.encoder and not model.encoder.frozen:
+        total += encoder_activations(model.encoder, parallel)
+    return total
 
 
-def parameters_of_stages(model: Model, parallel: Parallel, contents: tuple[StageContent, ...]) -> Floats:
+def parameters_of_stages(
+    model: Model, parallel: Parallel, contents: tuple[StageContent, ...], trained: bool = False
+) -> Floats:
     """Count the parameters of stages on one GPU, shape (2, stages): those outside experts, and experts."""
-    found = {content: count_stage_parameters(model, parallel, content) for content in set(contents)}
+    found = {content: count_stage_parameters(model, parallel, content, trained) for content in set(contents)}
     return np.array([found[content] for content in contents]).T
 
 
-def count_stage_parameters(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, float]:
-    """Count the parameters of a stage on one GPU: those outside experts, and experts."""
-    p = parallel
-    routed = (3 if model.gated else 2) * model.hidden * model.expert_ffn * model.experts if model.experts else 0
-    dense = content.dense * layer_parameters(model, False)
-    mixed = content.experts + (content.mtp if model.experts else 0)
-    dense += mixed * (layer_parameters(model, True) - routed if mixed else 0)
+def count_stage_parameters(
+    model: Model, parallel: Parallel, content: StageContent, trained: bool = False
+) -> tuple[float, float]:
+    """Count the parameters of a stage on one GPU: outside experts, and experts; all, or those that are trained."""
+    p, routed = parallel, expert_parameters(model) * model.experts
+    mixed = [*content.kinds, *([(mtp_kind(model), content.mtp)] if content.mtp else [])]
+    experts = sum(count for layer, count in mixed if layer.mlp == "experts")
+    dense = sum(count * layer_parameters(model, layer) for layer, count in mixed) - experts * routed
     if content.embedding:
         dense += embedding_parameters(model)
-    if content.head:
-        tied_elsewhere = model.vocab * model.hidden if model.tied and not content.embedding else 0
-        dense += head_parameters(model) + tied_elsewhere
-    dense += content.mtp * (2 * model.hidden**2 + (0 if model.experts else layer_parameters(model, False)))
-    return dense / p.tp, mixed * routed / p.ep
+    if content.heads:
+        dense += head_parameters(model)
+    matrices = bool(content.heads) * model.tied + bool(content.mtp)  # of the embedding's, which others keep copies of
+    if not content.embedding:
+        dense += min(matrices, 1) * model.vocab * model.hidden
+    dense += content.mtp * 2 * model.hidden**2
+    if content.embedding and model.encoder and not (trained and model.encoder.frozen):
+        dense += encoder_parameters(model.encoder)
+    return dense / p.tp, experts * routed / p.ep

@@ -24,8 +24,9 @@ KEYS = {
     "ffn": ("intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim"),
     "kv_heads": ("num_key_value_heads", "multi_query_group_num", "num_kv_heads"),
     "experts": ("n_routed_experts", "num_local_experts", "num_experts"),
-    "top_k": ("num_experts_per_tok", "experts_per_token"),
+    "top_k": ("num_experts_per_tok", "experts_per_token", "num_experts_per_token"),
     "expert_ffn": ("moe_intermediate_size",),
+    "expert_hidden": ("moe_latent_size",),
     "dense_layers": ("first_k_dense_replace",),
     "moe_every": ("interleave_moe_layer_step", "decoder_sparse_step"),
     "q_lora": ("q_lora_rank",),
@@ -33,6 +34,14 @@ KEYS = {
     "rope_dim": ("qk_rope_head_dim",),
     "v_dim": ("v_head_dim",),
     "mtp": ("num_nextn_predict_layers",),
+    "index_heads": ("index_n_heads",),
+    "index_dim": ("index_head_dim",),
+    "index_top_k": ("index_topk",),
+    "state_heads": ("linear_num_value_heads", "mamba_num_heads", "mamba_n_heads"),
+    "state_dim": ("linear_value_head_dim", "mamba_head_dim", "mamba_d_head"),
+    "state_groups": ("linear_num_key_heads", "n_groups", "mamba_n_groups"),
+    "state_size": ("linear_key_head_dim", "ssm_state_size", "mamba_d_state"),
+    "conv": ("linear_conv_kernel_dim", "conv_kernel", "mamba_d_conv"),
 }
 LARGEST_CONFIG = 4 << 20
 CONFIG = "the config.json of a language model"
@@ -42,18 +51,60 @@ PLAIN_MLPS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "gelu_fa
 PLAIN = ("bloom", "falcon", "gpt_bigcode", "gpt_neox", "mpt", "opt", "phi", "starcoder2")
 TIED = ("bloom", "falcon", "mpt", "opt")
 BIASED = ("bloom", "gpt_neox", "opt", "phi")
-WINDOWED = {"mistral": 1, "mixtral": 1, "phi3": 1, "starcoder2": 1, "gemma2": 2}  # every how many layers
+WINDOWED = ("mistral", "mixtral", "phi3", "starcoder2")  # all of whose layers have the window
+# What layers of models with windows are, again and again, where the file does not list them.
+PERIODS = {"gemma2": ("window", "attention"), "gpt_oss": ("window", "attention")}
+KINDS = {
+    "full_attention": "attention",
+    "attention": "attention",
+    "sliding_attention": "window",
+    "chunked_attention": "chunk",
+    "mamba": "mamba",
+}
+LINEAR = {"qwen3_next": "delta", "qwen3_5": "delta", "qwen3_5_moe": "delta", "minimax": "linear", "kimi_linear": "kda"}
+LETTERS = {"M": ("mamba", "none"), "*": ("attention", "none"), "-": ("none", "dense"), "E": ("none", "experts")}
+# Keys whose names speak of sizes, and those among them that change no cost.
+COSTLY = re.compile(
+    r"layer|attn|attention|head|dim|size|expert|moe|mlp|ffn|intermediate|hidden|window|index|top_?k|lora|rank|kernel|conv"
+    r"|state|ssm|mamba|linear|hybrid|pattern|freq|interval|stride|compress|sparse|block|chunk|num_|^n_|vision|audio"
+    r"|encoder|engram|hc_|mhc|gate|shared|cross|per_"
+)
+HARMLESS = re.compile(
+    r"dropout|dropped|_eps|epsilon|rope|rotary|init|_std|_bias$|_act$|token|aux_loss|router|scor|norm|scal|softcap|cache"
+    r"|dtype|version|pretraining_tp|quant|loss|coef|temperature|fp8|_type$|clip|^n_group$|topk_(group|method)|ep_size"
+    r"|max_window_layers|tie_|chunk_size|beam|label|return|_ids?$|embd_pdrop|resid_pdrop|implementation|decoder$"
+    r"|position|max_seq|seq_len|^top_k$|_to_keep|alibi|attention_method|checkpoint|^layer_types$|attn_type_list"
+)
 NEEDED = ("hidden", "heads", "layers", "seq", "vocab")
-OTHER_COUNTS = ("head_dim", "qk_nope_head_dim", "shared_expert_intermediate_size", "n_shared_experts", "sliding_window")
+SHARED = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")
+OTHER_COUNTS = (
+    "head_dim", "qk_nope_head_dim", *SHARED, "n_shared_experts", "num_shared_experts", "sliding_window",
+    "attention_chunk_size", "full_attention_interval", "sliding_window_pattern", "max_window_layers",
+    "intermediate_size_mlp", "moe_layer_freq",
+)  # fmt: skip
 _POSITIVE, _COUNT = Annotated[int, msgspec.Meta(ge=1)] | None, Annotated[int, msgspec.Meta(ge=0)] | None
+
+
+class Delta(msgspec.Struct):
+    """Kimi-Linear's layers with a state; its lists count layers from 1."""
+
+    num_heads: Annotated[int, msgspec.Meta(ge=1)]
+    head_dim: Annotated[int, msgspec.Meta(ge=1)]
+    short_conv_kernel_size: Annotated[int, msgspec.Meta(ge=0)]
+    kda_layers: list[int]
+    full_attn_layers: list[int]
+
+
 # What the keys that are read may hold; null is as good as none.
 Config = msgspec.defstruct(
     "Config",
     [
         *((key, _POSITIVE, None) for name in (*NEEDED, "kv_heads") for key in KEYS[name]),
         *((key, _COUNT, None) for name in KEYS.keys() - {*NEEDED, "kv_heads"} for key in KEYS[name]),
-        *((key, _COUNT, None) for key in (*OTHER_COUNTS, "intermediate_size_mlp")),
-        *((key, str | None, None) for key in (*ACTIVATIONS, "model_type", "_name_or_path")),
+        *((key, _COUNT, None) for key in OTHER_COUNTS),
+        *((key, str | None, None) for key in (*ACTIVATIONS, "model_type", "_name_or_path", "hybrid_override_pattern")),
+        ("linear_attn_config", Delta | None, None),
+        ("attn_type_list", list[int] | None, None),
         *((key, list[str] | None, None) for key in ("layer_types", "architectures")),
         *((key, bool | None, None) for key in ("tie_word_embeddings", "is_encoder_decoder", "use_sliding_window")),
         *((key, bool | None, None) for key in ("multi_query", "new_decoder_architecture")),
@@ -73,8 +124,8 @@ def read_config(path: str, *, any_length: bool = False) -> dict[str, Any]:
         InputError: it is no config.json, or of a model that is not known here.
     """
     data = _read_object(path)
-    _refuse_other_layers(data, path)
     given = _sizes(data if not any_length else {**data, KEYS["seq"][0]: 1}, path)
+    _refuse_unknown_keys(data, path)
     latent = "kv_lora" in given
     head_dim = data.get("qk_nope_head_dim" if latent else "head_dim")
     if not latent:
@@ -82,8 +133,8 @@ def read_config(path: str, *, any_length: bool = False) -> dict[str, Any]:
         given.pop("v_dim", None)
     elif not head_dim:
         raise InputError(f"'{path}' has kv_lora_rank and no qk_nope_head_dim", CONFIG)
-    shared = data.get("shared_expert_intermediate_size")
-    if shared is None and (count := data.get("n_shared_experts")):
+    shared = next((data[key] for key in SHARED if data.get(key) is not None), None)
+    if shared is None and (count := data.get("n_shared_experts") or data.get("num_shared_experts")):
         shared = count * given.get("expert_ffn", given.get("ffn", 0))
     gpt, kind = "n_embd" in data, str(data.get("model_type") or "")
     if kind.startswith("llama4") and (dense := data.get("intermediate_size_mlp")):
@@ -94,9 +145,10 @@ def read_config(path: str, *, any_length: bool = False) -> dict[str, Any]:
     activation = next((data[key] for key in ACTIVATIONS if data.get(key)), usual)
     return {
         **given,
-        **_window(data, kind),
+        **_kinds(data, kind, given["layers"], path),
         "head_dim": head_dim or 0,
         "shared_ffn": shared or 0,
+        "attention_gate": LINEAR.get(kind) == "delta",
         "gated": gemma or activation not in PLAIN_MLPS,
         "tied": bool(data.get("tie_word_embeddings", gpt or gemma or kind in TIED)),
         "learned_positions": gpt or kind == "opt",
@@ -110,8 +162,10 @@ def read_config(path: str, *, any_length: bool = False) -> dict[str, Any]:
 def _read_object(path: str) -> Mapping[str, Any]:
     text, source = read_text(path, CONFIG, largest=LARGEST_CONFIG), f"'{name_of(path)}'"
     data = decode(text, dict[str, Any], source, CONFIG)
+    _refuse_encoders(data, source)
     if isinstance(data.get("text_config"), dict):
         data, source = data["text_config"], f"{source}: text_config"
+        _refuse_encoders(data, source)
     check_type(data, Config, source, CONFIG)
     return data
 
@@ -132,35 +186,89 @@ def _sizes(data: Mapping[str, Any], path: str) -> dict[str, Any]:
     return given
 
 
-def _refuse_other_layers(data: Mapping[str, Any], path: str) -> None:
-    """Refuse encoders, and models whose layers are not all attention, which the cost model does not know."""
+def _refuse_encoders(data: Mapping[str, Any], source: str) -> None:
+    """Refuse models with towers, whose cost a config.json does not tell, and encoders alone."""
     names = data.get("architectures")
     masked = isinstance(names, list) and any("MaskedLM" in str(name) for name in names)
     if masked or data.get("is_encoder_decoder") is True:
-        raise InputError(f"'{path}' is of a model with an encoder", "a decoder: encoders are not modelled")
-    kinds = data.get("layer_types")
-    others = {str(kind) for kind in kinds if "attention" not in str(kind)} if isinstance(kinds, list) else set()
-    others |= {str(kind) for kind in kinds if "linear" in str(kind)} if isinstance(kinds, list) else set()
-    others |= {key for key in data if re.search("mamba|hybrid|linear_attn|^ssm_", key)}
-    if "mamba" in str(data.get("model_type")):
-        others.add(str(data["model_type"]))
-    if others:
+        raise InputError(f"{source} is of a model with an encoder", "a decoder: encoders are not modelled")
+    if towers := [key for key in data if re.fullmatch("(vision|audio)_config", key) and data[key]]:
+        which = " and ".join(towers)
         raise InputError(
-            f"'{path}' has layers that are no attention ({', '.join(sorted(others)[:3])})",
-            "a transformer: hybrid models are not modelled",
+            f"{source} has an encoder, {which}, which costs what a sequence's images or sounds do",
+            "the model as TOML with a table [encoder]: hidden, heads, layers, ffn, tokens, frozen; or the file without "
+            f"{which}, for text alone",
         )
 
 
-def _window(data: Mapping[str, Any], kind: str) -> dict[str, int]:
-    """Return the sliding window where all layers or every second one has it; otherwise none, which costs more."""
-    kinds, width = data.get("layer_types"), data.get("sliding_window")
-    if not isinstance(width, int) or isinstance(width, bool) or data.get("use_sliding_window") is False:
-        return {}
-    if isinstance(kinds, list) and kinds:
-        every = len(kinds) / max(sum("sliding" in str(kind) for kind in kinds), 1)
-    else:
-        every = WINDOWED.get(kind, 0)
-    return {"window": width, "window_every": int(every)} if every in (1, 2) else {}
+def _refuse_unknown_keys(data: Mapping[str, Any], path: str) -> None:
+    """Refuse keys that may change what a step costs and that are not read."""
+    known = set(Config.__struct_fields__)
+    unknown = [key for key in data if key not in known and COSTLY.search(key) and not HARMLESS.search(key)]
+    if unread := [key for key in unknown if data[key] not in (None, False, 0, 1, "", [], {})]:
+        raise InputError(
+            f"'{path}' has keys that may change what a step costs and are not known here: {', '.join(unread[:4])}",
+            "the model as TOML (ppsim model NAME --json shows its fields), or the file without them if they do not",
+        )
+
+
+def _kinds(data: Mapping[str, Any], kind: str, layers: int, path: str) -> dict[str, Any]:
+    """Return what mixes tokens in each layer, and the MLPs where they are no part of every layer."""
+    if pattern := data.get("hybrid_override_pattern"):
+        if wrong := set(pattern) - LETTERS.keys():
+            raise InputError(f"'{path}': hybrid_override_pattern has {quote(sorted(wrong)[0])}", f"{' '.join(LETTERS)}")
+        mixers, mlps = zip(*(LETTERS[letter] for letter in pattern), strict=True)
+        return {"mixers": mixers, "mlps": mlps}
+    found = _listed(data, kind, layers, path)
+    width = data.get("attention_chunk_size") if "chunk" in found else data.get("sliding_window")
+    if data.get("use_sliding_window") is False or not width:
+        found, width = [{"window": "attention", "chunk": "attention"}.get(mixer, mixer) for mixer in found], 0
+    if data.get("index_topk"):
+        found = ["sparse" if mixer == "attention" else mixer for mixer in found or ["attention"]]
+    sizes = [key for name in ("state_heads", "state_size") for key in KEYS[name] if data.get(key)]
+    if ("mamba" in kind or sizes) and not set(found) & {"mamba", *LINEAR.values()}:
+        which = sizes[0] if sizes else kind
+        raise InputError(
+            f"'{path}' has layers that carry a state ({which}), and does not say which layers these are",
+            "layer_types, hybrid_override_pattern or full_attention_interval; or the model as TOML, with mixers",
+        )
+    result: dict[str, Any] = {"mixers": _shorten(found), "window": width or 0}
+    if kind == "kimi_linear" and (delta := data.get("linear_attn_config")):
+        result |= {"state_heads": delta["num_heads"], "conv": delta["short_conv_kernel_size"]}
+        result |= dict.fromkeys(("state_dim", "state_size"), delta["head_dim"])
+    elif LINEAR.get(kind) == "linear":
+        result |= {"state_heads": data["num_attention_heads"]}
+        result |= dict.fromkeys(("state_dim", "state_size"), data.get("head_dim") or 128)
+    return result
+
+
+def _listed(data: Mapping[str, Any], kind: str, layers: int, path: str) -> list[str]:
+    """List what mixes tokens in the layers of a file: by its list, or by what is usual for its kind."""
+    if names := data.get("layer_types"):
+        known = KINDS | ({"linear_attention": LINEAR[kind]} if kind in LINEAR else {})
+        if unknown := [name for name in names if name not in known]:
+            raise InputError(f"'{path}' has layers of a kind that is not known here: {quote(unknown[0])}", CONFIG)
+        return [known[name] for name in names]
+    if delta := data.get("linear_attn_config"):
+        return ["attention" if layer + 1 in delta["full_attn_layers"] else "kda" for layer in range(layers)]
+    if which := data.get("attn_type_list"):
+        return ["attention" if number else "linear" for number in which]
+    if every := data.get("full_attention_interval"):
+        return [*[LINEAR.get(kind, "delta")] * (every - 1), "attention"]
+    if every := data.get("sliding_window_pattern"):
+        return [*["window"] * (every - 1), "attention"]
+    if data.get("use_sliding_window"):  # Qwen2: from that layer on
+        first = min(data.get("max_window_layers") or 0, layers)
+        return [*["attention"] * first, *["window"] * (layers - first)]
+    return list(PERIODS.get(kind, ("window",) if kind in WINDOWED else ()))
+
+
+def _shorten(kinds: list[str]) -> tuple[str, ...]:
+    """Leave out what repeats."""
+    for period in range(1, len(kinds)):
+        if all(kind == kinds[place % period] for place, kind in enumerate(kinds)):
+            return tuple(kinds[:period])
+    return tuple(kinds)
 
 
 def _missing(data: Mapping[str, Any], keys: tuple[str, ...], path: str, beside: str) -> InputError:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from ppsim.base import toml
 from ppsim.base.source import name_of, read_text
@@ -18,6 +20,53 @@ EXAMPLE = "hidden = 4096, heads = 32, layers = 32, seq = 4096 and vocab = 32000"
 LIBRARY = Path(__file__).parents[1] / "library" / "models"
 LARGEST = (1 << 31) - 1
 MOST_LAYERS = 1 << 14
+STATES = ("mamba", "delta", "kda", "linear")  # that carry a state from token to token instead of all keys and values
+MIXERS = ("attention", "window", "chunk", "sparse", *STATES, "none")
+MLPS = ("dense", "experts", "none")
+
+
+class Layer(NamedTuple):
+    """A kind of layer: what mixes tokens, and the MLP behind it; either may be none.
+
+    Attributes:
+        mixer: attention, window (to the last tokens), chunk (to those before it in a part of the sequence), sparse (to
+            those that an indexer chooses, DeepSeek-V3.2), mamba (Mamba-2), delta (gated delta net, Qwen3-Next), kda
+            (Kimi delta attention), linear (lightning attention, MiniMax-01), or none.
+        mlp: dense, experts or none.
+    """
+
+    mixer: str = "attention"
+    mlp: str = "dense"
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A tower beside the embedding, such as one for images; its attention sees all of its tokens.
+
+    Attributes:
+        hidden: hidden size.
+        heads: attention heads.
+        layers: layers.
+        ffn: width of the MLP.
+        tokens: that it reads for each sequence of the model.
+        gated: whether the MLP has a gate.
+        frozen: whether it is not trained: it runs forward only.
+    """
+
+    hidden: int
+    heads: int
+    layers: int
+    ffn: int
+    tokens: int
+    gated: bool = False
+    frozen: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "heads", "layers", "ffn", "tokens"):
+            if not 1 <= getattr(self, name) <= LARGEST:
+                raise Refused(name, f"must be 1 or more and {LARGEST} at most, got {getattr(self, name)}")
+        if self.hidden % self.heads:
+            raise Refused("heads", f"must divide hidden = {self.hidden}, got {self.heads}")
 
 
 @dataclass(frozen=True)
@@ -50,8 +99,21 @@ class Model:
         rope_dim: dimensions of a head that hold the position, in latent attention; ``head_dim`` are the others.
         v_dim: size of a value head; ``head_dim`` by default.
         mtp: layers of multi-token prediction.
-        window: tokens that a layer with a sliding window attends to; 0 without one.
-        window_every: every how many layers has the window.
+        window: tokens that a layer with a sliding window attends to, or of a chunk; 0 without.
+        mixers: what mixes tokens in each layer, again and again in this order (:class:`Layer`); attention by default,
+            window where ``window`` is given.
+        mlps: the MLP of each layer, in the same way; by ``dense_layers`` and ``moe_every`` by default.
+        attention_gate: whether attention's output has a gate as wide as the queries.
+        expert_hidden: size of what experts read and write, between projections down and up; ``hidden`` by default.
+        index_heads: heads of sparse attention's indexer.
+        index_dim: size of its heads.
+        index_top_k: tokens that a token attends to in sparse attention.
+        state_heads: heads of layers that carry a state.
+        state_dim: size of a value head of theirs.
+        state_groups: heads of their keys and queries (of B and C in Mamba); ``state_heads`` by default.
+        state_size: size of a key head of theirs, the state's other side.
+        conv: width of their convolution; 0 without one.
+        encoder: a tower beside the embedding, as a table; none by default.
         source: where the numbers are from.
     """
 
@@ -81,7 +143,19 @@ class Model:
     v_dim: int = 0
     mtp: int = 0
     window: int = 0
-    window_every: int = 1
+    mixers: tuple[str, ...] = ()
+    mlps: tuple[str, ...] = ()
+    attention_gate: bool = False
+    expert_hidden: int = 0
+    index_heads: int = 0
+    index_dim: int = 0
+    index_top_k: int = 0
+    state_heads: int = 0
+    state_dim: int = 0
+    state_groups: int = 0
+    state_size: int = 0
+    conv: int = 0
+    encoder: Encoder | None = None
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -92,6 +166,8 @@ class Model:
             "kv_heads": self.heads,
             "head_dim": self.hidden // max(self.heads, 1),
             "expert_ffn": self.ffn or 4 * self.hidden,
+            "expert_hidden": self.hidden,
+            "state_groups": self.state_heads,
         }
         for name, value in usual.items():
             if getattr(self, name) == 0:
@@ -102,7 +178,7 @@ class Model:
             value = getattr(self, field.name)
             if not isinstance(value, int) or isinstance(value, bool):
                 continue
-            least = field.name in ("hidden", "heads", "layers", "seq", "head_dim", "moe_every", "window_every")
+            least = field.name in ("hidden", "heads", "layers", "seq", "head_dim", "moe_every")
             most = MOST_LAYERS if field.name in ("layers", "mtp") else LARGEST
             if not least <= value <= most:
                 raise Refused(field.name, f"must be {int(least)} or more and {most} at most, got {value}")
@@ -112,18 +188,80 @@ class Model:
             raise Refused("top_k", f"must be 1 to {self.experts} experts, got {self.top_k}")
         if self.dense_layers > self.layers:
             raise Refused("dense_layers", f"must be {self.layers} layers at most, got {self.dense_layers}")
+        self._check_kinds()
+
+    def _check_kinds(self) -> None:
+        """Refuse kinds of layers that are not known, or whose sizes are not given."""
+        for name, known in (("mixers", MIXERS), ("mlps", MLPS)):
+            if wrong := set(getattr(self, name)) - set(known):
+                raise Refused(name, f"must be of {', '.join(known)}, got {sorted(wrong)[0]!r}")
+            if len(getattr(self, name)) > self.layers:
+                raise Refused(name, f"must be {self.layers} at most, one a layer, got {len(getattr(self, name))}")
+        needed = {
+            **dict.fromkeys(("window", "chunk"), ("window",)),
+            "sparse": ("index_heads", "index_dim", "index_top_k", "q_lora"),
+            **dict.fromkeys(STATES, ("state_heads", "state_dim", "state_size")),
+        }
+        for mixer in sorted(set(self.mixers)):
+            if missing := [name for name in needed.get(mixer, ()) if not getattr(self, name)]:
+                raise Refused(missing[0], f"is needed by layers of kind {mixer}")
+        if "experts" in self.mlps and not self.experts:
+            raise Refused("experts", "is needed by layers with experts")
+        if any(layer == ("none", "none") for layer in kinds_of(self)):
+            raise Refused("mixers", "and mlps must not both be none in a layer")
 
     @property
     def moe_layers(self) -> int:
         """Layers that have experts."""
-        return sum(has_experts(self, layer) for layer in range(self.layers))
+        return sum(layer.mlp == "experts" for layer in kinds_of(self))
 
 
-def has_experts(model: Model, layer: int) -> bool:
-    """Return whether the layer of that number, from 0, has experts."""
-    if not model.experts or layer < model.dense_layers:
-        return False
-    return (layer - model.dense_layers) % model.moe_every == model.moe_every - 1
+@lru_cache(maxsize=1024)
+def kinds_of(model: Model) -> tuple[Layer, ...]:
+    """Return the kind of each layer, in model order."""
+    mixers = model.mixers or (("window",) if model.window else ("attention",))
+    result = []
+    for layer in range(model.layers):
+        past = layer - model.dense_layers
+        with_experts = model.experts and past >= 0 and past % model.moe_every == model.moe_every - 1
+        mlp = model.mlps[layer % len(model.mlps)] if model.mlps else "experts" if with_experts else "dense"
+        result.append(Layer(mixers[layer % len(mixers)], mlp))
+    return tuple(result)
+
+
+def mtp_kind(model: Model) -> Layer:
+    """Return the kind of a layer of multi-token prediction: attention as most layers have it, experts where any has."""
+    known = [layer.mixer for layer in kinds_of(model) if layer.mixer in ("attention", "window", "chunk", "sparse")]
+    mixer = max(known, key=known.count) if known else "attention"
+    return Layer(mixer, "experts" if model.experts else "dense")
+
+
+def mixer_parameters(model: Model, mixer: str) -> int:
+    """Count the parameters of what mixes tokens in a layer, and of its norm.
+
+    Of layers with a state: Mamba-2 (arXiv 2405.21060) as Megatron-LM builds it, gated delta net as Qwen3-Next, Kimi
+    delta attention (arXiv 2510.26692), lightning attention as MiniMax-01 (arXiv 2501.08313).
+    """
+    if mixer == "none":
+        return 0
+    if mixer not in STATES:
+        return attention_parameters(model) + (index_parameters(model) if mixer == "sparse" else 0)
+    h, heads, values = model.hidden, model.state_heads, model.state_heads * model.state_dim
+    keys = 2 * model.state_groups * model.state_size
+    mixed, norm = values + keys, h * (2 if model.biases else 1)
+    if mixer == "mamba":
+        return norm + h * (values + mixed + heads) + (model.conv + 1) * mixed + 3 * heads + values + values * h
+    if mixer == "delta":
+        return norm + h * (values + mixed + 2 * heads) + model.conv * mixed + 2 * heads + model.state_dim + values * h
+    if mixer == "kda":  # gates of decay and output pass a size of one head
+        gates = 2 * h * model.state_dim + model.state_dim * (keys // 2 + values) + h * heads
+        return norm + h * mixed + gates + model.conv * mixed + heads + keys // 2 + model.state_dim + values * h
+    return norm + h * (values + mixed) + values + values * h
+
+
+def index_parameters(model: Model) -> int:
+    """Count the matrices of sparse attention's indexer: its queries, its one key head and the weights of its heads."""
+    return model.q_lora * model.index_heads * model.index_dim + model.hidden * (model.index_dim + model.index_heads)
 
 
 def attention_parameters(model: Model) -> int:
@@ -135,24 +273,38 @@ def attention_parameters(model: Model) -> int:
         query = h * model.q_lora + model.q_lora + model.q_lora * a * width if model.q_lora else h * a * width
         keys = h * (model.kv_lora + model.rope_dim) + model.kv_lora
         return norm + query + keys + model.kv_lora * a * (model.head_dim + model.v_dim) + a * model.v_dim * h
-    outer = (a + 2 * model.kv_heads) * model.head_dim
+    outer = ((2 if model.attention_gate else 1) * a + 2 * model.kv_heads) * model.head_dim
     bias = outer + h if model.biases else 0
     return norm + h * outer + a * model.head_dim * h + bias
 
 
-def mlp_parameters(model: Model, experts: bool, active: bool = False) -> int:
+def mlp_parameters(model: Model, mlp: str, active: bool = False) -> int:
     """Count the parameters of a layer's MLP and its norm; of its experts, all or those that one token visits."""
     h, matrices = model.hidden, 3 if model.gated else 2
     norm = h * (2 if model.biases else 1)
-    if not experts:
+    if mlp == "none":
+        return 0
+    if mlp == "dense":
         return norm + matrices * h * model.ffn + ((matrices - 1) * model.ffn + h if model.biases else 0)
-    visited = model.top_k if active else model.experts
-    return norm + matrices * h * (visited * model.expert_ffn + model.shared_ffn) + h * model.experts
+    routed = expert_parameters(model) * (model.top_k if active else model.experts)
+    between = 2 * h * model.expert_hidden if model.expert_hidden != h else 0
+    return norm + routed + between + matrices * h * model.shared_ffn + h * model.experts
 
 
-def layer_parameters(model: Model, experts: bool, active: bool = False) -> int:
-    """Count the parameters of one transformer layer."""
-    return attention_parameters(model) + mlp_parameters(model, experts, active)
+def expert_parameters(model: Model) -> int:
+    """Count the parameters of one routed expert."""
+    return (3 if model.gated else 2) * model.expert_hidden * model.expert_ffn
+
+
+def layer_parameters(model: Model, layer: Layer, active: bool = False) -> int:
+    """Count the parameters of one layer."""
+    return mixer_parameters(model, layer.mixer) + mlp_parameters(model, layer.mlp, active)
+
+
+def encoder_parameters(encoder: Encoder) -> int:
+    """Count the parameters of an encoder's layers: four matrices of attention, those of the MLP, norms."""
+    e = encoder
+    return e.layers * (4 * e.hidden**2 + (3 if e.gated else 2) * e.hidden * e.ffn + 2 * e.hidden)
 
 
 def embedding_parameters(model: Model) -> int:
@@ -171,39 +323,67 @@ def count_parameters(model: Model, active: bool = False) -> int:
 
     Multi-token prediction shares embedding and output matrix and is left out at inference; see :func:`mtp_parameters`.
     """
-    with_experts = model.moe_layers
-    layers = with_experts * layer_parameters(model, True, active)
-    layers += (model.layers - with_experts) * layer_parameters(model, False)
-    return layers + embedding_parameters(model) + head_parameters(model)
+    layers = sum(layer_parameters(model, layer, active) for layer in kinds_of(model))
+    tower = encoder_parameters(model.encoder) if model.encoder else 0
+    return layers + embedding_parameters(model) + head_parameters(model) + tower
 
 
 def mtp_parameters(model: Model) -> int:
     """Count the parameters of the layers of multi-token prediction: a layer each, and a 2h x h projection."""
-    return model.mtp * (layer_parameters(model, bool(model.experts)) + 2 * model.hidden**2 + 3 * model.hidden)
+    return model.mtp * (layer_parameters(model, mtp_kind(model)) + 2 * model.hidden**2 + 3 * model.hidden)
 
 
 def flops_per_token(model: Model) -> float:
     """Count the FLOPs of training a token, forward and backward, without recomputation; attention by its causal half.
 
-    Six for each parameter of a matrix that the token visits, and 6 s a (d + d_v) / 2 a layer for attention's products.
+    Six for each parameter of a matrix that the token visits, and three times what its layers compute with other tokens;
+    an encoder's are divided over the sequence, a frozen one's are those of its forward.
     """
-    norms = model.hidden * (2 if model.biases else 1)
-    visited = 0
-    for layer in range(model.layers):
-        visited += layer_parameters(model, has_experts(model, layer), active=True) - 2 * norms
-    visited += model.mtp * (layer_parameters(model, bool(model.experts), active=True) + 2 * model.hidden**2)
-    head = (1 + model.mtp) * model.vocab * model.hidden
-    attended = sum(attended_tokens(model, layer) for layer in range(model.layers)) + model.mtp * model.seq / 2
-    width = model.heads * (model.head_dim + model.rope_dim + model.v_dim)
-    return 6.0 * (visited + head) + 6.0 * attended * width
+    visited = other = 0.0
+    for layer in (*kinds_of(model), *(mtp_kind(model),) * model.mtp):
+        visited += layer_parameters(model, layer, active=True) - _beside_matrices(model, layer)
+        other += mixing_flops(model, layer.mixer)
+    visited += model.mtp * 2 * model.hidden**2 + (1 + model.mtp) * model.vocab * model.hidden
+    tower = 0.0
+    if e := model.encoder:
+        each = 2.0 * (encoder_parameters(e) - 2 * e.layers * e.hidden) + 4.0 * e.layers * e.tokens * e.hidden
+        tower = (1 if e.frozen else 3) * each * e.tokens / model.seq
+    return 6.0 * visited + 3.0 * other + tower
 
 
-def attended_tokens(model: Model, layer: int) -> float:
-    """Return the mean number of tokens that a token attends to in a layer: half the sequence, or its window's."""
-    if not model.window or model.window >= model.seq or (layer + 1) % model.window_every:
-        return model.seq / 2
-    w = model.window
-    return w - w * w / (2 * model.seq)
+def _beside_matrices(model: Model, layer: Layer) -> int:
+    """Count a layer's parameters that no product of matrices visits: norms, and what scales and shifts a state."""
+    norm = model.hidden * (2 if model.biases else 1)
+    result = norm * ((layer.mixer != "none") + (layer.mlp != "none"))
+    values, keys = model.state_heads * model.state_dim, 2 * model.state_groups * model.state_size
+    if layer.mixer == "mamba":
+        return result + (model.conv + 1) * (values + keys) + 3 * model.state_heads + values
+    if layer.mixer in STATES:
+        return result + model.conv * (values + keys) + 3 * model.state_heads
+    return result
+
+
+def mixing_flops(model: Model, mixer: str) -> float:
+    """Count the FLOPs of a token's forward in a layer with other tokens: attention's products, or a state's update.
+
+    A state of p x n in each head takes 7 p n, as Megatron-LM counts Mamba's; lightning attention's, without a gate of
+    its own, 5 p n.
+    """
+    if mixer == "none":
+        return 0.0
+    if mixer in STATES:
+        return (5.0 if mixer == "linear" else 7.0) * model.state_heads * model.state_dim * model.state_size
+    index = model.seq * model.index_heads * (model.index_dim + 1) if mixer == "sparse" else 0
+    width = model.head_dim + model.rope_dim + model.v_dim
+    return 2.0 * attended_tokens(model, mixer) * model.heads * width + index
+
+
+def attended_tokens(model: Model, mixer: str) -> float:
+    """Return the mean number of tokens that a token attends to: half the sequence or chunk, a window, those chosen."""
+    if mixer == "chunk":
+        return min(model.window, model.seq) / 2
+    w = {"window": model.window, "sparse": model.index_top_k}.get(mixer, 0)
+    return model.seq / 2 if not w or w >= model.seq else w - w * w / (2 * model.seq)
 
 
 def library() -> dict[str, Path]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.errors import InputError
-from ppsim.workload.model.model import Model, attended_tokens
+from ppsim.workload.model.model import STATES, Encoder, Layer, Model, attended_tokens
 from ppsim.workload.model.parallel import Parallel
 
 Floats = NDArray[np.float64]
@@ -18,6 +18,7 @@ FORWARD, INPUTS, WEIGHTS = 0, 1, 2  # rows
 ITEM = 2  # bytes of an activation
 CLAMPED = 8.0  # two clamps, scale, sigmoid, two products, and biases before and after
 NARROW = ("fp8", "mxfp8", "nvfp4")
+CHUNK = 128  # tokens that kernels of states take at a time, as flash-linear-attention and mamba_ssm do
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,15 @@ class _Rows:
 
 
 @lru_cache(maxsize=4096)
-def layer_operators(model: Model, parallel: Parallel, experts: bool, layer: int = -1) -> Operators:
-    """List the operators of one transformer layer; ``layer`` matters where only some have a sliding window."""
+def layer_operators(model: Model, parallel: Parallel, layer: Layer) -> Operators:
+    """List the operators of one layer."""
     rows = _Rows([])
-    _attention(rows, model, parallel, layer)
-    (_experts if experts else _mlp)(rows, model, parallel)
+    if layer.mixer in STATES:
+        _state(rows, model, parallel, layer.mixer)
+    elif layer.mixer != "none":
+        _attention(rows, model, parallel, layer.mixer)
+    if layer.mlp != "none":
+        (_experts if layer.mlp == "experts" else _mlp)(rows, model, parallel)
     return rows.finish()
 
 
@@ -105,6 +110,30 @@ def embedding_operators(model: Model, parallel: Parallel) -> Operators:
     rows = _Rows([])
     elements = tokens_of(model, parallel) * model.hidden
     rows.elementwise("embedding", 3 * ITEM * elements, 4 * ITEM * elements, 3)
+    return rows.finish()
+
+
+@lru_cache(maxsize=64)
+def encoder_operators(encoder: Encoder, parallel: Parallel) -> Operators:
+    """List the operators of an encoder's layer; each token attends to all of its sequence."""
+    e, t, cast = encoder, parallel.tp, _cast(parallel)
+    tokens = parallel.mbs * e.tokens / parallel.cp
+    local = tokens / (t if parallel.sequence_parallel else 1)
+    rows = _Rows([])
+    rows.elementwise("norms", 4 * ITEM * local * e.hidden, 8 * ITEM * local * e.hidden, 2)
+    rows.product("query, key, value", tokens, 3 * e.hidden / t, e.hidden, cast=cast)
+    flops, moved = 4 * tokens * e.tokens * e.hidden / t, 4 * ITEM * tokens * e.hidden / t
+    size = (e.tokens / parallel.cp, e.tokens, e.hidden / e.heads)
+    rows.rows.append(
+        ("attention", FLASH, size, (flops, 2.5 * flops, 0.0), (moved, 2.5 * moved, 0.0), (0.0,) * 3, (1.0, 3.0, 0.0))
+    )
+    rows.product("attention output", tokens, e.hidden, e.hidden / t, cast=cast)
+    inputs = 2 if e.gated else 1
+    rows.product("MLP in", tokens, inputs * e.ffn / t, e.hidden, cast=cast)
+    moved = ITEM * tokens * e.ffn / t
+    rows.elementwise("activation", (inputs + 1) * moved, (2 * inputs + 1) * moved)
+    rows.product("MLP out", tokens, e.hidden, e.ffn / t, cast=cast)
+    rows.elementwise("residuals", 6 * ITEM * local * e.hidden, 4 * ITEM * local * e.hidden, 2)
     return rows.finish()
 
 
@@ -133,7 +162,7 @@ def tokens_of(model: Model, parallel: Parallel) -> float:
     return parallel.mbs * model.seq / parallel.cp
 
 
-def _attention(rows: _Rows, model: Model, parallel: Parallel, layer: int) -> None:
+def _attention(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
     t, a = parallel.tp, model.heads / parallel.tp
     tokens, h = tokens_of(model, parallel), model.hidden
     local = tokens / (t if parallel.sequence_parallel else 1)
@@ -150,22 +179,26 @@ def _attention(rows: _Rows, model: Model, parallel: Parallel, layer: int) -> Non
         keys = a
     else:
         keys = max(model.kv_heads / t, 1.0)
-        rows.product("query, key, value", tokens, (a + 2 * keys) * model.head_dim, h, cast=cast)
+        queries = (2 if model.attention_gate else 1) * a
+        rows.product("query, key, value", tokens, (queries + 2 * keys) * model.head_dim, h, cast=cast)
     if not model.learned_positions:
         turned = ITEM * tokens * (a + keys) * width
         rows.elementwise("positions", 2 * turned, 2 * turned)
-    _scores(rows, model, parallel, layer, a, keys)
+    if mixer == "sparse":
+        _indexer(rows, model, parallel)
+    _scores(rows, model, parallel, mixer, a, keys)
+    if model.attention_gate:
+        _activation(rows, model, tokens * a * model.v_dim)
     rows.product("attention output", tokens, h, a * model.v_dim, cast=cast)
     _residual(rows, "attention residual", model, local * h)
 
 
-def _scores(rows: _Rows, model: Model, parallel: Parallel, layer: int, a: float, keys: float) -> None:
+def _scores(rows: _Rows, model: Model, parallel: Parallel, mixer: str, a: float, keys: float) -> None:
     """Attention's two products: in one kernel over what the mask leaves, or with all scores written out."""
     tokens = tokens_of(model, parallel)
     qk, pv = model.head_dim + model.rope_dim, model.v_dim
     if parallel.flash:
-        seen = attended_tokens(model, layer if layer >= 0 else model.window_every - 1)
-        flops = 2 * tokens * seen * a * (qk + pv)
+        flops = 2 * tokens * attended_tokens(model, mixer) * a * (qk + pv)
         moved = ITEM * tokens * (a * (qk + pv) + keys * (qk + pv))
         rows.rows.append(
             (
@@ -190,6 +223,57 @@ def _scores(rows: _Rows, model: Model, parallel: Parallel, layer: int, a: float,
     rows.elementwise("attention dropout", (2 * ITEM + 1) * scores, (2 * ITEM + 1) * scores)
 
 
+def _indexer(rows: _Rows, model: Model, parallel: Parallel) -> None:
+    """DeepSeek-V3.2's indexer: every head of every token scores all tokens before it; the best are attended to."""
+    tokens, cast = tokens_of(model, parallel), _cast(parallel)
+    local = tokens / (parallel.tp if parallel.sequence_parallel else 1)
+    wide = model.index_heads * model.index_dim
+    rows.product("indexer queries", local, wide, model.q_lora, cast=cast)
+    rows.product("indexer key and weights", local, model.index_dim + model.index_heads, model.hidden, cast=cast)
+    flops = local * model.seq * model.index_heads * (model.index_dim + 1)
+    moved = 2 * ITEM * local * wide
+    size = (model.seq / parallel.cp, model.seq, model.index_dim)
+    rows.rows.append(
+        ("indexer scores", FLASH, size, (flops, 2 * flops, 0.0), (moved, 2 * moved, 0.0), (0.0,) * 3, (1.0, 2.0, 0.0))
+    )
+    rows.elementwise("top tokens", 4 * local * model.seq / 2, 0.0, 2)
+
+
+def _state(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
+    """A layer with a state: projections, convolution, the state in chunks of tokens, gate and norm, output.
+
+    In chunks of c tokens, a head of p values and n keys multiplies within a chunk, c/2 (n + p) a token, and with the
+    state before it, 2 n p (Mamba-2, arXiv 2405.21060, section 6; gated delta net the same way, arXiv 2412.06464).
+    """
+    p, h, cast = parallel, model.hidden, _cast(parallel)
+    tokens = tokens_of(model, p)
+    local = tokens / (p.tp if p.sequence_parallel else 1)
+    values, keys = model.state_heads * model.state_dim / p.tp, 2 * model.state_groups * model.state_size / p.tp
+    gates = model.state_heads / p.tp * {"mamba": 1, "delta": 2, "kda": 1}.get(mixer, 0)
+    _norm(rows, "state norm", local * h)
+    gate = 0.0 if mixer == "kda" else values
+    rows.product("state in", tokens, gate + values + keys + gates, h, cast=cast)
+    if mixer == "kda":
+        rows.product("gates down", tokens, 2 * model.state_dim, h, cast=cast)
+        rows.product("gates up", tokens, keys / 2 + values, model.state_dim, cast=cast)
+    if model.conv:
+        rows.elementwise("convolution", 2 * ITEM * tokens * (values + keys), 4 * ITEM * tokens * (values + keys))
+    heads, chunk = model.state_heads / p.tp, min(CHUNK, model.seq)
+    wide = model.state_size + model.state_dim
+    flops = 2 * tokens * heads * (chunk / 2 * wide + 2 * model.state_size * model.state_dim)
+    moved = ITEM * tokens * (2 * values + keys)
+    size = (model.seq / p.cp, model.seq, wide / 2)
+    # The state at the end of each chunk, in 32 bits: written, passed on (read, written), read; twice that backward.
+    passed = 4 * 4 * tokens / chunk * heads * model.state_size * model.state_dim
+    touched = (passed, 2 * passed, 0.0)
+    rows.rows.append(
+        ("state", FLASH, size, (flops, 2.5 * flops, 0.0), (moved, 2.5 * moved, 0.0), touched, (4.0, 8.0, 0.0))
+    )
+    rows.elementwise("gate and norm", 3 * ITEM * tokens * values, 5 * ITEM * tokens * values, 2)
+    rows.product("state out", tokens, h, values, cast=cast)
+    _residual(rows, "state residual", model, local * h)
+
+
 def _mlp(rows: _Rows, model: Model, parallel: Parallel) -> None:
     tokens, h, cast = tokens_of(model, parallel), model.hidden, _cast(parallel)
     local = tokens / (parallel.tp if parallel.sequence_parallel else 1)
@@ -211,16 +295,21 @@ def _experts(rows: _Rows, model: Model, parallel: Parallel) -> None:
     _norm(rows, "MLP norm", local * h)
     rows.product("router", local, model.experts, h, unit=WIDE)
     rows.elementwise("routing", 16 * local * model.experts, 8 * local * model.experts, 8)
-    rows.elementwise("permute", 4 * ITEM * visits * h, 4 * ITEM * visits * h, 4)
-    rows.product("experts in", each, model.expert_ffn * gate, h, groups, cast=cast)
+    wide = model.expert_hidden
+    if wide != h:
+        rows.product("latent down", local, wide, h, cast=cast)
+    rows.elementwise("permute", 4 * ITEM * visits * wide, 4 * ITEM * visits * wide, 4)
+    rows.product("experts in", each, model.expert_ffn * gate, wide, groups, cast=cast)
     _expert_activation(rows, model, visits * model.expert_ffn)
-    rows.product("experts out", each, h, model.expert_ffn, groups, cast=cast)
-    rows.elementwise("unpermute", 4 * ITEM * visits * h, 4 * ITEM * visits * h, 4)
+    rows.product("experts out", each, wide, model.expert_ffn, groups, cast=cast)
+    rows.elementwise("unpermute", 4 * ITEM * visits * wide, 4 * ITEM * visits * wide, 4)
+    if wide != h:
+        rows.product("latent up", local, h, wide, cast=cast)
     if model.shared_ffn:
-        tokens, wide = tokens_of(model, parallel), model.shared_ffn / parallel.tp
-        rows.product("shared expert in", tokens, wide * gate, h, cast=cast)
-        _activation(rows, model, tokens * wide)
-        rows.product("shared expert out", tokens, h, wide, cast=cast)
+        tokens, shared = tokens_of(model, parallel), model.shared_ffn / parallel.tp
+        rows.product("shared expert in", tokens, shared * gate, h, cast=cast)
+        _activation(rows, model, tokens * shared)
+        rows.product("shared expert out", tokens, h, shared, cast=cast)
     _residual(rows, "MLP residual", model, local * h)
 
 

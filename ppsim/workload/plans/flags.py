@@ -6,7 +6,7 @@ from ppsim.errors import InputError
 from ppsim.schedules import Shape, families, find, group_size
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.layout.text import format_content
-from ppsim.workload.model.model import Model, has_experts
+from ppsim.workload.model.model import Model, kinds_of
 from ppsim.workload.model.parallel import Parallel
 
 # What each framework runs: Megatron-LM's combined 1F1B hides all-to-all behind the other half of a pair.
@@ -79,8 +79,18 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
     return [*flags, "--fp16" if p.precision == "fp16" else "--bf16"]
 
 
+def _check_layers(model: Model) -> None:
+    """Refuse models of layers whose flags are not known here."""
+    other = {name for layer in kinds_of(model) for name in layer} - {"attention", "window", "dense", "experts"}
+    if other or model.encoder:
+        raise InputError(
+            f"no flags are written for layers of kind {', '.join(sorted(other)) or 'encoder'}", "leave out --flags"
+        )
+
+
 def _check_megatron(model: Model, parallel: Parallel) -> None:
     p = parallel
+    _check_layers(model)
     if p.schedule and p.schedule not in RUNNABLE["megatron"]:
         raise InputError(f"Megatron-LM has no schedule {p.schedule}", "--schedules 1f1b,interleaved")
     if p.offload:
@@ -145,7 +155,7 @@ def _megatron_model(model: Model) -> list[str]:
         if model.shared_ffn:
             flags.append(f"--moe-shared-expert-intermediate-size {model.shared_ffn}")
         if model.moe_layers != model.layers:
-            kinds = ",".join("1" if has_experts(model, layer) else "0" for layer in range(model.layers))
+            kinds = ",".join("1" if layer.mlp == "experts" else "0" for layer in kinds_of(model))
             flags.append(f"--moe-layer-freq '[{kinds}]'")
     if model.mtp:
         flags.append(f"--mtp-num-layers {model.mtp}")
@@ -161,6 +171,7 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
     """
     p = parallel
     name = find(p.schedule_name).torch.removeprefix("Schedule")
+    _check_layers(model)
     _check_torchtitan(p, name)
     lines = ["# without multi-token prediction, which torchtitan does not have", ""] if model.mtp else []
     if p.precision in CONVERTERS:

@@ -19,7 +19,7 @@ from ppsim.workload.cost.update import joined
 from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software, passes
 from ppsim.workload.hardware.hardware import Machine, read_machine
 from ppsim.workload.model.contents import contents_of, message_bytes, parameters_of_stages
-from ppsim.workload.model.model import Model, count_parameters, flops_per_token, mtp_parameters, read_model
+from ppsim.workload.model.model import Layer, Model, count_parameters, flops_per_token, mtp_parameters, read_model
 from ppsim.workload.model.operators import embedding_operators, head_operators, layer_operators
 from ppsim.workload.model.parallel import Parallel
 
@@ -228,7 +228,9 @@ def test_stages_take_what_their_layers_and_ends_take():
         forward, inputs, weights = passes(operators, H100.gpu, FULL, "fp8")
         return np.array([forward, inputs + weights, inputs, weights, 0])
 
-    dense, mixed = (work(layer_operators(model, Parallel(precision="fp8"), experts)) for experts in (False, True))
+    dense, mixed = (
+        work(layer_operators(model, Parallel(precision="fp8"), layer)) for layer in (Layer(), Layer(mlp="experts"))
+    )
     embedding, head = work(embedding_operators(model, Parallel())), work(head_operators(model, Parallel()))
     wanted = [embedding + 2 * dense, mixed, 2 * mixed + 2 * head]
     assert found.time == pytest.approx(np.array(wanted).T)
@@ -260,11 +262,11 @@ def test_recompute_runs_forward_again_in_the_layers_that_do():
 
 def test_a_window_is_that_of_the_layers_that_have_it():
     """Of six layers every third one sees 512 tokens: attention's FLOPs are the sum of both kinds."""
-    model = replace(LLAMA, layers=6, window=512, window_every=3, vocab=0)
+    model = replace(LLAMA, layers=6, window=512, mixers=("attention", "attention", "window"), vocab=0)
     found = stage_costs(model, H100, Parallel(), efficiency=FULL).time[Kind.F, 0]
     wide, all_narrow = (
         stage_costs(other, H100, Parallel(), efficiency=FULL).time[Kind.F, 0]
-        for other in (replace(model, window=0), replace(model, window_every=1))
+        for other in (replace(model, mixers=("attention",)), replace(model, mixers=("window",)))
     )
     assert found == pytest.approx((4 * wide + 2 * all_narrow) / 6)
     again = stage_costs(model, H100, Parallel(recompute="selective"), efficiency=FULL).time[Kind.R, 0]
@@ -303,7 +305,8 @@ def test_parameters_of_stages_are_those_of_the_model():
     ):
         outer, experts = parameters_of_stages(model, parallel, contents_of(model, parallel)).sum(axis=1)
         total = outer * parallel.tp + experts * parallel.ep
-        assert total == pytest.approx(count_parameters(model) + mtp_parameters(model), rel=1e-5)
+        copies = model.vocab * model.hidden * (model.mtp > 0)  # of the embedding, where a later token is predicted
+        assert total == pytest.approx(count_parameters(model) + mtp_parameters(model) + copies, rel=1e-5)
         matrices = 3 * model.hidden * model.expert_ffn * model.experts * (model.moe_layers + model.mtp)
         assert experts * parallel.ep == pytest.approx(matrices if model.experts else 0)
     tied = replace(LLAMA, tied=True)

@@ -12,11 +12,21 @@ from ppsim.core.ops import Kind
 from ppsim.errors import InputError
 from ppsim.workload.cost.communication import Group, exchange_seconds, gather_seconds, group_of
 from ppsim.workload.cost.costs import stage_costs, step_time
+from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software, efficiency_of
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.layout.layout import read_layout
 from ppsim.workload.model.contents import contents_of, message_bytes, split_layers
-from ppsim.workload.model.model import Model, read_model
+from ppsim.workload.model.model import (
+    STATES,
+    Encoder,
+    Layer,
+    Model,
+    flops_per_token,
+    kinds_of,
+    mixing_flops,
+    read_model,
+)
 from ppsim.workload.model.operators import FORWARD, INPUTS, WEIGHTS, head_operators, layer_operators
 from ppsim.workload.model.parallel import Parallel
 
@@ -31,11 +41,11 @@ def test_flops_of_operators_are_megatrons(name):
     model = read_model(name)
     h, s, vocab = model.hidden, model.seq, model.vocab
     plain = Parallel(flash=False)
-    layer = layer_operators(model, plain, False)
+    layer = layer_operators(model, plain, Layer())
     assert layer.flops[FORWARD].sum() == pytest.approx(24 * s * h**2 * (1 + s / (6 * h)))
     assert layer.flops[INPUTS].sum() + layer.flops[WEIGHTS].sum() == pytest.approx(2 * layer.flops[FORWARD].sum())
     assert head_operators(model, plain).flops[FORWARD].sum() == pytest.approx(2 * s * vocab * h)
-    causal = layer_operators(model, replace(plain, flash=True), False)
+    causal = layer_operators(model, replace(plain, flash=True), Layer())
     assert causal.flops[FORWARD].sum() == pytest.approx(24 * s * h**2 * (1 + s / (12 * h)))
 
 
@@ -108,8 +118,9 @@ def test_a_layout_says_what_stages_hold():
     model = replace(read_model("deepseek-v3"), layers=6)
     layout = read_layout("Ett|tt|tt|mL", 4, 6)
     found = contents_of(model, Parallel(pp=4), layout)
-    assert [(c.dense, c.experts, c.mtp, c.embedding, c.head) for c in found] == [
-        (2, 0, 0, True, False), (1, 1, 0, False, False), (0, 2, 0, False, False), (0, 0, 1, False, True),
+    dense, mixed = Layer(), Layer(mlp="experts")
+    assert [(dict(c.kinds), c.mtp, c.embedding, c.heads) for c in found] == [
+        ({dense: 2}, 0, True, 0), ({dense: 1, mixed: 1}, 0, False, 0), ({mixed: 2}, 0, False, 0), ({}, 1, False, 2),
     ]  # fmt: skip
     with pytest.raises(InputError, match="6 layers on 4 stages does not fit"):
         contents_of(model, Parallel(pp=8), layout)
@@ -274,7 +285,7 @@ def test_experts_launched_one_by_one_take_no_less_than_their_launches():
     assert times[dense.name, "full"] == times[dense.name, "none"]
     assert times[mixed.name, "full"] < times[mixed.name, "partial"] < times[mixed.name, "none"]
     software = efficiency_of(H100.gpu, Parallel(cuda_graphs="none")).software
-    launches = layer_operators(mixed, Parallel(), True).kernels[0].sum() * software.expert_kernels
+    launches = layer_operators(mixed, Parallel(), Layer(mlp="experts")).kernels[0].sum() * software.expert_kernels
     least = mixed.layers * launches * software.launch_us * 1e-6
     assert least < times[mixed.name, "none"] < 1.2 * least
     assert times[mixed.name, "full"] < least / 3
@@ -293,3 +304,44 @@ def test_fused_experts_move_fewer_bytes_and_dense_layers_as_many():
     visits, rate = model.seq * model.top_k, 3350e9 * found.curve.hbm
     moved = 8 * model.hidden + 8 * model.hidden + 6 * model.expert_ffn + 16 * model.experts / model.top_k
     assert saved == pytest.approx((1 - found.software.routed) * model.layers * visits * moved / rate, rel=0.02)
+
+
+def test_losses_are_computed_where_the_layout_has_them():
+    """A split loss: one on the last stage, one beside the layer of multi-token prediction; unsplit, m has its own."""
+    model = replace(read_model("deepseek-v3"), layers=6)
+    apart = contents_of(model, Parallel(pp=4), read_layout("Ett|tt|ttmL|L", 4, 6))
+    assert [content.heads for content in apart] == [0, 0, 1, 1]
+    joined = contents_of(model, Parallel(pp=4), read_layout("Ett|tt|ttm|L", 4, 6))
+    assert [content.heads for content in joined] == [0, 0, 1, 1]
+
+
+def test_a_tower_works_on_the_first_stage():
+    """Trained it has a backward twice as long and more; frozen it only runs forward and holds nothing."""
+    plain, parallel = read_model("llama3-8b"), Parallel(pp=4, microbatches=8)
+    tower = Encoder(1280, 16, 32, 3420, 4096, gated=True)
+    trained, frozen = replace(plain, encoder=tower), replace(plain, encoder=replace(tower, frozen=True))
+    times = [stage_costs(model, H100, parallel).time for model in (plain, frozen, trained)]
+    more = [time - times[0] for time in times[1:]]
+    assert all(found[:, 1:] == pytest.approx(0) for found in more)
+    assert more[0][Kind.F, 0] == pytest.approx(more[1][Kind.F, 0])
+    assert more[0][[Kind.B, Kind.I, Kind.W], 0] == pytest.approx(0)
+    assert more[1][Kind.B, 0] > 1.9 * more[1][Kind.F, 0] > 0
+    held = [device_memory(model, parallel) for model in (plain, frozen, trained)]
+    assert held[1].activations == pytest.approx(held[0].activations)
+    assert held[2].activations[0] > held[0].activations[0]
+    assert held[1].optimizer == pytest.approx(held[0].optimizer)
+    assert held[1].weights[0] == held[2].weights[0] > held[0].weights[0]
+
+
+@pytest.mark.parametrize("name", ["nemotron-3-nano", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b", "deepseek-v3.2"])
+def test_flops_of_mixed_layers_are_those_of_their_operators(name):
+    """All but what kernels of states compute otherwise than token by token."""
+    model, counted = read_model(name, 4096), 0.0
+    for layer in kinds_of(model):
+        found = layer_operators(model, Parallel(), layer)
+        for place, what in enumerate(found.names):
+            scale = {"attention": 3 / 3.5, "state": 0.0}.get(what, 1.0)
+            counted += scale * found.flops[:, place].sum()
+        counted += 3 * mixing_flops(model, layer.mixer) * model.seq * (layer.mixer in STATES)
+    counted += head_operators(model, Parallel()).flops.sum()
+    assert flops_per_token(replace(model, mtp=0)) * model.seq == pytest.approx(counted, rel=0.01)

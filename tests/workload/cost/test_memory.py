@@ -14,9 +14,9 @@ from ppsim.workload.cost.even import even_layers, even_out
 from ppsim.workload.cost.measured import fit_line, read_peaks
 from ppsim.workload.cost.memory import device_memory, held_at_peaks, host_memory, in_flight, stage_memory
 from ppsim.workload.layout.layout import build_layout, read_layout
-from ppsim.workload.model.activations import layer_activations, stage_activations
-from ppsim.workload.model.contents import contents_of, kept_bytes, parameters_of_stages
-from ppsim.workload.model.model import Model, count_parameters, layer_parameters, read_model
+from ppsim.workload.model.activations import layer_activations
+from ppsim.workload.model.contents import StageContent, contents_of, kept_bytes, parameters_of_stages
+from ppsim.workload.model.model import Layer, Model, count_parameters, layer_parameters, read_model
 from ppsim.workload.model.parallel import Parallel
 
 # SimuMax docs (MooreThreads/SimuMax@4dcaae5): PyTorch's peaks in MiB on B200, Megatron-LM 0.14, a few layers.
@@ -102,10 +102,10 @@ def test_offloaded_activations_wait_in_the_hosts_memory():
 def test_inputs_of_linear_layers_are_kept_as_narrow_as_they_are_multiplied():
     """In FP8 a byte less for each element of four inputs: of query, key, value; of attention's output; of the MLP's."""
     model, parallel = read_model("llama3-70b"), Parallel(tp=4)
-    wide, narrow = (layer_activations(model, replace(parallel, precision=p), False, "none") for p in ("bf16", "fp8"))
+    wide, narrow = (layer_activations(model, replace(parallel, precision=p), Layer(), "none") for p in ("bf16", "fp8"))
     inputs = 2 * model.hidden / 4 + model.hidden / 4 + model.ffn / 4
     assert wide - narrow == pytest.approx(model.seq * inputs)
-    full = {p: layer_activations(model, replace(parallel, precision=p), False, "full") for p in ("bf16", "fp8")}
+    full = {p: layer_activations(model, replace(parallel, precision=p), Layer(), "full") for p in ("bf16", "fp8")}
     assert full["bf16"] == full["fp8"]
 
 
@@ -128,7 +128,7 @@ def test_activations_of_a_gpt_layer_are_megatrons(t):
         (divided, "full", 2 / t),
         (replace(base, flash=True), "none", 10 + 24 / t),
     ):
-        assert layer_activations(GPT, parallel, False, recompute) == pytest.approx(s * b * h * each)
+        assert layer_activations(GPT, parallel, Layer(), recompute) == pytest.approx(s * b * h * each)
 
 
 def test_activations_of_a_layer_with_gates_groups_and_experts():
@@ -142,10 +142,10 @@ def test_activations_of_a_layer_with_gates_groups_and_experts():
     outer = 8 * local * 4096 + 2 * tokens * (2 + 2 * 1) * 128 + 2 * tokens * 2 * 128
     visits = tokens / 16 * 2
     routed = visits * (4 * 4096 + 6 * 14336) + 8 * tokens / 16 * 8
-    assert layer_activations(model, parallel, False, "none") == pytest.approx(outer + 6 * tokens * 14336 / 16)
+    assert layer_activations(model, parallel, Layer(), "none") == pytest.approx(outer + 6 * tokens * 14336 / 16)
     shared = 6 * tokens * 512 / 16
-    assert layer_activations(model, parallel, True, "none") == pytest.approx(outer + routed + shared)
-    narrow = layer_activations(model, replace(parallel, precision="fp8"), True, "none")
+    assert layer_activations(model, parallel, Layer(mlp="experts"), "none") == pytest.approx(outer + routed + shared)
+    narrow = layer_activations(model, replace(parallel, precision="fp8"), Layer(mlp="experts"), "none")
     spared = 2 * local * 4096 + tokens * 2 * 128 + visits * (4096 + 14336) + tokens * 512 / 16
     assert outer + routed + shared - narrow == pytest.approx(spared)
 
@@ -157,15 +157,16 @@ def test_activations_of_latent_attention():
     for precision, narrow in (("bf16", 2), ("fp8", 1), ("nvfp4", 9 / 16), ("mxfp8", 33 / 32)):
         kept = 2 * (2 + narrow) * local * 7168 + (2 + narrow) * local * (1536 + 512) + 2 * local * 64
         kept += 2 * tokens * a * (2 * 192 + 128) + narrow * tokens * a * 128 + (4 + narrow) * tokens * 18432 / 4
-        assert layer_activations(model, replace(parallel, precision=precision), False, "none") == pytest.approx(kept)
+        assert layer_activations(model, replace(parallel, precision=precision), Layer(), "none") == pytest.approx(kept)
 
 
 def test_the_first_layers_of_a_stage_recompute():
     model, parallel = read_model("deepseek-v3"), Parallel(ep=8, dp=8, recompute="full")
-    dense, mixed = (layer_activations(model, parallel, experts, "none") for experts in (False, True))
-    again = layer_activations(model, parallel, False, "full")
+    dense, mixed = (layer_activations(model, parallel, Layer(mlp=mlp), "none") for mlp in ("dense", "experts"))
+    again = layer_activations(model, parallel, Layer(), "full")
     for recomputed, wanted in ((0, 3 * dense + 2 * mixed), (2, 2 * again + dense + 2 * mixed), (4, 4 * again + mixed)):
-        found = stage_activations(model, parallel, dense=3, experts=2, mtp=1, recomputed=recomputed)
+        content = StageContent(((Layer(), 3), (Layer(mlp="experts"), 2)), 1, False, 0, recomputed)
+        found = kept_bytes(model, parallel, content)
         assert found == pytest.approx(wanted + mixed)  # a layer of multi-token prediction keeps all
 
 
@@ -200,14 +201,14 @@ def test_what_a_backward_needs_beside_activations():
     model = read_model("llama3-8b")
     tokens = 8192
     ends, wide = 3 * 2 * tokens * 4096, 2 * 2 * tokens * 14336 / 2
-    gradients = 2 * layer_parameters(model, False) / 2
+    gradients = 2 * layer_parameters(model, Layer()) / 2
     loss = 6 * tokens * 128256 / 2
     plain = wide + ends + gradients
     assert work_of(model) == pytest.approx([plain, plain, plain, loss + ends + gradients])
     assert work_of(replace(model, gated=False))[1] == pytest.approx(
-        wide / 2 + ends + 2 * layer_parameters(replace(model, gated=False), False) / 2
+        wide / 2 + ends + 2 * layer_parameters(replace(model, gated=False), Layer()) / 2
     )
-    layer = layer_activations(model, Parallel(tp=2), False, "none")
+    layer = layer_activations(model, Parallel(tp=2), Layer(), "none")
     assert work_of(model, recompute="full")[1] == pytest.approx(plain + layer)
     assert work_of(model, recompute="selective")[1] == pytest.approx(plain)
     assert work_of(model, recompute="full", recompute_layers=(1, 0, 1, 1)) == pytest.approx(
@@ -224,7 +225,7 @@ def test_what_a_backward_of_experts_needs():
     model = read_model("mixtral-8x7b")
     tokens = 4096
     routed = 3 * 4096 * 14336 * 8
-    outer = (layer_parameters(model, True) - routed) / 2
+    outer = (layer_parameters(model, Layer(mlp="experts")) - routed) / 2
     wide = 2 * 2 * tokens * 14336 * 2 / 2
     ends = 6 * tokens * 4096
     assert work_of(model, dp=4, ep=8)[1] == pytest.approx(wide + ends + 2 * outer)
@@ -233,7 +234,7 @@ def test_what_a_backward_of_experts_needs():
     assert found[1] == pytest.approx(wide + ends + 2 * outer + gathered)
     table = 2 * 32000 * 4096 / 2
     assert found[0] - found[1] == pytest.approx(table)
-    layer = layer_activations(model, Parallel(tp=2, dp=4, ep=8), True, "none")
+    layer = layer_activations(model, Parallel(tp=2, dp=4, ep=8), Layer(mlp="experts"), "none")
     again = work_of(model, dp=4, ep=8, recompute="full")[1]
     assert again == pytest.approx(wide + ends + 2 * outer + layer)
 
@@ -241,7 +242,7 @@ def test_what_a_backward_of_experts_needs():
 def test_a_tied_output_is_not_gathered_twice():
     model = replace(read_model("llama3-8b"), layers=4, tied=True)
     one, three = (stage_memory(model, Parallel(dp=64, zero=zero)).work[0] for zero in (1, 3))
-    assert three - one == pytest.approx(2 * (2 * layer_parameters(model, False) + 128256 * 4096))
+    assert three - one == pytest.approx(2 * (2 * layer_parameters(model, Layer()) + 128256 * 4096))
 
 
 def test_peaks_are_those_of_a_walk_over_the_queue():
@@ -280,7 +281,7 @@ def test_a_pipeline_of_one_device_holds_one_microbatch_of_all_stages():
 def test_zero_three_holds_a_share_of_the_weights_and_two_layers_whole():
     model = read_model("llama3-70b")
     two, three = (device_memory(model, Parallel(dp=64, microbatches=4, zero=zero)) for zero in (2, 3))
-    layer = 2 * layer_parameters(model, False)
+    layer = 2 * layer_parameters(model, Layer())
     ends = 2 * 2 * model.vocab * model.hidden
     assert three.weights == pytest.approx(two.weights / 64)
     assert three.work - two.work == pytest.approx(2 * layer + ends)

@@ -26,6 +26,11 @@ from tests.commands import invoke
 PUBLISHED = {
     "gpt3-175b": (174.6, 174.6),  # arXiv 2104.04473, table 2
     "megatron-1.7b": (1.7, 1.7),  # arXiv 2104.04473, table 1
+    "nemotron-3-nano": (31.6, 3.6),  # NVIDIA's model cards
+    "nemotron-3-super": (120.6, 12.7),
+    "qwen3-next-80b-a3b": (79.7, 3.9),  # without its layer of multi-token prediction
+    "kimi-linear-48b-a3b": (49.1, 3.5),
+    "deepseek-v3.2": (671.9, 38.4),
     "megatron-39.1b": (39.1, 39.1),
     "megatron-145.6b": (145.6, 145.6),
     "megatron-529.6b": (529.6, 529.6),
@@ -102,10 +107,10 @@ def test_a_window_of_every_second_layer_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "other", "window"),
     [
-        ("mistral", {}, (4096, 1)),
-        ("gemma2", {}, (4096, 2)),
-        ("qwen2", {"use_sliding_window": False}, (0, 1)),
-        ("gemma3_text", {"sliding_window_pattern": 6}, (0, 1)),
+        ("mistral", {}, (4096, ("window",))),
+        ("gemma2", {}, (4096, ("window", "attention"))),
+        ("qwen2", {"use_sliding_window": False}, (0, ())),
+        ("gemma3_text", {"sliding_window_pattern": 6}, (4096, ("window",) * 5 + ("attention",))),
     ],
 )
 def test_windows_are_those_of_the_kind_where_no_list_of_layers_says_more(tmp_path, kind, other, window):
@@ -115,7 +120,7 @@ def test_windows_are_those_of_the_kind_where_no_list_of_layers_says_more(tmp_pat
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config))
     found = read_model(str(tmp_path))  # a folder with a config.json
-    assert (found.window, found.window_every) == window
+    assert (found.window, found.mixers) == window
 
 
 def test_the_sizes_of_a_memory_description_are_a_model():
@@ -133,8 +138,7 @@ def test_the_sizes_of_a_memory_description_are_a_model():
          "line 3: 'heads' must be 1 or more"),
         ("m.toml", 'schema = "ppsim.model/2"\nhidden = 8\nheads = 3\nlayers = 1\nseq = 1\nvocab = 1',
          "line 3: 'heads' must divide hidden = 8 where head_dim is not given"),
-        ("c.json", '{"hidden_size": 8, "mamba_num_heads": 4}', "layers that are no attention (mamba_num_heads)"),
-        ("c.json", '{"layer_types": ["full_attention", "linear_attention"]}', "no attention (linear_attention)"),
+        ("c.json", '{"vision_config": {"depth": 32}}', "has an encoder, vision_config"),
         ("c.json", '{"architectures": ["BertForMaskedLM"]}', "is of a model with an encoder"),
         ("c.json", '{"is_encoder_decoder": true}', "is of a model with an encoder"),
         ("c.json", "{", "is not whole or not JSON"),
@@ -145,7 +149,7 @@ def test_the_sizes_of_a_memory_description_are_a_model():
         ("c.json", '{"mlp_only_layers": 5}', "c.json': mlp_only_layers: expected a list"),
         ("c.json", '{"text_config": {"hidden_size": "8"}}', "c.json': text_config: hidden_size: expected a whole"),
         ("c.json", '{"num_key_value_heads": 0}', "c.json': num_key_value_heads: expected a whole number >= 1"),
-        ("c.json", '{"linear_attn_config": {"num_heads": 8}}', "layers that are no attention (linear_attn_config)"),
+        ("c.json", '{"linear_attn_config": {"num_heads": 8}}', "linear_attn_config.head_dim is missing"),
         ("c.json", '{"hidden_size": NaN}', "is not whole or not JSON"),
         ("c.json", '{"hidden_size": "wide"}', "c.json': hidden_size: expected a whole number"),
     ],
@@ -227,8 +231,8 @@ def test_a_config_with_impossible_sizes_is_refused_with_a_hint(tmp_path, changes
 
 def test_experts_whose_visits_have_an_unknown_key_are_refused_with_it(tmp_path):
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({**NEOX, "num_experts": 256, "num_experts_per_token": 8}))
-    with pytest.raises(InputError, match="has num_experts and no num_experts_per_tok; 'num_experts_per_token' is not"):
+    path.write_text(json.dumps({**NEOX, "num_experts": 256, "num_experts_per_tokens": 8}))
+    with pytest.raises(InputError, match="has num_experts and no num_experts_per_tok; 'num_experts_per_tokens' is not"):
         read_model(str(path))
 
 
@@ -310,11 +314,17 @@ def read_changed(tmp_path, **changes):
             {"kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 24, "head_dim": 99},
             {"head_dim": 32, "rope_dim": 16, "v_dim": 24},
         ),
-        ({"sliding_window": 512, "layer_types": [NARROW] * 6}, {"window": 512, "window_every": 1}),
-        ({"sliding_window": 512, "layer_types": [NARROW, WIDE] * 3}, {"window": 512, "window_every": 2}),
-        ({"sliding_window": 512, "layer_types": [NARROW, WIDE, WIDE] * 2}, {"window": 0}),
-        ({"sliding_window": 512, "layer_types": [WIDE] * 6}, {"window": 0}),
-        ({"sliding_window": 512, "model_type": "llama"}, {"window": 0}),
+        ({"sliding_window": 512, "layer_types": [NARROW] * 6}, {"window": 512, "mixers": ("window",)}),
+        (
+            {"sliding_window": 512, "layer_types": [NARROW, WIDE] * 3},
+            {"window": 512, "mixers": ("window", "attention")},
+        ),
+        (
+            {"sliding_window": 512, "layer_types": [NARROW, WIDE, WIDE] * 2},
+            {"mixers": ("window", "attention", "attention")},
+        ),
+        ({"sliding_window": 512, "layer_types": [WIDE] * 6}, {"mixers": ("attention",)}),
+        ({"sliding_window": 512, "model_type": "llama"}, {"mixers": ()}),
         ({"text_config": PLAIN, "vocab_size": 7}, {"vocab": 32000}),
         ({"_name_or_path": "org/thing"}, {"name": "org/thing"}),
     ],
@@ -331,10 +341,14 @@ def test_a_config_says_what_its_family_leaves_out(tmp_path, changes, fields):
         ({"mlp_only_layers": [1, 2], "num_experts": 8, "num_experts_per_tok": 2}, "not the first layers"),
         ({"hidden_size": True}, "hidden_size: expected a whole number"),
         ({"vocab_size": None}, "has no vocab_size"),
-        ({"model_type": "mamba2"}, "no attention (mamba2)"),
-        ({"hybrid_override_pattern": "M-M*"}, "no attention (hybrid_override_pattern)"),
-        ({"ssm_state_size": 16}, "no attention (ssm_state_size)"),
-        ({"layer_types": ["attention", "recurrent"]}, "no attention (recurrent)"),
+        ({"model_type": "mamba2"}, "carry a state (mamba2), and does not say which"),
+        ({"ssm_state_size": 16}, "carry a state (ssm_state_size), and does not say which"),
+        ({"hybrid_override_pattern": "M-X*"}, "hybrid_override_pattern has 'X'"),
+        ({"hybrid_override_pattern": "M-M*"}, "state_heads is needed by layers of kind mamba"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "not known here: 'linear_attention'"),
+        ({"layer_types": ["attention", "recurrent"]}, "layers of a kind that is not known here: 'recurrent'"),
+        ({"num_latent_banks": 4}, "may change what a step costs and are not known here: num_latent_banks"),
+        ({"index_topk": 64}, "index_heads is needed by layers of kind sparse"),
         ({"num_experts": 8}, "num_experts and no num_experts_per_tok"),
         ({"num_experts": 2, "num_experts_per_tok": 3}, "top_k must be 1 to 2 experts, got 3"),
         (
@@ -384,3 +398,80 @@ def test_python_gets_what_the_command_says_of_a_model():
     assert {row["name"] for row in ask_model().table} == set(library())
     with pytest.raises(InputError, match="which model is missing"):
         ask_model(pp=4)
+
+
+def test_flops_of_sparse_attention_are_maxtexts():
+    """4 x 4,096 tokens of DeepSeek-V3.2, no multi-token prediction: 4,162.71 TFLOP, 4,103.37 without the indexer."""
+    sparse, full = (replace(read_model(name), mtp=0) for name in ("deepseek-v3.2", "deepseek-v3"))
+    assert flops_per_token(sparse) * 16384 / 1e12 == pytest.approx(4162.71, abs=0.02)
+    assert flops_per_token(full) * 16384 / 1e12 == pytest.approx(4103.37, abs=0.02)
+
+
+def test_flops_of_a_hybrid_are_those_that_its_runs_were_published_with():
+    """Nemotron 3 Super on 64 GB200: 600 TFLOP/s a GPU at 7,040 tokens/s, by Megatron-Bridge's own count."""
+    assert flops_per_token(read_model("nemotron-3-super")) == pytest.approx(600e12 / 7040, rel=0.01)
+
+
+QWEN3_NEXT = {
+    "model_type": "qwen3_next", "hidden_size": 2048, "num_attention_heads": 16, "num_hidden_layers": 48,
+    "max_position_embeddings": 262144, "vocab_size": 151936, "num_key_value_heads": 2, "head_dim": 256,
+    "intermediate_size": 5120, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512, "decoder_sparse_step": 1, "full_attention_interval": 4,
+    "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+    "linear_value_head_dim": 128, "hidden_act": "silu", "tie_word_embeddings": False, "mlp_only_layers": [],
+    "norm_topk_prob": True, "partial_rotary_factor": 0.25, "rope_theta": 10000000, "router_aux_loss_coef": 0.001,
+}  # fmt: skip
+
+
+def test_every_fourth_layer_of_qwen3_next_is_full_attention(tmp_path):
+    """By full_attention_interval alone, as its first files have it; its newer ones list the layers."""
+    for changes in ({}, {"layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 12}):
+        (tmp_path / "config.json").write_text(json.dumps(QWEN3_NEXT | changes))
+        found = read_model(str(tmp_path / "config.json"), 4096)
+        assert replace(found, name="", source="") == replace(read_model("qwen3-next-80b-a3b"), name="", source="")
+
+
+def test_kimi_and_nemotron_say_their_layers_in_their_own_ways(tmp_path):
+    """A list of layers counted from 1, and a pattern of letters."""
+    kimi = {
+        "model_type": "kimi_linear", "hidden_size": 2304, "num_attention_heads": 32, "num_hidden_layers": 27,
+        "model_max_length": 1048576, "max_position_embeddings": 4096, "vocab_size": 163840, "intermediate_size": 9216,
+        "num_experts": 256, "num_experts_per_token": 8, "moe_intermediate_size": 1024, "num_shared_experts": 1,
+        "first_k_dense_replace": 1, "moe_layer_freq": 1, "kv_lora_rank": 512, "q_lora_rank": None,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "num_expert_group": 1,
+        "linear_attn_config": {"full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "head_dim": 128, "num_heads": 32,
+                               "kda_layers": [1, 2, 3], "short_conv_kernel_size": 4},
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(kimi))
+    found = read_model(str(tmp_path / "config.json"))
+    assert replace(found, name="", source="") == replace(read_model("kimi-linear-48b-a3b"), name="", source="")
+    pattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
+    nano = {
+        "model_type": "nemotron_h", "hidden_size": 2688, "num_attention_heads": 32, "num_hidden_layers": 52,
+        "max_position_embeddings": 8192, "vocab_size": 131072, "num_key_value_heads": 2, "head_dim": 128,
+        "intermediate_size": 1856, "mlp_hidden_act": "relu2", "hidden_act": "relu2", "n_routed_experts": 128,
+        "num_experts_per_tok": 6, "moe_intermediate_size": 1856, "n_shared_experts": 1, "n_groups": 8,
+        "moe_shared_expert_intermediate_size": 3712, "mamba_num_heads": 64, "mamba_head_dim": 64, "ssm_state_size": 128,
+        "conv_kernel": 4, "hybrid_override_pattern": pattern, "chunk_size": 128, "expand": 2, "n_group": 1,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(nano))
+    found = read_model(str(tmp_path / "config.json"))
+    assert replace(found, name="", source="") == replace(read_model("nemotron-3-nano"), name="", source="")
+
+
+def test_a_tower_costs_its_layers_beside_the_embedding_and_no_backward_where_it_is_frozen(tmp_path):
+    text = library()["llama3-8b"].read_text() + "[encoder]\nhidden = 1280\nheads = 16\nlayers = 32\nffn = 3420\n"
+    path = tmp_path / "seeing.toml"
+    plain = read_model("llama3-8b")
+    path.write_text(text + "tokens = 2048\ngated = true\n")
+    seeing = read_model(str(path))
+    assert seeing.encoder
+    frozen = replace(seeing, encoder=replace(seeing.encoder, frozen=True))
+    tower = 32 * (4 * 1280**2 + 3 * 1280 * 3420)
+    assert count_parameters(seeing) - count_parameters(plain) == pytest.approx(tower, rel=0.001)
+    extra = [flops_per_token(model) - flops_per_token(plain) for model in (seeing, frozen)]
+    assert extra[0] == pytest.approx((6 * tower + 3 * 32 * 4 * 2048 * 1280) * 2048 / 8192, rel=0.001)
+    assert extra[0] == pytest.approx(3 * extra[1])
+    path.write_text(text + "tokens = 0\n")
+    with pytest.raises(InputError, match="must be 1 or more"):
+        read_model(str(path))

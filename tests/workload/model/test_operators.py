@@ -9,7 +9,7 @@ import pytest
 
 from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software, passes, seconds
 from ppsim.workload.hardware.hardware import read_gpu
-from ppsim.workload.model.model import Model, attended_tokens, flops_per_token, has_experts, read_model
+from ppsim.workload.model.model import Layer, Model, attended_tokens, flops_per_token, kinds_of, read_model
 from ppsim.workload.model.operators import (
     FLASH,
     LINEAR,
@@ -78,7 +78,7 @@ MLP = {
 
 
 def test_a_layer_with_gates_and_groups_of_queries():
-    check(layer_operators(DENSE, PLAIN, False), ATTENTION | MLP)
+    check(layer_operators(DENSE, PLAIN, Layer()), ATTENTION | MLP)
 
 
 def test_a_narrow_precision_casts_the_inputs_of_linear_layers():
@@ -89,17 +89,17 @@ def test_a_narrow_precision_casts_the_inputs_of_linear_layers():
         "MLP in": gemm(T, 200, H, cast=4),
         "MLP out": gemm(T, H, 100, cast=4),
     }
-    check(layer_operators(DENSE, replace(PLAIN, precision="fp8"), False), ATTENTION | MLP | cast)
+    check(layer_operators(DENSE, replace(PLAIN, precision="fp8"), Layer()), ATTENTION | MLP | cast)
 
 
 def test_ranks_without_sequence_parallelism_each_do_what_lies_between_linear_layers():
     whole = {name: moves(4 * T * H, 8 * T * H) for name in ("attention norm", "MLP norm")}
     whole |= {name: moves(6 * T * H, 4 * T * H) for name in ("attention residual", "MLP residual")}
-    check(layer_operators(DENSE, replace(PLAIN, sequence_parallel=False), False), ATTENTION | MLP | whole)
+    check(layer_operators(DENSE, replace(PLAIN, sequence_parallel=False), Layer()), ATTENTION | MLP | whole)
 
 
 def test_more_tensor_ranks_than_heads_of_keys_each_hold_one():
-    found = table(layer_operators(DENSE, replace(PLAIN, tp=8, dp=1), False))
+    found = table(layer_operators(DENSE, replace(PLAIN, tp=8, dp=1), Layer()))
     assert found["query, key, value"][1] == gemm(T, 30, H)[1]
     assert found["positions"][3] == moves(4 * T * 2 * 10, 4 * T * 2 * 10)[3]
 
@@ -107,7 +107,7 @@ def test_more_tensor_ranks_than_heads_of_keys_each_hold_one():
 def test_a_layer_of_gpt_has_biases_masks_and_scores():
     """Scores are written, kept by softmax and dropout, whose mask is a byte: 5 a s^2 bytes kept a sequence."""
     scores = T * 96 * 4
-    found = layer_operators(GPT, replace(PLAIN, flash=False), False)
+    found = layer_operators(GPT, replace(PLAIN, flash=False), Layer())
     check(
         found,
         {
@@ -151,7 +151,7 @@ def test_experts_share_their_tokens_and_each_is_whole():
         "shared expert out": gemm(T, H, 25),
         "MLP residual": moves(6 * L * H, 4 * L * H),
     }
-    check(layer_operators(MIXED, replace(PLAIN, ep=4), True), wanted)
+    check(layer_operators(MIXED, replace(PLAIN, ep=4), Layer(mlp="experts")), wanted)
     cast = {
         "query, key, value": gemm(T, 60, H, cast=4),
         "attention output": gemm(T, H, 40, cast=4),
@@ -160,12 +160,12 @@ def test_experts_share_their_tokens_and_each_is_whole():
         "shared expert in": gemm(T, 50, H, cast=4),
         "shared expert out": gemm(T, H, 25, cast=4),
     }
-    check(layer_operators(MIXED, replace(PLAIN, ep=4, precision="mxfp8"), True), wanted | cast)
+    check(layer_operators(MIXED, replace(PLAIN, ep=4, precision="mxfp8"), Layer(mlp="experts")), wanted | cast)
 
 
 def test_clamped_experts_run_eight_kernels_of_two_operands():
     clamped = replace(MIXED, clamped=True, gated=False, shared_ffn=0)
-    found = table(layer_operators(clamped, replace(PLAIN, ep=4), True))
+    found = table(layer_operators(clamped, replace(PLAIN, ep=4), Layer(mlp="experts")))
     each = 216 * 30 * 2
     assert found["clamped activation"] == moves(8 * 3 * each, 2 * 8 * 3 * each, 8)
     assert found["experts in"] == gemm(108, 30, H, times=2)
@@ -185,11 +185,11 @@ def test_latent_attention_compresses_queries_and_keys():
         "attention output": gemm(T, H, 4 * 14),
         "attention residual": moves(6 * L * H, 4 * L * H),
     }
-    check(layer_operators(LATENT, PLAIN, False), latent | MLP)
-    whole = table(layer_operators(replace(LATENT, q_lora=0), PLAIN, False))
+    check(layer_operators(LATENT, PLAIN, Layer()), latent | MLP)
+    whole = table(layer_operators(replace(LATENT, q_lora=0), PLAIN, Layer()))
     assert whole["query"] == gemm(T, 4 * 18, H)
     assert "query down" not in whole
-    cast = table(layer_operators(LATENT, replace(PLAIN, precision="fp8"), False))
+    cast = table(layer_operators(LATENT, replace(PLAIN, precision="fp8"), Layer()))
     for name, sizes in {
         "query down": (L, 20, H), "query up": (T, 72, 20), "key and value down": (L, 22, H),
         "key and value up": (T, 104, 16), "attention output": (T, H, 56),
@@ -216,21 +216,22 @@ def test_the_ends_of_a_model():
 @pytest.mark.parametrize(("window", "every"), [(10, 1), (10, 3), (95, 2), (96, 1), (200, 1), (0, 1)])
 def test_a_window_hides_what_lies_farther_back(window, every):
     """The mean over positions of the tokens at or before each that it may see, in the limit of small tokens."""
-    model = replace(DENSE, window=window, window_every=every)
+    kinds = ("attention",) * (every - 1) + ("window",)
+    model = replace(DENSE, window=window, mixers=kinds if window else ())
     positions = (np.arange(96 * 100) + 0.5) / 100
-    for layer in range(6):
-        narrow = window and (layer + 1) % every == 0
+    for layer in kinds_of(replace(model, layers=6)):
+        narrow = layer.mixer == "window"
         seen = np.minimum(positions, window if narrow else 96).mean()
-        assert attended_tokens(model, layer) == pytest.approx(seen, rel=1e-4)
-        found = table(layer_operators(model, PLAIN, False, layer))
+        assert attended_tokens(model, layer.mixer) == pytest.approx(seen, rel=1e-4)
+        found = table(layer_operators(model, PLAIN, layer))
         assert found["attention"][1][0] == pytest.approx(2 * T * seen * 4 * 20, rel=1e-4)
 
 
 def test_layers_with_experts_follow_the_dense_ones_at_the_front():
     every_third = replace(MIXED, layers=9, dense_layers=2, moe_every=3)
-    assert [layer for layer in range(9) if has_experts(every_third, layer)] == [4, 7]
+    assert [n for n, layer in enumerate(kinds_of(every_third)) if layer.mlp == "experts"] == [4, 7]
     assert every_third.moe_layers == 2
-    assert not any(has_experts(DENSE, layer) for layer in range(3))
+    assert set(kinds_of(DENSE)) == {("attention", "dense")}
 
 
 def test_flops_of_deepseek_v3_are_those_of_its_matrices():
@@ -250,10 +251,16 @@ def test_flops_of_layers_are_those_of_their_operators():
 
     Recomputed scores in the backward of attention in one kernel are no FLOPs of the model.
     """
-    for model in (DENSE, GPT, LATENT, replace(MIXED, dense_layers=1), replace(DENSE, window=10, window_every=3)):
+    for model in (
+        DENSE,
+        GPT,
+        LATENT,
+        replace(MIXED, dense_layers=1),
+        replace(DENSE, window=10, mixers=("attention", "window")),
+    ):
         alone, counted = Parallel(), 0.0
-        for layer in range(model.layers):
-            found = layer_operators(model, alone, has_experts(model, layer), layer)
+        for layer in kinds_of(model):
+            found = layer_operators(model, alone, layer)
             flops = found.flops.sum(axis=0)
             counted += flops[found.unit != FLASH].sum() + flops[found.unit == FLASH].sum() * 3 / 3.5
         counted += head_operators(model, alone).flops.sum()
@@ -276,7 +283,7 @@ def reached(m, n, k):
 def test_products_take_the_longer_of_computing_and_moving():
     """A share of the peak that falls for few tokens and narrow sides; beside it what elementwise work moves."""
     model = replace(DENSE, hidden=4096, ffn=16384, heads=32, kv_heads=8, head_dim=128, v_dim=128, seq=4096)
-    found = layer_operators(model, Parallel(precision="fp8"), False)
+    found = layer_operators(model, Parallel(precision="fp8"), Layer())
     times = dict(zip(found.names, seconds(found, GPU, FOUND, "fp8").T.tolist(), strict=True))
     m, h = 4096, 4096
     inward = 2 * m * 32768 * h / (1978.9e12 * 0.5 * reached(m, 32768, h))
@@ -285,7 +292,7 @@ def test_products_take_the_longer_of_computing_and_moving():
     score = 2 * m * 2048 * 32 * 256 / (989.4e12 * 0.6 * (4096 / (4096 + 4 * 30)))
     assert times["attention"] == pytest.approx([score, 2.5 * score, 0])
     assert times["attention norm"] == pytest.approx([0.5 * 4 * m * h / RATE, 0.5 * 8 * m * h / RATE, 0])
-    few = layer_operators(replace(model, seq=1), Parallel(), False)
+    few = layer_operators(replace(model, seq=1), Parallel(), Layer())
     thin = dict(zip(few.names, seconds(few, GPU, FOUND, "bf16").T.tolist(), strict=True))
     read = 2 * (h + h * 32768 + 32768)  # of one token: the weights are what is moved
     computed = 2 * 32768 * h / (989.4e12 * 0.8 * reached(1, 32768, h))
@@ -293,11 +300,11 @@ def test_products_take_the_longer_of_computing_and_moving():
 
 
 def test_each_kind_of_elementwise_work_moves_its_share_of_the_bytes():
-    mixed = layer_operators(MIXED, replace(PLAIN, ep=4), True)
+    mixed = layer_operators(MIXED, replace(PLAIN, ep=4), Layer(mlp="experts"))
     times = dict(zip(mixed.names, seconds(mixed, GPU, FOUND, "bf16").T.tolist(), strict=True))
     assert times["routing"][0] == pytest.approx(0.25 * 16 * L * 8 / RATE)
     assert times["experts' activation"][1] == pytest.approx(0.25 * 10 * 216 * 30 / RATE)
-    scores = layer_operators(GPT, replace(PLAIN, flash=False), False)
+    scores = layer_operators(GPT, replace(PLAIN, flash=False), Layer())
     times = dict(zip(scores.names, seconds(scores, GPU, FOUND, "bf16").T.tolist(), strict=True))
     assert times["softmax"][0] == pytest.approx(2 * 4 * T * 96 * 4 / RATE)
     head = head_operators(DENSE, PLAIN)
@@ -308,7 +315,7 @@ def test_each_kind_of_elementwise_work_moves_its_share_of_the_bytes():
 
 def test_a_pass_takes_no_less_than_its_launches():
     """Forward; and backward, in which both passes share the launches. Far from alike, the longer one counts."""
-    tiny, waits = layer_operators(replace(DENSE, hidden=8, ffn=8, vocab=8), Parallel(), False), np.zeros(3)
+    tiny, waits = layer_operators(replace(DENSE, hidden=8, ffn=8, vocab=8), Parallel(), Layer()), np.zeros(3)
     kernels = [tiny.kernels[0].sum(), tiny.kernels[1:].sum()]
     assert kernels == [11, 11 + 2 + 4]
     found = passes(tiny, GPU, FOUND, "bf16")
@@ -317,7 +324,7 @@ def test_a_pass_takes_no_less_than_its_launches():
     assert [held[0], held[1:].sum()] == pytest.approx([(k + 4) * 5e-6 * 2.0 for k in kernels], rel=1e-3)
     late = passes(tiny, GPU, FOUND, "bf16", np.array([1.0, 2.0, 0.0]))
     assert late[:2] == pytest.approx([1.0, 2.0], rel=1e-3)
-    experts = layer_operators(MIXED, replace(PLAIN, ep=4), True)
+    experts = layer_operators(MIXED, replace(PLAIN, ep=4), Layer(mlp="experts"))
     assert passes(experts, GPU, FOUND, "bf16")[0] == pytest.approx(2 * experts.kernels[0].sum() * 1e-5, rel=1e-2)
     head = head_operators(DENSE, PLAIN)
     assert passes(head, GPU, FOUND, "bf16")[0] == pytest.approx(3 * 5 * 1e-5, rel=1e-2)
@@ -325,7 +332,7 @@ def test_a_pass_takes_no_less_than_its_launches():
 
 def test_gpu_and_host_that_are_alike_take_a_fourth_root_longer():
     """Norms of the fourth power: equal times together take 2^(1/4) as long."""
-    big = layer_operators(replace(DENSE, hidden=4096, ffn=16384, seq=4096), Parallel(), False)
+    big = layer_operators(replace(DENSE, hidden=4096, ffn=16384, seq=4096), Parallel(), Layer())
     gpu = seconds(big, GPU, FOUND, "bf16").sum(axis=1)
     host = Efficiency(CURVE, replace(SOFT, launch_us=gpu[0] / big.kernels[0].sum() * 1e6))
     assert passes(big, GPU, host, "bf16")[0] == pytest.approx(gpu[0] * 2**0.25)

@@ -524,15 +524,17 @@ def test_every_way_out_of_a_batch_that_no_replicas_divide_is_one():
     check_axes(model, machine.per_node, 1472, 32, replace(axes, pp=None))
 
 
-def test_a_plan_of_a_config_says_that_its_sequences_are_the_longest(tmp_path):
+def test_a_plan_of_a_config_asks_how_long_sequences_are(tmp_path):
     config = {
         "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 4, "vocab_size": 4096,
         "max_position_embeddings": 32768,
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config))
     words = ["plan", "--model", str(tmp_path), "--cluster", "dgx-h100", "--gpus", "2", "--gbs", "2", "--pp", "1"]
-    assert "sequences of 32,768 tokens, the longest" in " ".join(invoke(*words).stderr.split())
-    assert "the longest" not in invoke(*words, "--seq", "4096").stderr
+    refused = invoke(*words)
+    assert refused.exit_code == 1
+    assert "how long sequences may be at most, 32,768 tokens" in str(refused.exception)
+    assert invoke(*words, "--seq", "4096").exit_code == 0
 
 
 def test_what_a_plan_needs_is_named():
