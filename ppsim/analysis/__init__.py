@@ -11,9 +11,11 @@ __all__ = [
     "idle",
     "jitter",
     "link_use",
+    "mending",
     "observed",
     "pareto",
     "reorder",
+    "slowdown",
     "tradeoff",
     "views",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import click
@@ -15,7 +16,7 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Drawn, Line, Part
 from ppsim.questions.build import build
 from ppsim.questions.door import PATH, VALUE, names_change
-from ppsim.questions.explain_text import explain_lines, heading_lines
+from ppsim.questions.explain_text import explain_lines, heading_lines, job_lines
 from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Request, group, option
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ppsim.analysis.explain import Explanation, WhatIf
+    from ppsim.analysis.mending import Mended
+    from ppsim.analysis.slowdown import Slowdown
     from ppsim.core.costs import Costs
     from ppsim.core.execution import Execution
     from ppsim.show.files.document import Document
@@ -64,8 +67,8 @@ class ExplainRequest(Request):
     trace: str | None = option(
         "--trace",
         metavar="DIR|FILE",
-        help="Explain a real run as it was measured: a folder or file of Primus' pp_rank_N.json, Kineto traces, or a "
-        "record; -s chooses a run of a record of several.",
+        help="Explain a real run as it was measured, of a file or a folder: a table of ops, Primus' pp_rank_N.json, "
+        "Kineto traces, or a record; -s chooses a run of a record of several.",
         common=True,
         door=PATH,
     )
@@ -170,7 +173,30 @@ class Explained(Answer):
         from ppsim.analysis.views import view_object
 
         near = view_object(self.explanation, self.request.of_device, self._op)
-        return explain_object(self.explanation, list(self.changes), self.inputs) | near
+        return explain_object(self.explanation, list(self.changes), self.inputs) | near | self._job_object()
+
+    def _job_object(self) -> dict[str, Any]:
+        """What a healthy run would take, of a run that shows its replicas."""
+        from ppsim.analysis.mending import mended_object
+        from ppsim.analysis.slowdown import slowdown_object
+
+        found = self.slowdown
+        return {} if found is None else slowdown_object(found) | {"mending": mended_object(self.mending, found)}
+
+    @cached_property
+    def slowdown(self) -> Slowdown | None:
+        """What a healthy run would take; None of a run that does not show its replicas."""
+        from ppsim.analysis.slowdown import find_slowdown
+
+        job = self.stated.job if self.stated else None
+        return None if job is None else find_slowdown(job)
+
+    @cached_property
+    def mending(self) -> list[Mended]:
+        """What would mend such a run, each simulated, what saves most first."""
+        from ppsim.analysis.mending import mend
+
+        return [] if self.slowdown is None else mend(self.slowdown)
 
     def line(self) -> Iterator[Block]:
         """What would help most."""
@@ -219,6 +245,9 @@ class Explained(Answer):
         from ppsim.questions.terminal import shows_colours
         from ppsim.show.drawing.terminal_marks import marks_of_idle
 
+        if self.slowdown is not None:
+            yield from (Line(line, 11) for line in job_lines(self.slowdown, self.mending))
+            yield ""
         chart = shows_colours(screen)
         for number, line in enumerate(explain_lines(self.explanation, self.changes, self.stated, screen)):
             indent = CAUSE_INDENT if _is_row(line) else 4 if line.startswith(" ") else 2
@@ -236,16 +265,21 @@ def _stated(given: Given, request: ExplainRequest) -> Stated | None:
 
     A file with times is timed anew where an option gives costs or messages.
     """
+    from ppsim.real.traces.read import shows_run
+    from ppsim.real.traces.table_words import PER_SECOND
     from ppsim.schedules import require_shape
 
-    simulated = given.spellings((*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute", "message"))
-    spec, trace, iteration = request.spec, request.trace, request.iteration
+    spec, trace, iteration, unit = request.spec, request.trace, request.iteration, ""
+    names: tuple[str, ...] = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute", "message")
+    if request.costs.unit in PER_SECOND and shows_run(trace or spec):  # of the times that a table states
+        unit, names = request.costs.unit or "", tuple(name for name in names if name != "unit")
+    simulated = given.spellings(names)
     if trace:
         idle = [*simulated, *given.spellings(SHAPE)]
         if idle:
             raise InputError(f"--trace shows a run with its shape and times, so {', '.join(idle)} cannot be given too")
-        return read_stated(trace, iteration, spec) or _refuse_trace(trace)
-    if not simulated and (stated := read_stated(spec, iteration)):
+        return read_stated(trace, iteration, spec, unit) or _refuse_trace(trace)
+    if not simulated and (stated := read_stated(spec, iteration, unit=unit)):
         require_shape(spec, stated.found.timeline.schedule, asdict(request.shape))
         return stated
     if given.has("iteration"):

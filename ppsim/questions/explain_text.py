@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ppsim.analysis.explain import Explanation, WhatIf
+    from ppsim.analysis.mending import Mended
+    from ppsim.analysis.slowdown import Slowdown
     from ppsim.questions.stated import Stated
 
 SHOWN_GAINS = 4
+SHOWN = 4  # kinds, devices, replicas and workers
 WIDEST = 120  # columns of a pipe
 
 
@@ -86,3 +89,44 @@ def heading_lines(explanation: Explanation, stated: Stated | None) -> Iterator[s
     whole = timeline.makespan * schedule.n_devices
     share = format_share(explanation.metrics.bubble_rate)
     yield f"{format_number(total)} of {format_number(whole)} device·{unit} are idle ({share})"
+
+
+def job_lines(found: Slowdown, mending: Sequence[Mended]) -> Iterator[str]:
+    """Say how much of a job's step its slow ops, devices, replicas and links cost, and what would mend it."""
+    from ppsim.analysis.mending import slowest_link
+    from ppsim.base.numbers import format_number
+
+    job, step, unit = found.job, float(found.steps.mean()), found.job.unit
+    R, P = len(job.replicas), job.schedule.n_devices
+    whole, ideal = format_number(float(job.steps.mean())), format_number(found.ideal_step)
+    shape = f"{R} replica{'s' * (R > 1)} x {P} devices, {len(job.iterations)} steps"
+    yield f"job        {shape}: {whole} {unit} (mean)"
+    yield f"           {format_number(step)} {unit} without what hosts wait, {ideal} {unit} if all were alike"
+    yield f"slowdown   {found.slowdown:.3f}; below, with only these as they were and all else alike"
+    yield f"by kind    {_named(found.by_kind.items())}"
+    yield f"by device  {_named(enumerate(found.by_device_steps.mean(axis=0).tolist()))}"
+    if R > 1:
+        by_replica = found.by_replica_steps.mean(axis=0).tolist()
+        yield f"by replica {_named(zip(job.replicas.tolist(), by_replica, strict=True))}"
+        workers = (
+            f"replica {job.replicas[r]} device {d} {found.by_worker[r, d]:.3f}" for r, d in found.slowest[:SHOWN]
+        )
+        yield f"slowest    {', '.join(workers)}"
+    if (link := slowest_link(found)) is not None:
+        replica, source, target, ratio = link
+        where = f"{source}>{target} of replica {job.replicas[replica]}"
+        yield f"link       {where} loses most: its messages take {ratio:.2f} x the median"
+    yield f"mending    the last stage's device takes away {found.last_stage_share:.0%} of the slowdown,"
+    yield f"           the slowest 3 % of workers {found.slowest_workers_share:.0%}"
+    yield ""
+    yield f"what if (each simulated, against {format_number(step)} {unit}):"
+    named = max(len(change.what) for change in mending)
+    for change in mending:
+        yield f"  {change.what:<{named}}  {format_number(change.step)} {unit}  {change.step / step - 1:+.1%}"
+
+
+def _named(values: Iterable[tuple[object, float]]) -> str:
+    """The largest of some slowdowns, by name."""
+    largest = sorted(values, key=lambda pair: -pair[1])
+    more = f" and {len(largest) - SHOWN} more" if len(largest) > SHOWN else ""
+    return " · ".join(f"{name} {value:.3f}" for name, value in largest[:SHOWN]) + more

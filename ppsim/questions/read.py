@@ -133,6 +133,7 @@ class ObservedRun(Answer):
             "memory": None if kept.memory is None else np.median(kept.memory, axis=0).tolist(),
             "clock_offsets": observed.offset.tolist(),
             "notes": list(observed.notes),
+            "understood": list(observed.understood),
         }
 
     def line(self) -> Iterator[Block]:
@@ -215,7 +216,7 @@ def _headline(observed: RealRun, kept: RealRun) -> Iterator[str]:
     if (job := observed.job) is not None and len(job.replicas) > 1:
         step = _digits(float(np.median(job.steps)))
         yield f"job        {len(job.replicas)} replicas; a step takes {step} {job.unit} (median) with its collectives"
-        yield f"           below is replica {observed.replica}, the slowest"
+        yield f"           below is replica {observed.replica}; FILE:NUMBER shows another"
     count = counted(len(numbers), "iteration")
     times = " to ".join(dict.fromkeys(_digits(t) for t in (kept.makespans.min(), kept.makespans.max())))
     middle = _digits(float(np.median(kept.makespans)))
@@ -224,6 +225,9 @@ def _headline(observed: RealRun, kept: RealRun) -> Iterator[str]:
         yield f"           the first one, left out: {_digits(makespans[0])} {observed.unit}"
     for note in observed.notes:
         yield f"           {note}"
+    for line in observed.understood:
+        what, _, rest = line.partition(": ")
+        yield f"{what:<10} {rest}"
 
 
 def _schedule_line(schedule: Schedule) -> str:

@@ -15,6 +15,7 @@ from ppsim.questions.options import option
 if TYPE_CHECKING:
     from ppsim.analysis.observed import Observed
     from ppsim.core.draft import Draft
+    from ppsim.core.job import Job
     from ppsim.real.traces.run import RealRun
 
 
@@ -82,6 +83,7 @@ class Stated:
         group_size: the microbatches per group, where the family takes that.
         measured: whether it is a real run.
         notes: what a reader of the numbers must know.
+        job: all replicas of a run that shows them.
     """
 
     found: Observed
@@ -91,6 +93,7 @@ class Stated:
     group_size: int | None = None
     measured: bool = False
     notes: tuple[str, ...] = ()
+    job: Job | None = None
 
     @property
     def inputs(self) -> dict[str, str]:
@@ -98,13 +101,14 @@ class Stated:
         return {"run": self.text}
 
 
-def read_stated(spec: str, iteration: str = "median", schedule: str = "") -> Stated | None:
+def read_stated(spec: str, iteration: str = "median", schedule: str = "", unit: str = "") -> Stated | None:
     """Read the times of a real run or of a file; None for a schedule's name and for a file without times.
 
     Args:
         spec: a folder, a file, or ``FILE:NAME`` for one run of a record of several.
         iteration: which step of a real run.
         schedule: which run of a record of several.
+        unit: of a table's times, where it does not tell its own.
 
     Raises:
         InputError: the files show no whole run, or have no such iteration.
@@ -114,7 +118,7 @@ def read_stated(spec: str, iteration: str = "median", schedule: str = "") -> Sta
     from ppsim.schedules import reads_ops
 
     if shows_run(spec):
-        return _read_run(spec, iteration, schedule)
+        return _read_run(spec, iteration, schedule, unit)
     if spec == STANDARD_INPUT or not reads_ops(spec):  # which is read once, by whoever simulates it
         return None
     from ppsim.inputs.drafts.read import read_timeline
@@ -129,23 +133,25 @@ def read_stated(spec: str, iteration: str = "median", schedule: str = "") -> Sta
     return Stated(observe(timeline), f"times stated by {spec}", title_of(timeline.schedule), *family)
 
 
-def _read_run(spec: str, iteration: str, schedule: str) -> Stated:
+def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> Stated:
     """Read one iteration of a real run."""
     import numpy as np
 
     from ppsim.analysis.observed import observe
     from ppsim.questions.words import title_of
 
-    run = read_named_run([spec], schedule)
+    run = read_named_run([spec], schedule, unit)
     chosen = run.drop_first() if iteration == "median" else run.select(iteration)
     at = chosen.middle()
     timeline = chosen.timeline(at)
     received = chosen.arrival[at] - chosen.start[at].min()
     found = observe(timeline, None if np.isnan(received).all() else received)
     word = f"iteration {chosen.iterations[at]} of {len(run.iterations)}"
+    if run.job is not None and len(run.job.replicas) > 1:
+        word = f"replica {run.replica} of {len(run.job.replicas)}, {word}"
     name, group = _family(run.schedule.name)
     title = title_of(replace(run.schedule, name=name)) if name else run.schedule.name
-    return Stated(found, f"measured, {word} in {spec}", title, name, group, True, run.notes)
+    return Stated(found, f"measured, {word} in {spec}", title, name, group, True, run.notes, run.job)
 
 
 def _family(name: str) -> tuple[str, int | None]:

@@ -73,13 +73,14 @@ def find_levels(schedule: Schedule) -> Levels:
     )
 
 
-def find_ends(levels: Levels, durations: Floats, latencies: Floats) -> Floats:
+def find_ends(levels: Levels, durations: Floats, latencies: Floats, earliest: Floats | None = None) -> Floats:
     """Compute the end of each row in each sample, bit for bit as ``simulate`` does.
 
     Args:
         levels: the schedule's order.
         durations: shape (ops, samples), as :meth:`Costs.durations` gives them.
         latencies: shape (ops, samples) or (ops, 1).
+        earliest: shape (ops, samples), before which no op starts, or None.
 
     Returns:
         Shape (rows, samples), row 0 zero.
@@ -92,6 +93,8 @@ def find_ends(levels: Levels, durations: Floats, latencies: Floats) -> Floats:
             arrival = end.take(need, axis=0)
             arrival += latencies.take(op, axis=0)
             np.maximum(begin, arrival, out=begin)
+        if earliest is not None:
+            np.maximum(begin, earliest.take(levels.op[rows], axis=0), out=begin)
         np.add(begin, durations.take(levels.op[rows], axis=0), out=end[first:stop])
     return end
 

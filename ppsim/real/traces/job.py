@@ -124,7 +124,7 @@ def find_between(
     grid: Grid, schedule: Schedule, start: Times, notes: list[str]
 ) -> tuple[tuple[Between, ...], Times, Times]:
     """Find what devices do before and after their ops: what it is, and its start and end, shape (K, R, P, B)."""
-    table, V, P = grid.table, schedule.n_chunks, schedule.n_devices
+    table, V, P = grid.table, int(schedule.chunk.max()) + 1, schedule.n_devices
     rows = (table.kind == OTHER) & ~np.isnan(table.start) & (table.columns["device"] < P)
     keys = ("order", "chunk", "device")
     at = np.lexsort((table.start, *(table.columns[key] for key in keys), table.name, grid.replica, grid.step))
@@ -164,7 +164,7 @@ def _spans(schedule: Schedule, start: Times) -> tuple[Times, Times]:
 
     The last column is of all the device's ops.
     """
-    P, V = schedule.n_devices, schedule.n_chunks
+    P, V = schedule.n_devices, int(schedule.chunk.max()) + 1
     first, last = np.full((*start.shape[:2], P, V), np.inf), np.full((*start.shape[:2], P, V + 1), -np.inf)
     chunk = schedule.chunk
     for device in range(P):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ppsim.base.source import name_of, read_bytes, read_text
+from ppsim.base.text import shorten
 from ppsim.core.draft import Draft
 from ppsim.errors import InputError
 from ppsim.inputs.drafts.read import parse, require_sound
@@ -28,8 +29,8 @@ def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRu
 
     Args:
         paths: one folder, or files; gzipped or not. A folder's other files are left out. ``FILE:NAME`` is the run of
-            that schedule in a record of several.
-        schedule: which run of a record of several.
+            that schedule in a record of several, or the replica of that number in a table of ops.
+        schedule: which run of a record of several, or which replica.
         unit: of a table's times, where it does not tell its own.
 
     Raises:
@@ -49,7 +50,7 @@ def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRu
     if len(held) > 1:
         raise InputError(f"{source} holds files of several formats: {', '.join(held)}", "those of one run")
     if held == ["table"]:
-        return _run_of_tables(source, tables, unit)
+        return _run_of_tables(source, tables, unit, schedule)
     if unit:
         raise InputError(f"{source} is no table of ops, so its times have their unit", "leave --unit out")
     if not held:
@@ -120,8 +121,8 @@ def decode(path: str, data: bytes) -> str:
         raise InputError(f"'{name_of(path)}' is not a text file", HINT) from None
 
 
-def _run_of_tables(source: str, tables: Mapping[str, bytes], unit: str) -> RealRun:
-    """Read tables of ops as one run, of which the slowest replica is shown."""
+def _run_of_tables(source: str, tables: Mapping[str, bytes], unit: str, replica: str) -> RealRun:
+    """Read tables of ops as one run, of which one replica is shown: the one named, or the slowest."""
     read = table.read_table(source, tables, unit)
     found, offset, repairs = job.job_of(read)
     unknown = np.full_like(found.start[:, 0], np.nan)
@@ -137,9 +138,17 @@ def _run_of_tables(source: str, tables: Mapping[str, bytes], unit: str) -> RealR
         np.median(offset, axis=(0, 1)),
         unit=found.unit,
         notes=(*read.notes, *repairs),
+        understood=read.understood,
         job=found,
     )
-    return whole.of_replica(int(np.median(found.pipelines, axis=0).argmax()))
+    shown = found.replicas[np.median(found.pipelines, axis=0).argmax()]
+    if replica:
+        shown = int(replica) if replica.isdecimal() and len(replica) < 10 else -1
+        if shown not in found.replicas:
+            raise InputError(
+                f"{source} has no replica {shorten(replica)}", f"one of {found.replicas[0]} to {found.replicas[-1]}"
+            )
+    return whole.of_replica(int(np.flatnonzero(found.replicas == shown)[0]))
 
 
 def _numbers(path: str) -> list[tuple[bool, int, str]]:

@@ -40,6 +40,7 @@ class RealRun:
         unit: the unit of the times.
         traces: of Kineto, what each file holds, by its path.
         notes: what a reader of the numbers must know, a sentence each.
+        understood: how a table's columns were read, a sentence each.
         job: all replicas, where the files show several or collectives; the times above are those of one.
         replica: the number of that one.
     """
@@ -57,6 +58,7 @@ class RealRun:
     unit: str = "ms"
     traces: Mapping[str, Trace] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
+    understood: tuple[str, ...] = ()
     job: Job | None = field(default=None, repr=False)
     replica: int = 0
 

@@ -41,7 +41,8 @@ class OpTable:
         start, end, posted: shape (rows,), in ``unit``; NaN where a row has none.
         unit: of the times.
         row: shape (rows,), the row in its file, from 1.
-        notes: how the file was understood, a sentence each.
+        understood: how the columns were read, a sentence each.
+        notes: what was guessed.
     """
 
     source: str
@@ -55,6 +56,7 @@ class OpTable:
     posted: Floats
     unit: str
     row: Ints
+    understood: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def has(self, column: str) -> bool:
@@ -97,7 +99,7 @@ def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTab
     tables = [_Columns(file) for file in read]
     for table in tables:
         table.require()
-    told, how = _unit_of(tables, unit)
+    told, guess = _unit_of(tables, unit)
     times = _times(tables, told)
     numbers = {name: np.concatenate([t.numbers(name) for t in tables]) for name in NUMBERS}
     kind, name, names = _kinds(tables)
@@ -105,8 +107,8 @@ def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTab
         numbers["device"] = _device_of_files(tables, numbers["stage"])
     rows = np.concatenate([np.arange(1, len(file) + 1) for file in read])
     group = np.concatenate([t.groups() for t in tables])
-    notes = (*_say_columns(tables[0]), *_say_kinds(kind, name, names), how)
-    return OpTable(source, numbers, kind, name, names, group, *times, told, rows, notes)
+    understood = (*_say_columns(tables[0]), *_say_kinds(kind, name, names), f"times: in {told}")
+    return OpTable(source, numbers, kind, name, names, group, *times, told, rows, understood, guess)
 
 
 class _Columns:
@@ -219,23 +221,23 @@ def _is_number(value: object) -> bool:
     return True
 
 
-def _unit_of(tables: Sequence[_Columns], given: str) -> tuple[str, str]:
-    """The unit of all times, and how it is known."""
+def _unit_of(tables: Sequence[_Columns], given: str) -> tuple[str, tuple[str, ...]]:
+    """The unit of all times, and what is said where it is a guess."""
     told = tables[0].unit_of("start") or tables[0].unit_of("end") or tables[0].unit_of("duration")
     if told:
-        return told, f"times are in {told}, as the file says"
+        return told, ()
     if given:
-        return given, f"times are in {given}, as told"
+        return given, ()
     start, end, _ = _raw_times(tables, "", 0)
     since = float(np.nanmedian(start)) if np.isfinite(start).any() else 0.0
     for unit, least in reversed(EPOCHS.items()):
         if since >= least:
-            return unit, f"times are in {unit}, since 1970"
+            return unit, ()
     took = (end - start)[np.append(COMPUTES, False)[_kinds(tables)[0]]]
     took = took[took > 0]
     typical = float(np.median(took)) if len(took) else TYPICAL
     unit = min(PER_SECOND, key=lambda unit: abs(np.log10(typical / PER_SECOND[unit] / TYPICAL)))
-    return unit, f"times are taken to be in {unit}, as half the ops take more than {typical:.3g}: --unit says otherwise"
+    return unit, (f"times are taken to be in {unit}, as half the ops take over {typical:.3g}: --unit says otherwise",)
 
 
 def _raw_times(tables: Sequence[_Columns], unit: str, base: int) -> tuple[Floats, Floats, Floats]:
@@ -299,7 +301,7 @@ def _say_columns(table: _Columns) -> Iterator[str]:
     )
     left = [name for name in file.columns if name not in found.values()]
     if left:
-        yield f"left alone: {', '.join(shorten(name, 40) for name in left[:12])}{' ...' * (len(left) > 12)}"
+        yield f"not read: {', '.join(shorten(name, 40) for name in left[:12])}{' ...' * (len(left) > 12)}"
 
 
 def _say_kinds(kind: NDArray[np.uint8], name: Ints, names: tuple[str, ...]) -> Iterator[str]:
@@ -311,4 +313,4 @@ def _say_kinds(kind: NDArray[np.uint8], name: Ints, names: tuple[str, ...]) -> I
         yield "kinds: " + ", ".join(said[:8]) + " ..." * (len(said) > 8)
     others = [n for n, code in zip(names, first.tolist(), strict=True) if code == OTHER]
     if others:
-        yield f"between steps: {', '.join(others[:8])}{' ...' * (len(others) > 8)}"
+        yield f"between: {', '.join(others[:8])}{' ...' * (len(others) > 8)}"

@@ -45,7 +45,7 @@ def test_the_production_job_is_read_whole():
     assert [each.before for each in job.between] == [True] + [False] * 6
     known = json.loads((STRAGGLERS.parent / "stragglers.json").read_text())["ST"]["step"]
     assert np.allclose(job.steps, known)
-    assert "left alone: rank" in run.notes
+    assert "not read: rank" in run.understood
 
 
 @pytest.mark.parametrize("names", [{}, MEGATRON, {"start": "begin_us", "end": "finish_us", "stage": "virtual_stage"}])

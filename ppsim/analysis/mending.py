@@ -1,0 +1,170 @@
+"""What would mend a slow job: each change simulated, with all else as measured."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.analysis.slowdown import Slowdown
+from ppsim.core.schedule import NONE
+
+Ints = NDArray[np.int64]
+Times = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Mended:
+    """One change.
+
+    Attributes:
+        what: in words.
+        step: the mean step with it.
+        order: of a step, for each replica the microbatches that it runs and the replicas they came from, in order.
+    """
+
+    what: str
+    step: float
+    order: list[list[tuple[int, int]]] = field(default_factory=list)
+
+
+def mend(found: Slowdown) -> list[Mended]:
+    """Try what would help, what saves most first."""
+    changes = [*_workers(found), *_links(found), *_stages(found), *_sequences(found)]
+    return sorted(changes, key=lambda change: change.step)
+
+
+def slowest_link(found: Slowdown) -> tuple[int, int, int, float] | None:
+    """Find the link whose transfers lose most: replica, source, target, and its median over that of all.
+
+    None where all are alike.
+    """
+    schedule = found.job.schedule
+    ops = np.flatnonzero(schedule.crosses)
+    if not len(ops):
+        return None
+    over = np.maximum(found.measured.transfer - found.ideal.transfer, 0.0)[..., ops].sum(axis=0)
+    source, target = schedule.device[schedule.dependency[ops]], schedule.device[ops]
+    P = schedule.n_devices
+    link = source.astype(np.int64) * P + target
+    lost = np.stack([np.bincount(link, row, P * P) for row in over])
+    if not lost.max() > 0:
+        return None
+    replica, worst = np.unravel_index(int(lost.argmax()), lost.shape)
+    own = found.measured.transfer[:, replica][:, ops[link == worst]]
+    typical = float(np.median(found.ideal.transfer[0, 0, ops[link == worst]]))
+    ratio = float(np.median(own)) / typical if typical else 1.0
+    return int(replica), int(worst) // P, int(worst) % P, ratio
+
+
+def _workers(found: Slowdown) -> Iterator[Mended]:
+    job = found.job
+    replica, device = found.slowest[0]
+    worst = int(found.by_device_steps.mean(axis=0).argmax())
+    R = len(job.replicas)
+    if R > 1:
+        yield Mended(
+            f"replica {job.replicas[replica]}'s device {device} as the others", found.mended([(replica, device)])
+        )
+    if job.schedule.n_devices > 1:
+        whose = "in all replicas " if R > 1 else ""
+        yield Mended(f"device {worst} {whose}as the others", found.mended([(r, worst) for r in range(R)]))
+
+
+def _links(found: Slowdown) -> Iterator[Mended]:
+    link = slowest_link(found)
+    if link is None:
+        return
+    replica, source, target, _ = link
+    schedule = found.job.schedule
+    own = schedule.crosses & (schedule.device == target) & (schedule.device[schedule.dependency] == source)
+    transfer = found.measured.transfer.copy()
+    transfer[:, replica, own] = found.ideal.transfer[0, 0, own]
+    name = f"replica {found.job.replicas[replica]}'s link {source}>{target} as the others"
+    yield Mended(name, float(found.step(replace(found.measured, transfer=transfer)).mean()))
+
+
+def _stages(found: Slowdown) -> Iterator[Mended]:
+    """All stages the same time for a kind on average, whatever varies between microbatches and devices."""
+    schedule, ops = found.job.schedule, found.measured.ops
+    if schedule.n_stages == 1:
+        return
+    each = ops.mean(axis=(0, 1))
+    label = np.where(schedule.pair != NONE, NONE, schedule.kind.astype(np.int64))
+    factor = np.ones(len(schedule))
+    for kind in np.unique(label).tolist():
+        own = label == kind
+        stages = np.bincount(schedule.stage[own], minlength=schedule.n_stages)
+        mean = np.bincount(schedule.stage[own], each[own], schedule.n_stages) / np.maximum(stages, 1)
+        of_op = mean[schedule.stage[own]]
+        factor[own] = np.where(of_op > 0, each[own].mean() / np.where(of_op > 0, of_op, 1.0), 1.0)
+    if len(schedule.second_of_pairs):
+        first, second = schedule.first_of_pairs, schedule.second_of_pairs
+        factor[first] = factor[second] = (factor[first] + factor[second]) / 2
+    yield Mended("stages split evenly", float(found.step(replace(found.measured, ops=ops * factor)).mean()))
+
+
+def _sequences(found: Slowdown) -> Iterator[Mended]:
+    """Microbatches all as long, dealt anew among replicas, or run in another order."""
+    job, ops = found.job, found.measured.ops
+    schedule, M = job.schedule, job.schedule.n_microbatches
+    places = np.lexsort((schedule.microbatch, schedule.stage, schedule.kind))
+    table = places.reshape(-1, M) if len(places) % M == 0 else None
+    if M == 1 or len(schedule.second_of_pairs) or schedule.n_slices > 1 or table is None:
+        return
+    size = ops[..., table].sum(axis=2)  # (K, R, M)
+    even = size.mean(axis=(1, 2), keepdims=True) / np.where(size > 0, size, 1.0)
+    yield Mended(
+        "all microbatches as long",
+        float(found.step(replace(found.measured, ops=ops * even[..., schedule.microbatch])).mean()),
+    )
+    R = len(job.replicas)
+    own = np.broadcast_to(np.arange(R)[:, None], size.shape[1:])
+    ways = [("each replica's microbatches", [(own, np.argsort(-step, axis=1, kind="stable")) for step in size])]
+    if R > 1:
+        ways.append(("microbatches dealt anew among replicas", [_deal(step) for step in size]))
+    for what, dealt in ways:
+        tried = []
+        for order, name in ((slice(None), "longest first"), (slice(None, None, -1), "shortest first")):
+            replica, microbatch = (np.stack(part)[..., order] for part in zip(*dealt, strict=True))
+            moved = np.empty_like(ops)
+            steps = np.arange(len(ops))[:, None, None]
+            for row in table:
+                moved[:, :, row] = ops[steps, replica, row[microbatch]]
+            time = float(found.step(replace(found.measured, ops=moved)).mean())
+            tried.append(Mended(f"{what}, {name}", time, _order(found, replica, microbatch)))
+        yield min(tried, key=lambda change: change.step)
+
+
+def _order(found: Slowdown, replica: Ints, microbatch: Ints) -> list[list[tuple[int, int]]]:
+    """Whose microbatches each replica runs, and which, in the median step."""
+    at = int(np.argsort(found.steps)[(len(found.steps) - 1) // 2])
+    whose = found.job.replicas[replica[at]].tolist()
+    return [list(zip(*row, strict=True)) for row in zip(whose, microbatch[at].tolist(), strict=True)]
+
+
+def _deal(size: Times) -> tuple[Ints, Ints]:
+    """Deal a step's microbatches, shape (R, M), the longest first to the replica with least: whose, and which."""
+    R, M = size.shape
+    load = [(0.0, r) for r in range(R)]
+    hands: list[list[int]] = [[] for _ in range(R)]
+    for each in np.argsort(-size, axis=None, kind="stable").tolist():
+        total, r = heapq.heappop(load)
+        hands[r].append(each)
+        if len(hands[r]) < M:
+            heapq.heappush(load, (total + float(size.flat[each]), r))
+    return np.divmod(np.array(hands, np.int64), M)
+
+
+def mended_object(changes: list[Mended], found: Slowdown) -> list[dict[str, Any]]:
+    """The changes for JSON, with what each saves of the step."""
+    step = float(found.steps.mean())
+    return [
+        {"what": change.what, "step": change.step, "saves": 1.0 - change.step / step}
+        | ({"order": change.order} if change.order else {})
+        for change in changes
+    ]

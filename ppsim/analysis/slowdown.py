@@ -1,0 +1,238 @@
+"""What a healthy run would take: how much of a job's step its slow ops, devices, replicas and links cost.
+
+The definitions are those of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025,
+arXiv 2505.05713): a step is simulated with the times that it shows, then with all of a kind alike, then with some ops
+as they were and the rest alike, or the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.job import Job
+from ppsim.core.ops import FORWARDS, Kind, mask
+from ppsim.core.schedule import NONE
+from ppsim.engine.simple.steps import StepTimes, time_steps
+
+Times = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+SLOWEST = 0.03  # the share of workers that count as the slowest
+NAMED = 10  # workers listed
+PAIR = "F with B"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of what a job does: which ops, which transfers by the op that waits, and what is between pipelines."""
+
+    ops: Bools
+    transfer: Bools
+    between: Bools
+
+    def __invert__(self) -> Part:
+        return Part(~self.ops, ~self.transfer, ~self.between)
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """A job, and what its steps would take if it were healthy; K steps, R replicas, P devices.
+
+    Attributes:
+        job: what ran.
+        measured: how long everything took.
+        ideal: likewise where all of a kind take the same: ops their mean, transfers and collectives their median.
+    """
+
+    job: Job
+    measured: StepTimes
+    ideal: StepTimes
+
+    def step(self, times: StepTimes) -> Times:
+        """Simulate steps with these times, shape (N,)."""
+        return time_steps(self.job.schedule, self.job.between, times)
+
+    def keep(self, part: Part) -> StepTimes:
+        """A part as measured, all else ideal."""
+        pairs = ((getattr(part, n), getattr(self.measured, n), getattr(self.ideal, n)) for n in PARTS)
+        return StepTimes(*(np.where(chosen, own, ideal) for chosen, own, ideal in pairs))
+
+    @cached_property
+    def steps(self) -> Times:
+        """Shape (K,): each step as simulated with the times that it shows, without what hosts wait."""
+        return self.step(self.measured)
+
+    @cached_property
+    def ideal_step(self) -> float:
+        """The step of a healthy run."""
+        return float(self.step(self.ideal)[0])
+
+    @property
+    def slowdown(self) -> float:
+        """S: the mean step over the healthy one."""
+        return float(self.steps.mean()) / self.ideal_step
+
+    def share(self, part: Part) -> float:
+        """The share of the slowdown that goes where a part is ideal."""
+        whole = float(self.steps.mean())
+        lost = whole - self.ideal_step
+        return (whole - float(self.step(self.keep(~part)).mean())) / lost if lost else 0.0
+
+    @cached_property
+    def by_kind(self) -> Mapping[str, float]:
+        """S_t: the step over the healthy one where only ops of a kind are as measured, by the run's names of kinds."""
+        return {name: float(self.step(self.keep(part)).mean()) / self.ideal_step for name, part in _kinds(self.job)}
+
+    @cached_property
+    def by_device_steps(self) -> Times:
+        """Shape (K, P): each step over the healthy one where only a device's ops, in all replicas, are as measured."""
+        found = [self.step(self.keep(_of_device(self.job, device))) for device in range(self.job.schedule.n_devices)]
+        return np.stack(found, axis=1) / self.ideal_step
+
+    @cached_property
+    def by_replica_steps(self) -> Times:
+        """Shape (K, R): each step over the healthy one where only a replica's ops are as measured."""
+        if len(self.job.replicas) == 1:
+            return self.steps[:, None] / self.ideal_step
+        parts = [(getattr(self.measured, n), getattr(self.ideal, n)) for n in PARTS]
+        found = []
+        for r in range(len(self.job.replicas)):  # beside it one healthy replica stands for all others
+            two = (np.stack([own[:, r], np.broadcast_to(ideal[:, 0], own[:, r].shape)], 1) for own, ideal in parts)
+            found.append(self.step(StepTimes(*two)))
+        return np.stack(found, axis=1) / self.ideal_step
+
+    @cached_property
+    def by_worker(self) -> Times:
+        """Shape (R, P): the slowdown of a worker, the smaller one of its replica's and its device's."""
+        replica, device = self.by_replica_steps.mean(axis=0), self.by_device_steps.mean(axis=0)
+        return np.minimum(replica[:, None], device[None, :])
+
+    @cached_property
+    def by_worker_steps(self) -> Times:
+        """Shape (K, R, P): likewise in each step."""
+        return np.minimum(self.by_replica_steps[:, :, None], self.by_device_steps[:, None, :])
+
+    @cached_property
+    def slowest(self) -> list[tuple[int, int]]:
+        """Replica and device of the workers, by their places, the slowest first."""
+        order = np.argsort(-self.by_worker, axis=None, kind="stable")
+        return [(int(r), int(d)) for r, d in zip(*np.unravel_index(order, self.by_worker.shape), strict=True)]
+
+    @cached_property
+    def last_stage_share(self) -> float:
+        """M_S: the share of the slowdown that goes where all ops of the last stage's device are ideal."""
+        return self.share(_of_device(self.job, int(self.job.schedule.placement.devices[0, -1])))
+
+    @cached_property
+    def slowest_workers_share(self) -> float:
+        """M_W: likewise of the slowest 3 % of workers, rounded up."""
+        return self.share(_of_workers(self.job, self.slowest[: ceil(SLOWEST * self.by_worker.size)]))
+
+    def mended(self, workers: list[tuple[int, int]]) -> float:
+        """The step where these workers are healthy."""
+        return float(self.step(self.keep(~_of_workers(self.job, workers))).mean())
+
+
+PARTS = ("ops", "transfer", "between")
+
+
+def find_slowdown(job: Job) -> Slowdown:
+    """Say what a job's steps would take if it were healthy.
+
+    Raises:
+        Deadlock: its schedule cannot finish.
+    """
+    measured = StepTimes.measured(job)
+    return Slowdown(job, measured, _ideal(job, measured))
+
+
+def _ideal(job: Job, measured: StepTimes) -> StepTimes:
+    """Everything alike, shape (1, R, ...): ops of a kind at their mean, transfers and collectives at their median."""
+    schedule = job.schedule
+    ops, transfer = np.zeros(len(schedule)), np.zeros(len(schedule))
+    for label in np.unique(_labels(job)).tolist():
+        own = _labels(job) == label
+        ops[own] = measured.ops[..., own].mean()
+    for forward in (True, False):
+        own = schedule.crosses & (mask(FORWARDS)[schedule.kind] == forward)
+        if own.any():
+            transfer[own] = np.median(measured.transfer[..., own])
+    between = np.full(measured.between.shape[1:], np.nan)
+    for at, each in enumerate(job.between):
+        took = measured.between[..., at]
+        typical = np.nanmedian(took) if each.communicates else np.nanmean(took)
+        between[..., at] = np.where(np.isnan(took).all(axis=0), np.nan, typical)
+    shape = (1, len(job.replicas), len(schedule))
+    return StepTimes(np.broadcast_to(ops, shape), np.broadcast_to(transfer, shape), between[None])
+
+
+def _labels(job: Job) -> NDArray[np.int64]:
+    """What of ops takes the same where all is well: their kind, and -1 for pairs."""
+    return np.where(job.schedule.pair != NONE, NONE, job.schedule.kind.astype(np.int64))
+
+
+def _part(
+    job: Job, *, ops: Bools | bool = False, transfer: Bools | bool = False, between: Bools | bool = False
+) -> Part:
+    """Some of a job; each broadcasts to (R, ops), (R, ops) and (R, P, B)."""
+    each, P = (len(job.replicas), len(job.schedule)), job.schedule.n_devices
+    return Part(
+        np.broadcast_to(ops, each),
+        np.broadcast_to(transfer, each),
+        np.broadcast_to(between, (len(job.replicas), P, len(job.between))),
+    )
+
+
+def _kinds(job: Job) -> Iterator[tuple[str, Part]]:
+    """Each kind that a job shows, by its own name; both sides of a message name the same transfer."""
+    schedule, labels = job.schedule, _labels(job)
+    for label in np.unique(labels).tolist():
+        name = PAIR if label == NONE else Kind(label).name
+        yield job.names.get(name, name), _part(job, ops=labels == label)
+    for letter in "FB":
+        own = schedule.crosses & (mask(FORWARDS)[schedule.kind] == (letter == "F"))
+        for side in (f"SEND_{letter}", f"RECV_{letter}"):
+            if own.any() and side in job.names:
+                yield job.names[side], _part(job, transfer=own)
+    for name in dict.fromkeys(each.name for each in job.between):
+        yield name, _part(job, between=np.array([each.name == name for each in job.between]))
+
+
+def _of_device(job: Job, device: int) -> Part:
+    """All of a device, in all replicas."""
+    return _of_workers(job, [(replica, device) for replica in range(len(job.replicas))])
+
+
+def _of_workers(job: Job, workers: list[tuple[int, int]]) -> Part:
+    """All of some workers; a transfer is of both its sides."""
+    schedule = job.schedule
+    own = np.zeros((len(job.replicas), schedule.n_devices), bool)
+    own[tuple(np.array(workers).reshape(-1, 2).T)] = True
+    sides = own[:, schedule.device] | own[:, schedule.device[schedule.dependency]]
+    return _part(job, ops=own[:, schedule.device], transfer=sides, between=own[..., None])
+
+
+def slowdown_object(found: Slowdown) -> dict[str, Any]:
+    """The keys of JSON that say what a healthy run would take."""
+    job = found.job
+    workers = [
+        {"replica": int(job.replicas[r]), "device": d, "slowdown": float(found.by_worker[r, d])}
+        for r, d in found.slowest[:NAMED]
+    ]
+    return {
+        "step": float(found.steps.mean()),
+        "ideal_step": found.ideal_step,
+        "slowdown": found.slowdown,
+        "slowdown_by_kind": dict(found.by_kind),
+        "slowdown_by_device": found.by_device_steps.mean(axis=0).tolist(),
+        "slowdown_by_replica": found.by_replica_steps.mean(axis=0).tolist(),
+        "last_stage_share": found.last_stage_share,
+        "slowest_workers_share": found.slowest_workers_share,
+        "slowest": workers,
+    }

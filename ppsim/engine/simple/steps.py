@@ -1,0 +1,115 @@
+"""Time the steps of a job: every replica's pipeline by the simple model, and the collectives that join them.
+
+An op of a device between two pipelines starts once the one before it there has ended, and all of its group end
+together: its transfer after the latest start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.job import ALL, DEVICE, ENDS, REPLICAS, Between, Job
+from ppsim.core.schedule import Schedule
+from ppsim.engine.simple.batch import find_ends, find_levels, run_in_chunks
+
+Times = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """How long everything of a job's steps takes, without what anything waits for; N steps, R replicas.
+
+    Attributes:
+        ops: shape (N, R, ops), of each op.
+        transfer: likewise, of each op's input.
+        between: shape (N, R, P, B), of what devices do between pipelines, from the latest start in its group; NaN where
+            a device does not.
+    """
+
+    ops: Times
+    transfer: Times
+    between: Times
+
+    @classmethod
+    def measured(cls, job: Job) -> Self:
+        """Those that a run shows."""
+        begun = (
+            np.stack([_join(job.between_start[..., n], each.group) for n, each in enumerate(job.between)], axis=-1)
+            if job.between
+            else job.between_start
+        )
+        return cls(job.end - job.start, job.transfer, np.maximum(job.between_end - begun, 0.0))
+
+    def __getitem__(self, at: tuple[object, ...] | object) -> StepTimes:
+        """Select steps, or steps and replicas, of all parts alike."""
+        return StepTimes(self.ops[at], self.transfer[at], self.between[at])  # type: ignore[index]
+
+
+def time_steps(schedule: Schedule, between: tuple[Between, ...], times: StepTimes) -> Times:
+    """Compute how long each step takes, shape (N,).
+
+    Raises:
+        Deadlock: the schedule cannot finish.
+    """
+    ends = time_pipelines(schedule, between, times)
+    return ends.max(axis=(1, 2))
+
+
+def time_pipelines(schedule: Schedule, between: tuple[Between, ...], times: StepTimes) -> Times:
+    """Compute when each device is done with each step, shape (N, R, P)."""
+    n, replicas = times.ops.shape[:2]
+    ready = np.zeros((n, replicas, schedule.n_devices, int(schedule.chunk.max()) + 1))
+    clock = np.zeros((n, replicas, schedule.n_devices))
+    for at, each in enumerate(between):
+        if each.before:
+            clock = _do(clock, each, times.between[..., at])
+            gated = slice(None) if each.chunk < 0 else slice(each.chunk, each.chunk + 1)
+            ready[..., gated] = np.maximum(ready[..., gated], clock[..., None])
+    chunk_ends = _chunk_ends(schedule, times, ready)
+    last = chunk_ends.max(axis=3)
+    clock = np.zeros_like(last)
+    for at, each in enumerate(between):
+        if not each.before:
+            free = last if each.chunk < 0 else chunk_ends[..., each.chunk]
+            clock = _do(np.maximum(clock, free), each, times.between[..., at])
+    return np.maximum(clock, last)
+
+
+def _do(clock: Times, each: Between, took: Times) -> Times:
+    """Let each device do one thing, with its group; NaN for none."""
+    has = ~np.isnan(took)
+    return np.where(has, _join(np.where(has, clock, np.nan), each.group) + took, clock)
+
+
+def _join(start: Times, group: str) -> Times:
+    """The latest start in each one's group, shape (N, R, P); NaN where a device has none."""
+    if group == DEVICE:
+        return start
+    filled = np.where(np.isnan(start), -np.inf, start)
+    axes = {REPLICAS: (1,), ENDS: (2,), ALL: (1, 2)}[group]
+    return np.where(np.isnan(start), np.nan, filled.max(axis=axes, keepdims=True))
+
+
+def _chunk_ends(schedule: Schedule, times: StepTimes, ready: Times) -> Times:
+    """Compute when each device ends its last op of each chunk, shape (N, R, P, V)."""
+    levels = find_levels(schedule)
+    row = np.zeros(len(schedule), np.int64)
+    row[levels.op] = np.arange(1, len(levels.op) + 1)
+    row[schedule.second_of_pairs] = row[schedule.first_of_pairs]
+    device, chunk, ops = schedule.device, schedule.chunk, len(schedule)
+    last = np.zeros(ready.shape[2:], np.int64)
+    last[device, chunk] = row  # the last op of each in its queue is written last
+    n, replicas = times.ops.shape[:2]
+    took, travel = (part.reshape(n * replicas, ops) for part in (times.ops, times.transfer))
+    gate = ready.reshape(n * replicas, *last.shape)
+
+    def sample(first: int, stop: int) -> Times:
+        earliest = gate[first:stop, device, chunk].T if gate[first:stop].any() else None
+        end = find_ends(levels, took[first:stop].T, travel[first:stop].T, earliest)
+        return end[last].transpose(2, 0, 1)
+
+    return run_in_chunks(sample, n * replicas, ops).reshape(ready.shape)
