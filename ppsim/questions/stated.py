@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ppsim.real.traces.run import RealRun
 
 
+UNITS = ("s", "ms", "us", "ns")  # of the times of tables
+
+
 def iteration_option(default: str) -> Any:
     """Declare the option that chooses iterations of a real run."""
     return option(
@@ -34,7 +37,7 @@ def unit_option() -> Any:
     """Declare the option that tells the unit of a table's times."""
     return option(
         "--unit",
-        type=click.Choice(["s", "ms", "us", "ns"]),
+        type=click.Choice(UNITS),
         help="Tables of ops: the unit of times, where neither a column's name nor a header tells it (found).",
     )
 
