@@ -86,7 +86,7 @@ class CostOptions:
     """What ops cost: numbers, or a measured profile; None where the default holds. And whether backwards recompute."""
 
     tf: Value | None = option(
-        "--tf", type=Numbers(), help="Time of a forward (1), or one per stage: 1,1,1.3,1.", common=True
+        "--tf", type=Numbers(), help="Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).", common=True
     )
     tb: Value | None = option("--tb", type=Numbers(), help="Time of a full backward (ti + tw).", common=True)
     ti: Value | None = option("--ti", type=Numbers(), help="Time of a backward for the input (1).", common=True)

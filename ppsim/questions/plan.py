@@ -313,6 +313,7 @@ class Plans(Answer):
             "candidates": found.total,
             "outcomes": {name: found.counts[name] for name in OUTCOMES},
             "plans": self.plans,
+            "run": self._run_line,
         }
 
     def line(self) -> Iterator[Block]:
@@ -335,6 +336,8 @@ class Plans(Answer):
             yield "* on the front: no faster plan needs as little memory"
         yield ""
         yield self._best()
+        if line := self._run_line:
+            yield Line(f"run it: {line}", 8)
         if self.request.ranks:
             yield from self._ranks()
         yield from self._launch[1]
@@ -454,6 +457,15 @@ class Plans(Answer):
             lines.append([str(device), f"{ranks.min()}-{ranks.max()}", span(nodes), " + ".join(map(str, held))])
         words = ["ranks", "nodes", "layers"]
         yield Table(["pipeline device", *words], lines, left=words)
+
+    @cached_property
+    def _run_line(self) -> str:
+        """The command that draws the best plan's pipeline; empty without one."""
+        from ppsim.questions.plan_run import run_line
+        from ppsim.workload.cost.costs import stage_costs
+
+        parallel, layout = chosen(self.task, self.found.rows[0])
+        return run_line(parallel, stage_costs(self.task.model, self.task.machine, parallel, layout))
 
     @cached_property
     def _launch(self) -> tuple[list[InputError], list[Block]]:

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 MOST_COUNTS = 10_000
 RANGE = re.compile(r"(N)(?::(N)(?::(x?)(N))?)?".replace("N", "0*[1-9][0-9]{0,8}"))
+REPEATED = re.compile(r"0*[1-9][0-9]{0,3}")
 COUNT = click.IntRange(min=1)
 
 
 class Numbers(click.ParamType[Any]):
-    """One number, or one per stage with commas between."""
+    """One number, or one per stage with commas between, of which 2*3 is 2,2,2."""
 
     name = "number[,number...]"
 
@@ -25,8 +26,13 @@ class Numbers(click.ParamType[Any]):
         """Parse the number, or the list of numbers."""
         if not isinstance(value, str):
             return value
+        numbers = list[float]()
         try:
-            numbers = [float(part) for part in value.split(",")]
+            for part in value.split(","):
+                number, star, times = part.partition("*")
+                if star and (not REPEATED.fullmatch(times) or len(numbers) + int(times) > MOST_COUNTS):
+                    raise ValueError
+                numbers += [float(number)] * int(times or 1)
         except ValueError:
             self.fail(f"'{value}' is not a number, nor numbers with commas between (one per stage).", param, ctx)
         return numbers if len(numbers) > 1 else numbers[0]

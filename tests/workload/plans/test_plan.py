@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -20,7 +21,8 @@ import pytest
 
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.plan import plan as ask_plan
-from ppsim.workload.cost.costs import step_time
+from ppsim.questions.plan_run import run_line
+from ppsim.workload.cost.costs import stage_costs, step_time
 from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.layout.layout import build_layout
@@ -570,3 +572,30 @@ def test_an_interrupted_plan_keeps_its_results(tmp_path):
     assert started.returncode == 130
     assert "Traceback" not in errors
     assert "the same command goes on from it" in errors
+
+
+@pytest.mark.parametrize(
+    "name", ["1f1b", "interleaved", "interleaved-overlap", "zb-1p", "dualpipe", "dualpipe-v", "zb-auto"]
+)
+@pytest.mark.parametrize(("pp", "overlap_p2p"), [(4, True), (2, False)])
+def test_a_plan_says_how_to_draw_its_pipeline(name, pp, overlap_p2p):
+    """``ppsim run`` with the times of stages, pairs and messages takes what the plan says that its pipeline takes."""
+    model, vp = (
+        replace(read_model("deepseek-v3"), layers=24),
+        {"interleaved": 2, "interleaved-overlap": 3, "dualpipe-v": 2},
+    )
+    parallel = Parallel(
+        dp=4, pp=pp, ep=4, vp=vp.get(name, 1), microbatches=8, schedule=name, overlap_ep=True, overlap_p2p=overlap_p2p
+    )
+    costs = stage_costs(model, MACHINE, parallel)
+    program, *words = shlex.split(run_line(parallel, costs))
+    assert program == "ppsim"
+    ran = json.loads(invoke(*words, "--json").stdout)
+    step = step_time(model, MACHINE, parallel, costs=costs)
+    assert ran["makespan"] / 1e3 == pytest.approx(step.pipeline, rel=1e-4)
+
+
+def test_a_plan_without_a_pipeline_draws_none():
+    assert run_line(Parallel(dp=8), stage_costs(MODEL, MACHINE, Parallel(dp=8))) == ""
+    found = ask_plan(model="llama3-8b", cluster="dgx-h100", gpus=8, gbs=8, pp=[4], tp=[1], schedules="1f1b")
+    assert f"run it: {found.to_json()['run']}" in str(found)
