@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,34 +15,55 @@ _bars: list[Any] = []
 
 
 @contextmanager
-def progress_bar(show: bool = True) -> Iterator[Callable[[float, str], None]]:
+def progress_bar(show: bool = True) -> Iterator[Callable[[float | None, str], None]]:
     """Show the progress of the block; gives a function to call with the share done, 0 to 1, and the current step.
 
-    Nothing is shown unless ``show`` is set, stderr is a terminal and the work has taken longer than half a second.
+    The bar comes after half a second of work, whether the block has reported or not, and only where ``show`` is set and
+    stderr is a terminal. It pulses, without a time left, until a share is known and whenever that is None.
     """
     if not show or not sys.stderr.isatty():
         yield lambda done, what: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    bar = _make_bar()
+    task, ended, turn = bar.add_task("starting", total=None), threading.Event(), threading.Lock()
 
-    columns = (TextColumn("{task.description:<32}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
-    task, begin, shown = bar.add_task("starting", total=1.0), time.monotonic(), [False]
+    def begin() -> None:
+        if ended.wait(PATIENCE_S):
+            return
+        with turn:
+            if not ended.is_set():
+                bar.start()
+                _bars.append(bar)
 
-    def report(done: float, what: str, **_: Any) -> None:
-        if not shown[0] and time.monotonic() - begin > PATIENCE_S:
-            bar.start()
-            shown[0] = True
-            _bars.append(bar)
-        bar.update(task, completed=done, description=what)
+    def report(done: float | None, what: str, **_: Any) -> None:
+        bar.update(task, total=None if done is None else 1.0, completed=done or 0.0, description=what)
 
+    threading.Thread(target=begin, daemon=True).start()
     try:
         yield report
     finally:
-        if shown[0]:
-            bar.stop()
-            _bars.remove(bar)
+        with turn:
+            ended.set()
+            if bar in _bars:
+                bar.stop()
+                _bars.remove(bar)
+
+
+def _make_bar() -> Any:
+    """The bar: a step, a share and a time left, of which the last two need a known share."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Left(TimeRemainingColumn):
+        def render(self, task: Task) -> Text:
+            if task.total is None or not task.completed:
+                return TimeElapsedColumn().render(task)
+            return Text(f"{task.percentage:.0f}%  ") + super().render(task) + Text(" left")
+
+    return Progress(
+        TextColumn("{task.description:<32}"), BarColumn(), Left(), console=Console(stderr=True), transient=True
+    )
 
 
 @contextmanager

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
 from contextlib import suppress
 from typing import Any
+
+from ppsim.base.numbers import MINUS
 
 STANDARD_OUTPUT = "standard output"
 # A closed stream becomes the null device, opened the wrong way round so that reading or writing fails as it should;
@@ -42,14 +45,22 @@ class _Messages(io.FileIO):
         return memoryview(data).nbytes
 
 
+def _plainly(error: UnicodeError) -> tuple[str, int]:
+    """A minus for the true one where an encoding lacks it, and '?' for any other sign."""
+    assert isinstance(error, UnicodeEncodeError)
+    lost = error.object[error.start : error.end]
+    return "".join("-" if sign == MINUS else "?" for sign in lost), error.end
+
+
 def repair_streams() -> None:
     """Open streams that are closed, write standard output whole, and print what an encoding cannot as '?'."""
+    codecs.register_error("plainly", _plainly)
     for name, number, flags in CLOSED:
         if getattr(sys, name) is None:
             setattr(sys, name, open(_null(number, flags), "w" if number else "r", closefd=False))  # noqa: SIM115
     sys.stdout, sys.stderr = _renewed(sys.stdout, _Output), _renewed(sys.stderr, _Messages)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")
+        stream.reconfigure(errors="plainly")
 
 
 def _renewed(stream: Any, raw: type[io.FileIO]) -> Any:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ppsim.analysis.idle import CAUSES, NAMES, Idle
 from ppsim.analysis.observed import free_from
-from ppsim.base.numbers import format_part
+from ppsim.base.numbers import format_change, format_part
 from ppsim.base.times import MICROSECONDS
 from ppsim.core.ops import COMPUTE
 from ppsim.core.schedule import NONE, Schedule
@@ -195,7 +195,7 @@ def closing(found: Difference, names: Sequence[str]) -> str:
     if abs(gap) <= least:
         return f"{names[1]} takes as long as {names[0]}{where}"
     word = "longer" if gap > 0 else "shorter"
-    share = f" ({gap / first:+.1%})" if first else ""
+    share = f" ({format_change(gap / first)})" if first else ""
     return f"{names[1]} is {format_part(abs(gap), max(first, second))} {unit} {word} than {names[0]}{share}{where}"
 
 

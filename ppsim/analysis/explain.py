@@ -11,6 +11,7 @@ import numpy as np
 from ppsim.analysis.critical_path import Gain, Slack, critical_path, path_text, sensitivity, slack_of
 from ppsim.analysis.idle import CAUSES, NAMES, Idle, explain_idle, explain_run
 from ppsim.analysis.observed import Observed
+from ppsim.base.numbers import format_share
 from ppsim.core.costs import Costs
 from ppsim.core.execution import Execution
 from ppsim.core.timeline import Timeline
@@ -120,8 +121,8 @@ def advise(explanation: Explanation, changes: Sequence[WhatIf]) -> str:
         cause = max(explanation.idle.by_cause, key=explanation.idle.by_cause.__getitem__)
         return f"none of these changes helps; most of the idle time is {cause}: {CAUSES[cause]}"
     return (
-        f"first: {best.advice}, {1 - best.per_microbatch / now:.1%} less time per microbatch "
-        f"(bubble_rate {before:.1%} to {best.metrics.bubble_rate:.1%})"
+        f"first: {best.advice}, {format_share(1 - best.per_microbatch / now)} less time per microbatch "
+        f"(bubble_rate {format_share(before)} to {format_share(best.metrics.bubble_rate)})"
     )
 
 

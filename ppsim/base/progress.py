@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-Report = Callable[[float, str], None]  # called with the share done, 0 to 1, and the current step
+Report = Callable[[float | None, str], None]  # called with the share done, 0 to 1 or unknown, and the current step
 Bar = Callable[[bool], AbstractContextManager[Report]]
 
 

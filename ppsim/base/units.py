@@ -49,13 +49,13 @@ def size_of_unit(unit: str) -> int:
 def format_size(value: float, unit: str = "B") -> str:
     """Write ``value`` with its unit: bytes in the binary unit that fits, anything else as it is."""
     if unit != "B":
-        return f"{value:g}"
+        return format_number(value)
     name, size = binary_unit(value)
-    return f"{value / size:.4g} {name}"
+    return f"{format_number(value / size)} {name}"
 
 
 def format_held(value: float, unit: str) -> str:
-    """Write an amount held: bytes with their unit to four digits, a count with thousands apart."""
+    """Write an amount held: bytes with their unit, or a count."""
     if unit in _BINARY[1:]:
-        return f"{value:.4g} {unit}"
-    return format_size(value) if unit == "B" else format_number(value, ",")
+        return f"{format_number(value)} {unit}"
+    return format_size(value) if unit == "B" else format_number(value)

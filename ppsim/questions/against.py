@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ppsim.base.numbers import format_share
+from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.base.progress import progress
 from ppsim.questions.answer import Answer
 from ppsim.questions.blocks import Block, Line, Table
@@ -125,7 +125,7 @@ def _cells(rows: Sequence[dict[str, Any]], improve: bool) -> Iterator[list[str]]
             continue
         layout = str(row.get("layout", "")) + (f" (not stated: {names})" if (names := _unstated(row)) else "")
         cells = [str(row["id"]), layout, _number(row["predicted_step_s"])]
-        cells += [_number(row["measured_step_s"]), f"{row['error']:+.1%}" if "error" in row else "-"]
+        cells += [_number(row["measured_step_s"]), format_change(row["error"]) if "error" in row else "-"]
         if improve:
             cells += [_number(row.get("planned_step_s")), row.get("change", "")]
         yield cells
@@ -137,4 +137,4 @@ def _unstated(row: dict[str, Any]) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+    return "-" if value is None else format_number(value)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ppsim.base.numbers import format_change
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
@@ -199,5 +200,5 @@ def _cells(r: Row, first: Row, mark: str) -> Iterator[str]:
         text = column.text(r.value(column)) if applies else "-"
         yield text + mark if applies and column.key == "peak_activations_share" else text
         if column.key == "makespan":
-            change = f"{r.makespan / first.makespan - 1:+.1%}" if applies and first.makespan else "-"
+            change = format_change(r.makespan / first.makespan - 1) if applies and first.makespan else "-"
             yield "baseline" if r is first else change

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ppsim.base.numbers import format_change, format_number, format_part, format_share
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -25,7 +27,6 @@ def explain_lines(
     from ppsim.analysis.critical_path import path_text
     from ppsim.analysis.explain import advise
     from ppsim.analysis.idle import CAUSES, NAMES
-    from ppsim.base.numbers import format_number, format_part, format_share
     from ppsim.questions.words import counted
 
     timeline, idle = explanation.timeline, explanation.idle
@@ -73,7 +74,6 @@ def explain_lines(
 
 def heading_lines(explanation: Explanation, stated: Stated | None) -> Iterator[str]:
     """Say what is explained, where its times come from, and how much of them is idle."""
-    from ppsim.base.numbers import format_number, format_share
     from ppsim.questions.words import shape_line, title_of
 
     timeline, schedule = explanation.timeline, explanation.timeline.schedule
@@ -82,7 +82,7 @@ def heading_lines(explanation: Explanation, stated: Stated | None) -> Iterator[s
     if stated:
         yield f"{stated.text}: {format_number(timeline.makespan)} {unit}"
         again = explanation.base.makespan
-        share = f" ({again / timeline.makespan - 1:+.1%})" if timeline.makespan else ""
+        share = f" ({format_change(again / timeline.makespan - 1)})" if timeline.makespan else ""
         yield f"timed anew with the median times that it shows: {format_number(again)} {unit}{share}"
         for note in stated.notes:
             yield f"note: {note}"

@@ -267,7 +267,7 @@ class FigureOptions(OutputOptions):
         "--palette",
         type=click.Choice(["default", "zb", "megatron", "dualpipe", "torch", "okabe-ito", "mono"]),
         default="default",
-        help="Colours in files: those of a paper, for all eyes (okabe-ito), or for print without colour (mono).",
+        help="Colours in files: the default and okabe-ito are for all eyes, mono for print in grey, others of papers.",
     )
     base: int = option(
         "--base", type=click.IntRange(0, 1), default=0, help="Number of the first device, stage, microbatch."

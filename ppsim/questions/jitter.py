@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.base.progress import Report, progress
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
@@ -177,12 +178,15 @@ class Jitter(Answer):
         best = min(sampled, key=lambda s: s.percentile(50))
         if len(sampled) == 1:
             half, most = best.percentile(50), best.percentile(99)
-            yield Line(f"{best.name}: half of {count} stay within {half:.5g} {best.unit}, 99% within {most:.5g}")
+            yield Line(
+                f"{best.name}: half of {count} stay within {format_number(half)} {best.unit}, "
+                f"99% within {format_number(most)}"
+            )
             return
         share = count_wins(sampled)[sampled.index(best)]
         yield Line(
-            f"{best.name} is fastest in {share:.1%} of {count}; "
-            f"the order of all {len(sampled)} without noise holds in {rate_ranking(sampled):.1%}"
+            f"{best.name} is fastest in {format_share(share)} of {count}; "
+            f"the order of all {len(sampled)} without noise holds in {format_share(rate_ranking(sampled))}"
         )
 
     def blocks(self) -> Iterator[Block]:
@@ -194,9 +198,9 @@ class Jitter(Answer):
         headings += ["p99 over\nno noise", "fastest\nin"]
         rows = []
         for s, share in zip(self.sampled, count_wins(self.sampled).tolist(), strict=True):
-            late = f"{s.percentile(99) / s.without_noise - 1:+.1%}" if s.without_noise else "-"
-            times = (f"{s.percentile(p):.5g}" for p in PERCENTILES)
-            rows.append([s.name, f"{s.without_noise:.5g}", *times, late, f"{share:.1%}"])
+            late = format_change(s.percentile(99) / s.without_noise - 1) if s.without_noise else "-"
+            times = (format_number(s.percentile(p)) for p in PERCENTILES)
+            rows.append([s.name, format_number(s.without_noise), *times, late, format_share(share)])
         yield Table(headings, rows, spare=["p99 over\nno noise", f"p95\n{unit}"])
         yield from (Line(f"{row.name} does not apply: {row.reason}") for row in self.refused)
         yield ""

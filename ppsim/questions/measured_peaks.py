@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ppsim.base.numbers import format_change
+
 if TYPE_CHECKING:
     from ppsim.engine.memory.report import MemoryReport
 
@@ -45,7 +47,7 @@ def measured_lines(beside: dict[str, Any]) -> Iterator[str]:
     """Lines of measured peaks beside the schedule's, and which device holds most."""
     yield f"\n{'':<9}{'here':>10} {'measured':>10} {'error':>7}  GiB"
     for row in beside["devices"]:
-        error = "-" if row["error"] is None else f"{row['error']:+.1%}"
+        error = "-" if row["error"] is None else format_change(row["error"])
         name = f"dev {row['device']}"
         yield f"{name:<9}{row['peak_gib']:>10.2f} {row['measured_gib']:>10.2f} {error:>7}"
     if "base_gib" in beside:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from ppsim.base.numbers import format_number
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Drawn, Line, Part, Table
@@ -203,7 +204,7 @@ class Memory(Answer):
         timeline, curve = found.timeline, found.curve
         full = _amount(found.fullest.value, curve.unit)
         capped = f", cap {_amount(found.cap, curve.unit)}" if found.cap is not None else ""
-        scale = f"1 column = {timeline.makespan / columns:.3g} {timeline.unit}, full height = {full}{capped}"
+        scale = f"1 column = {format_number(timeline.makespan / columns)} {timeline.unit}, full height = {full}{capped}"
         yield Line([(scale, "quiet")])
         name_width = len(f"dev {len(found.peaks) - 1}")
         for peak in _shown(found.peaks):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
@@ -169,8 +170,8 @@ class Models(Answer):
     def blocks(self) -> Iterator[Block]:
         """A line for each."""
         for row in self.rows:
-            active = f", {row['active'] / 1e9:.3g} B active" if row["active"] != row["parameters"] else ""
-            yield f"{row['name']:<18} {row['parameters'] / 1e9:>8.4g} B{active}"
+            active = f", {format_number(row['active'] / 1e9)} B active" if row["active"] != row["parameters"] else ""
+            yield f"{row['name']:<18} {format_number(row['parameters'] / 1e9):>8} B{active}"
 
 
 @dataclass(frozen=True)
@@ -202,12 +203,13 @@ class ModelCost(Answer):
         from ppsim.questions.training import training_blocks
 
         model, numbers = self.model, describe_model(self.model)
-        yield f"{model.name}: {numbers['parameters'] / 1e9:.4g} B parameters"
+        yield f"{model.name}: {format_number(numbers['parameters'] / 1e9)} B parameters"
         if model.experts:
-            yield f"a token visits {numbers['active'] / 1e9:.4g} B of them: {model.top_k} of {model.experts} experts"
+            among = f"{model.top_k} of {model.experts} experts"
+            yield f"a token visits {format_number(numbers['active'] / 1e9)} B of them: {among}"
         if model.mtp:
-            yield f"multi-token prediction adds {numbers['mtp_parameters'] / 1e9:.4g} B"
-        yield f"{numbers['flops_per_token'] / 1e9:.4g} GFLOP to train a token, sequences of {model.seq}\n"
+            yield f"multi-token prediction adds {format_number(numbers['mtp_parameters'] / 1e9)} B"
+        yield f"{format_number(numbers['flops_per_token'] / 1e9)} GFLOP to train a token, sequences of {model.seq}\n"
         sizes = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq")
         yield "  ".join(f"{name} {numbers[name]}" for name in sizes)
         if model.source:

@@ -175,6 +175,7 @@ def _search(
     ready = workers()
     begin = time.monotonic()
     with progress(not request.face.as_json and not request.face.quiet) as bar:
+        bar(None, "looking for better orders")
 
         def report(best: Solution, bound: float) -> None:
             value = best.score(problems[0].objective)[0]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 import numpy as np
 
+from ppsim.base.numbers import format_number, format_share
 from ppsim.base.progress import progress
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.answer import Answer
@@ -179,9 +180,11 @@ def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:
         even, problem = even_layout(asked, schedule), make_problem(asked, schedule)
     left = max(LEAST_S, begin + limit - time.monotonic())
     with progress(not request.face.as_json and not request.face.quiet) as bar:
+        bar(None, "splitting layers")
 
         def report(makespan: float, bound: float, timed: int) -> None:
-            bar(min((time.monotonic() - begin) / limit, 1.0), f"best {makespan:.6g}, bound {bound:.6g}, {timed} timed")
+            said = f"best {format_number(makespan)}, bound {format_number(bound)}, {timed} timed"
+            bar(min((time.monotonic() - begin) / limit, 1.0), said)
 
         found = (search_planned if planned else search_split)(asked, problem, even, left, report)
     if found is None:
@@ -302,7 +305,6 @@ class Partitioned(Answer):
 
     def blocks(self) -> Iterator[Block]:
         """The split, its proof, its devices, the next best ones, and the command that runs it."""
-        from ppsim.base.numbers import format_number
         from ppsim.workload.layout.flags import flags_of
 
         layout, found = self.layout, self.found
@@ -322,8 +324,6 @@ class Partitioned(Answer):
 
     def _proof(self) -> str:
         """What is known of the other splits."""
-        from ppsim.base.numbers import format_number, format_share
-
         none, n = "none that fits" if math.isfinite(self.problem.cap) else "none", self.problem.n_splits
         if self.status == "optimal":
             return f"{none} of the {n:,} splits is faster" if n > 1 else "the only split"
@@ -332,8 +332,6 @@ class Partitioned(Answer):
 
     def _against_even(self) -> str:
         """How the makespan compares with the even split's, which a cap may rule out."""
-        from ppsim.base.numbers import format_number, format_share
-
         span, even = self.makespan, format_number(self.even)
         if span >= self.even * (1 - 1e-9) and self.even_fits:
             return "as the even split"
@@ -343,7 +341,6 @@ class Partitioned(Answer):
 
     def _devices(self) -> Iterator[Block]:
         """What each device holds and computes, and the one that decides."""
-        from ppsim.base.numbers import format_number, format_share
         from ppsim.base.units import format_size
         from ppsim.workload.layout.text import format_content
 

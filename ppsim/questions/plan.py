@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import click
 
 from ppsim.base.notes import note
-from ppsim.base.numbers import format_share
+from ppsim.base.numbers import format_number, format_share
 from ppsim.base.progress import progress
 from ppsim.base.units import format_size
 from ppsim.errors import InputError, PpsimError
@@ -46,12 +46,13 @@ class PlanRequest(Request):
     """Find the fastest ways to train a model on so many GPUs that fit their memory, and say why the others lose.
 
     Sizes of tensor, context, expert, pipeline and data parallelism, chunks, microbatch size, schedule, recompute and
-    layout are free unless an option fixes them. -o writes the plans (csv, json, parquet) or draws: the layout of ranks
-    (mmd, svg, png, pdf), or with --front time against memory.
+    layout are free unless an option fixes them. -o writes the plans (csv, json, parquet), or a page to explore
+    them (html), or draws: the layout of ranks (mmd, svg, png, pdf), or with --front time against memory.
 
     \b
       ppsim plan --model llama3-70b --cluster dgx-h100 --gpus 256 --gbs 1024
       ppsim plan --model gpt3-175b --cluster dgx-a100 --gpus 1024 --gbs 1536 --schedules 1f1b --flags megatron
+      ppsim plan --model qwen3-32b --cluster dgx-h100 --gpus 64 --gbs 256 -o plan.html
       ppsim plan --against measured_runs.json
     """
 
@@ -103,6 +104,11 @@ class PlanRequest(Request):
     face: FaceOptions = group(FaceOptions, "Output")
 
     @property
+    def explores(self) -> bool:
+        """Whether a page is wanted, whose cap slides: for it the search keeps the front too."""
+        return any(suffix == ".html" for _, suffix in find_targets(self.output, tables=True))
+
+    @property
     def shows_progress(self) -> bool:
         """Whether a person waits for the table."""
         return not self.face.as_json and not self.face.quiet
@@ -121,8 +127,8 @@ class PlanRequest(Request):
                 table_suffix(f"x{suffix}")
             elif self.front:
                 check_suffix(suffix)
-            elif suffix not in (*PICTURES, ".mmd"):
-                known = " ".join(("one of", *TABLES, ".mmd", *PICTURES))
+            elif suffix not in (*PICTURES, ".mmd", ".html"):
+                known = " ".join(("one of", *TABLES, ".html", ".mmd", *PICTURES))
                 raise InputError(f"a plan cannot be written as {suffix}", known)
 
 
@@ -199,7 +205,7 @@ def make_task(request: PlanRequest) -> Task:
     machine = use_profile_of(space, machine, model, base)
     machine.gpu.peak(space.precision)
     check_axes(model, machine.per_node, gpus, gbs, axes)
-    return Task(model, machine, gpus, gbs, axes, cap, request.top, request.front)
+    return Task(model, machine, gpus, gbs, axes, cap, request.top, request.front or request.explores)
 
 
 def _able(request: PlanRequest) -> tuple[tuple[str, ...], str]:
@@ -278,8 +284,13 @@ class Plans(Answer):
     @property
     def plans(self) -> list[dict[str, Any]]:
         """The plans, best first, with the reason why each but the best lost."""
-        rows = [{k: v for k, v in row.items() if k not in ("key", "outcome")} for row in self.found.rows]
+        rows = [{k: v for k, v in row.items() if k not in ("key", "outcome")} for row in self._shown]
         return [{**row, "lost_by": why_lost(row, rows[0]) if place else ""} for place, row in enumerate(rows)]
+
+    @property
+    def _shown(self) -> list[dict[str, Any]]:
+        """The rows that were asked for: no front unless it was, though a page has it."""
+        return self.found.rows if self.request.front else self.found.rows[: self.request.top]
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -332,7 +343,7 @@ class Plans(Answer):
             yield Line(f"times of {measured.taken}: from {measured.name}; {measured.left}\n")
         yield from self._counts()
         yield self._rows()
-        if task.front:
+        if self.request.front:
             yield "* on the front: no faster plan needs as little memory"
         yield ""
         yield self._best()
@@ -361,15 +372,43 @@ class Plans(Answer):
         def table(target: str, suffix: str) -> None:
             write_table(self.table, self.to_json, self.inputs, target, suffix)
 
-        if self.task.front:
+        def explore(target: str, suffix: str) -> None:
+            from ppsim.base.atomic_file import open_atomically
+
+            with open_atomically(target) as out:
+                out.write(self._page())
+
+        if self.request.front:
             points = (
                 Point(_label(row), row["step_s"], row["memory_bytes"] / 2**30, row["schedule"] or "no pipeline")
                 for row in self.found.rows
             )
-            return tradeoff_writers(points, "step (s)", self.inputs, output, table=table, memory="memory (GiB)")
+            return tradeoff_writers(
+                points, "step (s)", self.inputs, output, table=table, memory="memory (GiB)", page=explore
+            )
         draw = partial(self._draw_ranks, output.width)
         targets = find_targets(output, tables=True)
-        return [(target, partial(table if suffix in TABLES else draw, target, suffix)) for target, suffix in targets]
+        able = {".html": explore, **dict.fromkeys(TABLES, table)}
+        return [(target, partial(able.get(suffix, draw), target, suffix)) for target, suffix in targets]
+
+    def _page(self) -> bytes:
+        """The page to explore the plans."""
+        from ppsim.questions.plan_explorer import launch_of, lead_of, plan_page_of
+
+        best, request = self.found.rows[0], self.request
+        fixed = {"model", "cluster", "gpus", "gbs", "seq", "precision", "dispatch", "cap", "profile"}
+        given = Given.of(request)
+        base = command_line(Given(given.command, given.values, [o for o in given.typed if o.name in fixed]))
+        lost = [why_lost(row, best) if place else "" for place, row in enumerate(self.found.rows)]
+        return plan_page_of(
+            self.task,
+            self.found,
+            self.inputs,
+            lost,
+            lambda row: launch_of(self.task, chosen(self.task, row)),
+            base,
+            lead_of(best, self.task),
+        )
 
     def _best(self) -> Line:
         task, found, best = self.task, self.found, self.found.rows[0]
@@ -383,7 +422,8 @@ class Plans(Answer):
             words.append(f"{best['recompute']} recompute{each}")
         return Line(
             f"best: {' x '.join(parts) or 'one GPU'}, {', '.join(words)}: "
-            f"{best['step_s']:.4g} s a step, {best['tokens_per_s']:,.0f} tokens/s, MFU {format_share(best['mfu'])}"
+            f"{format_number(best['step_s'])} s a step, "
+            f"{best['tokens_per_s']:,.0f} tokens/s, MFU {format_share(best['mfu'])}"
             f"{' of the bf16 peak' if task.axes.base.precision in NARROW else ''}, "
             f"bubble {format_share(best['bubble'])}, {format_size(best['memory_bytes'])} of {format_size(task.cap)}"
             + ("" if found.complete else " (so far)")
@@ -402,14 +442,14 @@ class Plans(Answer):
         yield ""
 
     def _rows(self) -> Table:
-        found = self.found.rows
+        found = self._shown
         sizes = [k for k in SIZES if any(row[k] > 1 for row in found)]
         unusual = [k for k, usual in (("zero", 1), ("offload", 0)) if any(row[k] != usual for row in found)]
         headings = ["", *sizes, "mbs", "M", "schedule", *unusual, "recompute", "layout"]
         headings += ["step\ns", "tokens/s\nper GPU", "MFU", "bubble", "memory", "loses by"]
         rows = [
             [
-                f"{place + 1}{'*' if row['pareto'] else ''}",
+                f"{place + 1}{'*' if row['pareto'] and self.request.front else ''}",
                 *(str(row[k]) for k in sizes),
                 str(row["mbs"]),
                 str(row["microbatches"]),
@@ -417,7 +457,7 @@ class Plans(Answer):
                 *(f"{row[k]:.0%}" if k == "offload" else str(row[k]) for k in unusual),
                 row["recompute"] if row["recompute_layers"] is None else f"full, {row['recompute_layers']} of a stage",
                 row["layout"],
-                f"{row['step_s']:.4g}",
+                format_number(row["step_s"]),
                 f"{row['tokens_per_s'] / self.task.gpus:,.0f}",
                 format_share(row["mfu"]),
                 format_share(row["bubble"]),
@@ -513,7 +553,7 @@ def why_lost(row: Mapping[str, Any], best: Mapping[str, Any]) -> str:
     """Name the term in which a plan loses most against the best."""
     more = {name: row["terms"][name] - best["terms"][name] for name in TERMS}
     name = max(more, key=lambda term: more[term])
-    return f"{name} +{more[name]:.3g} s" if more[name] > 0 else "the same"
+    return f"{name} +{format_number(more[name])} s" if more[name] > 0 else "the same"
 
 
 def describe(parallel: Any) -> str:

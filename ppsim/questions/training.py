@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.questions.blocks import Block, Line
 
 if TYPE_CHECKING:
@@ -216,14 +217,19 @@ def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
     if line := found.get("line"):
         yield Line(
             f"the measured peaks are {line['base_gib']:.1f} GiB and {line['microbatch_gib']:.2f} GiB for each of "
-            f"{line['in_flight']} microbatches in flight, within {max(map(abs, line['errors'])):.1%}"
+            f"{line['in_flight']} microbatches in flight, within {format_share(max(map(abs, line['errors'])))}"
         )
     if step := found.get("step"):
         yield (
-            f"\na step on {found['cluster']} takes {step['seconds']:.4g} s: {step['tokens_per_s']:,.0f} tokens/s, "
-            f"{step['tflops']:.0f} TFLOP/s per GPU, MFU {step['mfu']:.1%}, bubble {step['bubble']:.1%}"
+            f"\na step on {found['cluster']} takes {format_number(step['seconds'])} s: "
+            f"{step['tokens_per_s']:,.0f} tokens/s, "
+            f"{step['tflops']:.0f} TFLOP/s per GPU, "
+            f"MFU {format_share(step['mfu'])}, bubble {format_share(step['bubble'])}"
         )
-        yield (f"of it {step['reduction']:.3g} s of gradients and weights, {step['optimizer']:.3g} s of the optimizer")
+        yield (
+            f"of it {format_number(step['reduction'])} s of gradients and weights, "
+            f"{format_number(step['optimizer'])} s of the optimizer"
+        )
         if taken := found.get("profile"):
             yield Line(f"times of {taken['taken']}: from {taken['file']}; {taken['left']}", 5)
         if rate := found.get("host_gb_per_s"):
@@ -249,7 +255,7 @@ def _show_evened(found: dict[str, Any]) -> Iterator[Block]:
         if then > now - 0.05:
             yield Line(f"{what}: none found that lowers it", 2)
             continue
-        step = f", a step of {row['step_s']:.4g} s" if "step_s" in row else ""
+        step = f", a step of {format_number(row['step_s'])} s" if "step_s" in row else ""
         yield Line(f"{what}: {value}  then the worst holds {then:.1f} GiB{step}", 2)
         if "flags" in row:
             yield Line(f"Megatron: {row['flags']}", 4)
@@ -285,7 +291,7 @@ def _show_devices(devices: list[dict[str, Any]], capacity: float | None) -> Iter
     for row in devices[:MOST_ROWS]:
         line = f"{row['device']:>6} " + " ".join(f"{row[f'{name}_gib']:>11.2f}" for name in names)
         if measured:
-            error = "-" if row["error"] is None else f"{row['error']:+.1%}"
+            error = "-" if row["error"] is None else format_change(row["error"])
             line += f" {row['measured_gib']:>11.2f} {error:>7}"
         over = capacity is not None and row["total_gib"] > capacity
         yield line + (f"  over {capacity:g} GiB" if over else "")

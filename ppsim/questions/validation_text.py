@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ppsim.base.numbers import format_change, format_share
 from ppsim.questions.blocks import Block, Line, Table
 
 if TYPE_CHECKING:
@@ -45,10 +46,10 @@ def _table(validation: Validation, tolerance: float) -> Iterator[Block]:
     for v in validation.verdicts:
         low, high = v.spread
         times = [f"{v.makespan:.1f}", f"{low:.1f} {high:.1f}", f"{v.predicted:.1f}"]
-        errors = [f"{v.errors[level]:+.1%}" for level in ("nominal", "link", "host")]
-        held = f"{v.errors['held-out']:+.1%}" + ("" if v.held_out else "*")
-        floor = [] if not noise else ["" if v.floor is None else f"{v.floor:.1%}"]
-        rows.append([v.run.name, *times, *errors, held, *floor, f"{v.errors['replay']:+.1%}"])
+        errors = [format_change(v.errors[level]) for level in ("nominal", "link", "host")]
+        held = format_change(v.errors["held-out"]) + ("" if v.held_out else "*")
+        floor = [] if not noise else ["" if v.floor is None else format_share(v.floor)]
+        rows.append([v.run.name, *times, *errors, held, *floor, format_change(v.errors["replay"])])
     held_out = headings.index("held-out\n")
 
     def tone(row: int, column: int) -> str:

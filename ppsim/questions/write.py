@@ -162,10 +162,11 @@ def tradeoff_writers(
     memory: str = "peak activations (of a device's 1/P share)",
     heat: HeatMap | None = None,
     figure: Callable[[str, str], None] | None = None,
+    page: Callable[[str, str], None] | None = None,
 ) -> Writers:
     """Make what writes each -o as the trade-off of time against memory.
 
-    ``table`` writes the targets that are tables, ``figure`` those that are figures; a page has the ``heat`` maps.
+    ``table``, ``figure`` and ``page`` write the targets that are such; else a page has the ``heat`` maps.
     """
     from ppsim.analysis.tradeoff import tradeoff
     from ppsim.base.tables import TABLES
@@ -178,7 +179,7 @@ def tradeoff_writers(
     def writer(suffix: str) -> Callable[[str, str], None]:
         if table and suffix in TABLES:
             return table
-        return figure if figure and suffix != ".html" else save
+        return (page if suffix == ".html" else figure) or save
 
     return [(target, partial(writer(suffix), target, suffix)) for target, suffix in targets]
 

@@ -98,7 +98,7 @@ def test_1f1b_against_zb_1p():
     }  # fmt: skip
     assert found.by_device is not None
     assert found.by_device[:, TERMS.index("drain")].tolist() == [0, -2, -4, -6]
-    said = "zb-1p is 6 t_F shorter than 1f1b (-18.2%), per device on average: drain -3, compute -1.5, turnaround -1.5"
+    said = "zb-1p is 6 t_F shorter than 1f1b (−18.2%), per device on average: drain −3, compute −1.5, turnaround −1.5"
     assert closing(found, ("1f1b", "zb-1p")) == said
 
 

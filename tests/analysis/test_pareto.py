@@ -51,6 +51,6 @@ def test_what_is_not_a_size_is_refused(text):
 
 def test_sizes_are_written_in_the_unit_that_fits():
     """Four digits; what is not bytes stays as it is."""
-    assert [format_size(n) for n in (0, 1023, 1536, 80 << 30)] == ["0 B", "1023 B", "1.5 KiB", "80 GiB"]
+    assert [format_size(n) for n in (0, 1023, 1536, 80 << 30)] == ["0 B", "1,023 B", "1.5 KiB", "80 GiB"]
     assert format_size(4, "activations") == "4"
     assert [binary_unit(n) for n in (0, 1023, 1024, 1 << 62)] == [("B", 1), ("B", 1), ("KiB", 1024), ("PiB", 1 << 50)]

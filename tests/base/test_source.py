@@ -66,7 +66,7 @@ def test_folders_absent_files_and_links_in_a_circle_are_refused(tmp_path):
 
 def test_standard_input_is_read_up_to_the_limit_and_may_be_closed(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x" * 2000)))
-    assert "standard input is larger than 1000 B" in str(refusal("-", stdin=True, largest=1000))
+    assert "standard input is larger than 1,000 B" in str(refusal("-", stdin=True, largest=1000))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(b"abc"))))
     assert read_bytes("-", stdin=True) == b"abc"
     monkeypatch.setattr(sys, "stdin", None)

@@ -37,8 +37,8 @@ def test_values_are_quoted_as_python_writes_them_up_to_a_length():
 
 
 def test_a_part_has_the_digits_that_matter_beside_the_whole():
-    """A hundred-thousandth of the whole is the last digit; without a whole, six digits as everywhere."""
+    """A hundred-thousandth of the whole is the last digit; without a whole, four digits as everywhere."""
     parts = [(626.5994, 3244.7), (0.071228, 3244.7), (0.34, 3244.7), (1.34063, 33.0), (-0.00001, 1.0), (2e6, 1e7)]
-    assert [format_part(*each) for each in parts] == ["626.6", "0.1", "0.3", "1.341", "0", "2000000"]
-    assert format_part(0.123456789, 0.0) == format_part(0.123456789, float("inf")) == "0.123457"
+    assert [format_part(*each) for each in parts] == ["626.6", "0.1", "0.3", "1.341", "0", "2,000,000"]
+    assert format_part(0.123456789, 0.0) == format_part(0.123456789, float("inf")) == "0.1235"
     assert format_part(-1e-9, 1.0) == "0"

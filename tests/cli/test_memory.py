@@ -164,7 +164,7 @@ def test_a_file_over_its_cap_is_answered_as_any_schedule(tmp_path):
 def test_a_cap_below_static_memory_has_no_schedule_that_fits(model):
     """Nothing about the schedule helps; the hint names what does."""
     error = refused("-s", "1f1b", "--devices", "4", "--mb", "8", "--model", model, "--cap", "1MiB")
-    assert re.search(r"device 0 holds [0-9.]+ \w+ before its first activation", str(error))
+    assert re.search(r"device 0 holds [0-9.,]+ \w+ before its first activation", str(error))
     assert "more devices" in error.hint
 
 

@@ -64,10 +64,10 @@ class Column:
         """Its name for ``sweep --metric``."""
         return self.metric or self.key
 
-    def text(self, value: float, unit: str = "", blank: str = "") -> str:
-        """Write a value: a time with its unit, a share in percent with ``blank`` before the sign."""
+    def text(self, value: float, unit: str = "") -> str:
+        """Write a value: a time with its unit, a share in percent."""
         if self.form == "share":
-            return format_share(value, blank)
+            return format_share(value)
         return f"{format_number(value)} {unit}".rstrip() if self.form == "time" else format_number(value)
 
     def note_on(self, metrics: Metrics, shape: Shape) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ppsim.base.numbers import format_number
 from ppsim.base.units import format_size
 from ppsim.inputs.profile.costs import layer_line, message_ms
 from ppsim.inputs.profile.message_fits import relative_errors
@@ -62,7 +63,7 @@ def result_line(profile: Profile) -> str:
     """Write the summary on one line."""
     found = summary(profile)
     times = "  ".join(f"{kind} {found[f'{kind}_ms']:.3g} ms" for kind in KINDS if f"{kind}_ms" in found)
-    return f"{times}  message {found['message_ms']:.3g} ms"
+    return f"{times}  message {format_number(found['message_ms'])} ms"
 
 
 def op_rows(profile: Profile) -> list[tuple[str, ...]]:
@@ -121,7 +122,7 @@ def fit_lines(profile: Profile) -> Iterator[str]:
     """Write the fitted times of messages."""
     together = relative_errors(profile.message, profile.fit)
     for fit in profile.fit:
-        speed = f" + bytes / {1e-6 / fit.ms_per_byte:.3g} GB/s" if fit.ms_per_byte else ""
+        speed = f" + bytes / {format_number(1e-6 / fit.ms_per_byte)} GB/s" if fit.ms_per_byte else ""
         yield (
             f"{fit.link} {fit.pattern}, {_range(fit)}, {fit.through}: {fit.alpha_ms * 1e3:.0f} us{speed}"
             f"  (off by {fit.median_residual:.0%}, at most {fit.max_residual:.0%})"

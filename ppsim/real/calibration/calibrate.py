@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
 from ppsim.inputs.profile.message_fits import fit_messages
 from ppsim.inputs.profile.profile import ITEM_BYTES, Profile, Provenance, Workload
@@ -56,7 +57,8 @@ def check(plan: CalibrationPlan) -> None:
     need, there = _bytes_needed(plan, plan.model), machine.available_bytes(device_for(plan.device))
     if there is not None and need > there:
         raise InputError(
-            f"this stage needs about {need / 2**30:.3g} GiB, and {there / 2**30:.3g} GiB are free",
+            f"this stage needs about {format_number(need / 2**30)} GiB, "
+            f"and {format_number(there / 2**30)} GiB are free",
             "a smaller --hidden, --seq, --mbs, --layers or --vocab",
         )
     check_heads(plan.model)

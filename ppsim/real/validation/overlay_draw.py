@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.numbers import format_number
 from ppsim.core.ops import COMPUTE
 from ppsim.errors import InputError
 from ppsim.real.validation.analyse import Validation, Verdict
@@ -233,4 +234,4 @@ def _draw_residuals(axes: Axes, verdict: Verdict, reach: tuple[float, float], de
 
 
 def _ms(value: float) -> str:
-    return f"{value:,.1f}" if value >= 10 else f"{value:.3g}"
+    return f"{value:,.1f}" if value >= 10 else format_number(value)

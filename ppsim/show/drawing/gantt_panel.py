@@ -138,13 +138,13 @@ class Panel:
         """
         timeline, metrics = self.timeline, measure(self.timeline)
         unit = "" if is_symbol(timeline.unit) else f" {shorten(timeline.unit, LONGEST_UNIT)}"
-        peak = format_number(peak_share(metrics, shape_of(timeline.schedule)), ",")
+        peak = format_number(peak_share(metrics, shape_of(timeline.schedule)))
         if self.memory is not None:  # the highest that the curve below shows, in its unit
             peak = format_held(float(self.memory.peak.max()), self.memory.unit)
         return (
             f"{timeline.schedule.n_devices} devices",
             f"{timeline.schedule.n_microbatches} microbatches",
-            f"T = {format_number(metrics.makespan, ',')}{unit}",
-            f"bubble {format_share(metrics.bubble_rate, ' ')}",
+            f"T = {format_number(metrics.makespan)}{unit}",
+            f"bubble {format_share(metrics.bubble_rate)}",
             f"peak {peak}",
         )

@@ -13,7 +13,7 @@ from ppsim.show.drawing.lanes import ACTIVATION, COLLECTIVE, COPY_IN, COPY_OUT, 
 from ppsim.show.drawing.palette import CAUSE_FILL, COMM_LANE, COPY_LANE, DEFAULT, IN_ROW, Palette
 from ppsim.show.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
 
-LIGHTER = "Lighter"
+OTHER_TINT = "Other tint"
 LANE_FILL = {
     ACTIVATION: COMM_LANE,
     GRADIENT: COMM_LANE,
@@ -76,7 +76,7 @@ def legend_entries(
         replicas = {schedule.placement.n_replicas > 1 and schedule.n_chunks == 1 for schedule in lighter}
         chunk = "2nd chunk" if max(schedule.n_chunks for schedule in lighter) <= 2 else "odd chunks"
         meaning = " or ".join([chunk] * (False in replicas) + ["2nd replica"] * (True in replicas))
-        entries.append(Entry(f"{LIGHTER}: {meaning}", (palette.fill(Kind.F)[1],)))
+        entries.append(Entry(f"{OTHER_TINT}: {meaning}", (palette.fill(Kind.F)[1],)))
     entries += [Entry(f"Idle: {name}", (fill,), cause=name) for name, fill in CAUSE_FILL.items() if name in causes]
     if not causes and any(map(_has_bubble, timelines)):
         entries.append(Entry("Bubble", (palette.bubble,), hatch=palette.bubble_hatch))

@@ -48,7 +48,7 @@ def link_names(use: LinkUse, base: int) -> list[str]:
 
 def link_notes(use: LinkUse) -> list[str]:
     """Say each row's use over the iteration, and the most messages at once."""
-    return [f"{format_share(float(mean), ' ')}, {most}" for mean, most in zip(use.mean, use.most, strict=True)]
+    return [f"{format_share(float(mean))}, {most}" for mean, most in zip(use.mean, use.most, strict=True)]
 
 
 def link_margins(use: LinkUse | None, font: float, base: int) -> tuple[float, float]:

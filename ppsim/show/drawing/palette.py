@@ -34,21 +34,30 @@ BUBBLE = "#F1F3F6"
 BUBBLE_DARK = "#0B0E12"  # the same on a dark page
 HIGHLIGHT = ("#D1242F", "#FF7B72")  # what the reader picked out, on a light and on a dark page
 RAMP = (("#08306B", "#2F79B0"), ("#DEEBF7", "#4292C6"))  # curves of the first to the last device, light and dark
-# Idle time by cause (:data:`ppsim.analysis.idle.CAUSES`), told apart from all ops, and from each other in grey: greys
-# where a schedule has to wait, warm colours where it need not.
+# Idle time by cause (:data:`ppsim.analysis.idle.CAUSES`), on a light and on a dark page: pale where a schedule has to
+# wait, strong where it need not, and apart from all ops and each other for every kind of colour vision.
 CAUSE_FILL = {
-    "host": "#8A4B2A",
-    "message": "#F2913A",
-    "compute": "#E37A93",
-    "order": "#A06FC4",
-    "imbalance": "#C9304E",
-    "collective": "#5E2750",
-    "fill": "#DCD6E2",
-    "turnaround": "#C6BCCF",
-    "drain": "#F1EEF4",
+    "host": "#8B8DF7",
+    "message": "#FEC582",
+    "compute": "#E35988",
+    "order": "#5D1D45",
+    "imbalance": "#7C3C59",
+    "collective": "#3D0039",
+    "fill": "#C2BFCE",
+    "turnaround": "#EEDAFD",
+    "drain": "#E5FCE6",
 }
-# The same on a dark page, where the greys of what has to be must not glare.
-CAUSE_DARK = CAUSE_FILL | {"collective": "#8E4A7E", "fill": "#3B3646", "turnaround": "#575066", "drain": "#2A2A35"}
+CAUSE_DARK = {
+    "host": "#B36C56",
+    "message": "#D38155",
+    "compute": "#F593AE",
+    "order": "#0A7C89",
+    "imbalance": "#780465",
+    "collective": "#9B75E6",
+    "fill": "#564758",
+    "turnaround": "#573A3E",
+    "drain": "#252936",
+}
 DIMMED = 0.22  # of a colour that is left over the bubble's, for what the reader did not pick out
 # Schedules beside each other in charts of many points, on a light and on a dark page; marks differ in shape as well.
 FAMILY_COLOURS = (
@@ -62,6 +71,31 @@ FAMILY_COLOURS = (
     ("#8C510A", "#D59A5B"),
 )
 SHAPES = 5
+# Parts of a plan's step and of its memory, in bars on a light and on a dark page.
+TERM_COLOURS = {
+    "compute": ("#124192", "#5F8FE8"),
+    "recompute": ("#4A93A2", "#2F7F8F"),
+    "communication": ("#B9437B", "#E27FB0"),
+    "bubble": ("#CDD3DB", "#3D4754"),
+    "gradients": ("#B98A00", "#E0C04A"),
+    "optimizer": ("#5A1E0C", "#F4E3D0"),
+}
+PART_COLOURS = {
+    "weights": ("#124192", "#5F8FE8"),
+    "gradients": ("#B98A00", "#E0C04A"),
+    "optimizer": ("#5A1E0C", "#F4E3D0"),
+    "activations": ("#4A93A2", "#2F7F8F"),
+    "work": ("#CDD3DB", "#3D4754"),
+}
+# Candidates for a plan by how they came out: refused, too large twice, too slow twice, simulated.
+OUTCOME_COLOURS = (
+    ("#C9CED6", "#4A5462"),
+    ("#E5B5A6", "#7A4436"),
+    ("#D88A6E", "#B8654A"),
+    ("#B9C7E0", "#3C5078"),
+    ("#8FA6D2", "#5B77B0"),
+    ("#124192", "#8FB4FF"),
+)
 HEAT = ("#F2F7FC", "#1F5C99")  # the least and the most of a heat map
 HEAT_DARK = ("#16202C", "#7FB2E5")  # the same on a dark page
 MUTED = "#66707E"
@@ -133,18 +167,19 @@ class Palette:
 
 
 DEFAULT = Palette("default", {key: shades[:2] for key, shades in _SHADES.items()})
-# Colours of the papers that a figure is to be compared with, in the order of ``COLOURS``; of these only mono and
-# okabe-ito are made for every eye.
+# Colours of the papers that a figure is to be compared with, in the order of ``COLOURS``; a full backward of zb and an
+# input gradient of megatron, which those papers do not draw, have colours between. okabe-ito is for every kind of
+# colour vision, mono for print in grey, and tests hold both to that.
 OF_PAPERS = {
-    "zb": "#397AF2 #9DBDF9  #44D3DA #A6EAED  #44D3DA #A6EAED  #C5E3D1 #E0F0E7",
-    "megatron": "#305496 #B4C6E7  #375623 #A9D08E  #375623 #A9D08E  #D88C2B #F2CF9F",
+    "zb": "#397AF2 #9DBDF9  #1E8F98 #7FC4C9  #44D3DA #A6EAED  #C5E3D1 #E0F0E7",
+    "megatron": "#305496 #B4C6E7  #375623 #A9D08E  #2F8F7F #9AD1C7  #D88C2B #F2CF9F",
     "dualpipe": "#F1B238 #F9DDA5  #7FD650 #C3ECAD  #A5DDB5 #D5F0DD  #75B8FB #BEDDFD",
     "torch": "#0000FF #7F7FFF  #FFA500 #FFD280  #008080 #66B2B2  #008000 #7FBF7F",
-    "okabe-ito": "#0072B2 #7FB8D8  #009E73 #7FCEB9  #56B4E9 #AAD9F4  #F0E442 #F7F1A0",
-    "mono": "#3A3A3A #5E5E5E  #8A8A8A #A6A6A6  #B4B4B4 #CACACA  #E2E2E2 #F2F2F2",
+    "okabe-ito": "#0072B2 #00449B  #009E73 #A2CBB6  #56B4E9 #013543  #E69F00 #F7EFA0",
+    "mono": "#303030 #494949  #636363 #7F7F7F  #9B9B9B #B9B9B9  #D7D7D7 #F3F3F3",
 }
 BUBBLES = {"megatron": "#E7E6E6", "okabe-ito": BUBBLE}  # elsewhere white
-MONO_VOCABULARY = "#747474"
+MONO_VOCABULARY = "#707070"
 HATCHED_BUBBLE = "#B8B8B8"
 
 

@@ -24,7 +24,7 @@ from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.metrics import Metrics
 from ppsim.show.drawing.lanes import compute_row
-from ppsim.show.drawing.legend import LIGHTER, Entry, legend_entries
+from ppsim.show.drawing.legend import OTHER_TINT, Entry, legend_entries
 from ppsim.show.drawing.palette import FILL, IN_ROW, SHADE, TERMINAL_MUTED, channels, text_colour
 from ppsim.show.drawing.terminal_marks import Marks
 
@@ -311,8 +311,8 @@ def _legend_entry(entry: Entry, how: tuple[bool, bool], signs: Signs) -> Text:
     """The cell of each kind and their name; the sign of idle time; what lighter colours or small letters mean."""
     colour, basic = how
     name = entry.name[0].lower() + entry.name[1:]
-    if entry.name.startswith(LIGHTER):
-        return Text(name if colour else name.replace(LIGHTER.lower(), "lower case", 1), signs.muted)
+    if entry.name.startswith(OTHER_TINT):
+        return Text(name if colour else name.replace(OTHER_TINT.lower(), "lower case", 1), signs.muted)
     if not entry.kinds:
         return Text(f"{signs.bubble * 2} {name}", signs.muted)
     cells = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -12,11 +13,12 @@ from rich.style import Style
 
 from ppsim.analysis.idle import NAMES, Idle
 from ppsim.core.ops import COMPUTE, Kind
-from ppsim.show.drawing.palette import CAUSE_FILL, TERMINAL_MUTED
+from ppsim.show.drawing.palette import CAUSE_DARK, CAUSE_FILL, TERMINAL_MUTED
 
 if TYPE_CHECKING:
     from ppsim.core.execution import Execution
 
+LIGHT_GROUNDS = ("7", "15")  # of the sixteen colours, the last of COLORFGBG
 BLOCKED = "blocked in a send or receive"
 
 
@@ -63,8 +65,10 @@ class Marks:
 
 
 def marks_of_idle(idle: Idle) -> Marks:
-    """Idle time by its cause, as cells in the colours of figures."""
-    looks = tuple(Mark(" ", Style(bgcolor=CAUSE_FILL[name]), f"idle: {name}") for name in NAMES)
+    """Idle time by its cause, as cells in the colours of pages, the dark ones unless the terminal is light."""
+    light = os.environ.get("COLORFGBG", "").rpartition(";")[2] in LIGHT_GROUNDS
+    fills = CAUSE_FILL if light else CAUSE_DARK
+    looks = tuple(Mark(" ", Style(bgcolor=fills[name]), f"idle: {name}") for name in NAMES)
     return Marks(looks, idle.device.astype(np.int64), idle.start, idle.end, idle.cause.astype(np.int64))
 
 

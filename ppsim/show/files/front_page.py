@@ -52,7 +52,7 @@ def front_page(
         title=html.escape(f"{time[:1].upper()}{time[1:]} against {memory}"),
         style=read_style("front.css"),
         data=embed_json(data).decode(),
-        script=read_script("front.js"),
+        script="\n".join(map(read_script, ("numbers.js", "points.js", "front.js"))),
     )
     return page.encode()
 

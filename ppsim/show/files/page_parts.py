@@ -61,8 +61,8 @@ def _end_of_template(text: str, at: int) -> int:
     while text[at] != "`" or depth:
         if text.startswith("${", at):
             depth, at = depth + 1, at + 1
-        elif text[at] == "}" and depth:
-            depth -= 1
+        elif text[at] in "{}" and depth:
+            depth += 1 if text[at] == "{" else -1
         elif text[at] == "`":
             at = _end_of_template(text, at + 1) - 1
         at += 1

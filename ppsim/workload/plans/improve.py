@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ppsim.base.numbers import format_number, format_share
 from ppsim.base.toml import Refused
 from ppsim.errors import PpsimError
 from ppsim.workload.cost.memory import device_memory
@@ -87,7 +88,8 @@ def _answer(question: Question, best: Row | None) -> dict[str, Any]:
     usable = question.task.cap
     beyond = ""
     if question.held > usable:
-        beyond = f" (by the memory model the run holds {question.held / 2**30:.3g} GiB of {usable / 2**30:.3g} GiB)"
+        held, room = (format_number(size / 2**30) for size in (question.held, usable))
+        beyond = f" (by the memory model the run holds {held} GiB of {room} GiB)"
     if best is None or best["step_s"] >= question.seconds:
         return {"planned_step_s": float(question.seconds), "change": f"nothing: no plan that fits is faster{beyond}"}
     change = describe_change(question.parallel, best, question.seconds)
@@ -106,7 +108,7 @@ def describe_change(parallel: Parallel, best: Row, seconds: float) -> str:
         changes.append(f"{parallel.schedule_name if parallel.pp > 1 else 'no pipeline'} -> {best['schedule']}")
     if best["layout"] != "even":
         changes.append(f"layout {best['layout']}")
-    return f"{1 - best['step_s'] / seconds:.1%} less: {', '.join(changes) or 'layers elsewhere'}"
+    return f"{format_share(1 - best['step_s'] / seconds)} less: {', '.join(changes) or 'layers elsewhere'}"
 
 
 def _run_here(function: Callable[[Any], Row], tasks: Sequence[Any]) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.analysis.pareto import front
+from ppsim.base.progress import Report
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import place
 from ppsim.errors import PpsimError
@@ -33,7 +34,7 @@ TRIED = 32  # candidates, the smallest first, to find out whether any fits
 Map = Callable[[Callable[[Any], Row], Sequence[Any]], Iterator[tuple[int, Row]]]
 
 
-def search(task: Task, run: Map, found: Found, report: Callable[[float, str], None]) -> None:
+def search(task: Task, run: Map, found: Found, report: Report) -> None:
     """Search for the best plans; ``found`` holds what is known at any time, so that an interruption loses nothing.
 
     Args:
@@ -42,17 +43,15 @@ def search(task: Task, run: Map, found: Found, report: Callable[[float, str], No
         found: filled in.
         report: called with the share done and a line.
     """
-    report(0.0, "bounds")
-    seen: list[Row] = []
+    report(None, f"bounds of {task.gpus:,} GPUs' plans")
+    seen = found.simulated
     _run_rounds(task, run, found, bound_candidates(task, list_candidates(task), found), report, seen)
     if fitted := list(_fit_orders(task, seen)):
         _run_rounds(task, run, found, bound_candidates(task, fitted, found), report, seen)
     found.complete = True
 
 
-def _run_rounds(
-    task: Task, run: Map, found: Found, left: list[Bound], report: Callable[[float, str], None], seen: list[Row]
-) -> None:
+def _run_rounds(task: Task, run: Map, found: Found, left: list[Bound], report: Report, seen: list[Row]) -> None:
     """Evaluate candidates round by round, best bound first.
 
     All that were simulated are kept in ``seen``: which are wanted is independent of the order in which they came.
@@ -72,7 +71,7 @@ def _run_rounds(
             for index, row in run(evaluate, candidates):
                 rows[index] = row
                 tried += 1
-                report(tried / max(1, tried + len(left)), f"{tried:,} tried, {len(left):,} left")
+                report(None, f"{tried:,} simulated, {len(left):,} may win")
                 if row["outcome"] == HELD and not seen:
                     held = row["memory_bytes"], candidates[index]
                     exact = min(exact or held, held)

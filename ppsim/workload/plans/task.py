@@ -56,6 +56,7 @@ class Found:
 
     Attributes:
         rows: plans that fit, best first; with the front, those on it too.
+        simulated: every plan that was simulated, as they came.
         counts: candidates by outcome.
         total: candidates in all.
         least: the fewest bytes that a candidate holds, by its bound where it was not evaluated, and that candidate.
@@ -63,6 +64,7 @@ class Found:
     """
 
     rows: list[Row] = field(default_factory=list)
+    simulated: list[Row] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     total: int = 0
     least: tuple[float, Candidate] | None = None

@@ -199,7 +199,7 @@ def test_paper_has_an_arrow_of_time_and_nothing_but_the_cells():
 def test_screen_has_a_title_the_numbers_and_an_axis_in_the_unit():
     found = texts(rendered(timeline(unit="ms"), titles=("A <b> $x$",)))
     assert "A <b> $x$" in found
-    assert "4 devices   8 microbatches   T = 33 ms   bubble 27.3 %   peak 4" in found
+    assert "4 devices   8 microbatches   T = 33 ms   bubble 27.3%   peak 4" in found
     assert "time (ms)" in found
     assert {"0", "5", "10", "30"} <= set(found)
 
@@ -223,14 +223,14 @@ LEGENDS = {
     ("1f1b", 4): ["Forward", "Backward", "Bubble"],
     ("1f1b", 1): ["Forward", "Backward"],
     ("zb-1p", 4): ["Forward", "Backward for input", "Backward for weights", "Bubble"],
-    ("interleaved", 4): ["Forward", "Backward", "Lighter: 2nd chunk", "Bubble"],
+    ("interleaved", 4): ["Forward", "Backward", "Other tint: 2nd chunk", "Bubble"],
     ("dualpipe", 4): [
         "Forward",
         "Backward (full)",
         "Backward for input",
         "Backward for weights",
         "Overlapped F&B",
-        "Lighter: 2nd replica",
+        "Other tint: 2nd replica",
         "Bubble",
     ],
 }

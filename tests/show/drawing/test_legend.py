@@ -33,11 +33,12 @@ NAMES = {
     "gpipe": ["Forward", "Backward", "Bubble"],
     "gpipe on one device": ["Forward", "Backward"],
     "zb-1p": ["Forward", "Backward for input", "Backward for weights", "Bubble"],
-    "interleaved": ["Forward", "Backward", "Lighter: 2nd chunk", "Bubble"],
-    "interleaved of three": ["Forward", "Backward", "Lighter: odd chunks", "Bubble"],
+    "interleaved": ["Forward", "Backward", "Other tint: 2nd chunk", "Bubble"],
+    "interleaved of three": ["Forward", "Backward", "Other tint: odd chunks", "Bubble"],
 }
 ALL = ["Forward", "Backward (full)", "Backward for input", "Backward for weights", "Overlapped F&B"]
-NAMES |= {"dualpipe": [*ALL, "Lighter: 2nd replica", "Bubble"], "dualpipe-v": [*ALL, "Lighter: 2nd chunk", "Bubble"]}
+TWO = (("dualpipe", "replica"), ("dualpipe-v", "chunk"))
+NAMES |= {name: [*ALL, f"Other tint: 2nd {what}", "Bubble"] for name, what in TWO}
 
 
 def printed(timeline, colour):
@@ -58,7 +59,7 @@ def test_terminal_figure_and_page_have_the_same_legend(shape):
     assert [name for name in drawn if name in names] == names
     for colour in (False, True):
         line = printed(timeline, colour)
-        said = [name.lower() if colour else name.lower().replace("lighter", "lower case") for name in names]
+        said = [name.lower() if colour else name.lower().replace("other tint", "lower case") for name in names]
         places = [line.index(name) for name in said]
         assert places == sorted(places)
 

@@ -31,7 +31,7 @@ def test_rows_are_named_by_their_devices_from_the_base():
         *("1 \u2192 2", "2 \u2192 1", "4 other links"),
         *("card of 1-2 out", "card of 1-2 in", "card of 3-4 out", "card of 3-4 in"),
     ]
-    assert link_notes(link_use(execution, most_links=3))[0].endswith(" %, 1")
+    assert link_notes(link_use(execution, most_links=3))[0].endswith("%, 1")
 
 
 @pytest.mark.parametrize("width", [3.3])

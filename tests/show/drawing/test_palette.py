@@ -7,11 +7,17 @@ import pytest
 from ppsim.show.drawing.palette import (
     BUBBLE,
     BUBBLE_DARK,
+    CAUSE_DARK,
+    CAUSE_FILL,
     COLLECTIVE,
     COLOURS,
     COMM_LANE,
     MUTED,
+    OUTCOME_COLOURS,
+    PALETTES,
+    PART_COLOURS,
     RAMP,
+    TERM_COLOURS,
     TERMINAL_MUTED,
     luminance,
     text_colour,
@@ -39,13 +45,44 @@ def test_the_measure_is_that_of_the_paper(first, second, known):
     assert difference_of_lab(first, second) == pytest.approx(known, abs=1e-3)
 
 
+def tints_of(name, which=slice(None)):
+    return [tint for key in COLOURS for tint in PALETTES[name].tints[key][which]]
+
+
+def closest(colours, vision):
+    return min((difference(a, b, vision), a, b) for a, b in combinations(colours, 2))
+
+
 @pytest.mark.parametrize("vision", VISIONS)
-def test_kinds_chunks_messages_and_bubbles_are_apart(vision):
-    """CIEDE2000 of at least 12 between any two, light page and dark, whatever cones the reader lacks."""
-    shown = [*TINTS, COMM_LANE, COLLECTIVE]
+@pytest.mark.parametrize(("name", "least"), [("default", 12), ("okabe-ito", 10)])
+def test_kinds_chunks_messages_and_bubbles_are_apart(name, least, vision):
+    """CIEDE2000 of at least 12, or 10 with published colours, light page and dark, whatever cones the reader lacks."""
     for bubble in (BUBBLE, BUBBLE_DARK):
-        worst = min((difference(a, b, vision), a, b) for a, b in combinations([*shown, bubble], 2))
-        assert worst[0] >= 12, worst
+        worst = closest([*tints_of(name), COMM_LANE, COLLECTIVE, bubble], vision)
+        assert worst[0] >= least, worst
+
+
+@pytest.mark.parametrize("name", PALETTES)
+def test_kinds_are_apart_in_the_colours_of_papers(name):
+    worst = closest(tints_of(name, slice(1)), "normal")
+    assert worst[0] >= 12, worst
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+@pytest.mark.parametrize(("causes", "bubble"), [(CAUSE_FILL, BUBBLE), (CAUSE_DARK, BUBBLE_DARK)], ids=["light", "dark"])
+def test_causes_are_apart_from_ops_messages_and_each_other(causes, bubble, vision):
+    """CIEDE2000 of at least 8, whatever cones the reader lacks."""
+    others = [*TINTS, COMM_LANE, COLLECTIVE, bubble]
+    worst = min(
+        (difference(a, b, vision), a, b) for a in causes.values() for b in [*others, *causes.values()] if a != b
+    )
+    assert worst[0] >= 8, worst
+
+
+def test_all_chunks_are_apart_in_grey_in_mono():
+    """Eight steps of lightness L*, each of 8 of 100 at least."""
+    greys = sorted(116 * luminance(tint) ** (1 / 3) - 16 for tint in tints_of("mono"))
+    assert min(right - left for left, right in pairwise(greys)) >= 8
 
 
 @pytest.mark.parametrize("bubble", [BUBBLE, BUBBLE_DARK])
@@ -71,3 +108,16 @@ def test_grey_texts_and_curves_read_on_their_pages():
     assert contrast(RAMP[0][1], "#ffffff") >= 4.5
     assert contrast(RAMP[1][1], "#12161c") >= 4.5
     assert min(contrast(TERMINAL_MUTED, page) for page in ("#ffffff", "#000000")) >= 4.5
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+@pytest.mark.parametrize("page", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    "colours", [TERM_COLOURS.values(), PART_COLOURS.values(), OUTCOME_COLOURS], ids=["step", "held", "funnel"]
+)
+def test_neighbours_in_bars_are_apart(colours, page, vision):
+    """CIEDE2000 of at least 8 between any two of a bar's parts, of the funnel between those beside each other."""
+    own = [pair[page] for pair in colours]
+    pairs = pairwise(own) if colours is OUTCOME_COLOURS else combinations(own, 2)
+    worst = min((difference(a, b, vision), a, b) for a, b in pairs)
+    assert worst[0] >= 8, worst

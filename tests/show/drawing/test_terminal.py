@@ -15,7 +15,7 @@ from ppsim.engine.lowering.lower import lower
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import generate
-from ppsim.show.drawing.palette import CAUSE_FILL
+from ppsim.show.drawing.palette import CAUSE_DARK, CAUSE_FILL
 from ppsim.show.drawing.terminal import gantt
 from ppsim.show.drawing.terminal_marks import marks_of_idle, marks_of_messages
 
@@ -118,15 +118,17 @@ def test_a_device_blocked_in_a_send_is_no_idle_one():
     assert lines[-1].endswith("~~ blocked in a send or receive")
 
 
-def test_bubbles_have_the_colours_of_their_causes():
-    """On a terminal with colours every idle column is a cell of its cause's colour."""
+@pytest.mark.parametrize(("ground", "fills"), [("", CAUSE_DARK), ("15;0", CAUSE_DARK), ("0;15", CAUSE_FILL)])
+def test_bubbles_have_the_colours_of_their_causes(ground, fills, monkeypatch):
+    """On a terminal with colours every idle column is a cell of its cause's colour, on its ground."""
+    monkeypatch.setenv("COLORFGBG", ground)
     schedule = generate("1f1b", devices=4, microbatches=8)
     timeline = simulate(schedule, costs_for(schedule))
     idle = explain_idle(timeline, arrivals(timeline, np.zeros(len(schedule))))
     screen = Console(file=io.StringIO(), width=160, color_system="truecolor", force_terminal=True)
     drawn = list(screen.render(gantt(timeline, measure(timeline), 160, True, marks=marks_of_idle(idle))))
-    fills = {each.style.bgcolor.name.upper() for each in drawn if each.style and each.style.bgcolor}
-    assert CAUSE_FILL["turnaround"].upper() in fills
+    found = {each.style.bgcolor.name.upper() for each in drawn if each.style and each.style.bgcolor}
+    assert fills["turnaround"] in found
     text = "".join(each.text for each in drawn)
     assert "idle: turnaround" in text
     assert "\u254c" not in text.splitlines()[1]

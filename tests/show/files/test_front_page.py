@@ -74,7 +74,7 @@ def test_a_browser_draws_every_point(tmp_path):
 def test_numbers_read_as_in_the_terminal():
     """A half is rounded as everywhere else, so a table and the heat map beside it agree."""
     assert data_of(page([Point("a", 3.140625, 5.5), Point("b", 12345678.9, 4)]))["points"][0]["text"] == [
-        "3.14062",
+        "3.141",
         "5.5",
     ]
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import pytest
 
-from ppsim.base.numbers import format_number, format_share
+from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.engine.simple.metrics import measure
 from tests.cases import timed
 from tests.pages import BROWSER, opened, page
@@ -22,28 +22,34 @@ NUMBERS += [1234567.0, 12345678.9, -98765432.1, 1e14, 123456789012345.0, 1e15, 3
 @pytest.mark.slow
 @pytest.mark.skipif(NODE is None, reason="no JavaScript outside a browser")
 def test_the_page_writes_numbers_as_python_does():
-    """``number`` and ``percent`` of the page against the formatter of terminal and figures, the minus sign apart."""
-    script = (files("ppsim.show.files.writers") / "report_ops.js").read_text("utf-8")
-    start = script.index("/** A number as everywhere")
+    """``number`` and ``percent`` of the page against the formatter of terminal and figures, digit for digit."""
+    script = (files("ppsim.show.files.writers") / "numbers.js").read_text("utf-8")
     shares = [0.0, 0.2727272, 1.0, -0.136, 3.75, 0.00049]
     asked = f"const [n, s] = {json.dumps([NUMBERS, shares])};"
     asked += "console.log(JSON.stringify([n.map(v => number(v)), s.map(v => percent(v))]))"
-    run = subprocess.run([str(NODE), "-e", script[start:] + asked], capture_output=True, text=True, check=True)
-    numbers, percents = json.loads(run.stdout.replace("−", "-"))
+    run = subprocess.run([str(NODE), "-e", script + asked], capture_output=True, text=True, check=True)
+    numbers, percents = json.loads(run.stdout)
     assert numbers == [format_number(value) for value in NUMBERS]
-    assert percents == [format_share(share, " ") for share in shares]
+    assert percents == [format_share(share) for share in shares]
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(33.0, "33"), (1 / 3, "0.333333"), (999999.6, "999999.6"), (1234567.0, "1234567"), (math.inf, "inf")],
+    [
+        (33.0, "33"),
+        (1 / 3, "0.3333"),
+        (-90.6752, "−90.68"),
+        (3261.4, "3,261"),
+        (12345678.9, "12,345,679"),
+        (math.inf, "inf"),
+    ],
 )
-def test_numbers_have_six_digits_or_all_before_the_point(value, text):
+def test_numbers_have_four_digits_or_all_before_the_point(value, text):
     assert format_number(value) == text
 
 
-def test_thousands_are_separated_where_asked():
-    assert [format_number(v, ",") for v in (1234.5, 12345678.9, 1e7)] == ["1,234.5", "12,345,678.9", "10,000,000"]
+def test_changes_have_their_sign_and_zero_has_none():
+    assert [format_change(c) for c in (0.136, -0.136, 0.0, 1e-6, -1e-6)] == ["+13.6%", "−13.6%", "0.0%", "0.0%", "0.0%"]
 
 
 def test_shares_have_one_digit_after_the_point():

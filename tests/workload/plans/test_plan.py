@@ -503,7 +503,7 @@ def test_what_a_plan_needs_beside_its_sizes_is_in_the_table_and_the_result(words
         (["--schedules", "zb-1p", "--flags", "megatron"], 2, "of 1f1b,interleaved,interleaved-overlap"),
         (["--cluster", "nowhere"], 2, "dgx-h100"),
         (["--precision", "nvfp4"], 2, "no fp4"),
-        (["-o", "x.html"], 2, ".mmd"),
+        (["-o", "x.gif"], 2, ".html"),
         (["--seq", "0"], 2, "range"),
     ],
 )

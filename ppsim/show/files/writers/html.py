@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ppsim.analysis.idle import CAUSES, NAMES, Idle, explain_known
 from ppsim.analysis.link_use import link_use
 from ppsim.analysis.tradeoff import Tradeoff
+from ppsim.base.numbers import format_number
 from ppsim.base.text import one_line
 from ppsim.base.units import binary_unit, format_size
 from ppsim.core.curve import Curve
@@ -58,6 +59,7 @@ ABILITIES = Abilities(memory=True, view=True)
 PLAIN = 2048
 SHORT = 64  # of columns that nobody reads without the page
 SCRIPTS = (
+    "numbers.js",
     "report_ops.js",
     "report_fold.js",
     "report_draw.js",
@@ -232,7 +234,9 @@ def _peak_memory(curve: Curve) -> dict[str, Any]:
     if curve.name != "memory":
         return {}
     fullest = int(curve.peak.argmax())
-    return {"peak_memory": {"text": f"{curve.peak[fullest]:.4g} {curve.unit}", "note": f"on device {fullest}"}}
+    return {
+        "peak_memory": {"text": f"{format_number(curve.peak[fullest])} {curve.unit}", "note": f"on device {fullest}"}
+    }
 
 
 def _fold(timeline: Timeline) -> dict[str, Any]:
@@ -247,7 +251,7 @@ def _fold(timeline: Timeline) -> dict[str, Any]:
 def _held(curve: Curve) -> list[str]:
     """What to say of each device's memory at the end of its row: the peak of the first curve, in its unit."""
     unit = {"": "act", SHARES: "shares"}.get(curve.unit, curve.unit)
-    return [f"{peak:.4g} {unit}" for peak in curve.peak]
+    return [f"{format_number(peak)} {unit}" for peak in curve.peak]
 
 
 def _legend(document: Document, idles: Sequence[Idle | None]) -> list[dict[str, Any]]:
@@ -335,7 +339,7 @@ def _numbers(metrics: Metrics, schedule: Schedule, unit: str) -> dict[str, Any]:
     shape = columns.shape_of(schedule)
     return {
         column.key: {
-            "text": column.text(column.of(metrics, shape), unit, blank=" "),
+            "text": column.text(column.of(metrics, shape), unit),
             "note": column.note_on(metrics, shape),
         }
         for column in columns.COLUMNS

@@ -20,8 +20,6 @@ function element(name, properties = {}, ...children) {
 
 /** The columns of numbers shown in a place. */
 const columnsOf = place => REPORT.columns.filter(({ places }) => places.includes(place));
-/** A text with the typographic sign of negative numbers and differences. */
-const signed = text => text.replace(/(^|[ (])-(?=[ \d])/g, '$1−');
 
 const shapeOf = t => `${t.devices} devices × ${t.chunks} chunk${t.chunks > 1 ? 's' : ''} = ${t.stages} stages, `
   + `${t.microbatches} microbatches`;
@@ -40,8 +38,8 @@ function cards(timeline) {
   const entries = columnsOf('cards').map(({ key, heading }) => [heading, timeline.numbers[key]]);
   if (timeline.peak_memory) entries.push(['peak memory', timeline.peak_memory]);
   return element('dl', { className: 'cards' }, ...entries.map(([name, { text, note }]) => element(
-    'div', {}, element('dt', { textContent: name }), element('dd', { className: 'value', textContent: signed(text) }),
-    element('dd', { textContent: signed(note) }),
+    'div', {}, element('dt', { textContent: name }), element('dd', { className: 'value', textContent: text }),
+    element('dd', { textContent: note }),
   )));
 }
 
@@ -58,7 +56,7 @@ function comparison() {
   const shown = columnsOf('page');
   const head = ['schedule', ...shown.flatMap(({ key, heading }) => key === 'makespan' ? [heading, 'versus baseline'] : [heading])];
   const rows = TIMELINES.map((t, i) => [t.title, ...shown.flatMap(({ key }) => {
-    const text = signed(t.numbers[key].text);
+    const text = t.numbers[key].text;
     return key === 'makespan' ? [text, i === t.baseline ? 'baseline' : change(t.versus_baseline)] : [text];
   })]);
   return table(head, rows, 'Comparison');

@@ -5,8 +5,6 @@ const CELLS = 1500; // most ops drawn as cells
 const LINES = 8; // most devices whose curve is a line
 const FONT = 'system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
-const ENTITIES = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
-const escapeText = text => String(text).replace(/[&<>"]/g, sign => ENTITIES[sign]);
 
 /** Places in pixels: one panel per timeline, each with its rows and, where a curve is shown, the curve below. */
 function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {

@@ -172,20 +172,3 @@ function heldAt(curve, device, time) {
   const step = stepAfter(curve, device, time);
   return step > curve.offsets[device] ? curve.value[step - 1] : 0;
 }
-
-/** A number as everywhere (base/numbers.py): six digits, or all digits before the point of larger numbers. */
-function number(value) {
-  if (Math.abs(value) < 999999.5) return general(value, 6).replace('-', '−');
-  return (Number.isInteger(value) ? general(value, 15) : value.toFixed(1)).replace('-', '−');
-}
-
-/** So many significant digits as Python writes them: an exponent for very small and very large numbers. */
-function general(value, digits) {
-  const [mantissa, exponent] = value.toExponential(digits - 1).split('e');
-  if (exponent >= -4 && exponent < digits) return String(+value.toPrecision(digits));
-  return `${+mantissa}e${exponent.replace(/([+-])(\d)$/, '$10$2')}`;
-}
-
-const percent = (share, digits = 1) => `${(100 * share).toFixed(digits).replace('-', '−')} %`;
-const change = share => Math.abs(share) < 5e-4 ? '0.0 %' : (share > 0 ? '+' : '') + percent(share);
-const measured = (value, unit) => unit ? `${number(value)} ${unit}` : number(value);

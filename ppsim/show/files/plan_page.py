@@ -1,0 +1,61 @@
+"""Plans as a page: what became of all candidates, time against memory, the best as rows of bars, each from near."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+from collections.abc import Mapping, Sequence
+from string import Template
+from typing import Any
+
+from ppsim.base.json_output import dump_json
+from ppsim.show.drawing.palette import FAMILY_COLOURS, OUTCOME_COLOURS, PART_COLOURS, SHAPES, TERM_COLOURS
+from ppsim.show.files.page_parts import embed_json, read_part, read_script, read_style
+
+
+def plan_page(
+    title: str,
+    facts: Mapping[str, Any],
+    outcomes: Sequence[tuple[str, int, str]],
+    columns: Mapping[str, Sequence[Any]],
+) -> bytes:
+    """Make the page.
+
+    Args:
+        title: of the page.
+        facts: what is said once: ``inputs``, ``cap`` in GiB, ``sizes``, ``flags`` by place and the texts of the head.
+        outcomes: the candidates by how they came out: a name, how many, what it means.
+        columns: the plans, fastest first, a list of each number; times in seconds, memory in GiB.
+    """
+    packed = base64.b64encode(gzip.compress(dump_json(dict(columns)), 9, mtime=0)).decode()
+    names = dict.fromkeys(name or "no pipeline" for name in columns["schedule"])
+    data = {
+        "schema": "ppsim.plans/1",
+        **facts,
+        "families": {
+            name: {
+                "colour": FAMILY_COLOURS[place % len(FAMILY_COLOURS)],
+                "shape": (place + place // len(FAMILY_COLOURS)) % SHAPES,
+            }
+            for place, name in enumerate(names)
+        },
+        "outcomes": [
+            {"name": name, "count": count, "meaning": meaning, "colour": colour}
+            for (name, count, meaning), colour in zip(outcomes, OUTCOME_COLOURS, strict=True)
+        ],
+        "terms": _entries("step", TERM_COLOURS),
+        "parts": _entries("held", PART_COLOURS),
+        "plans": packed,
+    }
+    page = Template(read_part("plan.html")).substitute(
+        title=html.escape(title),
+        style=read_style("plan.css"),
+        data=embed_json(data).decode(),
+        script="\n".join(map(read_script, ("numbers.js", "points.js", "plan.js"))),
+    )
+    return page.encode()
+
+
+def _entries(of: str, colours: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:
+    return [{"key": f"{of} {key}", "name": key, "colour": pair} for key, pair in colours.items()]

@@ -1,0 +1,109 @@
+"""The plan explorer: what became of all candidates, and what its cap leaves, in a browser and out of it."""
+
+import base64
+import gzip
+import json
+import re
+
+import pytest
+
+from ppsim.base.numbers import format_number
+from ppsim.show.files.plan_page import plan_page
+from tests.browser import started
+from tests.commands import invoke
+from tests.pages import BROWSER, opened
+
+WORDS = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "16", "--schedules", "1f1b"]
+HOSTILE = "</script><img src=x onerror=\"document.title='XSSED'\">"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A page of a small search, and what the same search says with --front --json."""
+    target = tmp_path_factory.mktemp("plans") / "plan.html"
+    assert invoke(*WORDS, "-q", "-o", str(target)).exit_code == 0
+    return target, json.loads(invoke(*WORDS, "--front", "--json").stdout)
+
+
+def data_of(page):
+    found = re.search(r'id="ppsim-data">(.*?)</script>', page, re.S)
+    assert found
+    data = json.loads(found[1])
+    return data, json.loads(gzip.decompress(base64.b64decode(data["plans"])))
+
+
+@pytest.mark.slow
+def test_the_page_has_what_the_search_says(made):
+    """Every outcome's count, every simulated plan, and the rows in the order of the answer."""
+    target, said = made
+    data, columns = data_of(target.read_text())
+    assert {each["name"]: each["count"] for each in data["outcomes"]} == said["outcomes"]
+    assert len(columns["step_s"]) == said["outcomes"]["simulated"]
+    listed = sorted((rank, step) for rank, step in zip(columns["listed"], columns["step_s"], strict=True) if rank)
+    assert [step for _, step in listed] == pytest.approx([plan["step_s"] for plan in said["plans"]], rel=1e-4)
+    steps = [sum(row) for row in zip(*(columns[each["key"]] for each in data["terms"]), strict=True)]
+    assert steps == pytest.approx(columns["step_s"], rel=1e-3)
+    held = [sum(row) for row in zip(*(columns[each["key"]] for each in data["parts"]), strict=True)]
+    assert held == pytest.approx(columns["memory"], rel=1e-3)
+    assert target.stat().st_size < 150_000
+
+
+@pytest.mark.slow
+def test_a_page_beside_the_table_changes_no_row_of_it(made, tmp_path):
+    alone = json.loads(invoke(*WORDS, "--json").stdout)["plans"]
+    beside = json.loads(invoke(*WORDS, "--json", "-o", str(tmp_path / "x.html")).stdout)["plans"]
+    assert [plan["step_s"] for plan in alone] == [plan["step_s"] for plan in beside]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+def test_the_cap_slides_and_a_row_is_shown_from_near(made, tmp_path):
+    """With less memory the fastest that fits is another one, and the page says what that costs."""
+    target, _ = made
+    _, columns = data_of(target.read_text())
+    plans = sorted(zip(columns["step_s"], columns["memory"], strict=True))
+    middle = (min(columns["memory"]) + plans[0][1]) / 2
+    best = min(step for step, held in plans if held <= middle)
+    with started(tmp_path) as browser:
+        browser.open(target.as_uri())
+        browser.run(
+            f"(c => {{ c.value = {middle}; c.dispatchEvent(new Event('input')); }})(document.getElementById('cap'))"
+        )
+        said = browser.run("document.getElementById('capped').textContent")
+        assert f"{format_number(best)} s a step, +" in said
+        assert said.endswith("GiB less")
+        browser.run("document.querySelector('#plans tbody tr:nth-child(2) button').click()")
+        near = browser.run("document.getElementById('plan').textContent")
+        assert "--tensor-model-parallel-size" in near
+        assert f"{format_number(plans[1][0])} s a step" in near
+        browser.run("document.querySelector('#outcomes button').click()")
+        assert browser.run("document.getElementById('why').textContent")
+        for width in (390, 3840):
+            browser.ask(
+                "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+            )
+            assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+def test_no_text_of_a_model_becomes_markup(tmp_path):
+    terms = ("compute", "recompute", "communication", "bubble", "gradients", "optimizer")
+    parts = ("weights", "gradients", "optimizer", "activations", "work")
+    numbers = ("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "zero", "offload", "layers", "step_s", "mfu", "bubble")
+    keys = (
+        *numbers,
+        "tokens",
+        "memory",
+        "listed",
+        *(f"step {each}" for each in terms),
+        *(f"held {each}" for each in parts),
+    )
+    columns: dict[str, list[object]] = {key: [1] for key in keys}
+    columns |= {key: [HOSTILE] for key in ("schedule", "recompute", "layout", "lost_by")}
+    facts = {"inputs": {"command": HOSTILE}, "lead": HOSTILE, "counted": HOSTILE, "cap": 2.0, "base": HOSTILE}
+    facts |= {"sizes": ["tp"], "flags": {"0": {"texts": {HOSTILE: HOSTILE}, "refused": [HOSTILE]}}}
+    page = plan_page(HOSTILE, facts, [(HOSTILE, 1, HOSTILE)] * 6, columns).decode()
+    dom = opened(page, tmp_path)
+    assert "<title>XSSED" not in dom
+    assert "<img" not in dom.split('<script type="application/json"')[0]
