@@ -19,8 +19,9 @@ from ppsim.questions.build import build_schedule
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
 from ppsim.questions.options import Request, flag, flatten, group, option
+from ppsim.questions.stated import unit_option
 from ppsim.questions.types import COUNT, Share
-from ppsim.questions.validation_text import detail_lines, verdict_line
+from ppsim.questions.validation_text import detail_lines, job_lines, job_verdict, verdict_line
 from ppsim.questions.words import title_of
 from ppsim.questions.workload import WorkloadOptions, explain_module, module_option, workload
 from ppsim.questions.write import Writers, command_line, find_targets
@@ -28,7 +29,9 @@ from ppsim.questions.write import Writers, command_line, find_targets
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.real.runs.record import Record
+    from ppsim.real.traces.run import RealRun
     from ppsim.real.validation.analyse import Validation
+    from ppsim.real.validation.jobs import JobErrors
 
 
 def _milliseconds(spelling: str, what: str) -> Any:
@@ -102,6 +105,7 @@ class SourceOptions:
     iteration: str = option(
         "--iteration", default="median", show_default=True, help="Traces: which step; a number, a range, median or all."
     )
+    unit: str | None = unit_option()
     profile: str | None = option(
         "--profile", type=click.Path(), help="What ops and messages cost alone (ppsim calibrate)."
     )
@@ -157,7 +161,7 @@ class ValidateRequest(Request):
                 check_suffix(suffix)
 
 
-def validate(schedules: str | Sequence[str] = (), **options: Any) -> Validated:
+def validate(schedules: str | Sequence[str] = (), **options: Any) -> Validated | ValidatedJob:
     """Run schedules for real, one process per device, and compare with the prediction.
 
     Processes are started that import the script anew, so it calls this below ``if __name__ == "__main__":``.
@@ -174,24 +178,75 @@ def validate(schedules: str | Sequence[str] = (), **options: Any) -> Validated:
     return answer(ask(ValidateRequest, {"names": schedules or None} | options))
 
 
-def answer(request: ValidateRequest) -> Validated:
+def answer(request: ValidateRequest) -> Validated | ValidatedJob:
     """Measure, or read what was measured, and compare."""
-    from ppsim.real.validation.analyse import select_step, validate
+    if request.source.trace:
+        observed = _read_trace(request, request.source.trace)
+        if observed.job is not None and not request.source.profile:
+            from ppsim.real.validation.jobs import validate_job
 
-    lost = ""
+            return ValidatedJob(request, observed, validate_job(observed.job))
+        return _compare(request, _record_of(request, observed))
     if request.source.from_record:
         from ppsim.real.runs.record import load
 
-        record = load(request.source.from_record)
-    elif request.source.trace:
-        record = _read_trace(request, request.source.trace)
-    else:
-        record, lost = _measure(request)
+        return _compare(request, load(request.source.from_record))
+    return _compare(request, *_measure(request))
+
+
+def _compare(request: ValidateRequest, record: Record, lost: str = "") -> Validated:
+    """Predict the runs of a record."""
+    from ppsim.real.validation.analyse import select_step, validate
+
     _refuse_unknown(request, [run.name for run in record.runs])
     validation = validate(record, request.calibrate_on)
     if record.settings["ops"] == "trace":
         validation = select_step(validation, request.source.iteration)
     return Validated(request, record, validation, lost)
+
+
+@dataclass(frozen=True)
+class ValidatedJob(Answer):
+    """A job and its predictions: every step of every replica.
+
+    Attributes:
+        request: what was asked.
+        run: what was measured.
+        found: the errors of the predictions.
+    """
+
+    request: ValidateRequest
+    run: RealRun
+    found: JobErrors
+
+    @property
+    def passed(self) -> bool:
+        """Whether the median error is within the tolerance."""
+        return bool(self.to_json()["passed"])
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.validate/1``."""
+        from ppsim.real.validation.jobs import errors_object
+
+        return errors_object(self.found, self.request.tolerance)
+
+    def line(self) -> Iterator[Block]:
+        """How far off the predictions are."""
+        yield job_verdict(self.to_json())
+
+    def blocks(self) -> Iterator[Block]:
+        """The errors by what costs are made of, and how far off they are."""
+        yield from job_lines(self.run, self.to_json())
+        yield from self.line()
+
+    def writers(self, output: OutputOptions) -> Writers:
+        """Each file asked for: predicted above measured, of one replica."""
+        return _compare(self.request, _record_of(self.request, self.run)).writers(output)
+
+    @property
+    def exit_code(self) -> int:
+        """1 where the errors are too large."""
+        return 0 if self.passed else 1
 
 
 @dataclass(frozen=True)
@@ -280,20 +335,30 @@ def _refuse_unknown(request: ValidateRequest, names: Sequence[str]) -> None:
             raise InputError(f"--only: no run of '{name}' was compared", f"one of {' '.join(names)}")
 
 
-def _read_trace(request: ValidateRequest, trace: str) -> Record:
-    from ppsim.inputs.profile.profile import read
+def _read_trace(request: ValidateRequest, trace: str) -> RealRun:
+    """Read a run made elsewhere, and refuse one of another schedule than named."""
     from ppsim.questions.stated import read_named_run
-    from ppsim.real.validation.traced import record_of
+    from ppsim.real.validation.traced import refuse_other
 
-    specs, source = request.specs, request.source
+    specs = request.specs
     if len(specs) > 1:
         raise InputError(f"a run shows one schedule, and {len(specs)} are named", "-s 1f1b, or none")
-    observed = read_named_run([trace])
+    observed = read_named_run([trace], unit=request.source.unit or "")
     if observed.format == "record":
         raise InputError(f"{observed.source} is a record of ours", f"--from-record {trace}")
-    schedule = build_schedule(specs[0], request.shape) if specs else observed.schedule
-    profile = read(source.profile) if source.profile else None
-    return record_of(observed, schedule, profile, command_line(Given.of(request)))
+    if specs and observed.job is not None:
+        refuse_other(observed, build_schedule(specs[0], request.shape))
+    return observed
+
+
+def _record_of(request: ValidateRequest, observed: RealRun) -> Record:
+    """Make a record of a run made elsewhere, of one replica where it has several."""
+    from ppsim.inputs.profile.profile import read
+    from ppsim.real.validation.traced import record_of
+
+    schedule = build_schedule(request.specs[0], request.shape) if request.specs else observed.schedule
+    profile = read(request.source.profile) if request.source.profile else None
+    return record_of(observed.in_ms(), schedule, profile, command_line(Given.of(request)))
 
 
 def _measure(request: ValidateRequest) -> tuple[Record, str]:

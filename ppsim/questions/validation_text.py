@@ -10,7 +10,16 @@ from ppsim.questions.blocks import Block, Line, Table
 
 if TYPE_CHECKING:
     from ppsim.real.runs.record import Record
+    from ppsim.real.traces.run import RealRun
     from ppsim.real.validation.analyse import Validation, Verdict
+
+JOB_LEVELS = {
+    "replay": "its own op times",
+    "stage and kind": "medians of other steps, by stage and kind",
+    "+ worker": "and a factor of each device of each replica",
+    "+ microbatch": "or a line over the first stage's forward of each microbatch in this step",
+    "held-out": "both",
+}
 
 
 def verdict_line(validation: Validation, value: dict[str, Any]) -> Line:
@@ -20,6 +29,34 @@ def verdict_line(validation: Validation, value: dict[str, Any]) -> Line:
     text = f"{what} are off by {held['median']:.2%} (median), {held['worst']:.2%} (worst): "
     within = f"{'within' if passed else 'NOT within'} the tolerance of {value['tolerance']:.0%}"
     return Line([text, (within, "good" if passed else "fault")])
+
+
+def job_verdict(value: dict[str, Any]) -> Line:
+    """Say how far off the predictions of a job are, and whether that is within the tolerance."""
+    held, passed = value["errors"]["held-out"]["median"], value["passed"]
+    what = "held-out predictions" if value["held_out"] else "predictions with own costs"
+    within = f"{'within' if passed else 'NOT within'} the tolerance of {value['tolerance']:.0%}"
+    return Line([f"{what} are off by {held:.2%} (median): ", (within, "good" if passed else "fault")])
+
+
+def job_lines(run: RealRun, value: dict[str, Any]) -> Iterator[Block]:
+    """What was predicted, and the errors with each term of the costs."""
+    from ppsim.questions.words import counted
+
+    shape = f"{counted(value['replicas'], 'replica')} x {counted(value['devices'], 'device')}"
+    steps = counted(len(value["iterations"]), "step")
+    yield Line(f"job        {run.source}: {value['schedule']}, {shape}, {steps}", 11)
+    yield Line(
+        f"           each replica's time in each step, {value['measured']:.4g} {value['unit']} (median), predicted", 11
+    )
+    for note in run.notes:
+        yield Line(f"           {note}", 11)
+    yield ""
+    for level, said in JOB_LEVELS.items():
+        error = value["errors"][level]
+        text = f"{level:<15} median {error['median']:7.3%}   worst {error['worst']:7.3%}"
+        yield Line([(text, "name" if level == "held-out" else ""), f"   {said}"], 18)
+    yield ""
 
 
 def detail_lines(validation: Validation, record: Record, value: dict[str, Any]) -> Iterator[Block]:

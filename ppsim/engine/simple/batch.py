@@ -99,6 +99,36 @@ def find_ends(levels: Levels, durations: Floats, latencies: Floats, earliest: Fl
     return end
 
 
+def makespans_with_gaps(schedule: Schedule, durations: Floats, gaps: Floats, latencies: Floats) -> Floats:
+    """Compute the makespan of each sample where devices need a gap before each op, shape (samples,).
+
+    The first op of a device needs none. A gap is told as if the op before took longer, and its messages left earlier.
+
+    Args:
+        schedule: what runs.
+        durations: shape (samples, ops).
+        gaps: shape (ops,), before each op.
+        latencies: shape (samples, ops), of each op's input; 0 on the same device.
+
+    Raises:
+        Deadlock: the schedule cannot finish.
+    """
+    levels, after = find_levels(schedule), np.zeros(len(schedule))
+    leads = np.flatnonzero(schedule.leads)
+    follows = np.diff(schedule.device[leads]) == 0
+    after[leads[:-1][follows]] = gaps[leads[1:][follows]]
+    after[schedule.second_of_pairs] = after[schedule.first_of_pairs]
+    has = np.flatnonzero(schedule.dependency >= 0)
+    left = latencies.copy()
+    left[:, has] -= after[schedule.dependency[has]]
+
+    def sample(first: int, stop: int) -> Floats:
+        end = find_ends(levels, (durations[first:stop] + after).T, left[first:stop].T)
+        return (end[1:] - after[levels.op][:, None]).max(axis=0)
+
+    return run_in_chunks(sample, len(durations), len(schedule))
+
+
 def makespans(schedule: Schedule, costs: Sequence[Costs]) -> Floats:
     """Compute the makespan of one schedule under each of many costs, shape (len(costs),), on all cores.
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
 from ppsim.engine.simple.terms import measure_terms
-from ppsim.errors import InputError
 from ppsim.inputs.profile.profile import OpTime, Profile, Provenance
 from ppsim.real.calibration.clock import spread
 from ppsim.real.traces import kineto, torch_trace
@@ -45,8 +44,7 @@ def profile_of_run(kept: RealRun, command: str) -> Profile:
     Raises:
         InputError: its times are not in ms.
     """
-    if kept.unit != "ms":
-        raise InputError(f"{kept.source} has times in {kept.unit}, not in ms", "a measured run")
+    kept = kept.in_ms()
     ops = tuple(_op_times(kept))
     if kept.traces:
         return replace(torch_trace.profile_of(list(kept.traces.values()), command), op=ops)

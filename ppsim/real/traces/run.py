@@ -15,6 +15,7 @@ from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 from ppsim.inputs.drafts.read import require_sound
+from ppsim.real.traces.table_words import PER_SECOND
 from ppsim.real.traces.torch_trace import Trace
 
 Times = NDArray[np.float64]
@@ -105,6 +106,20 @@ class RealRun:
         """Leave out iteration 0 or 1, where there are more: the first one holds what is done only once."""
         warm = len(self.iterations) > 1 and self.iterations[0] <= 1
         return self._only(np.arange(1, len(self.iterations))) if warm else self
+
+    def in_ms(self) -> RealRun:
+        """Tell the times of the replica shown in ms, without the job.
+
+        Raises:
+            InputError: their unit is no real time.
+        """
+        if self.unit == "ms":
+            return self
+        if self.unit not in PER_SECOND:
+            raise InputError(f"{self.source} has times in {self.unit}, not in ms", "a measured run")
+        times = ("start", "end", "posted", "arrival", "offset")
+        scaled = {name: getattr(self, name) * (1e3 / PER_SECOND[self.unit]) for name in times}
+        return replace(self, **scaled, unit="ms", job=None)
 
     def of_replica(self, at: int) -> RealRun:
         """Show another replica of the job, given its place."""

@@ -64,7 +64,7 @@ def record_of(observed: RealRun, schedule: Schedule, profile: Profile | None, co
     """
     if observed.traces and not np.isnan(observed.arrival).all():
         return _with_messages(observed, schedule, profile, command)
-    _refuse_other(observed, schedule)
+    refuse_other(observed, schedule)
     kept = observed.drop_first()
     lowered = lower(schedule)
     terms = measure_terms(schedule, kept.start, kept.end)
@@ -85,7 +85,7 @@ def record_of(observed: RealRun, schedule: Schedule, profile: Profile | None, co
     return Record(tuple(runs), settings, asdict(profile_of_run(kept, command).provenance))
 
 
-def _refuse_other(observed: RealRun, schedule: Schedule) -> None:
+def refuse_other(observed: RealRun, schedule: Schedule) -> None:
     """Refuse a run of other ops, or in another order, than the schedule's."""
     shown = observed.schedule
     if schedule.n_devices != shown.n_devices:
