@@ -1,4 +1,4 @@
-"""List all schedules."""
+"""List all schedules, or what the library has: models, clusters, GPUs, software, links."""
 
 from __future__ import annotations
 
@@ -8,27 +8,41 @@ from typing import Any, ClassVar
 
 from ppsim.questions import words
 from ppsim.questions.answer import Answer
-from ppsim.questions.blocks import Block, Line
+from ppsim.questions.blocks import Block, Line, Table
+from ppsim.questions.door import VALUE
 from ppsim.questions.groups import JsonOption
-from ppsim.questions.options import Request, group
+from ppsim.questions.options import Request, flag, group
+
+SHELVES = ("models", "clusters", "gpus", "software", "links")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListRequest(Request):
-    """List all schedules: needs, bubble, peak activations, torch's name.
+    """List all schedules: needs, bubble, peak activations, torch's name; or what the library has.
 
     \b
       ppsim list
-      ppsim list --json
+      ppsim list --clusters
+      ppsim list --models --gpus --json
     """
 
     question: ClassVar[str] = "list"
+    models: bool = flag("--models", help="The models, for --model.", common=True, door=VALUE)
+    clusters: bool = flag("--clusters", help="The clusters, for --cluster.", common=True, door=VALUE)
+    gpus: bool = flag("--gpus", help="The GPUs, for cluster files and words.", common=True, door=VALUE)
+    software: bool = flag("--software", help="The training frameworks, for --software.", common=True, door=VALUE)
+    links: bool = flag("--links", help="The links, for cluster files, words and --link.", common=True, door=VALUE)
     face: JsonOption = group(JsonOption)
 
+    @property
+    def shelves(self) -> tuple[str, ...]:
+        """What of the library is asked for; nothing where schedules are."""
+        return tuple(name for name in SHELVES if getattr(self, name))
 
-def answer(request: ListRequest) -> Schedules:
+
+def answer(request: ListRequest) -> Schedules | Shelves:
     """List them."""
-    return Schedules(request)
+    return Shelves(request) if request.shelves else Schedules(request)
 
 
 @dataclass(frozen=True)
@@ -69,5 +83,111 @@ class Schedules(Answer):
         yield ""
         yield Line(
             "P devices, V stages per device, M microbatches, N group size, K slices of a sequence; times are for a "
-            "device's share of the model."
+            "device's share of the model. Models and machines: ppsim list --models --clusters --gpus --software --links"
         )
+
+
+@dataclass(frozen=True)
+class Shelves(Answer):
+    """What the library has.
+
+    Attributes:
+        request: what was asked.
+    """
+
+    request: ListRequest
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """A row for each, of all that was asked for."""
+        return [{"kind": name, **row} for name in self.request.shelves for row in rows_of(name)]
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.list/1``."""
+        return {"schema": "ppsim.list/1", **{name: rows_of(name) for name in self.request.shelves}}
+
+    def blocks(self) -> Iterator[Block]:
+        """A table for each."""
+        for name in self.request.shelves:
+            rows = rows_of(name)
+            headings = list(rows[0])
+            yield Table(
+                headings, [[_short(row[key]) for key in headings] for row in rows], left=[headings[0], "source"]
+            )
+            yield ""
+        yield "all fields of one: ppsim model NAME; any of your own: a TOML file in its place"
+
+
+def rows_of(shelf: str) -> list[dict[str, Any]]:
+    """List what the library has of one kind, by name, with what tells its entries apart."""
+    if shelf == "models":
+        from ppsim.workload.model.model import count_parameters, library, read_model
+
+        found = [read_model(name) for name in library()]
+        return [
+            {
+                "model": model.name,
+                "parameters_b": count_parameters(model) / 1e9,
+                "active_b": count_parameters(model, active=True) / 1e9,
+                "layers": model.layers,
+                "hidden": model.hidden,
+                "seq": model.seq,
+            }
+            for model in found
+        ]
+    if shelf == "software":
+        from ppsim.workload.plans.software import softwares
+
+        return [
+            {"software": name, "on": found.on, "schedules": ", ".join(found.runs) or "all", "source": found.source}
+            for name, found in softwares().items()
+        ]
+    if shelf == "links":
+        from ppsim.engine.detailed.named_links import NAMED
+
+        return [{"link": name, "latency_us": alpha, "gb_per_s": speed} for name, (alpha, speed) in NAMED.items()]
+    from ppsim.workload.hardware.hardware import gpus, machines, read_gpu, read_machine
+
+    if shelf == "gpus":
+        return [_gpu(read_gpu(name)) for name in gpus()]
+    return [
+        {
+            "cluster": machine.name,
+            "gpu": machine.gpu.name,
+            "gpus_of_a_node": machine.per_node,
+            "gb_per_s_within": machine.within / 1e9,
+            "gb_per_s_between": machine.between / 1e9,
+        }
+        for machine in map(read_machine, machines())
+    ]
+
+
+def _gpu(gpu: Any) -> dict[str, Any]:
+    peaks = {f"{name}_tflops": getattr(gpu.tflops, name) or None for name in ("bf16", "fp16", "fp8", "fp4")}
+    return {"gpu": gpu.name, "memory_gib": gpu.memory_gib, "hbm_gb_per_s": gpu.hbm_gb_per_s, **peaks}
+
+
+def card_of(name: str) -> dict[str, Any]:
+    """Return all fields of a cluster, a GPU or a software of the library, or of a cluster in words; empty without one.
+
+    Raises:
+        InputError: words that make no cluster.
+    """
+    from dataclasses import asdict
+
+    from ppsim.workload.hardware.hardware import gpus, machines, read_gpu, read_machine
+    from ppsim.workload.plans.software import softwares
+
+    known, plain = softwares(), name.lower()
+    if plain in known:
+        return asdict(known[plain])
+    if plain in machines() or ("," in name and not name.endswith((".toml", ".json"))):
+        machine = read_machine(name)
+        return {"cluster": machine.name, **asdict(machine.cluster), "gpu": asdict(machine.gpu)}
+    return asdict(read_gpu(name)) if plain in gpus() else {}
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -14,6 +14,7 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line
 from ppsim.questions.groups import JsonOption
+from ppsim.questions.list import card_of
 from ppsim.questions.options import Request, flag, group, option
 from ppsim.questions.plan_space import PRECISIONS
 from ppsim.questions.software import SoftwareOptions, parallel_with
@@ -70,7 +71,8 @@ class ModelRequest(Request):
     """Show a model's parameters, FLOPs and operators, and what training it costs on each stage and device.
 
     A model is a name of the library, a TOML file (schema ppsim.model/2) or a Hugging Face config.json; without one, the
-    library is listed. With sizes of parallel groups, memory by device; with --cluster, times too.
+    library is listed. A cluster, a GPU or a software shows its fields. With sizes of parallel groups, memory by device;
+    with --cluster, times too.
 
     \b
       ppsim model
@@ -113,7 +115,7 @@ class ModelRequest(Request):
             raise InputError("which model is missing", "ppsim model llama3-70b ...; ppsim model lists the library")
 
 
-def model(name: str | None = None, **options: Any) -> Models | ModelCost:
+def model(name: str | None = None, **options: Any) -> Models | ModelCost | Card:
     """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name, list the library.
 
     Args:
@@ -126,12 +128,14 @@ def model(name: str | None = None, **options: Any) -> Models | ModelCost:
     return answer(ask(ModelRequest, {"file": name} | options))
 
 
-def answer(request: ModelRequest) -> Models | ModelCost:
+def answer(request: ModelRequest) -> Models | ModelCost | Card:
     """Describe what is asked for."""
     from ppsim.questions.training import layout_from, parallel_from, sizes_from, training
     from ppsim.workload.hardware.hardware import read_machine
     from ppsim.workload.model.model import library, read_model
 
+    if request.file is not None and not request.trains and (card := card_of(request.file)):
+        return Card(request, request.file, card)
     if request.file is None:
         return Models(request, tuple(describe_model(read_model(name)) for name in library()))
     found = read_model(request.file, request.training.sequence)
@@ -172,6 +176,48 @@ class Models(Answer):
         for row in self.rows:
             active = f", {format_number(row['active'] / 1e9)} B active" if row["active"] != row["parameters"] else ""
             yield f"{row['name']:<18} {format_number(row['parameters'] / 1e9):>8} B{active}"
+
+
+@dataclass(frozen=True)
+class Card(Answer):
+    """All fields of a cluster, a GPU or a software of the library.
+
+    Attributes:
+        request: what was asked.
+        name: what it is called.
+        fields: by name, as its file has them.
+    """
+
+    request: ModelRequest
+    name: str
+    fields: dict[str, Any]
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The fields, as one row."""
+        return [self.fields]
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.card/1``."""
+        return {"schema": "ppsim.card/1", **self.fields}
+
+    def blocks(self) -> Iterator[Block]:
+        """A line for each field that says something."""
+        yield Line([(self.name, "name")])
+        yield from _lines(self.fields, "")
+
+
+def _lines(fields: dict[str, Any], before: str) -> Iterator[Block]:
+    for key, value in fields.items():
+        if isinstance(value, dict):
+            yield from _lines(value, f"{before}{key}.")
+        elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
+            for number, row in enumerate(value):
+                said = ", ".join(f"{k} {v}" for k, v in row.items() if v not in (None, "", (), []))
+                yield Line([(f"  {before}{key} {number}", "quiet"), f"  {said}"], 8)
+        elif value not in (None, "", (), [], 0, 0.0, -1):
+            text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            yield Line([(f"  {before + key:<24} ", "quiet"), text], 27)
 
 
 @dataclass(frozen=True)

@@ -61,13 +61,13 @@ class PlanRequest(Request):
     model: str | None = option(
         "--model",
         metavar="NAME|FILE",
-        help="The model: of the library (ppsim model), TOML, or config.json.",
+        help="The model: of the library (ppsim list --models), TOML, or config.json.",
         common=True,
     )
     cluster: str | None = option(
         "--cluster",
         metavar="NAME|FILE",
-        help="The cluster: of the library, or a cluster file that names a gpu.",
+        help="The cluster: of the library (ppsim list --clusters), in words (h100x8,nvlink4,ib-400), or a file.",
         common=True,
     )
     gpus: int | None = option("--gpus", type=click.IntRange(1, 1 << 20), help="GPUs in all.", common=True)
@@ -120,7 +120,7 @@ class PlanRequest(Request):
 
         missing = [f"--{name}" for name in ("model", "cluster", "gpus", "gbs") if getattr(self, name) is None]
         if missing and self.against is None:
-            hint = "--model llama3-70b --cluster dgx-h100 --gpus 256 --gbs 1024; names: ppsim model"
+            hint = "--model llama3-70b --cluster dgx-h100 --gpus 256 --gbs 1024; names: ppsim list --models --clusters"
             raise InputError(f"a plan needs {', '.join(missing)}", hint)
         for _, suffix in find_targets(self.output, tables=True):
             if suffix in TABLES:

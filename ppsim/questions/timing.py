@@ -40,6 +40,7 @@ def execute_messages(
     from ppsim.engine.detailed.cluster import network_from_options
     from ppsim.engine.detailed.execute import execute
     from ppsim.errors import InputError
+    from ppsim.workload.hardware.hardware import read_cluster
 
     mode = network.p2p or "overlap"
     lowered = _lower(schedule, network, mode == "batched", to_torch)
@@ -49,7 +50,7 @@ def execute_messages(
         p2p=mode,
         comm=costs.comm,
         channel=network.channel,
-        cluster=_cluster_file(network.cluster) if network.cluster else None,
+        cluster=read_cluster(network.cluster) if network.cluster else None,
         message=network.message if network.cluster else None,
     )
     if network.cluster and links:
@@ -81,13 +82,6 @@ def _lower(schedule: Schedule, network: NetworkOptions, batch: bool, to_torch: b
     order = network.order or ("torch" if to_torch else "early")
     unshard, reduce_grad = network.unshard or 0, network.reduce_grad or to_torch
     return lower(schedule, order, batch=batch, unshard=unshard, reduce_grad=reduce_grad)
-
-
-def _cluster_file(spec: str) -> str:
-    """Return the file of a cluster: the library's of that name, or the spelling itself."""
-    from ppsim.workload.hardware.hardware import machines
-
-    return str(machines().get(spec.lower(), spec))
 
 
 def execute_slots(schedule: Schedule, slots: Costs, order: str | None) -> Execution:

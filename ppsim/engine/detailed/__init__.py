@@ -1,3 +1,3 @@
 """The detailed model: links, clusters, and the event-driven execution of lowered queues."""
 
-__all__ = ["cluster", "execute", "links", "spec"]
+__all__ = ["cluster", "execute", "links", "named_links", "spec"]

@@ -11,8 +11,7 @@ Times are in microseconds, sizes in bytes, bandwidths in GB/s (10^9 bytes a seco
     gb_per_s = 300
 
     [inter]                       # between nodes
-    alpha_us = 12
-    gb_per_s = 50
+    link = "ib-400"               # its latency and bandwidth; or alpha_us and gb_per_s
     eager_bytes = 65536
 
     [shared]                      # what links divide, in each direction
@@ -30,6 +29,7 @@ from ppsim.base import toml
 from ppsim.base.times import MICROSECONDS
 from ppsim.base.toml import Refused
 from ppsim.base.units import parse_size
+from ppsim.engine.detailed.named_links import NAMED
 from ppsim.engine.detailed.spec import CHANNELS, Collectives, Host, Network, Shared, Value
 from ppsim.errors import InputError
 
@@ -47,13 +47,21 @@ class Link:
         alpha_us: latency.
         gb_per_s: bandwidth in each direction; no limit without it.
         eager_bytes: up to this size a send needs no receive; -1 where every one does.
+        link: a name such as nvlink4 or ib-400, whose latency and bandwidth count where they are not given.
     """
 
     alpha_us: float = 0.0
     gb_per_s: float | None = None
     eager_bytes: int = -1
+    link: str = ""
 
     def __post_init__(self) -> None:
+        if self.link:
+            if self.link not in NAMED:
+                raise Refused("link", f"must be one of {', '.join(NAMED)}, got {self.link!r}")
+            alpha, speed = NAMED[self.link]
+            object.__setattr__(self, "alpha_us", self.alpha_us or alpha)
+            object.__setattr__(self, "gb_per_s", self.gb_per_s if self.gb_per_s is not None else speed)
         _not_negative(self, "alpha_us")
         _positive(self, "gb_per_s")
         if not -1 <= self.eager_bytes <= MOST_BYTES:
@@ -237,7 +245,7 @@ def network_from_options(
     p2p: str = "latency",
     comm: Value = 0.0,
     channel: str | None = None,
-    cluster: str | None = None,
+    cluster: str | Cluster | None = None,
     message: str | None = None,
 ) -> Network:
     """The network that a command's options ask for.
@@ -248,7 +256,7 @@ def network_from_options(
         p2p: the mode.
         comm: latency of a message, where no cluster gives its links.
         channel: instead of the cluster's, or of ``direction``.
-        cluster: path of a cluster file; see :mod:`ppsim.engine.detailed.cluster`.
+        cluster: a cluster, or the path of its file; see :mod:`ppsim.engine.detailed.cluster`.
         message: size of a message, such as ``4MiB``, instead of the cluster's.
 
     Raises:
@@ -260,5 +268,5 @@ def network_from_options(
         if size is not None:
             raise InputError("the size of a message says nothing without links", "give a cluster file as well")
         return Network(mode=p2p, channel=channel or "direction", alpha=comm)
-    built = network(read(cluster), devices, unit, p2p)
+    built = network(read(cluster) if isinstance(cluster, str) else cluster, devices, unit, p2p)
     return replace(built, channel=channel or built.channel, message=built.message if size is None else size)

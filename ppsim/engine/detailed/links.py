@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.times import MICROSECONDS
+from ppsim.engine.detailed.named_links import NAMED
 from ppsim.engine.detailed.spec import Network, Value
 from ppsim.errors import InputError
 
-HINT = "A-B=LATENCY, A>B=LATENCY for one direction, or A-B=LATENCY,25GB/s"
+HINT = "A-B=LATENCY, A>B=LATENCY for one direction, A-B=LATENCY,25GB/s or A-B=LATENCY,ib-400"
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,15 @@ def parse_link(text: str, devices: int) -> LinkChange:
         InputError: it is not one, or names a device that does not exist.
     """
     number = r"[0-9]*\.?[0-9]+(?:e-?[0-9]{1,3})?"
-    match = re.fullmatch(rf"([0-9]{{1,9}})([->])([0-9]{{1,9}})=({number})(?:,({number})GB/s)?", text.strip())
+    match = re.fullmatch(rf"([0-9]{{1,9}})([->])([0-9]{{1,9}})=({number})(?:,({number})GB/s|,([a-z].*))?", text.strip())
     if match is None:
         raise InputError(f"'{text[:40]}' is no link", HINT)
+    if match[6] and match[6] not in NAMED:
+        raise InputError(f"'{text[:40]}' has a link of no known name", f"one of {', '.join(NAMED)}")
     source, target = int(match[1]), int(match[3])
     if source == target or max(source, target) >= devices:
         raise InputError(f"'{text[:40]}' joins no two of {devices} devices", f"two of 0 to {devices - 1}")
-    speed = None if match[5] is None else float(match[5])
+    speed = NAMED[match[6]][1] if match[6] else None if match[5] is None else float(match[5])
     if speed == 0:
         raise InputError(f"'{text[:40]}' has no bandwidth", "more than zero, or leave it out")
     return LinkChange(source, target, match[2] == "-", float(match[4]), speed)

@@ -324,7 +324,7 @@ def step_time(
         reduction=reduction,
         optimizer=optimizer,
         tokens_per_s=tokens / total,
-        mfu=flops / machine.gpu.peak("bf16"),
+        mfu=flops / machine.gpu.peak(machine.gpu.sixteen),
         tflops=flops / 1e12,
     )
 

@@ -172,7 +172,7 @@ def _efficiency(gpu: Gpu, kernels: str, graphs: str, fused: bool, numbers: Fitte
     curve = next((curve for curve in numbers.curve if curve.family == gpu.family), Curve(gpu.family))
     software = next((found for found in numbers.software if found.name == kernels), Software(kernels))
     if curve.watts and gpu.watts:
-        more = (gpu.watts / gpu.tflops.bf16 / curve.watts) ** shared.power
+        more = (gpu.watts / (gpu.peak(gpu.sixteen) / 1e12) / curve.watts) ** shared.power
         shares = {name: min(getattr(curve, name) * more, 1.0) for name in MATRIX}
         curve = replace(curve, **shares)
     software = replace(
@@ -190,11 +190,11 @@ def seconds(operators: Operators, gpu: Gpu, found: Efficiency, precision: str) -
     halves = np.array([[curve.rows], [curve.half], [curve.half]])
     filled = np.prod(side / (side + halves), axis=0)
     rate = np.full(len(operators.unit), np.inf)
-    for unit, kind in ((LINEAR, precision), (WIDE, "bf16")):
+    for unit, kind in ((LINEAR, precision), (WIDE, gpu.sixteen)):
         here = operators.unit == unit
         rate[here] = gpu.peak(kind) * curve.share(kind) * filled[here]
     here = operators.unit == FLASH
-    rate[here] = gpu.peak("bf16") * curve.attention * (side[1] / (side[1] + 4 * curve.half))[here]
+    rate[here] = gpu.peak(gpu.sixteen) * curve.attention * (side[1] / (side[1] + 4 * curve.half))[here]
     memory = gpu.hbm_gb_per_s * 1e9 * curve.hbm
     share = np.array([getattr(found.software, SHARES.get(name, "elementwise")) for name in operators.names])
     products = np.maximum(operators.flops / rate, operators.moved / memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +11,8 @@ from ppsim.base import toml
 from ppsim.base.text import quote
 from ppsim.base.toml import Refused
 from ppsim.engine.detailed import cluster as clusters
-from ppsim.engine.detailed.cluster import Cluster
+from ppsim.engine.detailed.cluster import Cluster, Divided, Link
+from ppsim.engine.detailed.named_links import NAMED
 from ppsim.errors import InputError
 
 SCHEMA = "ppsim.gpu/1"
@@ -24,14 +26,14 @@ UNITS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8", "nvfp4": 
 class Tflops:
     """Peak dense throughput of matrix products in TFLOP/s, by precision; 0 where the GPU lacks it."""
 
-    bf16: float
+    bf16: float = 0.0
     fp16: float = 0.0
     fp8: float = 0.0
     fp4: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("bf16", "fp16", "fp8", "fp4"):
-            if getattr(self, name) < 0 or (name == "bf16" and self.bf16 == 0):
+            if getattr(self, name) < 0 or (name == "bf16" and max(self.bf16, self.fp16) == 0):
                 raise Refused(name, f"must be more than 0, got {getattr(self, name):g}")
 
 
@@ -70,6 +72,11 @@ class Gpu:
         if self.host not in ("x86", "grace"):
             raise Refused("host", f"must be x86 or grace, got {self.host!r}")
 
+    @property
+    def sixteen(self) -> str:
+        """What it computes with in 16 bits: bf16, or fp16 where it has no other."""
+        return "bf16" if self.tflops.bf16 else "fp16"
+
     def peak(self, precision: str) -> float:
         """Return the peak in FLOP/s for a precision of training.
 
@@ -78,7 +85,7 @@ class Gpu:
         """
         value: float = getattr(self.tflops, UNITS[precision]) * 1e12
         if not value:
-            raise InputError(f"{self.name} has no {UNITS[precision]} units", "--precision bf16")
+            raise InputError(f"{self.name} has no {UNITS[precision]} units", f"--precision {self.sixteen}")
         return value
 
 
@@ -185,16 +192,25 @@ def read_gpu(spec: str) -> Gpu:
     return toml.read(str(known.get(spec.lower(), spec)), Gpu, SCHEMA, EXAMPLE)
 
 
+def read_cluster(spec: str) -> Cluster:
+    """Read how devices are joined: a name of the library, words such as ``h100x8,nvlink4,ib-400``, or a cluster file.
+
+    Raises:
+        InputError: no such file, or one that describes no cluster; or words that are not understood.
+    """
+    return _from_words(spec) if "," in spec and not spec.endswith(".toml") else clusters.read(_file_of(spec))
+
+
 def read_machine(spec: str) -> Machine:
-    """Read a cluster whose GPU is named: a name of the library or a cluster file with ``gpu = "h100"``.
+    """Read a cluster whose GPU is named: a name of the library, words, or a cluster file with ``gpu = "h100"``.
 
     Raises:
         InputError: no such name or file, one that describes no cluster, or one that does not name its GPU.
     """
     known = machines()
-    if spec.lower() not in known and not spec.endswith(".toml"):
+    if spec.lower() not in known and not spec.endswith(".toml") and "," not in spec:
         raise _unknown("cluster", spec, known)
-    cluster = clusters.read(str(known.get(spec.lower(), spec)))
+    cluster = read_cluster(spec)
     if not cluster.gpu:
         raise InputError(
             f"'{spec}' does not say which GPU its devices are", f'gpu = "h100"; one of {", ".join(gpus())}'
@@ -203,6 +219,34 @@ def read_machine(spec: str) -> Machine:
     if name.endswith(".toml"):
         name = str(Path(spec).parent / name)
     return Machine(spec.lower() if spec.lower() in known else spec, read_gpu(name), cluster)
+
+
+def _file_of(spec: str) -> str:
+    return str(machines().get(spec.lower(), spec))
+
+
+WORDS = re.compile(r"([a-z][a-z0-9.-]*?)x([1-9][0-9]{0,4}),([a-z0-9-]+),([a-z][a-z0-9-]*?)(?:x([1-9][0-9]{0,3}))?")
+
+
+def _from_words(spec: str) -> Cluster:
+    """Make a cluster of words: GPUs of a node, their link, and the cards between nodes: ``a100-80gbx8,nvlink3,ib-200``.
+
+    Without their number there is a card for each GPU, or one for a node where it is Ethernet.
+
+    Raises:
+        InputError: words that are not these.
+    """
+    hint = "GPUxCOUNT,LINK,CARD or GPUxCOUNT,LINK,CARDxCOUNT: h100x8,nvlink4,ib-400; names: ppsim list --gpus --links"
+    match = WORDS.fullmatch(spec.lower().replace(" ", ""))
+    if match is None or match[1] not in gpus():
+        raise InputError(f"{quote(spec)} is no cluster in words", hint)
+    for link in (match[3], match[4]):
+        if link not in NAMED:
+            raise InputError(f"{quote(spec)} has a link of no known name, {quote(link)}", f"one of {', '.join(NAMED)}")
+    gpus_of_node = int(match[2])
+    cards = int(match[5] or (1 if match[4].startswith("ethernet") else gpus_of_node))
+    shared = Divided(nics_per_node=cards, nic_gb_per_s=NAMED[match[4]][1])
+    return Cluster(gpus_of_node, Link(link=match[3]), inter=Link(link=match[4]), shared=shared, gpu=match[1])
 
 
 def _unknown(what: str, spec: str, known: dict[str, Path]) -> InputError:

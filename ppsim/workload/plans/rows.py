@@ -34,6 +34,13 @@ CLUSTERS = (
     ("mi355x", "mi355x"),
     ("mi325x", "mi325x"),
     ("mi300x", "mi300x"),
+    ("mi250x", "mi250x"),
+    ("h800", "h800"),
+    ("h20", "h20"),
+    ("a800", "a800"),
+    ("l40s", "l40s"),
+    ("4090", "rtx-4090"),
+    ("v100", "dgx-v100"),
 )
 # What rows call a schedule, where the registry has no such spelling.
 SCHEDULES = {

@@ -68,7 +68,7 @@ def test_peaks_of_ranks_are_within_five_percent():
         ({"gpu": "GH200"}, "no GPU 'GH200' in the library"),
         ({"gpu": "A100 PCIe"}, "no GPU 'A100 PCIe' in the library"),
         ({"precision": "FP32"}, "precision 'FP32' is not modelled"),
-        ({"gpu": None}, "no GPU None in the library, which has a100, a100-40, b200"),
+        ({"gpu": None}, "no GPU None in the library, which has 4090, a100, a100-40, a800, b200"),
         ({"schedule": "magic"}, "no schedule 'magic'"),
         ({"gpus": 63}, "does not divide 63 GPUs"),
         ({"gbs": 1}, "a batch of 1 for 2 data-parallel ranks"),

@@ -1,0 +1,101 @@
+"""The library's machines: what is listed, clusters in words, links by name, GPUs without 16-bit brain floats."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ppsim.engine.detailed.cluster import Link, network
+from ppsim.engine.detailed.links import parse_link
+from ppsim.engine.detailed.named_links import NAMED
+from ppsim.errors import InputError
+from ppsim.workload.cost.costs import step_time
+from ppsim.workload.hardware.hardware import Tflops, gpus, machines, read_cluster, read_gpu, read_machine
+from ppsim.workload.model.model import library, read_model
+from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans.software import softwares
+from tests.commands import invoke
+
+
+def test_all_of_the_library_is_listed():
+    listed = json.loads(invoke("list", "--models", "--clusters", "--gpus", "--software", "--links", "--json").stdout)
+    names = {shelf: {next(iter(row.values())) for row in rows} for shelf, rows in listed.items() if shelf != "schema"}
+    assert names == {
+        "models": set(library()), "clusters": set(machines()), "gpus": set(gpus()), "software": set(softwares()),
+        "links": set(NAMED),
+    }  # fmt: skip
+    assert "h800" in invoke("list", "--clusters").stdout
+    assert "1f1b" in invoke("list").stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("dgx-h100", "shared.nics_per_node     8"), ("h100", "hbm_gb_per_s             3350"), ("primus", "zb-v"),
+        ("h100x8,nvlink4,ethernet-25", "inter.gb_per_s           3.125"),
+    ],
+)  # fmt: skip
+def test_a_name_of_the_library_shows_its_fields(name, text):
+    assert text in invoke("model", name).stdout
+    assert json.loads(invoke("model", name, "--json").stdout)["schema"] == "ppsim.card/1"
+
+
+def test_a_cluster_in_words_is_that_of_a_file():
+    """A card for each GPU, or one for a node where it is Ethernet, or as many as are said."""
+    words, named = read_machine("h100x8,nvlink4,ib-400"), read_machine("dgx-h100")
+    assert (words.within, words.between, words.per_node, words.gpu) == (
+        named.within, named.between, named.per_node, named.gpu,
+    )  # fmt: skip
+    assert read_machine("a100-80gbx8,nvlink3,ethernet-25").between == pytest.approx(25e9 / 8 / 8)
+    assert read_machine("A100-80GBx4, nvlink3, ib-200x2").between == pytest.approx(25e9 * 2 / 4)
+    assert read_cluster("rtx-4090x2,pcie4,ethernet-10").intra.gb_per_s == 25
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("h100,nvlink4,ib-400", "is no cluster in words"),
+        ("h900x8,nvlink4,ib-400", "is no cluster in words"),
+        ("h100x8,nvlink4", "is no cluster in words"),
+        ("h100x8,nvlink99,ib-400", "a link of no known name, 'nvlink99'"),
+        ("h100x0,nvlink4,ib-400", "is no cluster in words"),
+        ("h100x8,nvlink4,ib-400x" + "9" * 40, "a link of no known name"),
+    ],
+)
+def test_words_that_are_no_cluster_are_refused(words, message):
+    with pytest.raises(InputError, match=message):
+        read_machine(words)
+
+
+def test_a_link_may_have_a_name():
+    assert (Link(link="nvlink4").gb_per_s, Link(link="nvlink4").alpha_us) == (450, 5)
+    assert (Link(link="ib-400", alpha_us=3).alpha_us, Link(link="ib-400", gb_per_s=40).gb_per_s) == (3, 40)
+    assert parse_link("0-1=0.5,ib-400", 2).gb_per_s == parse_link("0-1=0.5,50GB/s", 2).gb_per_s == 50
+    with pytest.raises(InputError, match="no known name"):
+        parse_link("0-1=0.5,wire", 2)
+    made = network(read_cluster("dgx-v100"), 16, "ms", "overlap")
+    assert np.asarray(made.beta)[0, 1] == pytest.approx(150e6)
+    assert np.asarray(made.alpha)[0, 8] == pytest.approx(0.01)
+
+
+def test_a_gpu_without_bf16_trains_in_fp16():
+    model, machine = read_model("gpt3-5b"), read_machine("dgx-v100")
+    with pytest.raises(InputError, match="v100-32gb has no bf16 units"):
+        step_time(model, machine, Parallel(precision="bf16"))
+    step = step_time(model, machine, Parallel(precision="fp16", dp=8, microbatches=4))
+    assert 0.1 < step.mfu < 0.7
+    with pytest.raises(ValueError, match="must be more than 0"):
+        Tflops()
+    assert replace(read_gpu("h100"), tflops=Tflops(fp16=1)).sixteen == "fp16"
+
+
+def test_a_slow_network_is_seen_in_a_plan():
+    """Over one 25 Gb/s card for eight GPUs Llama 3 8B no longer scales as over InfiniBand."""
+    model, parallel = read_model("llama3-8b", 4096), Parallel(dp=64, microbatches=1)
+    fast, slow = (
+        step_time(model, read_machine(f"h100x8,nvlink4,{card}"), parallel).mfu for card in ("ib-400", "ethernet-25")
+    )
+    assert slow < fast / 4
