@@ -1,11 +1,13 @@
-"""Files of real runs: those in the tree, and dumps made of simulated runs."""
+"""Real runs: files in the tree, dumps made of simulated runs, and processes of torch.distributed."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
@@ -84,3 +86,22 @@ def write_csv(path: Path, rows: list[dict[str, Any]], names: dict[str, str] | No
     lines += [",".join("" if row[column] is None else str(row[column]) for column in columns) for row in rows]
     path.write_text("\n".join(lines) + "\n")
     return str(path)
+
+
+def spawn(function: str, world: int, limit: float, folder: Path, *args: Any) -> None:
+    """Run a function of the worker module in so many processes, and kill them after the limit."""
+    pytest.importorskip("torch")
+    import torch.multiprocessing as mp
+
+    from tests import torch_worker
+
+    context = mp.spawn(getattr(torch_worker, function), (world, str(folder), *args), nprocs=world, join=False)
+    assert context is not None
+    deadline = time.monotonic() + limit
+    try:
+        while not context.join(timeout=1):  # true once all have ended
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{function} hangs: not over within {limit} s")
+    finally:
+        for process in context.processes:
+            process.kill()

@@ -4,6 +4,7 @@ import json
 import os
 import queue
 import threading
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,60 @@ def run_pipelines(rank: int, world: int, folder: str, jobs: list[dict[str, Any]]
     Path(folder, f"pipelines{rank}.json").write_text(json.dumps(results))
     dist.barrier()
     dist.destroy_process_group()
+
+
+STEPS = 3
+
+
+def record_schedules(rank: int, world: int, folder: str, names: list[str], chunks: list[int], csv: str) -> None:
+    """Run each of torch's schedules with and without a recording, and write whether all numbers are the same."""
+    from torch.distributed.pipelining import PipelineStage, schedules
+
+    from ppsim.record import record
+
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    store = dist.FileStore(f"{folder}/store", world)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
+    outcome = {}
+    for name, count in zip(names, chunks, strict=True):
+        last = world * count - 1
+        mine = [rank] if count == 1 else [rank, last - rank if "V" in name else rank + world]
+        seen = []
+        for recorded in (False, True):
+            modules = {stage: part(stage) for stage in mine}
+            stages: Any = [PipelineStage(modules[s], s, last + 1, torch.device("cpu")) for s in mine]
+            runs = name == "csv"
+            kind = schedules._PipelineScheduleRuntime if runs else getattr(schedules, name)
+            single = issubclass(kind, schedules.PipelineScheduleSingle)
+            schedule = kind(stages[0] if single else stages, 4, loss_fn=loss)
+            if runs:
+                schedule._load_csv(csv, format="compute_only")
+            with record(f"{folder}/{name}") if recorded else nullcontext():
+                seen.append(train(schedule, mine, last, modules))
+        outcome[name] = seen[0] == seen[1]
+    Path(folder, f"recorded{rank}.json").write_text(json.dumps(outcome))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def train(schedule: Any, mine: list[int], last: int, modules: dict[int, torch.nn.Module]) -> list[list[float]]:
+    """Train some steps, evaluate after each where torch can, and list every loss, output and gradient."""
+    (x, y), numbers = batch(4), []
+    for _ in range(STEPS):
+        losses: list[torch.Tensor] = []
+        inputs = (x,) if 0 in mine else ()
+        output = schedule.step(*inputs, **({"target": y, "losses": losses} if last in mine else {}))
+        numbers += [t.flatten().tolist() for t in (*losses, *([] if output is None else [output]))]
+        for module in modules.values():
+            numbers += [p.grad.flatten().tolist() for p in module.parameters() if p.grad is not None]
+            with torch.no_grad():
+                for p in module.parameters():
+                    p -= 0.1 * p.grad
+                    p.grad = None
+        if len(mine) == 1:  # torch's V cannot: it looks for gradients
+            schedule.eval(*inputs, **({"target": y, "losses": []} if last in mine else {}))
+    return numbers
 
 
 WAIT, SEND = -1, 1

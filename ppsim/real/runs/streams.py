@@ -30,6 +30,13 @@ class Wall:
     def settle(self) -> None:
         """Do nothing: no work is pending."""
 
+    def passed(self, mark: Any) -> bool:
+        """Whether the moment is over, which it is."""
+        return True
+
+    def rebase(self, mark: Any) -> None:
+        """Do nothing: times are exact, however long it runs."""
+
     def ns(self, mark: Any) -> int:
         """Return the mark, which is a time."""
         return int(mark)
@@ -65,6 +72,14 @@ class Events:
         import torch
 
         torch.cuda.synchronize()
+
+    def passed(self, mark: Any) -> bool:
+        """Whether the GPU has reached the event."""
+        return bool(mark.query())
+
+    def rebase(self, mark: Any) -> None:
+        """Count from an event that has passed: times between events are in single precision."""
+        self._at, self._zero = self.ns(mark), mark
 
     def ns(self, mark: Any) -> int:
         """Compute when the GPU reached the event."""

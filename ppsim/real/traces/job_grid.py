@@ -144,7 +144,7 @@ def whole_steps(grid: Grid, notes: list[str]) -> tuple[Grid, Ints, Times, Times]
     start.flat[cell], end.flat[cell] = table.start[at], table.end[at]
     start.flat[twice] = np.nan
     there = ~np.isnan(start)
-    usual = there.sum(axis=(0, 1)) * 2 > there.any(axis=2).sum()
+    usual = _usual(ops, there)
     if not usual.any():
         raise InputError(f"{table.source}: no step is whole", "times for all ops of a step")
     missing = ~there & usual
@@ -155,6 +155,16 @@ def whole_steps(grid: Grid, notes: list[str]) -> tuple[Grid, Ints, Times, Times]
 
     grid, start, end = leave_out(grid, start, end, whole, why, notes)
     return grid, ops[usual], start[:, :, usual], end[:, :, usual]
+
+
+def _usual(ops: Ints, there: Bools) -> Bools:
+    """Find the ops of a whole step: those in half of the steps of which their device shows any op."""
+    shown = np.zeros((*there.shape[:2], int(ops[:, 0].max()) + 1), bool)
+    for device in range(shown.shape[2]):
+        shown[..., device] = there[..., ops[:, 0] == device].any(axis=2)
+    count = there.sum(axis=(0, 1))
+    usual: Bools = (count > 0) & (count * 2 >= shown.sum(axis=(0, 1))[ops[:, 0]])
+    return usual
 
 
 def leave_out(

@@ -14,6 +14,7 @@ from ppsim.base.text import quote, shorten
 from ppsim.core.ops import COMPUTES, Kind
 from ppsim.errors import InputError
 from ppsim.real.traces.table_file import HINT, SCHEMA, File, find_names, read_file
+from ppsim.real.traces.table_header import check_headers
 from ppsim.real.traces.table_words import COLUMNS, GROUPS, PER_SECOND, UNITS, kind_of, meanings, split_unit
 
 Ints = NDArray[np.int64]
@@ -96,6 +97,7 @@ def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTab
         MissingDependency: Parquet without pyarrow.
     """
     read = [read_file(path, data) for path, data in files.items()]
+    check_headers(source, read)
     tables = [_Columns(file) for file in read]
     for table in tables:
         table.require()
@@ -167,7 +169,8 @@ class _Columns:
             return np.full(len(self.file), np.nan)
         base = 0 if meaning == "duration" else base
         factor = PER_SECOND[unit] / PER_SECOND[self.unit_of(meaning) or unit] if unit else 1.0
-        if factor == 1.0 and base and (values.dtype.kind in "iu" or values.dtype == object):
+        whole = values.dtype == object and not any(isinstance(value, float) for value in values.tolist())
+        if factor == 1.0 and base and (values.dtype.kind in "iu" or whole):
             try:
                 return (values.astype(np.int64) - base).astype(np.float64)
             except (ValueError, TypeError, OverflowError):

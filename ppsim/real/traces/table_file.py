@@ -104,6 +104,8 @@ def _first_line(text: str) -> tuple[str, str]:
 
 def _read_json_lines(path: str, text: str) -> File:
     lines = [line for line in text.splitlines() if line.strip()]
+    if not text.endswith("\n") and _object_or_none(lines[-1]) is None:
+        raise InputError(f"'{name_of(path)}' is cut short in line {len(lines)}", "leave that line out, or a whole file")
     rows = [_object(line, f"'{name_of(path)}', line {number}") for number, line in enumerate(lines, start=1)]
     header = rows.pop(0) if "schema" in rows[0] else {}
     names = list(dict.fromkeys(name for row in rows for name in row))

@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -28,29 +27,11 @@ from ppsim.search.orders.optimize import optimize
 from ppsim.search.problem import Problem
 from ppsim.show.files.document import Document, save
 from ppsim.show.files.writers import csv
+from tests.real_runs import spawn
 
 pytestmark = pytest.mark.torch
 RECORDS = json.loads((Path(__file__).parents[2] / "data" / "torch" / "comms.json").read_text())
 SECONDS = 6.0  # how long an order may stand still before it counts as hanging
-
-
-def spawn(function: str, world: int, limit: float, folder: Path, *args: Any) -> None:
-    """Run a function of the worker module in so many processes, and kill them after the limit."""
-    pytest.importorskip("torch")
-    import torch.multiprocessing as mp
-
-    from tests import torch_worker
-
-    context = mp.spawn(getattr(torch_worker, function), (world, str(folder), *args), nprocs=world, join=False)
-    assert context is not None
-    deadline = time.monotonic() + limit
-    try:
-        while not context.join(timeout=1):  # true once all have ended
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{function} hangs: not over within {limit} s")
-    finally:
-        for process in context.processes:
-            process.kill()
 
 
 def random_order(seed: int, devices: int, chunks: int, microbatches: int, placement: str) -> Schedule:

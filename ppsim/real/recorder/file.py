@@ -1,0 +1,164 @@
+"""The file of one recorded process, in the format ``ppsim.ops/1``: JSON lines, a header and a row per op."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ppsim.errors import InputError
+from ppsim.real.runs.streams import Clock
+from ppsim.version import VERSION
+
+SCHEMA = "ppsim.ops/1"
+PAIRED = {("F", "B"), ("F", "I"), ("B", "F"), ("I", "F")}
+NONE = -1
+_RECORDINGS = count()  # of this process
+
+
+class Row(NamedTuple):
+    """One op: what it is, the moments as the clock marks them, and its step; -1 for what it has none of."""
+
+    kind: str
+    stage: int
+    microbatch: int
+    posted: Any
+    start: Any
+    end: Any
+    step: int
+
+
+@dataclass
+class Process:
+    """What is known of the process that is recorded.
+
+    Attributes:
+        device: its pipeline rank, None until it is known.
+        replica: its data-parallel rank.
+        more: what else the header tells: how many devices, which schedule.
+    """
+
+    device: int | None = None
+    replica: int | None = None
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def tell(self, device: int, replica: int, **more: Any) -> None:
+        """Take what a runtime says where the user has said nothing."""
+        self.device = device if self.device is None else self.device
+        self.replica = replica if self.replica is None else self.replica
+        self.more |= more
+
+
+class OpsFile:
+    """The file of this process; it is begun with the first ops, when it is known which device they ran on."""
+
+    def __init__(self, path: Any, process: Process, clock_name: str, clock: Clock) -> None:
+        self.folder, self.process = Path(os.fspath(path)), process
+        self.begun = False
+        self._clock, self._zero = clock, time.monotonic_ns()
+        self._epoch = time.time_ns() - time.monotonic_ns() + self._zero
+        self._rank, ranks = _rank()
+        self._header = {"clock": clock_name, "ranks": ranks, "rank": self._rank, "run": _run_of_all(), "ppsim": VERSION}
+        self._seen: Counter[tuple[str, int, int]] = Counter()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot record into '{path}': {error.strerror}", "a folder to write to") from error
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Write ops that have run."""
+        if not rows:
+            return
+        if not self.begun:
+            self._begin()
+        self._out.write("".join(self._lines(rows)))
+        self._out.flush()
+
+    def close(self) -> None:
+        """End the file, if it was begun."""
+        if self.begun:
+            self._out.close()
+
+    def _begin(self) -> None:
+        process, rank = self.process, self._rank
+        device, replica = process.device if process.device is not None else max(rank, 0), process.replica or 0
+        told = {"device": device, "replica": replica, **self._header, **process.more}
+        torch = sys.modules.get("torch")
+        header = {
+            "schema": SCHEMA,
+            "unit": "ms",
+            "epoch": self._epoch / 1e9,
+            "host": platform.node(),
+            **{name: value for name, value in told.items() if value not in (None, "", NONE)},
+            **({"torch": torch.__version__} if torch else {}),
+        }
+        name = f"rank{rank}" if rank >= 0 else f"replica{replica}.device{device}"
+        self._out = (self.folder / f"{name}.ops.jsonl").open("w", encoding="utf-8")
+        self._out.write(json.dumps(header) + "\n")
+        self.begun = True
+
+    def _lines(self, rows: Sequence[Row]) -> Iterator[str]:
+        """Write each op as a line; ops of one device that run at once are a pair, and share their times."""
+        ns, zero, iteration = self._clock.ns, self._zero, 0
+        names = {kind: json.dumps(kind) for kind in {row.kind for row in rows}}
+        timed = [(ns(row.start), ns(row.end), row) for row in rows]
+        for start, end, row in _join_pairs(timed):
+            kind, stage, microbatch, posted, _, _, step = row
+            if step >= 0:
+                iteration = step
+            elif microbatch >= 0:
+                iteration = self._seen[kind, stage, microbatch]
+                self._seen[kind, stage, microbatch] += 1
+            cells = f'"iteration": {iteration}, "stage": {stage}, "kind": {names[kind]}, "microbatch": {microbatch}'
+            times = f'"start": {(start - zero) / 1e6:.6f}, "end": {(end - zero) / 1e6:.6f}'
+            reached = "" if posted is None else f', "posted": {(ns(posted) - zero) / 1e6:.6f}'
+            yield f"{{{cells}, {times}{reached}}}\n"
+
+
+def _join_pairs(timed: Sequence[tuple[int, int, Row]]) -> Iterator[tuple[int, int, Row]]:
+    """Give a forward and a backward that overlap, one in a thread of its own, the same start and end."""
+    ordered = sorted(timed, key=lambda row: row[0])
+    last = NONE  # the last forward or backward
+    for at, (start, end, row) in enumerate(ordered):
+        if row.kind not in ("F", "B", "I"):
+            continue
+        if last >= 0 and start < ordered[last][1] and (ordered[last][2].kind, row.kind) in PAIRED:
+            both = ordered[last][0], max(ordered[last][1], end)
+            ordered[last], ordered[at] = (*both, ordered[last][2]), (*both, row)
+        last = at
+    yield from ordered
+
+
+def _rank() -> tuple[int, int]:
+    """The rank of this process and their number, as torch.distributed or a launcher says; -1 where none does."""
+    torch = sys.modules.get("torch")
+    if torch and torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    for rank, ranks in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")):
+        found = [os.environ.get(name, "") for name in (rank, ranks)]
+        if all(text.isdecimal() for text in found):
+            return int(found[0]), int(found[1])
+    return NONE, NONE
+
+
+def _run_of_all() -> str | None:
+    """A name that all processes of a run share and no other run has: the first that asks the store makes it."""
+    torch = sys.modules.get("torch")
+    if not torch or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    from torch.distributed import distributed_c10d
+
+    try:
+        store = distributed_c10d._get_default_store()
+        return str(store.compare_set(f"ppsim.record/{next(_RECORDINGS)}", "", uuid.uuid4().hex).decode())
+    except Exception:  # a store of a kind that cannot do this
+        return None
