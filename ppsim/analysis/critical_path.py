@@ -131,20 +131,26 @@ def sensitivity(schedule: Schedule, costs: Costs, time: Callable[[Costs], float]
 
 def path_text(schedule: Schedule, path: NDArray[np.int64]) -> list[str]:
     """A path as short pieces: ops on one device with their repetitions counted, and runs from device to device."""
+    return [text for text, _ in path_steps(schedule, path)]
+
+
+def path_steps(schedule: Schedule, path: NDArray[np.int64]) -> list[tuple[str, slice]]:
+    """The pieces of :func:`path_text`, each with its place in the path."""
     cells = [(int(schedule.device[op]), _kinds(schedule, op), int(schedule.microbatch[op])) for op in path.tolist()]
-    pieces: list[str] = []
+    pieces: list[tuple[str, slice]] = []
     at = 0
     while at < len(cells):
         hop = _hop(cells, at)
         if hop > 1:
             (first, kind, m), last = cells[at], cells[at + hop - 1][0]
-            pieces.append(f"{kind}{m} on devices {first} to {last}")
+            pieces.append((f"{kind}{m} on devices {first} to {last}", slice(at, at + hop)))
             at += hop
             continue
         stay = at
         while stay < len(cells) and cells[stay][0] == cells[at][0] and (stay == at or _hop(cells, stay) < 2):
             stay += 1
-        pieces.append(f"device {cells[at][0]}: {_repeats([kind for _, kind, _ in cells[at:stay]])}")
+        text = f"device {cells[at][0]}: {_repeats([kind for _, kind, _ in cells[at:stay]])}"
+        pieces.append((text, slice(at, stay)))
         at = stay
     return pieces
 

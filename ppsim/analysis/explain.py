@@ -30,12 +30,14 @@ class WhatIf:
         metrics: of the run with the change.
         per_microbatch: its time per microbatch.
         advice: the change as an instruction.
+        timeline: of the run with the change.
     """
 
     text: str
     metrics: Metrics
     per_microbatch: float
     advice: str
+    timeline: Timeline
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def explain_times(found: Observed) -> Explanation:
 
 def what_if(text: str, advice: str, timeline: Timeline) -> WhatIf:
     """A change whose run has this timeline."""
-    return WhatIf(text, measure(timeline), timeline.makespan / timeline.schedule.whole_microbatches, advice)
+    return WhatIf(text, measure(timeline), timeline.makespan / timeline.schedule.whole_microbatches, advice, timeline)
 
 
 def advise(explanation: Explanation, changes: Sequence[WhatIf]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.errors import InputError
@@ -23,6 +23,7 @@ from ppsim.version import VERSION
 if TYPE_CHECKING:
     from ppsim.analysis.diff import Difference
     from ppsim.questions.runs import TimedRun
+    from ppsim.show.files.document import Document, Story
 
 MOST_DEVICES = 16  # rows of the table of devices
 MOST_OPS = 3  # ops named for a change
@@ -140,7 +141,11 @@ class Diff(Answer):
         """Each file asked for: both runs, one above the other."""
         titles = [f"{letter}: {_title(run)}" for letter, run in zip("AB", self.runs, strict=True)]
         timelines = [idle.timeline for idle in self.found.runs]
-        return document_writers(timelines, titles, self.inputs, output, self.found.runs)
+
+        def complete(document: Document, suffix: str) -> Document:
+            return replace(document, story=_story(self.found, self._names)) if suffix == ".html" else document
+
+        return document_writers(timelines, titles, self.inputs, output, self.found.runs, complete)
 
 
 def _title(run: TimedRun) -> str:
@@ -230,3 +235,29 @@ def _op_lines(found: Difference) -> Iterator[str]:
             for i in ops
         )
         yield f"largest change of {what}: {' · '.join(parts) if ops else 'none'}"
+
+
+def _story(found: Difference, names: tuple[str, ...]) -> Story:
+    """The differences for a page: by cause, and by device and cause, with the ops that both runs have."""
+    from ppsim.analysis.diff import MEANINGS, TERMS, closing, signed_part
+    from ppsim.show.files.document import Story
+
+    unit, ends = found.runs[0].timeline.unit, found.makespans
+    changes = [*found.by_cause.items(), ("makespan", ends[1] - ends[0])]
+    bars = [
+        {"name": name, "meaning": MEANINGS.get(name, ""), "from": 0.0, "to": value, "text": signed_part(value, found)}
+        for name, value in changes
+    ]
+    by_device = found.by_device if found.by_device is not None else ()
+    shown = [term for term in range(len(TERMS)) if any(abs(row[term]) > 0 for row in by_device)]
+    rows = [
+        {
+            "device": device,
+            "values": [float(row[term]) for term in shown],
+            "texts": [signed_part(float(row[term]), found) if row[term] else "" for term in shown],
+        }
+        for device, row in enumerate(by_device)
+    ]
+    matrix = {"heading": f"B − A by device, {unit}", "columns": [TERMS[term] for term in shown], "rows": rows}
+    heading = f"B − A, {unit} of a device on average"
+    return Story({"lead": closing(found, names), "heading": heading, "bars": bars, "matrix": matrix}, twins=found.ops)

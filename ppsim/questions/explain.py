@@ -16,6 +16,7 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Drawn, Line, Part
 from ppsim.questions.build import build
 from ppsim.questions.door import PATH, VALUE, names_change
+from ppsim.questions.explain_story import story_of
 from ppsim.questions.explain_text import explain_lines, heading_lines, job_lines
 from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
@@ -217,7 +218,9 @@ class Explained(Answer):
         title = self.stated.title if self.stated else title_of(timeline.schedule)
 
         def complete(document: Document, suffix: str) -> Document:
-            return replace(document, executions=(self.execution,)) if self.execution else document
+            if self.execution:
+                document = replace(document, executions=(self.execution,))
+            return replace(document, story=story_of(self.explanation, self.changes)) if suffix == ".html" else document
 
         return document_writers([timeline], [title], self.inputs, output, [self.explanation.idle], complete)
 

@@ -164,6 +164,7 @@ COLUMNS = (
         "(makespan - ideal) / ideal",
         "share",
         lambda metrics, _: metrics.bubble_over_ideal,
+        places=PLACES - {"cards"},
     ),
     Column(
         "bubble_rate_span",
@@ -172,6 +173,7 @@ COLUMNS = (
         "(span - ideal) / span, span = longest first start to last end",
         "share",
         lambda metrics, _: metrics.bubble_rate_span,
+        places=PLACES - {"cards"},
     ),
     Column(
         "peak_activations",

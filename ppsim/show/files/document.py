@@ -19,8 +19,26 @@ from ppsim.show.drawing.look import PLAIN, Look
 from ppsim.show.files import writers
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ppsim.analysis.idle import Idle
     from ppsim.core.execution import Execution
+
+
+@dataclass(frozen=True)
+class Story:
+    """What an answer says of a picture, for pages.
+
+    Attributes:
+        told: bars, tables and steps, as ``report_story.js`` shows them.
+        ghosts: other timelines, one for each change that is told, to lay over the first.
+        twins: shape (ops, 2), the ops that both timelines have; empty for none.
+    """
+
+    told: Mapping[str, Any]
+    ghosts: tuple[Timeline, ...] = ()
+    twins: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +61,7 @@ class Document:
         idles: the idle time of each timeline by cause, to colour bubbles by; empty to leave them grey.
         bounds: a time that no order of the ops of each timeline beats; empty where nobody asked for it.
         look: palette, labels, window and what else charts can show.
+        story: what the answer says of it, for pages; None for pictures alone.
     """
 
     timelines: tuple[Timeline, ...]
@@ -59,6 +78,7 @@ class Document:
     idles: tuple[Idle, ...] = ()
     bounds: tuple[float, ...] = ()
     look: Look = PLAIN
+    story: Story | None = None
 
 
 @dataclass(frozen=True)

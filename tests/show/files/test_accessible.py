@@ -33,6 +33,7 @@ PAGES = {
     "one schedule, bubbles by cause": "explain 1f1b --stages 4 --mb 8 --comm 0.3",
     "several schedules": "compare 1f1b zb-1p dualpipe-v --devices 4 --mb 8",
     "messages": "run 1f1b --stages 4 --mb 8 --comm 0.5 --p2p blocking",
+    "two runs": "diff 1f1b zb-1p --devices 4 --mb 8 --comm 0.2",
     "plans": "plan --model llama3-8b --cluster dgx-h100 --gpus 8 --gbs 16 --schedules 1f1b",
     "time against memory": "sweep 1f1b zb-1p interleaved:2 --devices 2,4 --mb 4,8",
 }

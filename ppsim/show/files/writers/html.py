@@ -38,7 +38,7 @@ from ppsim.show.drawing.legend import LANE_FILL, legend_entries
 from ppsim.show.drawing.link_panel import link_names, link_notes
 from ppsim.show.drawing.look import CRITICAL, PICKED
 from ppsim.show.drawing.view import find_repetition, view_of
-from ppsim.show.files.document import Abilities, Document
+from ppsim.show.files.document import Abilities, Document, Story
 from ppsim.show.files.page_parts import (
     Pack,
     compress_column,
@@ -72,6 +72,8 @@ SCRIPTS = (
     "report_input.js",
 )
 LANE_SCRIPTS = ("report_lanes.js", "report_links.js")  # only in pages that have messages
+STORY_SCRIPTS = ("report_story.js",)  # only in pages that tell one
+MOST_GHOSTS = 50_000  # ops of all other timelines together
 START = "\nstart().catch(fault);\n"  # after all scripts, whose constants it needs
 
 
@@ -81,9 +83,8 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     Raises:
         InputError: timelines in different units, which cannot share a time axis.
     """
-    scripts = SCRIPTS + LANE_SCRIPTS * (
-        bool(document.executions) or any(each.schedule.has_lanes for each in document.timelines)
-    )
+    laned = document.executions or any(each.schedule.has_lanes for each in document.timelines)
+    scripts = SCRIPTS + LANE_SCRIPTS * bool(laned) + STORY_SCRIPTS * bool(document.story)
     script = compress_script("\n".join(map(read_script, scripts)) + START)
     out.write(make_page(document, script).encode())
 
@@ -149,11 +150,30 @@ def contents(document: Document, pack: Pack = compress_column) -> dict[str, Any]
         ],
         "cap": _cap(document),
         "view": _view(document),
+        **({"story": _story(document.story, pack)} if document.story else {}),
         "timelines": [
             {**_entry(document, number, curves, pack), **({"waits": _waits(idle, pack)} if idle else {})}
             for number, (curves, idle) in enumerate(zip(_curves(document), idles, strict=True))
         ],
     }
+
+
+def _story(story: Story, pack: Pack) -> dict[str, Any]:
+    """What the answer says, with the timelines to lay over the chart and the ops that two timelines share."""
+    drawn = story.ghosts if sum(len(each.schedule) for each in story.ghosts) <= MOST_GHOSTS else ()
+    ghosts = [
+        {
+            "makespan": each.makespan,
+            "offsets": each.schedule.offsets,
+            "start": pack(each.start, SHORT),
+            "end": pack(each.end, SHORT),
+        }
+        for each in drawn
+    ]
+    twins = (
+        {} if story.twins is None else {"twins": [pack(np.ascontiguousarray(side), SHORT) for side in story.twins.T]}
+    )
+    return {**story.told, "ghosts": ghosts, **twins}
 
 
 def _idles(document: Document) -> list[Idle | None]:

@@ -154,6 +154,7 @@ function draw(width = $('chart').clientWidth, tallest = undefined) {
   $('chart').style.height = `${shown.height}px`;
   $('pixels').replaceChildren(...canvases.map(({ canvas }) => canvas));
   $('marks').innerHTML = content + selectionMarks(shown, themeNow());
+  if (view.story) joinTwins(joined);
   for (const item of $('legend').querySelectorAll('.lane')) item.hidden = !shown.panels.some(panel => panel.lane);
   clearTimeout(reaching);
   reaching = setTimeout(reach, 150); // once the view rests, as it measures

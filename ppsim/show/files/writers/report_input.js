@@ -34,7 +34,10 @@ function tip(x, y, ...content) {
   $('tip').style.top = `${y + 14 + height > innerHeight ? Math.max(4, y - height - 10) : y + 14}px`;
 }
 
-const hideTip = () => { $('tip').hidden = true; };
+const hideTip = () => {
+  $('tip').hidden = true;
+  if (view.story) joinTwins(null);
+};
 const interval = (from, to) => `${number(from)} → ${number(to)} (${measured(to - from, REPORT.unit)})`;
 
 function tellOp(timeline, op, x, y) {
@@ -48,7 +51,7 @@ function tellOp(timeline, op, x, y) {
   const critical = view.critical && criticalPath(timeline).includes(cell) ? '\non the critical path' : '';
   const pair = ops.pair[cell] >= 0 ? 'a pair, run as one · ' : '';
   const why = reason(timeline, op);
-  tip(x, y, ...lines, `${pair}device ${ops.device[op]} · ${interval(ops.start[op], ops.end[op])}\n${why}${critical}`);
+  tip(x, y, ...lines, `${pair}device ${ops.device[op]} · ${interval(ops.start[op], ops.end[op])}\n${why}${critical}${view.story ? tellTwin(timeline, op) : ''}`);
 }
 
 function tellIdle(timeline, device, time, x, y) {
@@ -287,6 +290,7 @@ async function showReport(kept = null) {
   showLegend();
   $('fold').hidden = !TIMELINES[0].fold;
   $('links').hidden = !linked();
+  if (REPORT.story) await showStory();
   const [from, to] = REPORT.view.window ?? kept ?? [0, SPAN * 1.005];
   view.range = [from, Math.min(to, SPAN * 1.005)];
   if (folded || REPORT.view.fold) toggleFold(true);

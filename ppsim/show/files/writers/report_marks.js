@@ -2,7 +2,7 @@
 
 /** The marks inside a panel: numbers, what the reader picked out, and the end of the timeline. */
 function marks(view, geometry, panel, sight, choose, theme, index) {
-  const inside = [];
+  const inside = view.story ? [storyMarks(panel, geometry, theme, index)] : [];
   if (sight.vector) inside.push(labels(panel, geometry, sight, choose));
   if (sight.vector && choose) inside.push(outlines(panel, geometry, view, choose, LOOKS.highlight[+theme.dark]));
   if (view.op && view.op.panel === index) inside.push(outline(panel, geometry, view.op.op, theme.ink, 2.5));

@@ -1,0 +1,192 @@
+// What the answer says of the chart: bars from cause to cause, causes by device, the critical path as steps, changes as
+// ghosts over the chart, and of two runs the ops that both have.
+
+const MOST_OUTLINES = 3000; // of a ghost in sight
+let twins = [];
+let joined = null; // the panel and the op whose twin is pointed out
+let moved = 0; // by how much the second timeline is drawn later
+
+async function showStory() {
+  const { story } = REPORT;
+  for (const ghost of story.ghosts) Object.assign(ghost, await columns({ start: ghost.start, end: ghost.end }));
+  if (story.twins) {
+    const sides = await Promise.all(story.twins.map(column));
+    twins = sides.map((side, i) => new Map(Array.from(side, (op, at) => [op, sides[1 - i][at]])));
+  }
+  view.story = { ghost: -1, lit: null, outlines: Boolean(story.twins) };
+  $('lead').textContent = story.lead;
+  $('lead').hidden = $('story').hidden = false;
+  const parts = [barsOf(story), matrixOf(story)];
+  if (story.path) parts.push(pathOf(story));
+  if (story.changes) parts.push(changesOf(story));
+  if (story.twins) parts.push(aligned());
+  $('story').replaceChildren(...parts);
+}
+
+const part = (heading, ...content) => element('div', { className: 'part' }, element('h2', { textContent: heading }), ...content);
+const causeOf = name => LOOKS.causes.findIndex(cause => cause.name === name);
+
+/** Bars from value to value on one scale, a row each: a waterfall, or differences on both sides of zero. */
+function barsOf({ bars, heading }) {
+  const values = bars.flatMap(({ from, to }) => [from, to]);
+  const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
+  const at = value => 100 * (value - low) / (high - low || 1);
+  const rows = bars.map(({ name, meaning, from, to, text }) => {
+    const fill = element('span', { className: 'fill' });
+    const cause = LOOKS.causes[causeOf(name)];
+    for (const [at, theme] of ['light', 'dark'].entries()) if (cause) fill.style.setProperty(`--${theme}`, cause.fill[at]);
+    Object.assign(fill.style, { left: `${at(Math.min(from, to))}%`, width: `${Math.max(0.3, Math.abs(at(to) - at(from)))}%` });
+    const zero = element('span', { className: 'zero' });
+    zero.style.left = `${at(0)}%`;
+    return element('tr', {}, element('th', { scope: 'row', textContent: name, title: meaning }),
+      element('td', { className: 'track' }, element('div', {}, zero, fill)), element('td', { textContent: text }),
+      element('td', { className: 'meaning', textContent: meaning }));
+  });
+  return part(heading, element('div', { className: 'scroll', tabIndex: 0, role: 'group', 'aria-label': heading },
+    element('table', { className: 'bars', 'aria-label': heading }, element('tbody', {}, ...rows))));
+}
+
+/** Causes by device; a cell that is pointed at or has the focus outlines its gaps in the chart. */
+function matrixOf({ matrix }) {
+  const { heading, columns: names, rows } = matrix;
+  const most = Math.max(...rows.flatMap(({ values }) => values.map(Math.abs)), EPSILON);
+  const body = rows.map(({ device, values, texts }) => element('tr', {}, element('th', { scope: 'row', textContent: `device ${device}` }),
+    ...values.map((value, i) => {
+      const cell = element('td', { textContent: texts[i], tabIndex: value ? 0 : -1 });
+      cell.style.setProperty('--share', `${Math.round(55 * Math.abs(value) / most)}%`);
+      cell.className = value < 0 ? 'less' : 'more';
+      const light = on => () => { view.story.lit = on && causeOf(names[i]) >= 0 ? { device, cause: causeOf(names[i]) } : null; drawSoon(); };
+      Object.assign(cell, { onpointerenter: light(true), onfocus: light(true), onpointerleave: light(false), onblur: light(false) });
+      return cell;
+    })));
+  return part(heading, element('div', { className: 'scroll', tabIndex: 0, role: 'group', 'aria-label': heading }, element(
+    'table', { className: 'matrix', 'aria-label': heading },
+    element('thead', {}, element('tr', {}, element('td'), ...names.map(name => element('th', { scope: 'col', textContent: name })))),
+    element('tbody', {}, ...body))));
+}
+
+/** The critical path as steps, each of which shows its place in the chart. */
+function pathOf({ path }) {
+  const steps = path.steps.map(({ text, from, to }) => {
+    const button = element('button', { type: 'button', textContent: text, title: `${number(from)} to ${number(to)}` });
+    button.onclick = () => {
+      pick(null, true);
+      const around = Math.max(to - from, 0.02 * SPAN);
+      show(from - around / 2, to + around / 2);
+    };
+    return element('li', {}, button);
+  });
+  return part(path.heading, element('ol', { className: 'steps' }, ...steps));
+}
+
+/** Changes that were simulated; a button lays the changed timeline over the chart. */
+function changesOf({ changes, ghosts }) {
+  const rows = changes.map(({ text, makespan, change: share }, i) => {
+    const button = element('button', { type: 'button', textContent: text, 'aria-pressed': 'false', disabled: !ghosts[i] });
+    button.onclick = () => {
+      view.story.ghost = view.story.ghost === i ? -1 : i;
+      for (const [other, each] of document.querySelectorAll('.changes button').entries())
+        each.setAttribute('aria-pressed', view.story.ghost === other);
+      SPAN = Math.max(...TIMELINES.map(t => t.makespan), view.story.ghost < 0 ? 0 : ghosts[i].makespan);
+      fit();
+    };
+    return element('li', {}, button, element('span', { textContent: `${makespan} · ${share}` }));
+  });
+  return part('What if: lay a change over the chart', element('ul', { className: 'changes' }, ...rows));
+}
+
+/** Where the two runs are laid together, and whether the second carries the outlines of the first. */
+function aligned() {
+  const select = element('select', { 'aria-label': 'Align the runs at' }, new Option('start', 0), new Option('first backward', 1), new Option('end', 2));
+  const outlines = element('button', { type: 'button', textContent: 'outlines of A on B', 'aria-pressed': 'true' });
+  select.onchange = () => { align(+select.value); say(moved ? `B is drawn ${measured(Math.abs(moved), REPORT.unit)} ${moved > 0 ? 'later' : 'earlier'}` : ''); };
+  outlines.onclick = () => {
+    view.story.outlines = !view.story.outlines;
+    outlines.setAttribute('aria-pressed', view.story.outlines);
+    drawSoon();
+  };
+  return part('The two charts', element('p', { className: 'muted', textContent: 'Point at an op: a line joins it with the same op of the other run.' }),
+    element('span', { className: 'tools' }, element('label', {}, 'align at ', select), outlines));
+}
+
+const firstBackward = ({ ops }) => ops.start.reduce((least, time, op) => 'BI'.includes(LOOKS.kinds[ops.kind[op]].letter) ? Math.min(least, time) : least, Infinity);
+
+/** Draw the second run so that both start, turn to the first backward, or end together. */
+function align(at) {
+  const [first, second] = TIMELINES;
+  const place = [() => 0, firstBackward, ({ makespan }) => makespan][at];
+  const by = place(first) - (at === 1 ? place(second) - moved : place(second)) - moved;
+  if (!Number.isFinite(by)) return;
+  moved += by;
+  const { ops, waits, lane, links, curves } = second;
+  const times = [ops.start, ops.end, ops.left, ops.right, waits?.left, waits?.right, lane?.left, lane?.right, lane?.sent, lane?.arrived, links?.time];
+  for (const values of [...times, ...curves.map(curve => curve.time)].filter(Boolean)) for (let i = 0; i < values.length; i++) values[i] += by;
+  second.merged = null;
+  drawSoon();
+}
+
+/** Outlines of another timeline's ops in the rows of a panel. */
+function outlinesOf(panel, geometry, { offsets, start, end }, theme) {
+  const parts = [];
+  for (let device = 0; device < Math.min(panel.timeline.devices, offsets.length - 1); device++)
+    for (let op = firstAbove(end, geometry.first, offsets[device], offsets[device + 1]); op < offsets[device + 1] && start[op] < geometry.last; op++) {
+      if (end[op] > start[op]) parts.push(rectangle(panel, geometry, start[op], end[op], device + inset(panel.row), device + 1 - inset(panel.row) - panel.lane));
+      if (parts.length > MOST_OUTLINES) return '';
+    }
+  return `<path d="${parts.join('')}" fill="none" stroke="${theme.page}" stroke-width="2.5"/><path d="${parts.join('')}" fill="none" stroke="${theme.ink}" stroke-width="1.1" stroke-dasharray="4 2"/>`;
+}
+
+/** What the story adds inside a panel: a ghost with its end, the first run's outlines, and the gaps that are lit. */
+function storyMarks(panel, geometry, theme, index) {
+  const { ghost, lit, outlines } = view.story;
+  const found = [];
+  const last = index === TIMELINES.length - 1;
+  if (outlines && index === 1) found.push(outlinesOf(panel, geometry, { offsets: TIMELINES[0].offsets, ...TIMELINES[0].ops }, theme));
+  if (ghost >= 0 && index === 0) {
+    const other = REPORT.story.ghosts[ghost];
+    const x = xOf(geometry, other.makespan).toFixed(1);
+    found.push(outlinesOf(panel, geometry, other, theme), `<path d="M${x} 0v${panel.height}" stroke="${theme.ink}" stroke-width="1.5"/>`);
+  }
+  if (lit && panel.timeline.waits && last) {
+    const parts = [];
+    eachSegment(panel.timeline.waits, lit.device, geometry.first, geometry.last, i => {
+      const { left, right, cause } = panel.timeline.waits;
+      if (cause[i] === lit.cause) parts.push(rectangle(panel, geometry, left[i], right[i], lit.device + 0.04, lit.device + 0.96));
+    });
+    found.push(`<path d="${parts.join('')}" fill="none" stroke="${LOOKS.highlight[+theme.dark]}" stroke-width="2.5"/>`);
+  }
+  return found.join('');
+}
+
+/** What the tip says of the same op in the other run; a line joins the two. */
+function tellTwin(timeline, op) {
+  const index = TIMELINES.indexOf(timeline);
+  const twin = twins[index]?.get(op);
+  joinTwins(twin === undefined ? null : { index, op, twin });
+  if (twin === undefined) return '';
+  const [own, other] = [timeline.ops, TIMELINES[1 - index].ops];
+  const later = own.start[op] - other.start[twin];
+  const longer = own.end[op] - own.start[op] - (other.end[twin] - other.start[twin]);
+  const than = word => ` than in ${'AB'[1 - index]}${word}`;
+  const begins = Math.abs(later) < EPSILON * SPAN ? 'starts as in the other run' : `starts ${number(Math.abs(later))} ${later > 0 ? 'later' : 'earlier'}${than('')}`;
+  return `\n${begins}${Math.abs(longer) < EPSILON * SPAN ? '' : `, takes ${number(Math.abs(longer))} ${longer > 0 ? 'longer' : 'less'}`}`;
+}
+
+/** Draw the line between an op and its twin, or none. */
+function joinTwins(pair) {
+  joined = pair;
+  document.getElementById('twin')?.remove();
+  if (!pair || !shown) return;
+  const end = (index, op) => {
+    const { timeline, top, row } = shown.panels[index];
+    const x = shown.left + clamp(xOf(shown, (timeline.ops.start[op] + timeline.ops.end[op]) / 2), 0, shown.plotWidth);
+    return [x, top + (timeline.ops.device[op] + 0.5) * row].map(v => v.toFixed(1));
+  };
+  const [a, b] = [end(pair.index, pair.op), end(1 - pair.index, pair.twin)];
+  const line = document.createElementNS('http://www.w3.org/2000/svg', 'path');
+  line.id = 'twin';
+  line.setAttribute('d', `M${a}L${b}`);
+  line.setAttribute('stroke', LOOKS.highlight[+(root.dataset.theme === 'dark')]);
+  line.setAttribute('stroke-width', 2.5);
+  $('marks').append(line);
+}
