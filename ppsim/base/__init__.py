@@ -2,6 +2,7 @@
 
 __all__ = [
     "atomic_file",
+    "columns_file",
     "compiled",
     "deadline",
     "interruptible",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ppsim.core.schedule import Schedule
 
+OPS_SCHEMA = "ppsim.ops/1"  # of a job as a table of ops
 Times = NDArray[np.float64]
 DEVICE, REPLICAS, ENDS, ALL = "device", "replicas", "ends", "all"
 

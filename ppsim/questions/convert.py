@@ -18,7 +18,7 @@ from ppsim.questions.door import VALUE
 from ppsim.questions.given import GIVEN_COSTS, Given
 from ppsim.questions.groups import CostOptions, FigureOptions
 from ppsim.questions.options import Request, flag, group, option
-from ppsim.questions.stated import iteration_option, read_draft
+from ppsim.questions.stated import iteration_option, read_draft, read_whole, told_unit
 from ppsim.questions.words import title_of
 from ppsim.questions.write import Writers, command_line, find_targets, inputs_of
 from ppsim.version import VERSION
@@ -26,12 +26,16 @@ from ppsim.version import VERSION
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.draft import Draft
+    from ppsim.real.traces.run import RealRun
+
+OPS = (".ops.csv", ".ops.jsonl", ".ops.parquet")  # which hold all steps of all replicas
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertRequest(Request):
     """Convert a schedule: torch's CSV, JSON, traces, Mermaid text and real runs are read, all formats are written.
 
+    Tables of ops (.ops.csv, .ops.jsonl, .ops.parquet) take a real run whole, other formats one iteration.
     A file without times is timed by the costs given. A format that cannot carry all that the file states is refused;
     so are --merge-bw and --split-bw of a file with times, which say nothing of the new ops.
 
@@ -40,6 +44,7 @@ class ConvertRequest(Request):
       ppsim convert run.json -o schedule.csv --lossy
       ppsim convert zb.csv -o merged.csv --merge-bw
       ppsim convert run/ -o run.html --iteration 7
+      ppsim convert trace.parquet -o run.ops.csv
     """
 
     question: ClassVar[str] = "convert"
@@ -79,15 +84,18 @@ def answer(request: ConvertRequest) -> Converted:
     from ppsim.inputs.drafts.read import require_sound
 
     given = Given.of(request)
-    draft = require_sound(read_draft(request.file, request.iteration, chosen=given.has("iteration")))
+    unit = told_unit(request.costs.unit, request.file)
+    draft = require_sound(read_draft(request.file, request.iteration, chosen=given.has("iteration"), unit=unit))
     if request.merge_bw or request.split_bw:
         draft = _with_other_backwards(draft, request.merge_bw, request.lossy)
     schedule = draft.schedule()
-    idle = given.spellings(GIVEN_COSTS)
+    idle = given.spellings(tuple(name for name in GIVEN_COSTS if not (unit and name == "unit")))
     if draft.start is not None and idle:
         raise InputError(f"{draft.source} holds its own times, so it takes no {', '.join(idle)}", "leave it out")
     check_used([schedule], request.costs)
-    return Converted(request, draft, None if draft.start is not None else build_costs(schedule, request.costs))
+    costs = None if draft.start is not None else build_costs(schedule, request.costs)
+    tables = any(suffix in OPS for _, suffix in find_targets(request.output)) and not given.has("iteration")
+    return Converted(request, draft, costs, read_whole(request.file, unit) if tables else None)
 
 
 @dataclass(frozen=True)
@@ -98,11 +106,13 @@ class Converted(Answer):
         request: what was asked.
         draft: what the file says.
         costs: what times it; None where it has times.
+        run: all of a real run of which no one iteration was asked for, for tables of ops.
     """
 
     request: ConvertRequest
     draft: Draft
     costs: Costs | None
+    run: RealRun | None = None
 
     def to_json(self) -> dict[str, Any]:
         """How the files are made."""
@@ -122,6 +132,9 @@ class Converted(Answer):
         title, inputs = title_of(self.draft.schedule()), self.to_json()
 
         def write(target: str, suffix: str) -> None:
+            if self.run is not None and suffix in OPS:
+                _write_run(self.run, target, suffix)
+                return
             convert(
                 self.draft,
                 target,
@@ -136,6 +149,17 @@ class Converted(Answer):
             )
 
         return [(target, partial(write, target, suffix)) for target, suffix in find_targets(output)]
+
+
+def _write_run(run: RealRun, target: str, suffix: str) -> None:
+    """Write all steps of all replicas as a table of ops."""
+    from ppsim.base.atomic_file import open_atomically
+    from ppsim.base.columns_file import write_columns
+    from ppsim.core.job import OPS_SCHEMA
+    from ppsim.real.traces.ops_rows import ops_rows
+
+    with open_atomically(target) as out:
+        out.write(write_columns({"schema": OPS_SCHEMA, "unit": run.unit}, ops_rows(run), suffix))
 
 
 def _with_other_backwards(draft: Draft, merge: bool, lossy: bool) -> Draft:

@@ -22,7 +22,7 @@ from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Request, group, option
 from ppsim.questions.several import SIMPLE
-from ppsim.questions.stated import UNITS, Stated, iteration_option, read_stated
+from ppsim.questions.stated import Stated, iteration_option, read_stated, told_unit
 from ppsim.questions.timing import time_ops
 from ppsim.questions.whatif import Run, change_run, try_rivals
 from ppsim.questions.words import title_of
@@ -268,14 +268,12 @@ def _stated(given: Given, request: ExplainRequest) -> Stated | None:
 
     A file with times is timed anew where an option gives costs or messages.
     """
-    from ppsim.real.traces.read import shows_run
     from ppsim.schedules import require_shape
 
-    spec, trace, iteration, unit = request.spec, request.trace, request.iteration, ""
+    spec, trace, iteration = request.spec, request.trace, request.iteration
+    unit = told_unit(request.costs.unit, trace or spec)
     names: tuple[str, ...] = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute", "message")
-    if request.costs.unit in UNITS and shows_run(trace or spec):  # of the times that a table states
-        unit, names = request.costs.unit or "", tuple(name for name in names if name != "unit")
-    simulated = given.spellings(names)
+    simulated = given.spellings(tuple(name for name in names if not (unit and name == "unit")))
     if trace:
         idle = [*simulated, *given.spellings(SHAPE)]
         if idle:

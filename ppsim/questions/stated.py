@@ -57,7 +57,21 @@ def read_named_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> 
     return run.rename(recognise(run.schedule) or run.schedule.name)
 
 
-def read_draft(file: str, iteration: str = "median", *, chosen: bool = False) -> Draft:
+def told_unit(unit: str | None, path: str) -> str:
+    """The unit of a table's times where ``--unit``, which names that of costs elsewhere, tells one; else empty."""
+    from ppsim.real.traces.read import shows_run
+
+    return unit if unit in UNITS and shows_run(path) else ""
+
+
+def read_whole(file: str, unit: str = "") -> RealRun | None:
+    """Read all of a real run; None where a file shows none."""
+    from ppsim.real.traces.read import shows_run
+
+    return read_named_run([file], unit=unit) if shows_run(file) else None
+
+
+def read_draft(file: str, iteration: str = "median", *, chosen: bool = False, unit: str = "") -> Draft:
     """Read a schedule's file, or one iteration of a real run.
 
     Raises:
@@ -67,7 +81,7 @@ def read_draft(file: str, iteration: str = "median", *, chosen: bool = False) ->
     from ppsim.real.traces.read import shows_run
 
     if shows_run(file):
-        observed = read_named_run([file]).select(iteration)
+        observed = read_named_run([file], unit=unit).select(iteration)
         return observed.draft(observed.middle())
     if chosen:
         raise InputError(f"'{file}' is no real run, so --iteration has nothing to choose", "leave it out")

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from ppsim.base.source import name_of
 from ppsim.base.text import quote, shorten
+from ppsim.core.job import OPS_SCHEMA
 from ppsim.core.ops import COMPUTES, Kind
 from ppsim.errors import InputError
-from ppsim.real.traces.table_file import HINT, SCHEMA, File, find_names, read_file
+from ppsim.real.traces.table_file import HINT, File, find_names, read_file
 from ppsim.real.traces.table_header import check_headers
 from ppsim.real.traces.table_words import COLUMNS, GROUPS, PER_SECOND, UNITS, kind_of, meanings, split_unit
 
@@ -23,6 +24,7 @@ NUMBERS = ("iteration", "replica", "device", "stage", "chunk", "microbatch", "or
 TIMES = ("start", "end", "duration", "posted")
 LARGEST = 1 << 24  # of a device, stage or microbatch
 UNKNOWN = -1
+SIMULATED = "t_F"  # the unit of a run of ours with no real times
 OTHER = len(Kind)  # the code of what is no op of a pipeline: a collective, the optimizer
 TYPICAL = 0.02  # seconds of an op of a training run, to find a unit that nobody tells
 EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # the smallest times since 1970 in each unit
@@ -79,7 +81,7 @@ def matches(data: bytes) -> bool:
     """Tell whether a file's content is a table with a column of kinds and one of times."""
     names = find_names(data)
     if names == ["parquet"] or "schema" in names:
-        return names == ["parquet"] or SCHEMA.encode() in data[:1000]
+        return names == ["parquet"] or OPS_SCHEMA.encode() in data[:1000]
     found = meanings(names)
     return "kind" in found and bool({"start", "end"} & found.keys())
 
@@ -124,9 +126,9 @@ class _Columns:
     def require(self) -> None:
         """Refuse a file that lacks what every table has."""
         source, has = f"'{name_of(self.file.path)}'", self.found
-        schema = self.file.header.get("schema", SCHEMA)
-        if schema != SCHEMA:
-            raise InputError(f"{source} says that it is {quote(schema)}", f"{SCHEMA}, or no header")
+        schema = self.file.header.get("schema", OPS_SCHEMA)
+        if schema != OPS_SCHEMA:
+            raise InputError(f"{source} says that it is {quote(schema)}", f"{OPS_SCHEMA}, or no header")
         if not len(self.file):
             raise InputError(f"{source} has no rows", HINT)
         lacks = [name for name in ("kind", "microbatch") if name not in has]
@@ -168,7 +170,8 @@ class _Columns:
         if values is None:
             return np.full(len(self.file), np.nan)
         base = 0 if meaning == "duration" else base
-        factor = PER_SECOND[unit] / PER_SECOND[self.unit_of(meaning) or unit] if unit else 1.0
+        own = self.unit_of(meaning) or unit
+        factor = PER_SECOND[unit] / PER_SECOND[own] if own != unit else 1.0
         whole = values.dtype == object and not any(isinstance(value, float) for value in values.tolist())
         if factor == 1.0 and base and (values.dtype.kind in "iu" or whole):
             try:
@@ -207,9 +210,9 @@ class _Columns:
         name = self.found.get(meaning, "")
         told = self.file.units.get(name) or split_unit(name)[1]
         header = self.file.header.get("unit", "")
-        if header and header not in UNITS:
+        if header and header not in (*UNITS, SIMULATED):
             raise InputError(f"'{name_of(self.file.path)}': unit {quote(header)}", f"one of {', '.join(PER_SECOND)}")
-        return told or UNITS.get(header, "")
+        return told or UNITS.get(header, header)
 
     def _wrong(self, meaning: str, at: int, values: NDArray[np.generic], wanted: str) -> InputError:
         where = f"'{name_of(self.file.path)}', row {at + 1}"
@@ -260,7 +263,9 @@ def _times(tables: Sequence[_Columns], unit: str) -> tuple[Floats, Floats, Float
     base = int(np.nanmin(first)) if np.isfinite(first).any() else 0
     start, end, posted = _raw_times(tables, unit, base)
     epochs = [_epoch(table) for table in tables]
-    shift = np.repeat([(epoch - epochs[0]) * PER_SECOND[unit] for epoch in epochs], [len(t.file) for t in tables])
+    shift = np.repeat(
+        [(epoch - epochs[0]) * PER_SECOND.get(unit, 1.0) for epoch in epochs], [len(t.file) for t in tables]
+    )
     wrong = ~(end >= start)
     return np.where(wrong, np.nan, start + shift), np.where(wrong, np.nan, end + shift), posted + shift
 

@@ -21,7 +21,6 @@ from ppsim.base.tables import parquet_metadata, require_pyarrow
 from ppsim.base.text import shorten
 from ppsim.errors import InputError
 
-SCHEMA = "ppsim.ops/1"
 SUFFIXES = (".csv", ".jsonl", ".ndjson", ".parquet")
 MAGIC = b"PAR1"
 MOST_VALUES = 400_000_000
