@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.engine.simple.metrics import Metrics
+    from ppsim.engine.simple.segments import OpsInside
     from ppsim.schedules import Family, Pricing
     from ppsim.show.files.document import Document
     from ppsim.workload.layout.costs import LayerTimes
@@ -439,6 +440,17 @@ def _has_bytes(profile: str) -> bool:
 
     found = read(profile)
     return bool(found.stage) or (found.model is not None and any(row.part == "layers" for row in found.activation))
+
+
+def look_inside_costs(schedules: Sequence[Schedule], costs: CostOptions) -> tuple[OpsInside, ...]:
+    """Look inside the ops of each schedule, where their costs come from segments."""
+    if not costs.segments:
+        return ()
+    from ppsim.engine.simple.segments import look_inside_ops
+    from ppsim.engine.simple.segments import read as read_segments
+
+    segments = read_segments(costs.segments)
+    return tuple(look_inside_ops(schedule, segments, costs.per or "device") for schedule in schedules)
 
 
 def measure_with_bound(timeline: Timeline, costs: Costs) -> Metrics:

@@ -12,7 +12,7 @@ from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
-from ppsim.questions.build import add_memory, build_costs
+from ppsim.questions.build import add_memory, build_costs, look_inside_costs
 from ppsim.questions.door import VALUE
 from ppsim.questions.groups import (
     CostOptions,
@@ -153,6 +153,8 @@ class Comparison(Answer):
         executions = tuple(row.execution for row in self.rows if row.execution)
         if executions and suffix == ".html":
             document = replace(document, executions=executions)
+        insides = look_inside_costs([timeline.schedule for timeline in self.timelines], self.request.costs)
+        document = replace(document, insides=insides)
         return add_memory(document, self.costs, self.request.costs, asked=True) if self.request.memory else document
 
     def _table(self) -> Iterator[Block]:

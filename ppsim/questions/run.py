@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Line
-from ppsim.questions.build import add_memory, build, measure_with_bound
+from ppsim.questions.build import add_memory, build, look_inside_costs, measure_with_bound
 from ppsim.questions.door import VALUE
 from ppsim.questions.groups import (
     CostOptions,
@@ -235,7 +235,8 @@ class Run(Answer):
         if self.execution and self.request.lowered and abilities_of(suffix).lowered:
             return replace(document, timelines=(self.execution.timeline,))
         executions = (self.execution,) if self.execution else ()
-        document = replace(document, bounds=(self.metrics.bound,), executions=executions)
+        insides = look_inside_costs([self.schedule], self.request.costs)
+        document = replace(document, bounds=(self.metrics.bound,), executions=executions, insides=insides)
         wanted = document.style != "paper" if self.request.memory is None else self.request.memory
         if not wanted or not abilities_of(suffix).memory:
             return document

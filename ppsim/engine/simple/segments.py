@@ -20,6 +20,7 @@ from ppsim.base import toml
 from ppsim.base.text import quote
 from ppsim.base.toml import Refused
 from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.core.soundness import LONGEST
 from ppsim.errors import InputError
@@ -154,6 +155,7 @@ class Inside:
     """Segments of an op or a pair with their times from its start; rows in the order issued.
 
     Attributes:
+        op: F, B, I, W or FB.
         name: shape (n,), such as ``attn_F``.
         layer: shape (n,), of the stage.
         stream: shape (n,), an index of :data:`STREAMS`.
@@ -161,11 +163,22 @@ class Inside:
         end: shape (n,).
     """
 
+    op: str
     name: tuple[str, ...]
     layer: tuple[int, ...]
     stream: tuple[int, ...]
     start: tuple[float, ...]
     end: tuple[float, ...]
+
+    @property
+    def kind(self) -> list[Kind]:
+        """The kind of op that each is of: of a full backward's halves it is B."""
+        return [Kind[name[-1]] if name[-1] in self.op else Kind.B for name in self.name]
+
+    @property
+    def label(self) -> list[str]:
+        """What each does; W is said where it is a part of a backward."""
+        return [name[:-2] + (" W" if name[-1] == "W" and self.op != "W" else "") for name in self.name]
 
     @property
     def makespan(self) -> float:
@@ -183,7 +196,7 @@ def look_inside(segments: Segments, op: str, layers: int = 1) -> Inside:
     stream = [STREAMS.index(known[name].stream) for name, _ in rows]
     start, end = run_streams(stream, [known[name].time for name, _ in rows], needs, segments.slowed)
     return Inside(
-        tuple(name for name, _ in rows), tuple(layer for _, layer in rows), tuple(stream), tuple(start), tuple(end)
+        op, tuple(name for name, _ in rows), tuple(layer for _, layer in rows), tuple(stream), tuple(start), tuple(end)
     )
 
 
@@ -267,6 +280,47 @@ def segment_costs(schedule: Schedule, segments: Segments, comm: float = 0.0, per
     Raises:
         InputError: segments of another number of stages, or layers that do not divide over the stages of a device.
     """
+    layers = _layers_of_stages(schedule, segments, per)
+
+    def times(op: str) -> NDArray[np.float64]:
+        return np.array([look_inside(segments, op, count).makespan for count in layers.tolist()])
+
+    full = times("B")
+    halves = [times("I"), times("W")] if segments.I else [full / 2, full / 2]
+    time = np.stack([times("F"), full, *halves, times("F")])
+    return Costs(time, comm=comm, pair=times(PAIR) if segments.issued else None, unit=segments.unit)
+
+
+@dataclass(frozen=True)
+class OpsInside:
+    """The segments of a schedule's ops.
+
+    Attributes:
+        shapes: those of ops that differ inside.
+        of: shape (ops,), the shape of each op; of a pair the first has that of both, and the second -1.
+    """
+
+    shapes: tuple[Inside, ...]
+    of: NDArray[np.int64]
+
+
+def look_inside_ops(schedule: Schedule, segments: Segments, per: str = "device") -> OpsInside:
+    """Look inside all ops of a schedule; a pair has as many layers as the stage of its first op.
+
+    Raises:
+        InputError: as :func:`segment_costs`.
+    """
+    letters = np.array(["F", "B", "I", "W", "F"])[schedule.kind].astype("U2")
+    letters[schedule.first_of_pairs] = PAIR
+    layers = _layers_of_stages(schedule, segments, per)[schedule.stage]
+    keys, of = np.unique([letters, layers.astype(str)], axis=1, return_inverse=True)
+    of = of.ravel()
+    of[schedule.second_of_pairs] = -1
+    return OpsInside(tuple(look_inside(segments, letter, int(count)) for letter, count in keys.T), of)
+
+
+def _layers_of_stages(schedule: Schedule, segments: Segments, per: str) -> NDArray[np.int64]:
+    """Count the layers of each stage, shape (stages,)."""
     layers = np.atleast_1d(segments.layers)
     if len(layers) not in (1, schedule.n_stages):
         raise InputError(
@@ -274,23 +328,14 @@ def segment_costs(schedule: Schedule, segments: Segments, comm: float = 0.0, per
             f"layers = {layers[0]}, or one for each of {schedule.n_stages} stages",
         )
     if len(layers) == 1 and per == "device":
-        share = layers * schedule.n_devices / schedule.n_stages
-        layers = share.astype(np.int64)
-        if (layers != share).any():
-            chunks = schedule.n_stages // schedule.n_devices
+        chunks = schedule.n_stages // schedule.n_devices
+        if layers[0] % chunks:
             raise InputError(
-                f"{segments.layers} layers do not divide over the {chunks} stages of a device of {schedule.name}",
-                f"layers = {chunks * (int(share[0]) + 1)} in the file, or --cost-per stage: as many in each stage",
+                f"{layers[0]} layers do not divide over the {chunks} stages of a device of {schedule.name}",
+                f"layers = {layers[0] + -layers[0] % chunks} in the file, or --cost-per stage: as many in each stage",
             )
-
-    def times(op: str) -> NDArray[np.float64]:
-        each = np.array([look_inside(segments, op, count).makespan for count in layers.tolist()])
-        return np.broadcast_to(each, schedule.n_stages)
-
-    full = times("B")
-    halves = [times("I"), times("W")] if segments.I else [full / 2, full / 2]
-    time = np.stack([times("F"), full, *halves, times("F")])
-    return Costs(time, comm=comm, pair=times(PAIR) if segments.issued else None, unit=segments.unit)
+        layers = layers // chunks
+    return np.broadcast_to(layers, schedule.n_stages)
 
 
 def read(path: str) -> Segments:

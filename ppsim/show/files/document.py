@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ppsim.analysis.idle import Idle
     from ppsim.core.execution import Execution
+    from ppsim.engine.simple.segments import OpsInside
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Document:
         baselines: which timeline each one's makespan is compared with, in pages; empty for the first.
         executions: the executions whose compute ops the timelines are, to show messages and collectives; empty where
             they are not known.
+        insides: the segments of the ops of each timeline, to show inside wide cells; empty where they are not known.
         title: the page's title; empty to list those of the timelines.
         idles: the idle time of each timeline by cause, to colour bubbles by; empty to leave them grey.
         bounds: a time that no order of the ops of each timeline beats; empty where nobody asked for it.
@@ -74,6 +76,7 @@ class Document:
     curves: tuple[tuple[Curve, ...], ...] = ()
     baselines: tuple[int, ...] = ()
     executions: tuple[Execution, ...] = ()
+    insides: tuple[OpsInside, ...] = ()
     title: str = ""
     idles: tuple[Idle, ...] = ()
     bounds: tuple[float, ...] = ()

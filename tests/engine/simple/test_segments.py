@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.core.ops import Kind
-from ppsim.engine.simple.segments import ORDERS, Segment, Segments, look_inside, read, run_streams, segment_costs
+from ppsim.engine.simple.segments import (
+    ORDERS,
+    Segment,
+    Segments,
+    look_inside,
+    look_inside_ops,
+    read,
+    run_streams,
+    segment_costs,
+)
 from ppsim.errors import InputError
 from ppsim.schedules import generate
 
@@ -270,3 +279,19 @@ def test_too_many_segments_are_refused(tmp_path):
 
 def test_a_stage_of_most_layers_is_timed():
     assert np.isclose(look_inside(moe("a2a_half"), "FB", 1024).makespan, 1024 * 6)
+
+
+def test_every_op_is_looked_into_as_long_as_it_takes():
+    """An op's segments end when it does; a pair has those of both at its first op, and none at its second."""
+    schedule = generate("dualpipe-v", devices=2, microbatches=6)
+    segments = moe("uneven", layers=4)
+    costs, found = segment_costs(schedule, segments), look_inside_ops(schedule, segments)
+    second = np.zeros(len(schedule), np.bool_)
+    second[schedule.second_of_pairs] = True
+    assert ((found.of < 0) == second).all()
+    lengths = np.array([shape.makespan for shape in found.shapes])
+    assert lengths[found.of[~second]] == pytest.approx(costs.durations(schedule)[~second])
+    pair, whole = (next(shape for shape in found.shapes if shape.op == op) for op in ("FB", "I"))
+    assert set(pair.kind) == {Kind.F, Kind.B}
+    assert {"attn", "mlp", "mlp W", "attn W", "dispatch", "combine"} == set(pair.label)
+    assert set(whole.kind) == {Kind.I}

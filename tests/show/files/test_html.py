@@ -15,8 +15,11 @@ from ppsim.analysis.idle import explain_idle
 from ppsim.core.costs import find_latencies
 from ppsim.core.ops import Kind
 from ppsim.engine.memory.usage import activations
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
+from ppsim.engine.simple.segments import Segment, Segments, look_inside_ops, segment_costs
 from ppsim.errors import InputError
+from ppsim.schedules import generate
 from ppsim.show.drawing.look import Highlight, Look
 from ppsim.show.drawing.palette import PALETTES
 from ppsim.show.drawing.view import find_repetition
@@ -271,3 +274,51 @@ def test_a_page_begins_with_the_look_it_was_asked_for():
     for wrong in (Look(window=(99, 100)), Look(highlight=Highlight("stage", 4))):
         with pytest.raises(InputError):
             write(Document((timeline,), ("1F1B",), look=wrong), io.BytesIO(), ".html")
+
+
+@pytest.fixture(scope="module")
+def inside():
+    """A document of a timeline whose ops and pairs are known from inside."""
+    layer = Segments(
+        F=(Segment("attn", 2), Segment("send", 1, "communication")),
+        I=(Segment("send", 1, "communication"), Segment("attn", 2)),
+        W=(Segment("attn", 1),),
+        order=("send_I", "attn_F", "attn_I", "send_F", "attn_W"),
+    )
+    schedule = generate("1f1b-overlap", devices=2, microbatches=3)
+    timeline = simulate(schedule, segment_costs(schedule, layer))
+    return Document((timeline,), ("x",), insides=(look_inside_ops(schedule, layer),), look=Look(window=(3.0, 14.0)))
+
+
+def written(document):
+    out = io.BytesIO()
+    write(document, out, ".html")
+    return out.getvalue().decode()
+
+
+def test_segments_travel_as_shares_of_their_op(inside, single):
+    """A pair of 5: each exchange beside the attention of the other; only such pages have any of it."""
+    found = data_of(written(inside))["timelines"][0]["inside"]
+    pair = next(shape for shape in found["shapes"] if set(shape["kind"]) == {Kind.F, Kind.B})
+    assert pair["name"] == ["send", "attn", "attn", "send", "attn W"]
+    assert pair["stream"] == [1, 0, 0, 1, 0]
+    assert pair["start"] == [0, 0, 0.4, 0.4, 0.8]
+    assert pair["end"] == [0.2, 0.4, 0.8, 0.6, 1]
+    assert len(found["of"]) == len(inside.timelines[0].schedule)
+    assert "inside" not in data_of(page(single))["timelines"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no browser on this system")
+def test_wide_cells_show_what_runs_inside_them(inside, tmp_path):
+    """Names of segments are drawn where they fit, and nothing of it where cells are narrow."""
+    dom = opened(written(inside), tmp_path)
+    assert dom.count(">attn<") >= 6
+    assert dom.count(">attn W<") >= 2
+    schedule, layer = (
+        generate("1f1b-overlap", devices=2, microbatches=64),
+        Segments((Segment("attn", 2),), (Segment("b", 1),)),
+    )
+    timeline = simulate(schedule, segment_costs(schedule, layer))
+    narrow = Document((timeline,), ("x",), insides=(look_inside_ops(schedule, layer),))
+    assert ">attn<" not in opened(written(narrow), tmp_path)

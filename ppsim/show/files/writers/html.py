@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ppsim.analysis.heat import HeatMap
     from ppsim.core.execution import Execution
     from ppsim.core.schedule import Schedule
+    from ppsim.engine.simple.segments import OpsInside
 
 SUFFIXES = (".html",)
 ABILITIES = Abilities(memory=True, view=True)
@@ -71,6 +72,7 @@ SCRIPTS = (
     "report_idle.js",
     "report_input.js",
 )
+INSIDE_SCRIPTS = ("report_inside.js",)  # only in pages that have segments
 LANE_SCRIPTS = ("report_lanes.js", "report_links.js")  # only in pages that have messages
 STORY_SCRIPTS = ("report_story.js",)  # only in pages that tell one
 MOST_GHOSTS = 50_000  # ops of all other timelines together
@@ -85,6 +87,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """
     laned = document.executions or any(each.schedule.has_lanes for each in document.timelines)
     scripts = SCRIPTS + LANE_SCRIPTS * bool(laned) + STORY_SCRIPTS * bool(document.story)
+    scripts += INSIDE_SCRIPTS * bool(document.insides)
     script = compress_script("\n".join(map(read_script, scripts)) + START)
     out.write(make_page(document, script).encode())
 
@@ -104,7 +107,7 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
 
 def all_scripts() -> str:
     """Every script of pages, for one that shows whatever it is given."""
-    return "\n".join(map(read_script, (*SCRIPTS, *LANE_SCRIPTS)))
+    return "\n".join(map(read_script, (*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS)))
 
 
 def write_tradeoff(
@@ -244,6 +247,7 @@ def _entry(document: Document, number: int, curves: Sequence[Curve], pack: Pack)
         **_peak_memory(curves[0]),
         **(_fold(timeline) if len(document.timelines) == 1 else {}),
         **(_messages(document.executions[number], pack) if document.executions else _streams(timeline, pack)),
+        **({"inside": _inside(document.insides[number], pack)} if document.insides else {}),
         "baseline": baseline,
         "versus_baseline": (timeline.makespan - before) / (before or 1.0),
     }
@@ -390,6 +394,21 @@ def _links(execution: Execution, pack: Pack) -> dict[str, Any]:
         "time": pack(use.curve.time, PLAIN),
         "value": pack(use.curve.value.astype(np.float32), PLAIN),
     }
+
+
+def _inside(found: OpsInside, pack: Pack) -> dict[str, Any]:
+    """The segments of ops, their times as shares of the op's, and which ops have them."""
+    shapes = [
+        {
+            "name": shape.label,
+            "kind": shape.kind,
+            "stream": shape.stream,
+            "start": [round(time / (shape.makespan or 1), 6) for time in shape.start],
+            "end": [round(time / (shape.makespan or 1), 6) for time in shape.end],
+        }
+        for shape in found.shapes
+    ]
+    return {"shapes": shapes, "of": pack(found.of, PLAIN)}
 
 
 def _waits(idle: Idle, pack: Pack) -> dict[str, Any]:

@@ -8,7 +8,7 @@ const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
 /** Places in pixels: one panel per timeline, each with its rows and, where a curve is shown, the curve below. */
 function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
-  if (!view.printing && TIMELINES.some(t => t.bands.length)) tallest += 20;
+  if (!view.printing && TIMELINES.some(t => t.bands.length || t.inside)) tallest += 20;
   const narrow = width < 640;
   const several = TIMELINES.length > 1;
   const rows = TIMELINES.reduce((sum, t) => sum + t.devices, 0);
@@ -227,6 +227,7 @@ function figure(view, geometry, theme) {
     const sight = inSight(timeline, geometry);
     sight.vector = sight.count <= CELLS;
     panel.lane = timeline.bands.length ? laneShare(panel) : 0;
+    panel.open = Boolean(timeline.inside) && sight.vector && isOpen(panel, geometry, sight);
     panel.strip = panel.lane > 0 && laneStrip(panel, geometry, sight);
     if (!sight.vector) {
       const canvas = cellPixels(panel, geometry, sight.spans, choose, colours);
@@ -234,9 +235,10 @@ function figure(view, geometry, theme) {
     }
     const drawn = sight.vector ? cells(panel, geometry, sight, choose, colours) : '';
     if (panel.strip) canvases.push({ canvas: lanePixels(panel, geometry, theme, view), left, top, width: plotWidth, height });
+    const inside = panel.open ? insides(panel, geometry, sight, theme) : '';
     const messages = panel.lane && !panel.strip ? lanes(panel, geometry, view, theme) : '';
     content.push(clipped(left, top, plotWidth, height,
-      drawn + messages + marks(view, geometry, panel, sight, choose, theme, index)));
+      drawn + inside + messages + marks(view, geometry, panel, sight, choose, theme, index)));
     content.push(deviceAxis(timeline.devices, top, row, geometry, theme, panel.lane), notes(panel, geometry, theme));
     if (geometry.several) content.push(title(panel, geometry, theme));
     if (panel.linkTop) {

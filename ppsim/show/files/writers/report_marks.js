@@ -24,13 +24,14 @@ function labels(panel, geometry, { spans }, choose) {
     }
   });
   return [...groups].map(([colour, group]) => {
-    const size = Math.min(13, 0.5 * row * (1 - lane), (group.width * geometry.scale - 4) / (0.62 * digits));
+    const middle = panel.open ? INSIDE_TOP / 2 : (1 - lane) / 2;
+    const size = Math.min(13, row * middle, (group.width * geometry.scale - 4) / (0.62 * digits));
     if (size < 7.5) return '';
     const fill = LOOKS.kinds[colour >> 1].text[colour & 1];
     const texts = group.ops.map(([op, device]) => {
       if (cutByFold(ops.left[op], ops.right[op])) return '';
       const x = xOf(geometry, (ops.left[op] + ops.right[op]) / 2);
-      const y = (device + (1 - lane) / 2) * row + 0.36 * size;
+      const y = (device + middle) * row + 0.36 * size;
       return `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}">${ops.microbatch[op]}</text>`;
     });
     return `<g font-size="${size.toFixed(1)}" fill="${fill}" text-anchor="middle">${texts.join('')}</g>`;

@@ -1,0 +1,44 @@
+// Ops from inside: where cells are wide enough, the segments of each op and pair on their two streams, compute above
+// communication, in the colour of the op that they are of.
+
+const LEAST_INSIDE = 48; // pixels of the narrowest op in sight
+const INSIDE_TOP = 0.46; // of a row's height, above which the cell stays as it is
+
+/** Whether rows and ops are large enough to look inside. */
+function isOpen(panel, geometry, sight) {
+  return panel.row >= 22 && narrowestOf(panel.timeline, sight.spans) * geometry.scale >= LEAST_INSIDE;
+}
+
+/** The segments of the ops in sight as boxes, on a track per stream, with their names where these fit. */
+function insides(panel, geometry, { spans }, theme) {
+  const { ops, inside } = panel.timeline;
+  const bottom = 1 - inset(panel.row) - panel.lane;
+  const high = (bottom - INSIDE_TOP) / 2;
+  const size = Math.min(9, 0.85 * high * panel.row);
+  const parts = new Map([[theme.dark ? LOOKS.bubble_dark : LOOKS.bubble, []]]);
+  const [track] = parts.values();
+  const names = [];
+  spans.forEach(([first, last, device]) => {
+    for (let op = first; op < last; op++) {
+      const shape = inside.shapes[inside.of[op]];
+      if (!shape) continue;
+      const [from, length] = [ops.start[op], ops.end[op] - ops.start[op]];
+      track.push(rectangle(panel, geometry, from, from + length, device + INSIDE_TOP, device + bottom));
+      shape.start.forEach((start, i) => {
+        const top = device + INSIDE_TOP + shape.stream[i] * high;
+        const [left, right] = [from + start * length, from + shape.end[i] * length];
+        const fill = LOOKS.kinds[shape.kind[i]].fill[0];
+        if (!parts.has(fill)) parts.set(fill, []);
+        parts.get(fill).push(rectangle(panel, geometry, left, right, top + 0.02, top + high));
+        const wide = (drawnAt(right) - drawnAt(left)) * geometry.scale;
+        if (hidden(left, right) || size < 6 || wide < 0.62 * size * shape.name[i].length + 3) return;
+        const x = xOf(geometry, (left + right) / 2).toFixed(1);
+        const y = ((top + high / 2) * panel.row + 0.36 * size).toFixed(1);
+        names.push(`<text x="${x}" y="${y}" fill="${LOOKS.kinds[shape.kind[i]].text[0]}">${escapeText(shape.name[i])}</text>`);
+      });
+    }
+  });
+  const paths = [...parts].map(([fill, path], i) =>
+    `<path d="${path.join('')}" fill="${fill}"${i ? ` stroke="${theme.ink}" stroke-width="0.5" stroke-opacity="0.6"` : ''}/>`);
+  return `${paths.join('')}<g font-size="${size.toFixed(1)}" text-anchor="middle">${names.join('')}</g>`;
+}
