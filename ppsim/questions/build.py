@@ -36,7 +36,7 @@ def build_schedule(
     quiet: bool = False,
     price: Pricing | None = None,
 ) -> Schedule:
-    """Make the schedule of that spelling, in the shape the options give, with full recompute where asked for.
+    """Make the schedule of that spelling, in the shape the options give, with recompute and copies where asked for.
 
     The costs are those that a family plans with whose queues depend on them, unless ``price`` makes these; equal times
     where there are none. A layout gives the number of stages where the shape leaves it open.
@@ -49,7 +49,7 @@ def build_schedule(
 
     costs = costs or CostOptions()
     if not isinstance(spec, str):
-        return _add_recompute(spec, costs)
+        return _add_rules(spec, costs, price or partial(build_costs, costs=costs, network=network))
     if costs.layout:
         shape = shape_of_layout(spec, shape, costs.layout)
     price = price or partial(build_costs, costs=costs, network=network)
@@ -60,7 +60,7 @@ def build_schedule(
         raise
     if schedule.posted and not quiet:
         _note_left_out(spec, costs, network)
-    return _add_recompute(schedule, costs)
+    return _add_rules(schedule, costs, price)
 
 
 def _note_left_out(spec: str, costs: CostOptions, network: NetworkOptions | None) -> None:
@@ -73,12 +73,36 @@ def _note_left_out(spec: str, costs: CostOptions, network: NetworkOptions | None
         note(f"sends and receives of {spec} are left out; --recompute adds ops to its queues")
 
 
-def _add_recompute(schedule: Schedule, costs: CostOptions) -> Schedule:
-    if not costs.recompute:
-        return schedule
-    from ppsim.core.recompute import add_recompute
+def _add_rules(schedule: Schedule, costs: CostOptions, price: Pricing) -> Schedule:
+    """Add what the options ask for to any schedule's queues: recompute, copies to the host."""
+    if costs.recompute:
+        from ppsim.core.recompute import add_recompute
 
-    return add_recompute(schedule)
+        schedule = add_recompute(schedule)
+    if costs.offload is not None:
+        from ppsim.search.rules.offload import add_offload
+
+        schedule = add_offload(schedule, price(schedule), parse_offload(costs.offload, schedule.n_chunks))
+    return schedule
+
+
+def parse_offload(text: str, chunks: int) -> float:
+    """Parse --offload: how many of a device's chunks leave it.
+
+    Raises:
+        InputError: it is none of N, all and a share, or more chunks than a device has.
+    """
+    from ppsim.errors import InputError
+
+    if text == "all":
+        return float(chunks)
+    share = re.fullmatch(r"(\d{1,3}(?:\.\d{1,9})?)%", text, re.ASCII)
+    if share and float(share[1]) <= 100:
+        return chunks * float(share[1]) / 100
+    if re.fullmatch(r"\d{1,6}", text, re.ASCII) and int(text) <= chunks:
+        return float(text)
+    have = "1 chunk" if chunks == 1 else f"{chunks} chunks"
+    raise InputError(f"--offload {text[:20]}: a device has {have}", f"0 to {chunks}, all, or a share such as 50%")
 
 
 def _ask_for_layouts(hint: str) -> str:

@@ -93,6 +93,13 @@ class CostOptions:
     tw: Value | None = option("--tw", type=Numbers(), help="Time of a backward for the weights (1).", common=True)
     tfb: Value | None = option("--tfb", type=Numbers(), help="Time of a fused pair of F and B (tf + tb).")
     tr: Value | None = option("--tr", type=Numbers(), help="Time of a recompute (tf).")
+    offload: str | None = option(
+        "--offload",
+        metavar="N|all|30%",
+        help="Copy activations to the host after their forward and back before their backward: of N chunks of every "
+        "device, of all, or a share.",
+        door=VALUE,
+    )
     t_offload: Value | None = option(
         "--t-offload", type=Numbers(), help="Time of a copy of an activation to the host (0)."
     )
@@ -101,8 +108,7 @@ class CostOptions:
         "--host-link-shared",
         type=click.IntRange(min=1),
         metavar="N",
-        help="N devices share a link to their host, where one copies at a time, out or in; without it each device "
-        "copies both ways at once.",
+        help="N devices share a link to their host, which carries one copy at a time in each direction (1).",
     )
     te: Value | None = option("--te", type=Numbers(), help="Time of an input embedding's share, or one per device (0).")
     ts: Value | None = option("--ts", type=Numbers(), help="Time of an output layer's share, or one per device (0).")

@@ -160,7 +160,7 @@ SAMPLES = {
     "mbs": "--mbs 2",
     "schedule_name": "--schedule zb-1p",
     "again": "--recompute full",
-    "offload": "--offload 0.5",
+    "offload": "--offload 1",
     "zero": "--zero 0",
     "precision": "--precision fp8",
     "dispatch": "--dispatch deepep",

@@ -1,7 +1,8 @@
 """The exact model of schedules whose devices run several streams side by side: copies, collectives, ops on all devices.
 
 An op starts when the op before it on its lane has ended, and all its inputs have come; an op on all devices, when that
-holds on each of them. Devices that share a link to their host copy one at a time, first come, first served.
+holds on each of them. Of devices that share a link to their host one at a time copies in each direction, first come,
+first served.
 """
 
 from __future__ import annotations
@@ -59,10 +60,11 @@ def _find_waits(schedule: Schedule, inputs: Inputs, costs: Costs) -> Waits:
 
 
 def _links(schedule: Schedule, shared: int) -> list[int]:
-    """The link to a host that each op takes, -1 for none."""
+    """The direction of a link to a host that each op takes, -1 for none."""
     stream = lanes_of(schedule) % len(Stream)
     copies = (stream == Stream.COPY_OUT) | (stream == Stream.COPY_IN)
-    found: list[int] = np.where(copies & (shared > 0), schedule.device // max(shared, 1), NONE).tolist()
+    link = schedule.device // max(shared, 1) * len(Stream) + stream
+    found: list[int] = np.where(copies & (shared > 0), link, NONE).tolist()
     return found
 
 

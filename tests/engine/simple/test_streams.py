@@ -152,7 +152,7 @@ def test_one_copy_at_a_time_on_a_shared_link(seed, shared):
     except Deadlock:
         return
     copies = np.flatnonzero(np.isin(schedule.kind, COPIES) & (timeline.end > timeline.start))
-    link = schedule.device[copies] // shared
+    link = schedule.device[copies] // shared * len(Kind) + schedule.kind[copies]
     for each in np.unique(link):
         own = copies[link == each]
         own = own[np.argsort(timeline.start[own])]

@@ -1,0 +1,186 @@
+"""Copies of activations to the host and back, put into the queues of any schedule.
+
+An activation leaves right after its F and comes back just in time: its RELOAD is issued behind the last op after which
+the copy still ends before the backward starts. What has no time on the host stays. Where a device's copies fall behind,
+ops that wait for one (WAIT_OFFLOAD) hold its memory down as far as they cost no time. PipeOffload (arXiv 2503.01328)
+copies in slots that alternate out and in; these copies are as late as they can be instead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.lanes import refuse_lanes
+from ppsim.core.ops import BACKWARDS, KIND_MASK, PAIRED, Kind, Packed, mask, pack
+from ppsim.core.schedule import Schedule
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
+from ppsim.errors import InputError
+
+Floats = NDArray[np.float64]
+Ops = NDArray[np.int64]
+ROUNDS = 6  # of copies back that came late and are issued earlier
+MOST_WAITED = 20_000  # ops of a schedule up to which waits are tried
+NEAR = 1e-9
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Activations that leave their device.
+
+    Attributes:
+        forward: shape (copies,), the op that makes it.
+        backward: shape (copies,), the op that needs it.
+        back: shape (copies,), the time of its copy back.
+    """
+
+    forward: Ops
+    backward: Ops
+    back: Floats
+
+
+def add_offload(schedule: Schedule, costs: Costs, chunks: float) -> Schedule:
+    """Return the schedule with copies of the activations of each device's first chunks.
+
+    Args:
+        schedule: F, and B or I and W.
+        costs: with the times of OFFLOAD and RELOAD, none where they are missing.
+        chunks: how many chunks of each device; of half a chunk every second microbatch.
+
+    Raises:
+        InputError: the schedule has no backwards, recomputes, or has copies already.
+    """
+    refuse_lanes(schedule, "a rule for copies to the host")
+    if schedule.only_forwards or (schedule.kind == Kind.R).any():
+        what = "no backward" if schedule.only_forwards else "recomputes"
+        raise InputError(f"{schedule.name} {what}: no activation is left to copy to the host", "leave out --offload")
+    base = simulate(schedule, costs)
+    copies = _choose(schedule, costs, chunks, base.start, base.end)
+    lead, reached, best = np.zeros(len(copies.forward)), np.inf, schedule
+    for _ in range(ROUNDS):
+        made = _insert(schedule, copies, _gates(schedule, copies, base.start, base.end, lead))
+        timeline = simulate(made, costs)
+        if timeline.makespan < reached - NEAR:
+            reached, best = timeline.makespan, made
+        late = _late(made, timeline.start, timeline.end, timeline.bound)[copies.backward]
+        if not (late > NEAR).any() or reached <= base.makespan + NEAR:
+            break
+        lead += late
+    return _hold_down(best, costs) if len(best) <= MOST_WAITED else best
+
+
+def _choose(schedule: Schedule, costs: Costs, chunks: float, start: Floats, end: Floats) -> Copies:
+    """The activations of the first chunks that have time to leave and come back."""
+    cell = schedule.stage * np.int64(schedule.n_microbatches) + schedule.microbatch
+    backwards = np.flatnonzero(mask(BACKWARDS)[schedule.kind])
+    of_cell = np.full(schedule.n_stages * schedule.n_microbatches, -1)
+    of_cell[cell[backwards]] = backwards - ~schedule.leads[backwards]
+    share, m = np.clip(chunks - schedule.chunk, 0, 1), schedule.microbatch
+    chosen = np.floor((m + 1) * share + NEAR) > np.floor(m * share + NEAR)
+    forward = np.flatnonzero((schedule.kind == Kind.F) & chosen)
+    out, back = (
+        np.asarray(costs.others.get(kind, np.zeros(schedule.n_stages)), np.float64)[schedule.stage[forward]]
+        for kind in (Kind.OFFLOAD, Kind.RELOAD)
+    )
+    backward = of_cell[cell[forward]]
+    kept = start[backward] - end[forward] >= np.maximum(out + back, NEAR)
+    return Copies(forward[kept], backward[kept], back[kept])
+
+
+def _gates(schedule: Schedule, copies: Copies, start: Floats, end: Floats, lead: Floats) -> Ops:
+    """The op behind which each copy back is issued: the last after which it, and those that follow, come in time."""
+    gate, device = np.empty(len(copies.forward), np.int64), schedule.device[copies.forward]
+    for number in range(schedule.n_devices):
+        own, queue, following = np.flatnonzero(device == number), schedule.queue(number), np.inf
+        ends = end[queue]
+        for copy in own[np.argsort(-copies.backward[own])].tolist():
+            backward = copies.backward[copy]
+            following = min(start[backward], following) - copies.back[copy] - lead[copy]
+            last = queue.start + int(np.searchsorted(ends, following + NEAR, "right")) - 1
+            gate[copy] = min(max(last, copies.forward[copy]), backward - 1)
+    return gate
+
+
+def _insert(schedule: Schedule, copies: Copies, gate: Ops) -> Schedule:
+    """Put the copies into the queues, behind a pair where they belong behind its first op."""
+    ops = _pack(schedule)
+    cells = pack(schedule.stage[copies.forward], schedule.microbatch[copies.forward])
+    at = np.concatenate([copies.forward, gate])
+    at += schedule.pair[at] > at
+    new = np.concatenate([cells | Kind.OFFLOAD, cells | Kind.RELOAD])
+    order = np.lexsort((np.concatenate([np.zeros(len(cells), np.int64), 1 + copies.backward]), at))
+    at, new = at[order], new[order]
+    device = schedule.device[at]
+    return _from_queues(
+        schedule,
+        [
+            np.insert(ops[queue], at[device == number] - queue.start + 1, new[device == number])
+            for number, queue in enumerate(map(schedule.queue, range(schedule.n_devices)))
+        ],
+    )
+
+
+def _late(schedule: Schedule, start: Floats, end: Floats, bound: NDArray[np.int32]) -> Floats:
+    """How long each op that computes waits for a copy back while its device is free, shape (compute ops,)."""
+    computes = np.flatnonzero(schedule.computes)
+    waits = schedule.kind[bound[computes]] == Kind.RELOAD
+    before = np.append(0.0, end[computes[:-1]])
+    return np.where(waits & (bound[computes] >= 0), np.maximum(start[computes] - before, 0.0), 0.0)
+
+
+def _hold_down(schedule: Schedule, costs: Costs) -> Schedule:
+    """Let devices wait for copies to the host as far as that lowers their peaks and costs no time."""
+    best, found = schedule, measure(simulate(schedule, costs))
+    caps = np.full(schedule.n_devices, len(schedule))
+    for device in np.argsort(-found.peak_activations, kind="stable"):
+        while (peak := found.peak_activations[device]) > 1:
+            trial = caps.copy()
+            trial[device] = peak - 1
+            waiting = _wait(schedule, trial)
+            after = None if waiting is None else measure(simulate(waiting, costs))
+            if (
+                waiting is None
+                or after is None
+                or after.makespan > found.makespan * (1 + NEAR)
+                or after.peak_activations[device] >= peak
+                or after.peak_activations.max() > found.peak_activations.max()
+            ):
+                break
+            best, caps, found = waiting, trial, replace(after, makespan=found.makespan)
+    return best
+
+
+def _wait(schedule: Schedule, caps: Ops) -> Schedule | None:
+    """Wait for the oldest copy wherever a device would hold more than its cap; None where no copy is left."""
+    ops, change, kinds = _pack(schedule), schedule.activation_changes(), schedule.kind
+    queues = []
+    for device, cap in enumerate(caps.tolist()):
+        queue, own, pending, held = schedule.queue(device), list[int](), deque[int](), 0
+        for op, added, kind in zip(ops[queue].tolist(), change[queue].tolist(), kinds[queue].tolist(), strict=True):
+            while added > 0 and held >= cap:
+                if not pending:
+                    return None
+                own.append(pending.popleft() & ~KIND_MASK | Kind.WAIT_OFFLOAD)
+                held -= 1
+            own.append(op)
+            if kind == Kind.OFFLOAD:
+                pending.append(op)
+            else:
+                held += added
+        queues.append(np.array(own, np.int64))
+    return _from_queues(schedule, queues)
+
+
+def _pack(schedule: Schedule) -> Packed:
+    ops = pack(schedule.stage, schedule.microbatch) | schedule.kind
+    ops[schedule.first_of_pairs] |= PAIRED
+    return ops
+
+
+def _from_queues(schedule: Schedule, queues: list[Packed]) -> Schedule:
+    return Schedule.from_queues(schedule.name, schedule.placement, schedule.n_microbatches, queues, schedule.n_slices)

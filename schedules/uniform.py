@@ -1,0 +1,44 @@
+"""PipeOffload's uniform repeating schedule (Wan et al., arXiv 2503.01328): activations live long enough to leave."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ppsim.core.ops import Kind, Packed, pack
+from ppsim.schedules.registry import Shape, schedule
+
+
+@schedule(
+    "uniform",
+    title="Uniform repeating",
+    aliases=("pipeoffload", "uniform-repeating", "po"),
+    idea="Every microbatch runs by one pattern, repeated at equal intervals: no groups.\n"
+    "An activation lives for a whole trip through the pipeline, which leaves time for copies.\n"
+    "With every chunk copied to the host (--offload all) a device holds few, whatever P.",
+    bubble="(P-1)(t_F + t_B)  for t_F = t_B and M >= 2P",
+    peak="2floor((P+1)/4) + 1 + P - rank stage activations  for V = 2 and M >= 2P",
+    paper="PipeOffload, arXiv 2503.01328; zero-bubble-pipeline-parallelism with group size 1",
+    placement="loop",
+    chunks=2,
+)
+def uniform(shape: Shape) -> Iterator[Packed]:
+    """Merge forwards in their slots with backwards in theirs, a number of slots later.
+
+    A microbatch has V slots. The slot of a chunk is the first that no other has, P / 2 slots or more behind that of
+    the chunk before; slots of microbatches that do not exist stay empty. The first backward follows the last chunk's
+    forward on the last device, and one slot more on each device before it.
+    """
+    P, V = shape.devices, shape.chunks
+    slots = [0]
+    while len(slots) < V:
+        slot = slots[-1] + -(-P // 2)
+        while slot % V in {other % V for other in slots}:
+            slot += 1
+        slots.append(slot)
+    chunk, microbatch = np.divmod(np.arange(V * shape.microbatches), shape.microbatches)
+    slot = V * microbatch + np.array(slots)[chunk]
+    for device in range(P):
+        late = slots[-1] + P - 1 - device
+        forward, backward = (pack(of * P + device, microbatch) for of in (chunk, V - 1 - chunk))
+        order = np.argsort(np.concatenate([2 * slot, 2 * (slot + late) + 1]))
+        yield np.concatenate([forward | Kind.F, backward | Kind.B])[order]

@@ -1,0 +1,164 @@
+"""Copies to the host by rule: against what the originals' orders take at the same costs, and what must always hold."""
+
+import gzip
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ppsim.core.costs import Costs, costs_for
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Schedule
+from ppsim.core.split_backward import split_backwards
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
+from ppsim.errors import InputError
+from ppsim.questions.build import parse_offload
+from ppsim.schedules import families, generate
+from ppsim.search.rules.offload import add_offload
+
+FACTORS = (1, 1.25, 0.8, 1.1, 0.9)
+
+
+@cache
+def table() -> dict[str, Any]:
+    path = Path(__file__).parents[2] / "data" / "lanes" / "offload.json.gz"
+    return dict(json.loads(gzip.decompress(path.read_bytes())))
+
+
+def costs_named(name: str, stages: int, link: int) -> Costs:
+    uneven = name.startswith("uneven")
+    factor = np.array([FACTORS[stage % 5] if uneven else 1.0 for stage in range(stages)])
+    copy = np.full(stages, float(name[-3:]))
+    time = np.stack([each * factor for each in ((1, 1.9, 1.2, 0.7) if uneven else (1, 2, 1, 1))])
+    return Costs(time, others={Kind.OFFLOAD: copy, Kind.RELOAD: copy}, host_link=link)
+
+
+@cache
+def compute_queues(name: str, devices: int, chunks: int, microbatches: int, group: int) -> Schedule:
+    options: dict[str, Any] = {"group_size": group} if name == "gis" else {}
+    made = generate(name, devices=devices, chunks=chunks, microbatches=microbatches, **options)
+    return split_backwards(made) if name in ("gis", "uniform") else made
+
+
+def orders(schedule: Schedule) -> list[str]:
+    ops = zip(schedule.kind, schedule.stage, schedule.microbatch, strict=True)
+    names = [f"{Kind(kind).name}{stage}.{microbatch}" for kind, stage, microbatch in ops]
+    return [" ".join(names[schedule.queue(device)]) for device in range(schedule.n_devices)]
+
+
+ORDERS = [row for row in table()["orders"] if not row[0].startswith("primus")]
+
+
+@pytest.mark.parametrize("name", ["gis", "uniform"])
+def test_queues_are_the_originals(name):
+    """Every op in its place, with groups of half as many microbatches as devices, of as many, and none."""
+    rows = [row for row in ORDERS if row[0] == name]
+    assert len(rows) > 10
+    for _, *shape, wanted in rows:
+        mine = [re.sub(r"W\S+ ?", "", queue).strip() for queue in orders(compute_queues(name, *shape))]
+        assert mine == wanted, shape
+
+
+def test_torch_and_primus_run_the_same_zb_v():
+    rows = [row for row in table()["orders"] if row[0] == "primus zb-v-formatted"]
+    assert rows
+    for _, devices, _, microbatches, _, wanted in rows:
+        assert orders(generate("zb-v-formatted", devices=devices, microbatches=microbatches)) == wanted
+
+
+def compare(row: list[Any]) -> tuple[bool, bool]:
+    """Whether ours takes no longer than the original, and whether no device holds more than its fullest."""
+    name, devices, chunks, microbatches, group, copied, costs, timing, makespan, peaks = row
+    schedule = compute_queues(name, devices, chunks, microbatches, group)
+    prices = costs_named(costs, schedule.n_stages, 2 if timing == "paired" else 0)
+    found = measure(simulate(add_offload(schedule, prices, copied), prices))
+    return found.makespan <= makespan + 1e-6, int(found.peak_activations.max()) <= max(peaks)
+
+
+SAMPLED = [row for row in table()["offload"] if row[0] in ("gis", "uniform")]
+
+
+@pytest.mark.parametrize("timing", ["plain", "paired"])
+def test_never_worse_than_the_originals(timing):
+    """In makespan and in the highest peak; where pairs of devices share a slow link, gis is faster and holds more."""
+    rows = [row for row in SAMPLED if row[7] == timing][:: 29 if timing == "paired" else 17]
+    check(rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("timing", ["plain", "paired"])
+def test_never_worse_than_any_original(timing):
+    check([row for row in SAMPLED if row[7] == timing])
+
+
+def check(rows: list[list[Any]]) -> None:
+    assert rows
+    for row in rows:
+        faster, lower = compare(row)
+        slow_link = row[0] == "gis" and row[7] == "paired" and row[6] == "unit_off1.0"
+        assert faster, row
+        assert lower or slow_link, row
+
+
+@given(
+    st.sampled_from([f.name for f in families() if f.name not in ("forward-only",)]),
+    st.sampled_from([2, 4]),
+    st.floats(0, 2),
+    st.floats(0, 2),
+    st.sampled_from([0, 1, 2]),
+    st.floats(0, 1),
+)
+def test_what_holds_of_every_schedule(name, devices, out, back, link, share):
+    """Compute ops keep their order, each copy has its way back, and no device holds more than without copies."""
+    try:
+        schedule = generate(name, devices=devices, microbatches=2 * devices)
+    except InputError:
+        return
+    if (schedule.kind == Kind.R).any():
+        return
+    prices = costs_for(schedule, others={Kind.OFFLOAD: out, Kind.RELOAD: back}, host_link=link)
+    made = add_offload(schedule, prices, share * schedule.n_chunks)
+    assert np.array_equal(made.compute_only.kind, schedule.kind)
+    assert np.array_equal(made.compute_only.stage, schedule.stage)
+    assert np.array_equal(made.compute_only.microbatch, schedule.microbatch)
+    count = np.bincount(made.kind, minlength=8)
+    assert count[Kind.OFFLOAD] == count[Kind.RELOAD]
+    plain, copied = measure(simulate(schedule, prices)), measure(simulate(made, prices))
+    assert copied.makespan >= plain.makespan - 1e-9
+    assert (copied.peak_activations <= plain.peak_activations).all()
+
+
+def test_free_copies_cost_no_time():
+    """With all chunks on the host, a device holds what it works on."""
+    schedule = generate("uniform", devices=4, microbatches=8)
+    prices = costs_for(schedule)
+    made, plain = (simulate(each, prices) for each in (add_offload(schedule, prices, 2), schedule))
+    assert made.makespan == plain.makespan
+    assert measure(made).peak_activations.max() == 1
+
+
+def test_shares():
+    assert [parse_offload(text, 2) for text in ("0", "1", "all", "25%", "100%")] == [0, 1, 2, 0.5, 2]
+    for wrong in ("3", "-1", "101%", "half", "", "1e9", "٣"):
+        with pytest.raises(InputError, match="a device has 2 chunks"):
+            parse_offload(wrong, 2)
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    prices = costs_for(schedule)
+    made = add_offload(schedule, prices, 0.25)
+    assert made.microbatch[(made.kind == Kind.OFFLOAD) & (made.device == 0)].tolist() == [3, 7]
+
+
+def test_what_has_copies_or_recomputes_is_refused():
+    schedule = generate("1f1b", devices=2, microbatches=4)
+    prices = costs_for(schedule)
+    with pytest.raises(InputError, match="OFFLOAD"):
+        add_offload(add_offload(schedule, prices, 1), prices, 1)
+    with pytest.raises(InputError, match="no backward"):
+        add_offload(generate("forward-only", devices=2, microbatches=2), prices, 1)
