@@ -145,6 +145,7 @@ def test_free_copies_cost_no_time():
 
 
 def test_shares():
+    """A number of chunks, all, or a share of them: of half a chunk every second microbatch; all else is refused."""
     assert [parse_offload(text, 2) for text in ("0", "1", "all", "25%", "100%")] == [0, 1, 2, 0.5, 2]
     for wrong in ("3", "-1", "101%", "half", "", "1e9", "٣"):
         with pytest.raises(InputError, match="a device has 2 chunks"):
