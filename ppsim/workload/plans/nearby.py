@@ -1,0 +1,216 @@
+"""What measured runs near a setting say of its prediction: a factor, and how far off it may be.
+
+Logarithms of measured over predicted steps are one Gaussian process (Rasmussen and Williams, 2006, chapter 2) over
+settings: errors in compute, in exposed communication and in what ends a step are shared by all runs of a GPU with some
+software, in the shares that these have of a step, and what is left is alike where sizes are. Far from all runs the
+factor is 1 and the range is widest. The user's anchors and the library's published runs are used alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base import toml
+from ppsim.workload.cost.costs import StageCosts, Step
+from ppsim.core.ops import Kind
+from ppsim.workload.hardware.hardware import LIBRARY, Gpu
+from ppsim.workload.model.model import Model
+from ppsim.workload.model.parallel import Parallel
+
+SCHEMA = "ppsim.seen/1"
+TERMS = ("compute", "exposed communication", "end of a step")
+TERM_SPREAD = (0.07, 0.3, 0.3)  # of the error of each term, in logarithms
+ALIKE_SPREAD, REACH = 0.2, 4.0  # of what is left, and the distance at which it is 1/e alike
+NOISE = 0.06  # of a run that is repeated
+OTHER_SOFTWARE, OTHER_GPU, OTHER_FAMILY = 8.0, 4.0, 4.0  # distances
+NARROW = {"bf16": 0.0, "fp16": 0.0, "fp32": 0.0, "fp8": 1.0, "mxfp8": 1.0, "nvfp4": 2.0}
+# A doubling of tp, cp, ep, pp, dp, microbatch, sequence, microbatches, hidden size, experts of a token; a precision.
+WEIGHTS = (1.0, 1.0, 1.0, 1.0, 0.25, 0.5, 0.5, 0.25, 0.5, 1.0, 1.0)
+EIGHTY = 1.0  # standard deviations within which four in five left-out runs lie
+SAME = 1e-3  # difference of two measurements that are of the same run
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a run is, as far as errors may be alike.
+
+    Attributes:
+        software: its name in the library.
+        gpu: its GPU.
+        family: of the GPU.
+        numbers: logarithms of sizes, and the precision: as ``WEIGHTS``.
+        shares: of the step, of each of ``TERMS``.
+    """
+
+    software: str
+    gpu: str
+    family: str
+    numbers: tuple[float, ...]
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measured run.
+
+    Attributes:
+        name: what it is called by.
+        setting: what it is.
+        seconds: of its step.
+        error: logarithm of measured over predicted.
+    """
+
+    name: str
+    setting: Setting
+    seconds: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What runs near a setting say of its prediction.
+
+    Attributes:
+        factor: by which the predicted step is multiplied.
+        spread: standard deviation of the logarithm of measured over corrected.
+    """
+
+    factor: float
+    spread: float
+
+    def range(self, seconds: float) -> tuple[float, float]:
+        """Return the low and the high of a corrected step: four in five runs lie between."""
+        far = math.exp(EIGHTY * self.spread)
+        return seconds / far, seconds * far
+
+
+def setting_of(model: Model, gpu: Gpu, parallel: Parallel, software: str, terms: Sequence[float]) -> Setting:
+    """Describe a run by its sizes, and by the seconds of each of ``TERMS``."""
+    p = parallel
+    sizes = (p.tp, p.cp, p.ep, p.pp, p.dp, p.mbs, model.seq, p.microbatches, model.hidden, max(model.top_k, 0.5))
+    numbers = (*(round(math.log2(size), 3) for size in sizes), NARROW[p.precision])
+    whole = sum(terms)
+    return Setting(software, gpu.name, gpu.family, numbers, tuple(round(term / whole, 4) for term in terms))
+
+
+def terms_of(costs: StageCosts, step: Step) -> tuple[float, float, float]:
+    """Divide a step's seconds into ``TERMS``."""
+    share = float(costs.communication.sum() / (costs.time[Kind.F] + costs.time[Kind.B]).sum())
+    return step.pipeline * (1 - share), step.pipeline * share, step.reduction + step.optimizer
+
+
+def _columns(settings: Sequence[Setting]) -> tuple[Floats, Floats, NDArray[np.str_]]:
+    names = np.array([(each.software, each.gpu, each.family) for each in settings]).reshape(len(settings), 3)
+    numbers = np.array([each.numbers for each in settings]).reshape(len(settings), len(WEIGHTS))
+    return numbers * WEIGHTS, np.array([each.shares for each in settings]).reshape(-1, len(TERMS)), names
+
+
+def alike(these: Sequence[Setting], others: Sequence[Setting]) -> Floats:
+    """Return how far the errors of settings go together: covariances, shape (these, others)."""
+    (numbers, shares, names), (far, parts, called) = _columns(these), _columns(others)
+    differ = (names[:, None] != called[None]) @ np.array([OTHER_SOFTWARE, OTHER_GPU, OTHER_FAMILY])
+    distance = np.abs(numbers[:, None] - far[None]).sum(axis=2)
+    together = (shares * np.square(TERM_SPREAD)) @ parts.T
+    result: Floats = together * np.exp(-differ / REACH) + ALIKE_SPREAD**2 * np.exp(-(distance + differ) / REACH)
+    return result
+
+
+@dataclass(frozen=True)
+class Nearby:
+    """Measured runs, and what they say of others."""
+
+    runs: tuple[Measured, ...] = ()
+
+    @cached_property
+    def _covariance(self) -> Floats:
+        settings = [run.setting for run in self.runs]
+        return alike(settings, settings) + NOISE**2 * np.eye(len(settings))
+
+    @cached_property
+    def _errors(self) -> Floats:
+        return np.array([run.error for run in self.runs])
+
+    def at(self, setting: Setting, measured: float | None = None) -> Correction:
+        """Correct the prediction of a setting; ``measured``: runs of it that took as long are itself, and left out."""
+        return self.together([setting], measured)[0][0]
+
+    def together(
+        self, settings: Sequence[Setting], measured: float | None = None
+    ) -> tuple[list[Correction], Floats]:
+        """Correct the predictions of settings, and return the covariance of the errors that are left."""
+        used = [i for i, run in enumerate(self.runs) if not _same(run, settings[0], measured)]
+        own = alike(settings, settings)
+        if used:
+            across = alike([self.runs[i].setting for i in used], settings)
+            weights = np.linalg.solve(self._covariance[np.ix_(used, used)], across)
+            moved, left = self._errors[used] @ weights, own - across.T @ weights
+        else:
+            moved, left = np.zeros(len(settings)), own
+        spreads = np.sqrt(np.maximum(left.diagonal(), 0.0) + NOISE**2)
+        return [Correction(math.exp(m), float(s)) for m, s in zip(moved, spreads, strict=True)], left
+
+    def terms(self, setting: Setting) -> dict[str, float]:
+        """Say by what factor runs of this setting's GPU and software correct each of ``TERMS``."""
+        settings = [run.setting for run in self.runs]
+        (_, shares, names), (_, _, called) = _columns(settings), _columns([setting])
+        differ = (names != called) @ np.array([OTHER_SOFTWARE, OTHER_GPU, OTHER_FAMILY])
+        pull = (shares * np.square(TERM_SPREAD)).T * np.exp(-differ / REACH)
+        moved = pull @ np.linalg.solve(self._covariance, self._errors)
+        return {name: math.exp(value) for name, value in zip(TERMS, moved, strict=True)}
+
+
+def _same(run: Measured, setting: Setting, measured: float | None) -> bool:
+    return measured is not None and run.setting.numbers == setting.numbers and abs(run.seconds / measured - 1) < SAME
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The library's file of published runs: a column for each field, flat where there are several numbers."""
+
+    names: tuple[str, ...] = ()
+    software: tuple[str, ...] = ()
+    gpu: tuple[str, ...] = ()
+    family: tuple[str, ...] = ()
+    seconds: tuple[float, ...] = ()
+    error: tuple[float, ...] = ()
+    numbers: tuple[float, ...] = field(default_factory=tuple)
+    shares: tuple[float, ...] = field(default_factory=tuple)
+
+
+@lru_cache(maxsize=1)
+def published() -> Nearby:
+    """Read the published runs of the library."""
+    found = toml.read(str(LIBRARY / "seen.toml"), Columns, SCHEMA)
+    count, wide, parts = len(found.names), len(WEIGHTS), len(TERMS)
+    settings = [
+        Setting(
+            found.software[i],
+            found.gpu[i],
+            found.family[i],
+            found.numbers[wide * i : wide * (i + 1)],
+            found.shares[parts * i : parts * (i + 1)],
+        )
+        for i in range(count)
+    ]
+    return Nearby(tuple(map(Measured, found.names, settings, found.seconds, found.error)))
+
+
+def unseen(runs: Nearby, setting: Setting, experts: bool) -> list[str]:
+    """Say what of a setting no run was seen of: its GPU, its software, its kind of model."""
+    seen = [run.setting for run in runs.runs]
+    kind = "a mixture of experts" if experts else "a dense model"
+    checks = {
+        f"the GPU {setting.gpu}": any(each.gpu == setting.gpu for each in seen),
+        f"the software {setting.software}": any(each.software == setting.software for each in seen),
+        f"{kind} on {setting.family or setting.gpu} chips": any(
+            each.family == setting.family and (each.numbers[9] >= 0) == experts for each in seen
+        ),
+    }
+    return [what for what, found in checks.items() if not found]
