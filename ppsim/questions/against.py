@@ -10,15 +10,19 @@ from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.base.progress import progress
 from ppsim.questions.answer import Answer
 from ppsim.questions.blocks import Block, Line, Table
+from ppsim.questions.plan_measured import describe_anchors
 from ppsim.questions.tasks import open_tasks
 
 if TYPE_CHECKING:
     from ppsim.questions.options import Request
     from ppsim.questions.tasks import TaskOptions
+    from ppsim.workload.plans.nearby import Nearby
 
 
-def compare_runs(request: Request, table: str, improve: bool, tasks: TaskOptions, show_progress: bool) -> Against:
-    """Predict the runs of a table; with ``improve`` plan each anew in the same model.
+def compare_runs(
+    request: Request, table: str, runs: Nearby, improve: bool, tasks: TaskOptions, show_progress: bool
+) -> Against:
+    """Predict the runs of a table, corrected by measured ones; with ``improve`` plan each anew in the same model.
 
     Raises:
         InputError: no such table, or a row of it that cannot be read.
@@ -27,12 +31,12 @@ def compare_runs(request: Request, table: str, improve: bool, tasks: TaskOptions
     from ppsim.workload.plans.rows import read_table
 
     published = read_table(table)
-    rows, summary = against(published)
+    rows, summary = against(published, runs)
     if improve:
         better = _improve(published, rows, tasks, show_progress=show_progress)
-        rows = [{**row, **found} for row, found in zip(rows, better, strict=True)]
+        rows = [{**row, **_corrected(row, found)} for row, found in zip(rows, better, strict=True)]
         summary = {**summary, **_sum_up(rows)}
-    return Against(request, improve, tuple(rows), summary)
+    return Against(request, improve, tuple(rows), summary, tuple(describe_anchors(runs)))
 
 
 @dataclass(frozen=True)
@@ -44,12 +48,14 @@ class Against(Answer):
         improve: whether each was planned anew.
         rows: the runs.
         summary: how many there are, and how far off the predictions.
+        moved: what the user's anchors corrected, in words.
     """
 
     request: Request
     improve: bool
     rows: tuple[dict[str, Any], ...]
     summary: dict[str, Any]
+    moved: tuple[str, ...] = ()
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -62,12 +68,13 @@ class Against(Answer):
 
     def blocks(self) -> Iterator[Block]:
         """The runs, those left out, and the summary."""
-        headings = ["run", "layout", "predicted\ns", "measured\ns", "error"]
+        headings = ["run", "layout", "predicted\ns", "range\ns", "measured\ns", "error"]
         if self.improve:
             headings += ["planned\ns", "change"]
         if cells := list(_cells(self.rows, self.improve)):
             yield Table(headings, cells, 200 if self.improve else 120, left=["layout", "change"])
         yield from (Line(f"{row['id']}: left out, {row['reason']}", 2) for row in self.rows if "reason" in row)
+        yield from (Line(line) for line in self.moved)
         yield from self.line()
 
     def line(self) -> Iterator[Block]:
@@ -80,7 +87,8 @@ class Against(Answer):
         if "mean_error" in summary:
             text += (
                 f": mean error {format_share(summary['mean_error'])}, median {format_share(summary['median_error'])}, "
-                f"{format_share(summary['within_10_percent'])} within 10%"
+                f"{format_share(summary['within_10_percent'])} within 10%, "
+                f"{format_share(summary['within_range'])} in their range"
             )
         yield Line(text)
         if summary.get("memory_rows"):
@@ -112,6 +120,13 @@ def _improve(
     return [found.get(key, {}) for key in keys]
 
 
+def _corrected(row: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Correct a plan's step as the run's own was."""
+    if not found.get("planned_step_s"):
+        return found
+    return {**found, "planned_step_s": found["planned_step_s"] * row["predicted_step_s"] / row["modelled_step_s"]}
+
+
 def _sum_up(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     planned = [row for row in rows if row.get("planned_step_s")]
     won = sum(row["planned_step_s"] <= row["predicted_step_s"] * (1 + 1e-9) for row in planned)
@@ -125,6 +140,7 @@ def _cells(rows: Sequence[dict[str, Any]], improve: bool) -> Iterator[list[str]]
             continue
         layout = str(row.get("layout", "")) + (f" (not stated: {names})" if (names := _unstated(row)) else "")
         cells = [str(row["id"]), layout, _number(row["predicted_step_s"])]
+        cells += [f"{row['low_s']:.3g}-{row['high_s']:.3g}"]
         cells += [_number(row["measured_step_s"]), format_change(row["error"]) if "error" in row else "-"]
         if improve:
             cells += [_number(row.get("planned_step_s")), row.get("change", "")]

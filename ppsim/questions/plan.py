@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -22,6 +22,7 @@ from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions
 from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.plan_measured import Told, correct_plans
 from ppsim.questions.plan_space import SpaceOptions, make_axes, use_profile_of
 from ppsim.questions.software import SoftwareOptions, parallel_with
 from ppsim.questions.tasks import TaskOptions, open_tasks
@@ -30,6 +31,7 @@ from ppsim.questions.write import Writers, command_line, find_targets, tradeoff_
 from ppsim.version import VERSION
 
 if TYPE_CHECKING:
+    from ppsim.workload.plans.nearby import Nearby
     from ppsim.workload.plans.task import Found, Task
 
 FEW = 64  # candidates of a round that new processes would not run sooner
@@ -95,6 +97,13 @@ class PlanRequest(Request):
         common=True,
     )
     ranks: bool = flag("--ranks", help="Print where the best plan's ranks lie, and the links that they use.")
+    anchor: tuple[str, ...] = option(
+        "--anchor",
+        type=click.Path(),
+        metavar="TABLE",
+        multiple=True,
+        help="Correct by runs that you measured: rows as --against takes them, or a profile of ppsim calibrate.",
+    )
     against: str | None = option(
         "--against", type=click.Path(), metavar="TABLE", help="Predict published runs of a JSON table instead."
     )
@@ -165,14 +174,33 @@ def answer(request: PlanRequest) -> Plans | Against:
 def _plan(request: PlanRequest) -> Plans:
     """Search for the plans of a request."""
     task = make_task(request)
+    runs = _runs(request.anchor)
     found = _search(task, request)
     if not found.rows:
         _refuse(task, found)
-    return Plans(request, task, found, {"ppsim": VERSION, "command": command_line(Given.of(request))})
+    told = correct_plans(task, request.runs.version.software.name, found, runs)
+    return Plans(request, task, found, told, {"ppsim": VERSION, "command": command_line(Given.of(request))})
 
 
 def _compare(request: PlanRequest) -> Against:
-    return compare_runs(request, request.against or "", request.improve, request.tasks, request.shows_progress)
+    runs = _runs(request.anchor)
+    return compare_runs(request, request.against or "", runs, request.improve, request.tasks, request.shows_progress)
+
+
+def _runs(anchors: Sequence[str]) -> Nearby:
+    """Return the measured runs that correct predictions: the library's, and the user's anchors.
+
+    Raises:
+        InputError: an anchor that cannot be read or predicted.
+    """
+    from ppsim.workload.plans.nearby import Nearby, published
+    from ppsim.workload.plans.published import anchors_of
+    from ppsim.workload.plans.rows import read_table
+
+    tables = [name for name in anchors if not name.endswith(".toml")]
+    if not tables:
+        return published()
+    return Nearby(published().runs, anchors_of(row for name in tables for row in read_table(name)))
 
 
 def make_task(request: PlanRequest) -> Task:
@@ -202,7 +230,10 @@ def make_task(request: PlanRequest) -> Task:
         cap = float(size)
     base = parallel_with(request.runs, space.precision, model, machine.gpu)
     axes = make_axes(model, space, base, *_able(request))
-    machine = use_profile_of(space, machine, model, base)
+    profiles = [name for name in request.anchor if name.endswith(".toml")]
+    if len(profiles) + bool(space.profile) > 1:
+        raise InputError("several profiles are given, and one is taken", "one --anchor FILE.toml, or --profile")
+    machine = use_profile_of(replace(space, profile=profiles[0]) if profiles else space, machine, model, base)
     machine.gpu.peak(space.precision)
     check_axes(model, machine.per_node, gpus, gbs, axes)
     return Task(model, machine, gpus, gbs, axes, cap, request.top, request.front or request.explores)
@@ -273,12 +304,14 @@ class Plans(Answer):
         request: what was asked.
         task: the model, the cluster and what plans may choose.
         found: the plans, and how many candidates each rule left out.
+        told: what measured runs say of them.
         inputs: how to make the answer again.
     """
 
     request: PlanRequest
     task: Task
     found: Found
+    told: Told
     inputs: Mapping[str, Any]
 
     @property
@@ -320,6 +353,9 @@ class Plans(Answer):
             "seq": task.model.seq,
             "cap_bytes": task.cap,
             **({"profile": {"file": m.name, "taken": m.taken, "left": m.left}} if (m := task.machine.measured) else {}),
+            "unseen": list(self.told.unseen),
+            "anchors": list(self.told.anchors),
+            "correction": dict(self.told.terms),
             "complete": found.complete,
             "candidates": found.total,
             "outcomes": {name: found.counts[name] for name in OUTCOMES},
@@ -341,6 +377,7 @@ class Plans(Answer):
         )
         if measured := task.machine.measured:
             yield Line(f"times of {measured.taken}: from {measured.name}; {measured.left}\n")
+        yield from (Line(line) for line in self.told.lines)
         yield from self._counts()
         yield self._rows()
         if self.request.front:
@@ -446,7 +483,7 @@ class Plans(Answer):
         sizes = [k for k in SIZES if any(row[k] > 1 for row in found)]
         unusual = [k for k, usual in (("zero", 1), ("offload", 0)) if any(row[k] != usual for row in found)]
         headings = ["", *sizes, "mbs", "M", "schedule", *unusual, "recompute", "layout"]
-        headings += ["step\ns", "tokens/s\nper GPU", "MFU", "bubble", "memory", "loses by"]
+        headings += ["step\ns", "range\ns", "tokens/s\nper GPU", "MFU", "bubble", "memory", "loses by"]
         rows = [
             [
                 f"{place + 1}{'*' if row['pareto'] and self.request.front else ''}",
@@ -458,6 +495,7 @@ class Plans(Answer):
                 row["recompute"] if row["recompute_layers"] is None else f"full, {row['recompute_layers']} of a stage",
                 row["layout"],
                 format_number(row["step_s"]),
+                f"{row['low_s']:.3g}-{row['high_s']:.3g}{' tied' if row['tied'] else ''}",
                 f"{row['tokens_per_s'] / self.task.gpus:,.0f}",
                 format_share(row["mfu"]),
                 format_share(row["bubble"]),
@@ -466,7 +504,7 @@ class Plans(Answer):
             ]
             for place, row in enumerate(found)
         ]
-        spare = ["layout", "M", "MFU", "bubble"]  # which sizes and the time almost say
+        spare = ["layout", "M", "bubble", "MFU"]  # which sizes and the time almost say
         return Table(headings, rows, 160, spare, ["schedule", "recompute", "layout", "loses by"])
 
     def _ranks(self) -> Iterator[Block]:

@@ -8,11 +8,12 @@ than MOST cases counts as MOST.
 """
 
 import argparse
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from statistics import mean, median
 from typing import Any
@@ -24,10 +25,14 @@ from ppsim.base import toml
 from ppsim.errors import PpsimError
 from ppsim.workload.cost.costs import step_time
 from ppsim.workload.hardware.efficiency import PATH, SCHEMA, Curve, Fitted, Shared, Software, efficiency_of, fitted
+from ppsim.workload.hardware.hardware import LIBRARY
+from ppsim.workload.plans.nearby import SCHEMA as SEEN
+from ppsim.workload.plans.nearby import Columns
+from ppsim.workload.plans.published import anchors_of
 from ppsim.workload.plans.row_numbers import Row, Skipped
 from ppsim.workload.plans.rows import Setup, read_table, setup_of
-from ppsim.workload.plans.stated import version_of
 
+BY = "# Written by tests/benchmarks/fit_efficiency.py."
 NOISE = 0.06  # of a run that the model is right about
 MOST = 60.0
 STEP = 0.02  # of a finite difference, in logarithms
@@ -62,13 +67,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Case:
-    """Runs with the same settings: their setup, the mean of what was measured, and what they are called by."""
+    """Runs with the same settings: their setup, the mean of what was measured, and their rows."""
 
     setup: Setup
     measured: float
-    names: tuple[str, ...]
     software: str
     layout: str
+    rows: tuple[Row, ...]
 
     @property
     def gpu(self) -> str:
@@ -96,13 +101,11 @@ def read_cases(rows: Iterable[Row]) -> list[Case]:
 
 
 def _case(runs: list[tuple[Row, Setup]]) -> Case:
-    row, setup = runs[0]
+    setup = runs[0][1]
     p = setup.parallel
     layout = "+".join([name for name in ("tp", "cp", "ep", "pp") if getattr(p, name) > 1] + ["fsdp"] * (p.zero == 3))
     measured = math.exp(mean(math.log(s.measured or 1.0) for _, s in runs))
-    return Case(
-        setup, measured, tuple(str(r.get("id", "?")) for r, _ in runs), version_of(row).software.name, layout or "dp"
-    )
+    return Case(setup, measured, setup.software, layout or "dp", tuple(row for row, _ in runs))
 
 
 def predict(setup: Setup, numbers: Fitted) -> float:
@@ -261,7 +264,24 @@ def write(numbers: Fitted, cases: Sequence[Case], errors: Floats) -> None:
         here = [e for case, e in zip(cases, errors, strict=True) if case.setup.machine.gpu.family == curve.family]
         curves.append(replace(rounded(curve), seen=describe(here) if here else "no run: usual values"))
     new = Fitted(rounded(numbers.shared), tuple(curves), tuple(map(rounded, numbers.software)))
-    PATH.write_text("# Written by tests/benchmarks/fit_efficiency.py.\n" + toml.dump(new, SCHEMA))
+    PATH.write_text(f"{BY}\n{toml.dump(new, SCHEMA)}")
+    fitted.cache_clear()
+    write_seen(cases)
+
+
+def write_seen(cases: Sequence[Case]) -> None:
+    """Write the library's published runs: what they are, and how far off their predictions are."""
+    columns: dict[str, list[Any]] = {f.name: [] for f in fields(Columns)}
+    for run in anchors_of(row for case in cases for row in case.rows):
+        columns["names"].append(run.name)
+        for name in ("software", "gpu", "family"):
+            columns[name].append(getattr(run.setting, name))
+        columns["seconds"].append(float(f"{run.seconds:.6g}"))
+        columns["error"].append(round(run.error, 4))
+        columns["numbers"] += run.setting.numbers
+        columns["shares"] += run.setting.shares
+    lines = [f"{name} = {json.dumps(values)}" for name, values in columns.items()]
+    (LIBRARY / "seen.toml").write_text("\n".join([BY, f'schema = "{SEEN}"', *lines, ""]))
 
 
 def rounded(part: Any) -> Any:

@@ -105,7 +105,9 @@ def main() -> None:
         here = [(case, error) for case, error in zip(cases, errors, strict=True) if group(case) == name]
         print(f"| {name} | {len(here)} | {numbers_of([error for _, error in here])} |")
         for case, error in here if arguments.rows else ():
-            print(f"    {math.exp(error) - 1:+.1%} {case.names[0]} {case.gpu} {case.model} {case.setup.parallel}")
+            print(
+                f"    {math.exp(error) - 1:+.1%} {case.rows[0].get('id')} {case.gpu} {case.model} {case.setup.parallel}"
+            )
 
 
 if __name__ == "__main__":

@@ -187,6 +187,7 @@ SAMPLES = {
     "flags": "--flags torchtitan",
     "ranks": "--ranks",
     "against": "--against table.json",
+    "anchor": "--anchor table.json",
     "improve": "--improve",
     "dask": "--dask tcp://127.0.0.1:1",
     "results": "--results kept.csv",

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base import toml
-from ppsim.workload.cost.costs import StageCosts, Step
 from ppsim.core.ops import Kind
+from ppsim.workload.cost.costs import StageCosts, Step
 from ppsim.workload.hardware.hardware import LIBRARY, Gpu
 from ppsim.workload.model.model import Model
 from ppsim.workload.model.parallel import Parallel
@@ -28,11 +28,11 @@ TERMS = ("compute", "exposed communication", "end of a step")
 TERM_SPREAD = (0.07, 0.3, 0.3)  # of the error of each term, in logarithms
 ALIKE_SPREAD, REACH = 0.2, 4.0  # of what is left, and the distance at which it is 1/e alike
 NOISE = 0.06  # of a run that is repeated
-OTHER_SOFTWARE, OTHER_GPU, OTHER_FAMILY = 8.0, 4.0, 4.0  # distances
+OTHER_SOFTWARE, OTHER_GPU = 8.0, 4.0  # distances
 NARROW = {"bf16": 0.0, "fp16": 0.0, "fp32": 0.0, "fp8": 1.0, "mxfp8": 1.0, "nvfp4": 2.0}
 # A doubling of tp, cp, ep, pp, dp, microbatch, sequence, microbatches, hidden size, experts of a token; a precision.
 WEIGHTS = (1.0, 1.0, 1.0, 1.0, 0.25, 0.5, 0.5, 0.25, 0.5, 1.0, 1.0)
-EIGHTY = 1.0  # standard deviations within which four in five left-out runs lie
+EIGHTY = 0.9  # standard deviations within which four in five left-out runs lie
 SAME = 1e-3  # difference of two measurements that are of the same run
 Floats = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ class Setting:
     Attributes:
         software: its name in the library.
         gpu: its GPU.
-        family: of the GPU.
+        family: of the GPU, beyond which nothing is alike.
         numbers: logarithms of sizes, and the precision: as ``WEIGHTS``.
         shares: of the step, of each of ``TERMS``.
     """
@@ -106,63 +106,86 @@ def terms_of(costs: StageCosts, step: Step) -> tuple[float, float, float]:
     return step.pipeline * (1 - share), step.pipeline * share, step.reduction + step.optimizer
 
 
-def _columns(settings: Sequence[Setting]) -> tuple[Floats, Floats, NDArray[np.str_]]:
-    names = np.array([(each.software, each.gpu, each.family) for each in settings]).reshape(len(settings), 3)
-    numbers = np.array([each.numbers for each in settings]).reshape(len(settings), len(WEIGHTS))
-    return numbers * WEIGHTS, np.array([each.shares for each in settings]).reshape(-1, len(TERMS)), names
+def _far_by_name(these: Sequence[Setting], others: Sequence[Setting]) -> Floats:
+    """Return the distance for other software and another GPU, shape (these, others)."""
+    result = np.zeros((len(these), len(others)))
+    for name, far in (("software", OTHER_SOFTWARE), ("gpu", OTHER_GPU)):
+        codes: dict[str, int] = {}
+        one, two = (
+            np.array([codes.setdefault(getattr(s, name), len(codes)) for s in part]) for part in (these, others)
+        )
+        result += far * (one[:, None] != two[None])
+    return result
+
+
+def _shares(settings: Sequence[Setting]) -> Floats:
+    return np.array([each.shares for each in settings]).reshape(-1, len(TERMS))
 
 
 def alike(these: Sequence[Setting], others: Sequence[Setting]) -> Floats:
     """Return how far the errors of settings go together: covariances, shape (these, others)."""
-    (numbers, shares, names), (far, parts, called) = _columns(these), _columns(others)
-    differ = (names[:, None] != called[None]) @ np.array([OTHER_SOFTWARE, OTHER_GPU, OTHER_FAMILY])
-    distance = np.abs(numbers[:, None] - far[None]).sum(axis=2)
-    together = (shares * np.square(TERM_SPREAD)) @ parts.T
-    result: Floats = together * np.exp(-differ / REACH) + ALIKE_SPREAD**2 * np.exp(-(distance + differ) / REACH)
+    differ = _far_by_name(these, others)
+    distance = differ.copy()
+    for number, weight in enumerate(WEIGHTS):
+        one, two = (weight * np.array([each.numbers[number] for each in part]) for part in (these, others))
+        distance += np.abs(one[:, None] - two[None])
+    together = (_shares(these) * np.square(TERM_SPREAD)) @ _shares(others).T
+    result: Floats = together * np.exp(-differ / REACH) + ALIKE_SPREAD**2 * np.exp(-distance / REACH)
     return result
 
 
 @dataclass(frozen=True)
 class Nearby:
-    """Measured runs, and what they say of others."""
+    """Measured runs, and what they say of others.
 
-    runs: tuple[Measured, ...] = ()
+    Attributes:
+        published: those of the library.
+        anchors: the user's own.
+    """
+
+    published: tuple[Measured, ...] = ()
+    anchors: tuple[Measured, ...] = ()
+
+    @property
+    def runs(self) -> tuple[Measured, ...]:
+        """All of them."""
+        return self.published + self.anchors
 
     @cached_property
-    def _covariance(self) -> Floats:
-        settings = [run.setting for run in self.runs]
-        return alike(settings, settings) + NOISE**2 * np.eye(len(settings))
-
-    @cached_property
-    def _errors(self) -> Floats:
-        return np.array([run.error for run in self.runs])
+    def _families(self) -> dict[str, tuple[list[Measured], Floats, Floats]]:
+        """Runs of each family of GPUs, their errors, and the inverse of their covariance: no others are near."""
+        found = {}
+        for family in {run.setting.family for run in self.runs}:
+            runs = [run for run in self.runs if run.setting.family == family]
+            settings = [run.setting for run in runs]
+            covariance = alike(settings, settings) + NOISE**2 * np.eye(len(runs))
+            found[family] = runs, np.array([run.error for run in runs]), np.asarray(np.linalg.inv(covariance))
+        return found
 
     def at(self, setting: Setting, measured: float | None = None) -> Correction:
         """Correct the prediction of a setting; ``measured``: runs of it that took as long are itself, and left out."""
         return self.together([setting], measured)[0][0]
 
-    def together(
-        self, settings: Sequence[Setting], measured: float | None = None
-    ) -> tuple[list[Correction], Floats]:
-        """Correct the predictions of settings, and return the covariance of the errors that are left."""
-        used = [i for i, run in enumerate(self.runs) if not _same(run, settings[0], measured)]
-        own = alike(settings, settings)
-        if used:
-            across = alike([self.runs[i].setting for i in used], settings)
-            weights = np.linalg.solve(self._covariance[np.ix_(used, used)], across)
-            moved, left = self._errors[used] @ weights, own - across.T @ weights
-        else:
-            moved, left = np.zeros(len(settings)), own
+    def together(self, settings: Sequence[Setting], measured: float | None = None) -> tuple[list[Correction], Floats]:
+        """Correct predictions of one GPU, and return the covariance of the errors that are left."""
+        moved, left = np.zeros(len(settings)), alike(settings, settings)
+        if settings[0].family in self._families:
+            runs, errors, inverse = self._families[settings[0].family]
+            out = [i for i, run in enumerate(runs) if _same(run, settings[0], measured)]
+            across = alike([run.setting for run in runs], settings)
+            weights = inverse @ across
+            if out:  # as if these had never been there: the inverse without their rows
+                weights -= inverse[:, out] @ np.linalg.solve(inverse[np.ix_(out, out)], weights[out])
+            moved, left = errors @ weights, left - across.T @ weights
         spreads = np.sqrt(np.maximum(left.diagonal(), 0.0) + NOISE**2)
         return [Correction(math.exp(m), float(s)) for m, s in zip(moved, spreads, strict=True)], left
 
     def terms(self, setting: Setting) -> dict[str, float]:
         """Say by what factor runs of this setting's GPU and software correct each of ``TERMS``."""
-        settings = [run.setting for run in self.runs]
-        (_, shares, names), (_, _, called) = _columns(settings), _columns([setting])
-        differ = (names != called) @ np.array([OTHER_SOFTWARE, OTHER_GPU, OTHER_FAMILY])
-        pull = (shares * np.square(TERM_SPREAD)).T * np.exp(-differ / REACH)
-        moved = pull @ np.linalg.solve(self._covariance, self._errors)
+        runs, errors, inverse = self._families[setting.family]
+        settings = [run.setting for run in runs]
+        near = np.exp(-_far_by_name([setting], settings)[0] / REACH)
+        moved = (_shares(settings) * np.square(TERM_SPREAD)).T * near @ inverse @ errors
         return {name: math.exp(value) for name, value in zip(TERMS, moved, strict=True)}
 
 

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from ppsim.base.toml import Refused
-from ppsim.errors import PpsimError
-from ppsim.workload.cost.costs import Step, stage_costs, step_time
+from ppsim.errors import InputError, PpsimError
+from ppsim.workload.cost.costs import StageCosts, Step, stage_costs, step_time
 from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans.nearby import Measured, Nearby, Setting, published, setting_of, terms_of
 from ppsim.workload.plans.row_numbers import Row, Skipped, number_of
 from ppsim.workload.plans.rows import Setup, measured_peak, measured_step, read_table, setup_of
 
 GIB = 2.0**30
-__all__ = ["Row", "Setup", "Skipped", "against", "predict", "read_table", "setup_of", "summarise"]
+__all__ = ["Row", "Setup", "Skipped", "against", "anchors_of", "predict", "read_table", "setup_of", "summarise"]
 
 
 def predict(setup: Setup) -> tuple[Parallel, Step]:
     """Predict a step of a row's run; of several choices, the fastest one."""
-    best: tuple[Parallel, Step] | None = None
+    return _predict(setup)[:2]
+
+
+def _predict(setup: Setup) -> tuple[Parallel, Step, StageCosts]:
+    best: tuple[Parallel, Step, StageCosts] | None = None
     failure: PpsimError | None = None
     for parallel in setup.choices:
         try:
@@ -31,23 +37,54 @@ def predict(setup: Setup) -> tuple[Parallel, Step]:
             failure = error
             continue
         if best is None or step.seconds < best[1].seconds:
-            best = parallel, step
+            best = parallel, step, costs
     if best is None:
         raise failure or Skipped("nothing to choose from")
     return best
 
 
-def against(rows: list[Row]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def anchors_of(rows: Iterable[Row]) -> tuple[Measured, ...]:
+    """Turn measured rows into runs by which others are corrected.
+
+    Raises:
+        InputError: none of them has a step and can be predicted.
+    """
+    found = []
+    for number, row in enumerate(rows):
+        try:
+            setup = setup_of(row)
+            parallel, step, costs = _predict(setup)
+        except (Skipped, PpsimError, Refused):
+            continue
+        if setup.measured:
+            setting = _setting(setup, parallel, step, costs)
+            name = str(row.get("id", f"row {number}"))
+            found.append(Measured(name, setting, setup.measured, math.log(setup.measured / step.seconds)))
+    if not found:
+        raise InputError("no anchor has a measured step and can be predicted", "rows as plan --against takes them")
+    return tuple(found)
+
+
+def _setting(setup: Setup, parallel: Parallel, step: Step, costs: StageCosts) -> Setting:
+    return setting_of(setup.model, setup.machine.gpu, parallel, setup.software, terms_of(costs, step))
+
+
+def against(rows: list[Row], runs: Nearby | None = None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Predict every row of a table beside its measurement; a row that cannot be predicted has a ``reason`` instead.
 
+    Args:
+        rows: the table.
+        runs: measured runs that correct predictions, each row's own left out; the library's without them.
+
     Returns:
-        The rows, each with ``id``, ``predicted_step_s`` and ``measured_step_s``, and the summary of their errors.
+        The rows, each with ``id``, ``predicted_step_s``, ``low_s``, ``high_s`` and ``measured_step_s``, and the summary
+        of their errors.
     """
-    results = list(_predict_rows(rows))
+    results = list(_predict_rows(rows, runs or published()))
     return results, summarise(results)
 
 
-def _predict_rows(rows: list[Row]) -> Iterator[dict[str, Any]]:
+def _predict_rows(rows: list[Row], runs: Nearby) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(rows):
         name = row.get("id") if isinstance(row, dict) else None
         result: dict[str, Any] = {"id": name if isinstance(name, str | int) else f"row {number}"}
@@ -55,24 +92,29 @@ def _predict_rows(rows: list[Row]) -> Iterator[dict[str, Any]]:
         result["measured_step_s"] = None
         try:
             setup = setup_of(row)
-            parallel, step = predict(setup)
+            parallel, step, costs = _predict(setup)
         except (Skipped, PpsimError, Refused) as error:
             yield {**result, "reason": str(error)}
             continue
         if setup.parallel.mbs != parallel.mbs and not number_of(row, "gbs"):
             setup = replace(setup, measured=measured_step(row, setup.model, parallel))
-        result["predicted_step_s"], result["measured_step_s"] = step.seconds, setup.measured
+        correction = runs.at(_setting(setup, parallel, step, costs), setup.measured)
+        seconds = step.seconds * correction.factor
+        low, high = correction.range(seconds)
+        result |= {"predicted_step_s": seconds, "measured_step_s": setup.measured, "low_s": low, "high_s": high}
+        result |= {"modelled_step_s": step.seconds}
         if setup.chosen:
             result["chosen"] = f"{setup.chosen}: {_words(setup, parallel)}"
         if setup.measured:
-            result["error"] = step.seconds / setup.measured - 1
+            result["error"] = seconds / setup.measured - 1
         peaks = device_memory(setup.model, parallel, setup.layout).total / GIB
         result |= {"predicted_peak_gib": float(peaks.max()), "predicted_peaks_gib": [float(peak) for peak in peaks]}
         if held := measured_peak(row):
             result["measured_peak_gib"] = held
         if reserved := number_of(row, "memory_GiB"):
             result["measured_reserved_gib"] = reserved
-        result |= {"bubble": step.bubble, "tflops_per_gpu": step.tflops, "mfu": step.mfu}
+        rates = {"tflops_per_gpu": step.tflops / correction.factor, "mfu": step.mfu / correction.factor}
+        result |= {"bubble": step.bubble, **rates, "software": setup.software}
         yield {**result, "model": setup.model.name, "gpu": setup.machine.gpu.name, "layout": str(parallel)}
 
 
@@ -95,8 +137,11 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
     sizes = [abs(error) for error in errors]
     held = [abs(r["predicted_peak_gib"] / r["measured_peak_gib"] - 1) for r in rows if "measured_peak_gib" in r]
     memory = {"memory_rows": len(held), "mean_memory_error": sum(held) / len(held)} if held else {}
+    ranged = [row for row in rows if "error" in row and "low_s" in row]
+    inside = sum(row["low_s"] <= row["measured_step_s"] <= row["high_s"] for row in ranged)
     return {
         **counts,
+        **({"within_range": inside / len(ranged)} if ranged else {}),
         "mean_error": sum(sizes) / len(sizes),
         "median_error": median(sizes),
         "mean_bias": sum(errors) / len(errors),

@@ -16,7 +16,7 @@ from ppsim.workload.layout.layout import Layout, read_layout
 from ppsim.workload.model.model import Model, flops_per_token, library, read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.row_numbers import Row, Skipped, count_of, number_of
-from ppsim.workload.plans.stated import parallel_of, unread
+from ppsim.workload.plans.stated import parallel_of, unread, version_of
 
 LARGEST = 64 << 20
 # The first that a row's GPU contains is its cluster.
@@ -82,6 +82,7 @@ class Setup:
         layout: what each stage holds, or None.
         measured: seconds of a step, or None.
         chosen: what the row does not say and was chosen.
+        software: its name in the library.
     """
 
     model: Model
@@ -91,6 +92,7 @@ class Setup:
     layout: Layout | None
     measured: float | None
     chosen: str
+    software: str
 
 
 def read_table(path: str) -> list[Row]:
@@ -135,7 +137,8 @@ def setup_of(row: Row) -> Setup:
     chosen = ", ".join(filter(None, (chosen, *unread(row), "layout" if row.get("layout") and layout is None else "")))
     if again := _recomputed(row, layout):
         choices = tuple(replace(choice, recompute_layers=again) for choice in choices)
-    return Setup(model, machine, choices[0], choices, layout, measured_step(row, model, choices[0]), chosen)
+    measured, software = measured_step(row, model, choices[0]), version_of(row).software.name
+    return Setup(model, machine, choices[0], choices, layout, measured, chosen, software)
 
 
 def _model(row: Row) -> Model:

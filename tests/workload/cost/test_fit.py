@@ -44,7 +44,7 @@ def test_runs_with_a_pipeline_are_within_ten_percent():
     found = {row["id"]: row for row in against(rows[::EVERY] + named)[0]}
     assert median(abs(row["error"]) for row in found.values() if "error" in row) < 0.1
     signs = {
-        (fast, slow): [found[fast][key] < found[slow][key] for key in ("predicted_step_s", "measured_step_s")]
+        (fast, slow): [found[fast][key] < found[slow][key] for key in ("modelled_step_s", "measured_step_s")]
         for fast, slow in PAIRS
     }
     assert signs == {pair: [True, True] for pair in PAIRS}

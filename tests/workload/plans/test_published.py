@@ -91,11 +91,11 @@ def test_a_published_run_is_one_of_its_plans_whatever_the_memory_model_says(monk
     assert [list(group) for group in groups.values()] == [["a", "b"]]
     answers = improve(groups["a + b"])
     for answer, row in zip(answers.values(), rows, strict=True):
-        assert answer["planned_step_s"] < row["predicted_step_s"]
+        assert answer["planned_step_s"] < row["modelled_step_s"]
         assert "recompute full -> none" in answer["change"]
     monkeypatch.setattr("ppsim.workload.plans.improve.usable_bytes", lambda machine: 1e9)
     held = improve({"a": plain})["a"]
-    assert held["planned_step_s"] == rows[0]["predicted_step_s"]
+    assert held["planned_step_s"] == rows[0]["modelled_step_s"]
     assert held["change"].startswith("nothing: no plan that fits is faster")
     assert "by the memory model the run holds" in held["change"]
 
