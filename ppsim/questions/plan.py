@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FEW = 64  # candidates of a round that new processes would not run sooner
 PICTURES = (".svg", ".png", ".pdf")
-NARROW = ("fp8", "mxfp8", "nvfp4")
+NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}  # precisions whose peak is not that of 16 bits
 # Parts of a step in which one plan loses against another.
 TERMS = ("compute", "recompute", "communication", "bubble", "gradients", "optimizer")
 SIZES = ("tp", "cp", "ep", "pp", "dp", "vp")
@@ -461,7 +461,7 @@ class Plans(Answer):
             f"best: {' x '.join(parts) or 'one GPU'}, {', '.join(words)}: "
             f"{format_number(best['step_s'])} s a step, "
             f"{best['tokens_per_s']:,.0f} tokens/s, MFU {format_share(best['mfu'])}"
-            f"{' of the bf16 peak' if task.axes.base.precision in NARROW else ''}, "
+            f"{f' of the {peak} peak' if (peak := NARROW.get(task.axes.base.precision)) else ''}, "
             f"bubble {format_share(best['bubble'])}, {format_size(best['memory_bytes'])} of {format_size(task.cap)}"
             + ("" if found.complete else " (so far)")
         )

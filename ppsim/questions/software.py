@@ -34,6 +34,11 @@ class SoftwareOptions:
         type=click.Choice(["alltoall", "deepep", "hybridep"]),
         help="How tokens go to experts: alltoall, or once to a node and rank: deepep, hybridep (the software's).",
     )
+    dispatch_bytes: int | None = option(
+        "--dispatch-bytes",
+        type=click.IntRange(1, 2),
+        help="Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the software's, 2).",
+    )
     overlap_a2a: bool | None = flag(
         "--overlap-a2a/--no-overlap-a2a",
         help="All-to-all behind another microbatch's compute (the software's).",

@@ -164,6 +164,7 @@ SAMPLES = {
     "zero": "--zero 0",
     "precision": "--precision fp8",
     "dispatch": "--dispatch deepep",
+    "dispatch_bytes": "--dispatch-bytes 1",
     "software": "--software megatron-bridge@26.06",
     "overlap_a2a": "--overlap-a2a",
     "cuda_graphs": "--cuda-graphs partial",

@@ -21,6 +21,7 @@ Times are in microseconds, sizes in bytes, bandwidths in GB/s (10^9 bytes a seco
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
@@ -77,16 +78,22 @@ class Divided:
         node_gb_per_s: of a node, to and from others.
         nics_per_node: network cards of a node; its devices are dealt out to them in order.
         nic_gb_per_s: of a network card, to and from other nodes.
+        nodes_per_switch: nodes below one leaf switch, or below the leaves of one pod; without it all are.
+        oversubscription: how many times as much the nodes of a switch can send as its links to other switches carry.
     """
 
     device_gb_per_s: float | None = None
     node_gb_per_s: float | None = None
     nics_per_node: int = 1
     nic_gb_per_s: float | None = None
+    nodes_per_switch: int | None = None
+    oversubscription: float = 1.0
 
     def __post_init__(self) -> None:
         _positive(self, "device_gb_per_s", "node_gb_per_s", "nic_gb_per_s")
-        _count(self, "nics_per_node")
+        _count(self, "nics_per_node", *(["nodes_per_switch"] if self.nodes_per_switch is not None else []))
+        if not 1 <= self.oversubscription <= MOST:
+            raise Refused("oversubscription", f"must be 1 or more and {MOST} at most, got {self.oversubscription:g}")
 
 
 @dataclass(frozen=True)
@@ -152,6 +159,17 @@ class Cluster:
         if self.channel not in CHANNELS:
             raise Refused("channel", f"must be one of {', '.join(CHANNELS)}, got {self.channel!r}")
 
+    @property
+    def between_gb_per_s(self) -> float:
+        """Bandwidth from one device to other nodes when all of a node send at once; inf where nothing limits it."""
+        shared, link = self.shared, self.inter or self.intra
+        rates = [math.inf if link.gb_per_s is None else link.gb_per_s]
+        if shared.nic_gb_per_s:
+            rates.append(shared.nic_gb_per_s * shared.nics_per_node / self.devices_per_node)
+        if shared.node_gb_per_s:
+            rates.append(shared.node_gb_per_s / self.devices_per_node)
+        return min(rates)
+
 
 def read(path: str) -> Cluster:
     """The cluster in a file.
@@ -211,6 +229,9 @@ def _shared(cluster: Cluster, devices: int, us: float) -> list[Shared]:
         (divided.node_gb_per_s, node, node, "node"),
         (divided.nic_gb_per_s, card, node, "card"),
     ]
+    if divided.nodes_per_switch and divided.oversubscription > 1:
+        switch, seats = node // divided.nodes_per_switch, divided.nodes_per_switch * cluster.devices_per_node
+        groups.append((seats * cluster.between_gb_per_s / divided.oversubscription, switch, switch, "switch"))
     return [Shared(_bandwidth(speed, us), *which) for speed, *which in groups if speed is not None]
 
 
@@ -219,11 +240,12 @@ def _bandwidth(gb_per_s: float | None, us: float) -> float:
     return gb_per_s * 1e3 / us if gb_per_s is not None else np.inf
 
 
-def _count(row: object, key: str) -> None:
-    if (count := getattr(row, key)) < 1:
-        raise Refused(key, f"must be 1 or more, got {count}")
-    if count > MOST:
-        raise Refused(key, f"must be {MOST} at most, got {count}")
+def _count(row: object, *keys: str) -> None:
+    for key in keys:
+        if (count := getattr(row, key)) < 1:
+            raise Refused(key, f"must be 1 or more, got {count}")
+        if count > MOST:
+            raise Refused(key, f"must be {MOST} at most, got {count}")
 
 
 def _not_negative(row: object, *keys: str) -> None:

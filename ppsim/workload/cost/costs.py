@@ -63,7 +63,7 @@ class Step:
         reduction: what is seen of reducing gradients and gathering weights.
         optimizer: the optimizer's step.
         tokens_per_s: of all GPUs.
-        mfu: FLOPs that the model needs, attention by its causal half, to the peak in 16 bits.
+        mfu: FLOPs that the model needs, attention by its causal half, to the peak in the precision of training.
         tflops: of the model, per GPU.
     """
 
@@ -124,6 +124,7 @@ def stage_costs(
         # The device itself waits while its message travels, once for each op that sends one: F, B and I.
         time[:3] += hops[np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp]
         hops[:] = 0
+    tied = _tied_seconds(model, machine, parallel, contents)
     costs = Costs(time * 1e3, comm=hops * 1e3, unit="ms")
     if parallel.overlap_ep:
         apart = stage_costs(model, machine, replace(parallel, overlap_ep=False), layout, efficiency)
@@ -136,8 +137,19 @@ def stage_costs(
         parameters=split.sum(axis=0),
         dp=reduction,
         gather=gather,
-        optimizer=optimizer_seconds(machine, parallel, trained, found),
+        optimizer=optimizer_seconds(machine, parallel, trained, found) + tied,
     )
+
+
+def _tied_seconds(model: Model, machine: Machine, parallel: Parallel, contents: tuple[StageContent, ...]) -> Floats:
+    """Compute the seconds, by stage, of adding up the gradients of a table that embedding and output share: a ring."""
+    holds = np.array([content.embedding or bool(content.heads or content.mtp) for content in contents])
+    if parallel.pp == 1 or parallel.adapters or not (model.tied or model.mtp) or holds.sum() == 1:
+        return np.zeros(len(contents))
+    count, across = holds.sum(), parallel.gpus > machine.per_node
+    bytes_ = model.vocab * model.hidden / parallel.tp * parallel.gradient_bytes
+    rate = machine.between if across else machine.within
+    return holds * (2 * (count - 1) / count * bytes_ / rate + machine.latency(across))
 
 
 @lru_cache(maxsize=4096)
@@ -171,6 +183,13 @@ def _stage(
         extra.append((ops.embedding_operators(model, parallel), measured.embedding))
     if model.vocab:
         extra += [(ops.head_operators(model, parallel), measured.head)] * content.heads
+    ends = (content.embedding + content.heads) * bool(model.vocab)
+    if ends and parallel.tp > 1 and parallel.sequence_parallel:
+        # Tokens are scattered behind the embedding, and gathered before the output matrix; the reverse backward.
+        whole = ops.tokens_of(model, parallel) * model.hidden * ops.ITEM
+        each = ends * gather_seconds(machine, found, group_of(parallel, "tp"), whole)
+        compute += _with_full(np.array([each, each, 0.0]))
+        communication += _with_full(np.array([each, each, 0.0]))
     for operators, factors in extra:
         compute += _with_full(passes(operators, machine.gpu, found, parallel.precision), factors)
     if content.embedding and model.encoder:
@@ -239,7 +258,10 @@ MODULES = {  # the operators of what selective recompute runs again
 
 
 def _layer_communication(model: Model, machine: Machine, parallel: Parallel, layer: Layer, found: Efficiency) -> Floats:
-    """Return what a layer's collectives add to F, I and W: gathers and scatters of tensor and context ranks."""
+    """Return what a layer's collectives add to F, I and W: gathers and scatters of tensor and context ranks.
+
+    With sequence parallelism a forward has four and a backward six of tensor ranks (arXiv 2205.05198, section 4.2.2).
+    """
     p = parallel
     tokens = ops.tokens_of(model, p)
     whole = tokens * model.hidden * ops.ITEM
@@ -248,6 +270,8 @@ def _layer_communication(model: Model, machine: Machine, parallel: Parallel, lay
     pairs = (layer.mixer != "none") + (layer.mlp == "dense" or (experts and model.shared_ffn > 0))
     tensor = 2 * pairs * gather_seconds(machine, found, group_of(p, "tp"), whole)
     tensor *= 1 - found.curve.hidden if p.overlap_tp else 1.0
+    # With sequence parallelism a backward gathers the inputs of both once more, for the gradients of weights.
+    backward = 1.5 * tensor if p.sequence_parallel else tensor
     keys = 2 * max(model.kv_heads / p.tp, 1.0) * model.head_dim * ops.ITEM * tokens * p.cp
     if model.kv_lora:
         keys = (model.head_dim + model.rope_dim + model.v_dim) * model.heads / p.tp * ops.ITEM * tokens * p.cp
@@ -256,15 +280,15 @@ def _layer_communication(model: Model, machine: Machine, parallel: Parallel, lay
         keys = width / p.tp * ops.ITEM * tokens
     keys *= layer.mixer != "none"
     context = gather_seconds(machine, found, group_of(p, "cp"), keys) * (0.3 if p.overlap_tp else 1.0)
-    return np.array([tensor + context, tensor + 2 * context, 0.0])
+    return np.array([tensor + context, backward + 2 * context, 0.0])
 
 
 def _exchange(model: Model, machine: Machine, parallel: Parallel, found: Efficiency) -> float:
-    """Compute the seconds of an all-to-all, which brings tokens to their experts or back."""
+    """Compute the mean seconds of the two all-to-alls that bring tokens to their experts, and back in 16 bits."""
     p = parallel
-    sent = ops.tokens_of(model, p) / p.tp * model.top_k * model.expert_hidden * ops.ITEM
+    sent = ops.tokens_of(model, p) / p.tp * model.top_k * model.expert_hidden * (p.dispatch_bytes + ops.ITEM) / 2
     visits = model.top_k if p.dispatch != "alltoall" else 0
-    return exchange_seconds(machine, found, group_of(p, "ep"), sent, visits)
+    return exchange_seconds(machine, found, group_of(p, "ep"), sent, visits, model.top_groups)
 
 
 @lru_cache(maxsize=128)
@@ -324,7 +348,7 @@ def step_time(
         reduction=reduction,
         optimizer=optimizer,
         tokens_per_s=tokens / total,
-        mfu=flops / machine.gpu.peak(machine.gpu.sixteen),
+        mfu=flops / machine.gpu.peak(parallel.precision),
         tflops=flops / 1e12,
     )
 

@@ -156,13 +156,24 @@ class Machine:
     @property
     def between(self) -> float:
         """Bytes a second from one GPU to other nodes, when all of a node send at once."""
-        shared, link = self.cluster.shared, self.cluster.inter or self.cluster.intra
-        rates = [link.gb_per_s or 1e6]
-        if shared.nic_gb_per_s:
-            rates.append(shared.nic_gb_per_s * shared.nics_per_node / self.per_node)
-        if shared.node_gb_per_s:
-            rates.append(shared.node_gb_per_s / self.per_node)
-        return min(rates) * 1e9
+        return min(self.cluster.between_gb_per_s, 1e6) * 1e9
+
+    def crowding(self, nodes: float, step: int, leaving: float | None = None) -> float:
+        """Return how many times as long traffic of a group takes as its switches have fewer links up than down.
+
+        A ring leaves a switch once for all of its members there; what goes to any other node leaves by their share.
+
+        Args:
+            nodes: of the group.
+            step: from one of its nodes to the next.
+            leaving: share of the traffic that leaves a switch, by the group's nodes below one; of a ring without it.
+        """
+        shared = self.cluster.shared
+        if not shared.nodes_per_switch or nodes * step <= shared.nodes_per_switch:
+            return 1.0
+        below = max(shared.nodes_per_switch // step, 1)
+        share = 1 / below if leaving is None else max(nodes - below, 0.0) / max(nodes - 1, 1.0) * leaving
+        return max(1.0, shared.oversubscription * share)
 
     def latency(self, crosses_nodes: bool) -> float:
         """Return the seconds that a message needs beside its bytes."""

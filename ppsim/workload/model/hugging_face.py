@@ -80,7 +80,7 @@ SHARED = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_siz
 OTHER_COUNTS = (
     "head_dim", "qk_nope_head_dim", *SHARED, "n_shared_experts", "num_shared_experts", "sliding_window",
     "attention_chunk_size", "full_attention_interval", "sliding_window_pattern", "max_window_layers",
-    "intermediate_size_mlp", "moe_layer_freq",
+    "intermediate_size_mlp", "moe_layer_freq", "n_group", "topk_group",
 )  # fmt: skip
 _POSITIVE, _COUNT = Annotated[int, msgspec.Meta(ge=1)] | None, Annotated[int, msgspec.Meta(ge=0)] | None
 
@@ -148,6 +148,7 @@ def read_config(path: str, *, any_length: bool = False) -> dict[str, Any]:
         **_kinds(data, kind, given["layers"], path),
         "head_dim": head_dim or 0,
         "shared_ffn": shared or 0,
+        "top_groups": (data.get("topk_group") or 0) if (data.get("n_group") or 1) > 1 else 0,
         "attention_gate": LINEAR.get(kind) == "delta",
         "gated": gemma or activation not in PLAIN_MLPS,
         "tied": bool(data.get("tie_word_embeddings", gpt or gemma or kind in TIED)),

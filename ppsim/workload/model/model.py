@@ -91,6 +91,7 @@ class Model:
         experts: routed experts of an MoE layer; 0 where all layers are dense.
         top_k: experts that a token visits.
         expert_ffn: width of an expert; ``ffn`` by default.
+        top_groups: nodes that a token's experts lie on at most, as its router limits them; 0 without a limit.
         shared_ffn: width of the experts that all tokens visit, together.
         dense_layers: layers without experts at the front.
         moe_every: every how many of the other layers has experts.
@@ -133,6 +134,7 @@ class Model:
     clamped: bool = False
     experts: int = 0
     top_k: int = 0
+    top_groups: int = 0
     expert_ffn: int = 0
     shared_ffn: int = 0
     dense_layers: int = 0

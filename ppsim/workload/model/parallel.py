@@ -55,6 +55,7 @@ class Parallel:
             grouped products.
         dispatch: how tokens go to experts: alltoall, to each of a token's experts; deepep or hybridep, once to each
             rank and each node that has some of them.
+        dispatch_bytes: of an element on its way to experts: 2, or 1 in 8 bits; they return in 16 bits.
     """
 
     tp: int = 1
@@ -84,6 +85,7 @@ class Parallel:
     cuda_graphs: str = "full"
     fused_experts: bool = False
     dispatch: str = "alltoall"
+    dispatch_bytes: int = 2
 
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "dp", "cp", "ep", "vp", "mbs", "microbatches"):
@@ -98,6 +100,8 @@ class Parallel:
             raise Refused("zero", f"must be 0, 1, 2 or 3, got {self.zero}")
         if (self.dp * self.cp * self.tp) % self.ep:
             raise Refused("ep", f"must divide dp x cp x tp = {self.dp * self.cp * self.tp}, got {self.ep}")
+        if self.dispatch_bytes not in (1, 2):
+            raise Refused("dispatch_bytes", f"must be 1 or 2, got {self.dispatch_bytes}")
         if not 0 <= self.offload <= 1:
             raise Refused("offload", f"must be 0 to 1, got {self.offload}")
 

@@ -34,6 +34,7 @@ class Techniques:
     cuda_graphs: str | None = None
     fused_experts: bool | None = None
     dispatch: str | None = None
+    dispatch_bytes: int | None = None
     overlap_a2a: bool | None = None
     overlap_tp: bool | None = None
     overlap_p2p: bool | None = None

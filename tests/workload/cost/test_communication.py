@@ -10,7 +10,7 @@ import pytest
 
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
-from ppsim.engine.detailed.cluster import Divided, Link
+from ppsim.engine.detailed.cluster import Divided, Link, network
 from ppsim.errors import InputError
 from ppsim.workload.cost.communication import Group, exchange_seconds, gather_seconds, message_seconds
 from ppsim.workload.cost.costs import StageCosts, copy_seconds, stage_costs, step_time
@@ -57,10 +57,11 @@ def test_an_all_gather_is_a_ring_of_n_minus_one_parts(group, inside, rate):
     """(n - 1)/n of the bytes pass each link; between nodes, all ranks of a node together, as wide as NVLink at most."""
     ring, crosses = 1e9 * (group.size - 1) / group.size / (rate * GB), inside < group.size
     assert group.per_node(H100) == inside
-    assert gather_seconds(H100, FULL, group, 1e9) == pytest.approx(ring + 10e-6 * crosses)
+    tree = 10e-6 * np.ceil(np.log2(group.size / inside)) if crosses else 0.0  # from node to node
+    assert gather_seconds(H100, FULL, group, 1e9) == pytest.approx(ring + tree)
     slow = 450 * 0.5 if not crosses else min(450 * 0.5, 50 * 0.25 * inside)
     steps = 2e-6 * (inside - 1)  # each further rank of a node adds to the collective
-    expected = 1e9 * (group.size - 1) / group.size / (slow * GB) + steps + 10e-6 * crosses
+    expected = 1e9 * (group.size - 1) / group.size / (slow * GB) + steps + tree
     assert gather_seconds(H100, HALF, group, 1e9) == pytest.approx(expected)
 
 
@@ -119,7 +120,7 @@ ALONE = Parallel(overlap_tp=False)
 
 
 def waits_of_a_layer(model: Model, parallel: Parallel) -> float:
-    few = replace(model, layers=2, dense_layers=0, mtp=0)
+    few = replace(model, layers=2, dense_layers=0, mtp=0, vocab=0)
     return stage_costs(few, H100, parallel, efficiency=FULL).communication[0] / 2
 
 
@@ -138,7 +139,7 @@ def test_context_ranks_gather_keys_and_values_and_scatter_their_gradients():
         waits_of_a_layer(LLAMA, replace(ALONE, tp=16, cp=2))
         - waits_of_a_layer(LLAMA, replace(ALONE, tp=16, cp=2, mbs=1)) * 0
     )
-    tensor_part = 8 * gather_seconds(H100, FULL, Group(16, 1), 4096 * 4096 * 2)
+    tensor_part = 10 * gather_seconds(H100, FULL, Group(16, 1), 4096 * 4096 * 2)
     assert wide - tensor_part == pytest.approx(3 * gather_seconds(H100, FULL, Group(2, 16), one_head))
 
 
@@ -150,8 +151,10 @@ def test_latent_attention_gathers_the_keys_and_values_of_all_heads():
 
 def test_overlap_hides_a_share_of_what_tensor_ranks_send():
     whole, left = (waits_of_a_layer(LLAMA, Parallel(tp=8, overlap_tp=overlap)) for overlap in (False, True))
-    assert whole == pytest.approx(8 * gather_seconds(H100, FULL, Group(8, 1), 8192 * 4096 * 2))
+    assert whole == pytest.approx(10 * gather_seconds(H100, FULL, Group(8, 1), 8192 * 4096 * 2))
     assert left == pytest.approx(whole / 4)
+    plain = waits_of_a_layer(LLAMA, Parallel(tp=8, overlap_tp=False, sequence_parallel=False))
+    assert plain == pytest.approx(0.8 * whole)  # all-reduces, and no inputs gathered once more for weight gradients
 
 
 def test_experts_exchange_tokens_four_times_and_their_layers_gather_for_attention_alone():
@@ -160,11 +163,11 @@ def test_experts_exchange_tokens_four_times_and_their_layers_gather_for_attentio
     sent, whole = 4096 / 2 * 2 * 4096 * 2, 4096 * 4096 * 2
     exchange = exchange_seconds(H100, FULL, Group(8, 1), sent)
     tensor = gather_seconds(H100, FULL, Group(2, 1), whole)
-    assert waits_of_a_layer(MIXTRAL, parallel) == pytest.approx(4 * exchange + 4 * tensor)
+    assert waits_of_a_layer(MIXTRAL, parallel) == pytest.approx(4 * exchange + 5 * tensor)
     shared = replace(MIXTRAL, shared_ffn=64)
-    assert waits_of_a_layer(shared, parallel) == pytest.approx(4 * exchange + 8 * tensor)
+    assert waits_of_a_layer(shared, parallel) == pytest.approx(4 * exchange + 10 * tensor)
     once = exchange_seconds(H100, FULL, Group(8, 1), sent, 2)
-    assert waits_of_a_layer(MIXTRAL, replace(parallel, dispatch="deepep")) == pytest.approx(4 * once + 4 * tensor)
+    assert waits_of_a_layer(MIXTRAL, replace(parallel, dispatch="deepep")) == pytest.approx(4 * once + 5 * tensor)
 
 
 @pytest.mark.parametrize(
@@ -321,15 +324,15 @@ def test_gradients_are_reduced_over_replicas_and_experts_over_theirs():
     held = found.parameters[0]
     assert held == count_parameters(LLAMA) / 2
     ring = 15 / 16 / (4 * 50 * GB)
-    assert found.dp[0] == pytest.approx(4 * held * ring + 10e-6)
-    assert found.gather[0] == pytest.approx(2 * held * ring + 10e-6)
+    assert found.dp[0] == pytest.approx(4 * held * ring + 20e-6)
+    assert found.gather[0] == pytest.approx(2 * held * ring + 20e-6)
     whole = stage_costs(LLAMA, H100, replace(dense, zero=0), efficiency=FULL)
-    assert whole.dp[0] + whole.gather[0] == pytest.approx(2 * 15 / 16 * 4 * held / (200 * GB) + 20e-6)
+    assert whole.dp[0] + whole.gather[0] == pytest.approx(2 * 15 / 16 * 4 * held / (200 * GB) + 40e-6)
     small = stage_costs(LLAMA, H100, replace(dense, gradient_bytes=2), efficiency=FULL)
-    assert small.dp[0] == pytest.approx(2 * held * ring + 10e-6)
+    assert small.dp[0] == pytest.approx(2 * held * ring + 20e-6)
     mixed = Parallel(tp=2, dp=16, ep=8)  # experts on 4 groups of 8 ranks: copies are 8 apart, one in each node
     outer, experts = parameters_of_stages(MIXTRAL, mixed, contents_of(MIXTRAL, mixed))[:, 0]
-    reduced = 4 * outer * 15 / 16 / (200 * GB) + 4 * experts * 3 / 4 / (50 * GB) + 20e-6
+    reduced = 4 * outer * 15 / 16 / (200 * GB) + 4 * experts * 3 / 4 / (50 * GB) + 40e-6
     assert stage_costs(MIXTRAL, H100, mixed, efficiency=FULL).dp[0] == pytest.approx(reduced)
 
 
@@ -427,3 +430,50 @@ def test_what_does_not_divide_says_the_largest_number_that_does():
     stage_costs(LLAMA, H100, Parallel(cp=4096))
     with pytest.raises(InputError, match="do not divide into 2 x cp = 16384 parts"):
         stage_costs(LLAMA, H100, Parallel(cp=8192))
+
+
+def test_rings_leave_a_switch_once_and_all_to_all_by_its_share():
+    """Four nodes a switch, four times oversubscribed: 16 ranks of a ring share the way out, of all-to-all 3/4 leave."""
+    crowded = with_links(nics_per_node=8, nic_gb_per_s=50.0, nodes_per_switch=4, oversubscription=4.0)
+    plain = with_links(nics_per_node=8, nic_gb_per_s=50.0)
+    for group, ring, spread in (
+        (Group(32, 1), 1, 1),  # four nodes, below one switch
+        (Group(128, 1), 1, 4 * 12 / 15),  # 16 nodes in a row: a ring's four members of a switch share its way out
+        (Group(16, 32), 4, 4),  # a rank in every fourth node: each message leaves its switch
+    ):
+        for collective, times in ((gather_seconds, ring), (exchange_seconds, spread)):
+            slow, fast = (collective(machine, FULL, group, 1e12) for machine in (crowded, plain))
+            assert slow == pytest.approx(times * fast, rel=1e-3), (group, collective)
+    parallel = Parallel(tp=8, dp=4, pp=4)
+    within, across = (message_seconds(crowded, FULL, replace(parallel, dp=d), 1e12, 0) for d in (1, 4))
+    assert across == pytest.approx(4 * within, rel=1e-3)
+    uplinks = network(crowded.cluster, 128, "ms", "overlap").shared[-1]
+    assert uplinks.name == "switch"
+    assert uplinks.capacity == pytest.approx(4 * 8 * 50e6 / 4)
+
+
+def test_a_token_visits_no_more_nodes_than_its_router_allows():
+    """DeepSeek-V3's 8 experts on 8 nodes: 5.25 of them without a limit, at most 4 with it; the token's own is free."""
+    far = [exchange_seconds(with_links(node_gb_per_s=8.0), FULL, Group(64, 1), 1e12, 8, most) for most in (0, 4, 8)]
+    free = 8 * (1 - (1 - 1 / 8) ** 8)
+    assert far[1] / far[0] == pytest.approx(4 / free, rel=1e-3)
+    assert far[2] == far[0]
+    parallel = replace(ALONE, dp=64, ep=64, dispatch="deepep")
+    wide, narrow = (waits_of_a_layer(replace(V3, dense_layers=0, mtp=0, top_groups=most), parallel) for most in (0, 4))
+    assert narrow < wide
+    eight = waits_of_a_layer(replace(V3, dense_layers=0, mtp=0), replace(parallel, dispatch_bytes=1))
+    assert eight == pytest.approx(0.75 * narrow, rel=0.02)  # half of what goes, all of what returns
+
+
+def test_ends_gather_for_the_output_and_tied_tables_add_up_their_gradients():
+    """Scattered behind the embedding, gathered before the output: once forward and once backward each."""
+    parallel = Parallel(tp=8, pp=2, microbatches=4, overlap_tp=False)
+    ends = stage_costs(LLAMA, H100, parallel, efficiency=FULL).communication
+    without = stage_costs(replace(LLAMA, vocab=0), H100, parallel, efficiency=FULL).communication
+    whole = gather_seconds(H100, FULL, Group(8, 1), 8192 * 4096 * 2)
+    assert ends == pytest.approx([(10 * 16 + 2) * whole] * 2)
+    assert without == pytest.approx([10 * 16 * whole] * 2)
+    tied, apart = (stage_costs(replace(LLAMA, tied=t), H100, parallel, efficiency=FULL) for t in (True, False))
+    table = 128256 * 4096 / 8 * 4
+    more = tied.optimizer[0] - apart.optimizer[0]
+    assert more == pytest.approx(table / (50 * GB) + 10e-6)

@@ -483,7 +483,7 @@ def test_what_a_plan_needs_beside_its_sizes_is_in_the_table_and_the_result(words
     heading = next(line for line in shown.splitlines() if "recompute" in line and "layout" in line)
     assert [name for name in ("zero", "offload") if name in heading.split()] == columns
     assert said in shown
-    assert ("of the bf16 peak" in shown) == ("fp8" in words)
+    assert ("of the fp8 peak" in shown) == ("fp8" in words)
 
 
 @pytest.mark.parametrize(
