@@ -217,6 +217,7 @@ def _seen_from(work: Work, classes: Classes, seer: NDArray[np.int64], seen: NDAr
     first, last = work.begin[replica, low], (end + work.rest)[replica, low]
     own = np.broadcast_to((seer == seen)[..., None], row.shape)
     above = stage >= low
+    # An F below the seer's stages may run before it starts; a longer span of another device is proved in its place.
     head = np.where(known & (above | (kind == 1) | (kind == 2)), classes.head[seen] - first, np.nan)
     leave = [work.begin + work.forward, end, end, work.turn]
     tail = last - np.choose(kind, [table[replica, stage] for table in leave])

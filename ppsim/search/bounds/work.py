@@ -177,7 +177,7 @@ def build_work(
     backward = bool(kinds & {Kind.B, Kind.I})
     again = shortest[Kind.R] * (Kind.R in kinds and backward)
     sent = latencies(placement, costs.comm, backward)
-    frees = np.minimum(gradient, rest) if kinds >= {Kind.B, Kind.I} else gradient if Kind.B in kinds else rest
+    frees = rest if Kind.I in kinds else gradient  # where there are both, B takes longer than what W adds to I
     longest = 0.0 if paired else _longest(time, scale, kinds, sent)
     return Work(placement, count, runs, forward, gradient, rest, again, sent, alike, frees, backward, longest)
 

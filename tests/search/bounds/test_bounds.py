@@ -169,3 +169,29 @@ def test_a_wrong_bound_is_an_internal_error(monkeypatch):
     """No command prints one as if it were attained."""
     monkeypatch.setattr("ppsim.search.bounds.bounds.bound_schedule", lambda *_: Bounds(1e6, 1e6))
     assert isinstance(invoke("run", "1f1b", "--devices", "2", "--mb", "2").exception, RuntimeError)
+
+
+@pytest.mark.parametrize(("f", "b"), [(1, 7), (7, 1)])
+def test_results_come_as_early_as_pairs_end(f, b):
+    """A pair that is shorter than its F or its B hands their results on sooner than these alone would."""
+    schedule = generate("interleaved-overlap", devices=4, microbatches=4)
+    time = np.array([[f], [b], [b / 2], [b / 2], [0]], float) * np.ones(8)
+    assert_below(schedule, Costs(time, 1.0, np.array([8, 1, 1, 1, 5, 7, 2, 3], float)))
+
+
+def test_a_device_seen_by_itself_counts_the_way_back(monkeypatch):
+    """Of many devices: two forwards with their messages, four times F and I of the last device, whose last gradient
+    takes two messages and two I back to device 0 and W there: 2 (1 + 1) + 4 (1 + 20) + 2 (1 + 2) + 5.
+    """
+    monkeypatch.setattr("ppsim.search.bounds.bounds.MOST_COMPARED", 0)
+    time = np.array([[1, 1, 1], [7, 3, 21], [2, 2, 20], [5, 1, 1]], float)
+    assert bound_problem(Problem(place("linear", 3, 3), 4, Costs(time, 1.0), None)).makespan == 99
+
+
+def test_a_microbatch_runs_in_the_replica_where_it_is_quick():
+    """Chimera's second replica meets the slow device with its long stage: 17 for a microbatch, and 8 in the first."""
+    schedule = generate("chimera", devices=2, microbatches=2)
+    scale = np.ones((5, 2))
+    scale[:, schedule.microbatch[schedule.device == 0][0]] = 3.0
+    prices = Costs(np.array([[4, 1]] * 5, float), scale=scale, speed=np.array([1.0, 0.25]))
+    assert_below(schedule, prices)
