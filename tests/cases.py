@@ -30,6 +30,7 @@ FEW = examples(max_examples=max(1, examples().max_examples // 5))  # for tests t
 EVERY = 1 if examples().max_examples >= 50 else 4
 SOME = examples(max_examples=min(10, examples().max_examples // 2))  # likewise, where an example takes long
 MANY = examples(max_examples=2 * examples().max_examples)  # for small random cases
+HUNTS = examples().max_examples > 50  # for sweeps that are not drawn by hypothesis
 
 
 def thinned(cases: Iterable[Any], every: int = 4) -> list[Any]:

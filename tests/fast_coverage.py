@@ -10,7 +10,7 @@ from typing import Any
 import coverage
 import pytest
 
-EXAMPLES = 5  # of each property that are counted; tracing the lines of all takes longer than it tells
+EXAMPLES = 2  # of each property that are counted; tracing the lines of all takes longer than it tells
 
 
 class FastCoverage:

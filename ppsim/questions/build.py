@@ -168,13 +168,16 @@ def layout_for(schedule: Schedule, text: str) -> Layout:
         InputError: it is none, Megatron refuses it, or it has another number of stages.
     """
     from ppsim.errors import InputError
-    from ppsim.workload.layout.layout import read_layout
+    from ppsim.schedules import families
+    from ppsim.workload.layout.layout import nearest_layout, read_layout
     from ppsim.workload.layout.text import parse_content
 
     stages, P = len(parse_content(text)), schedule.n_devices
     if stages != schedule.n_stages:
         V = schedule.n_chunks
         hint = f"--devices {stages // V}" + f" --chunks {V}" * (V > 1) if stages % V == 0 else f"--stages {stages}"
+        if all(family.name != schedule.name for family in families()):  # a file, whose shape is its own
+            hint = nearest_layout(text, P, schedule.n_stages)
         raise InputError(f"the layout has {stages} stages, and {schedule.name} has {schedule.n_stages}", hint)
     return read_layout(text, P if stages % P == 0 else None)
 
@@ -233,7 +236,13 @@ def build_costs(
     if schedule.n_slices > 1 and (costs.profile or costs.segments or layout):  # which are of whole sequences
         pair = None if made.pair is None else made.pair / schedule.n_slices
         made = replace(made, time=made.time / schedule.n_slices, pair=pair)
-    made = replace(made, **_factors(schedule, costs), **_beside_compute(schedule, costs))
+    factors = _factors(schedule, costs)
+    if factors and made.each is not None:
+        from ppsim.errors import InputError
+
+        what = "--mb-scale, --slice-scale and --speed change no times that a function gives"
+        raise InputError(what, "let the function return what each op takes")
+    made = replace(made, **factors, **_beside_compute(schedule, costs))
     if not costs.links or (network and network.cluster):
         return made
     from ppsim.base.units import parse_size

@@ -373,10 +373,17 @@ def _check_read(part: str, run: Run, without: Run, timeline: Timeline) -> None:
     Raises:
         InputError: it changes a cost, and the time of no op or message.
     """
+    from ppsim.engine.detailed.links import parse_link
+
     schedule, key = timeline.schedule, re.split("[.= ]", part)[0].replace("-", "_")
     refuse_unused(times_used(schedule, run.costs) | {*GIVEN} - {key}, [schedule.name], run.costs)
     costs, before = run.price(schedule), without.price(schedule)
     same = all(np.all(one == other) for one, other in zip(_stated(costs), _stated(before), strict=True))
+    if key == "link" and run.network.cluster:  # which changes no costs
+        same, link = False, np.zeros((schedule.n_devices,) * 2)
+        for way in parse_link(part.partition(".")[2], schedule.n_devices).ways:
+            link[way] = 1.0
+        costs, before = replace(costs, comm=link), replace(costs, comm=0.0)
     if (
         not same
         and np.array_equal(costs.durations(schedule), before.durations(schedule))

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from ppsim.cli import group
 from ppsim.errors import InputError
+from tests.commands import invoke, refused
 from tests.real_runs import PRIMUS
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
@@ -229,3 +230,13 @@ def test_a_trace_that_shows_no_run_is_refused(tmp_path):
         explain("--trace", str(tmp_path / "two.csv"))
     with pytest.raises(InputError, match="No such file"):
         explain("--trace", str(tmp_path / "none"))
+
+
+def test_a_link_of_a_cluster_that_no_message_takes_is_no_change(tmp_path):
+    """A cluster's latencies are no costs, and are looked at all the same."""
+    path = tmp_path / "c.toml"
+    path.write_text('schema = "ppsim.cluster/1"\ndevices_per_node = 4\n[intra]\nalpha_us = 4\ngb_per_s = 300\n')
+    shape = ("--devices", "4", "--mb", "4", "--unit", "us", "--message", "1MB")
+    words = ("explain", "1f1b", *shape, "--cluster", str(path))
+    assert "no op or message of 1f1b takes that time" in str(refused(*words, "--what-if", "link.0-2=50"))
+    assert invoke(*words, "--what-if", "link.0-1=50").exit_code == 0

@@ -114,3 +114,12 @@ def test_the_layout_that_a_refusal_names_has_the_stages_that_the_schedule_takes(
     error = refused(*words, text)
     assert "(rule stage-count)" in str(error)
     assert invoke(*words, error.hint.strip("'")).exit_code == 0
+
+
+def test_a_file_is_offered_a_layout_of_its_own_stages(tmp_path):
+    """A file states its shape: --devices would be refused."""
+    path = tmp_path / "own.csv"
+    path.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    error = refused("run", str(path), "--layout", "Et|t|tL")
+    assert (str(error), error.hint) == ("the layout has 3 stages, and own has 2", "'Ett|tL'")
+    assert invoke("run", str(path), "--layout", error.hint.strip("'"), "-q").exit_code == 0

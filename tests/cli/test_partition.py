@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from ppsim import run
 from ppsim.cli import group
 from ppsim.core.costs import Costs
 from ppsim.engine.simple.longest_path import simulate
@@ -223,3 +224,12 @@ def test_python_gets_the_split_with_its_times_and_proof():
 def test_costs_of_whole_stages_are_refused():
     with pytest.raises(InputError, match="layers take"):
         partition("1f1b", devices=2, microbatches=2, num_layers=4, costs=Costs.of(F=1))
+
+
+@pytest.mark.parametrize("factors", [{"speed": 0.5}, {"mb_scale": "1,2"}])
+def test_factors_beside_a_function_of_each_op_are_refused(factors):
+    """The function's times are those of each op, so that no factor would change any."""
+    prices = Costs.of(lambda kind, stage, microbatch: 1.0 + microbatch)
+    with pytest.raises(InputError, match="change no times that a function gives"):
+        run("1f1b", devices=2, microbatches=2, costs=prices, **factors)
+    assert run("1f1b", devices=2, microbatches=2, costs=Costs.of(F=1), speed=0.5).metrics.makespan == 18

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 MOST_WAITING = 8  # requests for work at a time; more are told to come again
+MOST_SHOWN = 3  # at a time, so that one whose orders are searched for seconds does not hold the others
 POLL_S = 0.02
 LARGEST_ASKED = 8 << 10
 LARGEST_DROP = 4 << 20
@@ -60,9 +61,10 @@ def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str], *, an
     from starlette.responses import Response
     from starlette.routing import Route
 
-    turn, places = asyncio.Lock(), asyncio.Semaphore(MOST_WAITING)
+    places, shown = asyncio.Semaphore(MOST_WAITING), asyncio.Semaphore(MOST_SHOWN)
+    drawn = asyncio.Semaphore(1)  # drawing and keeping files are no work for several threads
 
-    async def in_turn(request: Request, work: Callable[[], Response]) -> Response:
+    async def in_turn(request: Request, turn: asyncio.Semaphore, work: Callable[[], Response]) -> Response:
         if places.locked():
             return _refusal(503, "the server is busy with other requests", "try again")
         try:
@@ -88,7 +90,7 @@ def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str], *, an
             found = contents(show(_fields(asked), folder), encode_column)
             return Response(dump_json(found), media_type="application/json")
 
-        return await in_turn(request, work)
+        return await in_turn(request, shown, work)
 
     async def export(request: Request) -> Response:
         asked, suffix = await _read(request, LARGEST_ASKED, "the request"), request.query_params.get("form", "")
@@ -102,7 +104,7 @@ def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str], *, an
             named = {"Content-Disposition": f'attachment; filename="ppsim{suffix}"'}
             return Response(out.getvalue(), media_type="application/octet-stream", headers=named)
 
-        return await in_turn(request, work)
+        return await in_turn(request, drawn, work)
 
     async def drop(request: Request) -> Response:
         name = request.query_params.get("name", "")
@@ -126,7 +128,7 @@ def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str], *, an
                 raise
             return Response(dump_json({"name": name, **shape}), media_type="application/json")
 
-        return await in_turn(request, work)
+        return await in_turn(request, drawn, work)
 
     def _shape_of(name: str) -> dict[str, int]:
         """The shape that a file of ops states, for the controls; nothing for a block, which takes theirs."""

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import random
+import threading
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
@@ -33,7 +34,12 @@ def asked(names: str, **values: object) -> dict[str, object]:
     return {"names": names.split(), **values}
 
 
-def ask(
+def ask(*arguments, **named):
+    """One request from beginning to end, see :func:`exchange`."""
+    return asyncio.run(exchange(*arguments, **named))
+
+
+async def exchange(
     app,
     path: str,
     method: str = "",
@@ -68,7 +74,7 @@ def ask(
     async def send(message):
         said.append(message)
 
-    asyncio.run(app(scope, receive, send))
+    await app(scope, receive, send)
     content = b"".join(message.get("body", b"") for message in said[1:])
     return said[0]["status"], content, {name.decode(): value.decode() for name, value in said[0]["headers"]}
 
@@ -308,6 +314,27 @@ def test_who_is_gone_before_its_turn_costs_no_work(tmp_path):
     scope = {"type": "http", "method": "POST", "path": "/view", "root_path": "", **query}
     asyncio.run(make_app(b"", show, tmp_path, frozenset({HOST}))(scope, receive, send))
     assert not done
+
+
+def test_a_request_that_takes_long_holds_no_other(tmp_path):
+    """The first search ends only once a request that came after it has its answer."""
+    answered = threading.Event()
+
+    def show(fields, folder):
+        if fields["names"] == ["v-auto"]:
+            assert answered.wait(60)
+        return view(fields | {"names": ["1f1b"]}, folder)
+
+    app = make_app(b"", show, tmp_path, frozenset({HOST}))
+    long, short = (asked(name, devices=2, mb=2) for name in ("v-auto", "1f1b"))
+
+    async def both() -> list[int]:
+        first = asyncio.create_task(exchange(app, "/view", fields=long))
+        second = (await exchange(app, "/view", fields=short))[0]
+        answered.set()
+        return [second, (await first)[0]]
+
+    assert asyncio.run(both()) == [200, 200]
 
 
 def test_a_fault_of_ours_is_answered_in_words(tmp_path):
