@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from ppsim.analysis.idle import Idle
     from ppsim.core.execution import Execution
+    from ppsim.engine.simple.segments import OpsInside
 
 STYLES = ("screen", "paper")
 LEAST_LINKS = 4  # strips of links in each of many panels
@@ -56,6 +57,7 @@ def plot(
     cap: int | None = None,
     executions: Sequence[Execution] = (),
     idles: Sequence[Idle] = (),
+    insides: Sequence[OpsInside] = (),
     look: Look | None = None,
 ) -> Figure:
     """One or several timelines as a matplotlib figure, stacked on one time axis.
@@ -69,6 +71,7 @@ def plot(
         cap: a line across the curves, in bytes where they are.
         executions: one per timeline, whose messages and collectives to show in a lane below each device.
         idles: one per timeline, to colour bubbles by their cause.
+        insides: one per timeline, the segments of its ops, to show below cells that are wide enough.
         look: palette, labels, window and what else a figure can show (:class:`ppsim.show.drawing.look.Look`).
 
     Raises:
@@ -88,6 +91,7 @@ def plot(
     held: Sequence[Curve | None] = share_unit(memory, schedules) if memory else [None] * len(timelines)
     run: Sequence[Execution | None] = executions or [None] * len(timelines)
     waits: Sequence[Idle | None] = idles or [None] * len(timelines)
+    within: Sequence[OpsInside | None] = insides or [None] * len(timelines)
     look = look or PLAIN
     if len(timelines) > 1 and look.fold:
         raise InputError("several schedules have no repeating middle in common to fold", "one schedule, or a window")
@@ -99,8 +103,10 @@ def plot(
     if look.title and len(timelines) == 1:
         names = [look.title]
     panels = [
-        Panel(timeline, name, curve, execution, idle, look, links)
-        for timeline, name, curve, execution, idle, links in zip(timelines, names, held, run, waits, uses, strict=True)
+        Panel(timeline, name, curve, execution, idle, look, links, inside)
+        for timeline, name, curve, execution, idle, links, inside in zip(
+            timelines, names, held, run, waits, uses, within, strict=True
+        )
     ]
     scale = size_of_unit(held[0].unit) if held[0] is not None else 1
     return _draw(panels, style, round(width * DOTS), None if cap is None else cap / scale)

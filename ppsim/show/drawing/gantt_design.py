@@ -34,6 +34,7 @@ BESIDE_NAMES = 5  # points between the devices' names and the rows, and left of 
 LEAST_RIGHT = 0.06 * DOTS  # right of the time axis
 LEAST_CELL = 3  # dots a cell needs on average to be drawn one by one
 ARROW_GAP, ROW_GAP = 0.17, 0.06  # share of a row that stays empty above and below
+LEAST_SEGMENT = 3.0  # points of a typical segment, below which cells are drawn as one
 LEAST_MESSAGE = 1.5  # points of a typical message, below which lanes are strips
 MARKS = 1.35  # heights of the font above the rows for the names of phases and of a folded middle
 GAPS_FROM = 15  # dots of a row, below which rows touch
@@ -56,11 +57,14 @@ def design_for(
     bands = _bands(panels) if vector else ()
     arrows = vector and not bands and _has_arrows(panels)
     labels = vector and any(choose_labels(panel.cells, scale, font / LABEL_HEIGHT, font)[1].any() for panel in panels)
-    rows = math.ceil(rows * (1 + BAND * len(bands)))
+    inside = vector and not bands and _shows_inside(panels, scale)
+    strips = 2 if inside else len(bands)
+    rows = math.ceil(rows * (1 + BAND * strips))
     row = row_height(devices, rows, labels=labels, arrows=arrows, narrow=font == SMALL_FONT)
     band = round(BAND * row)
     marks = round(MARKS * font * POINT) if look.phases or look.fold else 0
     bands = bands if band >= LEAST_BAND else ()
+    strips = 2 if inside else len(bands)
     gap = ARROW_GAP if arrows else ROW_GAP if (style == "screen" or bands) and row >= GAPS_FROM else 0.0
     return Design(
         style=style,
@@ -68,17 +72,18 @@ def design_for(
         left=left,
         across=across,
         span=span,
-        row=row + band * len(bands),
+        row=row + band * strips,
         gap=gap,
         head=(HEAD if len(panels) > 1 or style == "screen" or look.title else 0) + marks,
         border=border_width(min(_typical_cell(panels, scale) if vector else 0.0, row / POINT)),
         vector=vector,
         arrows=arrows,
         bands=bands,
-        lane=gap + band * len(bands) / (row + band * len(bands)),
+        lane=gap + band * strips / (row + band * strips),
         look=look,
         marks=marks,
         strips=_strips(panels, bands, scale),
+        inside=inside,
     )
 
 
@@ -105,6 +110,14 @@ def _typical_cell(panels: Sequence[Panel], scale: float) -> float:
     """The width in points that decides on borders: a few narrow cells leave the others theirs."""
     widths = np.concatenate([panel.cells.width for panel in panels])
     return float(np.quantile(widths, BORDERED_SHARE)) * scale if len(widths) else 0.0
+
+
+def _shows_inside(panels: Sequence[Panel], scale: float) -> bool:
+    """Whether the segments of ops are known, few enough to draw, and wide enough to see."""
+    cells = [cells for panel in panels for cells in panel.streams]
+    if len(cells) < 2 * len(panels) or not 0 < sum(map(len, cells)) <= MOST_VECTOR_CELLS:
+        return False
+    return float(np.median(np.concatenate([each.width for each in cells]))) * scale >= LEAST_SEGMENT
 
 
 def _strips(panels: Sequence[Panel], bands: Sequence[int], scale: float) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from ppsim.analysis.idle import Idle
 from ppsim.core.ops import TIMED, Kind
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
+from ppsim.engine.simple.segments import OpsInside
 from ppsim.show.drawing.palette import CAUSE_FILL, DEFAULT, DIMMED, HATCHED_SHARE, Palette, blend, channels
 from ppsim.show.drawing.view import View
 
@@ -123,6 +124,35 @@ def join_cells(cells: Cells, more: Cells) -> Cells:
 def take_cells(cells: Cells, which: NDArray[np.bool_]) -> Cells:
     """Return some of the cells."""
     return Cells(**{each.name: getattr(cells, each.name)[which] for each in fields(Cells)})
+
+
+def inside_cells(timeline: Timeline, inside: OpsInside, stream: int) -> Cells:
+    """Make a cell of each segment that ops run on a stream, in the colour of the kind of op that it is of."""
+    parts = []
+    for number, shape in enumerate(inside.shapes):
+        op = np.flatnonzero((inside.of == number) & (timeline.end > timeline.start))
+        own = [i for i, on in enumerate(shape.stream) if on == stream]
+        start, length = timeline.start[op][:, None], (timeline.end - timeline.start)[op][:, None] / shape.makespan
+        left, right = (start + length * np.array(times)[own] for times in (shape.start, shape.end))
+        parts.append(
+            (np.repeat(op, len(own)), left.ravel(), right.ravel(), np.tile(np.array(shape.kind)[own], len(op)))
+        )
+    op, left, right, kind = (np.concatenate(column) for column in zip(*parts, strict=True))
+    schedule, ones = timeline.schedule, np.ones(len(op), np.bool_)
+    return Cells(
+        device=schedule.device[op],
+        left=left,
+        right=right,
+        end=right,
+        bordered=ones,
+        kind=kind,
+        stage=schedule.stage[op],
+        colour=(2 * kind).astype(np.uint8),
+        number=schedule.microbatch[op],
+        chunk=np.zeros(len(op), np.int32),
+        op=op,
+        lit=ones,
+    )
 
 
 def idle_cells(idle: Idle) -> Cells:

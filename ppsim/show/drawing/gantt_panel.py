@@ -18,6 +18,7 @@ from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.columns import peak_share, shape_of
 from ppsim.engine.simple.metrics import measure
+from ppsim.engine.simple.segments import STREAMS, OpsInside
 from ppsim.show.drawing.gantt_layout import (
     Cells,
     Messages,
@@ -25,6 +26,7 @@ from ppsim.show.drawing.gantt_layout import (
     choose_labels,
     cut_cells,
     idle_cells,
+    inside_cells,
     label_texts,
     messages_of,
     take_cells,
@@ -49,6 +51,7 @@ class Panel:
     idle: Idle | None = None
     look: Look = PLAIN
     links: LinkUse | None = None
+    inside: OpsInside | None = None
 
     @property
     def devices(self) -> int:
@@ -73,6 +76,15 @@ class Panel:
         if picked is not None and row is not self.timeline:
             picked = self.look.highlight.ops(row) if self.look.highlight else None
         return cut_cells(cells_of(row, picked), self.view)
+
+    @cached_property
+    def streams(self) -> list[Cells]:
+        """The segments of ops on the compute and the communication stream; none where they are not known."""
+        if self.inside is None or self.timeline.schedule.has_lanes:
+            return []
+        return [
+            cut_cells(inside_cells(self.timeline, self.inside, stream), self.view) for stream in range(len(STREAMS))
+        ]
 
     @property
     def _cut(self) -> NDArray[np.bool_]:

@@ -63,6 +63,7 @@ class Design:
         border: line width around cells in points.
         vector: whether cells are drawn one by one.
         arrows: whether messages are drawn as arrows.
+        inside: whether the segments of ops are drawn below each row's cells.
         strips: the bands that show shares of time, as what is in them is too short to see.
         bands: those of the lane below each row, downwards; none where no lane is drawn.
         lane: share of a row that the lane takes, with the empty part below it; ``gap`` where there is none.
@@ -86,6 +87,7 @@ class Design:
     look: Look = PLAIN
     marks: int = 0
     strips: tuple[int, ...] = ()
+    inside: bool = False
 
     @property
     def palette(self) -> Palette:
@@ -121,6 +123,8 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
         number_cells(axes, cells, cells.device + middle, size, shown, texts, design.palette)
         if panel.lane and design.bands:
             _fill_lane(axes, panel.lane, panel.lane_lit, design)
+        if design.inside:
+            _fill_inside(axes, panel.streams, design)
     else:
         shown_cells = join_cells(cells, panel.idle_cells) if panel.idle_cells else cells
         rows = min(devices, tall)
@@ -216,6 +220,14 @@ def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -
                 lines = {"hatch": LANE_HATCHING, "hatch_linewidth": 0.6, "edgecolor": "white"}
                 path = rectangles(*(edge[reduced] for edge in edges))
                 axes.add_patch(PathPatch(path, fill=False, linewidth=0, snap=True, zorder=3, **lines))
+
+
+def _fill_inside(axes: Axes, streams: Sequence[Cells], design: Design) -> None:
+    """The segments of ops below their cells, on a track for each stream."""
+    high = (design.lane - design.gap) / len(streams)
+    for place, cells in enumerate(streams):
+        top = cells.device + 1 - design.lane + place * high
+        fill_cells(axes, cells, top, top + high, design)
 
 
 def _fill_strips(

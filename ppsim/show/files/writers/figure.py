@@ -66,5 +66,6 @@ def draw_document(document: Document) -> Figure:
         cap=document.cap,
         executions=document.executions,
         idles=document.idles,
+        insides=document.insides,
         look=document.look,
     )
