@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import click
@@ -20,13 +20,13 @@ from ppsim.questions.explain_story import story_of
 from ppsim.questions.explain_text import explain_lines, heading_lines, job_lines
 from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
-from ppsim.questions.options import Request, group, option
+from ppsim.questions.options import Request, flag, group, option
 from ppsim.questions.several import SIMPLE
 from ppsim.questions.stated import Stated, iteration_option, read_stated, told_unit
 from ppsim.questions.timing import time_ops
 from ppsim.questions.whatif import Run, change_run, try_rivals
 from ppsim.questions.words import title_of
-from ppsim.questions.write import Writers, command_line, document_writers, inputs_of
+from ppsim.questions.write import Writers, command_line, document_writers, find_targets, inputs_of
 from ppsim.version import VERSION
 
 if TYPE_CHECKING:
@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from ppsim.analysis.slowdown import Slowdown
     from ppsim.core.costs import Costs
     from ppsim.core.execution import Execution
+    from ppsim.show.drawing.worker_map import WorkerMap
     from ppsim.show.files.document import Document
 
+PAGE = 9.0  # inches of a figure in a page
 CAUSE_INDENT = 22  # where the words of a row of causes begin
 
 
@@ -96,6 +98,9 @@ class ExplainRequest(Request):
         help="Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2).",
         common=True,
         door=VALUE,
+    )
+    heat: bool = flag(
+        "--heat", help="Runs of several replicas: draw each worker's slowdown over steps, not the schedule.", door=VALUE
     )
     output: FigureOptions = group(FigureOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")
@@ -216,13 +221,28 @@ class Explained(Answer):
         """Each file asked for: the schedule with its bubbles in the colours of their causes."""
         timeline = self.explanation.timeline
         title = self.stated.title if self.stated else title_of(timeline.schedule)
+        if self.request.heat:
+            return self._heat_writers(output)
 
         def complete(document: Document, suffix: str) -> Document:
+            from ppsim.show.files.workers import workers_svg
+
             if self.execution:
                 document = replace(document, executions=(self.execution,))
+            if suffix == ".html" and self.slowdown is not None:
+                document = replace(document, below=workers_svg(_worker_map(self.slowdown), PAGE))
             return replace(document, story=story_of(self.explanation, self.changes)) if suffix == ".html" else document
 
         return document_writers([timeline], [title], self.inputs, output, [self.explanation.idle], complete)
+
+    def _heat_writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for: every worker's slowdown in every step."""
+        from ppsim.show.files.workers import save_workers
+
+        if self.slowdown is None:
+            raise InputError("--heat draws a run that shows its replicas, and there is none", "a table of ops")
+        save = partial(save_workers, _worker_map(self.slowdown), width=output.width, inputs=self.inputs)
+        return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
 
     def near(self) -> list[str]:
         """What is said of the device and the op asked for; empty where none was.
@@ -261,6 +281,14 @@ class Explained(Answer):
                 yield Chart(self.explanation.timeline, self.explanation.metrics, marks_of_idle(idle))
                 yield ""
                 chart = False
+
+
+def _worker_map(found: Slowdown) -> WorkerMap:
+    from ppsim.show.drawing.worker_map import WorkerMap
+
+    job, values = found.job, found.by_worker_steps
+    names = [f"replica {r} device {d}" for r in job.replicas.tolist() for d in range(values.shape[2])]
+    return WorkerMap(values.reshape(len(values), -1).T, tuple(names), tuple(job.iterations.tolist()))
 
 
 def _stated(given: Given, request: ExplainRequest) -> Stated | None:

@@ -18,4 +18,5 @@ __all__ = [
     "ranks",
     "terminal",
     "terminal_marks",
+    "worker_map",
 ]

@@ -1,3 +1,3 @@
 """The document, its writers, and conversion between formats."""
 
-__all__ = ["convert", "document", "plan_page", "provenance", "tradeoff", "writers"]
+__all__ = ["convert", "document", "plan_page", "provenance", "tradeoff", "workers", "writers"]

@@ -102,6 +102,7 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
         data=embed_json(contents(document)).decode(),
         script=script,
         controls=controls,
+        below=f'<section id="below" aria-label="Workers">{document.below}</section>\n' if document.below else "",
     )
 
 

@@ -1,0 +1,64 @@
+"""Every worker's slowdown in every step as a figure: a row for each device of each replica, a column for each step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.show.drawing.palette import HEAT, MUTED
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FONT = 6.5  # points
+ROW, LEAST, MOST = 0.14, 0.9, 7.0  # inches of a row, and of all of them
+HEAD, FOOT, LEFT, RIGHT = 0.22, 0.36, 0.95, 0.62  # inches
+NAMED = 0.14  # inches that a row's name takes
+ACROSS = 12  # steps named
+
+
+@dataclass(frozen=True)
+class WorkerMap:
+    """What is drawn.
+
+    Attributes:
+        slowdown: shape (workers, steps).
+        workers: names of the rows.
+        steps: numbers of the columns.
+    """
+
+    slowdown: NDArray[np.float64]
+    workers: tuple[str, ...]
+    steps: tuple[int, ...]
+
+
+def figure_of(found: WorkerMap, width: float) -> Figure:
+    """Draw the map so many inches wide."""
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+
+    rows, across = found.slowdown.shape
+    inner = min(max(ROW * rows, LEAST), MOST)
+    height = HEAD + inner + FOOT
+    figure = Figure(figsize=(width, height))
+    axes = figure.add_axes((LEFT / width, FOOT / height, 1 - (LEFT + RIGHT) / width, inner / height))
+    least, most = 1.0, max(float(found.slowdown.max()), 1.01)
+    colours = LinearSegmentedColormap.from_list("heat", HEAT)
+    drawn = axes.imshow(found.slowdown, cmap=colours, vmin=least, vmax=most, aspect="auto", interpolation="nearest")
+    down, along = ceil(rows * NAMED / inner), ceil(across / ACROSS)
+    axes.set_yticks(np.arange(0, rows, down), found.workers[::down], fontsize=FONT)
+    axes.set_xticks(np.arange(0, across, along), [str(n) for n in found.steps[::along]], fontsize=FONT)
+    axes.set_xlabel("step", fontsize=FONT, labelpad=1)
+    axes.tick_params(length=2, width=0.5, color=MUTED)
+    axes.spines[:].set_visible(False)
+    key = figure.add_axes((1 - (RIGHT - 0.12) / width, FOOT / height, 0.1 / width, inner / height))
+    bar = figure.colorbar(drawn, cax=key)
+    bar.ax.tick_params(labelsize=FONT, length=2, width=0.5, color=MUTED)
+    bar.outline.set_visible(False)
+    title = "slowdown of each worker: the step with only its replica, or its device, as measured"
+    figure.text(LEFT / width, 1 - 0.13 / height, title, fontsize=FONT, color=MUTED)
+    return figure
