@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.engine.simple.metrics import Metrics
     from ppsim.engine.simple.segments import OpsInside
+    from ppsim.questions.trained import Trained
     from ppsim.schedules import Family, Pricing
     from ppsim.show.files.document import Document
     from ppsim.workload.layout.costs import LayerTimes
@@ -409,7 +410,7 @@ def build(
 
 
 def build_memory(
-    schedule: Schedule, prices: Costs, costs: CostOptions, model: str | None = None
+    schedule: Schedule, prices: Costs, costs: CostOptions, model: Trained | None = None
 ) -> tuple[MemoryModel, Costs]:
     """Make the model of what stages hold, and the costs with the time that recomputation takes.
 
@@ -421,11 +422,9 @@ def build_memory(
     layout = layout_for(schedule, costs.layout) if costs.layout else None
     content = layout.content if layout else None
     if model:
-        from ppsim.workload.model.transformer import memory_model, read_model, recompute_share, with_recompute
+        from ppsim.workload.model.transformer import with_recompute
 
-        transformer = read_model(model)
-        whole = memory_model(transformer, schedule, content)
-        return cut_in_slices(whole, schedule.n_slices), with_recompute(prices, recompute_share(transformer))
+        return cut_in_slices(model.memory(schedule, content), schedule.n_slices), with_recompute(prices, model.again)
     if costs.profile:
         from ppsim.inputs.profile.profile import read
         from ppsim.workload.model.from_profile import profile_memory
@@ -448,7 +447,7 @@ def parse_cap(text: str, unit: str) -> int:
     if in_bytes and unit != BYTES:
         raise InputError(
             f"--cap {text} is in bytes, and nothing says how many bytes an activation has",
-            "--model FILE or --profile FILE, or a number of activations such as --cap 6",
+            "--model NAME or --profile FILE, or a number of activations such as --cap 6",
         )
     if not in_bytes and unit == BYTES:
         raise InputError(f"--cap {text} has no unit, and memory is in bytes here", f"--cap {text}GiB")

@@ -6,18 +6,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import click
-
 from ppsim.base.numbers import format_number
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Drawn, Line, Part, Table
 from ppsim.questions.build import build, build_memory, layout_for, parse_cap
-from ppsim.questions.door import PATH, VALUE
+from ppsim.questions.door import PATH, VALUE, names_model
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, OneSchedule, ShapeOptions
 from ppsim.questions.measured_peaks import compare_measured, measured_lines
 from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.trained import SPELLINGS, Trained, TrainedOptions
 from ppsim.questions.words import recomputed, shape_line, title_of
 from ppsim.questions.write import Writers, document_writers, inputs_of
 
@@ -52,10 +51,12 @@ class MemoryRequest(Request):
     costs: CostOptions = group(CostOptions, "Costs")
     model: str | None = option(
         "--model",
-        type=click.Path(),
-        help="Bytes from a model description (TOML): hidden, heads, layers, seq...",
+        metavar="NAME|FILE",
+        help=f"Bytes of a model: {SPELLINGS}",
         common=True,
+        door=names_model,
     )
+    training: TrainedOptions = group(TrainedOptions, "Training of --model")
     cap: str | None = option(
         "--cap",
         metavar="SIZE",
@@ -88,7 +89,7 @@ def answer(request: MemoryRequest) -> Memory:
         request.schedule.spec,
         request.shape,
         request.costs,
-        request.model,
+        Trained(request.model, request.training) if request.model else None,
         request.cap,
     )
     timeline, held, prices = _simulate(spec, shape, costs, model)
@@ -238,7 +239,7 @@ class Memory(Answer):
 
 
 def _simulate(
-    spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None
+    spec: str, shape: ShapeOptions, costs: CostOptions, model: Trained | None
 ) -> tuple[Timeline, MemoryModel, Costs]:
     """Time the schedule, with what its stages hold and the costs that recomputation leads to."""
     from ppsim.engine.simple.longest_path import simulate
@@ -249,7 +250,7 @@ def _simulate(
 
 
 def _alternatives(
-    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None, cap: str | None
+    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: Trained | None, cap: str | None
 ) -> list[Alternative]:
     """What fits instead, each found by running this command with the options it names."""
     from ppsim.engine.memory.usage import ACTIVATIONS, curves
@@ -274,7 +275,7 @@ def _alternatives(
 
 
 def _recomputed(
-    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None
+    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: Trained | None
 ) -> Alternative | None:
     """The same schedule with --recompute, if that fits; counts of activations leave out what a forward then keeps."""
     from ppsim.engine.memory.usage import curves
@@ -297,7 +298,7 @@ def _searches_splits(found: MemoryReport, spec: str, costs: CostOptions) -> bool
 
 
 def _split_otherwise(
-    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: str | None, cap: str | None
+    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: Trained | None, cap: str | None
 ) -> Alternative | None:
     """The same layers on other stages, in the fastest split that fits, where it is found soon."""
     import shlex
@@ -306,12 +307,11 @@ def _split_otherwise(
     from ppsim.errors import PpsimError
     from ppsim.questions.partition_problem import Asked, find_fitting_layout
     from ppsim.schedules import Alternative
-    from ppsim.workload.model.transformer import read_model, recompute_share
 
     schedule, layout = found.timeline.schedule, layout_for(found.timeline.schedule, costs.layout or "")
     if "".join(layout.content).count("L") > 1:  # ppsim partition has one loss
         return None
-    share = recompute_share(read_model(model)) if model else 0.0
+    share = model.again if model else 0.0
     unsplit = replace(costs, layout=None)
     asked = Asked(spec, shape, unsplit, layout.n_layers, layout.n_mtp, 0, model, cap, share, {})
     try:

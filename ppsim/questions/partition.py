@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
-import numpy as np
 
 from ppsim.base.numbers import format_number, format_share
 from ppsim.base.progress import progress
@@ -20,6 +19,7 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line
 from ppsim.questions.build import build_costs, build_schedule
+from ppsim.questions.door import names_model
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Request, flatten, group, option
@@ -35,6 +35,7 @@ from ppsim.questions.partition_problem import (
     search_planned,
     search_split,
 )
+from ppsim.questions.trained import SPELLINGS, Trained, TrainedOptions
 from ppsim.questions.types import Amount
 from ppsim.questions.words import counted, shape_line, title_of
 from ppsim.questions.write import command_line, inputs_of
@@ -84,10 +85,12 @@ class PartitionRequest(Request):
     )
     model: str | None = option(
         "--model",
-        type=click.Path(),
-        help="Bytes for --cap from a model description (TOML), as ppsim memory.",
+        metavar="NAME|FILE",
+        help=f"Bytes for --cap of a model: {SPELLINGS}",
         common=True,
+        door=names_model,
     )
+    training: TrainedOptions = group(TrainedOptions, "Training of --model")
     cap: str | None = option(
         "--cap",
         metavar="SIZE",
@@ -145,11 +148,10 @@ def _read(request: PartitionRequest) -> Asked:
         said["--t-layer"] = len(costs.t_layer)
     if request.num_layers is not None:
         said["--num-layers"] = request.num_layers
+    trained = None
     if request.model:
-        from ppsim.workload.model.transformer import read_model, recompute_share
-
-        model = read_model(request.model)
-        said["--model"], again = int(np.sum(model.layers)), recompute_share(model)
+        trained = Trained(request.model, request.training)
+        said["--model"], again = trained.layers, trained.again
     if not said:
         raise InputError("the number of layers is missing", "give --num-layers, or --t-layer with a time for each")
     if len(set(said.values())) > 1:
@@ -159,7 +161,7 @@ def _read(request: PartitionRequest) -> Asked:
     if layers > MOST_LAYERS:
         raise InputError(f"{layers:,} layers are more than any model has", f"{MOST_LAYERS:,} at most")
     mtp, least = request.mtp, request.least
-    return Asked(spec, request.shape, costs, layers, mtp, least, request.model, request.cap, again, {})
+    return Asked(spec, request.shape, costs, layers, mtp, least, trained, request.cap, again, {})
 
 
 def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ppsim.core.curve import Curve
     from ppsim.core.schedule import Schedule
     from ppsim.engine.memory.usage import MemoryModel
+    from ppsim.questions.trained import Trained
     from ppsim.search.splits.partition import Partition
     from ppsim.search.splits.split_search import Report, Split
     from ppsim.search.splits.splits import Sizes, SplitProblem
@@ -41,7 +42,7 @@ class Asked(NamedTuple):
     layers: int
     mtp: int
     least: int
-    model: str | None
+    model: Trained | None
     cap: str | None
     again: float
     plans: dict[str, Schedule]

@@ -211,17 +211,12 @@ def make_task(request: PlanRequest) -> Task:
     """
     from ppsim.base.units import parse_size
     from ppsim.workload.hardware.hardware import read_machine
-    from ppsim.workload.model.model import is_config, read_model
+    from ppsim.workload.model.model import read_trained
     from ppsim.workload.plans.space import check_axes
     from ppsim.workload.plans.task import Task, usable_bytes
 
     space, gpus, gbs = request.space, request.gpus or 0, request.gbs or 0
-    model, machine = read_model(request.model or "", space.seq), read_machine(request.cluster or "")
-    if space.seq is None and is_config(request.model or ""):
-        raise InputError(
-            f"'{request.model}' says how long sequences may be at most, {model.seq:,} tokens, not how long yours are",
-            "--seq 8192",
-        )
+    model, machine = read_trained(request.model or "", space.seq), read_machine(request.cluster or "")
     cap = usable_bytes(machine)
     if space.cap:
         size, in_bytes = parse_size(space.cap)

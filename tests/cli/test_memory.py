@@ -276,3 +276,20 @@ def test_release_rules_are_the_two_that_references_use():
     timeline = simulate(schedule, costs_for(schedule))
     held = [report(timeline, activation_model(schedule, release)).peaks[3].value for release in (Kind.W, Kind.I)]
     assert held == [4, 1]
+
+
+def test_a_model_is_named_as_plan_names_it(tmp_path):
+    """A name of the library, a config.json with its sequences' length; how it is trained by options or in the file."""
+    words = ["memory", "1f1b", "--devices", "4", "--mb", "8"]
+    found = json.loads(invoke(*words, "--model", "llama3-8b", "--tp", "2", "--dp", "8", "--json").stdout)
+    cost = json.loads(invoke("model", "llama3-8b", "--pp", "4", "--mb", "8", "--tp", "2", "--dp", "8", "--json").stdout)
+    assert found["peak"] == pytest.approx([device["total_gib"] * 2**30 for device in cost["devices"]], rel=1e-6)
+    config = tmp_path / "config.json"
+    sizes = {"hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 8, "vocab_size": 9000}
+    config.write_text(json.dumps(sizes | {"max_position_embeddings": 131072}))
+    assert "not how long yours are" in str(invoke(*words, "--model", str(config)).exception)
+    assert invoke(*words, "--model", str(config), "--seq", "512", "-q").exit_code == 0
+    again = invoke(*words, "--model", "gallery/model-7b.toml", "--tp", "2")
+    assert "says how it is trained, and --tp says it again" in str(again.exception)
+    assert "no model 'llama9' in the library" in str(invoke(*words, "--model", "llama9").exception)
+    assert "--zero must be 0, 1, 2 or 3" in str(invoke(*words, "--model", "llama3-8b", "--zero", "7").exception)

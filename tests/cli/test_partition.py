@@ -18,9 +18,11 @@ from ppsim.questions.build import build_costs, build_schedule
 from ppsim.questions.groups import CostOptions, ShapeOptions
 from ppsim.questions.partition import partition
 from ppsim.questions.partition_problem import Asked, hold, make_problem
+from ppsim.questions.trained import Trained, TrainedOptions
 from ppsim.search.splits.splits import layers_in, list_ends
 from ppsim.workload.layout.layout import build_layout
 from tests.cases import thinned
+from tests.commands import invoke
 
 BASE = ["partition", "1f1b", "--devices", "4", "--mb", "8", "--t-head", "2"]
 
@@ -97,7 +99,8 @@ def model_file(path, more: str = "") -> str:
 @pytest.mark.parametrize("more", ["", 'recompute = "full"\n', "dp = 4\nzero = 1\n"])
 def test_what_splits_hold_at_least_is_never_above_what_they_hold(name, more, tmp_path):
     """In bytes; where the head takes no time, its logits are held for none."""
-    shape, model = ShapeOptions(devices=2, microbatches=4), model_file(tmp_path, more)
+    shape = ShapeOptions(devices=2, microbatches=4)
+    model = Trained(model_file(tmp_path, more), TrainedOptions())
     costs = CostOptions(t_head=0.0 if more else 1.5)
     asked = Asked(name, shape, costs, 6, 0, 0, model, "1GiB", 0.0, {})
     problem = make_problem(asked, schedule := build_schedule(name, shape))
@@ -233,3 +236,14 @@ def test_factors_beside_a_function_of_each_op_are_refused(factors):
     with pytest.raises(InputError, match="change no times that a function gives"):
         run("1f1b", devices=2, microbatches=2, costs=prices, **factors)
     assert run("1f1b", devices=2, microbatches=2, costs=Costs.of(F=1), speed=0.5).metrics.makespan == 18
+
+
+def test_layers_of_a_model_of_the_library_are_split_under_a_cap():
+    """The cap that the even split just misses moves layers from the first device, which holds most microbatches."""
+    words = ["partition", "1f1b", "--devices", "4", "--mb", "8", "--model", "llama3-8b", "--seq", "2048", "--tp", "2"]
+    free = json.loads(invoke(*words, "--json").stdout)
+    assert sum(free["split"]) == 32
+    cap = f"{int(max(free['peak'])) // 2**20 - 1}MiB"
+    capped = json.loads(invoke(*words, "--cap", cap, "--json").stdout)
+    assert max(capped["peak"]) < max(free["peak"])
+    assert capped["split"] != free["split"]

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
+from ppsim.engine.memory.usage import MemoryModel
 from ppsim.workload.cost.communication import group_of
 from ppsim.workload.cost.costs import schedule_of
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model.activations import layer_activations
-from ppsim.workload.model.contents import StageContent, contents_of, count_stage_parameters, kept_bytes
+from ppsim.workload.model.contents import StageContent, contents_of, count_stage_parameters, kept_bytes, message_bytes
 from ppsim.workload.model.model import Layer, Model, expert_parameters, layer_parameters
 from ppsim.workload.model.operators import ITEM, tokens_of
 from ppsim.workload.model.parallel import Parallel
@@ -129,6 +130,45 @@ def device_memory(
     schedule = schedule or schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
     held, work = held_at_peaks(schedule, stages)
     return DeviceMemory(*states_of_devices(parallel, stages, schedule.placement.devices), held, work)
+
+
+def memory_model(
+    model: Model, parallel: Parallel, devices: NDArray[np.int32], layout: Layout | None = None
+) -> MemoryModel:
+    """Make the memory model of a schedule's timeline, whose peaks are those of :func:`device_memory`.
+
+    Args:
+        model: the model.
+        parallel: how it is trained.
+        devices: shape (replicas, stages), the device of each stage.
+        layout: what each stage holds; as trainers divide layers without it.
+
+    Raises:
+        InputError: the layout does not fit.
+    """
+    stages, replicas = stage_memory(model, parallel, layout), len(devices)
+
+    def whole(amount: Bytes) -> NDArray[np.int64]:
+        return np.ceil(amount).astype(np.int64)
+
+    states = (stages.weights, 3), (stages.gradients, 2), (stages.optimizer, 1)
+    static = {
+        name: whole(amount / (replicas if parallel.zero >= least else 1))
+        for name, (amount, least) in zip(PARTS, states, strict=False)
+    }
+    none = np.zeros(len(stages.work), np.int64)
+    return MemoryModel(
+        activations=whole(stages.activations),
+        kept=whole(stages.kept),
+        stash=none,
+        work_b=whole(stages.work),
+        work_i=whole(stages.work),
+        gathered=none,
+        message=none,
+        output=none,
+        stored=np.minimum(whole(stages.activations), int(message_bytes(model, parallel))),
+        static=static,
+    )
 
 
 def host_memory(model: Model, parallel: Parallel, layout: Layout | None = None) -> Bytes:

@@ -416,6 +416,21 @@ def read_model(spec: str, seq: int | None = None) -> Model:
         raise InputError(f"--{refused}", "such as --seq 4096") from None
 
 
+def read_trained(spec: str, seq: int | None = None) -> Model:
+    """Read a model that is to be trained: a config.json only says how long its sequences may be.
+
+    Raises:
+        InputError: as :func:`read_model`; or a config.json, and no length of sequences.
+    """
+    model = read_model(spec, seq)
+    if seq is None and is_config(spec):
+        raise InputError(
+            f"'{spec}' says how long sequences may be at most, {model.seq:,} tokens, not how long yours are",
+            "--seq 8192",
+        )
+    return model
+
+
 def _read(spec: str, any_length: bool) -> Model:
     known = library()
     if spec.lower() in known:

@@ -8,11 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ppsim.core.costs import costs_for
+from ppsim.engine.memory.usage import curves
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.workload.cost.costs import schedule_of
 from ppsim.workload.cost.even import even_layers, even_out
 from ppsim.workload.cost.measured import fit_line, read_peaks
-from ppsim.workload.cost.memory import device_memory, held_at_peaks, host_memory, in_flight, stage_memory
+from ppsim.workload.cost.memory import device_memory, held_at_peaks, host_memory, in_flight, memory_model, stage_memory
 from ppsim.workload.layout.layout import build_layout, read_layout
 from ppsim.workload.model.activations import layer_activations
 from ppsim.workload.model.contents import StageContent, contents_of, kept_bytes, parameters_of_stages
@@ -435,3 +438,16 @@ def test_each_replica_of_a_stage_waits_in_its_hosts_memory():
     parallel = Parallel(pp=4, microbatches=8, schedule="dualpipe", offload=0.25)
     whole = device_memory(model, replace(parallel, offload=0.0)).activations
     assert host_memory(model, parallel) == pytest.approx(0.25 * whole)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-1p", "interleaved", "dualpipe-v", "chimera"])
+@pytest.mark.parametrize("model", ["llama3-8b", "nemotron-3-nano"])
+def test_memory_over_time_has_the_peaks_of_the_model(model, schedule):
+    """`ppsim memory --model NAME` and `ppsim model NAME` say the same of every device."""
+    found = read_model(model, 2048)
+    made = schedule_of(schedule, 4, 2 if schedule in ("interleaved", "dualpipe-v") else 1, 8)
+    sizes = Parallel(tp=2, pp=4, vp=made.n_stages // 4, dp=4, microbatches=8)
+    parallel = replace(sizes, schedule=schedule, recompute="selective")
+    timeline = simulate(made, costs_for(made))
+    held = curves(timeline, memory_model(found, parallel, made.placement.devices)).peak
+    assert held == pytest.approx(device_memory(found, parallel).total, rel=1e-6)

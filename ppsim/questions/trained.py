@@ -1,0 +1,119 @@
+"""A model as memory and partition train it: a name, a file, a config.json, or the sizes of a ppsim.model/1 file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.errors import InputError
+from ppsim.questions.options import option
+
+if TYPE_CHECKING:
+    from ppsim.core.schedule import Schedule
+    from ppsim.engine.memory.usage import MemoryModel
+    from ppsim.workload.model.model import Model
+    from ppsim.workload.model.transformer import Transformer
+
+SPELLINGS = "of the library (ppsim list --models), TOML, or config.json with --seq."
+
+
+@dataclass(frozen=True)
+class TrainedOptions:
+    """How a model is trained beside its pipeline; None takes the usual."""
+
+    tp: int | None = option("--tp", type=int, help="Tensor-parallel ranks of the model.", common=True)
+    cp: int | None = option("--cp", type=int, help="Context-parallel ranks.")
+    ep: int | None = option("--ep", type=int, help="Expert-parallel ranks, inside dp x cp x tp.")
+    dp: int | None = option("--dp", type=int, help="Data-parallel replicas.", common=True)
+    mbs: int | None = option("--mbs", type=int, help="Sequences in a microbatch.", common=True)
+    sequence: int | None = option("--seq", type=int, help="Sequence length instead of the model's.")
+    zero: int | None = option("--zero", type=int, help="What data-parallel ranks divide: 1 optimizer (1), 2, 3.")
+    again: str | None = option(
+        "--recomputes", type=click.Choice(["none", "selective", "full"]), help="What backwards run again (none)."
+    )
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model and how it is trained.
+
+    Attributes:
+        spec: the name or path.
+        options: beside its pipeline.
+    """
+
+    spec: str
+    options: TrainedOptions
+
+    @cached_property
+    def described(self) -> Transformer | Model:
+        """The description: sizes with their training, or a model.
+
+        Raises:
+            InputError: no such model, or options beside a file that says how it is trained.
+        """
+        from ppsim.base.source import read_text
+        from ppsim.workload.model.model import SCHEMA_OF_SIZES, library, read_trained
+        from ppsim.workload.model.transformer import read_model
+
+        if self.spec.lower() in library() or not self.spec.endswith(".toml"):
+            return read_trained(self.spec, self.options.sequence)
+        if f'"{SCHEMA_OF_SIZES}"' not in read_text(self.spec, "a model", largest=1 << 22):
+            return read_trained(self.spec, self.options.sequence)
+        if given := [name for name, value in asdict(self.options).items() if value is not None]:
+            given = [{"sequence": "seq", "again": "recomputes"}.get(name, name) for name in given]
+            raise InputError(f"'{self.spec}' says how it is trained, and --{given[0]} says it again", "in the file")
+        return read_model(self.spec)
+
+    @property
+    def layers(self) -> int:
+        """Layers of the whole model."""
+        import numpy as np
+
+        return int(np.sum(self.described.layers))
+
+    @property
+    def again(self) -> float:
+        """The share of a forward that the backward runs again."""
+        from ppsim.workload.model.model import Model, flops_per_token, kinds_of, mixing_flops
+        from ppsim.workload.model.transformer import recompute_share
+
+        if not isinstance(self.described, Model):
+            return recompute_share(self.described)
+        mixing = sum(mixing_flops(self.described, layer.mixer) for layer in kinds_of(self.described))
+        return {"selective": 3 * mixing / flops_per_token(self.described), "full": 1.0}.get(
+            self.options.again or "", 0.0
+        )
+
+    def memory(self, schedule: Schedule, content: tuple[str, ...] | None) -> MemoryModel:
+        """Make the memory model of a schedule, its layers where a layout's ``content`` says.
+
+        Raises:
+            InputError: the layers do not fit, or both the schedule and the backwards recompute.
+        """
+        from ppsim.base.toml import Refused
+        from ppsim.workload.cost.memory import memory_model as by_model
+        from ppsim.workload.layout.layout import Layout
+        from ppsim.workload.model.model import Model
+        from ppsim.workload.model.parallel import Parallel
+        from ppsim.workload.model.transformer import memory_model
+
+        found = self.described
+        if not isinstance(found, Model):
+            return memory_model(found, schedule, content)
+        sizes: dict[str, Any] = {k: v for k, v in asdict(self.options).items() if v is not None and k != "sequence"}
+        sizes |= {"recompute": sizes.pop("again", "none")}
+        if schedule.recomputed.any() and sizes["recompute"] == "full":
+            raise InputError(f"{schedule.name} has ops that recompute (R)", "leave out --recomputes full")
+        pp = schedule.n_devices
+        try:
+            parallel = Parallel(
+                **sizes, pp=pp, vp=max(schedule.n_stages // pp, 1), microbatches=schedule.n_microbatches
+            )
+        except Refused as refused:
+            raise InputError(f"--{refused}", "ppsim memory --help") from None
+        layout = Layout(content, pp) if content else None
+        return by_model(found, parallel, schedule.placement.devices, layout)
