@@ -21,6 +21,7 @@ from ppsim.questions.explain_text import explain_lines, heading_lines, job_lines
 from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.replicas import ReplicaOptions, Replicated, time_replicas
 from ppsim.questions.several import SIMPLE
 from ppsim.questions.stated import Stated, iteration_option, read_stated, told_unit
 from ppsim.questions.timing import time_ops
@@ -99,6 +100,7 @@ class ExplainRequest(Request):
         common=True,
         door=VALUE,
     )
+    several: ReplicaOptions = group(ReplicaOptions, "Costs")
     heat: bool = flag(
         "--heat", help="Runs of several replicas: draw each worker's slowdown over steps, not the schedule.", door=VALUE
     )
@@ -143,7 +145,13 @@ def answer(request: ExplainRequest) -> Explained:
     tried = [what_if(change, change, change_run(change, base, given)) for change in request.changes]
     if not request.changes:
         tried = [what_if(*each) for each in try_rivals(base)]
-    found = Explained(request, explanation, tuple(tried), inputs, stated, execution)
+    each = None
+    if request.several.replicas:
+        if stated:
+            raise InputError("--replicas is of simulated runs, and this one states its times", "leave it out")
+        schedule, links = explanation.timeline.schedule, tuple(request.costs.links)
+        each = time_replicas(schedule, prices, request.network, links, request.several.replicas)
+    found = Explained(request, explanation, tuple(tried), inputs, stated, execution, each)
     found.near()  # refuses a device or an op that does not exist
     return found
 
@@ -159,6 +167,7 @@ class Explained(Answer):
         inputs: how to make the answer again.
         stated: the run of a file; None where it was simulated.
         execution: the run with sends and receives as ops, where it was asked for.
+        replicas: when devices of each data-parallel replica are done, where there are several.
     """
 
     request: ExplainRequest
@@ -167,6 +176,7 @@ class Explained(Answer):
     inputs: dict[str, Any]
     stated: Stated | None = None
     execution: Execution | None = None
+    replicas: Replicated | None = None
 
     @property
     def idle_by_cause(self) -> dict[str, float]:
@@ -187,6 +197,8 @@ class Explained(Answer):
         from ppsim.analysis.slowdown import slowdown_object
 
         found = self.slowdown
+        if self.replicas:
+            return {"replicas": self.replicas.to_json()}
         return {} if found is None else slowdown_object(found) | {"mending": mended_object(self.mending, found)}
 
     @cached_property
@@ -270,6 +282,9 @@ class Explained(Answer):
 
         if self.slowdown is not None:
             yield from (Line(line, 11) for line in job_lines(self.slowdown, self.mending))
+            yield ""
+        if self.replicas:
+            yield from self.replicas.lines()
             yield ""
         chart = shows_colours(screen)
         for number, line in enumerate(explain_lines(self.explanation, self.changes, self.stated, screen)):

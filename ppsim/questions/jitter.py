@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,6 +20,7 @@ from ppsim.questions.build import build_costs
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, SeveralSchedules, ShapeOptions
 from ppsim.questions.options import Request, group, option
+from ppsim.questions.replicas import ReplicaOptions, Replicas
 from ppsim.questions.several import time_schedules
 from ppsim.questions.tasks import TaskOptions, finish_tasks
 from ppsim.questions.write import inputs_of
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.engine.simple.batch import Floats
 
+    Runs = dict[str, tuple[Schedule, Costs]]
+
+APART = 1_000_003  # between the seeds of replicas
 MOST_COUNT = 10**9  # more devices or links than any run has
 
 
@@ -96,6 +100,7 @@ class JitterRequest(Request):
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
     uneven: NoiseOptions = group(NoiseOptions, "Noise")
+    several: ReplicaOptions = group(ReplicaOptions, "Costs")
     samples: int = option(
         "--samples", type=int, default=10_000, show_default=True, help="Iterations to draw.", common=True
     )
@@ -128,12 +133,19 @@ def answer(request: JitterRequest) -> Jitter:
     if uneven.slow_links and not any(np.any(prices.comm) for _, prices in runs.values()):
         raise InputError("--slow-links needs messages that take time", "add --comm 0.1, or --profile FILE")
     noise = Noise(**asdict(uneven))
-    with progress() as report:
+
+    def sample(runs: dict[str, tuple[Schedule, Costs]], seed: int, report: Report) -> list[Sampled]:
         if request.tasks.dask or request.tasks.results:
             kept_for = [asdict(noise), samples, seed, {name: digest(*run) for name, run in runs.items()}]
-            sampled = draw(runs, noise, samples, seed, run=partial(_draw, request.tasks, kept_for, report))
+            return draw(runs, noise, samples, seed, run=partial(_draw, request.tasks, kept_for, report))
+        return draw(runs, noise, samples, seed, report)
+
+    with progress() as report:
+        if request.several.replicas is None:
+            sampled = sample(runs, seed, report)
         else:
-            sampled = draw(runs, noise, samples, seed, report)
+            each = enumerate(_replicas(runs, request.several.replicas))
+            sampled = _slowest([sample(own, seed + APART * r, report) for r, own in each])
     refused = tuple(row for row in rows if not row.timeline)
     inputs = inputs_of(Given.of(request), next(iter(runs.values()))[1])
     return Jitter(request, tuple(sampled), noise, refused, inputs)
@@ -205,6 +217,27 @@ class Jitter(Answer):
         yield from (Line(f"{row.name} does not apply: {row.reason}") for row in self.refused)
         yield ""
         yield from self.line()
+
+
+def _replicas(runs: Runs, replicas: Replicas) -> Iterator[Runs]:
+    """The runs of each replica, with its own costs."""
+    costs = {name: replicas.costs(*run) for name, run in runs.items()}
+    for r in range(replicas.count):
+        yield {name: (schedule, costs[name][r]) for name, (schedule, _) in runs.items()}
+
+
+def _slowest(sampled: list[list[Sampled]]) -> list[Sampled]:
+    """Of each schedule's samples, one list per replica, the replica that is last in each."""
+    import numpy as np
+
+    return [
+        replace(
+            of_each[0],
+            without_noise=max(each.without_noise for each in of_each),
+            makespans=np.max([each.makespans for each in of_each], axis=0),
+        )
+        for of_each in zip(*sampled, strict=True)
+    ]
 
 
 def _draw(

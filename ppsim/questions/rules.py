@@ -238,6 +238,7 @@ NEEDS = (
     Need(
         ("reorder",), lambda g: bool(g["mb_scale"]), "{options} orders unequal microbatches", "add --mb-scale FACTORS"
     ),
+    Need(("replicas",), lambda g: not g["grid"], "{options} times several replicas, and --grid times nothing"),
     Need(
         ("reorder",),
         lambda g: not (g["grid"] or any(g[name] for name in DETAILED)),

@@ -21,6 +21,7 @@ from ppsim.questions.groups import (
     ShapeOptions,
 )
 from ppsim.questions.options import Request, flag, flatten, given_object, group, list_options
+from ppsim.questions.replicas import ReplicaOptions, Replicated, time_replicas
 from ppsim.questions.timing import execute_slots, note_queues, time_ops
 from ppsim.questions.words import recomputed, result_line, shape_line, summary, title_of
 from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of
@@ -76,6 +77,7 @@ class RunRequest(Request):
     reorder: bool = flag(
         "--reorder", help="Search an order of unequal microbatches (--mb-scale) that is faster.", door=VALUE
     )
+    several: ReplicaOptions = group(ReplicaOptions, "Costs")
     own: Schedule | None = given_object("ppsim.core.schedule.Schedule")
 
 
@@ -106,7 +108,10 @@ def answer(request: RunRequest) -> Run | Grid:
         from ppsim.analysis.reorder import reorder
 
         order = reorder(schedule, prices)
-    return Run(request, timeline, prices, measure_with_bound(timeline, prices), execution, order)
+    each = None
+    if request.several.replicas:
+        each = time_replicas(schedule, prices, network, tuple(request.costs.links), request.several.replicas)
+    return Run(request, timeline, prices, measure_with_bound(timeline, prices), execution, order, each)
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,7 @@ class Run(Answer):
         metrics: the numbers, with the bound.
         execution: the run with sends and receives as ops, where it was asked for.
         reordered: a faster order of the microbatches, where one was asked for.
+        replicas: when devices of each data-parallel replica are done, where there are several.
     """
 
     request: RunRequest
@@ -128,6 +134,7 @@ class Run(Answer):
     metrics: Metrics
     execution: Execution | None = None
     reordered: Reordered | None = None
+    replicas: Replicated | None = None
 
     @property
     def schedule(self) -> Schedule:
@@ -149,6 +156,8 @@ class Run(Answer):
         from ppsim.show.files.writers.json import run_object
 
         suggested = {"reorder": self.reordered.to_json()} if self.reordered else {}
+        if self.replicas:
+            suggested["replicas"] = self.replicas.to_json()
         return run_object(self.timeline, self.inputs, self.execution, self.metrics.bound) | suggested
 
     def line(self) -> Iterator[Block]:
@@ -169,6 +178,8 @@ class Run(Answer):
         for line in summary(self.timeline, self.metrics).splitlines():
             yield Line([line[:19], (line[19:34], "name"), (line[34:], "quiet")], 34)
         yield from recomputed([self.schedule])
+        if self.replicas:
+            yield from self.replicas.lines()
 
     def notes(self) -> Iterator[str]:
         """A faster order of the microbatches, and where an order of messages may hang."""

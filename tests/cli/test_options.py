@@ -91,6 +91,7 @@ SAMPLES = {
     "model": f"--model {ROOT / 'gallery' / 'model-7b.toml'}",
     "cap": "--cap 40",
     "breakdown": "--breakdown",
+    "replicas": "--replicas 4,1=1.5",
     "cv": "--cv 0.2",
     "slow_devices": "--slow-devices 1",
     "slowdown": "--slowdown 2",

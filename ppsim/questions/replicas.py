@@ -1,0 +1,169 @@
+"""Data-parallel replicas of one schedule, some slower than others: who waits for whom where gradients are reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from ppsim.errors import InputError
+from ppsim.questions.blocks import Block, Line
+from ppsim.questions.door import VALUE
+from ppsim.questions.groups import NetworkOptions
+from ppsim.questions.options import option
+from ppsim.questions.timing import time_ops
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+
+Slower = tuple[int, int | None, float]
+MOST = 4096
+NAMED = 4  # devices of which it is said who comes last
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """How many there are, and how many times as long some devices take.
+
+    Attributes:
+        count: R.
+        slower: replica, device or None for all of its devices, and the factor of each.
+    """
+
+    count: int
+    slower: tuple[Slower, ...]
+
+    def factors(self, devices: int) -> NDArray[np.float64]:
+        """Shape (R, devices): how many times as long each device takes.
+
+        Raises:
+            InputError: there is no such device.
+        """
+        found = np.ones((self.count, devices))
+        for replica, device, factor in self.slower:
+            if device is not None and device >= devices:
+                raise InputError(f"--replicas {replica}.{device}: there are {devices} devices", "devices count from 0")
+            found[replica, slice(None) if device is None else device] *= factor
+        return found
+
+    def costs(self, schedule: Schedule, costs: Costs) -> list[Costs]:
+        """The costs of each replica."""
+        took, factors = costs.durations(schedule), self.factors(schedule.n_devices)
+        return [replace(costs, each=took * row[schedule.device]) for row in factors]
+
+
+class ReplicaFactors(click.ParamType[Any]):
+    """A number of replicas and which are slower, or a factor for each."""
+
+    name = "replicas"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Replicas:
+        """Parse ``8``, ``8,2=1.2,5.3=1.5`` or ``1,1,1.2``."""
+        if isinstance(value, Replicas):
+            return value
+        text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        head, *rest = text.split(",")
+        slower: list[Slower]
+        try:
+            if rest and not any("=" in part for part in rest):
+                count, slower = 1 + len(rest), [(r, None, float(part)) for r, part in enumerate((head, *rest))]
+            else:
+                count, slower = int(head), [_slower(part) for part in rest]
+        except ValueError:
+            self.fail(f"'{value}' is no number of replicas, nor a factor for each: 8, 8,2=1.2,5.3=1.5 or 1,1,1.2.")
+        if not 1 <= count <= MOST or any(not 0 <= r < count or not f > 0 or not isfinite(f) for r, _, f in slower):
+            self.fail(f"'{value}': 1 to {MOST} replicas, counted from 0, with factors above 0.", param, ctx)
+        return Replicas(count, tuple(slower))
+
+
+def _slower(part: str) -> Slower:
+    where, _, factor = part.partition("=")
+    replica, dot, device = where.partition(".")
+    return int(replica), int(device) if dot else None, float(factor)
+
+
+@dataclass(frozen=True)
+class ReplicaOptions:
+    """Data-parallel replicas beside the one that is shown."""
+
+    replicas: Replicas | None = option(
+        "--replicas",
+        type=ReplicaFactors(),
+        metavar="N,R=F,...",
+        help="Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of replica 2), 8,5.3=1.5 "
+        "(device 3 of replica 5), or a factor for each: 1,1,1.2.",
+        door=VALUE,
+    )
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """When each device of each replica is done with its step.
+
+    Attributes:
+        ends: shape (R, P).
+        unit: of times.
+    """
+
+    ends: NDArray[np.float64]
+    unit: str
+
+    @property
+    def waits(self) -> NDArray[np.float64]:
+        """Shape (R, P): how long each device waits for the same device of the last replica, to reduce gradients."""
+        waits: NDArray[np.float64] = self.ends.max(axis=0) - self.ends
+        return waits
+
+    @property
+    def slowest(self) -> int:
+        """The replica that ends last."""
+        return int(self.ends.max(axis=1).argmax())
+
+    def to_json(self) -> dict[str, Any]:
+        """What JSON says of it: times by replica, waits at the reduction by replica and device, who comes last."""
+        return {
+            "makespans": self.ends.max(axis=1).tolist(),
+            "step": float(self.ends.max()),
+            "slowest": self.slowest,
+            "waits": self.waits.tolist(),
+            "last_by_device": self.ends.argmax(axis=0).tolist(),
+        }
+
+    def lines(self) -> Iterator[Block]:
+        """Who is slowest, and who waits for whom."""
+        from ppsim.base.numbers import format_number
+
+        own, count = self.ends.max(axis=1), len(self.ends)
+        step, fastest = format_number(float(own.max())), format_number(float(own.min()))
+        yield Line(f"replicas   {count}: a step takes {step} {self.unit}, the slowest's (replica {self.slowest}); "
+                   f"the fastest takes {fastest}", 11)  # fmt: skip
+        waits, last = self.waits, self.ends.argmax(axis=0)
+        worst = sorted(range(len(last)), key=lambda device: -float(waits[:, device].max()))[:NAMED]
+        said = (
+            f"device {d} for replica {last[d]}'s, up to {format_number(float(waits[:, d].max()))}"
+            for d in worst
+            if waits[:, d].max() > 0
+        )
+        text = ", ".join(said)
+        yield Line(f"reduction  {f'waits on {text}' if text else 'nobody waits'}", 11)
+
+
+def time_replicas(
+    schedule: Schedule, costs: Costs, network: NetworkOptions, links: tuple[str, ...], replicas: Replicas
+) -> Replicated:
+    """Time every replica by the model that the options ask for; those with the same factors once."""
+    factors = replicas.factors(schedule.n_devices)
+    rows, which = np.unique(factors, axis=0, return_inverse=True)
+    took = costs.durations(schedule)
+    ends = np.zeros(rows.shape)
+    for row, factor in enumerate(rows):
+        timeline, _ = time_ops(schedule, replace(costs, each=took * factor[schedule.device]), network, links)
+        np.maximum.at(ends[row], schedule.device, timeline.end)
+    return Replicated(ends[which.ravel()], costs.unit)
