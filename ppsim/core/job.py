@@ -53,6 +53,8 @@ class Job:
         between_end: likewise.
         names: what the run calls the kinds of ops and messages, by their letters.
         unit: of all times.
+        host: shape (2, K, R, ops): from the end of the op before to when a device reached each op, and from the end of
+            the op that makes its input to when both sides had posted it; None where the run does not show the former.
     """
 
     schedule: Schedule
@@ -66,6 +68,7 @@ class Job:
     between_end: Times
     names: Mapping[str, str]
     unit: str
+    host: Times | None = None
 
     @cached_property
     def steps(self) -> Times:
@@ -86,4 +89,5 @@ class Job:
     def select(self, at: NDArray[np.int64]) -> Job:
         """Keep these steps, given by their places."""
         names = ("iterations", "start", "end", "transfer", "between_start", "between_end")
-        return replace(self, **{name: getattr(self, name)[at] for name in names})
+        host = None if self.host is None else self.host[:, at]
+        return replace(self, host=host, **{name: getattr(self, name)[at] for name in names})

@@ -54,6 +54,8 @@ def job_lines(run: RealRun, value: dict[str, Any]) -> Iterator[Block]:
     yield ""
     for level, said in JOB_LEVELS.items():
         error = value["errors"][level]
+        if level == "replay" and run.job and run.job.host is not None:
+            said += ", messages and gaps"
         text = f"{level:<15} median {error['median']:7.3%}   worst {error['worst']:7.3%}"
         yield Line([(text, "name" if level == "held-out" else ""), f"   {said}"], 18)
     yield ""

@@ -107,24 +107,24 @@ def makespans_with_gaps(schedule: Schedule, durations: Floats, gaps: Floats, lat
     Args:
         schedule: what runs.
         durations: shape (samples, ops).
-        gaps: shape (ops,), before each op.
+        gaps: shape (ops,) or (samples, ops), before each op.
         latencies: shape (samples, ops), of each op's input; 0 on the same device.
 
     Raises:
         Deadlock: the schedule cannot finish.
     """
-    levels, after = find_levels(schedule), np.zeros(len(schedule))
+    levels, after = find_levels(schedule), np.zeros_like(durations)
     leads = np.flatnonzero(schedule.leads)
     follows = np.diff(schedule.device[leads]) == 0
-    after[leads[:-1][follows]] = gaps[leads[1:][follows]]
-    after[schedule.second_of_pairs] = after[schedule.first_of_pairs]
+    after[:, leads[:-1][follows]] = np.atleast_2d(gaps)[:, leads[1:][follows]]
+    after[:, schedule.second_of_pairs] = after[:, schedule.first_of_pairs]
     has = np.flatnonzero(schedule.dependency >= 0)
     left = latencies.copy()
-    left[:, has] -= after[schedule.dependency[has]]
+    left[:, has] -= after[:, schedule.dependency[has]]
 
     def sample(first: int, stop: int) -> Floats:
-        end = find_ends(levels, (durations[first:stop] + after).T, left[first:stop].T)
-        return (end[1:] - after[levels.op][:, None]).max(axis=0)
+        end = find_ends(levels, (durations[first:stop] + after[first:stop]).T, left[first:stop].T)
+        return (end[1:] - after[first:stop, levels.op].T).max(axis=0)
 
     return run_in_chunks(sample, len(durations), len(schedule))
 

@@ -61,18 +61,22 @@ class Process:
 class OpsFile:
     """The file of this process; it is begun with the first ops, when it is known which device they ran on."""
 
-    def __init__(self, path: Any, process: Process, clock_name: str, clock: Clock) -> None:
+    def __init__(self, path: Any, process: Process) -> None:
         self.folder, self.process = Path(os.fspath(path)), process
         self.begun = False
-        self._clock, self._zero = clock, time.monotonic_ns()
+        self._zero = time.monotonic_ns()
         self._epoch = time.time_ns() - time.monotonic_ns() + self._zero
-        self._rank, ranks = _rank()
-        self._header = {"clock": clock_name, "ranks": ranks, "rank": self._rank, "run": _run_of_all(), "ppsim": VERSION}
         self._seen: Counter[tuple[str, int, int]] = Counter()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"cannot record into '{path}': {error.strerror}", "a folder to write to") from error
+
+    def start(self, clock_name: str, clock: Clock) -> None:
+        """Find out what the header says, when the process is set up."""
+        self._clock = clock
+        self._rank, ranks = _rank()
+        self._header = {"clock": clock_name, "ranks": ranks, "rank": self._rank, "run": _run_of_all(), "ppsim": VERSION}
 
     def write(self, rows: Sequence[Row]) -> None:
         """Write ops that have run."""

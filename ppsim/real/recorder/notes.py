@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ppsim.real.recorder.file import OpsFile, Process, Row
-from ppsim.real.runs.streams import Clock, Wall
+from ppsim.real.runs.streams import Clock, Wall, clock
 
 EVERY_S = 1.0  # at most this often, and between steps, times are written
 NONE = -1
@@ -20,19 +22,30 @@ class Notes:
         rows: ops that are not written yet.
         step: the training step, from 0; -1 before the first one.
         running: whether ops are noted.
-        clock: marks moments.
+        clock: of this process.
+        mark: notes the moment.
     """
 
-    def __init__(self, process: Process, steps: int | None) -> None:
+    def __init__(self, process: Process, steps: int | None, clock: str) -> None:
         self.process, self.rows, self.step, self.running = process, list[Row](), NONE, False
         self.clock: Clock = Wall()
-        self._steps = steps
+        self.mark: Callable[[], Any] = self._first_mark
+        self._steps, self._clock = steps, clock
 
-    def begin(self, file: OpsFile, clock: Clock) -> None:
+    def begin(self, file: OpsFile) -> None:
         """Begin to note ops."""
-        clock.sync()
-        self.clock, self.mark, self.file = clock, clock.mark, file
-        self._written, self.running = time.monotonic(), True
+        self.file, self._written, self.running = file, time.monotonic(), True
+
+    def _first_mark(self) -> Any:
+        """Note the first moment: only now, with the process set up, is it known which clock that is."""
+        torch = sys.modules.get("torch")
+        if self._clock == "auto":
+            self._clock = "cuda" if torch and torch.cuda.is_available() and torch.cuda.is_initialized() else "cpu"
+        self.clock = clock(self._clock)
+        self.clock.sync()
+        self.file.start(self._clock, self.clock)
+        self.mark = self.clock.mark
+        return self.mark()
 
     def note(self, kind: str, stage: int, microbatch: int, start: Any, end: Any, posted: Any = None) -> None:
         """Note one op that has run."""

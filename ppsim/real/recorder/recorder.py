@@ -11,7 +11,6 @@ from typing import Any, Self
 from ppsim.errors import InputError, MissingDependency
 from ppsim.real.recorder.file import OpsFile, Process
 from ppsim.real.recorder.notes import NONE, Notes
-from ppsim.real.runs.streams import Clock, clock
 from ppsim.version import INSTALL_TORCH
 
 CLOCKS = ("auto", "cpu", "cuda")
@@ -53,15 +52,14 @@ class Recorder(Notes):
             raise InputError(f"{steps} steps to record", "1 or more, or none of it for all steps")
         if clock == "cuda" and "torch" not in sys.modules:
             raise MissingDependency("a GPU's clock needs torch, and this process has not imported it", INSTALL_TORCH)
-        super().__init__(Process(device, replica), steps)
-        self._path, self._clock = path, clock
+        super().__init__(Process(device, replica), steps, clock)
+        self._path = path
         self._hooks = ExitStack()
 
     def __enter__(self) -> Self:
         if Recorder.active:
             raise InputError("this process is being recorded already", "one 'with record(...)' around the other")
-        clock = self._choose_clock()
-        self.begin(OpsFile(self._path, self.process, self._clock, clock), clock)
+        self.begin(OpsFile(self._path, self.process))
         Recorder.active = self
         try:
             self._hook()
@@ -83,12 +81,6 @@ class Recorder(Notes):
             Recorder.active = None
             self._hooks.close()
         super().end()
-
-    def _choose_clock(self) -> Clock:
-        torch = sys.modules.get("torch")
-        if self._clock == "auto":
-            self._clock = "cuda" if torch and torch.cuda.is_available() and torch.cuda.is_initialized() else "cpu"
-        return clock(self._clock)
 
     def _hook(self) -> None:
         """Put hooks on the runtimes of pipelines that this process can have."""

@@ -1,7 +1,7 @@
 """Hooks on torch.distributed.pipelining: on what each of its schedules calls, those of its runtime and the others.
 
 An op is what a stage computes, so that waiting for its input is no part of it; the loss belongs to the forward of the
-last stage. A send is the time of posting it, a receive lasts from its post to the end of the wait for it.
+last stage. A send is the moment of its post, a receive lasts from its post to the end of the wait for it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ class _Hooks:
 
     def __init__(self, recorder: Notes) -> None:
         self.recorder = recorder
-        self.mark = recorder.mark
         self.messages: dict[int, tuple[Any, Key]] = {}  # by the id of the op to post
         self.pending: dict[int, tuple[Any, list[Key], Any]] = {}  # by the id of the work to wait for
         self.reached: dict[Key, Any] = {}
@@ -72,12 +71,12 @@ class _Hooks:
         """Note the call of a stage that computes a microbatch."""
 
         def compute(stage: Any, microbatch: int, *given: Any, **named: Any) -> Any:
-            start = self.mark()
+            start = self.recorder.mark()
             result = original(stage, microbatch, *given, **named)
             if self.counts:
-                kind, end = kind_of(**named), self.mark()
+                kind, end = kind_of(**named), self.recorder.mark()
                 wanted = "RECV_F" if kind == "F" else "RECV_B"
-                posted = self.reached.pop((wanted, stage.stage_index, microbatch), None) if kind != "W" else None
+                posted = start if kind == "W" else self.reached.pop((wanted, stage.stage_index, microbatch), start)
                 self.recorder.note(kind, stage.stage_index, microbatch, start, end, posted)
             return result
 
@@ -90,7 +89,7 @@ class _Hooks:
             result = original(schedule, stage, *given, **named)
             rows = self.recorder.rows
             if self.counts and stage.is_last and rows and rows[-1].kind == "F" and rows[-1].stage == stage.stage_index:
-                rows[-1] = rows[-1]._replace(end=self.mark())
+                rows[-1] = rows[-1]._replace(end=self.recorder.mark())
             return result
 
         return compute_loss
@@ -99,10 +98,10 @@ class _Hooks:
         """Note the reduction of a stage's gradients."""
 
         def reduce_grad(stage: Any, *given: Any, **named: Any) -> Any:
-            start = self.mark()
+            start = self.recorder.mark()
             result = original(stage, *given, **named)
             if self.counts:
-                self.recorder.note("REDUCE_GRAD", stage.stage_index, -1, start, self.mark())
+                self.recorder.note("REDUCE_GRAD", stage.stage_index, -1, start, self.recorder.mark())
             return result
 
         return reduce_grad
@@ -130,14 +129,14 @@ class _Hooks:
             if not self.messages:
                 return original(ops, *given, **named)
             keys = {found[1] for op in ops if (found := self.messages.pop(id(op), None))}
-            start = self.mark()
+            start = self.recorder.mark()
             works = original(ops, *given, **named)
-            end, receives = self.mark(), []
+            receives = []
             for key in keys:
                 if key[0][0] == "R":
                     receives.append(key)
                 else:
-                    self.recorder.note(*key, start, end)
+                    self.recorder.note(*key, start, start)
             if receives:
                 self.pending[id(works)] = works, receives, start
             return works
@@ -151,9 +150,9 @@ class _Hooks:
             found = self.pending.pop(id(works), None)
             if not found:
                 return original(works, *given, **named)
-            begin = self.mark()
+            begin = self.recorder.mark()
             result = original(works, *given, **named)
-            end = self.mark()
+            end = self.recorder.mark()
             for key in found[1]:
                 self.recorder.note(*key, found[2], end)
                 self.reached[key] = begin
@@ -166,10 +165,10 @@ class _Hooks:
 
         @contextmanager
         def noted(name: str, span: Any) -> Iterator[Any]:
-            start = self.mark()
+            start = self.recorder.mark()
             with span as value:
                 yield value
-            self.recorder.note(name[-7:], int(name[3:-7]), -1, start, self.mark())
+            self.recorder.note(name[-7:], int(name[3:-7]), -1, start, self.recorder.mark())
 
         def record_function(name: str, *given: Any, **named: Any) -> Any:
             span = original(name, *given, **named)

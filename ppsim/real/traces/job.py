@@ -45,12 +45,13 @@ def job_of(table: OpTable) -> tuple[Job, Times, tuple[str, ...]]:
         start, end = (times - offset[:, :, schedule.device] for times in (start, end))
         begun, done = (times - offset[:, :, :, None] for times in (begun, done))
         grid = grid.shift(offset)
-    transfer = find_transfers(grid, schedule, start, end, notes)
+    transfer, delay = find_transfers(grid, schedule, start, end, notes)
+    host = find_host(grid, schedule, end, delay)
     zero = start.min(axis=(1, 2))[:, None, None]
     spread = zero[..., None]
     names = dict(_kind_names(grid))
     times = (start - zero, end - zero, transfer, between, begun - spread, done - spread)
-    return Job(schedule, grid.replicas, grid.iterations, *times, names, table.unit), offset, tuple(notes)
+    return Job(schedule, grid.replicas, grid.iterations, *times, names, table.unit, host), offset, tuple(notes)
 
 
 def _order(ops: Ints, start: Times, end: Times) -> Ints:
@@ -183,8 +184,11 @@ def _count(sorted_cells: Ints) -> Ints:
     return np.arange(len(sorted_cells)) - np.repeat(new, np.diff(np.append(new, len(sorted_cells))))
 
 
-def find_transfers(grid: Grid, schedule: Schedule, start: Times, end: Times, notes: list[str]) -> Times:
-    """Find how long each op's input took from the later of its send and receive; 0 for none, shape (K, R, ops)."""
+def find_transfers(grid: Grid, schedule: Schedule, start: Times, end: Times, notes: list[str]) -> tuple[Times, Times]:
+    """Find how long each op's input took from the later of its send and receive, and from its op to then.
+
+    0 for none; both of shape (K, R, ops).
+    """
     crossing = np.flatnonzero(schedule.crosses)
     begun, done = np.full((2, *start.shape), np.nan)
     for kind in (Kind.SEND_F, Kind.RECV_F, Kind.SEND_B, Kind.RECV_B):
@@ -194,7 +198,7 @@ def find_transfers(grid: Grid, schedule: Schedule, start: Times, end: Times, not
             times[where] = later(times[where], seen[rows])
     made = np.full(start.shape, np.nan)
     made[:, :, crossing] = end[:, :, schedule.dependency[crossing]]
-    took = np.maximum(done - np.fmax(begun, made), 0.0)
+    took, delay = np.maximum(done - np.fmax(begun, made), 0.0), np.nan_to_num(np.maximum(begun - made, 0.0))
     lost = np.isnan(took[:, :, crossing])
     transfer = np.zeros(start.shape)
     if lost.all() and len(crossing):
@@ -206,7 +210,25 @@ def find_transfers(grid: Grid, schedule: Schedule, start: Times, end: Times, not
         notes.append(f"{lost.sum()} of {lost.size} messages are not shown: they take the median of the others")
         took = np.where(np.isnan(took), np.nanmedian(took[:, :, crossing]), took)
     transfer[:, :, crossing] = took[:, :, crossing]
-    return transfer
+    return transfer, delay
+
+
+def find_host(grid: Grid, schedule: Schedule, end: Times, delay: Times) -> Times | None:
+    """Find what hosts took before ops and messages, shape (2, K, R, ops); None where an op's post is not shown."""
+    table = grid.table
+    rows = np.flatnonzero(grid.computes & ~np.isnan(table.posted))
+    place = np.full((len(Kind), schedule.n_stages, schedule.n_microbatches), NONE, np.int64)
+    place[schedule.kind, schedule.stage, schedule.microbatch] = np.arange(len(schedule))
+    op = place[table.kind[rows], table.columns["stage"][rows], table.columns["microbatch"][rows]]
+    reached = np.full(end.shape, np.nan)
+    reached[grid.step[rows], grid.replica[rows], op] = table.posted[rows]
+    if np.isnan(reached).any():
+        return None
+    gap = np.zeros(end.shape)
+    first = schedule.offsets[:-1][np.diff(schedule.offsets) > 0]
+    gap[..., 1:] = np.maximum(reached[..., 1:] - end[..., :-1], 0.0)
+    gap[..., first] = gap[..., schedule.second_of_pairs] = 0.0
+    return np.stack([gap, delay])
 
 
 def _match(grid: Grid, schedule: Schedule, kind: Kind) -> tuple[Ints, Ints]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +38,26 @@ class Steps:
 def matches(text: str) -> bool:
     """Tell whether a text is a trace with a pipeline's spans, and not one of ours."""
     return '"traceEvents"' in text and ('"PP:' in text or PLAIN.search(text) is not None)
+
+
+def refuse_unmarked(source: str, texts: Iterable[str]) -> None:
+    """Refuse torch.profiler's traces of what torch does not mark, with the way to record it.
+
+    Raises:
+        InputError: a text is a trace of torch.profiler.
+    """
+    if any(is_profile(text) for text in texts):
+        raise InputError(
+            f"{source} is a trace of torch.profiler that marks no op of a pipeline: torch marks those of ScheduleGPipe "
+            "and of schedules with several stages a device (LoopedBFS, interleaved, zero bubble, ZBV, DualPipeV) or "
+            "from a CSV, not of Schedule1F1B, and Megatron-LM marks none",
+            "record the run: 'from ppsim.record import record' and 'with record(FOLDER):' around its steps",
+        )
+
+
+def is_profile(text: str) -> bool:
+    """Tell whether a text is a trace of torch.profiler."""
+    return '"traceEvents"' in text and '"schemaVersion"' in text
 
 
 def read_kineto(source: str, texts: Mapping[str, str]) -> RealRun:

@@ -54,6 +54,7 @@ def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRu
     if unit:
         raise InputError(f"{source} is no table of ops, so its times have their unit", "leave --unit out")
     if not held:
+        kineto.refuse_unmarked(source, texts.values())
         return _stated(source, texts)
     found = by_format[held[0]]
     if held[0] == "primus":
@@ -82,7 +83,7 @@ def shows_run(path: str) -> bool:
         text = raw.decode("utf-8-sig") if raw.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{") else ""
     except (InputError, UnicodeDecodeError):
         return False
-    return any(matches(text) for matches in FORMATS.values())
+    return kineto.is_profile(text) or any(matches(text) for matches in FORMATS.values())
 
 
 def _split_name(path: str) -> tuple[str, str]:

@@ -1,7 +1,8 @@
 """Predict every step of every replica of a job, from its own op times and from those of its other steps.
 
 ==============  ===================================================================================
-replay          its own op times; gaps and latencies are medians of other steps
+replay          its own op times; gaps and latencies are medians of other steps, or its own where the
+                run shows when devices reached their ops
 held-out        no times of the step but the forwards of stage 0: each stage's time of a kind is a line
                 over the time that the first stage's forward takes for the microbatch, fitted on other
                 steps, times the worker's factor in these
@@ -66,8 +67,10 @@ def validate_job(job: Job) -> JobErrors:
         schedule = job.schedule
         latency = np.where(schedule.crosses, terms.latency[schedule.device[schedule.dependency], schedule.device], 0.0)
         for name, each in took.items():
-            latencies = np.broadcast_to(latency, each.shape)
-            found[name][k] = makespans_with_gaps(schedule, each, terms.gap, latencies) / measured[k] - 1
+            gaps, latencies = terms.gap, np.broadcast_to(latency, each.shape)
+            if name == "replay" and job.host is not None:
+                gaps, latencies = job.host[0, k], job.host[1, k] + job.transfer[k]
+            found[name][k] = makespans_with_gaps(schedule, each, gaps, latencies) / measured[k] - 1
     return JobErrors(job, found, steps == 1)
 
 

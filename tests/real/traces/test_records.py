@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import ppsim
+from ppsim.core.costs import costs_for
+from ppsim.core.ops import Kind
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.real.traces.read import read_run
+from ppsim.real.validation.jobs import validate_job
 from ppsim.record import op, record
+from ppsim.schedules import generate
 
 STEPS = 4
 
@@ -69,3 +75,47 @@ def test_the_whole_steps_of_a_process_that_was_killed_are_read(lines, folder):
     found = ppsim.read(str(folder)).to_json()
     assert [each["number"] for each in found["iterations"]] == list(range((lines - 1) // 6))
     assert any("left out" in note for note in found["notes"])
+
+
+def played(name, steps, rng):
+    """Rows of a run with hosts and messages of random length: an at starts after its device's host and its input."""
+    schedule = generate(name, devices=3, microbatches=5)
+    order = np.argsort(simulate(schedule, costs_for(schedule)).start, kind="stable").tolist()
+    rows = []
+    for step in range(steps):
+        start, end = np.zeros(len(schedule)), np.zeros(len(schedule))
+        for at in order:
+            queue, needs = schedule.queue(int(schedule.device[at])), int(schedule.dependency[at])
+            first = at == queue.start
+            reached = 0.0 if first else end[at - 1] + rng.uniform(0, 0.3)
+            what = {"iteration": step, "stage": int(schedule.stage[at]), "microbatch": int(schedule.microbatch[at])}
+            place = {"device": int(schedule.device[at]), **what}
+            start[at] = reached
+            if schedule.crosses[at]:
+                kind = "F" if schedule.kind[at] == Kind.F else "B"
+                sent = end[needs] + rng.uniform(0, 0.2)
+                arrived = max(sent, reached) + rng.uniform(0.1, 0.8)
+                sender = what | {"stage": int(schedule.stage[needs]), "device": int(schedule.device[needs])}
+                rows.append(sender | {"kind": f"SEND_{kind}", "start": sent, "end": sent})
+                rows.append(place | {"kind": f"RECV_{kind}", "start": reached, "end": arrived})
+                start[at] = max(reached, arrived)
+            end[at] = start[at] + rng.uniform(0.5, 2)
+            times = {"start": start[at], "end": end[at], "posted": reached}
+            rows.append(place | {"kind": Kind(schedule.kind[at]).name, **times})
+    return rows
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb-v-torch", "gpipe"])
+def test_a_run_whose_hosts_and_messages_are_recorded_is_replayed_exactly(name, tmp_path):
+    """With its own op times, messages and gaps a step takes what it took; without when ops were reached it cannot."""
+    rows = played(name, 3, np.random.default_rng(5))
+    file = tmp_path / "run.ops.jsonl"
+    for shown in (True, False):
+        kept = [row if shown else {k: v for k, v in row.items() if k != "posted"} for row in rows]
+        header = {"schema": "ppsim.ops/1", "unit": "ms"}
+        file.write_text("".join(json.dumps(row) + "\n" for row in [header, *kept]))
+        job = read_run([str(file)]).job
+        assert job is not None
+        error = np.abs(validate_job(job).errors["replay"]).max()
+        assert error < 1e-9 if shown else error > 0.01
+        assert (job.host is not None) == shown

@@ -13,6 +13,7 @@ from ppsim.core.ops import Kind
 from ppsim.errors import InputError
 from ppsim.inputs.profile.costs import costs_from
 from ppsim.inputs.profile.profile import read
+from ppsim.real.traces.read import read_run, shows_run
 from ppsim.real.traces.torch_trace import profile_from
 from ppsim.schedules import generate
 from tests.commands import invoke
@@ -227,3 +228,15 @@ def test_the_command_line_takes_many_traces_and_no_measuring_option(tmp_path):
     result = invoke("calibrate", "--from-trace", *files, "-o", target, "-F", "--hidden", "8")
     assert "--hidden" in str(result.exception)
     assert "stray.json" in str(invoke("calibrate", "stray.json", "-o", target).exception)
+
+
+def test_a_profile_without_a_pipelines_marks_says_which_have_them_and_the_way_out(tmp_path):
+    """torch.profiler of Schedule1F1B, in a folder or alone: not that it is no trace, but what it lacks."""
+    path = tmp_path / "rank0.json"
+    spans = [{"ph": "X", "cat": "user_annotation", "name": "gloo:send", "ts": 1.0, "dur": 2.0}]
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": spans}))
+    for source in (tmp_path, path):
+        with pytest.raises(InputError, match=r"marks no op of a pipeline: .*not of Schedule1F1B") as raised:
+            read_run([str(source)])
+        assert shows_run(str(path))
+        assert "ppsim.record" in raised.value.hint
