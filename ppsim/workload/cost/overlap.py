@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ppsim.engine.simple.segments import PAIR, Segment, Segments, look_inside
+from ppsim.engine.simple.segments import PAIR, Segment, Segments, look_inside, run_streams
 from ppsim.workload.model.operators import FORWARD, INPUTS, WEIGHTS, Floats
 
 # DeepSeek-V3 gives 20 of a GPU's 132 multiprocessors to communication (arXiv 2412.19437, section 3.2.2).
@@ -50,6 +50,11 @@ def expert_pair(names: Sequence[str], times: Floats, waits: Floats, exchange: fl
         contention=CONTENTION,
     )
     return look_inside(layer, PAIR, LAYERS).makespan / LAYERS
+
+
+def beside(compute: float, communication: float) -> float:
+    """Compute the seconds of compute and communication that start together and need nothing of each other."""
+    return max(run_streams([0, 1], [compute, communication], [[], []], CONTENTION)[1])
 
 
 def _exchange(name: str, seconds: float) -> Segment:

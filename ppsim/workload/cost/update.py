@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppsim.workload.cost.communication import Group, gather_seconds, group_of
+from ppsim.workload.cost.overlap import beside
 from ppsim.workload.hardware.efficiency import Efficiency
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.operators import ITEM, Floats
@@ -34,7 +35,8 @@ def add_sharded(
 
     ZeRO-2 scatters gradients in each backward, as it keeps only its share of their sum. ZeRO-3 also gathers a layer's
     weights before its forward and again before its backward, as torch's FSDP2 does with reshard_after_forward, Megatron
-    FSDP with optim_grads_params, and DeepSpeed. With overlap it runs beside compute, but for the first layer's gather.
+    FSDP with optim_grads_params, and DeepSpeed. With overlap it runs beside compute, which it slows, but for the first
+    layer's gather.
     Frameworks that keep gathered weights and whole gradients until a step ends (FSDP2 in torch's pipeline runtime)
     are ZeRO-1 here.
 
@@ -53,8 +55,8 @@ def add_sharded(
     weights = gather if parallel.zero == 3 else np.zeros_like(gather)
     added = np.array([weights, weights + reduction, weights, reduction, np.zeros_like(gather)])
     first = np.array([weights, weights, weights, np.zeros_like(gather), np.zeros_like(gather)]) / np.maximum(layers, 1)
-    longer = np.maximum(time, added) + first if parallel.overlap_dp else time + added
-    return longer, reduction / np.maximum(layers, 1), gather - weights
+    both = np.vectorize(beside)(time, added) + first if parallel.overlap_dp else time + added
+    return both, reduction / np.maximum(layers, 1), gather - weights
 
 
 def joined(machine: Machine, parallel: Parallel, group: Group) -> Group:

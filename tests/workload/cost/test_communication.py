@@ -401,9 +401,11 @@ def test_zero_two_leaves_the_last_layer_to_reduce_at_the_end_and_gathers_the_wei
     once, two, three = (stage_costs(LLAMA, H100, Parallel(dp=16, zero=zero), efficiency=FULL) for zero in (1, 2, 3))
     assert two.dp[0] == three.dp[0] == once.dp[0] / 32
     assert (two.gather[0], three.gather[0]) == (once.gather[0], 0)
-    assert two.time == pytest.approx(once.time)  # hidden behind compute, and no gathers
+    # Hidden behind compute, which it keeps from 20 of 132 multiprocessors for 1.31 times as long as alone.
+    slowed, gather, reduction = 1.31 * 20 / 132, once.gather[0], once.dp[0]
+    assert (two.time - once.time)[:, 0] == pytest.approx(slowed * reduction * np.array([0, 1, 0, 1, 0]))
     more = three.communication[0] - once.communication[0]
-    assert more == pytest.approx(2 * once.gather[0] / 32)
+    assert more == pytest.approx(2 * gather / 32 + slowed * (2 * gather + reduction))
     adapters = stage_costs(LLAMA, H100, Parallel(dp=16, zero=3, adapters=True), efficiency=FULL)
     assert adapters.time[Kind.F] == once.time[Kind.F]
 

@@ -259,7 +259,9 @@ def test_overlap_hides_zero_three_but_for_the_first_layer():
     """Compute is longer than the gathers; with sequences so short that it is not, the gathers count."""
     alone = Parallel(dp=16, zero=1)
     once, three = (stage_costs(LLAMA, H100, replace(alone, zero=zero)) for zero in (1, 3))
-    assert three.time[Kind.F, 0] - once.time[Kind.F, 0] == pytest.approx(once.gather[0] / LLAMA.layers)
+    slowed = 1.31 * 20 / 132  # of compute, while gathers run beside it
+    more = three.time[Kind.F, 0] - once.time[Kind.F, 0]
+    assert more == pytest.approx(once.gather[0] * (1 / LLAMA.layers + slowed))
     short = replace(LLAMA, seq=512)
     assert stage_costs(short, H100, replace(alone, zero=3)).time[Kind.F, 0] > once.gather[0]
 
