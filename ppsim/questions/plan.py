@@ -313,6 +313,7 @@ class Plans(Answer):
     def plans(self) -> list[dict[str, Any]]:
         """The plans, best first, with the reason why each but the best lost."""
         rows = [{k: v for k, v in row.items() if k not in ("key", "outcome")} for row in self._shown]
+        rows = [row | costs_beside(self.task, row["step_s"]) for row in rows]
         return [{**row, "lost_by": why_lost(row, rows[0]) if place else ""} for place, row in enumerate(rows)]
 
     @property
@@ -381,6 +382,8 @@ class Plans(Answer):
         yield self._best()
         if line := self._run_line:
             yield Line(f"run it: {line}", 8)
+        if beside := operation_line(costs_beside(self.task, self.found.rows[0]["step_s"])):
+            yield Line(beside, 4)
         if self.request.ranks:
             yield from self._ranks()
         yield from self._launch[1]
@@ -580,6 +583,33 @@ class Plans(Answer):
         with open_atomically(target) as out:
             grid = rank_grid(parallel).reshape(parallel.dp, parallel.pp, -1)
             draw_ranks(grid, groups, machine.per_node, out, suffix, width=width, inputs=self.inputs)
+
+
+def costs_beside(task: Task, seconds: float) -> dict[str, float]:
+    """Return what a step costs beside its time, as far as the cluster file says what running the cluster takes."""
+    from ppsim.workload.plans.operation import goodput, step_kwh, step_price
+
+    operation, whole = task.machine.cluster.operation, goodput(task.machine.cluster.operation, task.gpus)
+    found = {
+        "price": step_price(operation, task.gpus, seconds),
+        "kwh": step_kwh(operation, task.gpus, seconds),
+        "goodput": whole and whole[0],
+        "checkpoint_every_s": whole and whole[1],
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def operation_line(found: Mapping[str, float]) -> str:
+    """Write what a step costs beside its time."""
+    words = []
+    if "price" in found:
+        words.append(f"a step costs {found['price']:.4g}")
+    if "kwh" in found:
+        words.append(f"{found['kwh']:.4g} kWh" if words else f"a step takes {found['kwh']:.4g} kWh")
+    if "goodput" in found:
+        minutes = found["checkpoint_every_s"] / 60
+        words.append(f"{found['goodput']:.1%} of the time trains, with a checkpoint every {minutes:.3g} min")
+    return "; ".join(words)
 
 
 def why_lost(row: Mapping[str, Any], best: Mapping[str, Any]) -> str:

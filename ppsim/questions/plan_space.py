@@ -38,6 +38,9 @@ class SpaceOptions:
     pp: list[int] | None = option(
         "--pp", type=Counts(), help="Pipeline devices (all that divide the GPUs).", common=True
     )
+    dp: list[int] | None = option(
+        "--dp", type=Counts(), help="Data-parallel replicas (all that divide the GPUs).", common=True
+    )
     vp: list[int] | None = option(
         "--vp", type=Counts(), help="Chunks of the model on each pipeline device (1 to 12).", common=True
     )
@@ -94,7 +97,7 @@ def make_axes(model: Model, space: SpaceOptions, base: Parallel, able: Sequence[
 
     sizes: dict[str, Any] = {
         name: None if (counts := getattr(space, name)) is None else tuple(sorted(set(counts)))
-        for name in ("tp", "cp", "ep", "pp", "vp", "mbs")
+        for name in ("tp", "cp", "ep", "pp", "dp", "vp", "mbs")
     }
     known = tuple(name for name in SCHEDULES if name in able or not able)
     named = tuple(find(name.strip()).name for name in space.schedules.split(",")) if space.schedules else known

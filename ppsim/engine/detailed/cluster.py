@@ -17,6 +17,12 @@ Times are in microseconds, sizes in bytes, bandwidths in GB/s (10^9 bytes a seco
     [shared]                      # what links divide, in each direction
     nics_per_node = 4
     nic_gb_per_s = 50
+
+    [operation]                   # for plans
+    price_per_gpu_hour = 2.5
+    gpu_hours_per_failure = 45600
+    checkpoint_s = 30
+    restart_s = 600
 """
 
 from __future__ import annotations
@@ -127,6 +133,29 @@ class Fsdp:
 
 
 @dataclass(frozen=True)
+class Operation:
+    """What running the cluster takes; for plans, the network ignores it.
+
+    Attributes:
+        price_per_gpu_hour: in any money.
+        watts_per_gpu: of a GPU and its share of the node, at work.
+        gpu_hours_per_failure: mean GPU hours until a job is interrupted; Llama 3 had one in 45,600 (arXiv 2407.21783).
+        checkpoint_s: seconds that a checkpoint stops training.
+        restart_s: seconds from a failure until training goes on.
+    """
+
+    price_per_gpu_hour: float | None = None
+    watts_per_gpu: float | None = None
+    gpu_hours_per_failure: float | None = None
+    checkpoint_s: float = 0.0
+    restart_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _positive(self, "price_per_gpu_hour", "watts_per_gpu", "gpu_hours_per_failure")
+        _not_negative(self, "checkpoint_s", "restart_s")
+
+
+@dataclass(frozen=True)
 class Cluster:
     """Nodes of devices; pipeline device ``d`` is device ``d mod devices_per_node`` of node ``d // devices_per_node``.
 
@@ -139,6 +168,7 @@ class Cluster:
         shared: bandwidth that links divide.
         host: costs of the host.
         fsdp: durations of FSDP ops.
+        operation: what running it takes.
         gpu: which GPU the devices are, a name of the planning library or a file; for plans, the network ignores it.
     """
 
@@ -150,6 +180,7 @@ class Cluster:
     shared: Divided = field(default_factory=Divided)
     host: Calls = field(default_factory=Calls)
     fsdp: Fsdp = field(default_factory=Fsdp)
+    operation: Operation = field(default_factory=Operation)
     gpu: str = ""
 
     def __post_init__(self) -> None:

@@ -88,7 +88,9 @@ def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None)
 def content_memory(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, ...]:
     """Compute what a stage of this content needs on one GPU, in the order of :class:`StageMemory`."""
     p, shares = parallel, (group_of(parallel, "dp").size, group_of(parallel, "expert-dp").size)
-    held, trained = (count_stage_parameters(model, p, content, only) for only in (False, True))
+    held = trained = count_stage_parameters(model, p, content)
+    if model.encoder:
+        trained = count_stage_parameters(model, p, content, trained=True)
     states = sum(trained), sum(count / share for count, share in zip(trained, shares, strict=True))
     weights = sum(held), sum(count / share for count, share in zip(held, shares, strict=True))
     learns = 0.0 if p.adapters else 1.0

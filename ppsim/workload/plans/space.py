@@ -63,6 +63,7 @@ class Axes:
         cp: context-parallel ranks.
         ep: expert-parallel ranks.
         pp: pipeline devices.
+        dp: data-parallel replicas.
         vp: chunks of the model per device.
         mbs: sequences in a microbatch.
         schedules: names in the registry.
@@ -78,6 +79,7 @@ class Axes:
     cp: tuple[int, ...] | None = None
     ep: tuple[int, ...] | None = None
     pp: tuple[int, ...] | None = None
+    dp: tuple[int, ...] | None = None
     vp: tuple[int, ...] | None = None
     mbs: tuple[int, ...] | None = None
     schedules: tuple[str, ...] = SCHEDULES
@@ -185,7 +187,7 @@ def check_axes(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> 
     )
 
 
-SIZES = ("tp", "cp", "ep", "pp", "mbs")
+SIZES = ("tp", "cp", "ep", "pp", "dp", "mbs")
 
 
 def _way_out(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> str:
@@ -219,7 +221,7 @@ def groups(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> Iter
                 if (gpus // tp // cp) % pp or pp > model.layers + 2:
                     continue
                 dp = gpus // tp // cp // pp
-                if gbs % dp:
+                if gbs % dp or (axes.dp and dp not in axes.dp):
                     continue
                 for ep in axes.ep or (divisors(model.experts) if model.experts else (1,)):
                     if (dp * cp * tp) % ep or (ep > 1 and (not model.experts or model.experts % ep)):
