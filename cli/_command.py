@@ -15,7 +15,7 @@ from ppsim.cli._options import Checked, make_parameter
 from ppsim.cli._streams import ReaderGone
 from ppsim.questions import terminal
 from ppsim.questions.answer import Answer
-from ppsim.questions.groups import OutputOptions
+from ppsim.questions.groups import OutputOptions, output_of
 from ppsim.questions.options import Request, flatten, list_options, make
 from ppsim.questions.rules import list_refused
 from ppsim.questions.write import find_targets, write_with
@@ -28,7 +28,7 @@ class Question(Checked):
 
     def __init__(self, request: type[Request], run: Callable[[click.Context, Any], None]) -> None:
         declared, hidden = list_options(request), list_refused(request.question)
-        self.declared = tuple(each for each in declared if not each.is_object)
+        self.declared, self.tables = tuple(each for each in declared if not each.is_object), request.tables
         params = [make_parameter(each, hidden=each.name in hidden) for each in self.declared]
         name, text = request.question, inspect.getdoc(request)
 
@@ -71,7 +71,7 @@ def ask_command(request: type[R], answer: Callable[[R], Answer | None]) -> Quest
     """Make the command of a question: it asks, writes every -o, and prints the answer if there is one."""
 
     def run(ctx: click.Context, asked: Any) -> None:
-        output = getattr(asked, "output", OutputOptions())
+        output = output_of(asked)
         if isinstance(output, OutputOptions):
             find_targets(output, tables=request.tables)
         asked.check()

@@ -38,7 +38,15 @@ def declared_of(param: click.Parameter) -> Option:
 
 
 class Checked(click.Command):
-    """A command whose options are held to the table of what needs what before it runs."""
+    """A command whose options are held to the table of what needs what before it runs.
+
+    Attributes:
+        declared: its options, where a question declares them.
+        tables: whether its -o writes tables too.
+    """
+
+    declared: tuple[Option, ...] = ()
+    tables = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does, then refuse options that would have no effect."""
@@ -50,12 +58,11 @@ class Checked(click.Command):
 
 def given_in(ctx: click.Context) -> Given:
     """What a call of a command gives."""
-    typed = [
-        declared_of(p)
-        for p in ctx.command.params
-        if p.name in ctx.params and ctx.get_parameter_source(p.name) == ParameterSource.COMMANDLINE
-    ]
-    return Given(ctx.command.name or "", ctx.params, typed)
+    command = ctx.command
+    assert isinstance(command, Checked)
+    options = command.declared or [declared_of(each) for each in command.params if each.name in ctx.params]
+    typed = [each for each in options if ctx.get_parameter_source(each.name) == ParameterSource.COMMANDLINE]
+    return Given(command.name or "", ctx.params, typed, command.tables)
 
 
 def make_command(name: str) -> Callable[[Callable[..., Any]], Checked]:

@@ -12,7 +12,7 @@ from ppsim.errors import PpsimError
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block
 from ppsim.questions.given import Given
-from ppsim.questions.groups import OutputOptions
+from ppsim.questions.groups import output_of
 from ppsim.questions.options import Request, flatten
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Answer(ABC):
     @property
     def output(self) -> Any:
         """The request's options of files and figures."""
-        return getattr(self.request, "output", OutputOptions())
+        return output_of(self.request)
 
     def __str__(self) -> str:
         """What a terminal shows, without colours."""

@@ -25,9 +25,7 @@ TIMED = ("tf", "ti", "tw", "message")
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
 REQUEST = ("ops", "module", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)
 MEASURING = (*MODEL, "module", "dtype", "device", "repeats", "warm_up", "max_bytes", "sizes", "note", "real_time")
-# Commands whose -o writes tables too, and what nothing but tables is written as.
-TABLED = ("sweep", "plan")
-ONLY_TABLES = (".parquet",)
+ONLY_TABLES = (".parquet",)  # what nothing but tables is written as
 
 
 class Given:
@@ -37,16 +35,17 @@ class Given:
         command: the name of the question.
         values: of all options, by name.
         typed: the options that were given.
+        tables: whether -o writes tables too.
     """
 
-    def __init__(self, command: str, values: Mapping[str, Any], typed: Sequence[Option]) -> None:
-        self.command, self.values, self.typed = command, values, typed
+    def __init__(self, command: str, values: Mapping[str, Any], typed: Sequence[Option], tables: bool = False) -> None:
+        self.command, self.values, self.typed, self.tables = command, values, typed, tables
 
     @classmethod
     def of(cls, request: Request) -> Given:
         """Those of a request."""
         typed = [each for each in list_options(type(request)) if each.name in request.given]
-        return cls(request.question, flatten(request), typed)
+        return cls(request.question, flatten(request), typed, request.tables)
 
     def __getitem__(self, name: str) -> Any:
         return self.values.get(name)
@@ -63,7 +62,7 @@ class Given:
         """Whether a file is to be written, in a format with this one of
         :class:`~ppsim.show.files.document.Abilities`.
         """
-        suffixes = suffixes_of(self["output"] or (), self["format"], tables=self.command in TABLED)
+        suffixes = suffixes_of(self["output"] or (), self["format"], tables=self.tables)
         if not ability or not suffixes:
             return bool(suffixes)
         from ppsim.show.files.document import abilities_of
@@ -73,7 +72,7 @@ class Given:
     @property
     def draws(self) -> bool:
         """Whether the files written show schedules, and not time against memory."""
-        return self.command not in TABLED and not (self["tradeoff"] or self["front"])
+        return not self.tables and not (self["tradeoff"] or self["front"])
 
 
 def never(given: Given) -> bool:

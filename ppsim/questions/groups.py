@@ -378,3 +378,8 @@ class FaceOptions(JsonOption):
     """How a command prints its answer."""
 
     quiet: bool = flag("--quiet", "-q", help="Print the result line only.", common=True, door=VALUE)
+
+
+def output_of(request: object) -> Any:
+    """Where a request's answer is written; nowhere where it says nothing of it."""
+    return getattr(request, "output", OutputOptions())

@@ -18,7 +18,6 @@ from ppsim.questions.given import (
     LAYER_TIMES,
     LOOK,
     PLANNED,
-    TABLED,
     UNEVEN,
     Given,
     Need,
@@ -51,7 +50,7 @@ NEEDS = (
         never,
         "{options} sets the look of charts, and this command draws none",
         "leave it out",
-        TABLED,
+        ("sweep", "plan"),
     ),
     Need(
         ("lowered",),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppsim.analysis.reorder import reorder
+from ppsim.analysis.reorder import PATIENCE, TRIES, reorder
 from ppsim.core.costs import costs_for
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.inputs.profile.scale import parse_scale
@@ -38,6 +38,7 @@ def test_equal_microbatches_stay_in_order():
     schedule = generate("1f1b", devices=2, microbatches=4)
     found = reorder(schedule, replace(costs_for(schedule), scale=np.ones((5, 4))))
     assert found.order.tolist() == [0, 1, 2, 3]
+    assert found.tried == 5 + PATIENCE * TRIES  # those sorted, and swaps for as long as none helps
 
 
 def test_one_microbatch_has_one_order():

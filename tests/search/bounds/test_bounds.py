@@ -195,3 +195,10 @@ def test_a_microbatch_runs_in_the_replica_where_it_is_quick():
     scale[:, schedule.microbatch[schedule.device == 0][0]] = 3.0
     prices = Costs(np.array([[4, 1]] * 5, float), scale=scale, speed=np.array([1.0, 0.25]))
     assert_below(schedule, prices)
+
+
+def test_the_slowest_microbatch_takes_its_whole_way():
+    """F and I on both devices and W on the first, ten times as long for one microbatch: 10 (1 + 1 + 2 + 2 + 3)."""
+    schedule = generate("zb-1p", devices=2, microbatches=2)
+    prices = Costs(np.array([[1.0], [5], [2], [3]]) * np.ones(2), scale=np.array([[1.0, 10]] * 5))
+    assert bound_schedule(schedule, prices).makespan == 90
