@@ -15,6 +15,7 @@ from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, Netw
 from ppsim.questions.options import Request, group, option
 from ppsim.questions.runs import MEASURED, STATED, time_runs
 from ppsim.questions.stated import iteration_option
+from ppsim.questions.timers import TimersDiff, refuse_options
 from ppsim.questions.types import ScheduleName
 from ppsim.questions.words import shape_line, title_of
 from ppsim.questions.write import Writers, command_line, document_writers, inputs_of
@@ -65,7 +66,7 @@ class DiffRequest(Request):
             raise InputError(f"diff takes two runs, got {len(self.specs)}", hint)
 
 
-def diff(before: str, after: str, **options: Any) -> Diff:
+def diff(before: str, after: str, **options: Any) -> Any:
     """Say where the time of two runs differs; ``options`` are those of ``ppsim diff``, by name.
 
     Args:
@@ -79,12 +80,18 @@ def diff(before: str, after: str, **options: Any) -> Diff:
     return answer(ask(DiffRequest, {"specs": (before, after)} | options))
 
 
-def answer(request: DiffRequest) -> Diff:
+def answer(request: DiffRequest) -> Diff | TimersDiff:
     """Time both runs and take their difference."""
     from ppsim.analysis.diff import difference
+    from ppsim.real.traces.timers import read_timers, shows_timers
     from ppsim.schedules import reads_ops
 
     given, specs = Given.of(request), request.specs
+    if logs := [spec for spec in specs if shows_timers(spec)]:
+        if len(logs) == 1:
+            raise InputError(f"{logs[0]} holds totals of timers, which compare with no run", "two such logs")
+        refuse_options(given, ("iteration", "output", *SHAPE, *GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute", "message"))
+        return TimersDiff(request, specs, tuple(map(read_timers, specs)))
     typed = given.spellings((*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute", "message"))
     runs = time_runs(specs, request.shape, request.costs, request.network, typed, request.iteration)
     if given.has("iteration") and all(run.source != MEASURED for run in runs):

@@ -13,9 +13,11 @@ import numpy as np
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
+from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions
 from ppsim.questions.options import Request, group, option
 from ppsim.questions.stated import iteration_option, read_named_run, unit_option
+from ppsim.questions.timers import Timers, refuse_options
 from ppsim.questions.types import ScheduleName
 from ppsim.questions.words import counted, shape_line
 
@@ -41,8 +43,8 @@ class ReadRequest(Request):
 
     FILE is a folder, or the files of all devices: a table of ops (CSV, JSON lines, Parquet) under the names that people
     use for its columns, Primus' pp_rank_N.json with config.json beside, Kineto traces of torch's pipelines, a record
-    that ppsim validate kept, or a schedule. The schedule is read off the order of ops, and named where it is a known
-    one's. Medians are over all iterations but the first one of a run.
+    that ppsim validate kept, a log with Megatron-LM's timers, or a schedule. The schedule is read off the order of ops,
+    and named where it is a known one's. Medians are over all iterations but the first one of a run.
 
     \b
       ppsim read run/
@@ -60,7 +62,7 @@ class ReadRequest(Request):
     face: FaceOptions = group(FaceOptions)
 
 
-def read(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Any) -> ObservedRun | Shape:
+def read(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Any) -> Any:
     """Tell what a real run, or a schedule's file, is.
 
     Args:
@@ -73,14 +75,18 @@ def read(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **opt
     return answer(ask(ReadRequest, {"files": files} | options))
 
 
-def answer(request: ReadRequest) -> ObservedRun | Shape:
+def answer(request: ReadRequest) -> ObservedRun | Shape | Timers:
     """Read what is named."""
     from ppsim.inputs.drafts.read import read as read_file
     from ppsim.inputs.drafts.read import require_sound
     from ppsim.real.traces.read import shows_run
+    from ppsim.real.traces.timers import read_timers, shows_timers
     from ppsim.schedules import recognise
 
     files = request.files
+    if len(files) == 1 and shows_timers(files[0]):
+        refuse_options(Given.of(request), ("schedule", "iteration", "unit"))
+        return Timers(request, files[0], read_timers(files[0]))
     if len(files) == 1 and not shows_run(files[0]):
         draft = read_file(files[0])
         if draft.start is None:

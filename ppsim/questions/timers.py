@@ -1,0 +1,144 @@
+"""Totals of Megatron-LM's timers, of one log and of two side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ppsim.errors import InputError
+from ppsim.questions.answer import Answer
+from ppsim.questions.blocks import Block, Line, Table
+from ppsim.questions.given import Given
+from ppsim.questions.options import Request
+from ppsim.questions.words import counted
+
+if TYPE_CHECKING:
+    from ppsim.real.traces.timers import Timer
+
+MOST_RANKS = 8  # columns of the table
+
+
+@dataclass(frozen=True)
+class Timers(Answer):
+    """The totals of one log.
+
+    Attributes:
+        request: what was asked.
+        source: the file.
+        timers: in the order of the log.
+    """
+
+    request: Request
+    source: str
+    timers: Sequence[Timer]
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.read/1`` for timers: times in ms, null where the log does not tell."""
+        rows = [
+            {
+                "name": timer.name,
+                "reports": timer.reports,
+                "least": _known(timer.least),
+                "most": _known(timer.most),
+                "ranks": [_known(time) for time in timer.ranks.tolist()],
+            }
+            for timer in self.timers
+        ]
+        return {"schema": "ppsim.read/1", "source": self.source, "format": "timers", "unit": "ms", "timers": rows}
+
+    def line(self) -> Iterator[Block]:
+        """What it is."""
+        ranks = max(len(timer.ranks) for timer in self.timers)
+        shown = f"of {counted(ranks, 'rank')}" if ranks else "the least and greatest of all ranks"
+        yield Line(f"log        {self.source}: {counted(len(self.timers), 'timer')} of Megatron-LM, {shown}", 11)
+
+    def blocks(self) -> Iterator[Block]:
+        """What it is, and a row for each timer."""
+        yield from self.line()
+        yield Line("           totals in ms, medians over all reports but the first; no op shows in them", 11)
+        yield ""
+        ranks = max(len(timer.ranks) for timer in self.timers)
+        columns = range(ranks if ranks <= MOST_RANKS else 0)
+        headings = ["timer", "least", "most", "slowest", "reports", *(f"rank {rank}" for rank in columns)]
+        rows = []
+        for timer in self.timers:
+            times = timer.ranks.tolist()
+            slowest = f"rank {times.index(timer.most)}" if times else ""
+            each = [_cell(times[rank]) if rank < len(times) else "" for rank in columns]
+            rows.append([timer.name, _cell(timer.least), _cell(timer.most), slowest, str(timer.reports), *each])
+        yield Table(headings, rows, spare=["reports"])
+
+
+@dataclass(frozen=True)
+class TimersDiff(Answer):
+    """The totals of two logs side by side.
+
+    Attributes:
+        request: what was asked.
+        sources: both files.
+        logs: their timers.
+    """
+
+    request: Request
+    sources: tuple[str, ...]
+    logs: tuple[Sequence[Timer], ...]
+
+    def _rows(self) -> Iterator[tuple[str, float, float]]:
+        before, after = ({timer.name: timer.most for timer in log} for log in self.logs)
+        for name in dict.fromkeys((*before, *after)):
+            yield name, before.get(name, math.nan), after.get(name, math.nan)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.diff/1`` for timers: the slowest rank's totals in ms."""
+        rows = [
+            {"name": name, "before": _known(a), "after": _known(b), "difference": _known(b - a)}
+            for name, a, b in self._rows()
+        ]
+        return {"schema": "ppsim.diff/1", "format": "timers", "names": list(self.sources), "unit": "ms", "timers": rows}
+
+    def line(self) -> Iterator[Block]:
+        """The timer whose total changed most."""
+        changed = [(name, b - a) for name, a, b in self._rows() if not math.isnan(b - a)]
+        if not changed:
+            yield Line("the logs have no timer in common")
+            return
+        name, change = max(changed, key=lambda row: abs(row[1]))
+        yield Line(f"{name} changed most: {change:+.4g} ms on the slowest rank")
+
+    def blocks(self) -> Iterator[Block]:
+        """A row for each timer, and the one that changed most."""
+        rows = [
+            [name, _cell(a), _cell(b), *(("", "") if math.isnan(b - a) else (f"{b - a:+.4g}", _share(a, b)))]
+            for name, a, b in self._rows()
+        ]
+        yield Line(f"A  {self.sources[0]}")
+        yield Line(f"B  {self.sources[1]}")
+        yield Line("totals of Megatron-LM's timers on the slowest rank, in ms")
+        yield ""
+        yield Table(["timer", "A", "B", "B - A", "change"], rows)
+        yield ""
+        yield from self.line()
+
+
+def refuse_options(given: Given, names: tuple[str, ...]) -> None:
+    """Refuse options of runs, of which a log of timers shows none.
+
+    Raises:
+        InputError: one is given.
+    """
+    if typed := given.spellings(names):
+        raise InputError(f"{', '.join(typed)}: a log of timers holds totals and no run", "leave it out")
+
+
+def _known(time: float) -> float | None:
+    return None if math.isnan(time) else time
+
+
+def _cell(time: float) -> str:
+    return "" if math.isnan(time) else f"{time:.4g}" if time < 1000 else f"{time:.1f}"
+
+
+def _share(a: float, b: float) -> str:
+    return f"{b / a - 1:+.1%}" if a else ""

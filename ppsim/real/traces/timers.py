@@ -1,0 +1,108 @@
+"""Megatron-LM's timers as its log prints them: totals of every rank, or their least and greatest, at each report."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.source import STANDARD_INPUT, name_of, read_bytes
+from ppsim.base.text import shorten
+from ppsim.errors import InputError
+
+REPORT = re.compile(r"(?:\(min, max\) |max )?time(?:s)? across ranks \(ms\):")
+NUMBER = r"(\d{1,15}(?:\.\d{1,9})?)"
+SPREAD = re.compile(rf"\s*(?:\S+:)?\s*(\S[^:]{{0,200}}?) \.*: (?:\({NUMBER}, {NUMBER}\)|{NUMBER})\s*")
+NAME = re.compile(r"\s*(?:\d+:)?\s*([\w/. -]{1,200}):\s*")
+RANK = re.compile(rf"\s*(?:\d+:)?\s*rank\s+(\d{{1,7}}): {NUMBER}\s*")
+HINT = "the log of the rank that prints timers: --timing-log-level 2, and --timing-log-option all for every rank"
+LEAST, MOST = -2, -1  # beside ranks
+MOST_RANKS = 1 << 18
+Times = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Timer:
+    """One timer's totals in ms, the median over its reports without the first one where there are more.
+
+    Attributes:
+        name: as the log has it.
+        reports: how often it was printed.
+        least: of all ranks; NaN where only the greatest is printed.
+        most: likewise.
+        ranks: shape (ranks,), of each, NaN for one without it; empty where the log does not tell.
+    """
+
+    name: str
+    reports: int
+    least: float
+    most: float
+    ranks: Times
+
+
+def shows_timers(path: str) -> bool:
+    """Tell whether a path is a log with reports of timers."""
+    if path == STANDARD_INPUT or not Path(path).is_file():
+        return False
+    try:
+        return b" across ranks (ms):" in read_bytes(path)
+    except InputError:
+        return False
+
+
+def read_timers(path: str) -> list[Timer]:
+    """Read all timers of a log, in the order of their first reports.
+
+    Raises:
+        InputError: the file cannot be read, or no timer follows a report.
+    """
+    found: dict[str, list[dict[int, float]]] = defaultdict(list)
+    name, in_report = "", False
+    for line in _text(path).splitlines():
+        if REPORT.search(line):
+            name, in_report, line = "", True, REPORT.split(line)[-1]
+        if not in_report or not line.strip():
+            continue
+        if row := RANK.fullmatch(line):
+            if name:
+                found[name][-1][int(row[1])] = float(row[2])
+        elif row := SPREAD.fullmatch(line):
+            low, high = (row[2], row[3]) if row[2] else ("nan", row[4])
+            found[shorten(row[1].strip())].append({LEAST: float(low), MOST: float(high)})
+        elif row := NAME.fullmatch(line):
+            name = shorten(row[1].strip())
+            found[name].append({})
+        else:
+            in_report = False
+    timers = [_timer(name, reports) for name, reports in found.items() if any(reports)]
+    if not timers:
+        raise InputError(f"'{name_of(path)}' reports no timer that can be read", HINT)
+    return timers
+
+
+def _timer(name: str, reports: Sequence[dict[int, float]]) -> Timer:
+    whole = [report for report in reports if report]
+    kept = whole[1:] or whole
+    ranks = range(max(max(report) for report in kept) + 1)
+    if len(ranks) > MOST_RANKS:
+        raise InputError(f"timer {name} has rank {ranks[-1]}, more than {MOST_RANKS}", HINT)
+    each = np.array([[report.get(rank, np.nan) for rank in ranks] for report in kept])
+    times = np.array([_median(column) for column in each.T])
+    if len(ranks):
+        return Timer(name, len(whole), float(np.nanmin(times)), float(np.nanmax(times)), times)
+    least, most = (_median(np.array([report.get(key, np.nan) for report in kept])) for key in (LEAST, MOST))
+    return Timer(name, len(whole), least, most, times)
+
+
+def _median(values: Times) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else float("nan")
+
+
+def _text(path: str) -> str:
+    return read_bytes(path).decode("utf-8", "replace")

@@ -1,0 +1,104 @@
+"""Logs of Megatron-LM's timers: totals of every rank, or their least and greatest; two logs side by side."""
+
+from __future__ import annotations
+
+import pytest
+
+import ppsim
+from ppsim.errors import InputError
+from tests.commands import invoke
+
+# As megatron.core.timers prints them, with what is between reports in a log.
+SPREADS = """INFO:megatron.core.timers:(min, max) time across ranks (ms):
+    model-and-optimizer-setup ......................: (1020.90, 1022.97)
+[before the start of training step] datetime: 2026-03-28 14:13:05.589428
+(min, max) time across ranks (ms):
+    forward-backward ...............................: (26094.39, 26095.09)
+    optimizer ......................................: (3407.56, 3409.92)
+ iteration       20/     100 | elapsed time per iteration (ms): 800.5 |
+(min, max) time across ranks (ms):
+    forward-backward ...............................: (700.39, 710.09)
+    optimizer ......................................: (30.56, 31.92)
+7: (min, max) time across ranks (ms):
+7:     forward-backward ...............................: (702.39, 712.09)
+7:     optimizer ......................................: (30.56, 31.92)
+saved checkpoint [ t 1/1, p 1/1 ] (min, max) time across ranks (ms): save-checkpoint ........: (24895.07, 24895.13)
+"""
+MOST = "max time across ranks (ms):\n    optimizer ......................................: 12.25\n"
+EACH = """times across ranks (ms):
+  forward-compute:
+     rank  0: 900.00
+     rank  1: 900.00
+times across ranks (ms):
+  forward-compute:
+     rank  0: 310.00
+     rank  1: 420.00
+  backward-compute:
+     rank  1: 7.00
+"""
+
+
+def timers(path, text):
+    path.write_text(text)
+    found = ppsim.read(str(path)).to_json()
+    assert (found["format"], found["unit"]) == ("timers", "ms")
+    return {row.pop("name"): row for row in found["timers"]}
+
+
+def test_spreads_are_medians_of_reports_without_the_first(tmp_path):
+    found = timers(tmp_path / "a.log", SPREADS)
+    assert found["forward-backward"] == {"reports": 3, "least": 701.39, "most": 711.09, "ranks": []}
+    assert found["model-and-optimizer-setup"]["most"] == 1022.97
+    assert found["save-checkpoint"]["least"] == 24895.07
+    assert list(found) == ["model-and-optimizer-setup", "forward-backward", "optimizer", "save-checkpoint"]
+
+
+def test_every_ranks_total_is_kept(tmp_path):
+    """A rank without a timer is null, and the greatest names the slowest rank."""
+    found = timers(tmp_path / "a.log", EACH)
+    assert found["forward-compute"] == {"reports": 2, "least": 310.0, "most": 420.0, "ranks": [310.0, 420.0]}
+    assert found["backward-compute"]["ranks"] == [None, 7.0]
+    assert "rank 1" in invoke("read", str(tmp_path / "a.log")).stdout
+
+
+def test_the_greatest_alone_is_the_greatest(tmp_path):
+    assert timers(tmp_path / "a.log", MOST)["optimizer"] == {"reports": 1, "least": None, "most": 12.25, "ranks": []}
+
+
+def test_two_logs_differ_by_the_slowest_ranks_totals(tmp_path):
+    """Timers of both, and those of one; the change that is largest is said."""
+    for name, text in (("a.log", SPREADS), ("b.log", SPREADS.replace("31.92", "41.92"))):
+        (tmp_path / name).write_text(text)
+    specs = str(tmp_path / "a.log"), str(tmp_path / "b.log")
+    rows = {row["name"]: row["difference"] for row in ppsim.diff(*specs).to_json()["timers"]}
+    assert {name: change for name, change in rows.items() if change} == {"optimizer": 10.0}
+    assert invoke("diff", *specs, "-q").stdout == "optimizer changed most: +10 ms on the slowest rank\n"
+    (tmp_path / "b.log").write_text(EACH)
+    assert invoke("diff", *specs, "-q").stdout == "the logs have no timer in common\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("max time across ranks (ms):\nfoo\n", "reports no timer"),
+        ("times across ranks (ms):\n  f:\n   rank 9999999: 3.0\n", "rank 9999999, more than"),
+        ("times across ranks (ms):\n   rank 1: 3.0\n", "reports no timer"),
+        ("(min, max) time across ranks (ms):\n  f ...: (nan, inf)\n", "reports no timer"),
+    ],
+)
+def test_a_log_without_totals_gets_one_message(text, said, tmp_path):
+    (tmp_path / "a.log").write_text(text)
+    with pytest.raises(InputError, match=said):
+        ppsim.read(str(tmp_path / "a.log"))
+
+
+def test_totals_are_no_run(tmp_path):
+    """Options of runs, and a run beside a log, are refused."""
+    path = tmp_path / "a.log"
+    path.write_text(MOST)
+    for words, said in (
+        (["read", str(path), "--iteration", "3"], "--iteration"),
+        (["diff", str(path), str(path), "-o", "x.svg"], "--output"),
+        (["diff", str(path), "1f1b", "--devices", "2", "--mb", "2"], "compare with no run"),
+    ):
+        assert said in str(invoke(*words).exception)
