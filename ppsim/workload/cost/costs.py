@@ -14,7 +14,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
 from ppsim.workload.cost.communication import exchange_seconds, gather_seconds, group_of, message_seconds
-from ppsim.workload.cost.overlap import expert_pair
+from ppsim.workload.cost.overlap import context_waits, expert_pair, tensor_waits
 from ppsim.workload.cost.update import add_sharded, optimizer_seconds, reduction_seconds
 from ppsim.workload.hardware.efficiency import Efficiency, efficiency_of, passes, seconds
 from ppsim.workload.hardware.hardware import AS_THE_CURVE, Factors, Machine, Measured
@@ -231,7 +231,9 @@ def _layer(
     """Times F, I and W of a layer, what of them is collectives, and attention's part of F that selective runs again."""
     operators = ops.layer_operators(model, parallel, layer)
     times = seconds(operators, machine.gpu, found, parallel.precision)
-    waits = _layer_communication(model, machine, parallel, layer, found)
+    gather, keys = _gathers(model, machine, parallel, layer, found)
+    waits = tensor_waits(operators.names, times, gather, parallel)
+    waits += context_waits(operators.names, times, keys, parallel)
     if layer.mlp == "experts":
         exchange = _exchange(model, machine, parallel, found)
         added = 4 * exchange
@@ -257,21 +259,13 @@ MODULES = {  # the operators of what selective recompute runs again
 }
 
 
-def _layer_communication(model: Model, machine: Machine, parallel: Parallel, layer: Layer, found: Efficiency) -> Floats:
-    """Return what a layer's collectives add to F, I and W: gathers and scatters of tensor and context ranks.
-
-    With sequence parallelism a forward has four and a backward six of tensor ranks (arXiv 2205.05198, section 4.2.2).
-    """
+def _gathers(
+    model: Model, machine: Machine, parallel: Parallel, layer: Layer, found: Efficiency
+) -> tuple[float, float]:
+    """Compute the seconds of a gather of tensor ranks, and of one of context ranks: keys and values, or states."""
     p = parallel
     tokens = ops.tokens_of(model, p)
     whole = tokens * model.hidden * ops.ITEM
-    experts = layer.mlp == "experts"
-    # Pairs of a gather and a scatter: around what mixes tokens, and around the dense MLP or the shared experts.
-    pairs = (layer.mixer != "none") + (layer.mlp == "dense" or (experts and model.shared_ffn > 0))
-    tensor = 2 * pairs * gather_seconds(machine, found, group_of(p, "tp"), whole)
-    tensor *= 1 - found.curve.hidden if p.overlap_tp else 1.0
-    # With sequence parallelism a backward gathers the inputs of both once more, for the gradients of weights.
-    backward = 1.5 * tensor if p.sequence_parallel else tensor
     keys = 2 * max(model.kv_heads / p.tp, 1.0) * model.head_dim * ops.ITEM * tokens * p.cp
     if model.kv_lora:
         keys = (model.head_dim + model.rope_dim + model.v_dim) * model.heads / p.tp * ops.ITEM * tokens * p.cp
@@ -279,8 +273,8 @@ def _layer_communication(model: Model, machine: Machine, parallel: Parallel, lay
         width = 3 * model.state_heads * model.state_dim + 2 * model.state_groups * model.state_size
         keys = width / p.tp * ops.ITEM * tokens
     keys *= layer.mixer != "none"
-    context = gather_seconds(machine, found, group_of(p, "cp"), keys) * (0.3 if p.overlap_tp else 1.0)
-    return np.array([tensor + context, backward + 2 * context, 0.0])
+    gather = gather_seconds(machine, found, group_of(p, "tp"), whole)
+    return gather, gather_seconds(machine, found, group_of(p, "cp"), keys)
 
 
 def _exchange(model: Model, machine: Machine, parallel: Parallel, found: Efficiency) -> float:

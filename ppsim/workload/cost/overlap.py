@@ -8,11 +8,21 @@ import numpy as np
 
 from ppsim.engine.simple.segments import PAIR, Segment, Segments, look_inside, run_streams
 from ppsim.workload.model.operators import FORWARD, INPUTS, WEIGHTS, Floats
+from ppsim.workload.model.parallel import Parallel
 
 # DeepSeek-V3 gives 20 of a GPU's 132 multiprocessors to communication (arXiv 2412.19437, section 3.2.2).
 # HybridEP's all-to-all took 10.8 s beside compute and 8.25 s alone: Qwen3-30B-A3B on 16 H100, Nsight Systems' totals in
 # Megatron-Bridge's pull request 5129.
 CONTENTION = (20 / (132 - 20), 0.31)
+COPIED = (0.0, 0.0)  # pieces that go around a ring are copied without multiprocessors: Transformer Engine's use_ce
+# The products that need gathered tokens, and the one whose result is scattered, of tensor-parallel ranks.
+BLOCKS = (
+    (("query, key, value", "query up", "query", "key and value up"), "attention output"),
+    (("state in",), "state out"),
+    (("MLP in",), "MLP out"),
+    (("shared expert in",), "shared expert out"),
+)
+ATTENTION = ("attention", "scores", "context")
 EXPERTS = ("experts in", "experts' activation", "clamped activation", "experts out")
 SHARED = ("shared expert in", "shared expert out")
 LAYERS = 4  # of a chunk that are simulated: what is seen of the first and last one is shared by so many
@@ -59,3 +69,48 @@ def beside(compute: float, communication: float) -> float:
 
 def _exchange(name: str, seconds: float) -> Segment:
     return Segment(name, seconds, "communication")
+
+
+def tensor_waits(names: Sequence[str], times: Floats, gather: float, parallel: Parallel) -> Floats:
+    """Compute the seconds that F, I and W of a layer wait for gathers and scatters of tensor ranks, shape (3,).
+
+    With ``overlap_tp`` those beside a product go around a ring in pieces, one of which each rank has from the start. A
+    backward gathers the inputs once more, and scatters their gradient: Megatron-LM's layers do that beside I and W of
+    the product (arXiv 2205.05198, section 4.2.2); others wait. Without sequence parallelism sums take both.
+
+    Args:
+        names: shape (n,), of the layer's operators.
+        times: shape (3, n), their seconds in F, I and W.
+        gather: seconds of a gather, or of a scatter.
+        parallel: how the layer is trained.
+    """
+    waits = np.zeros(3)
+    ring = 1 - 1 / parallel.tp if parallel.overlap_tp else 0.0
+    beside_all = float(parallel.kernels == "fused")
+    for needs, makes in BLOCKS if gather else ():
+        if makes not in names:
+            continue
+        inner, outer = (times[:, [name in some for name in names]].sum(axis=1) for some in (needs, (makes,)))
+        if not parallel.sequence_parallel:
+            waits += [2 * gather, 0.0, added(inner[WEIGHTS], 2 * gather, beside_all)]
+            continue
+        waits[FORWARD] += sum(added(part[FORWARD], gather, ring, COPIED) for part in (inner, outer))
+        waits[INPUTS] += added(outer[INPUTS], gather, ring, COPIED) + added(inner[INPUTS], gather, beside_all)
+        waits[WEIGHTS] += added(inner[WEIGHTS], gather, beside_all)
+    return waits
+
+
+def context_waits(names: Sequence[str], times: Floats, gather: float, parallel: Parallel) -> Floats:
+    """Compute the seconds that F, I and W wait for keys and values of context-parallel ranks, shape (3,).
+
+    They go around a ring beside attention, in a backward with their gradients; without ``overlap_tp`` attention waits.
+    """
+    attention = times[:, [name in ATTENTION for name in names]].sum(axis=1)
+    ring = 1 - 1 / parallel.cp if parallel.overlap_tp else 0.0
+    return np.array([added(attention[FORWARD], gather, ring), added(attention[INPUTS], 2 * gather, ring), 0.0])
+
+
+def added(compute: float, communication: float, share: float, slowed: Sequence[float] = CONTENTION) -> float:
+    """Compute the seconds that communication adds to compute, of which a share can run beside it."""
+    ends = run_streams([0, 1], [compute * share, communication], [[], []], slowed)[1]
+    return max(ends) - compute * share

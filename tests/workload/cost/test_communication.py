@@ -14,7 +14,7 @@ from ppsim.engine.detailed.cluster import Divided, Link, network
 from ppsim.errors import InputError
 from ppsim.workload.cost.communication import Group, exchange_seconds, gather_seconds, message_seconds
 from ppsim.workload.cost.costs import StageCosts, copy_seconds, stage_costs, step_time
-from ppsim.workload.cost.overlap import expert_pair
+from ppsim.workload.cost.overlap import expert_pair, tensor_waits
 from ppsim.workload.cost.update import joined
 from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software, passes
 from ppsim.workload.hardware.hardware import Machine, read_machine
@@ -116,7 +116,7 @@ def test_messages_are_latencies_between_neighbours_in_both_directions():
     assert not np.any(stage_costs(LLAMA, H100, Parallel(tp=4), efficiency=HALF).costs.comm)
 
 
-ALONE = Parallel(overlap_tp=False)
+ALONE = Parallel(overlap_tp=False, kernels="torch")  # nothing runs beside compute
 
 
 def waits_of_a_layer(model: Model, parallel: Parallel) -> float:
@@ -125,7 +125,7 @@ def waits_of_a_layer(model: Model, parallel: Parallel) -> float:
 
 
 def test_context_ranks_gather_keys_and_values_and_scatter_their_gradients():
-    """Once forward, and again backward beside a scatter; overlap leaves three tenths of it to wait for."""
+    """Once forward, and again backward beside a scatter; around a ring beside attention they slow it, no more."""
     keys = 2 * 8 / 2 * 128 * 2 * 8192  # keys and values of 4 of 8 heads on a tensor rank, 16 bits, the whole sequence
     tensor = replace(ALONE, tp=2)
     once = gather_seconds(H100, FULL, Group(4, 2), keys)
@@ -133,7 +133,7 @@ def test_context_ranks_gather_keys_and_values_and_scatter_their_gradients():
     assert extra == pytest.approx(3 * once)
     pair = replace(tensor, tp=1, cp=4)
     whole, hidden = (waits_of_a_layer(LLAMA, replace(pair, overlap_tp=overlap)) for overlap in (False, True))
-    assert hidden == pytest.approx(0.3 * whole)
+    assert hidden == pytest.approx(1.31 * 20 / 132 * whole)
     one_head = 2 * 1 * 128 * 2 * 8192  # of 8 heads of keys each of 16 tensor ranks holds one
     wide = (
         waits_of_a_layer(LLAMA, replace(ALONE, tp=16, cp=2))
@@ -149,12 +149,29 @@ def test_latent_attention_gathers_the_keys_and_values_of_all_heads():
     assert found == pytest.approx(3 * gather_seconds(H100, FULL, Group(4, 1), keys))
 
 
-def test_overlap_hides_a_share_of_what_tensor_ranks_send():
-    whole, left = (waits_of_a_layer(LLAMA, Parallel(tp=8, overlap_tp=overlap)) for overlap in (False, True))
-    assert whole == pytest.approx(10 * gather_seconds(H100, FULL, Group(8, 1), 8192 * 4096 * 2))
-    assert left == pytest.approx(whole / 4)
-    plain = waits_of_a_layer(LLAMA, Parallel(tp=8, overlap_tp=False, sequence_parallel=False))
-    assert plain == pytest.approx(0.8 * whole)  # all-reduces, and no inputs gathered once more for weight gradients
+def test_tensor_ranks_wait_for_what_nothing_runs_beside():
+    """Ten gathers and scatters a layer; Megatron-LM's run four of the backward's beside I and W, which that slows."""
+    once = gather_seconds(H100, FULL, Group(8, 1), 8192 * 4096 * 2)
+    waiting = Parallel(tp=8, overlap_tp=False, kernels="torch")
+    assert waits_of_a_layer(LLAMA, waiting) == pytest.approx(10 * once)
+    # All-reduces, and no inputs gathered once more for the gradients of weights.
+    assert waits_of_a_layer(LLAMA, replace(waiting, sequence_parallel=False)) == pytest.approx(8 * once)
+    slowed = 1.31 * 20 / 132
+    beside = waits_of_a_layer(
+        replace(LLAMA, ffn=8 * LLAMA.ffn, heads=256, kv_heads=64), replace(waiting, kernels="fused")
+    )
+    assert beside == pytest.approx((6 + 4 * slowed) * once)
+
+
+def test_gathers_around_a_ring_leave_what_is_longer_than_the_products_beside_them():
+    """By hand: products of 8 and 4 s, of which 7 eighths run beside a gather of 5 s, and 4 in a backward as a whole."""
+    names, times = ("MLP in", "activation", "MLP out"), np.array([[8.0, 1.0, 4.0]] * 3)
+    found = tensor_waits(names, times, 5.0, Parallel(tp=8))
+    bulk = 8 * 1.0 + 5 * 1.31 * 20 / 132 - 8
+    assert found == pytest.approx([0 + (5 - 3.5), (5 - 3.5) + bulk, bulk])
+    # Of two ranks each has half of the pieces from the start.
+    assert tensor_waits(names, times, 5.0, Parallel(tp=2))[0] == pytest.approx((5 - 4) + (5 - 2))
+    assert tensor_waits(names, times, 0.0, Parallel()).tolist() == [0, 0, 0]
 
 
 def test_experts_exchange_tokens_four_times_and_their_layers_gather_for_attention_alone():
@@ -469,7 +486,7 @@ def test_a_token_visits_no_more_nodes_than_its_router_allows():
 
 def test_ends_gather_for_the_output_and_tied_tables_add_up_their_gradients():
     """Scattered behind the embedding, gathered before the output: once forward and once backward each."""
-    parallel = Parallel(tp=8, pp=2, microbatches=4, overlap_tp=False)
+    parallel = Parallel(tp=8, pp=2, microbatches=4, overlap_tp=False, kernels="torch")
     ends = stage_costs(LLAMA, H100, parallel, efficiency=FULL).communication
     without = stage_costs(replace(LLAMA, vocab=0), H100, parallel, efficiency=FULL).communication
     whole = gather_seconds(H100, FULL, Group(8, 1), 8192 * 4096 * 2)

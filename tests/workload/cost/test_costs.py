@@ -51,7 +51,7 @@ def test_flops_of_operators_are_megatrons(name):
 
 def test_tensor_parallel_bytes_are_megatrons():
     """8 b s h (t - 1)/t elements a layer, forward and backward, in all-reduces: a gather and a scatter each."""
-    parallel = Parallel(tp=8, overlap_tp=False, sequence_parallel=False)
+    parallel = Parallel(tp=8, overlap_tp=False, sequence_parallel=False, kernels="torch")
     costs = stage_costs(LLAMA, H100, parallel, efficiency=IDEAL)
     elements = 8 * LLAMA.seq * LLAMA.hidden * 7 / 8
     assert costs.communication[0] / LLAMA.layers == pytest.approx(2 * elements / 450e9, rel=0.001)
