@@ -29,16 +29,20 @@ FIRST: dict[str, Any] = {"names": ["1f1b", "zb-1p"], "devices": 4, "mb": 8}
 )
 @click.option("--public", is_flag=True, help="Let other machines in: whoever reaches the port can use the page.")
 @click.option("--no-open", is_flag=True, help="Open no browser.")
-def command(port: int, host: str, public: bool, no_open: bool) -> None:
+@click.option(
+    "--watch", "watched", type=click.Path(), metavar="FILE", help="Show this file of ops, again whenever it changes."
+)
+def command(port: int, host: str, public: bool, no_open: bool, watched: str | None) -> None:
     """Serve a live page on this machine.
 
     Controls set schedules, shape, costs and messages; chart and numbers follow.
 
-    The page reads no files but those dropped on it, and runs no code of yours. Ctrl-C ends it.
+    The page reads no files but those dropped on it and that of --watch, and runs no code of yours. Ctrl-C ends it.
 
     \b
       ppsim serve
       ppsim serve --port 9000 --no-open
+      ppsim serve --watch mine.csv
     """
     import errno
     import logging
@@ -54,9 +58,10 @@ def command(port: int, host: str, public: bool, no_open: bool) -> None:
     from ppsim.errors import InputError, MissingDependency
     from ppsim.questions.view import view
     from ppsim.schedules import families
-    from ppsim.show.server.app import make_app
+    from ppsim.show.server.app import DROPPED, make_app
     from ppsim.show.server.connections import MOST_CONNECTIONS, make_protocol
     from ppsim.show.server.page import live_page
+    from ppsim.show.server.watch import watch
 
     try:
         import starlette  # noqa: F401
@@ -67,7 +72,12 @@ def command(port: int, host: str, public: bool, no_open: bool) -> None:
     if not (_is_local(host) or public):
         raise InputError(f"--host {host} would let other machines in", "add --public if that is meant, or leave it out")
     with TemporaryDirectory(prefix="ppsim-", ignore_cleanup_errors=True) as folder:
-        page = live_page(view(FIRST, Path(folder)), FIRST, [family.name for family in families()])
+        changes = watch(Path(watched), Path(folder)) if watched else None
+        first: dict[str, Any] = {"names": [f"{DROPPED}{Path(watched).name}"]} if watched else FIRST
+        shown_first = view(first, Path(folder))
+        own = shown_first.timelines[0].schedule
+        first = {**first, "devices": own.n_devices, "mb": own.n_microbatches}
+        page = live_page(shown_first, first, [family.name for family in families()], watches=bool(watched))
         try:
             listening = socket.create_server((host, port), family=_family(host), reuse_port=False)
         except OSError as error:
@@ -79,7 +89,7 @@ def command(port: int, host: str, public: bool, no_open: bool) -> None:
         shown = socket.gethostname() if everywhere else f"[{host}]" if ":" in host else host
         ports = (f":{port}", "")[: 1 + (port == 80)]  # which browsers leave out
         hosts = frozenset(f"{name}{port}" for name in (*NAMES, shown) for port in ports)
-        app = make_app(page, view, Path(folder), hosts, any_address=everywhere)
+        app = make_app(page, view, Path(folder), hosts, any_address=everywhere, changes=changes)
         address = f"http://{shown}:{port}/"
         click.echo(address)
         click.echo("Ctrl-C ends it", err=True)

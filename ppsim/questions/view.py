@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ppsim.errors import InputError
+from ppsim.errors import InputError, PpsimError
 from ppsim.questions.ask import ask, find_options
 from ppsim.questions.build import add_memory, build, measure_with_bound
 from ppsim.questions.door import Door, admit_value, names_schedule
@@ -81,18 +82,26 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
     sources = [_found(spec, folder) for spec in request.schedules.specs]
     _refuse_work(sources, shape)
     typed = given.spellings((*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute"))
-    stated = {source: run for source in sources if (run := _read_times(source, shape))}
+    stated, left = _read_stated(sources, shape)
     taken = next(iter(stated.items()), None) if not typed else None
     runs: list[_Run] = []
     for source in sources:
-        if source in stated and not typed:
-            runs.append(_take_times(source, stated[source]))
-        else:
-            runs.append(_simulate(source, shape, costs, network, taken))
-        if source in stated and typed:
-            runs[-1] = replace(runs[-1], title=f"{stated[source].title} (order of {Path(source).name})")
+        if source in left:
+            continue
+        try:
+            if source in stated and not typed:
+                run = _take_times(source, stated[source])
+            else:
+                run = _simulate(source, shape, costs, network, taken)
+        except PpsimError as error:
+            left[source] = error
+            continue
+        order = f"{stated[source].title} (order of {Path(source).name})" if source in stated and typed else run.title
+        runs.append(replace(run, title=order))
         schedules = [run.idle.timeline.schedule for run in runs]
         _refuse_cells(sum(schedule.n_stages * schedule.n_microbatches for schedule in schedules), MOST_CELLS)
+    if not runs:
+        raise next(iter(left.values()))
     executions = tuple(run.execution for run in runs if run.execution)
     document = Document(
         tuple(run.idle.timeline for run in runs),
@@ -101,8 +110,27 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
         idles=tuple(run.idle for run in runs),
         executions=executions if len(executions) == len(runs) else (),
         bounds=tuple(run.bound for run in runs),
+        left=tuple(
+            (spec, str(left[source]).replace(f"{folder}{os.sep}", ""))
+            for spec, source in zip(request.schedules.specs, sources, strict=True)
+            if source in left
+        ),
     )
     return add_memory(document, [run.prices for run in runs], costs, asked=False)
+
+
+def _read_stated(sources: Sequence[str], shape: ShapeOptions) -> tuple[dict[str, Stated], dict[str, PpsimError]]:
+    """The dropped files that have times, and why others leave."""
+    stated: dict[str, Stated] = {}
+    left: dict[str, PpsimError] = {}
+    for source in sources:
+        try:
+            run = _read_times(source, shape)
+        except PpsimError as error:
+            left[source] = error
+        else:
+            stated |= {source: run} if run else {}
+    return stated, left
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ class Document:
         bounds: a time that no order of the ops of each timeline beats; empty where nobody asked for it.
         below: a figure as SVG that pages show below the chart; empty for none.
         look: palette, labels, window and what else charts can show.
+        left: schedules that were asked for and refuse, as they were spelled, each with the reason; for live pages.
         story: what the answer says of it, for pages; None for pictures alone.
     """
 
@@ -83,6 +84,7 @@ class Document:
     bounds: tuple[float, ...] = ()
     below: str = ""
     look: Look = PLAIN
+    left: tuple[tuple[str, str], ...] = ()
     story: Story | None = None
 
 

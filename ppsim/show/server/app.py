@@ -44,9 +44,18 @@ HEADERS = {
 }
 
 Show = Callable[[Mapping[str, Any], Path], Document]
+Changes = Callable[[], tuple[str, int]]  # brings a watched file up to date: its name, how often it has changed
 
 
-def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str], *, any_address: bool = False) -> Starlette:
+def make_app(
+    page: bytes,
+    show: Show,
+    folder: Path,
+    hosts: frozenset[str],
+    *,
+    any_address: bool = False,
+    changes: Changes | None = None,
+) -> Starlette:
     """Make the application.
 
     Args:
@@ -55,6 +64,7 @@ def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str], *, an
         folder: where files that are dropped on the page are kept while the server runs.
         hosts: names and ports under which the page may be asked for, such as ``127.0.0.1:8765``; others are refused,
             so that a page of another site cannot reach it by a name of its own.
+        changes: of a file that is watched; None for none.
         any_address: whether it may be asked for under every numeric address too, which no site can name as its own.
     """
     from starlette.applications import Starlette
@@ -130,6 +140,16 @@ def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str], *, an
 
         return await in_turn(request, drawn, work)
 
+    async def changed(request: Request) -> Response:
+        since = request.query_params.get("since", "")
+
+        def work() -> Response:
+            name, count = changes() if changes else ("", 0)
+            shape = _shape_of(name) if str(count) != since and name else {}
+            return Response(dump_json({"changes": count, "shape": shape}), media_type="application/json")
+
+        return await in_turn(request, drawn, work)
+
     def _shape_of(name: str) -> dict[str, int]:
         """The shape that a file of ops states, for the controls; nothing for a block, which takes theirs."""
         if name.endswith(".toml"):
@@ -143,6 +163,7 @@ def make_app(page: bytes, show: Show, folder: Path, hosts: frozenset[str], *, an
     app = Starlette(
         routes=[
             Route("/", index),
+            Route("/changes", changed),
             Route("/view", view, methods=["POST"]),
             Route("/export", export, methods=["POST"]),
             Route("/drop", drop, methods=["POST"]),

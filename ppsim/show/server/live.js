@@ -7,6 +7,9 @@ let chosen = []; // schedules, as typed
 let asked = 0; // the newest request
 let busy = false;
 let resting = 0;
+let left = {}; // why schedules are not in the picture, by their spelling
+let pinned = null; // a timeline to compare with, drawn over the first
+const LATE_MS = 150; // after which the picture is dimmed, as it is of before
 
 /** A slider with a number beside it, which takes more than the slider reaches. */
 function addSlider(place, { field, label, least, most, step, value }) {
@@ -20,7 +23,9 @@ function addSlider(place, { field, label, least, most, step, value }) {
 
 function showChosen() {
   $('chosen').replaceChildren(...chosen.map((name, place) => {
-    const button = element('button', { type: 'button', textContent: name, title: `Leave out ${name}` });
+    const reason = left[name];
+    const button = element('button', { type: 'button', textContent: name, title: reason ?? `Leave out ${name}`, className: reason ? 'left' : '' });
+    if (reason) button.append(element('span', { textContent: reason.split(/[;\n]/)[0].replace(`${name} `, '') }));
     button.onclick = () => { chosen.splice(place, 1); showChosen(); askSoon(); };
     return element('li', {}, button);
   }));
@@ -92,27 +97,57 @@ async function ask() {
   if (busy) return;
   busy = true;
   const number = asked;
+  const late = setTimeout(() => mark('computing …'), LATE_MS);
   const fields = fieldsNow();
   try {
     const response = await post('view', fields);
     const answer = await response.json();
     if (response.ok) await showAnswer(answer, fields);
     else refuse(answer);
+    if (response.ok && asked === number) mark('');
   } catch (error) {
     refuse(unanswered(error));
   }
+  clearTimeout(late);
   busy = false;
   root.dataset.answered = number;
   if (asked !== number) ask();
 }
 
+/** Say that the picture is not of what the controls ask for, and dim it; or that it is. */
+function mark(what) {
+  $('stale').textContent = what;
+  $('stale').hidden = !what;
+  root.toggleAttribute('data-stale', Boolean(what));
+}
+
+/** Keep the first timeline, to draw its outlines over whatever follows; or let go of it. */
+function pin() {
+  const [{ ops, offsets, makespan, title }] = TIMELINES;
+  pinned = pinned ? null : { offsets, start: ops.start.slice(), end: ops.end.slice(), makespan, title };
+  $('pin').setAttribute('aria-pressed', Boolean(pinned));
+  comparePinned();
+  draw();
+}
+
+/** Beside a pinned run: what has changed since. */
+function comparePinned() {
+  view.story = pinned && { ghosts: [pinned], ghost: 0, lit: null, outlines: false };
+  if (pinned) SPAN = Math.max(SPAN, pinned.makespan);
+  const [{ makespan }] = TIMELINES;
+  $('pinned').textContent = pinned ? `${change(makespan / pinned.makespan - 1)} beside ${pinned.title} (${measured(pinned.makespan, REPORT.unit)})` : '';
+}
+
 async function showAnswer(answer, fields) {
   $('refused').textContent = '';
+  left = answer.left ?? {};
+  showChosen();
   hideTip();
   view.op = null;
   const [from, to] = view.range;
   const zoomed = !folded && to - from < 0.99 * SPAN;
   take(answer);
+  comparePinned();
   await showReport(zoomed && from < 0.9 * SPAN ? [from, to] : null);
   document.querySelector('h1').textContent = TIMELINES.map(t => t.title).join(' · ');
   clearTimeout(resting);
@@ -141,23 +176,30 @@ function remembered() {
 
 function refuse({ error, hint }) {
   $('refused').textContent = hint ? `${error}\ntry: ${hint}` : error;
+  mark('not what the controls ask for');
 }
 
 const unanswered = error => ({ error: `The server does not answer (${error.message}).`, hint: 'ppsim serve' });
+
+/** Set the sliders to a shape that a file states. */
+function setSliders(shape) {
+  for (const [field, stated] of Object.entries(shape)) {
+    const slider = sliders.get(field);
+    if (slider) slider.number.value = slider.range.value = stated;
+  }
+}
 
 /** Hand files over and show them; one that is refused, or cannot be read, is said and ends it. */
 const drop = files => readAll(files).catch(error => refuse(unanswered(error)));
 
 async function readAll(files) {
+  mark('reading …');
   for (const file of files) {
     const name = file.name.replace(/[^A-Za-z0-9._-]/g, '_').replace(/^[^A-Za-z0-9]/, 'x').slice(-100);
     const response = await fetch(`drop?name=${encodeURIComponent(name)}`, { method: 'POST', body: file });
     const answer = await response.json();
     if (!response.ok) return refuse(answer);
-    for (const [field, stated] of Object.entries(answer)) {
-      const slider = sliders.get(field);
-      if (slider) slider.number.value = slider.range.value = stated;
-    }
+    setSliders(answer);
     if (!chosen.includes(`dropped:${name}`)) chosen.push(`dropped:${name}`);
   }
   showChosen();
@@ -176,6 +218,26 @@ function download() {
   }).catch(error => refuse(unanswered(error)));
 }
 
+/** Ask again whenever the watched file has changed. */
+function follow(before = null) {
+  setTimeout(async () => {
+    let changes = before;
+    try {
+      const response = await fetch(`changes?since=${before ?? 1}`);
+      const answer = await response.json();
+      if (!response.ok) refuse(answer);
+      else if (answer.changes !== (before ?? 1)) {
+        setSliders(answer.shape);
+        askSoon();
+      }
+      changes = answer.changes ?? before;
+    } catch (error) {
+      refuse(unanswered(error));
+    }
+    follow(changes);
+  }, 1000);
+}
+
 function startLive() {
   for (const [place, controls] of Object.entries(LIVE.controls)) controls.forEach(each => addSlider(place, each));
   $('add').append(...LIVE.schedules.map(name => new Option(name, name)));
@@ -191,6 +253,9 @@ function startLive() {
       $('controls').classList.toggle('over', kind === 'dragover');
       if (kind === 'drop') drop([...event.dataTransfer.files]);
     });
+  $('pin').onclick = pin;
+  $('sheet').onclick = () => $('sheet').setAttribute('aria-expanded', $('controls').classList.toggle('open'));
+  if (LIVE.watches) follow();
   const fields = remembered();
   setControls(fields ?? LIVE.fields);
   if (fields) askSoon();

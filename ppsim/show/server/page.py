@@ -27,8 +27,13 @@ CONTROLS: dict[str, list[dict[str, Any]]] = {
 ALWAYS = ("devices", "mb")
 
 
-def live_page(document: Document, fields: Mapping[str, Any], schedules: Sequence[str]) -> bytes:
-    """Make the page; ``document`` is what ``fields`` ask for, ``schedules`` the names to choose from."""
+def live_page(
+    document: Document, fields: Mapping[str, Any], schedules: Sequence[str], *, watches: bool = False
+) -> bytes:
+    """Make the page; ``document`` is what ``fields`` ask for, ``schedules`` the names to choose from.
+
+    One that ``watches`` asks the server whether the file has changed.
+    """
     here = files(__package__)
     data = {
         "controls": CONTROLS,
@@ -36,6 +41,7 @@ def live_page(document: Document, fields: Mapping[str, Any], schedules: Sequence
         "formats": sorted(formats()),
         "fields": fields,
         "schedules": list(schedules),
+        "watches": watches,
     }
     embedded = dump_json(data).decode().replace("<", "\\u003c")
     controls = (here / "live.html").read_text("utf-8")

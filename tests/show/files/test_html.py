@@ -73,7 +73,7 @@ def test_no_library_is_loaded_before_the_chart(single):
     """All script of the page is its own, and pages are small: they answer as soon as their ops are unpacked."""
     text = page(single)
     assert [attrs.get("id") for tag, attrs in Tags(text).found if tag == "script"] == [None, "ppsim-data", None]
-    assert len(all_scripts()) < 70_000
+    assert len(all_scripts()) < 80_000  # of the live page, which tells stories and shows lanes too
     assert len(text) < 45_000
     assert len(page(timed("1f1b", 16, 128))) < 54_000
 

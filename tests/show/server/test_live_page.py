@@ -79,6 +79,57 @@ def test_a_refusal_is_shown_and_the_drawing_stays(address, browser):
     browser.wait("document.getElementById('refused').textContent")
     assert "nonsense" in text(browser, "#refused")
     assert text(browser, "h1") == "1F1B · ZB-1P"
+    assert text(browser, "#stale") == "not what the controls ask for"
+    assert float(browser.run("getComputedStyle(document.getElementById('chart')).opacity")) < 1
+
+
+def test_a_schedule_that_cannot_take_the_shape_leaves_with_a_chip(address, browser):
+    """The picture is of the others, and not dimmed; with the shape the schedule comes back."""
+    browser.open(at(address, "1f1b dualpipe", devices=4, mb=7))
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    assert text(browser, "h1") == "1F1B"
+    assert "needs an even number of microbatches" in text(browser, "#chosen .left")
+    assert browser.run("document.getElementById('stale').hidden")
+    browser.run("(n => { n.value = 8; n.oninput(); })(document.querySelector('input[aria-label=microbatches]'))")
+    browser.wait("document.querySelector('h1').innerText.includes('DualPipe')")
+    assert browser.run("document.querySelector('#chosen .left')") is None
+
+
+def test_a_pinned_run_stays_as_outlines(address, browser):
+    browser.open(at(address, "1f1b", devices=4, mb=8))
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    browser.run("document.getElementById('pin').click()")
+    browser.run("(n => { n.value = 2; n.oninput(); })(document.querySelector('input[aria-label=F]'))")
+    browser.wait("document.getElementById('pinned').innerText.startsWith('+')")
+    assert browser.run("document.querySelectorAll('#marks path[stroke-dasharray=\"4 2\"]').length") == 1
+    browser.run("document.getElementById('pin').click()")
+    assert browser.run("document.querySelectorAll('#marks path[stroke-dasharray=\"4 2\"]').length") == 0
+
+
+def test_an_answer_that_takes_long_dims_the_picture(address, browser):
+    browser.open(at(address, "1f1b", devices=4, mb=8))
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    held = "(...all) => new Promise(done => { window.go = () => done(fetched(...all)); })"
+    browser.run(f"window.fetched = fetch; window.fetch = {held}; 0")
+    browser.run("(n => { n.value = 2; n.oninput(); })(document.querySelector('input[aria-label=F]'))")
+    browser.wait("document.getElementById('stale').innerText === 'computing …'")
+    browser.run("window.go()")
+    browser.wait("document.getElementById('stale').hidden")
+
+
+def test_a_watched_file_is_shown_again_when_it_changes(browser, tmp_path):
+    source = tmp_path / "mine.json"
+    assert invoke("run", "1f1b", "--devices", "2", "--mb", "4", "-q", "-o", str(source)).exit_code == 0
+    words = [sys.executable, "-m", "ppsim", "serve", "--port", "0", "--no-open", "--watch", str(source)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SOURCE) as served:
+        assert served.stdout
+        try:
+            browser.open(served.stdout.readline().strip())
+            assert "1F1B" in text(browser, "h1")
+            assert invoke("run", "gpipe", "--devices", "2", "--mb", "4", "-q", "-o", str(source)).exit_code == 0
+            browser.wait("document.querySelector('h1').innerText.includes('GPipe')")
+        finally:
+            served.terminate()
 
 
 def test_drag_compare_drop_copy_and_download(address, browser, tmp_path):

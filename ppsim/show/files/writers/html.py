@@ -108,7 +108,7 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
 
 def all_scripts() -> str:
     """Every script of pages, for one that shows whatever it is given."""
-    return "\n".join(map(read_script, (*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS)))
+    return "\n".join(map(read_script, (*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS, *STORY_SCRIPTS)))
 
 
 def write_tradeoff(
@@ -154,6 +154,7 @@ def contents(document: Document, pack: Pack = compress_column) -> dict[str, Any]
         ],
         "cap": _cap(document),
         "view": _view(document),
+        **({"left": dict(document.left)} if document.left else {}),
         **({"story": _story(document.story, pack)} if document.story else {}),
         "timelines": [
             {**_entry(document, number, curves, pack), **({"waits": _waits(idle, pack)} if idle else {})}

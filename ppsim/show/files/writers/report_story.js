@@ -13,7 +13,7 @@ async function showStory() {
     const sides = await Promise.all(story.twins.map(column));
     twins = sides.map((side, i) => new Map(Array.from(side, (op, at) => [op, sides[1 - i][at]])));
   }
-  view.story = { ghost: -1, lit: null, outlines: Boolean(story.twins) };
+  view.story = { ghosts: story.ghosts, ghost: -1, lit: null, outlines: Boolean(story.twins) };
   $('lead').textContent = story.lead;
   $('lead').hidden = $('story').hidden = false;
   const parts = [barsOf(story), matrixOf(story)];
@@ -138,12 +138,12 @@ function outlinesOf(panel, geometry, { offsets, start, end }, theme) {
 
 /** What the story adds inside a panel: a ghost with its end, the first run's outlines, and the gaps that are lit. */
 function storyMarks(panel, geometry, theme, index) {
-  const { ghost, lit, outlines } = view.story;
+  const { ghosts, ghost, lit, outlines } = view.story;
   const found = [];
   const last = index === TIMELINES.length - 1;
   if (outlines && index === 1) found.push(outlinesOf(panel, geometry, { offsets: TIMELINES[0].offsets, ...TIMELINES[0].ops }, theme));
   if (ghost >= 0 && index === 0) {
-    const other = REPORT.story.ghosts[ghost];
+    const other = ghosts[ghost];
     const x = xOf(geometry, other.makespan).toFixed(1);
     found.push(outlinesOf(panel, geometry, other, theme), `<path d="M${x} 0v${panel.height}" stroke="${theme.ink}" stroke-width="1.5"/>`);
   }
