@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,7 +87,6 @@ def read_kineto(source: str, texts: Mapping[str, str]) -> RealRun:
     posted, start, end, arrival = (times[:, :, row] for row in range(4))
     zero = posted.min(axis=1, keepdims=True)
     shown = not np.isnan(arrival).all()
-    hosts = {trace.host for trace in traces}
     observed = RealRun(
         source,
         "kineto",
@@ -99,9 +98,16 @@ def read_kineto(source: str, texts: Mapping[str, str]) -> RealRun:
         arrival - zero,
         np.zeros(len(steps)),
         traces=dict(zip(texts, traces, strict=True)),
-        notes=(f"times of {len(hosts)} hosts are compared as their own clocks have them",) if len(hosts) > 1 else (),
+        notes=tuple(_notes(traces)),
     )
     return align_clocks(observed)
+
+
+def _notes(traces: Sequence[Trace]) -> Iterator[str]:
+    if (hosts := len({trace.host for trace in traces})) > 1:
+        yield f"times of {hosts} hosts are compared as their own clocks have them"
+    if any(trace.kernels for trace in traces):
+        yield "no span tells of a receive: NCCL's kernels that receive are taken for them"
 
 
 def _members(action: Action, key: Key, split: set[tuple[int, int]]) -> list[Key]:

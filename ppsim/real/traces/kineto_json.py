@@ -20,6 +20,7 @@ BYTES = {
     "float": 4,
     "int": 4,
     "half": 2,
+    "bfloat16": 2,
     "c10::half": 2,
     "c10::bfloat16": 2,
     "unsigned char": 1,
@@ -42,6 +43,14 @@ class Arguments(msgspec.Struct, frozen=True):
 
     dims: list[object] | None = msgspec.field(name="Input Dims", default=None)
     types: list[object] | None = msgspec.field(name="Input type", default=None)
+
+
+class Collective(msgspec.Struct, frozen=True):
+    """What NCCL's kernels tell of a message; numbers are texts in some versions."""
+
+    name: object = msgspec.field(name="Collective name", default="")
+    elements: object = msgspec.field(name="In msg nelems", default=0)
+    kind: object = msgspec.field(name="dtype", default="")
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -67,6 +76,17 @@ class File(msgspec.Struct, frozen=True):
 
 
 KEYS = frozenset(field.encode_name for field in (*msgspec.structs.fields(File), *msgspec.structs.fields(Event)))
+
+
+def kernel_of(event: Event) -> tuple[str, int]:
+    """Read what a kernel of NCCL does, such as ``recv``, and on how many bytes; empty and 0 where it does not tell."""
+    try:
+        told = msgspec.json.decode(event.args, type=Collective | None) or Collective()
+    except msgspec.DecodeError:
+        return "", 0
+    elements = str(told.elements)
+    size = int(elements) * BYTES.get(str(told.kind).lower(), 0) if elements.isdecimal() and len(elements) < 16 else 0
+    return str(told.name).lower(), size if size <= MOST_BYTES else 0
 
 
 def parse_file(text: str, path: str) -> File:

@@ -30,6 +30,7 @@ ACTION = re.compile(r"PP:(\d{1,9})(F|B|I|W|SEND_F|SEND_B|RECV_F|RECV_B)(\d{1,9})
 PAIR = re.compile(r"PP:\((\d{1,9})F(\d{1,9});(\d{1,9})[BI](\d{1,9})\)OVERLAP_F_B", re.ASCII)
 PLAIN = re.compile(r"(Forward|Backward) (\d{1,9})", re.ASCII)
 RECEIVED = re.compile(r"(gloo|nccl):recv")
+KERNEL = re.compile(r"nccl(Dev)?Kernel_SendRecv")
 
 
 Input = tuple[str, int, int]
@@ -67,13 +68,14 @@ class Receive(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """One process's file; ``base_s`` is the epoch its times count from."""
+    """One process's file; ``base_s`` is the epoch its times count from, ``kernels`` whether NCCL's are its receives."""
 
     host: str
     device: str
     base_s: float
     actions: tuple[Action, ...]
     receives: tuple[Receive, ...]
+    kernels: bool = False
 
 
 def profile_from(paths: Sequence[str], command: str) -> Profile:
@@ -162,17 +164,34 @@ def parse_trace(text: str, path: str, rank: int) -> Trace:
     # A GPU's spans do not show sizes; the host's of the same messages do, and all have one size where it can be told.
     sizes = {kineto_json.bytes_of(event) for event in file.events if RECEIVED.match(event.name)} - {0}
     known = sizes.pop() if len(sizes) == 1 and events is on_gpu else 0
+    receives = [Receive(*kineto_json.span_of(event, path), kineto_json.bytes_of(event) or known) for event in received]
+    kernels = [] if receives else list(_received_by_kernels(file.events, actions, path))
     return Trace(
         one_line(file.host),
         one_line(file.devices[0].name) if file.devices else "cpu",
         file.epoch_ns * 1e-9,
         tuple(sorted(actions, key=lambda action: action.start)),
-        tuple(
-            sorted(
-                Receive(*kineto_json.span_of(event, path), kineto_json.bytes_of(event) or known) for event in received
-            )
-        ),
+        tuple(sorted(receives or kernels)),
+        bool(kernels),
     )
+
+
+def _received_by_kernels(
+    events: Sequence[kineto_json.Event], actions: Sequence[Action], path: str
+) -> Iterator[Receive]:
+    """List NCCL's kernels that receive: those that say so, and those within the span of a receive.
+
+    A kernel that sends and receives in one, or does not tell, counts only where such spans name what it is.
+    """
+    named = sorted((action.start, action.end) for action in actions if action.kind.startswith("RECV"))
+    for event in events:
+        if event.cat != "kernel" or not KERNEL.match(event.name):
+            continue
+        what, size = kineto_json.kernel_of(event)
+        start, end = kineto_json.span_of(event, path)
+        at = bisect_right(named, (start, inf)) - 1
+        if what == "recv" or (what != "send" and at >= 0 and start <= named[at][1]):
+            yield Receive(start, end, size)
 
 
 def _actions(events: Sequence[kineto_json.Event], rank: int, path: str) -> Iterator[Action]:

@@ -140,8 +140,8 @@ def _with_messages(observed: RealRun, schedule: Schedule, profile: Profile | Non
         "cores": 0,
         "costs": _source_of_costs(runs, profile),
     }
-    if observed.notes:
-        settings["clocks"] = observed.notes[0]
+    if clocks := [note for note in observed.notes if "clocks" in note]:
+        settings["clocks"] = clocks[0]
     return Record(tuple(runs), settings, asdict(traced.provenance))
 
 

@@ -175,6 +175,28 @@ def test_messages_between_gpus_take_their_size_from_the_host_s_spans(tmp_path):
         assert ("messages cost nothing" in profile.provenance.note) == (sizes is None)
 
 
+@pytest.mark.parametrize("told", ["recv", "coalesced", "", None])
+def test_receives_that_show_as_kernels_of_nccl_alone_are_found(told, tmp_path):
+    """By what the kernel says, else by the span of the receive that it lies in; a send's kernel is no receive."""
+    paths = []
+    for rank, events in enumerate(message_events(3)):
+        gpu = [{**e, "cat": "gpu_user_annotation"} for e in events if e["name"] != "gloo:recv"]
+        args = {"In msg nelems": "32", "dtype": "Float", "Src Rank": 0, "Dst Rank": 1}
+        args |= {} if told is None else {"Collective name": told}
+        name = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+        kernels = [{**e, "name": name, "cat": "kernel", "args": args} for e in events if e["name"] == "gloo:recv"]
+        sent = [
+            {**e, "name": name, "cat": "kernel", "args": args | ({"Collective name": "send"} if told == "recv" else {})}
+            for e in events
+            if "SEND" in str(e["name"])
+        ]
+        paths.append(trace(tmp_path / f"{rank}.json", rank, *gpu, *kernels, *sent))
+    (message,) = profile_from(paths, "ppsim").message
+    (shown,) = profile_from([trace(tmp_path / str(r), r, *e) for r, e in enumerate(message_events(3))], "x").message
+    assert (message.bytes, message.n, message.median_ms) == (128, shown.n, shown.median_ms)
+    assert any("NCCL's kernels" in note for note in read_run(paths).notes)
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
