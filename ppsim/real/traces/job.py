@@ -127,29 +127,34 @@ def find_between(
     """Find what devices do before and after their ops: what it is, and its start and end, shape (K, R, P, B)."""
     table, V, P = grid.table, int(schedule.chunk.max()) + 1, schedule.n_devices
     rows = (table.kind == OTHER) & ~np.isnan(table.start) & (table.columns["device"] < P)
-    keys = ("order", "chunk", "device")
-    at = np.lexsort((table.start, *(table.columns[key] for key in keys), table.name, grid.replica, grid.step))
+    columns = table.columns
+    at = np.lexsort((columns["order"], table.start, columns["device"], table.name, grid.replica, grid.step))
     at = at[rows[at]]
-    device, begun, name = table.columns["device"][at], table.start[at], table.name[at]
-    chunk = np.where(table.columns["chunk"][at] < V, table.columns["chunk"][at], UNKNOWN)
+    device, begun, name = columns["device"][at], table.start[at], table.name[at]
+    chunk = np.where(columns["chunk"][at] < V, columns["chunk"][at], UNKNOWN)
     shape = (*start.shape[:2], P)
-    dims = (*shape[:2], len(table.names), P, V + 1)
-    cell = np.ravel_multi_index((grid.step[at], grid.replica[at], name, device, chunk + 1), dims)
+    nth = _count(
+        np.ravel_multi_index((grid.step[at], grid.replica[at], name, device), (*shape[:2], len(table.names), P))
+    )
     first, last = _spans(schedule, start)
-    before = begun < first[grid.step[at], grid.replica[at], device, np.maximum(chunk, 0)]
-    idle = before | (begun >= last[grid.step[at], grid.replica[at], device, np.where(chunk < 0, V, chunk)])
-    of_chunk = np.where(before | (V > 1), chunk, UNKNOWN)
-    label = np.stack([~before, name, np.minimum(_count(cell), MOST_EACH - 1), of_chunk], 1)
+    where = grid.step[at], grid.replica[at], device
+    before = begun < first[(*where, np.maximum(chunk, 0))]
+    early = ~before & (begun < last[(*where, np.full_like(chunk, V))])  # while other chunks still run
+    kinds, kind = np.unique(name * (V + 1) + chunk + 1, return_inverse=True)
+    early = (np.bincount(kind, early, len(kinds)) * 2 > np.bincount(kind, minlength=len(kinds)))[kind]
+    of_chunk = np.where(before | early, chunk, UNKNOWN)
+    idle = before | (begun >= last[(*where, np.where(of_chunk < 0, V, of_chunk))])
+    label = np.stack([~before, name, np.where(of_chunk < 0, np.minimum(nth, MOST_EACH - 1), 0), of_chunk], 1)
     if not idle.all():
         names = sorted({table.names[n] for n in name[~idle].tolist()})
         notes.append(f"amid the ops of a step, and left alone: {', '.join(names[:4])}")
     kept, which = np.unique(label[idle].astype(np.int64), axis=0, return_inverse=True)
     at, device = at[idle], device[idle]
     begun, done = np.full((*shape, len(kept)), np.nan), np.full((*shape, len(kept)), np.nan)
-    where = (grid.step[at], grid.replica[at], device, which)
-    begun[where], done[where] = table.start[at], table.end[at]
-    place = np.nanmean(np.argsort(np.argsort(begun, axis=3), axis=3) + 0.0 * begun, axis=(0, 1, 2)) if len(kept) else []
-    order = np.lexsort((place, kept[:, 0])) if len(kept) else np.empty(0, np.int64)
+    place = (grid.step[at], grid.replica[at], device, which)
+    begun[place], done[place] = table.start[at], table.end[at]
+    turn = np.nanmean(np.argsort(np.argsort(begun, axis=3), axis=3) + 0.0 * begun, axis=(0, 1, 2)) if len(kept) else []
+    order = np.lexsort((turn, kept[:, 0])) if len(kept) else np.empty(0, np.int64)
     groups = {int(n): int(g) for n, g in zip(table.name[at], table.group[at], strict=True) if g != UNKNOWN}
     found = tuple(_between(table.names[kept[n, 1]], groups.get(int(kept[n, 1])), kept[n]) for n in order.tolist())
     return found, begun[..., order], done[..., order]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ppsim.core.job import Job
+from ppsim.engine.simple.steps import StepTimes, time_steps
 from ppsim.errors import InputError, InvalidSchedule
 from ppsim.real.traces.read import read_run
 from ppsim.real.traces.run import RealRun
@@ -203,3 +204,59 @@ def test_words_of_others_mean_our_columns_and_kinds():
     groups = {"grads-reduce-scatter": "replicas", "embedding-grads-all-reduce": "ends", "optimizer": "device"}
     groups |= {"optimizer-clip-main-grad": "all", "layernorm-grads-all-reduce": "device", "UNSHARD": "replicas"}
     assert {name: group_of(name) for name in groups} == groups
+
+
+def as_stragglers(timeline, replica, step, shift):
+    """Rows in the columns of ByteDance's traces: messages by their turn, with empty ones at both ends."""
+    schedule, rows = timeline.schedule, []
+    P, comm = schedule.n_devices, 0.75
+    names = {"F": "forward", "B": "backward"}
+
+    def row(device, kind, start, end, turn, chunk=-1, mb=-1, stage=-1):
+        rows.append([replica, device, step, kind, start + shift, end - start, turn, chunk, mb, stage])
+
+    for device in range(P):
+        turns = {f"{way}-{side}": 0 for way in names.values() for side in ("send", "recv", "compute")}
+        for chunk in range(schedule.n_chunks):
+            row(device, "params-all-gather", -9.0 + 2 * chunk, -8.0 + 2 * chunk, 0, chunk)
+        queue = schedule.queue(device)
+        for op in range(queue.start, queue.stop):
+            way, start, end = names["FB"[schedule.kind[op]]], timeline.start[op], timeline.end[op]
+            sent = schedule.crosses & (schedule.dependency == op)
+            need = timeline.end[schedule.dependency[op]] if schedule.crosses[op] else start
+            for side, at, long in (("recv", need, schedule.crosses[op]), ("send", end, sent.any())):
+                row(device, f"{way}-{side}", at, at + comm * long, turns[f"{way}-{side}"])
+                turns[f"{way}-{side}"] += 1
+            place = int(schedule.chunk[op]), int(schedule.microbatch[op]), int(schedule.stage[op])
+            row(device, f"{way}-compute", start, end, turns[f"{way}-compute"], *place)
+            turns[f"{way}-compute"] += 1
+        last = simulated(chunks=2, tb=71.0).makespan + 1
+        for chunk in reversed(range(schedule.n_chunks)):
+            row(device, "grads-reduce-scatter", last, last + 3, 0, chunk)
+            last += 3
+        row(device, "optimizer", last, last + 1, 0)
+    return rows
+
+
+def test_chunks_have_their_own_gathers_and_messages_are_found_by_their_turn(tmp_path):
+    rows = []
+    for step in (40, 41):
+        for replica in range(2):
+            rows += as_stragglers(simulated(chunks=2, tb=70.0 + replica), replica, step, 5e4 * step)
+    random.Random(1).shuffle(rows)
+    names = "dp_rank,stage,step,optype,start_ts,duration,seq_id,mc,mb_id,gmc"
+    (tmp_path / "t.csv").write_text("\n".join([names, *(",".join(map(str, row)) for row in rows)]))
+    run, job = read_job(tmp_path / "t.csv")
+    assert recognise(run.schedule).startswith("interleaved")
+    assert [(each.name, each.before, each.chunk) for each in job.between] == [
+        ("params-all-gather", True, 0),
+        ("params-all-gather", True, 1),
+        ("grads-reduce-scatter", False, -1),
+        ("grads-reduce-scatter", False, -1),
+        ("optimizer", False, -1),
+    ]
+    assert np.allclose(job.transfer[:, :, job.schedule.crosses], 0.75)
+    assert np.allclose(job.start[1, 0], simulated(chunks=2, tb=70.0).start)
+    pipeline = simulated(chunks=2, tb=71.0).makespan
+    found = time_steps(job.schedule, job.between, StepTimes.measured(job))
+    assert found == pytest.approx(1 + pipeline + 3 + 3 + 1)
