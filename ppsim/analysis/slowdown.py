@@ -74,9 +74,14 @@ class Slowdown:
         return float(self.step(self.ideal)[0])
 
     @property
+    def _unit(self) -> float:
+        """What steps are told in: the healthy one, unless nothing takes any time."""
+        return self.ideal_step or 1.0
+
+    @property
     def slowdown(self) -> float:
         """S: the mean step over the healthy one."""
-        return float(self.steps.mean()) / self.ideal_step
+        return float(self.steps.mean()) / self._unit
 
     def share(self, part: Part) -> float:
         """The share of the slowdown that goes where a part is ideal."""
@@ -87,25 +92,25 @@ class Slowdown:
     @cached_property
     def by_kind(self) -> Mapping[str, float]:
         """S_t: the step over the healthy one where only ops of a kind are as measured, by the run's names of kinds."""
-        return {name: float(self.step(self.keep(part)).mean()) / self.ideal_step for name, part in _kinds(self.job)}
+        return {name: float(self.step(self.keep(part)).mean()) / self._unit for name, part in _kinds(self.job)}
 
     @cached_property
     def by_device_steps(self) -> Times:
         """Shape (K, P): each step over the healthy one where only a device's ops, in all replicas, are as measured."""
         found = [self.step(self.keep(_of_device(self.job, device))) for device in range(self.job.schedule.n_devices)]
-        return np.stack(found, axis=1) / self.ideal_step
+        return np.stack(found, axis=1) / self._unit
 
     @cached_property
     def by_replica_steps(self) -> Times:
         """Shape (K, R): each step over the healthy one where only a replica's ops are as measured."""
         if len(self.job.replicas) == 1:
-            return self.steps[:, None] / self.ideal_step
+            return self.steps[:, None] / self._unit
         parts = [(getattr(self.measured, n), getattr(self.ideal, n)) for n in PARTS]
         found = []
         for r in range(len(self.job.replicas)):  # beside it one healthy replica stands for all others
             two = (np.stack([own[:, r], np.broadcast_to(ideal[:, 0], own[:, r].shape)], 1) for own, ideal in parts)
             found.append(self.step(StepTimes(*two)))
-        return np.stack(found, axis=1) / self.ideal_step
+        return np.stack(found, axis=1) / self._unit
 
     @cached_property
     def by_worker(self) -> Times:

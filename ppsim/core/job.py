@@ -75,8 +75,8 @@ class Job:
         """Shape (K,): from the first start to the last end of anything."""
         first, last = self.start.min(axis=(1, 2)), self.end.max(axis=(1, 2))
         if self.between:
-            first = np.fmin(first, np.nanmin(self.between_start, axis=(1, 2, 3)))
-            last = np.fmax(last, np.nanmax(self.between_end, axis=(1, 2, 3)))
+            first = np.fmin(first, np.fmin.reduce(self.between_start, axis=(1, 2, 3)))
+            last = np.fmax(last, np.fmax.reduce(self.between_end, axis=(1, 2, 3)))
         steps: Times = last - first
         return steps
 

@@ -122,7 +122,7 @@ def job_lines(found: Slowdown, mending: Sequence[Mended]) -> Iterator[str]:
     yield f"what if (each simulated, against {format_number(step)} {unit}):"
     named = max(len(change.what) for change in mending)
     for change in mending:
-        yield f"  {change.what:<{named}}  {format_number(change.step)} {unit}  {change.step / step - 1:+.1%}"
+        yield f"  {change.what:<{named}}  {format_number(change.step)} {unit}  {change.step / (step or 1.0) - 1:+.1%}"
 
 
 def _named(values: Iterable[tuple[object, float]]) -> str:

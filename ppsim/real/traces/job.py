@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -110,11 +111,13 @@ def _replica_offsets(between: tuple[Between, ...], begun: Times, done: Times, en
     offset = np.zeros(begun.shape[:2])
     if begun.shape[1] == 1 or not joint:
         return offset
-    least = np.nanmin(done[..., joint], axis=1) - np.nanmax(begun[..., joint], axis=1)
-    if np.nanmin(least) >= -ROUNDED * float(np.median(end.max(axis=2) - end.min(axis=2))):
+    least = np.fmin.reduce(done[..., joint], axis=1) - np.fmax.reduce(begun[..., joint], axis=1)
+    if not np.fmin.reduce(least, axis=None) < -ROUNDED * float(np.median(end.max(axis=2) - end.min(axis=2))):
         return offset
     ends = done[..., joint]
-    offset = np.nanmedian(ends - np.nanmedian(ends, axis=1, keepdims=True), axis=(2, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a replica that shows none in a step
+        offset = np.nan_to_num(np.nanmedian(ends - np.nanmedian(ends, axis=1, keepdims=True), axis=(2, 3)))
     notes.append(
         f"clocks of replicas were corrected by up to {np.abs(offset).max():.3g}, so that collectives end together"
     )
@@ -153,11 +156,22 @@ def find_between(
     begun, done = np.full((*shape, len(kept)), np.nan), np.full((*shape, len(kept)), np.nan)
     place = (grid.step[at], grid.replica[at], device, which)
     begun[place], done[place] = table.start[at], table.end[at]
-    turn = np.nanmean(np.argsort(np.argsort(begun, axis=3), axis=3) + 0.0 * begun, axis=(0, 1, 2)) if len(kept) else []
-    order = np.lexsort((turn, kept[:, 0])) if len(kept) else np.empty(0, np.int64)
+    turn = _mean(np.argsort(np.argsort(begun, axis=3), axis=3) + 0.0 * begun)
+    order = np.lexsort((turn, kept[:, 0]))
+    lost = np.isnan(begun) & ~np.isnan(begun).all(axis=(0, 1))
+    if lost.any():
+        names = sorted({table.names[kept[n, 1]] for n in np.flatnonzero(lost.any(axis=(0, 1, 2))).tolist()})
+        notes.append(f"{lost.sum()} ops between steps are missing, and are not simulated there: {', '.join(names[:4])}")
     groups = {int(n): int(g) for n, g in zip(table.name[at], table.group[at], strict=True) if g != UNKNOWN}
     found = tuple(_between(table.names[kept[n, 1]], groups.get(int(kept[n, 1])), kept[n]) for n in order.tolist())
     return found, begun[..., order], done[..., order]
+
+
+def _mean(values: Times) -> Times:
+    """The mean over all but the last axis, of what is a number; every column has one."""
+    axes = tuple(range(values.ndim - 1))
+    mean: Times = np.nansum(values, axis=axes) / (~np.isnan(values)).sum(axis=axes)
+    return mean
 
 
 def _between(name: str, group: int | None, label: Ints) -> Between:

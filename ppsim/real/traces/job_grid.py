@@ -70,6 +70,8 @@ def grid_of(table: OpTable, notes: list[str]) -> Grid:
         columns["device"] = columns["stage"].copy()
         notes.append("no column says the device: each stage is taken for one")
     lost = columns["device"] == UNKNOWN
+    if (lost | ~computes).all():
+        raise InputError(f"{table.source}: no op that computes has a device", "a column of device or of stage")
     if lost.any():
         notes.append(f"{_rows(table, lost)} without a device: left out")
     for name in ("stage", "microbatch"):
@@ -114,7 +116,7 @@ def _count_steps(table: OpTable, replica: Ints) -> Ints:
         own = np.flatnonzero(where == each)
         mine, rest = own[computes[own]], own[~computes[own]]
         firsts = np.full(found[mine].max(initial=0) + 1, np.inf)
-        np.minimum.at(firsts, found[mine], table.start[mine])
+        np.fmin.at(firsts, found[mine], table.start[mine])
         found[rest] = np.maximum(np.searchsorted(firsts, table.start[rest], side="right") - 1, 0)
     return found
 
@@ -187,6 +189,9 @@ def leave_out(
         return grid, start, end
     source, n_steps = grid.table.source, len(whole)
     count = whole.sum(axis=0)
+    if not count.any():
+        said = f"in step {grid.iterations[0]} replica {grid.replicas[0]} {why(0, 0)}"
+        raise InputError(f"{source}: no step is whole: {said}", "rows for all ops of a step")
     replicas = count > HALF * count.max(initial=0)
     steps = np.logical_and.reduce(whole[:, replicas], axis=1)
     for r in np.flatnonzero(~replicas).tolist():
