@@ -70,7 +70,8 @@ def validate_job(job: Job) -> JobErrors:
             gaps, latencies = terms.gap, np.broadcast_to(latency, each.shape)
             if name == "replay" and job.host is not None:
                 gaps, latencies = job.host[0, k], job.host[1, k] + job.transfer[k]
-            found[name][k] = makespans_with_gaps(schedule, each, gaps, latencies) / measured[k] - 1
+            predicted = makespans_with_gaps(schedule, each, gaps, latencies)
+            found[name][k] = np.divide(predicted, measured[k], out=np.ones_like(predicted), where=measured[k] > 0) - 1
     return JobErrors(job, found, steps == 1)
 
 

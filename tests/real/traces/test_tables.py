@@ -1,14 +1,16 @@
 """Tables of ops by any names are one job: the ops, messages and collectives of all replicas, and what was repaired."""
 
+import contextlib
 import json
 import random
 
 import numpy as np
 import pytest
 
+from ppsim.analysis.slowdown import find_slowdown
 from ppsim.core.job import Job
 from ppsim.engine.simple.steps import StepTimes, time_steps
-from ppsim.errors import InputError, InvalidSchedule
+from ppsim.errors import InputError, InvalidSchedule, PpsimError
 from ppsim.real.traces.read import read_run
 from ppsim.real.traces.run import RealRun
 from ppsim.real.traces.table_words import group_of, kind_of, meanings
@@ -162,6 +164,10 @@ def test_a_fault_is_repaired_and_the_repair_is_said(what, steps, replicas, said,
         (lambda rows: [row | {"microbatch": "mb1"} for row in rows], "row 1: microbatch is 'mb1'"),
         (lambda rows: [row | {"stage": 0.5} for row in rows], "row 1: stage is '0.5'"),
         (lambda rows: [row | {"start": "nan"} for row in rows], "no step is whole"),
+        (
+            lambda rows: [row | {"device": ""} if row["kind"] in "FB" else row for row in rows],
+            "no op that computes has",
+        ),
         (lambda rows: rows + [row | {"end": row["end"] + 1} for row in rows], "two rows for"),
         (lambda rows: [row | {"stage": 10**9} for row in rows], "row 1: stage is '1000000000'"),
         (
@@ -260,3 +266,34 @@ def test_chunks_have_their_own_gathers_and_messages_are_found_by_their_turn(tmp_
     pipeline = simulated(chunks=2, tb=71.0).makespan
     found = time_steps(job.schedule, job.between, StepTimes.measured(job))
     assert found == pytest.approx(1 + pipeline + 3 + 3 + 1)
+
+
+def test_ops_that_take_no_time_slow_nothing_down(tmp_path):
+    rows = [row | {"start": 5.0, "end": 5.0} for row in ops_rows(two_replicas("gpipe"))]
+    for number, row in enumerate(rows):
+        row["start"] = row["end"] = row["start"] + number * 1e-9
+    found = find_slowdown(read_job(write_csv(tmp_path / "t.csv", rows))[1])
+    assert found.ideal_step < 1e-6
+    assert np.isfinite(found.slowdown)
+
+
+def test_a_collective_that_a_replica_lacks_is_said(tmp_path):
+    rows = ops_rows(two_replicas("1f1b"))
+    same = {"stage": -1, "microbatch": -1, "kind": "grads-reduce-scatter", "start": 2000.0, "end": 2005.0}
+    rows += [same | {"iteration": k, "replica": r, "device": d} for k in (7, 8, 9) for r in (0, 1) for d in range(4)]
+    rows.pop()
+    run, job = read_job(write_csv(tmp_path / "t.csv", rows))
+    assert any(note.startswith("1 ops between steps are missing") for note in run.notes)
+    assert np.isfinite(find_slowdown(job).slowdown)
+
+
+def test_damaged_parquet_never_ends_but_in_a_message(tmp_path):
+    whole, draw = STRAGGLERS.read_bytes(), random.Random(5)
+    for _ in range(40):
+        data = bytearray(whole)
+        for _ in range(draw.choice([1, 3, 50])):
+            data[draw.randrange(len(data))] = draw.randrange(256)
+        cut = draw.choice([len(data), draw.randrange(len(data))])
+        (tmp_path / "t.parquet").write_bytes(data[:cut])
+        with contextlib.suppress(PpsimError):
+            read_run([str(tmp_path / "t.parquet")])
