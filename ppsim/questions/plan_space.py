@@ -52,6 +52,11 @@ class SpaceOptions:
         common=True,
     )
     recomputes: str | None = option("--recomputes", metavar="NAMES", help="Of none,selective,full (all).", common=True)
+    recompute_modules: str | None = option(
+        "--recompute-modules",
+        metavar="NAMES",
+        help="What selective runs again: core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (the first).",
+    )
     layouts: str | None = option(
         "--layouts", metavar="NAMES", help="Layers per stage: of even,light-last,light-ends (all)."
     )
@@ -93,6 +98,7 @@ def make_axes(model: Model, space: SpaceOptions, base: Parallel, able: Sequence[
         InputError: an unknown name, or none of the software's schedules.
     """
     from ppsim.schedules import find
+    from ppsim.workload.model.parallel import MODULES
     from ppsim.workload.plans.space import FITTED, LAYOUTS, RECOMPUTE, SCHEDULES, Axes
 
     sizes: dict[str, Any] = {
@@ -103,6 +109,8 @@ def make_axes(model: Model, space: SpaceOptions, base: Parallel, able: Sequence[
     named = tuple(find(name.strip()).name for name in space.schedules.split(",")) if space.schedules else known
     if able and not set(named) & set(able):
         raise InputError(f"{who} has no schedule {' or '.join(named)}", f"of {','.join(able)}, or --any")
+    if space.recompute_modules:
+        base = replace(base, modules=_chosen("recompute-modules", space.recompute_modules, MODULES))
     return Axes(
         **sizes,
         schedules=tuple(dict.fromkeys(named)),

@@ -167,6 +167,7 @@ SAMPLES = {
     "precision": "--precision fp8",
     "dispatch": "--dispatch deepep",
     "dispatch_bytes": "--dispatch-bytes 1",
+    "recompute_modules": "--recompute-modules layernorm,mla_up_proj --recomputes selective",
     "software": "--software megatron-bridge@26.06",
     "overlap_a2a": "--overlap-a2a",
     "cuda_graphs": "--cuda-graphs partial",

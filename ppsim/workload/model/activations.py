@@ -18,25 +18,32 @@ def layer_activations(model: Model, parallel: Parallel, layer: Layer, recompute:
     local = tokens_of(model, parallel) / (parallel.tp if parallel.sequence_parallel else 1)
     if recompute == "full":
         return ITEM * local * model.hidden
-    norms = (layer.mixer != "none") + (layer.mlp != "none")
-    kept = norms * (ITEM + KEPT_AS.get(parallel.precision, ITEM)) * local * model.hidden  # their inputs and outputs
+    norms, again = (layer.mixer != "none") + (layer.mlp != "none"), _again(parallel, recompute)
+    narrow = 0.0 if "layernorm" in again else KEPT_AS.get(parallel.precision, ITEM)
+    kept = norms * (ITEM + narrow) * local * model.hidden  # their inputs and outputs
     if model.biases:
         kept += norms * local * model.hidden  # dropout's masks
     if layer.mixer in STATES:
         kept += _state(model, parallel, layer.mixer)
     elif layer.mixer != "none":
-        kept += _attention(model, parallel, layer.mixer, recompute)
-    return kept + (_mlp(model, parallel, layer.mlp) if layer.mlp != "none" else 0.0)
+        kept += _attention(model, parallel, layer.mixer, again)
+    return kept + (_mlp(model, parallel, layer.mlp, again) if layer.mlp != "none" else 0.0)
 
 
-def _attention(model: Model, parallel: Parallel, mixer: str, recompute: str) -> float:
+def _again(parallel: Parallel, recompute: str) -> tuple[str, ...]:
+    """Return the modules whose outputs are computed again, and so not kept, as Megatron-LM's --recompute-modules."""
+    return parallel.modules if recompute == "selective" else ()
+
+
+def _attention(model: Model, parallel: Parallel, mixer: str, again: tuple[str, ...]) -> float:
     p, tokens = parallel, tokens_of(model, parallel)
     local = tokens / (p.tp if p.sequence_parallel else 1)
     a, narrow = model.heads / p.tp, KEPT_AS.get(p.precision, ITEM)
     if model.kv_lora:
         width = model.head_dim + model.rope_dim
         kept = (ITEM + narrow) * local * (model.q_lora + model.kv_lora) + ITEM * local * model.rope_dim
-        kept += ITEM * tokens * a * (2 * width + model.v_dim) + narrow * tokens * a * model.v_dim
+        kept += narrow * tokens * a * model.v_dim
+        kept += 0.0 if "mla_up_proj" in again else ITEM * tokens * a * (2 * width + model.v_dim)
     else:
         keys = max(model.kv_heads / p.tp, 1.0)
         kept = ITEM * tokens * (a + 2 * keys) * model.head_dim + narrow * tokens * a * model.head_dim
@@ -44,7 +51,7 @@ def _attention(model: Model, parallel: Parallel, mixer: str, recompute: str) -> 
         kept += 2 * ITEM * tokens * a * model.head_dim
     if mixer == "sparse":  # the indexer's queries, and which tokens each one chose
         kept += ITEM * local * (model.index_heads + 1) * model.index_dim + 4 * local * model.index_top_k
-    if not p.flash and recompute == "none":
+    if not p.flash and "core_attn" not in again:
         kept += (2 * ITEM + 1) * tokens * model.seq * a
     return kept
 
@@ -62,14 +69,18 @@ def _state(model: Model, parallel: Parallel, mixer: str) -> float:
     return tokens_of(model, p) / p.tp * (kept + gates)
 
 
-def _mlp(model: Model, parallel: Parallel, mlp: str) -> float:
+def _mlp(model: Model, parallel: Parallel, mlp: str, again: tuple[str, ...]) -> float:
     p, tokens, narrow = parallel, tokens_of(model, parallel), KEPT_AS.get(parallel.precision, ITEM)
     ffn = (2 if model.gated else 1) * ITEM + narrow  # bytes of the activation's inputs, and of its output
     if mlp == "dense":
-        return ffn * tokens * model.ffn / p.tp
+        return 0.0 if "mlp" in again else ffn * tokens * model.ffn / p.tp
+    if "moe" in again:
+        return 0.0
     visits = tokens / p.tp * model.top_k
-    kept = visits * ((ITEM + narrow) * model.expert_hidden + ffn * model.expert_ffn) + 8 * tokens / p.tp * model.experts
-    return kept + ffn * tokens * model.shared_ffn / p.tp
+    routed = ffn - narrow if "moe_act" in again else ffn
+    kept = visits * ((ITEM + narrow) * model.expert_hidden + routed * model.expert_ffn)
+    kept += 8 * tokens / p.tp * model.experts
+    return kept + (0.0 if "shared_experts" in again else ffn * tokens * model.shared_ffn / p.tp)
 
 
 def encoder_activations(encoder: Encoder, parallel: Parallel) -> float:

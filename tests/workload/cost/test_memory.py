@@ -163,6 +163,26 @@ def test_activations_of_latent_attention():
         assert layer_activations(model, replace(parallel, precision=precision), Layer(), "none") == pytest.approx(kept)
 
 
+@pytest.mark.parametrize(
+    ("module", "freed"),
+    [
+        ("core_attn", 0.0),  # nothing, where attention is one kernel
+        ("layernorm", 2 * 2 * 1024 * 7168),
+        ("mla_up_proj", 2 * 4096 * 32 * (2 * 192 + 128)),
+        ("moe_act", 2 * 4096 / 4 * 8 * 2048),
+        ("shared_experts", 6 * 4096 * 2048 / 4),
+        ("moe", 4096 / 4 * 8 * (4 * 7168 + 6 * 2048) + 8 * 1024 * 256 + 6 * 4096 * 2048 / 4),
+        ("mlp", 0.0),
+    ],
+)
+def test_what_selective_recompute_frees_is_what_its_modules_put_out(module, freed):
+    """Of a layer of DeepSeek-V3 with experts on four tensor ranks, in 16 bits."""
+    model, layer = read_model("deepseek-v3"), Layer(mlp="experts")
+    parallel = Parallel(tp=4, dp=2, ep=8, modules=(module,))
+    kept = [layer_activations(model, parallel, layer, recompute) for recompute in ("none", "selective")]
+    assert kept[0] - kept[1] == pytest.approx(freed)
+
+
 def test_the_first_layers_of_a_stage_recompute():
     model, parallel = read_model("deepseek-v3"), Parallel(ep=8, dp=8, recompute="full")
     dense, mixed = (layer_activations(model, parallel, Layer(mlp=mlp), "none") for mlp in ("dense", "experts"))
