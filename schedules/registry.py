@@ -87,6 +87,7 @@ class Family:
             :class:`ppsim.core.costs.Costs` of the shape, before its options.
         interchangeable: whether it does the same training on whole microbatches as the others, so that it may be
             suggested in their place.
+        lanes: whether its queues hold ops of other kinds than F, B, I, W and R.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Family:
     options: tuple[str, ...]
     uses_costs: bool = False
     interchangeable: bool = True
+    lanes: bool = False
 
     def broken_rules(self, shape: Shape) -> list[Rule]:
         """List the rules that a shape does not satisfy."""
@@ -136,6 +138,7 @@ def schedule(
     options: tuple[str, ...] = (),
     uses_costs: bool = False,
     interchangeable: bool = True,
+    lanes: bool = False,
 ) -> Callable[[Generator], Generator]:
     """Register a generator under a name; see :class:`Family` for the arguments.
 
@@ -146,7 +149,7 @@ def schedule(
     def register(generate: Generator) -> Generator:
         texts = (placement, idea, bubble, peak, paper, torch)
         family = Family(
-            name, title, generate, *texts, aliases, chunks, rules, split, options, uses_costs, interchangeable
+            name, title, generate, *texts, aliases, chunks, rules, split, options, uses_costs, interchangeable, lanes
         )
         spellings = {_plain(s) for s in (name, title, torch, *aliases) if s}
         if taken := sorted(spellings & _spellings.keys()):

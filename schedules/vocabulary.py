@@ -1,9 +1,10 @@
 """Vocabulary parallelism (Yeung et al., arXiv 2411.05288): embedding and output layer over all devices.
 
-Every device holds a part of the vocabulary. For each microbatch it runs E, its part of the input embedding, S, its part of
-the output layer, T, the backward of it, and D, the backward of the embedding; collectives between them are barriers. T of a
-microbatch and S of the next run as one pass. Between two passes a device runs one forward and one backward, in the order
-that leaves the passes of all devices closest together at the times of F and B. The orders are those of sail-sg's generator.
+Every device holds a part of the vocabulary. For each microbatch it runs E, its part of the input embedding, S, its part
+of the output layer, T, the backward of it, and D, the backward of the embedding; collectives between them are barriers.
+T of a microbatch and S of the next run as one pass. Between two passes a device runs one forward and one backward, in
+the order that leaves the passes of all devices closest together at the times of F and B. The orders are those of
+sail-sg's generator.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,11 +27,13 @@ Op = tuple[Kind, int]  # a kind and its microbatch
     idea="1F1B whose output layer is split over all devices, so that the last has no more to do than others.\n"
     "Each microbatch meets all devices twice: for the sums over the vocabulary, and for the gradient.\n"
     "Two microbatches more are held than in 1F1B.",
-    bubble="",
+    bubble="(P-1)(t_F + t_B)  for t_B = 2t_F",
     peak="min(M, P + 2 - rank)",
     paper=PAPER,
     rules=(ONE_CHUNK, Rule("M >= P + 2", lambda s: s.microbatches >= s.devices + 2)),
     uses_costs=True,
+    interchangeable=False,
+    lanes=True,
 )
 def vocab_1(shape: Shape, costs: Costs) -> Iterator[Packed]:
     """Algorithm 1: the gradient of the output layer's input waits for T."""
@@ -44,11 +47,13 @@ def vocab_1(shape: Shape, costs: Costs) -> Iterator[Packed]:
     idea="1F1B whose output layer is split over all devices, so that the last has no more to do than others.\n"
     "Sums over the vocabulary and the gradient come of one barrier; T may wait.\n"
     "One microbatch more is held than in 1F1B.",
-    bubble="",
+    bubble="(P-1)(t_F + t_B)  for t_B = 2t_F",
     peak="min(M, P + 1 - rank)",
     paper=PAPER,
     rules=(ONE_CHUNK, Rule("M >= P + 2", lambda s: s.microbatches >= s.devices + 2)),
     uses_costs=True,
+    interchangeable=False,
+    lanes=True,
 )
 def vocab_2(shape: Shape, costs: Costs) -> Iterator[Packed]:
     """Algorithm 2: the gradient comes of S."""
@@ -62,10 +67,12 @@ def vocab_2(shape: Shape, costs: Costs) -> Iterator[Packed]:
     idea="1F1B with the output layer over all devices in the style of tensor parallelism.\n"
     "All devices stop for it at the same time: broadcast, output layer and its backward in one go.\n"
     "Half as many microbatches again are held as in 1F1B.",
-    bubble="",
+    bubble="(P-1)(t_F + t_B)  for t_F <= t_B",
     peak="min(M, P + floor(P/2) - rank)",
     paper="Vocabulary Parallelism, arXiv 2411.05288, appendix; nnScaler's interlaced pipeline",
     rules=(ONE_CHUNK, Rule("M >= P + P / 2", lambda s: s.microbatches >= s.devices + s.devices // 2)),
+    interchangeable=False,
+    lanes=True,
 )
 def interlaced(shape: Shape) -> Iterator[Packed]:
     """Forwards come half a pass later on each device, backwards a whole pass."""
@@ -94,7 +101,7 @@ def _in_passes(shape: Shape, costs: Costs, barriers: int) -> Iterator[Packed]:
     first = [_first_backward(P - 1 - device, hop, forward, forward + backward, barriers) for device in range(P)]
     start = first[0][0]
     for device, (own, is_first) in enumerate(first):
-        queue = _warm_up(device, P - device, M) + [(Kind.SHARE_S, 0)]
+        queue = [*_warm_up(device, P - device, M), (Kind.SHARE_S, 0)]
         for step in range(M + start + 2):
             queue += _of([step - 1] if barriers == 2 or step < M else [], M, Kind.T) + _of([step], M, Kind.S)
             sums = _of([step], M, Kind.REDUCE_S) + _of([step - 1] if barriers == 2 else [], M, Kind.REDUCE_T)

@@ -16,8 +16,9 @@ from ppsim.core.recompute import add_recompute
 from ppsim.core.schedule import Placement, Schedule, place
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.schedules import Family, Shape, find, generate
+from ppsim.schedules import Family, Shape, families, find, generate
 
+PLAIN = [family.name for family in families() if not family.lanes]  # what every question takes
 MICROBATCHES = (*range(1, 10), 12, 13, 16)
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "group_size": (None, 1, 2, 3, 4, 6, 7),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ppsim.base.text import one_line
 from ppsim.core.lowered import Lowered
-from ppsim.core.ops import Columns, Kind
+from ppsim.core.ops import COMPUTE, TIMED, Columns, Kind
 from ppsim.core.schedule import NONE, Placement, Schedule, place
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
@@ -81,7 +81,7 @@ class Draft(Columns):
 
         Args:
             source: the file's name.
-            table: shape (ops, 7), in queue order per device, or in any order where there are times.
+            table: shape (ops, 7), in queue order per device, or in any order where there are times and one stream.
             times: shape (ops, 2), start and end.
             devices: the least number of devices.
             n_slices: slices of a microbatch's sequence.
@@ -107,7 +107,8 @@ class Draft(Columns):
                 "slices is the number of pieces that each sequence is cut into",
             )
         device, part = table[:, 0], table[:, 6]
-        keys = (device,) if times is None else (part, table[:, 5], table[:, 4], times[:, 0], device)
+        streams = ((table[:, 1] >= len(COMPUTE)) & (table[:, 1] < len(TIMED))).any()  # ops side by side: as issued
+        keys = (device,) if times is None or streams else (part, table[:, 5], table[:, 4], times[:, 0], device)
         order = np.lexsort(keys)
         columns = table[order].astype(np.int32).T
         first = np.flatnonzero(columns[6] == 1)
@@ -175,6 +176,11 @@ class Draft(Columns):
         return np.repeat(np.arange(self.n_devices, dtype=np.int32), np.diff(self.offsets))
 
     @cached_property
+    def timed(self) -> NDArray[np.bool_]:
+        """Shape (ops,): whether an op is one that a schedule may hold before it is lowered."""
+        return self.kind < len(TIMED)
+
+    @cached_property
     def has_comms(self) -> bool:
         """Whether it has sends and receives."""
         return bool(self.communicates.any())
@@ -205,7 +211,8 @@ class Draft(Columns):
     def label(self, op: int) -> str:
         """Return the op's text form, such as ``2F0`` or ``1UNSHARD``."""
         microbatch = int(self.microbatch[op])
-        return f"{self.stage[op]}{Kind(self.kind[op]).name}{microbatch if microbatch >= 0 else ''}"
+        stage = int(self.stage[op])
+        return f"{stage if stage >= 0 else ''}{Kind(self.kind[op]).name}{microbatch if microbatch >= 0 else ''}"
 
     def place(self, op: int) -> str:
         """Return an op's place in its file, or in its queue if there is no file."""
@@ -258,7 +265,7 @@ class Draft(Columns):
 
     def schedule(self) -> Schedule:
         """Return the compute ops as a schedule, with the sends and receives stated; for a draft without faults."""
-        made = self._only(self.computes)
+        made = self._only(self.timed)
         return replace(made, posted=self.whole_schedule()) if self.has_comms else made
 
     def whole_schedule(self) -> Schedule:
@@ -267,7 +274,7 @@ class Draft(Columns):
 
     def lowered(self) -> Lowered | None:
         """Return the schedule with the draft's comm ops, each posted alone; None if it has none."""
-        if self.computes.all():
+        if self.timed.all():
             return None
         return Lowered(self.whole_schedule(), self.schedule(), np.full(len(self), NONE, np.int32))
 
@@ -275,7 +282,7 @@ class Draft(Columns):
         """Return the compute ops with the draft's times, or None without times."""
         if self.start is None or self.end is None:
             return None
-        keep = self.computes
+        keep = self.timed
         bound = np.full(int(keep.sum()), NONE, np.int32)
         return Timeline(self.schedule(), self.start[keep], self.end[keep], bound, self.unit, self.finish or 0.0)
 

@@ -175,9 +175,15 @@ def _copy(name: str, legend: str, stream: Stream, **details: Any) -> KindInfo:
     return KindInfo(name, legend=legend, colour="copy", stream=stream, **details)
 
 
-def _of_vocabulary(name: str, legend: str, gives: Result | None, *needs: Need) -> KindInfo:
+def _of_vocabulary(name: str, gives: Result | None, *needs: Need) -> KindInfo:
     return KindInfo(
-        name, legend=legend, colour="vocabulary", stream=Stream.COMPUTE, scope=Scope.DEVICE, gives=gives, needs=needs
+        name,
+        legend="Vocabulary (E, S, T, D)",
+        colour="vocabulary",
+        stream=Stream.COMPUTE,
+        scope=Scope.DEVICE,
+        gives=gives,
+        needs=needs,
     )
 
 
@@ -257,17 +263,15 @@ KINDS: dict[Kind, KindInfo] = {
         stream=Stream.COMPUTE,
         needs=(Need(Result.HOST_COPY, "own", must=True),),
     ),
-    Kind.E: _of_vocabulary("input embedding", "Input embedding", Result.EMBEDDED),
-    Kind.S: _of_vocabulary("output layer", "Output layer", Result.LOGITS, Need(Result.HEAD_INPUT, "device")),
+    Kind.E: _of_vocabulary("input embedding", Result.EMBEDDED),
+    Kind.S: _of_vocabulary("output layer", Result.LOGITS, Need(Result.HEAD_INPUT, "device")),
     Kind.T: _of_vocabulary(
         "backward of the output layer",
-        "Output layer's backward",
         Result.HEAD_PART,
         Need(Result.LOSS, "device"),
     ),
     Kind.D: _of_vocabulary(
         "backward of the input embedding",
-        "Input embedding's backward",
         None,
         Need(Result.INPUT_GRADIENT, "device"),
     ),

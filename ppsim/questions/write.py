@@ -40,6 +40,7 @@ def inputs_of(given: Given, costs: Costs) -> dict[str, Any]:
         if kind != Kind.R
         or (row.any() and not np.array_equal(row, costs.time[Kind.F]))  # by default R costs what F does
     }
+    rows |= {kind.name: row[:1].tolist() if np.ptp(row) == 0 else row.tolist() for kind, row in costs.others.items()}
     spelled = not any(option.is_object for option in given.typed)  # an object of Python's has no words
     return {
         "ppsim": VERSION,

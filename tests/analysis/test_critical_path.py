@@ -13,10 +13,10 @@ from ppsim.core.costs import Costs, costs_for
 from ppsim.core.schedule import NONE
 from ppsim.engine.simple.batch import find_ends, find_levels
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.schedules import families, generate
-from tests.cases import EIGHTHS, FEW, costs, schedules
+from ppsim.schedules import generate
+from tests.cases import EIGHTHS, FEW, PLAIN, costs, schedules
 
-FAMILIES = [family.name for family in families()]
+FAMILIES = PLAIN
 
 
 @pytest.mark.parametrize("name", FAMILIES)

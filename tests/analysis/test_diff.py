@@ -13,10 +13,10 @@ from ppsim.engine.detailed.spec import Host, Network
 from ppsim.engine.lowering.lower import lower
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
-from ppsim.schedules import families, generate
-from tests.cases import EIGHTHS, FEW, costs, schedules
+from ppsim.schedules import generate
+from tests.cases import EIGHTHS, FEW, PLAIN, costs, schedules
 
-NAMES = [family.name for family in families()]
+NAMES = PLAIN
 
 
 def timed(schedule, times):

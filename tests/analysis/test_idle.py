@@ -17,8 +17,8 @@ from ppsim.engine.detailed.spec import Collectives, Host, Network
 from ppsim.engine.lowering.lower import lower
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
-from ppsim.schedules import families, generate
-from tests.cases import EIGHTHS, FEW, costs, schedules
+from ppsim.schedules import generate
+from tests.cases import EIGHTHS, FEW, PLAIN, costs, schedules
 
 
 def explained(schedule: Schedule, times: Costs):
@@ -26,7 +26,7 @@ def explained(schedule: Schedule, times: Costs):
     return explain_idle(timeline, arrivals(timeline, times.latencies(schedule)))
 
 
-@pytest.mark.parametrize("name", [family.name for family in families()])
+@pytest.mark.parametrize("name", PLAIN)
 @FEW
 @given(st.data())
 def test_causes_sum_to_the_idle_time_of_every_device(name, data):
@@ -37,7 +37,7 @@ def test_causes_sum_to_the_idle_time_of_every_device(name, data):
     np.testing.assert_allclose(idle.by_device.sum(axis=1), measure(idle.timeline).idle, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", [family.name for family in families()])
+@pytest.mark.parametrize("name", PLAIN)
 @FEW
 @given(st.data())
 def test_segments_fill_the_gaps_between_ops(name, data):

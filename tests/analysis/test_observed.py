@@ -14,8 +14,8 @@ from ppsim.core.costs import costs_for
 from ppsim.core.schedule import NONE
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
-from ppsim.schedules import families, generate
-from tests.cases import EIGHTHS, FEW, costs, schedules
+from ppsim.schedules import generate
+from tests.cases import EIGHTHS, FEW, PLAIN, costs, schedules
 
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb-1p", "dualpipe-v"])
@@ -31,7 +31,7 @@ def test_a_simulated_run_is_explained_by_its_times_alone(name):
     assert simulate(schedule, found.costs).makespan == timeline.makespan
 
 
-@pytest.mark.parametrize("name", [family.name for family in families()])
+@pytest.mark.parametrize("name", PLAIN)
 @FEW
 @given(st.data())
 def test_causes_sum_to_the_idle_time_whatever_the_times(name, data):

@@ -22,7 +22,7 @@ import click
 
 from ppsim.cli import group, main
 from ppsim.questions.types import Counts, Numbers, ScheduleName, Share
-from ppsim.schedules import families
+from tests.cases import PLAIN
 from tests.commands import ROOT, invoke
 
 CPU_S, CPU_OF_LONG_S, WALL_S = 10, 60, 300
@@ -149,7 +149,7 @@ def value_of(param: click.Parameter, draw: random.Random, usual: bool) -> str:
     if isinstance(kind, click.Choice):
         return draw.choice([*map(str, kind.choices)] if usual else [*map(str, kind.choices), "x", ""])
     if isinstance(kind, ScheduleName):
-        known = [family.name for family in families()]
+        known = PLAIN
         chunked = f"{draw.choice(known)}:{draw.choice(SIZES if usual else COUNTS)}"
         return draw.choice([*known, *known, chunked, *FILES] + ([] if usual else [*FILES, *SPECIAL, "nope"]))
     if isinstance(kind, Numbers | click.FloatRange | Share) or kind is click.FLOAT:

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from ppsim.schedules import families
+from tests.cases import PLAIN
 from tests.cli.hint_fuzz import faults, faults_of
 from tests.commands import ROOT
 
@@ -54,7 +54,7 @@ def test_what_a_hint_names_is_not_refused_for_the_same_reason(line, tmp_path, mo
     assert tried, "no hint of it can be followed"
 
 
-@pytest.mark.parametrize("name", [family.name for family in families()])
+@pytest.mark.parametrize("name", PLAIN)
 def test_the_nearest_numbers_that_a_schedules_rules_name_work(name):
     """Odd and few numbers break every rule that there is; what takes them all has no hint."""
     tried = list[int]()

@@ -7,7 +7,8 @@ import pytest
 
 from ppsim.core.ops import BACKWARDS, COMPUTE, LETTERS, OF_STAGE, RECEIVES, SENDS, TIMED, Kind
 from ppsim.engine.lowering.lower import lower
-from ppsim.schedules import families, generate
+from ppsim.schedules import generate
+from tests.cases import PLAIN
 
 
 def test_the_table_describes_every_kind():
@@ -34,7 +35,7 @@ def test_an_activation_is_freed_once():
             assert (changes[schedule.kind == kind] == wanted).all()
 
 
-@pytest.mark.parametrize("name", [family.name for family in families()])
+@pytest.mark.parametrize("name", PLAIN)
 def test_masks_and_pairs_of_lowered_queues(name):
     """Masks equal what the names of kinds say op by op; a pair's second op follows its first and does not lead."""
     queues = lower(generate(name, devices=4, microbatches=8), "torch", unshard=2, reduce_grad=True).schedule

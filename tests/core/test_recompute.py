@@ -19,12 +19,13 @@ from ppsim.engine.simple.metrics import measure
 from ppsim.errors import InputError, InvalidSchedule
 from ppsim.inputs.check.checks import check
 from ppsim.inputs.drafts.read import parse, read
-from ppsim.schedules import families, generate, schedule_from
+from ppsim.schedules import generate, schedule_from
 from ppsim.show.files.convert import convert
 from ppsim.show.files.document import Document, save
 from ppsim.workload.model.transformer import Transformer, memory_model, with_recompute
+from tests.cases import PLAIN
 
-NAMES = [family.name for family in families()]
+NAMES = PLAIN
 COLUMNS = ("offsets", "kind", "stage", "microbatch", "pair")
 each_schedule = pytest.mark.parametrize("name", NAMES)
 

@@ -25,7 +25,7 @@ def test_each_op_that_is_split_or_merged_is_where_it_was():
     assert text(merge_backwards(split)) == FULL
 
 
-SCHEDULES = {family.name: generate(family.name, devices=4, microbatches=8) for family in families()}
+SCHEDULES = {family.name: generate(family.name, devices=4, microbatches=8) for family in families() if not family.lanes}
 FULL_ONLY = [
     name for name, made in SCHEDULES.items() if (made.pair < 0).all() and "B" in text(made) and "I" not in text(made)
 ]

@@ -99,9 +99,13 @@ def test_queues_are_recognised(name):
 
 
 def test_other_training_is_never_suggested():
-    """What keeps no gradients, uses old weights or cuts sequences is no alternative to a schedule that does not."""
+    """What keeps no gradients, uses old weights, cuts sequences or splits the vocabulary is no alternative."""
     others = {family.name for family in families() if not family.interchangeable}
-    assert others == {"forward-only", "pipedream-2bw", "seq1f1b", "seq1f1b-zb", "slimpipe"}
+    assert others == {"forward-only", "pipedream-2bw", "seq1f1b", "seq1f1b-zb", "slimpipe"} | {
+        "interlaced",
+        "vocab-1",
+        "vocab-2",
+    }
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [

@@ -24,6 +24,7 @@ from ppsim.inputs.check.messages import ExpectedMessages, message_faults
 from ppsim.inputs.check.queues import QUEUES, QUEUES_OF, queue_faults
 from ppsim.inputs.check.runtime import RUNTIMES, runtime_faults, runtime_warnings
 from ppsim.inputs.check.sharding import sharding_faults
+from ppsim.inputs.check.streams import stream_faults
 from ppsim.inputs.check.tables import Tables
 
 MOST_FAULTS = 10_000  # that one of the checks lists
@@ -72,13 +73,13 @@ def check(
     found = [_placement(draft), _once(draft, tables)]
     if draft.start is not None:
         found.append(timed.overlaps(draft))
-    found += [_dependencies(draft, tables), _slices(draft), sharding_faults(draft)]
+    found += [_dependencies(draft, tables), _slices(draft), sharding_faults(draft), stream_faults(draft)]
     if draft.has_comms:
         found.append(message_faults(draft, tables, messages))
         mismatched = list(islice(messages.order_faults(draft), MOST_FAULTS))
     for each in found:
         faults += islice(each, MOST_FAULTS)
-    if not faults and draft.start is None:
+    if not faults and draft.start is None and (draft.computes.all() or not draft.timed.all()):
         faults += deadlock_faults(draft, tables, messages, modes)
     faults += mismatched
     warnings: list[Fault] = []

@@ -27,7 +27,7 @@ class Tables:
     def of(cls, draft: Draft) -> Tables:
         """Make the tables of a draft; ops beyond its stages and microbatches are left out."""
         shape = (len(Kind), draft.n_stages, draft.n_microbatches)
-        fits = (draft.stage < shape[1]) & (draft.microbatch >= 0) & (draft.microbatch < shape[2])
+        fits = (draft.stage >= 0) & (draft.stage < shape[1]) & (draft.microbatch >= 0) & (draft.microbatch < shape[2])
         ops = np.flatnonzero(fits)
         slot = np.ravel_multi_index((draft.kind[ops].astype(np.int64), draft.stage[ops], draft.microbatch[ops]), shape)
         first = np.full(np.prod(shape), -1, np.int64)

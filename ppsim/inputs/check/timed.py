@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.draft import Draft
+from ppsim.core.ops import Kind
 from ppsim.inputs.check.faults import Fault, at
 
 # Times that came through text may differ in their last digits.
@@ -18,8 +19,9 @@ def overlaps(draft: Draft) -> Iterator[Fault]:
     """Find every two ops, or pairs, that one device runs at the same time."""
     start, end, slack = _times(draft)
     whole = np.delete(np.arange(len(draft)), draft.first_of_pairs)  # the second op stands for a pair
-    for device in range(draft.n_devices):
-        ops = whole[draft.device[whole] == device]
+    streams = np.array([kind.info.stream or 0 for kind in Kind])[draft.kind[whole]]
+    for device, stream in np.unique(np.stack([draft.device[whole], streams], axis=1), axis=0).tolist():
+        ops = whole[(draft.device[whole] == device) & (streams == stream)]
         running: list[int] = []
         for op in ops[np.argsort(start[ops], kind="stable")].tolist():
             running = [other for other in running if end[other] > start[op] + slack]

@@ -89,7 +89,7 @@ def require_sound(draft: Draft) -> Draft:
 
 def say_unused(draft: Draft) -> Iterator[str]:
     """Name in sentences what a draft states and a run does not use."""
-    if not draft.computes.all() and not draft.has_comms:
+    if not draft.timed.all() and not draft.has_comms:
         yield f"FSDP ops of {draft.source} are left out; --unshard and --reduce-grad add theirs"
     if draft.start is not None:
         yield f"times of {draft.source} are not used: timed anew with the costs given"

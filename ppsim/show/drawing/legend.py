@@ -64,8 +64,11 @@ def legend_entries(
     kinds = [kind for kind in IN_ROW if any((each == kind).any() for each in long)]
     split = Kind.I in kinds or Kind.W in kinds
     names = {kind: kind.info.legend for kind in kinds} | ({} if split else {Kind.B: "Backward"})
+    first = {names[kind]: kind for kind in reversed(kinds)}  # kinds of one name share an entry
     entries = [
-        Entry(names[kind], (palette.fill(kind)[0],), hatch=palette.hatch(kind)[0], kinds=(kind,)) for kind in kinds
+        Entry(names[kind], (palette.fill(kind)[0],), hatch=palette.hatch(kind)[0], kinds=(kind,))
+        for kind in kinds
+        if first[names[kind]] == kind
     ]
     if any(len(schedule.second_of_pairs) for schedule in schedules):
         pair = Kind.F, Kind.B if Kind.B in kinds else Kind.I

@@ -25,11 +25,11 @@ from ppsim.engine.memory.usage import (
 )
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import peak_activations
-from ppsim.schedules import families, generate
-from tests.cases import EIGHTHS, FEW, costs, schedules, timed
+from ppsim.schedules import generate
+from tests.cases import EIGHTHS, FEW, PLAIN, costs, schedules, timed
 from tests.golden import each_record, ours
 
-NAMES = [family.name for family in families()]
+NAMES = PLAIN
 RELEASES = (Kind.W, Kind.I)
 
 

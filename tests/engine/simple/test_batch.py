@@ -11,10 +11,10 @@ from ppsim.core.schedule import Schedule, place
 from ppsim.engine.simple import batch
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import Deadlock
-from ppsim.schedules import families, generate
-from tests.cases import FLOATS, SOME, costs, schedules
+from ppsim.schedules import generate
+from tests.cases import FLOATS, PLAIN, SOME, costs, schedules
 
-NAMES = [family.name for family in families()]
+NAMES = PLAIN
 
 
 @pytest.mark.parametrize("name", NAMES)

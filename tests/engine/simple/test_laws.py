@@ -12,10 +12,9 @@ from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
-from ppsim.schedules import families
-from tests.cases import EIGHTHS, FEW, accepted, build, build_anew, costs, schedules, unit
+from tests.cases import EIGHTHS, FEW, PLAIN, accepted, build, build_anew, costs, schedules, unit
 
-NAMES = [family.name for family in families()]
+NAMES = PLAIN
 each_schedule = pytest.mark.parametrize("name", NAMES)
 
 

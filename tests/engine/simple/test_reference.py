@@ -15,11 +15,11 @@ from ppsim.core.schedule import Placement, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import Deadlock, InvalidSchedule
-from ppsim.schedules import families, generate
-from tests.cases import FLOATS, MANY, SOME, costs, schedules
+from ppsim.schedules import generate
+from tests.cases import FLOATS, MANY, PLAIN, SOME, costs, schedules
 
 Op = tuple[str, int, int]  # kind, stage, microbatch
-NAMES = [family.name for family in families()]
+NAMES = PLAIN
 
 
 def reference(schedule: Schedule, costs: Costs) -> dict[Op, tuple[float, float]]:

@@ -13,7 +13,8 @@ from ppsim.core.ops import SENDS
 from ppsim.errors import PpsimError
 from ppsim.real.calibration.processes import ranks
 from ppsim.real.runs.record import Measured, Record, dump, load
-from ppsim.schedules import families, generate
+from ppsim.schedules import generate
+from tests.cases import PLAIN
 from tests.commands import refused
 from tests.real.runs.cases import MODEL, SHAPE, assert_causal, plan_of, quiet, reference, run_with
 from tests.refresh_records import FOLDER
@@ -29,7 +30,7 @@ from tests.fake_cuda import FakeCuda  # noqa: E402
 # On a processor.
 
 
-@pytest.mark.parametrize("name", [family.name for family in families()])
+@pytest.mark.parametrize("name", PLAIN)
 def test_every_schedule_finishes_with_the_gradients_of_plain_autograd(name):
     """Float64, to 1e-12 of the largest; replicas of a stage share the microbatches; forwards alone leave none."""
     plan = plan_of(name)

@@ -12,13 +12,13 @@ from ppsim.core.recompute import add_recompute
 from ppsim.core.schedule import Schedule, place
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
-from ppsim.schedules import families, generate
+from ppsim.schedules import generate
 from ppsim.search.bounds.bounds import Bounds, bound_problem, bound_schedule, limit_bound
 from ppsim.search.problem import Problem
-from tests.cases import EIGHTHS, FEW, FLOATS, accepted, build, costs, schedules
+from tests.cases import EIGHTHS, FEW, FLOATS, PLAIN, accepted, build, costs, schedules
 from tests.commands import invoke
 
-NAMES = [family.name for family in families()]
+NAMES = PLAIN
 
 
 def problem(devices, microbatches, times, comm=0.0, cap=None, placement="linear", chunks=1, **more):

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from ppsim.base.text import shorten
 from ppsim.base.typed_json import decode
 from ppsim.core.draft import Draft
-from ppsim.core.ops import Kind
+from ppsim.core.ops import TIMED, Kind, Scope
 from ppsim.core.soundness import LONGEST
 from ppsim.errors import InputError
 
 SUFFIXES = (".json",)
+STAGELESS = [int(kind) for kind in TIMED if kind.info.scope != Scope.STAGE]
 _SHAPE = 'a schedule is {"ops": {"device": [0, 0], "kind": ["F", "B"], "stage": [0, 0], "microbatch": [0, 0]}}'
 
 
@@ -100,6 +101,8 @@ def _table(ops: Ops, source: str) -> NDArray[np.int64]:
         raise InputError(f"{source}: ops.kind must be a list of {', '.join(numbers)}, and has '{given}'", _SHAPE)
     kind = np.array([numbers[name] for name in ops.kind], np.int64)
     device, stage, microbatch = (_integers(ops, name, source) for name in ("device", "stage", "microbatch"))
+    if len(stage) == len(kind) and ((stage < 0) & ~np.isin(kind, STAGELESS)).any():
+        raise InputError(f"{source}: ops.stage has -1", "count from 0")
     pair = np.full(len(kind), -1) if ops.pair is None else _integers(ops, "pair", source)
     if any(len(column) != len(kind) for column in (device, stage, microbatch, pair)):
         raise InputError(f"{source}: the columns of ops differ in length", "give every op an entry in every column")
@@ -131,7 +134,7 @@ def _integers(ops: Ops, name: str, source: str) -> NDArray[np.int64]:
         array = np.array(getattr(ops, name), np.int64)
     except OverflowError:
         raise InputError(f"{source}: ops.{name} has a number beyond all others", "count from 0") from None
-    least = -1 if name in ("pair", "microbatch") else 0
+    least = -1 if name in ("pair", "microbatch", "stage") else 0
     if ((array < least) | (array >= 1 << 31)).any():
         worst = array.min() if (array < least).any() else array.max()
         raise InputError(f"{source}: ops.{name} has {worst}", "count from 0")
