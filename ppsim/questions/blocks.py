@@ -43,6 +43,7 @@ class Chart:
     timeline: Timeline
     metrics: Metrics
     marks: Marks | None = None
+    lanes: bool = False
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,7 @@ NEEDS = (
     ),
     Need(("comm",), lambda g: not g["cluster"], "--cluster gives the latency of every link, and so does {options}"),
     Need(
-        ("recompute",),
+        ("recompute", "offload"),
         never,
         "{options} adds ops, and convert writes those that the file holds",
         "ppsim run FILE --recompute -o FILE",
@@ -250,6 +250,13 @@ NEEDS = (
         "{options} is beyond what a search knows: all microbatches and slices take the same time, and no op runs twice",
         "leave it out",
         ("optimize",),
+    ),
+    Need(
+        ("offload",),
+        never,
+        "{options} copies by rule what a schedule has, and a search does not weigh copies",
+        "ppsim run SCHEDULE --offload ...",
+        ("optimize", "partition"),
     ),
     Need(
         ("gantt",),

@@ -63,6 +63,9 @@ class RunRequest(Request):
         "--merge-bw", help="Run I and W of a microbatch, where W follows its I, as one B.", door=VALUE
     )
     gantt: bool = flag("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).", door=VALUE)
+    lanes: bool = flag(
+        "--lanes", help="Show copies and collectives in a line below each device of the chart.", door=VALUE
+    )
     memory: bool | None = flag(
         "--memory/--no-memory",
         default=None,
@@ -100,6 +103,10 @@ def answer(request: RunRequest) -> Run | Grid:
     if request.lowered:
         network = replace(network, p2p=network.p2p or "overlap")
     schedule, prices = build(spec, request.shape, request.costs, network, request.merge_bw)
+    if request.lanes and not schedule.has_lanes:
+        from ppsim.errors import InputError
+
+        raise InputError(f"--lanes has no effect: {schedule.name} does nothing beside compute", "leave it out")
     if request.grid:
         return Grid(request, schedule)
     timeline, execution = time_ops(schedule, prices, network, request.costs.links, to_torch=request.lowered)
@@ -173,7 +180,8 @@ class Run(Answer):
 
         yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}"])
         if self.request.gantt:
-            yield Chart(self.timeline, self.metrics, marks_of_messages(self.execution) if self.execution else None)
+            marks = marks_of_messages(self.execution) if self.execution else None
+            yield Chart(self.timeline, self.metrics, marks, self.request.lanes)
         yield ""
         for line in summary(self.timeline, self.metrics).splitlines():
             yield Line([line[:19], (line[19:34], "name"), (line[34:], "quiet")], 34)

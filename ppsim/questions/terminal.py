@@ -166,7 +166,7 @@ def _on_one_line(heading: str) -> str:
     return heading.replace("_\n", "_").replace("\n", " ").strip()
 
 
-def print_gantt(timeline: Timeline, metrics: Metrics, marks: Marks | None = None) -> None:
+def print_gantt(timeline: Timeline, metrics: Metrics, marks: Marks | None = None, lanes: bool = False) -> None:
     """The chart, in colour where the terminal has it, letters elsewhere; ``marks`` are drawn in idle time."""
     from ppsim.show.drawing.terminal import gantt
 
@@ -176,7 +176,8 @@ def print_gantt(timeline: Timeline, metrics: Metrics, marks: Marks | None = None
     # Of 16 colours both shades of a kind would get the same: letters tell the ops apart.
     basic = screen.is_terminal and screen.color_system == "standard" and not screen.no_color
     columns = min(screen.width, WIDEST)
-    screen.print(gantt(timeline, metrics, columns, colour, screen.encoding, basic=basic, marks=marks), crop=False)
+    chart = gantt(timeline, metrics, columns, colour, screen.encoding, basic=basic, marks=marks, lanes=lanes)
+    screen.print(chart, crop=False)
 
 
 def shows_colours(screen: Console) -> bool:
@@ -219,7 +220,7 @@ def show(blocks: Iterable[Block]) -> None:
                     tone=block.tone,
                 )
             case Chart():
-                print_gantt(block.timeline, block.metrics, block.marks)
+                print_gantt(block.timeline, block.metrics, block.marks, block.lanes)
             case Drawn():
                 show(block.draw(console(at_least=block.at_least)))
             case _:

@@ -82,6 +82,7 @@ SAMPLES = {
     "as_json": "--json",
     "quiet": "-q",
     "lowered": "--lowered",
+    "lanes": "--lanes",
     "grid": "--grid",
     "gantt": "--no-gantt",
     "memory": "--memory",

@@ -23,7 +23,7 @@ from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.metrics import Metrics
-from ppsim.show.drawing.lanes import compute_row
+from ppsim.show.drawing.lanes import COLLECTIVE, COPY_IN, COPY_OUT, Lane, compute_row, streams_of
 from ppsim.show.drawing.legend import OTHER_TINT, Entry, legend_entries
 from ppsim.show.drawing.palette import FILL, IN_ROW, SHADE, TERMINAL_MUTED, channels, text_colour
 from ppsim.show.drawing.terminal_marks import Marks
@@ -42,6 +42,9 @@ BASIC = {
     "vocabulary": Style(color="black", bgcolor="magenta"),
 }
 PLAIN = Style()
+# What goes on beside compute, by band of the lane; several of them in one column.
+LANE_SIGNS = {COPY_OUT: (">", "copy to the host"), COPY_IN: ("<", "copy from it"), COLLECTIVE: ("=", "collective")}
+BOTH = "x"
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,7 @@ def gantt(
     *,
     basic: bool = False,
     marks: Marks | None = None,
+    lanes: bool = False,
 ) -> Group:
     """The chart as rich renderables, ``columns`` wide at most; each device's numbers where there is room for them.
 
@@ -148,7 +152,9 @@ def gantt(
         encoding: of the terminal.
         basic: without ``colour``, whether letters are on one of sixteen colours.
         marks: what devices wait for, to be drawn in their idle time.
+        lanes: whether what a device does beside compute has a line of its own below it.
     """
+    beside = streams_of(timeline) if lanes else None
     timeline = compute_row(timeline)
     schedule, signs = timeline.schedule, signs_for(encoding, colour or basic)
     if basic:  # the grey of light and dark terminals is none of sixteen colours
@@ -176,12 +182,34 @@ def gantt(
             share = metrics.idle[device] / metrics.makespan if metrics.makespan else 0.0
             line.append(f" {share:6.1%} idle  peak {metrics.peak_activations[device]}", signs.muted)
         lines.append(line)
+        if beside is not None:
+            lines.append(_beside(beside, device, grid, name_width, signs))
     if len(devices) < schedule.n_devices:
         lines.append(Text(f"{signs.more} {len(devices)} of {schedule.n_devices} devices, evenly chosen", signs.muted))
+    if beside is not None:
+        used = [LANE_SIGNS[band] for band in np.unique(beside.band).tolist()]
+        names = ", ".join(f"{sign} {name}" for sign, name in (*used, *[(BOTH, "several")] * (len(used) > 1)))
+        lines.append(Text(f"{'':{name_width}}below each device: {names}", signs.muted))
     lines.append(_axis(grid, name_width, signs))
     for line in lines:
         line.no_wrap, line.overflow = True, "crop"
     return Group(*lines, *_legend(timeline, name_width, columns, (colour, basic), signs, marks))
+
+
+def _beside(beside: Lane, device: int, grid: Grid, indent: int, signs: Signs) -> Text:
+    """What a device does beside compute: a sign in every column in which it copies or takes part in a collective."""
+    own = beside.device == device
+    bands, left, right = beside.band[own].tolist(), beside.left[own], beside.right[own]
+    parts = []
+    for number, (begin, _) in enumerate(grid.stretches):
+        cells = [" "] * grid.cells(number)
+        first = np.floor((left - begin) / grid.column + NEGLIGIBLE).astype(int)
+        last = np.maximum(np.ceil((right - begin) / grid.column - NEGLIGIBLE).astype(int), first + 1)
+        for band, start, stop in zip(bands, first.tolist(), last.tolist(), strict=True):
+            for column in range(max(start, 0), min(stop, len(cells))):
+                cells[column] = LANE_SIGNS[band][0] if cells[column] in (" ", LANE_SIGNS[band][0]) else BOTH
+        parts.append("".join(cells))
+    return Text(" " * indent + signs.fold.join(parts).rstrip(), signs.muted)
 
 
 def _labelled_kinds(timeline: Timeline, grid: Grid, colour: bool) -> set[int]:

@@ -55,7 +55,7 @@ def test_a_reload_without_its_offload():
     ]
 
 
-def test_an_op_twice():
+def test_an_op_that_runs_twice():
     run = written("vocab-2")
     ops = {key: column[:1] + column for key, column in run["ops"].items()}
     assert faults(run | {"ops": ops})[0].startswith("E0 runs a second time")
