@@ -11,8 +11,8 @@ from ppsim.workload.model.operators import FORWARD, INPUTS, WEIGHTS, Floats
 from ppsim.workload.model.parallel import Parallel
 
 # DeepSeek-V3 gives 20 of a GPU's 132 multiprocessors to communication (arXiv 2412.19437, section 3.2.2).
-# HybridEP's all-to-all took 10.8 s beside compute and 8.25 s alone: Qwen3-30B-A3B on 16 H100, Nsight Systems' totals in
-# Megatron-Bridge's pull request 5129.
+# HybridEP's all-to-all takes 10.8 s of a step where it overlaps and 8.25 s where it does not: Qwen3-30B-A3B on 16 H100,
+# from the concurrent times and shares that Nsight Systems gave in Megatron-Bridge's pull request 5129.
 CONTENTION = (20 / (132 - 20), 0.31)
 COPIED = (0.0, 0.0)  # pieces that go around a ring are copied without multiprocessors: Transformer Engine's use_ce
 # The products that need gathered tokens, and the one whose result is scattered, of tensor-parallel ranks.
@@ -62,11 +62,6 @@ def expert_pair(names: Sequence[str], times: Floats, waits: Floats, exchange: fl
     return look_inside(layer, PAIR, LAYERS).makespan / LAYERS
 
 
-def beside(compute: float, communication: float) -> float:
-    """Compute the seconds of compute and communication that start together and need nothing of each other."""
-    return max(run_streams([0, 1], [compute, communication], [[], []], CONTENTION)[1])
-
-
 def _exchange(name: str, seconds: float) -> Segment:
     return Segment(name, seconds, "communication")
 
@@ -110,7 +105,7 @@ def context_waits(names: Sequence[str], times: Floats, gather: float, parallel: 
     return np.array([added(attention[FORWARD], gather, ring), added(attention[INPUTS], 2 * gather, ring), 0.0])
 
 
-def added(compute: float, communication: float, share: float, slowed: Sequence[float] = CONTENTION) -> float:
+def added(compute: float, communication: float, share: float = 1.0, slowed: Sequence[float] = CONTENTION) -> float:
     """Compute the seconds that communication adds to compute, of which a share can run beside it."""
     ends = run_streams([0, 1], [compute * share, communication], [[], []], slowed)[1]
     return max(ends) - compute * share

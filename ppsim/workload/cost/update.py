@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppsim.workload.cost.communication import Group, gather_seconds, group_of
-from ppsim.workload.cost.overlap import beside
+from ppsim.workload.cost.overlap import added
 from ppsim.workload.hardware.efficiency import Efficiency
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.operators import ITEM, Floats
@@ -53,10 +53,10 @@ def add_sharded(
     if parallel.zero < 2 or parallel.adapters:
         return time, reduction, gather
     weights = gather if parallel.zero == 3 else np.zeros_like(gather)
-    added = np.array([weights, weights + reduction, weights, reduction, np.zeros_like(gather)])
+    sharded = np.array([weights, weights + reduction, weights, reduction, np.zeros_like(gather)])
     first = np.array([weights, weights, weights, np.zeros_like(gather), np.zeros_like(gather)]) / np.maximum(layers, 1)
-    both = np.vectorize(beside)(time, added) + first if parallel.overlap_dp else time + added
-    return both, reduction / np.maximum(layers, 1), gather - weights
+    seen = np.vectorize(added)(time, sharded) + first if parallel.overlap_dp else sharded
+    return time + seen, reduction / np.maximum(layers, 1), gather - weights
 
 
 def joined(machine: Machine, parallel: Parallel, group: Group) -> Group:

@@ -253,7 +253,7 @@ def test_a_browser_draws_it(timelines, numbers, tmp_path, request):
     svg = re.search(r'<svg id="marks".*?</svg></svg>|<svg id="marks".*?<div id="tip"', dom, re.S)
     assert svg
     assert len(re.findall(r'<text x="[\d.-]+" y="[\d.-]+">\d+</text>', svg[0])) == numbers
-    assert f"{timelines[0].makespan:g} t_F" in dom
+    assert f"{timelines[0].makespan:,g} t_F" in dom
     assert ("<canvas" in dom) == (not numbers)
     extra = re.findall(r"</span>(Overlapped[^<]*|Other tint[^<]*)</li>", dom)
     assert extra == LEGENDS.get(request.node.callspec.id, [])
