@@ -44,20 +44,23 @@ SPREAD = {
     "bf16": 0.15, "fp8": 0.15, "mxfp8": 0.15, "fp4": 0.2, "attention": 0.25, "hbm": 0.1, "within": 0.2,
     "between": 0.2, "launch_us": 0.6, "collective_us": 0.6, "elementwise": 0.4, "routed": 0.4, "scores": 0.2,
     "loss": 0.4, "output_kernels": 0.5, "power": 0.5, "grace": 0.2, "launched": 0.5, "partial": 0.7,
+    "growth": 0.7,
 }  # fmt: skip
 OF_CURVE = ("bf16", "fp8", "mxfp8", "fp4", "attention", "hbm", "within", "between")
 OF_SOFTWARE = {
     "fused": ("launch_us",),
-    "torch": ("launch_us", "elementwise"),
+    "compiled": ("elementwise", "attention"),
+    "torch": ("launch_us", "elementwise", "attention"),
     "eager": ("launch_us", "collective_us", "scores", "loss", "output_kernels"),
 }
-OF_ALL = ("power", "grace", "launched", "partial", "routed")
+OF_ALL = ("power", "grace", "launched", "partial", "routed", "growth")
 USUAL = Fitted(
     Shared(),
     tuple(Curve(name, watts=watts) for name, watts in FAMILIES.items()),
     (
         Software("fused"),
-        Software("torch", launch_us=10.0, elementwise=1.5),
+        Software("compiled", elementwise=1.2, attention=0.75),
+        Software("torch", launch_us=10.0, elementwise=1.5, attention=0.75),
         Software("eager", 50.0, 2.6, 15.0, scores=1.1, loss=5.0, output_kernels=5.0, sharp=3.3),
     ),
 )
@@ -143,7 +146,7 @@ def with_values(numbers: Fitted, values: dict[Key, float]) -> Fitted:
     """Replace numbers; shares of peaks stay below ``LIMIT``."""
     changes: dict[tuple[str, str], dict[str, Any]] = {}
     for (part, name, number), value in values.items():
-        changes.setdefault((part, name), {})[number] = min(value, LIMIT) if number in OF_CURVE else value
+        changes.setdefault((part, name), {})[number] = min(value, LIMIT) if part == "curve" else value
     return Fitted(
         replace(numbers.shared, **changes.get(("shared", ""), {})),
         tuple(replace(curve, **changes.get(("curve", curve.family), {})) for curve in numbers.curve),
@@ -244,11 +247,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tables", nargs="+")
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--usual", action="store_true", help="start from usual numbers, not from the file's")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     cases = read_all(arguments.tables)
-    numbers, _ = fit(cases, USUAL if arguments.usual else fitted(), arguments.rounds)
+    numbers, _ = fit(cases, USUAL, arguments.rounds)
     errors = errors_of(cases, numbers)
     print(describe(errors))
     for key in keys_of(cases):

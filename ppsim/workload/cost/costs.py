@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import log2
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +61,7 @@ class Step:
         seconds: of the whole step.
         pipeline: from the first forward to the last backward.
         bubble: share of the pipeline's time in which a device waits, on average.
-        reduction: what is seen of reducing gradients and gathering weights.
+        reduction: what is seen of reducing gradients and gathering weights, and of waiting for the slowest GPU.
         optimizer: the optimizer's step.
         tokens_per_s: of all GPUs.
         mfu: FLOPs that the model needs, attention by its causal half, to the peak in the precision of training.
@@ -113,7 +114,10 @@ def stage_costs(
     trained = parameters_of_stages(model, parallel, contents, trained=True)
     reduction, gather = reduction_seconds(machine, parallel, trained, found)
     layers = np.array([content.layers + content.mtp for content in contents], np.float64)
-    alone_time, (time, reduction, gather) = time, add_sharded(time, reduction, gather, layers, parallel)
+    alone_time, (time, reduction, gather) = (
+        time,
+        add_sharded(time, reduction, gather, layers, parallel),
+    )
     communication = communication + (time - alone_time)[[Kind.F, Kind.B]].sum(axis=0)
     message = message_bytes(model, parallel)
     hops = np.zeros((parallel.pp, parallel.pp))
@@ -332,6 +336,8 @@ def step_time(
         busy = parallel.microbatches * (costs.time[Kind.F].sum() + costs.time[Kind.B].sum()) / parallel.pp
         bubble = 1 - busy / pipeline
     reduction, optimizer = _after(parallel, costs, devices)
+    growth = (efficiency or efficiency_of(machine.gpu, parallel)).software.growth
+    reduction += growth * max(log2(parallel.gpus / 8), 0.0) * (pipeline + optimizer)  # waiting for the slowest rank
     total = pipeline + reduction + optimizer
     tokens = parallel.gbs * model.seq
     flops = flops_per_token(model) * tokens / total / parallel.gpus

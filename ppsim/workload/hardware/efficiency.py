@@ -85,7 +85,7 @@ class Software:
     """What software adds, whatever the GPU.
 
     Attributes:
-        name: its kernels between the products: fused, torch or eager, as ``Parallel.kernels``.
+        name: its kernels between the products: fused, compiled, torch or eager, as ``Parallel.kernels``.
         launch_us: time that the host needs for a kernel.
         calls: launches for the collectives of a layer's pass.
         collective_us: time that each further rank of a node adds to a collective.
@@ -97,6 +97,8 @@ class Software:
         output_kernels: how many times as many kernels output and loss launch.
         expert_kernels: how many times as many an expert layer launches.
         sharp: how sharply the longer of GPU and host counts: the exponent of their norm.
+        attention: share of the curve's attention that its kernel reaches.
+        growth: as of ``Shared``.
     """
 
     name: str
@@ -111,6 +113,8 @@ class Software:
     output_kernels: float = 1.0
     expert_kernels: float = 1.0
     sharp: float = 4.0
+    attention: float = 1.0
+    growth: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,7 @@ class Shared:
         launched: how many times as many kernels an expert layer launches without CUDA graphs.
         partial: the same with attention and routing as graphs.
         routed: share of the bytes of routing, permuting, activating and casting that fused experts move.
+        growth: share by which a step grows each time that its GPUs double, from eight on.
     """
 
     power: float = 0.5
@@ -130,6 +135,7 @@ class Shared:
     launched: float = 30.0
     partial: float = 6.0
     routed: float = 0.3
+    growth: float = 0.005
 
 
 @dataclass(frozen=True)
@@ -179,6 +185,7 @@ def _efficiency(gpu: Gpu, kernels: str, graphs: str, fused: bool, numbers: Fitte
         software,
         launch_us=software.launch_us * (shared.grace if gpu.host == "grace" else 1.0),
         routed=software.routed * (shared.routed if fused else 1.0),
+        growth=shared.growth,
         expert_kernels={"none": shared.launched, "partial": shared.partial, "full": 1.0}[graphs],
     )
     return Efficiency(curve, software)
@@ -194,7 +201,12 @@ def seconds(operators: Operators, gpu: Gpu, found: Efficiency, precision: str) -
         here = operators.unit == unit
         rate[here] = gpu.peak(kind) * curve.share(kind) * filled[here]
     here = operators.unit == FLASH
-    rate[here] = gpu.peak(gpu.sixteen) * curve.attention * (side[1] / (side[1] + 4 * curve.half))[here]
+    rate[here] = (
+        gpu.peak(gpu.sixteen)
+        * curve.attention
+        * found.software.attention
+        * (side[1] / (side[1] + 4 * curve.half))[here]
+    )
     memory = gpu.hbm_gb_per_s * 1e9 * curve.hbm
     share = np.array([getattr(found.software, SHARES.get(name, "elementwise")) for name in operators.names])
     products = np.maximum(operators.flops / rate, operators.moved / memory)

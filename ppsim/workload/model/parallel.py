@@ -10,7 +10,7 @@ from ppsim.schedules import find
 
 RECOMPUTE = ("none", "selective", "full")
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")
-KERNELS = ("fused", "torch", "eager")
+KERNELS = ("fused", "compiled", "torch", "eager")
 GRAPHS = ("none", "partial", "full")
 # What selective recompute may run again; without modules it is attention's core.
 MODULES = ("core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "shared_experts", "moe")
@@ -47,8 +47,9 @@ class Parallel:
         precision: of the linear layers' products: bf16, fp16, fp8, mxfp8 or nvfp4.
         gradient_bytes: of a gradient as it is summed and reduced.
         adapters: whether only small adapters (LoRA) are trained: no weight gradients, reductions or optimizer states.
-        kernels: whose kernels run between the products: fused (Transformer Engine, Apex, Triton); torch, its own
-            beside fused attention; or eager, as in 2021, when attention's scores were written out.
+        kernels: whose kernels run between the products: fused (Transformer Engine, Apex, Triton); compiled, by
+            torch.compile or XLA; torch, its own beside fused attention; or eager, as in 2021, when attention's scores
+            were written out.
         cuda_graphs: what of an expert layer is launched as CUDA graphs: none, each kernel by the host; partial,
             attention and routing; or full. Dense layers are launched far ahead of the GPU without them.
         fused_experts: whether routing, permuting, activating and casting an expert layer's tokens are fused into the
