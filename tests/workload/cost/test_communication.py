@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import product
 
@@ -386,11 +387,14 @@ def costs_of(time: list[list[float]], dp: list[float], gather: list[float], opti
 
 
 def test_a_step_is_the_pipeline_what_shows_of_reductions_and_the_optimizer():
-    """1F1B of equal stages: (m + p - 1)(f + b), of which (p - 1)/(m + p - 1) is bubble."""
+    """1F1B of equal stages: (m + p - 1)(f + b), of which (p - 1)/(m + p - 1) is bubble; waiting grows with GPUs."""
     time = [[2.0] * 4, [4.0] * 4, [2.0] * 4, [2.0] * 4, [0.0] * 4]
     costs = costs_of(time, [1.0, 9.0, 3.0, 4.5], [1.0, 2.5, 8.0, 0.0], [0.5, 0.25, 0.125, 0.75])
     parallel = Parallel(tp=2, pp=4, dp=3, mbs=2, microbatches=5)
-    step = step_time(LLAMA, H100, parallel, costs=costs)
+    fast = replace(FULL, software=replace(FULL.software, growth=0.01))
+    step = step_time(LLAMA, H100, parallel, efficiency=FULL, costs=costs)
+    late = step_time(LLAMA, H100, parallel, efficiency=fast, costs=costs)
+    assert late.seconds - step.seconds == pytest.approx(0.01 * math.log2(24 / 8) * (48 + 0.75))
     assert step.pipeline == pytest.approx((5 + 3) * 6)
     assert step.bubble == pytest.approx(3 / 8)
     assert step.reduction == 6.0  # of device 2 no reduction shows behind B and 8 - 2 of its gather behind F
@@ -400,9 +404,9 @@ def test_a_step_is_the_pipeline_what_shows_of_reductions_and_the_optimizer():
     assert step.tokens_per_s == pytest.approx(tokens / 54.75)
     flops = flops_per_token(LLAMA) * tokens / 54.75 / 24
     assert (step.tflops, step.mfu) == pytest.approx((flops / 1e12, flops / 989.4e12))
-    open_ = step_time(LLAMA, H100, replace(parallel, overlap_dp=False), costs=costs)
+    open_ = step_time(LLAMA, H100, replace(parallel, overlap_dp=False), efficiency=FULL, costs=costs)
     assert open_.reduction == 9.0 + 2.5
-    chunks = step_time(LLAMA, H100, replace(parallel, pp=2, vp=2, microbatches=4), costs=costs)
+    chunks = step_time(LLAMA, H100, replace(parallel, pp=2, vp=2, microbatches=4), efficiency=FULL, costs=costs)
     assert chunks.pipeline == pytest.approx(4 * 2 * 6 + 6)  # interleaved: (p - 1)/v of (f + b) of a device
     assert chunks.reduction == 5.0 + 0.5 + 0.5  # stages 1 and 3 are device 1's
     assert chunks.optimizer == 1.0
