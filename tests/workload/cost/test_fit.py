@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ppsim.workload.hardware.efficiency import fitted
-from ppsim.workload.plans.nearby import published
+from ppsim.workload.plans.nearby import NOISE, published
 from ppsim.workload.plans.published import against, anchors_of, read_table, setup_of
 from tests.benchmarks.fit_efficiency import linearize, read_cases
 from tests.benchmarks.left_out import leave_one_out
@@ -65,13 +65,16 @@ def test_software_that_the_fit_has_not_seen_is_within_fifteen_percent():
 
 
 def test_published_runs_of_the_library_are_as_they_are_predicted_now():
-    """Their errors are those of today's model: whoever changes costs fits anew."""
+    """Their errors are today's, within half of what a repeated run may differ: who changes costs writes them anew.
+
+    python -m tests.benchmarks.fit_efficiency TABLE... --rounds 0 --write
+    """
     rows = {str(row["id"]): row for row in table("measured_runs") + table("measured_runs_3")}
     known = {run.name: run for run in published().runs if run.name in rows}
     assert len(known) > 250
     for name in sorted(known)[::16]:
         (now,) = anchors_of([rows[name]])
-        assert now.error == pytest.approx(known[name].error, abs=0.01), name
+        assert now.error == pytest.approx(known[name].error, abs=NOISE / 2), name
 
 
 def test_curves_say_what_they_were_fitted_on():
