@@ -13,9 +13,10 @@ R = TypeVar("R", bound=Request)
 
 # What stands for ``{module}`` in the help of a command.
 MODULE = """--module takes the stages from a Python file. Its function gets the number of a stage, how many there are,
-    and cpu or cuda, and returns a torch module and an example input, one tensor; torch's seed is the stage's number. A
-    stage's output is the next one's input, of one shape and dtype; the last stage returns its loss, or a tensor whose
-    mean square is the loss. Microbatch m gets the first example with its values moved on by m. In place of the module
+    and cpu or cuda, and returns a torch module and an example input; torch's seed is the stage's number. A stage's
+    output is the next one's input, of one shape and dtype; the last stage returns its loss, or a tensor whose mean
+    square is the loss. Several tensors, as tuples of one dtype, travel as one message. A table that two stages share
+    is a copy in each. Microbatch m gets the first example with its values moved on by m. In place of the module
     a dict may hold it as "module", and functions for kinds of ops that are to run otherwise: F(x), B(x, out, grad),
     I(x, out, grad), which returns the gradient of x and something for W(saved), and FB(x, backward), which runs
     backward() beside F. An example: gallery/module.py in the repository."""

@@ -109,3 +109,52 @@ def unknown_kind(stage, stages, device):
 
 def two_outputs(stage, stages, device):
     return nn.LSTM(4, 4), torch.randn(2, 4)
+
+
+class Two(nn.Module):
+    """Takes and returns two tensors of different shapes, and uses one weight twice."""
+
+    def __init__(self, last):
+        super().__init__()
+        self.layer, self.last = nn.Linear(WIDTH, WIDTH), last
+
+    def forward(self, x, y):
+        x = torch.tanh(self.layer(x))
+        y = y + self.layer(x).mean(0)
+        return (x.mean() + y.mean()) if self.last else (x, y)
+
+
+class Words(nn.Module):
+    """Whole numbers and a mask in, two tensors out; the embedding is also the head of the last stage."""
+
+    def __init__(self, table):
+        super().__init__()
+        self.table = table
+
+    def forward(self, words, mask):
+        x = self.table(words) * mask[:, None]
+        return x, x.mean(0)
+
+
+class Head(nn.Module):
+    def __init__(self, table):
+        super().__init__()
+        self.table = table
+
+    def forward(self, x, y):
+        return nn.functional.cross_entropy((x + y) @ self.table.weight.T, torch.arange(len(x)) % WORDS)
+
+
+def several(stage, stages, device):
+    """Tied embeddings at both ends, two tensors between stages."""
+    between = torch.randn(ROWS, WIDTH, dtype=torch.float64), torch.randn(WIDTH, dtype=torch.float64)
+    if stage == 0:
+        return Words(nn.Embedding(WORDS, WIDTH)).double(), (torch.arange(ROWS), torch.ones(ROWS))
+    if stage == stages - 1:
+        return Head(nn.Embedding(WORDS, WIDTH)).double(), between
+    return Two(False).double(), between
+
+
+def several_dtypes(stage, stages, device):
+    kind = torch.float64 if stage else torch.float32
+    return Two(stage == stages - 1), (torch.randn(ROWS, WIDTH), torch.randn(WIDTH, dtype=kind))

@@ -11,9 +11,10 @@ from typing import Any
 from ppsim.base.outside_code import outside_code, run_file
 from ppsim.base.text import shorten
 from ppsim.errors import InputError
+from ppsim.real.calibration import bundles
 from ppsim.real.calibration.stage_ops import StageOps, stage_ops
 
-CONTRACT = "def stage(stage, stages, device): return module, example_input"
+CONTRACT = "def stage(stage, stages, device): return module, example_input (a tensor, or a tuple of them)"
 CHAIN = "the output of a stage is the input of the next: of one shape and dtype"
 OWN_KINDS = ("F", "B", "I", "W", "FB")
 
@@ -84,13 +85,16 @@ def make_stage(of: UserModule, stage: int, stages: int, device: str) -> UserStag
         module = module.get("module")
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"{where}: the module is {_name(module)}, not a torch.nn.Module", CONTRACT)
+    if isinstance(example, tuple | list):
+        example = _bundled(module, tuple(example), own, stage, where)
     if not isinstance(example, torch.Tensor) or not example.ndim:
-        raise InputError(f"{where}: the example input is {_name(example)}, not one tensor with a dimension", CONTRACT)
+        raise InputError(f"{where}: the example input is {_name(example)}, not a tensor with a dimension", CONTRACT)
     if example.device.type != device:
         raise InputError(f"{where}: the example input is on {example.device}, not on {device}", "example.to(device)")
     if stage and not example.is_floating_point():
         raise InputError(f"{where}: takes {example.dtype}, which has no gradient", CHAIN)
     _check_own(own, where)
+    bundles.pack_output(module)
     ops = stage_ops(module, first=stage == 0, own=own)
     if stage == stages - 1:
         ops = _with_loss(ops)
@@ -111,7 +115,7 @@ def check_output(out: Any, last: bool, where: str) -> None:
     import torch
 
     if not isinstance(out, torch.Tensor):
-        raise InputError(f"{where}: the output is {_name(out)}, not one tensor", "pack several into one")
+        raise InputError(f"{where}: the output is {_name(out)}, not a tensor", "a tensor, or a tuple of tensors")
     if not out.requires_grad:
         raise InputError(f"{where}: the output has no gradient", "leave out detach() and torch.no_grad()")
     if not last and not out.ndim:
@@ -128,6 +132,27 @@ def _load(of: UserModule) -> Callable[..., Any]:
         raise InputError(f"{of.path} has no function '{of.function}'", have)
     result: Callable[..., Any] = function
     return result
+
+
+def _bundled(module: Any, examples: tuple[Any, ...], own: Mapping[str, Any], stage: int, where: str) -> Any:
+    """Make a stage of several tensors one of a single tensor.
+
+    Raises:
+        InputError: one is no tensor, they have no dtype in common, or functions of the user's would get them.
+    """
+    import torch
+
+    if own:
+        raise InputError(f"{where}: functions of your own take one tensor, not {len(examples)}", CONTRACT)
+    for example in examples:
+        if not isinstance(example, torch.Tensor) or not example.ndim:
+            raise InputError(f"{where}: an example input is {_name(example)}, not a tensor with a dimension", CONTRACT)
+    if not examples:
+        raise InputError(f"{where}: there is no example input", CONTRACT)
+    if stage and len(kinds := {example.dtype for example in examples}) > 1:
+        named = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+        raise InputError(f"{where}: takes tensors of {named}", "one dtype, as several travel as one message")
+    return bundles.take_several(module, examples, first=stage == 0)
 
 
 def _check_own(own: Mapping[str, Any], where: str) -> None:

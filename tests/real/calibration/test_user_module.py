@@ -54,6 +54,16 @@ def test_each_stage_is_measured_by_itself(tmp_path, function):
 
 
 @pytest.mark.torch
+def test_stages_of_several_tensors_are_measured_as_of_one(tmp_path):
+    """What travels between two stages is one message of all of them; a tied table counts on both ends."""
+    pytest.importorskip("torch")
+    profile = calibrate(tmp_path, "several")
+    assert [row.message_bytes for row in profile.stage] == [8 * (3 * 6 + 6)] * 3 + [0]
+    assert [row.parameters for row in profile.stage] == [66, 42, 42, 66]
+    assert {(op.stage, op.kind) for op in profile.op} >= {(s, kind) for s in range(4) for kind in "FBIW"}
+
+
+@pytest.mark.torch
 def test_the_profile_of_uneven_stages_prices_each_of_them(tmp_path):
     pytest.importorskip("torch")
     profile = calibrate(tmp_path, "stage")
@@ -77,12 +87,13 @@ def test_the_profile_of_uneven_stages_prices_each_of_them(tmp_path):
         ("exits", r"ends the program: sys.exit\(3\) \(line \d+\)", ""),
         ("returns_a_module_only", "stage 0: returns a Linear, not a module and an example input", "def stage"),
         ("returns_no_module", "stage 0: the module is a list", "def stage"),
+        ("several_dtypes", "stage 1: takes tensors of float32, float64", "one message"),
         ("does_not_chain", r"stage 1: takes \(2, 4\) of float32, and stage 0 returns \(2, 5\) of float32", "next"),
         ("has_no_gradient", "stage 0: the output has no gradient", "detach"),
         ("is_cut", "stage 1: its backward gives no gradient of its input", "detach"),
         ("half_a_split", "I and W are halves of one backward", "both"),
         ("unknown_kind", "a function of 'BW'", "FB"),
-        ("two_outputs", "the output is a tuple, not one tensor", "pack"),
+        ("two_outputs", "the output is a tuple, not a tensor", "tuple of tensors"),
         ("no_such", "has no function 'no_such'", "stage"),
     ],
 )

@@ -55,7 +55,7 @@ def reference(schedule: Schedule, module: UserModule) -> dict[int, list[np.ndarr
     return {s: [p.grad.numpy() for p in stage.module.parameters()] for s, stage in enumerate(stages)}
 
 
-@pytest.mark.parametrize(("devices", "function"), [(2, "own"), (4, "stage")])
+@pytest.mark.parametrize(("devices", "function"), [(2, "own"), (4, "stage"), (2, "several")])
 def test_gradients_of_every_schedule_are_those_of_one_process(devices, function):
     """Float64, to 1e-12 of the largest; chunks, pairs and two replicas; also with the user's own functions."""
     pytest.importorskip("torch")
