@@ -108,7 +108,8 @@ def refuse_lanes(schedule: Schedule, what: str, supports: Sequence[Kind] = COMPU
     other = [Kind(kind) for kind in np.unique(schedule.kind) if kind not in supports] if schedule.has_lanes else []
     if other:
         names = ", ".join(kind.name for kind in other)
-        raise InputError(f"{what} cannot take {names}, which {schedule.name} holds", "ppsim run can, and compare")
+        hint = "a schedule of F, B, I and W; ppsim run, compare, sweep and memory take all as they are"
+        raise InputError(f"{what} cannot take {names}, which {schedule.name} holds", hint)
 
 
 def _makers(schedule: Schedule, result: Result) -> Indices:
