@@ -14,7 +14,6 @@ from ppsim.base.workers import Map, count_cores
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.search.orders.improve import Member, cost_of, improve
-from ppsim.search.orders.periodic import write_periodic
 from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
 from ppsim.search.rules.heuristics import is_linear, is_v, time_table, write_linear, write_v
 from ppsim.search.rules.orders import Queues, join_backwards, read_orders, write_one_by_one, write_schedule
@@ -94,7 +93,7 @@ def busiest(problem: Problem) -> float:
 def collect(problem: Problem, seeds: Iterable[Schedule], deadline: float = np.inf) -> Iterator[Member]:
     """Collect the queues that a search starts from; at least one fits where the problem is feasible.
 
-    Once the deadline is past, nothing more is written for smaller caps, by rules or from patterns.
+    Once the deadline is past, nothing more is written for smaller caps or by rules.
     """
     for schedule in seeds:
         if fits(problem, schedule):
@@ -130,7 +129,6 @@ def _written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
             yield from write(replace(problem, cap=caps.tolist()))
     while monotonic() <= deadline and (found := next(policies, None)):
         yield found
-    yield from write_periodic(problem, deadline)
 
 
 def _better(problem: Problem, best: Solution | None, member: Member, report: Report) -> Solution:
