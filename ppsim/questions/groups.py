@@ -287,6 +287,12 @@ class FigureOptions(OutputOptions):
     window: tuple[float, float] | None = option(
         "--window", type=Window(), help="Show the time from A to B only, in the unit of the costs."
     )
+    until: float = option(
+        "--until",
+        type=click.FloatRange(min=0, max=1e15),
+        default=0.0,
+        help="End the time axis of figures there, so that several files have one axis.",
+    )
     fold: bool = flag("--fold", help="Draw a middle that repeats once, with how often it runs.", door=VALUE)
     highlight: Highlight | None = option(
         "--highlight",

@@ -75,6 +75,7 @@ SAMPLES = {
     "title": "--title Own",
     "labels": "--labels none",
     "window": "--window 2:9",
+    "until": "--until 40",
     "fold": "--fold",
     "highlight": "--highlight mb=2",
     "phases": "--phases",

@@ -46,8 +46,9 @@ def design_for(
 ) -> Design:
     """Find the measures for panels in a figure of so many dots, with so many points free between names and rows."""
     font = FONT if width >= WIDE else SMALL_FONT
-    span = max(panel.view.length for panel in panels) or 1.0
     look = panels[0].look
+    begin = look.window[0] if look.window else 0.0
+    span = max(*(panel.view.length for panel in panels), look.until - begin) or 1.0
     left, across = _horizontal(panels, style, width, beside, font, span, cap)
     scale = across / POINT / span
     devices, rows = max(panel.devices for panel in panels), sum(panel.devices for panel in panels)

@@ -73,6 +73,7 @@ class Look:
         title: of the figure or page; empty for the schedule's.
         labels: in cells: ``auto``, the microbatch, with its chunk where there are over two; ``mb``, ``op``, ``none``.
         window: the times to show, from and to; None for all.
+        until: where the time axis of figures ends, if that is after the last op; 0 where that ends.
         fold: whether to draw a repeating middle once.
         highlight: what to pick out.
         phases: whether to mark warm-up, steady phase and cool-down.
@@ -84,6 +85,7 @@ class Look:
     title: str = ""
     labels: str = "auto"
     window: tuple[float, float] | None = None
+    until: float = 0.0
     fold: bool = False
     highlight: Highlight | None = None
     phases: bool = False

@@ -230,3 +230,10 @@ def test_a_window_ends_where_the_longest_timeline_does():
     """However late it is to end."""
     figure = plot([timed("1f1b", 4, 8), timed("zb-1p", 4, 8)], look=Look(window=(3, 1e300)))
     assert [axes.get_xlim() for axes in figure.axes] == [(0, 30), (0, 30)]
+
+
+def test_until_gives_figures_of_several_schedules_one_axis():
+    """A cell of one t_F is as wide in both, though one ends before the other."""
+    axes = [plot(timed(name, 4, 8), look=Look(until=33)).axes[0] for name in ("gpipe", "zb-1p")]
+    assert [each.get_xlim() for each in axes] == [(0, 33), (0, 33)]
+    assert plot(timed("gpipe", 4, 8), look=Look(until=5)).axes[0].get_xlim() == (0, 33)
