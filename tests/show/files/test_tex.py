@@ -66,6 +66,7 @@ def test_no_text_is_a_command():
 @pytest.mark.slow
 @pytest.mark.skipif(LATEX is None, reason="no LaTeX on the path")
 def test_latex_compiles_it(tmp_path):
+    """Two timelines, one with a hostile title, in an article: a document of one page comes out."""
     (tmp_path / "chart.tex").write_text(tex(timed("zb-v", 4, 8), timed("1f1b", 4, 8), titles=(HOSTILE, "B")))
     body = "\\input{chart.tex}"
     document = f"\\documentclass{{article}}\\usepackage{{tikz}}\\begin{{document}}{body}\\end{{document}}"
