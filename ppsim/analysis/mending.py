@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.analysis.slowdown import Slowdown
-from ppsim.core.schedule import NONE
 
 Ints = NDArray[np.int64]
 Times = NDArray[np.float64]
@@ -94,7 +93,7 @@ def _stages(found: Slowdown) -> Iterator[Mended]:
     if schedule.n_stages == 1:
         return
     each = ops.mean(axis=(0, 1))
-    label = np.where(schedule.pair != NONE, NONE, schedule.kind.astype(np.int64))
+    label = schedule.work
     factor = np.ones(len(schedule))
     for kind in np.unique(label).tolist():
         own = label == kind

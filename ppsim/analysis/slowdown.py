@@ -161,8 +161,8 @@ def _ideal(job: Job, measured: StepTimes) -> StepTimes:
     """Everything alike, shape (1, R, ...): ops of a kind at their mean, transfers and collectives at their median."""
     schedule = job.schedule
     ops, transfer = np.zeros(len(schedule)), np.zeros(len(schedule))
-    for label in np.unique(_labels(job)).tolist():
-        own = _labels(job) == label
+    for label in np.unique(schedule.work).tolist():
+        own = schedule.work == label
         ops[own] = measured.ops[..., own].mean()
     for forward in (True, False):
         own = schedule.crosses & (mask(FORWARDS)[schedule.kind] == forward)
@@ -175,11 +175,6 @@ def _ideal(job: Job, measured: StepTimes) -> StepTimes:
         between[..., at] = np.where(np.isnan(took).all(axis=0), np.nan, typical)
     shape = (1, len(job.replicas), len(schedule))
     return StepTimes(np.broadcast_to(ops, shape), np.broadcast_to(transfer, shape), between[None])
-
-
-def _labels(job: Job) -> NDArray[np.int64]:
-    """What of ops takes the same where all is well: their kind, and -1 for pairs."""
-    return np.where(job.schedule.pair != NONE, NONE, job.schedule.kind.astype(np.int64))
 
 
 def _part(
@@ -196,7 +191,7 @@ def _part(
 
 def _kinds(job: Job) -> Iterator[tuple[str, Part]]:
     """Each kind that a job shows, by its own name; both sides of a message name the same transfer."""
-    schedule, labels = job.schedule, _labels(job)
+    schedule, labels = job.schedule, job.schedule.work
     for label in np.unique(labels).tolist():
         name = PAIR if label == NONE else Kind(label).name
         yield job.names.get(name, name), _part(job, ops=labels == label)

@@ -350,6 +350,11 @@ class Columns:
         return self.second_of_pairs - 1
 
     @cached_property
+    def work(self) -> NDArray[np.int64]:
+        """Shape (ops,): code of what runs: the op's kind, or -1 for both ops of a pair, which run as one."""
+        return np.where(self.pair >= 0, -1, self.kind.astype(np.int64))
+
+    @cached_property
     def leads(self) -> NDArray[np.bool_]:
         """Shape (ops,): True for an op that runs alone and for the first of a pair, so that a pair counts once."""
         leads = np.ones(len(self.pair), np.bool_)

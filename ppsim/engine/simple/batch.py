@@ -123,7 +123,8 @@ def makespans_with_gaps(schedule: Schedule, durations: Floats, gaps: Floats, lat
     left[:, has] -= after[:, schedule.dependency[has]]
 
     def sample(first: int, stop: int) -> Floats:
-        end = find_ends(levels, (durations[first:stop] + after[first:stop]).T, left[first:stop].T)
+        columns = (durations[first:stop] + after[first:stop], left[first:stop])
+        end = find_ends(levels, *(np.ascontiguousarray(column.T) for column in columns))
         return (end[1:] - after[first:stop, levels.op].T).max(axis=0)
 
     return run_in_chunks(sample, len(durations), len(schedule))

@@ -109,7 +109,8 @@ def _chunk_ends(schedule: Schedule, times: StepTimes, ready: Times) -> Times:
 
     def sample(first: int, stop: int) -> Times:
         earliest = gate[first:stop, device, chunk].T if gate[first:stop].any() else None
-        end = find_ends(levels, took[first:stop].T, travel[first:stop].T, earliest)
+        ops_took, messages = (np.ascontiguousarray(part[first:stop].T) for part in (took, travel))
+        end = find_ends(levels, ops_took, messages, earliest)
         return end[last].transpose(2, 0, 1)
 
     return run_in_chunks(sample, n * replicas, ops).reshape(ready.shape)

@@ -89,7 +89,7 @@ def _predict(job: Job, step: int, others: NDArray[np.bool_], lines: bool, worker
     size = np.zeros((*took.shape[:2], schedule.n_microbatches))
     size[..., schedule.microbatch[first]] = took[..., first]
     lines = lines and len(first) == schedule.n_microbatches
-    label = np.where(schedule.pair != NONE, NONE, schedule.kind.astype(np.int64)) * schedule.n_stages + schedule.stage
+    label = schedule.work * schedule.n_stages + schedule.stage
     found = np.zeros(took.shape[1:])
     for each in np.unique(label).tolist():
         own = label == each
