@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ppsim.workload.plans.nearby import Nearby, Setting
     from ppsim.workload.plans.task import Found, Task
 
-CLOSE = 0.05  # logarithm of the ratio of times beyond which no plan ties with the fastest
+CLOSE = 0.02, 0.05  # logarithms of the ratio of times below which plans always tie, and beyond which they never do
 PLAIN = ("", "1f1b", "interleaved", "gpipe")  # schedules, the simpler first
 SIZES = ("tp", "cp", "ep", "pp", "vp")
 
@@ -38,7 +38,7 @@ class Told:
 def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told:
     """Correct the steps of plans by measured runs, give each a range, and put the simplest of those that tie first.
 
-    A plan ties with the fastest where its time is no further from it than the errors of the two may differ, and than
+    A plan ties with the fastest where its time is no further from it than the errors of the two may differ, within
     ``CLOSE``.
     """
     import numpy as np
@@ -52,7 +52,8 @@ def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told
         row["low_s"], row["high_s"] = correction.range(row["step_s"])
     steps = np.log([row["step_s"] for row in found.rows])
     best = int(steps.argmin())
-    apart = np.minimum(EIGHTY * np.sqrt(np.maximum(left.diagonal() + left[best, best] - 2 * left[best], 0.0)), CLOSE)
+    differ = np.sqrt(np.maximum(left.diagonal() + left[best, best] - 2 * left[best], 0.0))
+    apart = np.clip(EIGHTY * differ, *CLOSE)
     for row, tied in zip(found.rows, (steps - steps[best] <= apart).tolist(), strict=True):
         row["tied"] = tied
     if sum(row["tied"] for row in found.rows) == 1:

@@ -30,8 +30,9 @@ ALIKE_SPREAD, REACH = 0.2, 4.0  # of what is left, and the distance at which it 
 NOISE = 0.06  # of a run that is repeated
 OTHER_SOFTWARE, OTHER_GPU = 8.0, 4.0  # distances
 NARROW = {"bf16": 0.0, "fp16": 0.0, "fp32": 0.0, "fp8": 1.0, "mxfp8": 1.0, "nvfp4": 2.0}
-# A doubling of tp, cp, ep, pp, dp, microbatch, sequence, microbatches, hidden size, experts of a token; a precision.
-WEIGHTS = (1.0, 1.0, 1.0, 1.0, 0.25, 0.5, 0.5, 0.25, 0.5, 1.0, 1.0)
+# A doubling of tp, cp, ep, pp, dp, microbatch, sequence, microbatches, hidden size, experts of a token; a precision;
+# all-to-all that is hidden, fused experts, weights that are divided, whole layers that recompute.
+WEIGHTS = (1.0, 1.0, 1.0, 1.0, 0.25, 0.5, 0.5, 0.25, 0.5, 1.0, 1.0, 6.0, 1.0, 1.0, 0.5)
 EIGHTY = 0.9  # standard deviations within which four in five left-out runs lie
 SAME = 1e-3  # difference of two measurements that are of the same run
 Floats = NDArray[np.float64]
@@ -95,7 +96,8 @@ def setting_of(model: Model, gpu: Gpu, parallel: Parallel, software: str, terms:
     """Describe a run by its sizes, and by the seconds of each of ``TERMS``."""
     p = parallel
     sizes = (p.tp, p.cp, p.ep, p.pp, p.dp, p.mbs, model.seq, p.microbatches, model.hidden, max(model.top_k, 0.5))
-    numbers = (*(round(math.log2(size), 3) for size in sizes), NARROW[p.precision])
+    switches = (p.overlap_ep, p.fused_experts and bool(model.experts), p.zero == 3, p.recompute == "full")
+    numbers = (*(round(math.log2(size), 3) for size in sizes), NARROW[p.precision], *map(float, switches))
     whole = sum(terms)
     return Setting(software, gpu.name, gpu.family, numbers, tuple(round(term / whole, 4) for term in terms))
 
