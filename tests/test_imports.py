@@ -11,6 +11,7 @@ LOADED = {
     "ppsim.base",
     "ppsim.base.long_work",
     "ppsim.base.notes",
+    "ppsim.base.numbers",
     "ppsim.base.progress",
     "ppsim.base.signals",
     "ppsim.cli",

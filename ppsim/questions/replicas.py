@@ -8,7 +8,6 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from ppsim.errors import InputError
 from ppsim.questions.blocks import Block, Line
@@ -18,6 +17,7 @@ from ppsim.questions.options import option
 from ppsim.questions.timing import time_ops
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from ppsim.core.costs import Costs
@@ -46,6 +46,8 @@ class Replicas:
         Raises:
             InputError: there is no such device.
         """
+        import numpy as np
+
         found = np.ones((self.count, devices))
         for replica, device, factor in self.slower:
             if device is not None and device >= devices:
@@ -159,6 +161,8 @@ def time_replicas(
     schedule: Schedule, costs: Costs, network: NetworkOptions, links: tuple[str, ...], replicas: Replicas
 ) -> Replicated:
     """Time every replica by the model that the options ask for; those with the same factors once."""
+    import numpy as np
+
     factors = replicas.factors(schedule.n_devices)
     rows, which = np.unique(factors, axis=0, return_inverse=True)
     took = costs.durations(schedule)

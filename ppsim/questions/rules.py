@@ -26,6 +26,7 @@ from ppsim.questions.given import (
 
 # Texts that may be empty; any other empty value is a variable of the shell that was not set.
 MAY_BE_EMPTY = ("unit", "note")
+TRAINED = ("tp", "cp", "ep", "dp", "mbs", "sequence", "zero", "again")
 CHARTS = ("style", "memory", *LOOK)
 
 NEEDS = (
@@ -102,6 +103,20 @@ NEEDS = (
         "{options} is drawn below charts in files, and none is written",
         "add -o FILE.svg, or ppsim memory",
         ("run", "compare"),
+    ),
+    Need(
+        TRAINED,
+        lambda g: bool(g["model"]),
+        "{options} says how --model is trained, and there is none",
+        "add --model NAME",
+        ("memory", "partition"),
+    ),
+    Need(
+        ("offload",),
+        never,
+        "{options} adds copies where a schedule is timed, and this command times none",
+        "ppsim run FILE --offload N -o FILE.json",
+        ("convert",),
     ),
     Need(("as_json",), lambda g: "-" not in (g["output"] or ()), "--json and -o - both write to stdout"),
     Need(

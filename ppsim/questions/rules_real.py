@@ -23,9 +23,9 @@ NEEDS = (
         ("validate",),
     ),
     Need(
-        ("iteration",),
+        ("iteration", "unit"),
         lambda g: bool(g["trace"]),
-        "{options} chooses a step of --trace, and there is none",
+        "{options} says how to read --trace, and there is none",
         "leave it out",
         ("validate",),
     ),

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ppsim.workload.plans.software import Version
 
 
+EXPERTS = ("dispatch", "dispatch_bytes", "fused_experts", "overlap_a2a")  # techniques of models that have them
+
+
 @dataclass(frozen=True)
 class SoftwareOptions:
     """What the run's software does; None leaves it to the software's file."""
@@ -90,16 +93,16 @@ def parallel_with(options: SoftwareOptions, precision: str | None, model: Model,
     """Return what a run does by options, else by its software; all of its sizes are 1.
 
     Raises:
-        InputError: unknown software, or a way to reach experts for a model that has none.
+        InputError: unknown software, or a technique of experts for a model that has none.
     """
     from ppsim.workload.model.parallel import Parallel
     from ppsim.workload.plans.software import apply
 
     given: dict[str, Any] = {name: value for name, value in asdict(options).items() if name != "software"}
-    if options.dispatch and not model.experts:
-        raise InputError(
-            f"--dispatch {options.dispatch} is of experts, and {model.name} has none", "leave out --dispatch"
-        )
+    for name in EXPERTS:
+        if given[name] is not None and not model.experts:
+            spelt = "--" + name.replace("_", "-")
+            raise InputError(f"{spelt} is of experts, and {model.name} has none", f"leave out {spelt}")
     precision = precision or "bf16"
     said = options.version.techniques(gpu, precision) | {"precision": precision}
     said.pop("recompute", None)

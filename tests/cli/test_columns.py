@@ -59,7 +59,7 @@ def test_a_number_added_to_the_table_shows_everywhere(more, tmp_path, monkeypatc
     page = tmp_path / "x.html"
     shown(run.command, "-s", "1f1b", *shape, "-o", str(page))
     data = json.loads(re.findall(r'id="ppsim-data">(.*?)</script>', page.read_text(), re.DOTALL)[0])
-    assert data["timelines"][0]["numbers"]["busiest"] == {"text": "12.5 %", "note": "the work of one"}
+    assert data["timelines"][0]["numbers"]["busiest"] == {"text": "12.5%", "note": "the work of one"}
     assert {"cards", "page"} <= set(data["columns"][-1]["places"])
 
 

@@ -211,10 +211,10 @@ def test_panels_carry_comparable_numbers():
     found = texts(rendered(*runs, style="paper", titles=("a", "b", "c", "d")))
     facts = [text for text in found if "T =" in text]
     assert facts == [
-        "4 devices   8 microbatches   T = 33   bubble 27.3 %   peak 8",
-        "4 devices   8 microbatches   T = 33   bubble 27.3 %   peak 4",
-        "4 devices   8 microbatches   T = 28.5   bubble 15.8 %   peak 5.5",
-        "4 devices   8 microbatches   T = 27   bubble 11.1 %   peak 4",
+        "4 devices   8 microbatches   T = 33   bubble 27.3%   peak 8",
+        "4 devices   8 microbatches   T = 33   bubble 27.3%   peak 4",
+        "4 devices   8 microbatches   T = 28.5   bubble 15.8%   peak 5.5",
+        "4 devices   8 microbatches   T = 27   bubble 11.1%   peak 4",
     ]
     assert {"a", "b", "c", "d"} <= set(found)
 
@@ -333,7 +333,7 @@ def test_what_cannot_be_drawn_is_refused_and_leaves_no_file(runs, look, said, tm
 @pytest.mark.slow
 def test_a_title_is_cut_before_it_meets_the_numbers():
     found = texts(rendered(timeline(), titles=("long " * 60,), width=3.3))
-    assert "T = 33   bubble 27.3 %   peak 4" in found
+    assert "T = 33   bubble 27.3%   peak 4" in found
     title = next(text for text in found if text.startswith("long"))
     assert title.endswith("...")
     assert len(title) < 60

@@ -69,7 +69,7 @@ def test_large_times_have_all_their_digits():
     """Where the fold ends is a number to find in the trace."""
     lines = chart(microbatches=1_000_000)
     assert "e+" not in "".join(lines)
-    assert lines[0] == "1 column = 1 t_F; 20 to 1499991 and 1500011 to 2999981 folded"
+    assert lines[0] == "1 column = 1 t_F; 20 to 1,499,991 and 1,500,011 to 2,999,981 folded"
 
 
 def test_many_devices_are_chosen_evenly():

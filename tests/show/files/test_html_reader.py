@@ -67,7 +67,7 @@ def test_the_first_key_is_answered(reader):
         timed("1f1b", 32, 1600),
     )
     assert pressed == "true"
-    assert status == "Critical path: 3262 ops in a row, 4893 t_F"
+    assert status == "Critical path: 3262 ops in a row, 4,893 t_F"
 
 
 def test_a_hundred_thousand_ops_are_no_hundred_thousand_elements(reader):
@@ -250,7 +250,9 @@ def test_messages_too_many_to_draw_are_a_strip_and_the_page_says_so(reader):
         executions=(execution,),
     )
     assert far == [0, 3]
-    assert word == "1920 messages: the strip below each device shows how busy its links are; zoom in to tell them apart"
+    assert (
+        word == "1,920 messages: the strip below each device shows how busy its links are; zoom in to tell them apart"
+    )
     assert near
     assert links == [True, False]
 
@@ -272,7 +274,7 @@ def test_a_page_shows_the_cap(reader):
         cap=3 << 30,
     )
     assert said == "cap 3 GiB, passed by device 0"
-    assert ends == [f"27 % idle \u00b7 {4 - device} GiB" for device in range(4)]
+    assert ends == [f"27% idle \u00b7 {4 - device} GiB" for device in range(4)]
     assert card
 
 
