@@ -10,11 +10,11 @@ from ppsim.analysis.views import device_lines, find_op, gap_before, gaps_of, op_
 from ppsim.core.costs import costs_for
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
-from ppsim.schedules import families, generate
-from tests.cases import EIGHTHS, FEW, costs, schedules
+from ppsim.schedules import generate
+from tests.cases import EIGHTHS, FEW, PLAIN, costs, schedules
 
 
-@pytest.mark.parametrize("name", [family.name for family in families()])
+@pytest.mark.parametrize("name", PLAIN)
 @FEW
 @given(st.data())
 def test_gaps_are_the_idle_time_of_a_device(name, data):
