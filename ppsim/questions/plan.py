@@ -49,7 +49,8 @@ class PlanRequest(Request):
 
     Sizes of tensor, context, expert, pipeline and data parallelism, chunks, microbatch size, schedule, recompute and
     layout are free unless an option fixes them. -o writes the plans (csv, json, parquet), or a page to explore
-    them (html), or draws: the layout of ranks (mmd, svg, png, pdf), or with --front time against memory.
+    them (html; --front adds those with less memory), or draws: the layout of ranks (mmd, svg, png, pdf), or with
+    --front time against memory.
 
     \b
       ppsim plan --model llama3-70b --cluster dgx-h100 --gpus 256 --gbs 1024
@@ -111,11 +112,6 @@ class PlanRequest(Request):
     tasks: TaskOptions = group(TaskOptions, "Work")
     output: OutputOptions = group(OutputOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")
-
-    @property
-    def explores(self) -> bool:
-        """Whether a page is wanted, whose cap slides: for it the search keeps the front too."""
-        return any(suffix == ".html" for _, suffix in find_targets(self.output, tables=True))
 
     @property
     def shows_progress(self) -> bool:
@@ -231,7 +227,7 @@ def make_task(request: PlanRequest) -> Task:
     machine = use_profile_of(replace(space, profile=profiles[0]) if profiles else space, machine, model, base)
     machine.gpu.peak(space.precision)
     check_axes(model, machine.per_node, gpus, gbs, axes)
-    return Task(model, machine, gpus, gbs, axes, cap, request.top, request.front or request.explores)
+    return Task(model, machine, gpus, gbs, axes, cap, request.top, request.front)
 
 
 def _able(request: PlanRequest) -> tuple[tuple[str, ...], str]:

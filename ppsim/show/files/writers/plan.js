@@ -133,7 +133,7 @@ const fixed = plan => [...DATA.sizes.filter(key => key !== 'dp').map(key => `--$
   `--zero ${plan.zero}`, `--offload ${plan.offload}`, '--ranks'];
 
 function showTable() {
-  const rows = plans.filter(({ listed }) => listed);
+  const rows = plans.filter(({ listed }) => listed).sort((a, b) => a.rank - b.rank); // as the terminal has them
   const sizes = SIZES.filter(key => rows.some(plan => plan[key] > 1));
   const longest = NEAR * rows[0].step_s;
   const head = [['#', 'left'], ...sizes.map(key => [key]), ['mbs'], ['schedule', 'left'], ['step, s'], ['where it goes', 'left'], ['MFU'],
