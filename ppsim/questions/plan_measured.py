@@ -51,6 +51,10 @@ def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told
         _scale(row, correction.factor)
         row["low_s"], row["high_s"] = correction.range(row["step_s"])
     steps = np.log([row["step_s"] for row in found.rows])
+    listed = {row["key"] for row in found.rows}
+    for row in found.simulated:
+        if row["key"] not in listed:
+            _scale(row, runs.at(_setting(task, software, row)).factor)
     best = int(steps.argmin())
     differ = np.sqrt(np.maximum(left.diagonal() + left[best, best] - 2 * left[best], 0.0))
     apart = np.clip(EIGHTY * differ, *CLOSE)

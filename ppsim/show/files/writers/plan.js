@@ -182,6 +182,7 @@ async function start() {
   Object.assign($('cap'), { min: Math.min(...memory), max: DATA.cap, value: DATA.cap });
   $('cap').oninput = draw;
   addEventListener('resize', draw);
+  chosen = plans.find(plan => plan.rank === 1).place;
   followTheme(setTheme);
   root.dataset.state = 'drawn';
 }
