@@ -36,11 +36,11 @@ def dualpipe(shape: Shape) -> Iterator[Packed]:
     The bubble is that of the devices with most pairs; it is makespan - ideal when t_F&B = t_F + t_B.
     """
     P, half = shape.devices, shape.microbatches // 2
-    for rank in range(P):
-        mirror = P - 1 - rank
-        near, far = ((rank, 0), (mirror, half)) if rank < P // 2 else ((rank, 0), (mirror, half))[::-1]
+    for device in range(P):
+        mirror = P - 1 - device
+        near, far = ((device, 0), (mirror, half)) if device < P // 2 else ((device, 0), (mirror, half))[::-1]
         streams = stream(near[0], half, near[1]), stream(far[0], half, far[1])
-        yield _queue(P // 2, min(rank, mirror), half, *streams)
+        yield _queue(P // 2, min(device, mirror), half, *streams)
 
 
 @schedule(
@@ -62,14 +62,14 @@ def dualpipe(shape: Shape) -> Iterator[Packed]:
 def dualpipe_v(shape: Shape) -> Iterator[Packed]:
     """Stage r on the way in, 2P - 1 - r on the way back."""
     P, M = shape.devices, shape.microbatches
-    for rank in range(P):
-        yield _queue(P, rank, M, stream(rank, M), stream(2 * P - 1 - rank, M))
+    for device in range(P):
+        yield _queue(P, device, M, stream(device, M), stream(2 * P - 1 - device, M))
 
 
-def _queue(half: int, rank: int, microbatches: int, near: Packed, far: Packed) -> Packed:
-    """The eight phases, for the device ``rank`` places from the entry of stream 0 and ``half`` from the turn."""
+def _queue(half: int, device: int, microbatches: int, near: Packed, far: Packed) -> Packed:
+    """The eight phases, ``device`` places after the entry of stream 0, ``half`` before the turn."""
     q = Queue(forward0=near, backward0=near, forward1=far, backward1=far)
-    to_turn, from_entry = half - rank - 1, rank + 1
+    to_turn, from_entry = half - device - 1, device + 1
     # 1: F0, until the first microbatch comes back
     q.repeat(2 * to_turn, F0)
     # 2: F0 F1

@@ -25,8 +25,8 @@ def gpipe(shape: Shape) -> Iterator[Packed]:
 
     Makespan (M + P - 1)(t_F + t_B) for equal stages, + 2(P - 1) comm; peak M activations on every device.
     """
-    for rank in range(shape.devices):
-        order = stream(rank, shape.microbatches)
+    for device in range(shape.devices):
+        order = stream(device, shape.microbatches)
         q = Queue(forward=order, backward=order)
         q.repeat(shape.microbatches, F)
         q.repeat(shape.microbatches, B)
@@ -48,7 +48,7 @@ def gpipe(shape: Shape) -> Iterator[Packed]:
 )
 def forward_only(shape: Shape) -> Iterator[Packed]:
     """Makespan (M + P - 1) t_F for equal stages, + (P - 1) comm."""
-    for rank in range(shape.devices):
-        q = Queue(forward=stream(rank, shape.microbatches))
+    for device in range(shape.devices):
+        q = Queue(forward=stream(device, shape.microbatches))
         q.repeat(shape.microbatches, F)
         yield q.build()

@@ -96,18 +96,18 @@ FUSED_GROUPS = Rule(
     "Filling the pipeline takes a V-th of the time, and so does the bubble.\n"
     "Pays with V times the messages and more activations in flight.",
     bubble="(P-1)(t_F + t_B)/V  for N | M, N >= P (the default N is P where P | M)",
-    peak="min(VM, (V-1)N + 2(P-1-rank) + 1) stage activations",
+    peak="min(VM, (V-1)N + 2(P-1-device) + 1) stage activations",
     paper="Megatron-LM, arXiv 2104.04473, section 2.2",
     rules=(SEVERAL_CHUNKS, TORCH, MEGATRON, GROUPS),
     options=("group_size", "rule"),
 )
 def interleaved(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of 2(P - 1 - rank) + (V - 1) N forwards, clamped to VM.
+    """Warm-up of 2(P - 1 - device) + (V - 1) N forwards, clamped to VM.
 
     Makespan (MV + P - 1)(t_F + t_B)/V for N | M, N >= P, equal stages, no comm.
     """
-    for rank in range(shape.devices):
-        q, warm_up, total = _queue(shape, rank, group_size(shape))
+    for device in range(shape.devices):
+        q, warm_up, total = _queue(shape, device, group_size(shape))
         q.repeat(warm_up, F)
         q.repeat(total - warm_up, F, B)
         q.repeat(warm_up, B)
@@ -122,12 +122,12 @@ def interleaved(shape: Shape, **_: object) -> Iterator[Packed]:
     "belong to different microbatches and run as one fused pair.\n"
     "Hides communication inside the pair; costs twice the activations of 1F1B.",
     bubble="(P-1)(2 t_F&B - t_F - t_B)  for M >= 2P-1 and max(t_F, t_B) <= t_F&B <= t_F + t_B",
-    peak="min(M, 2(P - rank))",
+    peak="min(M, 2(P - device))",
     paper="Megatron-LM combined 1F1B (--overlap-moe-expert-parallel-comm)",
     rules=(ONE_CHUNK,),
 )
 def one_f_one_b_overlap(shape: Shape) -> Iterator[Packed]:
-    """Warm-up of 2(P - 1 - rank) + 1 forwards, clamped to M, then pairs of F and B.
+    """Warm-up of 2(P - 1 - device) + 1 forwards, clamped to M, then pairs of F and B.
 
     Makespan P(t_F + t_B) + (M - 1) t_F&B for t_F&B >= max(t_F, t_B); device 0 fuses least and is the busiest.
     """
@@ -144,13 +144,13 @@ def one_f_one_b_overlap(shape: Shape) -> Iterator[Packed]:
     "backward belong to different microbatches and run as one fused pair.\n"
     "Expert-parallel all-to-all of one hides behind the compute of the other.",
     bubble="(P-1)(2 t_F&B - t_F - t_B)/V  for N | M, N >= P, M >= 2N and max(t_F, t_B) <= t_F&B <= t_F + t_B",
-    peak="min(VM, (V-1)N + 2(P-1-rank) + 2) stage activations",
+    peak="min(VM, (V-1)N + 2(P-1-device) + 2) stage activations",
     paper="Megatron-LM combined 1F1B (--overlap-moe-expert-parallel-comm)",
     rules=(SEVERAL_CHUNKS, TORCH, MEGATRON, FUSED_GROUPS),
     options=("group_size", "rule"),
 )
 def interleaved_overlap(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of 2(P - 1 - rank) + (V - 1) N + 1 forwards, clamped to VM, then pairs of F and B.
+    """Warm-up of 2(P - 1 - device) + (V - 1) N + 1 forwards, clamped to VM, then pairs of F and B.
 
     Makespan ((P + N(V-1))(t_F + t_B) + (MV - N(V-1) - 1) t_F&B)/V for N | M, N >= P, t_F&B >= max(t_F, t_B).
     """
@@ -167,15 +167,15 @@ def interleaved_overlap(shape: Shape, **_: object) -> Iterator[Packed]:
     "after it are of microbatches that do not depend on each other.\n"
     "Messages between experts of one may hide behind the other; here the two run one by one.",
     bubble="(P-1)(t_F + t_B)/V  for N | M, N >= P and M >= 2N",
-    peak="min(VM, (V-1)N + 2(P-1-rank) + 2) stage activations",
+    peak="min(VM, (V-1)N + 2(P-1-device) + 2) stage activations",
     paper="Kimi K2, arXiv 2507.20534, section 2.4; jaxpp KimiK2",
     rules=(SEVERAL_CHUNKS, TORCH, MEGATRON, FUSED_GROUPS),
     options=("group_size", "rule"),
 )
 def kimi(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of 2(P - 1 - rank) + (V - 1) N + 1 forwards, clamped to VM."""
-    for rank in range(shape.devices):
-        q, warm_up, total = _queue(shape, rank, group_size(shape, fused=1), fused=1)
+    """Warm-up of 2(P - 1 - device) + (V - 1) N + 1 forwards, clamped to VM."""
+    for device in range(shape.devices):
+        q, warm_up, total = _queue(shape, device, group_size(shape, fused=1), fused=1)
         q.repeat(warm_up, F)
         q.repeat(total - warm_up, F, B)
         q.repeat(warm_up, B)
@@ -200,10 +200,10 @@ def kimi(shape: Shape, **_: object) -> Iterator[Packed]:
     options=("group_size", "rule"),
 )
 def interleaved_zb(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of P - 1 - rank + (V - 1) N forwards, W held back by ``rank``; both clamped to VM. ZB-1P where V = 1."""
-    for rank in range(shape.devices):
-        q, warm_up, total = _queue(shape, rank, group_size(shape), per_device=1)
-        hold, steady = min(rank, total), total - warm_up
+    """Warm-up of P - 1 - device + (V - 1) N forwards, W held back by ``device``; both at most VM. ZB-1P where V = 1."""
+    for device in range(shape.devices):
+        q, warm_up, total = _queue(shape, device, group_size(shape), per_device=1)
+        hold, steady = min(device, total), total - warm_up
         q.repeat(warm_up, F)
         q.repeat(min(hold, steady), F, I)
         q.repeat(steady - hold, F, I, W)
@@ -223,17 +223,17 @@ def interleaved_zb(shape: Shape, **_: object) -> Iterator[Packed]:
     "A microbatch comes back for its next stage sooner, so fewer are alive at a time.\n"
     "About two thirds of interleaved 1F1B's activations, for a little more bubble.",
     bubble="(P-1 + (V-1)(P-N))(t_F + t_B)/V  for N | M, M >= P and P max(t_F, t_B) <= N(t_F + t_B)",
-    peak="min(VM, (V-1)N + P - rank) stage activations  for N | M",
+    peak="min(VM, (V-1)N + P - device) stage activations  for N | M",
     paper="PipeOffload, arXiv 2503.01328, section 3 (GIS)",
     rules=(SEVERAL_CHUNKS, SMALL_GROUPS),
     options=("group_size",),
 )
 def gis(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of P - 1 - rank + (V - 1) N forwards; a last group that is short leaves its places empty."""
+    """Warm-up of P - 1 - device + (V - 1) N forwards; a last group that is short leaves its places empty."""
     N, M = small_group_size(shape), shape.microbatches
-    for rank in range(shape.devices):
+    for device in range(shape.devices):
         whole = replace(shape, microbatches=-(-M // N) * N)
-        q, warm_up, total = _queue(whole, rank, N, per_device=1)
+        q, warm_up, total = _queue(whole, device, N, per_device=1)
         q.repeat(warm_up, F)
         q.repeat(total - warm_up, F, B)
         q.repeat(warm_up, B)
@@ -250,14 +250,14 @@ def gis(shape: Shape, **_: object) -> Iterator[Packed]:
     "BFS, but the last stage runs as 1F1B: each backward starts as soon as it can.\n"
     "Paddle runs it for P <= M < 2P, where interleaved 1F1B would hold nearly all activations.",
     bubble="(P-1)(t_F + t_B)/V",
-    peak="(V-1)M + P - rank stage activations",
+    peak="(V-1)M + P - device stage activations",
     paper="PaddlePaddle's VPPFhenBInBalancedMemory (pull request 70160)",
     rules=(SEVERAL_CHUNKS, AS_MANY),
 )
 def vpp_balanced(shape: Shape) -> Iterator[Packed]:
-    """Warm-up of P - 1 - rank + (V - 1) M forwards; one group of all microbatches. Paddle asks for P > 2 as well."""
-    for rank in range(shape.devices):
-        q, warm_up, total = _queue(shape, rank, shape.microbatches, per_device=1)
+    """Warm-up of P - 1 - device + (V - 1) M forwards; one group of all microbatches. Paddle asks for P > 2 as well."""
+    for device in range(shape.devices):
+        q, warm_up, total = _queue(shape, device, shape.microbatches, per_device=1)
         q.repeat(warm_up, F)
         q.repeat(total - warm_up, F, B)
         q.repeat(warm_up, B)
@@ -265,20 +265,20 @@ def vpp_balanced(shape: Shape) -> Iterator[Packed]:
 
 
 def _fused(shape: Shape) -> Iterator[Packed]:
-    for rank in range(shape.devices):
-        q, warm_up, total = _queue(shape, rank, group_size(shape, fused=1), fused=1)
+    for device in range(shape.devices):
+        q, warm_up, total = _queue(shape, device, group_size(shape, fused=1), fused=1)
         q.repeat(warm_up, F)
         q.repeat(total - warm_up, Pair(F, B))
         q.repeat(warm_up, B)
         yield q.build()
 
 
-def _queue(shape: Shape, rank: int, group: int, fused: int = 0, per_device: int = 2) -> tuple[Queue, int, int]:
+def _queue(shape: Shape, device: int, group: int, fused: int = 0, per_device: int = 2) -> tuple[Queue, int, int]:
     """An empty queue with its streams, the number of warm-up forwards, and of all forwards."""
     P, V, M, N = shape.devices, shape.chunks, shape.microbatches, group
     chunk, microbatch = _table(M, V, N)
-    q = Queue(forward=pack(chunk * P + rank, microbatch), backward=pack((V - 1 - chunk) * P + rank, microbatch))
-    return q, min(per_device * (P - 1 - rank) + (V - 1) * N + fused, V * M), V * M
+    q = Queue(forward=pack(chunk * P + device, microbatch), backward=pack((V - 1 - chunk) * P + device, microbatch))
+    return q, min(per_device * (P - 1 - device) + (V - 1) * N + fused, V * M), V * M
 
 
 def _table(microbatches: int, chunks: int, group: int) -> tuple[Packed, Packed]:

@@ -26,8 +26,8 @@ from ppsim.schedules.registry import Shape, schedule
 def looped_bfs(shape: Shape) -> Iterator[Packed]:
     """Forwards stage by stage in microbatch order; backwards in reverse of both, as torch runs them."""
     chunk, microbatch = np.divmod(np.arange(shape.chunks * shape.microbatches), shape.microbatches)
-    for rank in range(shape.devices):
-        order = pack(chunk * shape.devices + rank, microbatch)
+    for device in range(shape.devices):
+        order = pack(chunk * shape.devices + device, microbatch)
         q = Queue(forward=order, backward=order[::-1])
         q.repeat(len(order), F)
         q.repeat(len(order), B)

@@ -17,18 +17,18 @@ from ppsim.schedules.registry import ONE_CHUNK, Shape, schedule
     "one forward and one backward, then drains.\n"
     "Same bubble as GPipe, but at most P activations instead of M.",
     bubble="(P-1)(t_F + t_B)",
-    peak="min(M, P - rank)",
+    peak="min(M, P - device)",
     paper="Megatron-LM, arXiv 2104.04473; PipeDream-Flush, arXiv 2006.09503",
     rules=(ONE_CHUNK,),
 )
 def one_f_one_b(shape: Shape) -> Iterator[Packed]:
-    """Warm-up of P - 1 - rank forwards, clamped to M.
+    """Warm-up of P - 1 - device forwards, clamped to M.
 
     Makespan (M + P - 1)(t_F + t_B) for equal stages, + 2 comm (P - 1 + floor((M - 1)(P - 1)/P)): the steady state
-    waits for messages too. Peak min(M, P - rank) activations.
+    waits for messages too. Peak min(M, P - device) activations.
     """
-    for rank in range(shape.devices):
-        yield _queue(rank, shape.microbatches, warm_up=shape.devices - rank - 1)
+    for device in range(shape.devices):
+        yield _queue(device, shape.microbatches, warm_up=shape.devices - device - 1)
 
 
 @schedule(
@@ -39,17 +39,17 @@ def one_f_one_b(shape: Shape) -> Iterator[Packed]:
     "The steady state no longer waits for messages: they travel while the device computes.\n"
     "Costs up to twice the activations of 1F1B.",
     bubble="(P-1)(t_F + t_B)",
-    peak="min(M, 2(P - rank) - 1)",
+    peak="min(M, 2(P - device) - 1)",
     paper="Alpa's overlap-friendly 1F1B, arXiv 2211.05322; jaxpp Eager1F1B",
     rules=(ONE_CHUNK,),
 )
 def eager_one_f_one_b(shape: Shape) -> Iterator[Packed]:
-    """Warm-up of 2(P - 1 - rank) forwards, clamped to M.
+    """Warm-up of 2(P - 1 - device) forwards, clamped to M.
 
-    Makespan (M + P - 1)(t_F + t_B) + 2(P - 1) comm as long as 2 comm <= t_F + t_B; peak min(M, 2(P - rank) - 1).
+    Makespan (M + P - 1)(t_F + t_B) + 2(P - 1) comm as long as 2 comm <= t_F + t_B; peak min(M, 2(P - device) - 1).
     """
-    for rank in range(shape.devices):
-        yield _queue(rank, shape.microbatches, warm_up=2 * (shape.devices - rank - 1))
+    for device in range(shape.devices):
+        yield _queue(device, shape.microbatches, warm_up=2 * (shape.devices - device - 1))
 
 
 @schedule(
@@ -60,7 +60,7 @@ def eager_one_f_one_b(shape: Shape) -> Iterator[Packed]:
     "steps, and the bubble is paid once in all of it. A reference, as it is not the same training:\n"
     "gradients are of weights one step old, and every device holds two versions of its weights.",
     bubble="(P-1)(t_F + t_B)",
-    peak="min(M, P - rank)",
+    peak="min(M, P - device)",
     paper="PipeDream-2BW, arXiv 2006.09503",
     rules=(ONE_CHUNK,),
     interchangeable=False,
@@ -70,8 +70,8 @@ def pipedream_2bw(shape: Shape) -> Iterator[Packed]:
     yield from one_f_one_b(shape)
 
 
-def _queue(rank: int, microbatches: int, warm_up: int) -> Packed:
-    return _order(microbatches, min(warm_up, microbatches)) + pack(rank, 0)
+def _queue(device: int, microbatches: int, warm_up: int) -> Packed:
+    return _order(microbatches, min(warm_up, microbatches)) + pack(device, 0)
 
 
 @lru_cache(maxsize=1)  # of many devices most warm up alike

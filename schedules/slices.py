@@ -27,17 +27,17 @@ ENOUGH_SLICES = Rule(
     "The pipeline fills and drains in a K-th of the time, and activations are counted in pieces.\n"
     "Later slices attend to more: cut them shorter, or say how much longer by --slice-scale.",
     bubble="(P-1)(t_F + t_B)/K",
-    peak="min(MK, P - rank + K - 1) slice activations",
+    peak="min(MK, P - device + K - 1) slice activations",
     paper="Seq1F1B, arXiv 2406.03488, and its authors' code",
     rules=(ONE_CHUNK, SLICED),
     options=("slices",),
     interchangeable=False,
 )
 def seq_1f1b(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of P - rank + K - 2 forwards, clamped to MK: the last device runs a whole microbatch first."""
-    for rank in range(shape.devices):
-        q, total = _queue(shape, rank)
-        warm_up = min(shape.devices - rank + shape.slices - 2, total)
+    """Warm-up of P - device + K - 2 forwards, clamped to MK: the last device runs a whole microbatch first."""
+    for device in range(shape.devices):
+        q, total = _queue(shape, device)
+        warm_up = min(shape.devices - device + shape.slices - 2, total)
         q.repeat(warm_up, F)
         q.repeat(total - warm_up, F, B)
         q.repeat(warm_up, B)
@@ -60,10 +60,10 @@ def seq_1f1b(shape: Shape, **_: object) -> Iterator[Packed]:
     interchangeable=False,
 )
 def seq_1f1b_zb(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of P - rank + K - 2 forwards, W held back by ``rank``; both clamped to MK."""
-    for rank in range(shape.devices):
-        q, total = _queue(shape, rank)
-        warm_up, hold = min(shape.devices - rank + shape.slices - 2, total), min(rank, total)
+    """Warm-up of P - device + K - 2 forwards, W held back by ``device``; both clamped to MK."""
+    for device in range(shape.devices):
+        q, total = _queue(shape, device)
+        warm_up, hold = min(shape.devices - device + shape.slices - 2, total), min(device, total)
         steady = total - warm_up
         q.repeat(warm_up, F)
         q.repeat(min(hold, steady), F, I)
@@ -83,28 +83,28 @@ def seq_1f1b_zb(shape: Shape, **_: object) -> Iterator[Packed]:
     "first stage, then all through its second; one microbatch is in flight, and a little more.\n"
     "Slices are of one length, and devices exchange attention so that they cost the same.",
     bubble="(P-1)(t_F + t_B)/(V K)",
-    peak="min(MVK, VK + 2(P-1-rank)) slice activations",
+    peak="min(MVK, VK + 2(P-1-device)) slice activations",
     paper="SlimPipe, arXiv 2504.14519",
     rules=(SLICED, ENOUGH_SLICES),
     options=("slices",),
     interchangeable=False,
 )
 def slimpipe(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of VK - 1 + 2(P - 1 - rank) forwards, clamped to MVK; --chunks V for several stages per device."""
-    for rank in range(shape.devices):
-        q, total = _queue(shape, rank)
-        warm_up = min(shape.chunks * shape.slices - 1 + 2 * (shape.devices - 1 - rank), total)
+    """Warm-up of VK - 1 + 2(P - 1 - device) forwards, clamped to MVK; --chunks V for several stages per device."""
+    for device in range(shape.devices):
+        q, total = _queue(shape, device)
+        warm_up = min(shape.chunks * shape.slices - 1 + 2 * (shape.devices - 1 - device), total)
         q.repeat(warm_up, F)
         q.repeat(total - warm_up, F, B)
         q.repeat(warm_up, B)
         yield q.build()
 
 
-def _queue(shape: Shape, rank: int) -> tuple[Queue, int]:
+def _queue(shape: Shape, device: int) -> tuple[Queue, int]:
     """An empty queue with its streams, and the number of all forwards; backwards reverse chunks and slices."""
     P, V, K = shape.devices, shape.chunks, shape.slices
     microbatch, place = np.divmod(np.arange(shape.microbatches * V * K), V * K)
     chunk, piece = np.divmod(place, K)
-    forward = pack(chunk * P + rank, microbatch * K + piece)
-    backward = pack((V - 1 - chunk) * P + rank, microbatch * K + K - 1 - piece)
+    forward = pack(chunk * P + device, microbatch * K + piece)
+    backward = pack((V - 1 - chunk) * P + device, microbatch * K + K - 1 - piece)
     return Queue(forward=forward, backward=backward), len(forward)

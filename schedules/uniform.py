@@ -16,7 +16,7 @@ from ppsim.schedules.registry import Shape, schedule
     "An activation lives for a whole trip through the pipeline, which leaves time for copies.\n"
     "With every chunk copied to the host (--offload all) a device holds few, whatever P.",
     bubble="(P-1)(t_F + t_B)  for t_F = t_B and M >= 2P",
-    peak="2floor((P+1)/4) + 1 + P - rank stage activations  for V = 2 and M >= 2P",
+    peak="2floor((P+1)/4) + 1 + P - device stage activations  for V = 2 and M >= 2P",
     paper="PipeOffload, arXiv 2503.01328; zero-bubble-pipeline-parallelism with group size 1",
     placement="loop",
     chunks=2,

@@ -25,7 +25,7 @@ PAPER = "Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
     "the activations of a device's two stages add up to about the same on every device.\n"
     "Half of 1F1B's memory on every device, and about half of its bubble.",
     bubble="max(P - 1, 6 floor((P+1)/2) - 7) t_F/2  for M >= 2 floor(P/2) + 2 and t_F = t_I = t_W",
-    peak="min(2M, M + rank + 1, 2 floor(P/2) + 2) stage activations",
+    peak="min(2M, M + device + 1, 2 floor(P/2) + 2) stage activations",
     paper=PAPER,
     rules=(TWO_CHUNKS,),
 )
@@ -44,7 +44,7 @@ def v_half(shape: Shape) -> Iterator[Packed]:
     "its activations live as short as they can, and in sum equally long on every device.\n"
     "A third of 1F1B's memory for many devices, and two thirds of its bubble at equal times.",
     bubble="(4P - 5 - 2 floor(P/3) + 2 floor((P-1)/3)) t_F/2  for P >= 2, M >= P + 1 and t_F = t_I = t_W",
-    peak="min(2M, M + rank + 1, 2P/3 + 2) stage activations  for 3 | P",
+    peak="min(2M, M + device + 1, 2P/3 + 2) stage activations  for 3 | P",
     paper=PAPER,
     rules=(TWO_CHUNKS,),
 )

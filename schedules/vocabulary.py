@@ -28,7 +28,7 @@ Op = tuple[Kind, int]  # a kind and its microbatch
     "Each microbatch meets all devices twice: for the sums over the vocabulary, and for the gradient.\n"
     "Two microbatches more are held than in 1F1B.",
     bubble="(P-1)(t_F + t_B)  for t_B = 2t_F",
-    peak="min(M, P + 2 - rank)",
+    peak="min(M, P + 2 - device)",
     paper=PAPER,
     rules=(ONE_CHUNK, Rule("M >= P + 2", lambda s: s.microbatches >= s.devices + 2)),
     uses_costs=True,
@@ -48,7 +48,7 @@ def vocab_1(shape: Shape, costs: Costs) -> Iterator[Packed]:
     "Sums over the vocabulary and the gradient come of one barrier; T may wait.\n"
     "One microbatch more is held than in 1F1B.",
     bubble="(P-1)(t_F + t_B)  for t_B = 2t_F",
-    peak="min(M, P + 1 - rank)",
+    peak="min(M, P + 1 - device)",
     paper=PAPER,
     rules=(ONE_CHUNK, Rule("M >= P + 2", lambda s: s.microbatches >= s.devices + 2)),
     uses_costs=True,
@@ -68,7 +68,7 @@ def vocab_2(shape: Shape, costs: Costs) -> Iterator[Packed]:
     "All devices stop for it at the same time: broadcast, output layer and its backward in one go.\n"
     "Half as many microbatches again are held as in 1F1B.",
     bubble="(P-1)(t_F + t_B)  for t_F <= t_B",
-    peak="min(M, P + floor(P/2) - rank)",
+    peak="min(M, P + floor(P/2) - device)",
     paper="Vocabulary Parallelism, arXiv 2411.05288, appendix; nnScaler's interlaced pipeline",
     rules=(ONE_CHUNK, Rule("M >= P + P / 2", lambda s: s.microbatches >= s.devices + s.devices // 2)),
     interchangeable=False,

@@ -27,7 +27,7 @@ EVEN_CHUNKS = Rule("an even number of stages per device, two for each wave", lam
     "P-1-s of the other, and one direction's ops fill the gaps of the other's.\n"
     "About half of 1F1B's bubble and more even memory, for two copies of the parameters.",
     bubble="(P-2)(max(t_F, t_B) + (M/P-1)(max(t_F, t_B) - min(t_F, t_B)))  for P | M",
-    peak="min(M, P)/2 + min(M/2, 1 + min(rank, P-1-rank))",
+    peak="min(M, P)/2 + min(M/2, 1 + min(device, P-1-device))",
     paper="Chimera, arXiv 2107.06925, and its authors' code (direct concatenation)",
     rules=(ONE_CHUNK, EVEN_DEVICES, EVEN_MICROBATCHES),
 )
@@ -50,7 +50,7 @@ def chimera(shape: Shape) -> Iterator[Packed]:
     "Microbatches on their way down and up fill each other's gaps, as in Chimera.\n"
     "Chimera's effect with one copy of the parameters; more waves, less bubble, more messages.",
     bubble="2(P-1)(max(t_F, t_B) + (M/P-1)(max(t_F, t_B) - min(t_F, t_B)))/V  for P | M",
-    peak="(V-1) min(M, P) + min(M, rank + 1) stage activations",
+    peak="(V-1) min(M, P) + min(M, device + 1) stage activations",
     paper="Hanayo, arXiv 2308.15762",
     rules=(EVEN_CHUNKS,),
 )
@@ -72,7 +72,7 @@ def hanayo(shape: Shape) -> Iterator[Packed]:
     "replicas, so four streams of microbatches fill each other's gaps.\n"
     "Half of Chimera's bubble, for two copies of the parameters and twice its messages.",
     bubble="(P-2)(max(t_F, t_B) + (M/P-1)(max(t_F, t_B) - min(t_F, t_B)))/V  for P | M",
-    peak="3 min(M, P)/2 + min(M/2, 1 + min(rank, P-1-rank)) stage activations",
+    peak="3 min(M, P)/2 + min(M/2, 1 + min(device, P-1-device)) stage activations",
     paper="BitPipe, arXiv 2410.19367",
     rules=(TWO_CHUNKS, EVEN_DEVICES, EVEN_MICROBATCHES),
 )

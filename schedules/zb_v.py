@@ -57,28 +57,28 @@ def zb_v(shape: Shape, costs: Costs, limit: int | None = None) -> Iterator[Packe
     "turn, from the V's turn outwards, and W held back only where the pipeline drains.\n"
     "No bubble between a device's ops at equal times; other times need zb-v's own order.",
     bubble="span bubble (P-1)(t_F - t_W)  for M >= 2P-1 and t_W <= t_F = t_I",
-    peak="min(2M, 2P, M + rank + 1) stage activations",
+    peak="min(2M, 2P, M + device + 1) stage activations",
     paper="torch.distributed.pipelining; arXiv 2401.10241, section 6",
     rules=(TWO_CHUNKS,),
 )
 def zb_v_torch(shape: Shape) -> Iterator[Packed]:
     """Orders of at least 2P - 1 microbatches, without the ops of those that the run does not have."""
     P, M = shape.devices, shape.microbatches
-    for rank in range(P):
-        q = _queue(P, rank, max(2 * P - 1, M))
+    for device in range(P):
+        q = _queue(P, device, max(2 * P - 1, M))
         yield q[q < pack(0, M)]
 
 
-def _queue(P: int, rank: int, microbatches: int) -> Packed:
-    near, far = stream(rank, microbatches), stream(2 * P - 1 - rank, microbatches)
+def _queue(P: int, device: int, microbatches: int) -> Packed:
+    near, far = stream(device, microbatches), stream(2 * P - 1 - device, microbatches)
     q = Queue(forward0=near, forward1=far, backward0=near, backward1=far, weights0=near, weights1=far)
-    to_turn = P - rank
+    to_turn = P - device
     q.repeat(2 * to_turn - 1, F0)
-    q.repeat(rank, F1, F0)
+    q.repeat(device, F1, F0)
     q.repeat(to_turn, F1, I1, W1)
     q.repeat(q.left("forward0"), F0, I0, W0, F1, I1, W1)
     q.repeat(q.left("forward1"), I0, W0, F1, I1, W1)
-    q.repeat(rank, I0, I1)
+    q.repeat(device, I0, I1)
     q.repeat(to_turn, I0, W0)
     q.repeat(q.left("weights1"), W1)
     q.repeat(q.left("weights0"), W0)

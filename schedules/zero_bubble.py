@@ -25,13 +25,13 @@ from ppsim.schedules.registry import ONE_CHUNK, Shape, schedule
     rules=(ONE_CHUNK,),
 )
 def zb_1p(shape: Shape) -> Iterator[Packed]:
-    """Warm-up of P - rank forwards, W held back by ``rank`` microbatches; both clamped to M.
+    """Warm-up of P - device forwards, W held back by ``device`` microbatches; both clamped to M.
 
     For t_W <= min(t_F, t_I): makespan M(t_F + t_I + t_W) + (P-1)(t_F + t_I - t_W) for M >= P, and
     (M + P - 1)(t_F + t_I) + t_W for M <= P.
     """
-    for rank in range(shape.devices):
-        yield _queue(rank, shape.microbatches, warm_up=shape.devices - rank, hold=rank)
+    for device in range(shape.devices):
+        yield _queue(device, shape.microbatches, warm_up=shape.devices - device, hold=device)
 
 
 @schedule(
@@ -48,12 +48,12 @@ def zb_1p(shape: Shape) -> Iterator[Packed]:
     rules=(ONE_CHUNK,),
 )
 def zb_h2(shape: Shape) -> Iterator[Packed]:
-    """Warm-up of 2(P - rank) - 1 forwards, W held back by 2 rank microbatches; both clamped to M.
+    """Warm-up of 2(P - device) - 1 forwards, W held back by 2 ``device`` microbatches; both clamped to M.
 
     The span bubble grows by 2(P-1) comm for M >= 2P and comm <= min(t_F, t_I).
     """
-    for rank in range(shape.devices):
-        yield _queue(rank, shape.microbatches, warm_up=2 * (shape.devices - rank) - 1, hold=2 * rank)
+    for device in range(shape.devices):
+        yield _queue(device, shape.microbatches, warm_up=2 * (shape.devices - device) - 1, hold=2 * device)
 
 
 @schedule(
@@ -79,10 +79,10 @@ def zb_auto(shape: Shape, costs: Costs, limit: int | None = None, after_i: float
     yield from order_linear(costs, shape.devices, shape.microbatches, limit or shape.devices, after_i, fixed)
 
 
-def _queue(rank: int, microbatches: int, warm_up: int, hold: int) -> Packed:
+def _queue(device: int, microbatches: int, warm_up: int, hold: int) -> Packed:
     warm_up, hold = min(warm_up, microbatches), min(hold, microbatches)
     steady = microbatches - warm_up
-    order = stream(rank, microbatches)
+    order = stream(device, microbatches)
     q = Queue(forward=order, backward=order)
     q.repeat(warm_up, F)
     q.repeat(min(hold, steady), I, F)

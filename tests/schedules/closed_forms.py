@@ -14,7 +14,7 @@ from typing import Any
 
 FUNCTIONS: dict[str, Any] = {"min": min, "max": max, "floor": floor}
 NAMES = {"t_F&B": "tfb", "t_F": "tf", "t_B": "tb", "t_I": "ti", "t_W": "tw"}
-TOKEN = re.compile(r"t_F&B|t_[FBIW]|rank|min|max|floor|[PVMNK]|\d+|<=|>=|[-+*/(),=]|(?P<wrong>\S)")
+TOKEN = re.compile(r"t_F&B|t_[FBIW]|device|min|max|floor|[PVMNK]|\d+|<=|>=|[-+*/(),=]|(?P<wrong>\S)")
 FORM = re.compile(r"(?P<number>span bubble|longest idle|) ?(?P<value>[^ ].*?)(?:  for (?P<condition>.*))?")
 WORDS = re.compile(r" (stage activations|slice activations|on every device)(?=  for |$)")
 NOTE = re.compile(r" \(the [^()]*\)$")
@@ -26,7 +26,7 @@ class ClosedForm:
 
     Attributes:
         number: what it is the value of; empty for the bubble, makespan - ideal, and for peaks.
-        value: an expression over P, V, M, N, K, rank and times.
+        value: an expression over P, V, M, N, K, device and times.
         holds: expressions that are all true where the form is.
         fused: whether it depends on the time of a pair.
     """

@@ -14,25 +14,25 @@ from ppsim.inputs.check.checks import check
 from ppsim.schedules import generate
 
 
-def grouped(P: int, V: int, N: int, M: int, rank: int) -> list[str]:
+def grouped(P: int, V: int, N: int, M: int, device: int) -> list[str]:
     """A device's queue from PipeOffload's building block: the slots of one group, repeated every 3VN."""
     slots = {}
     for m in range(M):
         group, g = divmod(m, N)
         for c in range(V):
             first = 3 * V * N * group + 3 * N * c + 3 * g
-            slots[first + rank] = f"{c * P + rank}F{m}"
-            turn = 3 * N * (V - 1) + rank + 3 * (P - 1 - rank) + 1
-            slots[first + turn] = f"{(V - 1 - c) * P + rank}B{m}"
+            slots[first + device] = f"{c * P + device}F{m}"
+            turn = 3 * N * (V - 1) + device + 3 * (P - 1 - device) + 1
+            slots[first + turn] = f"{(V - 1 - c) * P + device}B{m}"
     return [slots[slot] for slot in sorted(slots)]
 
 
 @pytest.mark.parametrize(("P", "V", "N", "M"), [(4, 2, 2, 8), (4, 3, 3, 7), (5, 2, 4, 8), (8, 2, 4, 16), (8, 4, 6, 13)])
 def test_grouped_interleaved_is_its_building_block_repeated(P, V, N, M):
     made = generate("gis", devices=P, chunks=V, microbatches=M, group_size=N)
-    for rank in range(P):
-        queue = made.queue(rank)
-        assert [made.label(op) for op in range(queue.start, queue.stop)] == grouped(P, V, N, M, rank)
+    for device in range(P):
+        queue = made.queue(device)
+        assert [made.label(op) for op in range(queue.start, queue.stop)] == grouped(P, V, N, M, device)
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,15 @@ def test_units_after_the_first_add_no_idle_time_at_equal_times(name):
     assert makespans == [makespans[0]] * 3
 
 
-def balanced(P: int, V: int, M: int, rank: int) -> list[str]:
+def balanced(P: int, V: int, M: int, device: int) -> list[str]:
     """A device's queue as Paddle's program makes it: two counters of micro-steps over one table of chunks."""
     first = M % P + P  # microbatches of the first group
     chunks = [step // first if step < first * V else (step - first * V) % (P * V) // P for step in range(M * V)]
-    warm_up, steady = M * (V - 1) + P - rank - 1, M - (P - rank - 1)
+    warm_up, steady = M * (V - 1) + P - device - 1, M - (P - device - 1)
     done: dict[str, int] = {}
 
     def op(kind: str, chunk: int) -> str:
-        name = f"{chunk * P + rank}{kind}"
+        name = f"{chunk * P + device}{kind}"
         done[name] = done.get(name, -1) + 1
         return f"{name}{done[name]}"
 
@@ -88,9 +88,9 @@ def balanced(P: int, V: int, M: int, rank: int) -> list[str]:
 @pytest.mark.parametrize(("P", "V", "M"), [(4, 2, 6), (4, 2, 7), (3, 3, 3), (5, 2, 8), (8, 4, 15)])
 def test_the_balanced_interleaving_is_what_paddle_runs(P, V, M):
     made = generate("VPPFhenBInBalancedMemory", devices=P, chunks=V, microbatches=M)
-    for rank in range(P):
-        queue = made.queue(rank)
-        assert [made.label(op) for op in range(queue.start, queue.stop)] == balanced(P, V, M, rank)
+    for device in range(P):
+        queue = made.queue(device)
+        assert [made.label(op) for op in range(queue.start, queue.stop)] == balanced(P, V, M, device)
     with pytest.raises(InputError, match="at least P microbatches"):
         generate("vpp-balanced", devices=P, chunks=V, microbatches=P - 1)
 

@@ -163,7 +163,7 @@ def check_peak(family: Family) -> None:
     form, checked = read_form(family.peak), 0
     for shape, size in sizes(family.name):
         if form.applies(size):
-            expected = [form.at(SimpleNamespace(**vars(size), rank=rank)) for rank in range(size.P)]
+            expected = [form.at(SimpleNamespace(**vars(size), device=device)) for device in range(size.P)]
             assert peak_activations(build(family.name, shape)).tolist() == expected, shape
             checked += 1
     assert checked >= 5 // EVERY
@@ -191,7 +191,7 @@ def test_a_schedule_that_claims_a_wrong_bubble_is_found_out(bubble):
         check_bubble(replace(find("gpipe"), bubble=bubble))
 
 
-@pytest.mark.parametrize("peak", ["7", "a lot", "min(M, P - rank) + 1", "min(M, P)"])
+@pytest.mark.parametrize("peak", ["7", "a lot", "min(M, P - device) + 1", "min(M, P)"])
 def test_a_schedule_that_claims_a_wrong_peak_is_found_out(peak):
     with pytest.raises((AssertionError, ValueError)):
         check_peak(replace(find("1f1b"), peak=peak))

@@ -99,7 +99,7 @@ def test_peaks_equal_the_count_along_the_queues(name, data):
 
 @pytest.mark.parametrize(("devices", "microbatches"), [(1, 1), (4, 2), (4, 8), (8, 8), (8, 32)])
 def test_1f1b_holds_one_microbatch_less_on_each_device(devices, microbatches):
-    """min(M, P - rank) on every device."""
+    """min(M, P - device) on every device."""
     timeline = timed("1f1b", devices, microbatches)
     held = curves(timeline, activation_model(timeline.schedule)).peak
     assert held.tolist() == [min(microbatches, devices - rank) for rank in range(devices)]
@@ -107,7 +107,7 @@ def test_1f1b_holds_one_microbatch_less_on_each_device(devices, microbatches):
 
 @pytest.mark.parametrize(("devices", "chunks", "microbatches"), [(2, 2, 2), (4, 2, 4), (4, 4, 8), (8, 3, 16)])
 def test_interleaved_holds_its_warm_up(devices, chunks, microbatches):
-    """(V-1) P + 2 (P-1-rank) + 1 stage activations, at most M V of them, where M is a multiple of P."""
+    """(V-1) P + 2 (P-1-device) + 1 stage activations, at most M V of them, where M is a multiple of P."""
     timeline = timed("interleaved", devices, microbatches, chunks=chunks)
     held = curves(timeline, activation_model(timeline.schedule)).peak
     form = [(chunks - 1) * devices + 2 * (devices - 1 - rank) + 1 for rank in range(devices)]
