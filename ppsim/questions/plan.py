@@ -378,6 +378,8 @@ class Plans(Answer):
         yield self._best()
         if line := self._run_line:
             yield Line(f"run it: {line}", 8)
+        if self.task.axes.base.pipeline_first and self.found.rows[0]["pp"] > 1 and not self.request.flags:
+            yield Line("in Megatron-LM with --use-tp-pp-dp-mapping: ranks of a pipeline before the next replica", 4)
         if beside := operation_line(costs_beside(self.task, self.found.rows[0]["step_s"])):
             yield Line(beside, 4)
         if self.request.ranks:
@@ -427,7 +429,7 @@ class Plans(Answer):
         from ppsim.questions.plan_explorer import launch_of, lead_of, plan_page_of
 
         best, request = self.found.rows[0], self.request
-        fixed = {"model", "cluster", "gpus", "gbs", "seq", "precision", "dispatch", "cap", "profile"}
+        fixed = {"model", "cluster", "gpus", "gbs", "seq", "precision", "dispatch", "rank_order", "cap", "profile"}
         given = Given.of(request)
         base = command_line(Given(given.command, given.values, [o for o in given.typed if o.name in fixed]))
         lost = [why_lost(row, best) if place else "" for place, row in enumerate(self.found.rows)]
@@ -516,7 +518,8 @@ class Plans(Answer):
             for links in group_links(machine, parallel)
         ]
         words = ["the first", "links", "traffic"]
-        yield "\nranks are numbered tensor first, then context, data, pipeline"
+        then = "pipeline, data" if parallel.pipeline_first else "data, pipeline"
+        yield f"\nranks are numbered tensor first, then context, {then}"
         yield Table(["group", "ranks", "groups", *words], rows, 140, ["traffic", "groups"], words)
         grid, per_node = rank_grid(parallel), machine.per_node
         owners = place(find(parallel.schedule_name).placement, parallel.pp, layout.n_stages).devices[0]
@@ -526,7 +529,10 @@ class Plans(Answer):
             ranks = grid[:, device].ravel()
             nodes = sorted({int(rank) // per_node for rank in ranks})
             held = [layout.layers[stage] for stage in np.flatnonzero(owners == device)]
-            lines.append([str(device), f"{ranks.min()}-{ranks.max()}", span(nodes), " + ".join(map(str, held))])
+            runs = ranks.reshape(parallel.dp if parallel.pipeline_first else 1, -1)
+            named = [f"{run[0]}-{run[-1]}" for run in runs]
+            named[2:-1] = ["..."] * (len(named) > 3)
+            lines.append([str(device), " ".join(named), span(nodes), " + ".join(map(str, held))])
         words = ["ranks", "nodes", "layers"]
         yield Table(["pipeline device", *words], lines, left=words)
 

@@ -76,6 +76,11 @@ class SoftwareOptions:
         type=click.Choice(["bf16", "fp32"]),
         help="Of gradients as they are summed and reduced (the software's).",
     )
+    rank_order: str | None = option(
+        "--rank-order",
+        type=click.Choice(["tp-cp-ep-dp-pp", "tp-dp-pp", "tp-cp-ep-pp-dp", "tp-pp-dp"]),
+        help="How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside nodes (tp-cp-ep-dp-pp).",
+    )
 
     @property
     def version(self) -> Version:
@@ -95,7 +100,7 @@ def parallel_with(options: SoftwareOptions, precision: str | None, model: Model,
     Raises:
         InputError: unknown software, or a technique of experts for a model that has none.
     """
-    from ppsim.workload.model.parallel import Parallel
+    from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
     from ppsim.workload.plans.software import apply
 
     given: dict[str, Any] = {name: value for name, value in asdict(options).items() if name != "software"}
@@ -103,6 +108,9 @@ def parallel_with(options: SoftwareOptions, precision: str | None, model: Model,
         if given[name] is not None and not model.experts:
             spelt = "--" + name.replace("_", "-")
             raise InputError(f"{spelt} is of experts, and {model.name} has none", f"leave out {spelt}")
+    software, order = options.version.software, options.rank_order
+    if order and RANK_ORDERS[order] not in software.numbers_ranks:
+        raise InputError(f"{software.name} does not number ranks {order}", "megatron-lm does, and what is built on it")
     precision = precision or "bf16"
     said = options.version.techniques(gpu, precision) | {"precision": precision}
     said.pop("recompute", None)

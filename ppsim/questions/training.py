@@ -32,6 +32,8 @@ def parallel_from(given: dict[str, Any], base: Parallel) -> Parallel:
         return replace(base, **{name: value for name, value in given.items() if value is not None})
     except Refused as refused:
         hint = "--dp N: expert-parallel ranks are taken from dp x cp x tp" if refused.key == "ep" else ""
+        if hint and base.pipeline_first:
+            hint = "another --ep, or leave out --rank-order"
         raise InputError(f"--{refused.key.replace('_', '-')} {refused.why}", hint) from refused
 
 

@@ -177,6 +177,7 @@ SAMPLES = {
     "overlap_tp": "--no-overlap-tp",
     "overlap_dp": "--no-overlap-dp",
     "gradient_precision": "--gradient-precision bf16",
+    "rank_order": "--rank-order tp-pp-dp",
     "any_schedule": "--any",
     "measured": "--measured peaks.json",
     "even": "--even",

@@ -14,36 +14,54 @@ from ppsim.workload.model.parallel import Parallel
 class Group:
     """Ranks that communicate: ``size`` of them, each ``stride`` after the one before.
 
-    Ranks are numbered with tensor parallelism first, then context, data and pipeline parallelism, as Megatron does.
+    With ``run`` so many of them lie so, and the next as many ``jump`` after these, as where a pipeline's ranks lie
+    between those of two replicas.
     """
 
     size: int
     stride: int
+    run: int = 0
+    jump: int = 0
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Those of the first group of the kind."""
+        run = self.run or self.size
+        return tuple(n // run * self.jump + n % run * self.stride for n in range(self.size))
 
     def per_node(self, machine: Machine) -> int:
         """Return how many ranks of the group one node holds."""
-        return max(1, min(self.size, machine.per_node // self.stride))
+        inside = max(1, min(self.run or self.size, machine.per_node // self.stride))
+        return inside * max(1, min(self.size // self.run, machine.per_node // self.jump)) if self.run else inside
 
     def step(self, machine: Machine) -> int:
-        """Return how many nodes lie from one node of the group to the next."""
-        return max(1, self.stride * self.per_node(machine) // machine.per_node)
+        """Return how many nodes lie from one node of the group to the next, or from one run to the next."""
+        apart = self.jump * max(1, machine.per_node // self.jump) if self.run else self.stride * self.per_node(machine)
+        return max(1, apart // machine.per_node)
 
 
 def group_of(parallel: Parallel, kind: str) -> Group:
-    """Return the group of a kind: tp, cp, dp (of gradients, context parallelism included), ep, expert-dp or pp."""
+    """Return the group of a kind: tp, cp, dp (of gradients, context parallelism included), ep, expert-dp or pp.
+
+    Ranks are numbered with tensor parallelism first, then context parallelism, as Megatron does; then replicas and
+    pipeline devices in the order of ``rank_order``.
+    """
     p = parallel
+    each = p.tp * p.cp
+    apart = p.pipeline_first and p.pp > 1  # replicas
     match kind:
         case "tp":
             return Group(p.tp, 1)
         case "cp":
             return Group(p.cp, p.tp)
         case "dp":
-            return Group(p.dp * p.cp, p.tp)
+            return Group(p.dp * p.cp, p.tp, p.cp, each * p.pp) if apart else Group(p.dp * p.cp, p.tp)
         case "ep":
             return Group(p.ep, 1)
         case "expert-dp":
-            return Group(p.tp * p.cp * p.dp // p.ep, p.ep)
-    return Group(p.pp, p.tp * p.cp * p.dp)
+            size = each * p.dp // p.ep
+            return Group(size, p.ep, each // p.ep, each * p.pp) if apart else Group(size, p.ep)
+    return Group(p.pp, each if apart else each * p.dp)
 
 
 def gather_seconds(machine: Machine, found: Efficiency, group: Group, bytes_: float) -> float:
@@ -93,10 +111,14 @@ def exchange_seconds(
 def message_seconds(machine: Machine, found: Efficiency, parallel: Parallel, bytes_: float, source: int) -> float:
     """Compute the time of a message from one pipeline device to the next: within a node where both are in one.
 
-    All ranks of a device send at once, to another switch where the next device lies below one.
+    All ranks of a device send at once, to another switch where the next device lies below one. Of replicas that begin
+    in the middle of a node the slowest counts.
     """
-    stride = parallel.tp * parallel.cp * parallel.dp
-    here, there = (device * stride // machine.per_node for device in (source, (source + 1) % parallel.pp))
+    stride, nodes = group_of(parallel, "pp").stride, machine.per_node
+    whole = parallel.pp * stride
+    starts = {n * whole % nodes for n in range(min(parallel.dp, nodes))} if parallel.pipeline_first else {0}
+    ends = [[(start + d % parallel.pp * stride) // nodes for d in (source, source + 1)] for start in starts]
+    here, there = max(ends, key=lambda pair: abs(pair[1] - pair[0]))
     rate = machine.between * found.curve.between if here != there else machine.within * found.curve.within
     shared = machine.cluster.shared
     if shared.nodes_per_switch and here // shared.nodes_per_switch != there // shared.nodes_per_switch:

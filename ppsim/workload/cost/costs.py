@@ -150,7 +150,7 @@ def _tied_seconds(model: Model, machine: Machine, parallel: Parallel, contents: 
     holds = np.array([content.embedding or bool(content.heads or content.mtp) for content in contents])
     if parallel.pp == 1 or parallel.adapters or not (model.tied or model.mtp) or holds.sum() == 1:
         return np.zeros(len(contents))
-    count, across = holds.sum(), parallel.gpus > machine.per_node
+    count, across = holds.sum(), parallel.pp * group_of(parallel, "pp").stride > machine.per_node
     bytes_ = model.vocab * model.hidden / parallel.tp * parallel.gradient_bytes
     rate = machine.between if across else machine.within
     return holds * (2 * (count - 1) / count * bytes_ / rate + machine.latency(across))

@@ -62,14 +62,15 @@ def add_sharded(
 def joined(machine: Machine, parallel: Parallel, group: Group) -> Group:
     """Join the two groups that hold a stage where a pipeline has two replicas, on devices far from each other.
 
-    Beyond one node the other replica's ranks are on other nodes.
+    Where a pipeline takes more than one node the other replica's ranks are on other nodes.
     """
     if parallel.replicas == 1:
         return group
-    stride = group.stride
-    if parallel.tp * parallel.cp * parallel.dp * parallel.pp > machine.per_node:
-        stride = max(stride, -(-machine.per_node // group.size))
-    return Group(parallel.replicas * group.size, stride)
+    size, stride = parallel.replicas * group.size, group.stride
+    inside = parallel.pp * group_of(parallel, "pp").stride <= machine.per_node
+    if group.run:
+        return Group(size, stride, group.run * (parallel.replicas if inside else 1), group.jump)
+    return Group(size, stride if inside else max(stride, -(-machine.per_node // group.size)))
 
 
 def optimizer_seconds(machine: Machine, parallel: Parallel, split: Floats, found: Efficiency) -> Floats:

@@ -16,6 +16,14 @@ GRAPHS = ("none", "partial", "full")
 MODULES = ("core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "shared_experts", "moe")
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 MOST = 1 << 24
+# In which order ranks are numbered, the nearest first, as users spell it: Megatron-LM has these two, the second with
+# --use-tp-pp-dp-mapping.
+RANK_ORDERS = {
+    "tp-cp-ep-dp-pp": "tp-cp-ep-dp-pp",
+    "tp-dp-pp": "tp-cp-ep-dp-pp",
+    "tp-cp-ep-pp-dp": "tp-cp-ep-pp-dp",
+    "tp-pp-dp": "tp-cp-ep-pp-dp",
+}
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,7 @@ class Parallel:
         dispatch: how tokens go to experts: alltoall, to each of a token's experts; deepep or hybridep, once to each
             rank and each node that has some of them.
         dispatch_bytes: of an element on its way to experts: 2, or 1 in 8 bits; they return in 16 bits.
+        rank_order: tp-cp-ep-dp-pp, where replicas are neighbours and pipeline devices far apart, or tp-cp-ep-pp-dp.
     """
 
     tp: int = 1
@@ -87,13 +96,14 @@ class Parallel:
     fused_experts: bool = False
     dispatch: str = "alltoall"
     dispatch_bytes: int = 2
+    rank_order: str = "tp-cp-ep-dp-pp"
 
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "dp", "cp", "ep", "vp", "mbs", "microbatches"):
             if not 1 <= getattr(self, name) <= MOST:
                 raise Refused(name, f"must be 1 or more and {MOST} at most, got {getattr(self, name)}")
         words_of = {"recompute": RECOMPUTE, "precision": PRECISIONS, "dispatch": DISPATCHERS}
-        words_of |= {"kernels": KERNELS, "cuda_graphs": GRAPHS}
+        words_of |= {"kernels": KERNELS, "cuda_graphs": GRAPHS, "rank_order": tuple(RANK_ORDERS.values())}
         for name, words in words_of.items():
             if getattr(self, name) not in words:
                 raise Refused(name, f"must be one of {', '.join(words)}, got {getattr(self, name)!r}")
@@ -101,6 +111,8 @@ class Parallel:
             raise Refused("zero", f"must be 0, 1, 2 or 3, got {self.zero}")
         if (self.dp * self.cp * self.tp) % self.ep:
             raise Refused("ep", f"must divide dp x cp x tp = {self.dp * self.cp * self.tp}, got {self.ep}")
+        if self.pipeline_first and self.pp > 1 and (self.cp * self.tp) % self.ep:
+            raise Refused("ep", f"must divide cp x tp = {self.cp * self.tp} with {self.rank_order}, got {self.ep}")
         if self.dispatch_bytes not in (1, 2):
             raise Refused("dispatch_bytes", f"must be 1 or 2, got {self.dispatch_bytes}")
         if not 0 <= self.offload <= 1:
@@ -110,6 +122,11 @@ class Parallel:
     def gpus(self) -> int:
         """GPUs in all."""
         return self.tp * self.cp * self.pp * self.dp
+
+    @property
+    def pipeline_first(self) -> bool:
+        """Whether ranks are numbered along the pipeline before the next replica."""
+        return self.rank_order.endswith("dp")
 
     @property
     def gbs(self) -> int:

@@ -38,6 +38,7 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
         f"--micro-batch-size {p.mbs}",
         f"--global-batch-size {p.gbs}",
     ]
+    flags += ["--use-tp-pp-dp-mapping"] if p.pipeline_first else []
     flags += _megatron_model(model)
     if model.experts:  # an expert is not divided, which Megatron-LM does with --tensor-model-parallel-size otherwise
         flex = p.dispatch != "alltoall" and p.ep > 1  # which wants ranks to send to
@@ -214,6 +215,8 @@ def _check_torchtitan(parallel: Parallel, schedule: str) -> None:
     p = parallel
     if p.offload:
         raise InputError("torchtitan offloads no share of the activations", "--offload 0")
+    if p.pipeline_first:
+        raise InputError(f"torchtitan does not number ranks {p.rank_order}", "leave out --rank-order")
     if p.precision not in ("bf16", *CONVERTERS):
         raise InputError(f"torchtitan does not train in {p.precision}", "--precision bf16")
     rounds = max(1, p.microbatches // p.pp)

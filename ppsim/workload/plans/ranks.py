@@ -60,16 +60,17 @@ def group_links(machine: Machine, parallel: Parallel) -> list[GroupLinks]:
         group = group_of(parallel, kind)
         if group.size == 1:
             continue
-        ranks = tuple(range(0, group.size * group.stride, group.stride))
-        nodes = len({rank // machine.per_node for rank in ranks})
-        result.append(GroupLinks(kind, group.size, parallel.gpus // group.size, ranks, nodes, -(-group.size // nodes)))
+        nodes, count = len({rank // machine.per_node for rank in group.ranks}), parallel.gpus // group.size
+        result.append(GroupLinks(kind, group.size, count, group.ranks, nodes, -(-group.size // nodes)))
     return result
 
 
 def rank_grid(parallel: Parallel) -> NDArray[np.int64]:
-    """Number the ranks, shape (dp, pp, cp, tp): tensor first, then context, data and pipeline, as Megatron does."""
-    p = parallel
-    return np.arange(p.gpus).reshape(p.pp, p.dp, p.cp, p.tp).transpose(1, 0, 2, 3)
+    """Number the ranks, shape (dp, pp, cp, tp): tensor first, then context, then as ``rank_order`` says."""
+    p, numbers = parallel, np.arange(parallel.gpus)
+    if p.pipeline_first:
+        return numbers.reshape(p.dp, p.pp, p.cp, p.tp)
+    return numbers.reshape(p.pp, p.dp, p.cp, p.tp).transpose(1, 0, 2, 3)
 
 
 def span(ranks: tuple[int, ...] | list[int]) -> str:

@@ -12,7 +12,7 @@ from ppsim.base import toml
 from ppsim.base.text import quote
 from ppsim.errors import InputError
 from ppsim.workload.hardware.hardware import LIBRARY, Gpu
-from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 
 SCHEMA = "ppsim.software/1"
 GRADIENTS = {"bf16": 2, "fp16": 2, "fp32": 4}  # bytes
@@ -43,6 +43,7 @@ class Techniques:
     precision: str | None = None
     recompute: str | None = None
     zero: int | None = None
+    rank_order: str | None = None
 
 
 NAMES = {"overlap_a2a": "overlap_ep", "gradient_precision": "gradient_bytes"}
@@ -53,6 +54,8 @@ def apply(parallel: Parallel, said: dict[str, Any]) -> Parallel:
     changes = {NAMES.get(name, name): value for name, value in said.items() if value is not None}
     if isinstance(changes.get("gradient_bytes"), str):
         changes["gradient_bytes"] = GRADIENTS[changes["gradient_bytes"]]
+    if "rank_order" in changes:
+        changes["rank_order"] = RANK_ORDERS.get(changes["rank_order"], changes["rank_order"])
     return replace(parallel, **changes) if changes else parallel
 
 
@@ -87,6 +90,7 @@ class Software:
         words: how tables of runs name it, in small letters.
         on: the software that it is built on, and whose rules it has first.
         schedules: of the registry, those that it runs; empty those of what it is built on.
+        rank_orders: in which orders it numbers ranks; empty as what it is built on.
         flags: how its launch flags are written: megatron or torchtitan; empty as those of what it is built on.
         rule: what it does.
     """
@@ -96,6 +100,7 @@ class Software:
     words: tuple[str, ...]
     on: str = ""
     schedules: tuple[str, ...] = ()
+    rank_orders: tuple[str, ...] = ()
     flags: str = ""
     rule: tuple[Rule, ...] = field(default_factory=tuple)
 
@@ -108,6 +113,11 @@ class Software:
     def runs(self) -> tuple[str, ...]:
         """The schedules that it runs."""
         return next((found.schedules for found in reversed(self.below) if found.schedules), ())
+
+    @property
+    def numbers_ranks(self) -> tuple[str, ...]:
+        """The orders in which it numbers ranks."""
+        return next((found.rank_orders for found in reversed(self.below) if found.rank_orders), ())
 
 
 @dataclass(frozen=True)

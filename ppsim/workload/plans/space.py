@@ -175,6 +175,9 @@ def check_axes(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> 
     if any(groups(model, per_node, gpus, gbs, axes)):
         return
     fixed = ", ".join(f"{name} {'/'.join(map(str, v))}" for name in SIZES if (v := getattr(axes, name)) is not None)
+    if axes.base.pipeline_first:
+        least = "tp x cp = ep" if model.experts else "cp = 1"
+        fixed += f"{', ' * bool(fixed)}ranks in the order {axes.base.rank_order}, which takes {least} with a pipeline"
     # A batch of as many sequences as GPUs is one that all numbers of replicas divide.
     replicas = sorted({group.dp for group in groups(model, per_node, gpus, gpus, replace(axes, mbs=None))})
     apart = [f"dp {dp}" for dp in replicas if gbs % dp]
@@ -206,6 +209,8 @@ def _way_out(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> st
         freed: Any = {free: None}
         if getattr(axes, free) is not None and works(gpus, gbs, replace(axes, **freed)):
             found.append(f"leave out --{free}")
+    if axes.base.pipeline_first and works(gpus, gbs, replace(axes, base=Parallel())):
+        found.append("leave out --rank-order")
     return ", or ".join(found) or "another --gpus"
 
 
@@ -226,6 +231,8 @@ def groups(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> Iter
                 for ep in axes.ep or (divisors(model.experts) if model.experts else (1,)):
                     if (dp * cp * tp) % ep or (ep > 1 and (not model.experts or model.experts % ep)):
                         continue
+                    if axes.base.pipeline_first and pp > 1 and tp * cp != (ep if model.experts else tp):
+                        continue  # Megatron-LM then wants as many replicas of experts as of all else
                     for mbs in axes.mbs or _powers(MOST_MBS):
                         if (gbs // dp) % mbs == 0:
                             yield Group(tp, cp, ep, pp, dp, mbs, gbs // dp // mbs)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ppsim.errors import InputError
 from ppsim.workload.hardware.hardware import Gpu
-from ppsim.workload.model.parallel import DISPATCHERS, GRAPHS, KERNELS, MODULES, Parallel
+from ppsim.workload.model.parallel import DISPATCHERS, GRAPHS, KERNELS, MODULES, RANK_ORDERS, Parallel
 from ppsim.workload.plans.row_numbers import MISSING, Row, Skipped, count_of, number_of
 from ppsim.workload.plans.software import GRADIENTS, Techniques, Version, apply, read_software, software_of
 
@@ -30,7 +30,13 @@ PRECISION_WORDS = (
 MODELLED = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 WHOLE_LAYERS = ("full", "block", "uniform", "ids")  # how words for recomputing whole layers begin
 YES, NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
-WORDS = {"kernels": KERNELS, "cuda_graphs": GRAPHS, "dispatch": DISPATCHERS, "gradient_precision": tuple(GRADIENTS)}
+WORDS = {
+    "kernels": KERNELS,
+    "cuda_graphs": GRAPHS,
+    "dispatch": DISPATCHERS,
+    "gradient_precision": tuple(GRADIENTS),
+    "rank_order": tuple(RANK_ORDERS),
+}
 SWITCHES = tuple(f.name for f in fields(Techniques) if "bool" in str(f.type))
 # How tables name the modules that Megatron-LM recomputes.
 MODULE_WORDS = {

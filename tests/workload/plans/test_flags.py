@@ -33,6 +33,7 @@ SET = (
     "multi-latent-attention", "sequence-parallel", "tp-comm-overlap", "use-distributed-optimizer",
     "overlap-grad-reduce", "overlap-param-gather", "bf16", "fp16", "recompute-activations", "moe-grouped-gemm",
     "moe-enable-deepep", "overlap-moe-expert-parallel-comm", "use-megatron-fsdp", "no-gradient-accumulation-fusion",
+    "use-tp-pp-dp-mapping",
 )  # fmt: skip
 WORDS = {
     "position-embedding-type": ("learned_absolute", "rope"),

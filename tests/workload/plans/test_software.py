@@ -7,7 +7,7 @@ import pytest
 from ppsim.errors import InputError
 from ppsim.schedules import find
 from ppsim.workload.hardware.hardware import read_gpu
-from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 from ppsim.workload.plans.software import apply, numbers, read_software, software_of, softwares
 from tests.commands import invoke
 
@@ -21,6 +21,7 @@ def test_each_software_says_what_it_runs_and_where_that_is_from(name):
     assert software.source
     assert software.words
     assert software.runs
+    assert {"tp-cp-ep-dp-pp"} <= set(software.numbers_ranks) <= set(RANK_ORDERS.values())
     assert all(find(schedule).name == schedule for schedule in software.runs)
     said = read_software(name).techniques(H100, "bf16")
     assert {"kernels", "flash", "dispatch", "cuda_graphs", "gradient_precision", "overlap_dp", "zero"} <= said.keys()
