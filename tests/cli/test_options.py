@@ -75,7 +75,7 @@ SAMPLES = {
     "title": "--title Own",
     "labels": "--labels none",
     "window": "--window 2:9",
-    "until": "--until 40",
+    "until": "--until 400",
     "fold": "--fold",
     "highlight": "--highlight mb=2",
     "phases": "--phases",
@@ -252,7 +252,9 @@ ASKED_ALREADY = {
     ("breakdown", "as_json"): "the object has all parts",
 }
 # What shows some of the numbers only: the result line of several schedules, and a metric.
-UNSHOWN = {"sweep": {"offload"}}  # copies that take no time change the peak alone, and its metric is another
+UNSHOWN = {
+    "sweep": {"offload", "t_offload"}
+}  # copies that delay nothing change the peak alone, and its metric is another
 SHOW_SOME = {"quiet": {"compare", "sweep", "jitter"}, "metric": {"sweep"}}
 
 
