@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ppsim.cli._options import declared_of
+from ppsim.cli._options import declared_of, spell_out
 from ppsim.errors import InputError
 from ppsim.questions.door import (
     PATH,
@@ -121,7 +121,7 @@ def _parse(command: click.Command, words: Sequence[str], source: str) -> dict[st
     """The texts given for each parameter, as click reads them, none of them converted yet."""
     try:
         context = click.Context(command, info_name=command.name, help_option_names=[])
-        found, _, given = command.make_parser(context).parse_args(list(words))
+        found, _, given = command.make_parser(context).parse_args([*spell_out(command.params, words)])
     except click.UsageError as error:
         raise InputError(f"{source} states what {command.name} does not take: {error.format_message()}") from None
     texts = (param for param in given if isinstance(param, click.Option) or isinstance(found[param.name], str | tuple))

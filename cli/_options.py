@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions
 from ppsim.questions.options import Option, list_options
 from ppsim.questions.rules import check_given, list_refused
+from ppsim.questions.types import Recomputed
 
 
 def make_parameter(declared: Option, *, hidden: bool = False) -> click.Parameter:
@@ -50,10 +52,18 @@ class Checked(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does, then refuse options that would have no effect."""
-        rest = super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, [*spell_out(self.get_params(ctx), args)])
         if not ctx.resilient_parsing:
             check_given(given_in(ctx))
         return rest
+
+
+def spell_out(params: Sequence[click.Parameter], args: Sequence[str]) -> Iterator[str]:
+    """Give options that may stand alone the value they have then, where no value of theirs follows."""
+    optional = {word: each.type for each in params for word in each.opts if isinstance(each.type, Recomputed)}
+    for word, following in zip_longest(args, args[1:], fillvalue=""):
+        kind = optional.get(word)
+        yield f"{word}={kind.alone}" if kind and not kind.begins(following) else word
 
 
 def given_in(ctx: click.Context) -> Given:

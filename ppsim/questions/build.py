@@ -79,7 +79,7 @@ def _add_rules(schedule: Schedule, costs: CostOptions, price: Pricing) -> Schedu
     if costs.recompute:
         from ppsim.core.recompute import add_recompute
 
-        schedule = add_recompute(schedule)
+        schedule = add_recompute(schedule, "full" if costs.recompute is True else costs.recompute)
     if costs.offload is not None:
         from ppsim.search.rules.offload import add_offload
 

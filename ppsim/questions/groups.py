@@ -10,7 +10,7 @@ import click
 
 from ppsim.questions.door import PRINTS, VALUE, WRITES, are_factors, names_cluster
 from ppsim.questions.options import flag, given_object, option
-from ppsim.questions.types import Counts, Highlighted, Numbers, ScheduleName, Window
+from ppsim.questions.types import Counts, Highlighted, Numbers, Recomputed, ScheduleName, Window
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Prices
@@ -181,10 +181,15 @@ class CostOptions:
         help="What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.",
     )
     costs: Prices | None = given_object("ppsim.core.costs.Prices")
-    recompute: bool = flag(
+    recompute: bool | str = option(
         "--recompute",
-        help="Run each forward again (R) before its backward, as soon as its device is free. For recompute inside the "
-        "backward, which waits for the gradient first, give a longer --tb instead.",
+        type=Recomputed(),
+        default=False,
+        metavar="[full|none|first:N|window:N]",
+        help="Run forwards again (R) before their backward, as soon as their device is free: all (full, and without a "
+        "value), those of the first N microbatches, or all but the first N of each window of forwards in flight "
+        "(Megatron); or one per stage: full*2,none. For recompute inside the backward, which waits for the gradient "
+        "first, give a longer --tb instead.",
         common=True,
         door=VALUE,
     )

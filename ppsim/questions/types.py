@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from ppsim.errors import InputError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -110,6 +113,39 @@ class Share(click.ParamType[Any]):
         if share > 1 and not percent:
             self.fail(f"'{value}' is {share:.0%} of the measured time; write {value}% if you mean percent.", param, ctx)
         return share
+
+
+class Recomputed(click.ParamType[Any]):
+    """What is recomputed: true or full, false or none, or rules as :func:`ppsim.core.recompute.parse_rules` has them.
+
+    Attributes:
+        alone: what an option without a value means; a word that :meth:`begins` does not know is no value of it.
+    """
+
+    name = "recompute"
+    alone = "full"
+    words = MappingProxyType(
+        {"full": True, "true": True, "yes": True, "none": False, "false": False, "no": False}  # once a switch
+    )
+
+    def begins(self, word: str) -> bool:
+        """Whether a word that follows the option is its value, right or wrong."""
+        return re.match(r"(full|none|first|window|layers|modules)([:,*]|$)", word) is not None
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool | str:
+        """Read the rules; those that are true or false as such."""
+        from ppsim.core.recompute import parse_rules
+
+        if isinstance(value, bool):
+            return value
+        text = str(value)
+        if text in self.words:
+            return self.words[text]
+        try:
+            parse_rules(text)
+        except InputError as error:
+            self.fail(f"{error}; {error.hint}.", param, ctx)
+        return text
 
 
 class ScheduleName(click.ParamType[Any]):

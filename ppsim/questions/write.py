@@ -60,7 +60,7 @@ def command_line(given: Given) -> str:
         if option.is_argument:
             words += [str(v) for v in (value if isinstance(value, list | tuple) else [value])]
         elif isinstance(value, bool):
-            words.append(yes if value else no)
+            words += [yes if value else no] if value or no else []
         elif option.many:
             words += [word for each in value for word in (yes, str(each))]
         else:

@@ -5,8 +5,13 @@ import json
 import pytest
 from click.testing import CliRunner
 
+import ppsim
 from ppsim.cli import group
+from ppsim.core.costs import costs_for
+from ppsim.core.recompute import add_recompute
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import PpsimError
+from ppsim.schedules import generate
 
 SHAPE = ("--devices", "4", "--mb", "8")
 
@@ -34,6 +39,46 @@ def test_run_adds_recompute_in_every_model(extra):
     assert value["inputs"]["costs"]["R"] == [3.0]
     if not extra:
         assert value["ops"]["kind"].count("R") == 32
+
+
+ARGUMENTS = [
+    (["--recompute", "1f1b"], "full"),
+    (["1f1b", "--recompute"], "full"),
+    (["1f1b", "--recompute", "none"], "none"),
+    (["--recompute", "window:1", "1f1b"], "window:1"),
+    (["--recompute=first:2", "1f1b"], "first:2"),
+    (["1f1b", "--recompute", "full,none*2,first:1"], "full,none*2,first:1"),
+]
+
+
+@pytest.mark.parametrize(("words", "rules"), ARGUMENTS)
+def test_a_name_that_follows_is_no_value(words, rules):
+    """And Python means the same by the same words."""
+    value = json.loads(output("run", *words, *SHAPE, "--json"))
+    plain = add_recompute(generate("1f1b", devices=4, microbatches=8), rules)
+    assert value["makespan"] == simulate(plain, costs_for(plain)).makespan
+    assert value["makespan"] == ppsim.run("1f1b", devices=4, mb=8, recompute=rules).timeline.makespan
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "sweep", "memory", "explain", "jitter"])
+def test_commands_refuse_what_says_nothing(command):
+    found = CliRunner().invoke(group, [command, "1f1b", *SHAPE, "--recompute", "layers:2"])
+    assert "'layers:2' does not say what is recomputed; full, none, first:N" in str(found.exception) + found.output
+    assert output(command, "1f1b", *SHAPE, "--recompute", "first:3") != output(command, "1f1b", *SHAPE)
+
+
+@pytest.mark.parametrize("words", [words for words, rules in ARGUMENTS if rules != "none"])
+def test_files_are_made_again(tmp_path, words):
+    """Also those of versions that wrote the switch."""
+    path, again = tmp_path / "x.json", tmp_path / "y.json"
+    output("run", *words, *SHAPE, "-q", "-o", str(path))
+    CliRunner().invoke(group, ["rerun", str(path), "-o", str(again)])
+    assert again.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(("value", "makespan"), [(True, 41), (False, 33), ("full", 41), ("window:1", 37)])
+def test_python_takes_true_and_false_as_well(value, makespan):
+    assert ppsim.run("1f1b", devices=4, mb=8, recompute=value).timeline.makespan == makespan
 
 
 def test_files_without_recompute_name_no_time_for_it():

@@ -8,7 +8,7 @@ import pytest
 from ppsim.core.costs import costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.ops import BACKWARDS, Kind
-from ppsim.core.recompute import add_recompute
+from ppsim.core.recompute import add_recompute, parse_rules
 from ppsim.core.schedule import Schedule
 from ppsim.engine.detailed.execute import execute
 from ppsim.engine.detailed.spec import Network
@@ -74,6 +74,73 @@ def test_1f1b_with_recompute_takes_the_closed_form(devices, microbatches, again)
     inside = simulate(plain, with_recompute(costs_for(plain, tf=2, tb=4), again / 2)).makespan
     assert inside == (devices - 1 + microbatches) * (6 + again)
     assert inside == simulate(plain, costs_for(plain, tf=2, tb=4 + again)).makespan
+
+
+def again(schedule: Schedule, device: int) -> list[int]:
+    own = schedule.queue(device)
+    return schedule.microbatch[own][schedule.kind[own] == Kind.R].tolist()
+
+
+@pytest.mark.parametrize("kept", range(6))
+@pytest.mark.parametrize(("devices", "microbatches"), [(1, 3), (4, 12), (4, 2), (3, 7)])
+def test_windows_keep_what_megatron_keeps(kept, devices, microbatches):
+    """Megatron's forward_backward_pipelining: microbatch i runs again where i % (warm-up + 1) >= N."""
+    schedule = add_recompute(generate("1f1b", devices=devices, microbatches=microbatches), f"window:{kept}")
+    peaks = measure(simulate(schedule, costs_for(schedule))).peak_activations.tolist()
+    for device in range(devices):
+        window = min(devices - device - 1, microbatches) + 1
+        assert again(schedule, device) == [i for i in range(microbatches) if i % window >= kept]
+        assert peaks[device] <= min(kept + 1, devices - device, microbatches)
+        if microbatches >= 2 * devices:
+            assert peaks[device] == min(kept + 1, devices - device)
+
+
+@pytest.mark.parametrize("first", range(9))
+def test_the_last_stage_pays_for_each_microbatch_that_runs_again(first):
+    """On one device every R adds its time: M (tf + tb) + N tr; the first N run again and the others do not."""
+    schedule = add_recompute(generate("1f1b", devices=1, microbatches=8), f"first:{first}")
+    assert again(schedule, 0) == list(range(first))
+    assert simulate(schedule, costs_for(schedule, tf=2, tb=4, tr=3)).makespan == 8 * 6 + first * 3
+
+
+@each_schedule
+@pytest.mark.parametrize(("rules", "same"), [("first:8", "full"), ("window:0", "full"), ("window:99", "none")])
+def test_rules_end_where_all_or_none_are_run_again(name, rules, same):
+    plain = generate(name, devices=4, microbatches=8)
+    assert cells(add_recompute(plain, rules)) == cells(add_recompute(plain, same))
+    assert cells(add_recompute(plain, "none")) == cells(plain)
+
+
+@each_schedule
+def test_each_stage_may_have_its_own_rule(name):
+    """A stage runs again what the rule alone would run again there."""
+    plain = generate(name, devices=4, microbatches=8)
+    S = plain.n_stages
+    mixed = add_recompute(plain, f"first:3,window:2,full,none*{S - 3}" if S > 3 else "full")
+    for stage, rule in enumerate(("first:3", "window:2", "full", "none")[:S]):
+        alone = add_recompute(plain, rule)
+        found, wanted = (
+            sorted(each.microbatch[(each.kind == Kind.R) & (each.stage == stage)].tolist()) for each in (mixed, alone)
+        )
+        assert found == wanted
+
+
+def test_slices_run_again_with_their_microbatch():
+    schedule = add_recompute(generate("seq1f1b", devices=2, microbatches=4, slices=2), "first:1")
+    assert {*schedule.microbatch[schedule.kind == Kind.R].tolist()} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "first", "first:", "first:-1", "window:x", "layers:2", "full,", "full*0", "none*999999"]
+)
+def test_what_says_nothing_of_recompute_is_refused(text):
+    with pytest.raises(InputError, match="does not say what is recomputed"):
+        parse_rules(text)
+
+
+def test_as_many_rules_as_stages():
+    with pytest.raises(InputError, match="3 rules of recompute, and 1f1b has 4 stages"):
+        add_recompute(generate("1f1b", devices=4, microbatches=8), "full*3")
 
 
 @each_schedule

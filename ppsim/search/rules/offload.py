@@ -53,10 +53,10 @@ def add_offload(schedule: Schedule, costs: Costs, chunks: float) -> Schedule:
         chunks: how many chunks of each device; of half a chunk every second microbatch.
 
     Raises:
-        InputError: the schedule has no backwards, recomputes, or has copies already.
+        InputError: the schedule has no backwards, recomputes all, or has copies already.
     """
     refuse_lanes(schedule, "a rule for copies to the host")
-    if schedule.only_forwards or (schedule.kind == Kind.R).any():
+    if schedule.only_forwards or schedule.recomputed[schedule.kind == Kind.F].all():
         what = "no backward" if schedule.only_forwards else "recomputes"
         raise InputError(f"{schedule.name} {what}: no activation is left to copy to the host", "leave out --offload")
     base = simulate(schedule, costs)
@@ -82,7 +82,7 @@ def _choose(schedule: Schedule, costs: Costs, chunks: float, start: Floats, end:
     of_cell[cell[backwards]] = backwards - ~schedule.leads[backwards]
     share, m = np.clip(chunks - schedule.chunk, 0, 1), schedule.microbatch
     chosen = np.floor((m + 1) * share + NEAR) > np.floor(m * share + NEAR)
-    forward = np.flatnonzero((schedule.kind == Kind.F) & chosen)
+    forward = np.flatnonzero((schedule.kind == Kind.F) & chosen & ~schedule.recomputed)
     out, back = (
         np.asarray(costs.others.get(kind, np.zeros(schedule.n_stages)), np.float64)[schedule.stage[forward]]
         for kind in (Kind.OFFLOAD, Kind.RELOAD)

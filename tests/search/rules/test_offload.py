@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import Kind
+from ppsim.core.recompute import add_recompute
 from ppsim.core.schedule import Schedule
 from ppsim.core.split_backward import split_backwards
 from ppsim.engine.simple.longest_path import simulate
@@ -157,10 +158,31 @@ def test_shares():
     assert made.microbatch[(made.kind == Kind.OFFLOAD) & (made.device == 0)].tolist() == [3, 7]
 
 
+@pytest.mark.parametrize("rules", ["first:3", "window:2", "full,none*3"])
+def test_what_runs_again_does_not_leave(rules):
+    """It is not held in between; the rest leaves, in no more time than without copies that take none."""
+    schedule = add_recompute(generate("1f1b", devices=4, microbatches=8), rules)
+    prices = costs_for(schedule)
+    made = add_offload(schedule, prices, 1)
+    copied, again = (
+        {*zip(made.stage[made.kind == kind].tolist(), made.microbatch[made.kind == kind].tolist(), strict=True)}
+        for kind in (Kind.OFFLOAD, Kind.R)
+    )
+    assert copied
+    assert again
+    assert not copied & again
+    before, after = (measure(simulate(each, prices)) for each in (schedule, made))
+    assert after.makespan == before.makespan
+    assert (after.peak_activations <= before.peak_activations).all()
+    assert after.peak_activations.max() < before.peak_activations.max()
+
+
 def test_what_has_copies_or_recomputes_is_refused():
     schedule = generate("1f1b", devices=2, microbatches=4)
     prices = costs_for(schedule)
     with pytest.raises(InputError, match="OFFLOAD"):
         add_offload(add_offload(schedule, prices, 1), prices, 1)
+    with pytest.raises(InputError, match="recomputes"):
+        add_offload(add_recompute(schedule), prices, 1)
     with pytest.raises(InputError, match="no backward"):
         add_offload(generate("forward-only", devices=2, microbatches=2), prices, 1)
