@@ -28,6 +28,7 @@ __all__ = [
     "run",
     "sweep",
     "terminal",
+    "types",
     "validate",
     "view",
     "words",
