@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.base.progress import progress
+from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.blocks import Block, Line, Table
+from ppsim.questions.given import Given
 from ppsim.questions.plan_measured import describe_anchors
 from ppsim.questions.tasks import open_tasks
+from ppsim.questions.write import Writers, command_line, find_targets
+from ppsim.version import VERSION
 
 if TYPE_CHECKING:
+    from ppsim.questions.groups import OutputOptions
     from ppsim.questions.options import Request
     from ppsim.questions.tasks import TaskOptions
     from ppsim.workload.plans.nearby import Nearby
@@ -68,17 +74,52 @@ class Against(Answer):
 
     def blocks(self) -> Iterator[Block]:
         """The runs, those left out, and the summary."""
-        headings = ["run", "layout", "predicted\ns", "range\ns", "measured\ns", "error"]
-        if self.improve:
-            headings += ["planned\ns", "change"]
+        headings = self._headings
         if cells := list(_cells(self.rows, self.improve)):
             yield Table(headings, cells, 200 if self.improve else 120, left=["layout", "change"])
         yield from (Line(f"{row['id']}: left out, {row['reason']}", 2) for row in self.rows if "reason" in row)
         yield from (Line(line) for line in self.moved)
         yield from self.line()
 
+    @property
+    def _headings(self) -> list[str]:
+        planned = ["planned\ns", "change"] if self.improve else []
+        return ["run", "layout", "predicted\ns", "range\ns", "measured\ns", "error", *planned]
+
+    def writers(self, output: OutputOptions) -> Writers:
+        """Each file asked for: published against predicted as a picture, or with its table as a page."""
+        from ppsim.show.drawing.trust import draw_published
+        from ppsim.show.files.chart import save_chart
+
+        if not self.summary["compared"]:
+            raise InputError("no run of the table has a prediction and a measured step to draw", "--json has the rows")
+        save = partial(
+            save_chart,
+            partial(draw_published, self.rows, output.width),
+            title="Published against predicted",
+            said=self._errors(),
+            inputs={"ppsim": VERSION, "command": command_line(Given.of(self.request))},
+            headings=[heading.replace("\n", " ") for heading in self._headings],
+            rows=[
+                *_cells(self.rows, self.improve),
+                *([str(row["id"]), f"left out: {row['reason']}"] for row in self.rows if "reason" in row),
+            ],
+        )
+        return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
+
     def line(self) -> Iterator[Block]:
         """How far off the predictions are, and how many plans are as fast."""
+        yield Line(self._errors())
+        summary = self.summary
+        if summary.get("memory_rows"):
+            rows, error = summary["memory_rows"], format_share(summary["mean_memory_error"])
+            yield Line(f"peak memory of {rows} of them: mean error {error}")
+        if summary.get("planned"):
+            won = f"{summary['planned_equal_or_faster']} of {summary['planned']}"
+            share = format_share(summary["planned_share"])
+            yield Line(f"the plan is as fast as the published configuration or faster for {won} ({share})")
+
+    def _errors(self) -> str:
         summary = self.summary
         text = f"{summary['predicted']} of {summary['rows']} runs predicted"
         text += f", {summary['skipped']} left out" if summary["skipped"] else ""
@@ -90,14 +131,7 @@ class Against(Answer):
                 f"{format_share(summary['within_10_percent'])} within 10%, "
                 f"{format_share(summary['within_range'])} in their range"
             )
-        yield Line(text)
-        if summary.get("memory_rows"):
-            rows, error = summary["memory_rows"], format_share(summary["mean_memory_error"])
-            yield Line(f"peak memory of {rows} of them: mean error {error}")
-        if summary.get("planned"):
-            won = f"{summary['planned_equal_or_faster']} of {summary['planned']}"
-            share = format_share(summary["planned_share"])
-            yield Line(f"the plan is as fast as the published configuration or faster for {won} ({share})")
+        return text
 
 
 def _improve(

@@ -19,7 +19,7 @@ DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_
 LOOK = ("palette", "title", "window", "highlight", "base", "labels", "fold", "phases", "per_device", "until")
 PLANNED = (
     *("model", "cluster", "gpus", "gbs", "tp", "cp", "ep", "pp", "vp", "mbs", "schedules", "recomputes", "layouts"),
-    *("zero", "offload", "precision", "seq", "cap", "top", "front", "flags", "ranks", "output"),
+    *("zero", "offload", "precision", "seq", "cap", "top", "front", "flags", "ranks"),
 )
 TIMED = ("tf", "ti", "tw", "message")
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")

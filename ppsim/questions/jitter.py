@@ -18,12 +18,12 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
 from ppsim.questions.build import build_costs
 from ppsim.questions.given import Given
-from ppsim.questions.groups import CostOptions, FaceOptions, SeveralSchedules, ShapeOptions
+from ppsim.questions.groups import CostOptions, FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
 from ppsim.questions.options import Request, group, option
 from ppsim.questions.replicas import ReplicaOptions, Replicas
 from ppsim.questions.several import time_schedules
 from ppsim.questions.tasks import TaskOptions, finish_tasks
-from ppsim.questions.write import inputs_of
+from ppsim.questions.write import Writers, find_targets, inputs_of
 
 if TYPE_CHECKING:
     from ppsim.analysis.compare import Row
@@ -88,11 +88,12 @@ class NoiseOptions:
 class JitterRequest(Request):
     """Time schedules many times on uneven hardware; NAME:V sets the stages per device.
 
-    All schedules get the same slow devices and links. The last line says how far the ranking can be trusted.
+    All schedules get the same slow devices and links. The last line says how far the ranking can be trusted. -o draws
+    how the makespans spread (svg, png, pdf, html).
 
     \b
       ppsim jitter 1f1b zb-1p interleaved:2 --devices 8 --mb 32
-      ppsim jitter 1f1b eager-1f1b --devices 8 --mb 32 --comm 0.2 --cv 0.1 --slow-links 1
+      ppsim jitter 1f1b eager-1f1b --devices 8 --mb 32 --comm 0.2 --cv 0.1 --slow-links 1 -o spread.svg
     """
 
     question: ClassVar[str] = "jitter"
@@ -108,7 +109,15 @@ class JitterRequest(Request):
         "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random numbers."
     )
     tasks: TaskOptions = group(TaskOptions, "Work")
+    output: OutputOptions = group(OutputOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")
+
+    def check(self) -> None:
+        """Refuse a format that no shapes are drawn in before anything is timed."""
+        from ppsim.show.files.chart import check_chart
+
+        for _, suffix in find_targets(self.output):
+            check_chart(suffix, "how makespans spread")
 
 
 def jitter(schedules: Sequence[str], **options: Any) -> Jitter:
@@ -183,6 +192,9 @@ class Jitter(Answer):
 
     def line(self) -> Iterator[Block]:
         """The one sentence: who to trust, and how far."""
+        yield Line(self._sentence())
+
+    def _sentence(self) -> str:
         from ppsim.analysis.jitter import count_wins, rate_ranking
 
         sampled = self.sampled
@@ -190,19 +202,41 @@ class Jitter(Answer):
         best = min(sampled, key=lambda s: s.percentile(50))
         if len(sampled) == 1:
             half, most = best.percentile(50), best.percentile(99)
-            yield Line(
+            return (
                 f"{best.name}: half of {count} stay within {format_number(half)} {best.unit}, "
                 f"99% within {format_number(most)}"
             )
-            return
         share = count_wins(sampled)[sampled.index(best)]
-        yield Line(
+        return (
             f"{best.name} is fastest in {format_share(share)} of {count}; "
             f"the order of all {len(sampled)} without noise holds in {format_share(rate_ranking(sampled))}"
         )
 
     def blocks(self) -> Iterator[Block]:
         """The table of percentiles, and the sentence."""
+        yield self._table()
+        yield from (Line(f"{row.name} does not apply: {row.reason}") for row in self.refused)
+        yield ""
+        yield from self.line()
+
+    def writers(self, output: OutputOptions) -> Writers:
+        """Each file asked for: the shapes of spread as a picture, or with the table as a page."""
+        from ppsim.show.drawing.trust import draw_spread
+        from ppsim.show.files.chart import save_chart
+
+        table = self._table()
+        save = partial(
+            save_chart,
+            partial(draw_spread, self.sampled, output.width),
+            title="How makespans spread on uneven hardware",
+            said=self._sentence(),
+            inputs=self.inputs,
+            headings=[heading.replace("\n", " ") for heading in table.headings],
+            rows=table.rows,
+        )
+        return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
+
+    def _table(self) -> Table:
         from ppsim.analysis.jitter import PERCENTILES, count_wins
 
         unit = self.sampled[0].unit
@@ -213,10 +247,7 @@ class Jitter(Answer):
             late = format_change(s.percentile(99) / s.without_noise - 1) if s.without_noise else "-"
             times = (format_number(s.percentile(p)) for p in PERCENTILES)
             rows.append([s.name, format_number(s.without_noise), *times, late, format_share(share)])
-        yield Table(headings, rows, spare=["p99 over\nno noise", f"p95\n{unit}"])
-        yield from (Line(f"{row.name} does not apply: {row.reason}") for row in self.refused)
-        yield ""
-        yield from self.line()
+        return Table(headings, rows, spare=["p99 over\nno noise", f"p95\n{unit}"])
 
 
 def _replicas(runs: Runs, replicas: Replicas) -> Iterator[Runs]:

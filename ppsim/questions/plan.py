@@ -49,14 +49,14 @@ class PlanRequest(Request):
 
     Sizes of tensor, context, expert, pipeline and data parallelism, chunks, microbatch size, schedule, recompute and
     layout are free unless an option fixes them. -o writes the plans (csv, json, parquet), or a page to explore
-    them (html; --front adds those with less memory), or draws: the layout of ranks (mmd, svg, png, pdf), or with
-    --front time against memory.
+    them (html; --front adds those with less memory), or draws: the layout of ranks (mmd, svg, png, pdf), with
+    --front time against memory, with --against published runs beside predicted ones.
 
     \b
       ppsim plan --model llama3-70b --cluster dgx-h100 --gpus 256 --gbs 1024
       ppsim plan --model gpt3-175b --cluster dgx-a100 --gpus 1024 --gbs 1536 --schedules 1f1b --flags megatron
       ppsim plan --model qwen3-32b --cluster dgx-h100 --gpus 64 --gbs 256 -o plan.html
-      ppsim plan --against measured_runs.json
+      ppsim plan --against measured_runs.json -o trust.html
     """
 
     question: ClassVar[str] = "plan"
@@ -121,6 +121,7 @@ class PlanRequest(Request):
     def check(self) -> None:
         """Refuse a plan of nothing, and formats that no plan is written in."""
         from ppsim.base.tables import TABLES, table_suffix
+        from ppsim.show.files.chart import check_chart
         from ppsim.show.files.tradeoff import check_suffix
 
         missing = [f"--{name}" for name in ("model", "cluster", "gpus", "gbs") if getattr(self, name) is None]
@@ -128,7 +129,9 @@ class PlanRequest(Request):
             hint = "--model llama3-70b --cluster dgx-h100 --gpus 256 --gbs 1024; names: ppsim list --models --clusters"
             raise InputError(f"a plan needs {', '.join(missing)}", hint)
         for _, suffix in find_targets(self.output, tables=True):
-            if suffix in TABLES:
+            if self.against is not None:
+                check_chart(suffix, "published against predicted")
+            elif suffix in TABLES:
                 table_suffix(f"x{suffix}")
             elif self.front:
                 check_suffix(suffix)

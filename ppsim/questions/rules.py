@@ -51,7 +51,7 @@ NEEDS = (
         never,
         "{options} sets the look of charts, and this command draws none",
         "leave it out",
-        ("sweep", "plan"),
+        ("sweep", "plan", "jitter"),
     ),
     Need(
         ("lowered",),

@@ -18,5 +18,6 @@ __all__ = [
     "ranks",
     "terminal",
     "terminal_marks",
+    "trust",
     "worker_map",
 ]

@@ -1,0 +1,73 @@
+"""A figure of numbers as a file: a picture, or a page of the picture and the same as a table."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from ppsim.base.atomic_file import open_atomically
+from ppsim.errors import InputError
+from ppsim.show.drawing.canvas import write_figure
+from ppsim.show.drawing.palette import FAMILY_COLOURS, MUTED
+from ppsim.show.files.page_parts import embed_json, read_part, read_style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".html", ".png", ".svg", ".pdf")
+
+
+def check_chart(suffix: str, what: str) -> None:
+    """Refuse a format that is neither a picture nor a page; raises InputError."""
+    if suffix not in SUFFIXES:
+        raise InputError(
+            f"{what} cannot be written as {suffix}", f"one of {' '.join(SUFFIXES)}; --json has the numbers"
+        )
+
+
+def save_chart(
+    draw: Callable[[], Figure],
+    target: str,
+    suffix: str,
+    *,
+    title: str,
+    said: str,
+    inputs: Mapping[str, Any],
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+) -> None:
+    """Write a figure by its suffix; a page has what is ``said`` above it and the table below."""
+    with open_atomically(target) as out:
+        if suffix != ".html":
+            write_figure(draw, out, suffix, title=title, inputs=inputs)
+            return
+        picture = io.BytesIO()
+        write_figure(draw, picture, ".svg", title=title, inputs={})
+        page = Template(read_part("chart.html")).substitute(
+            title=html.escape(title),
+            style=read_style("chart.css"),
+            said=html.escape(said),
+            picture=_for_both_themes(picture.getvalue().decode()),
+            head="".join(f'<th scope="col">{html.escape(heading)}</th>' for heading in headings),
+            body="\n".join(map(_row, rows)),
+            command=html.escape(str(inputs.get("command", ""))),
+            data=embed_json({"schema": "ppsim.chart/1", "inputs": dict(inputs)}).decode(),
+        )
+        out.write(page.encode())
+
+
+def _row(cells: Sequence[str]) -> str:
+    first, *rest = map(html.escape, cells)
+    return f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in rest) + "</tr>"
+
+
+def _for_both_themes(svg: str) -> str:
+    """Make an svg take the page's background and text, and each colour's twin on a dark page."""
+    drawn = re.sub(r"<metadata>.*?</metadata>|<title>.*?</title>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    twins = {light.lower(): dark for light, dark in FAMILY_COLOURS} | {MUTED.lower(): "#9aa6b5", "#000000": "#e6eaf0"}
+    drawn = drawn.replace("fill: #ffffff", "fill: var(--page)")
+    return re.sub(r"#[0-9a-f]{6}", lambda c: f"light-dark({c[0]}, {twins[c[0]]})" if c[0] in twins else c[0], drawn)

@@ -1,0 +1,90 @@
+"""Pictures of trust: each published run with its range at its place, each schedule's spread as it was drawn."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection, PathCollection, PolyCollection
+
+from ppsim.analysis.jitter import Sampled
+from ppsim.schedules import generate
+from ppsim.show.drawing.trust import draw_published, draw_spread, say_what_is_drawn
+from tests.commands import invoke, refused
+
+
+def run(name, gpu, measured, predicted, low, high):
+    """A row as plan --against has it."""
+    row = {"id": name, "gpu": gpu, "measured_step_s": measured, "predicted_step_s": predicted}
+    row |= {"low_s": low, "high_s": high}
+    return row | ({"error": predicted / measured - 1} if measured else {})
+
+
+ROWS = [
+    run("a", "h100", 2.0, 2.2, 2.0, 2.5),
+    run("b", "h100", 8.0, 6.0, 5.0, 7.0),
+    run("c", "b200", 1.0, 1.0, 0.9, 1.2),
+    run("d", "b200", None, 3.0, 2.0, 4.0),
+    {"id": "e", "reason": "the library has no such GPU"},
+]
+
+
+@pytest.mark.parametrize("width", [3.3, 6.75])
+def test_every_compared_run_is_a_point_with_its_range(width):
+    steps, errors = draw_published(ROWS, width).axes
+    points = np.concatenate([each.get_offsets() for each in steps.collections if isinstance(each, PathCollection)])
+    assert sorted(points.tolist()) == [[1.0, 1.0], [2.0, 2.2], [8.0, 6.0]]
+    bars = [bar for each in steps.collections if isinstance(each, LineCollection) for bar in each.get_segments()]
+    assert sorted(bar.tolist() for bar in bars) == [[[1, 0.9], [1, 1.2]], [[2, 2.0], [2, 2.5]], [[8, 5.0], [8, 7.0]]]
+    assert [text.get_text() for text in steps.get_legend().get_texts()] == ["h100 (2)", "b200 (1)"]
+    assert {text.get_text() for text in errors.texts} == {"50% of runs:\nwithin 10.0%", "90% of runs:\nwithin 25.0%"}
+
+
+def test_what_is_not_drawn_is_said():
+    said = " ".join(say_what_is_drawn(ROWS, 3.3))
+    assert said.startswith("3 of 5 runs;")
+    assert "cannot be predicted: 1." in said
+    assert "Without a measured step: 1." in said
+    assert "Without" not in " ".join(say_what_is_drawn(ROWS[:3], 3.3))
+
+
+def test_hills_stand_where_the_samples_are():
+    schedule = generate("1f1b", devices=2, microbatches=2)
+    rng = np.random.default_rng(0)
+    spread = [
+        Sampled(name, schedule, "ms", 9.0, rng.normal(mean, 0.2, 4_000)) for name, mean in (("a", 10.0), ("b", 14))
+    ]
+    (axes,) = draw_spread(spread, 5.0).axes
+    hills = [each.get_paths()[0].vertices for each in axes.collections if isinstance(each, PolyCollection)]
+    tops = [hill[hill[:, 1].argmin()] for hill in hills]
+    assert [top[0] for top in tops] == pytest.approx([10.0, 14.0], abs=0.2)
+    assert [top[1] for top in tops] == pytest.approx([-0.82, 0.18])
+    marks = [each.get_segments()[0][0][0] for each in axes.collections if isinstance(each, LineCollection)]
+    assert marks == pytest.approx([np.percentile(each.makespans, p) for each in spread for p in (50, 95, 99)])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+
+
+JITTER = ("jitter", "1f1b", "zb-1p", "--devices", "2", "--mb", "4", "--samples", "60", "-q")
+
+
+def test_a_page_holds_the_picture_and_its_table(tmp_path):
+    target = tmp_path / "x.html"
+    assert invoke(*JITTER, "-o", str(target)).exit_code == 0
+    page = target.read_text()
+    assert page.count("<svg") == 1
+    assert '<th scope="row">zb-1p</th>' in page
+    assert "fastest in" in page
+    assert "ppsim jitter 1f1b zb-1p" in page
+    invoke(*JITTER, "-o", str(tmp_path / "y.html"))
+    assert (tmp_path / "y.html").read_text() == page
+
+
+def test_other_formats_are_refused_before_anything_is_drawn(tmp_path):
+    assert "cannot be written as .mmd" in str(refused(*JITTER, "-o", str(tmp_path / "x.mmd")))
+    table = tmp_path / "t.json"
+    table.write_text(json.dumps([{"id": "x"}]))
+    assert "cannot be written as .csv" in str(refused("plan", "--against", str(table), "-o", str(tmp_path / "x.csv")))
+    nothing = refused("plan", "--against", str(table), "-o", str(tmp_path / "x.svg"))
+    assert str(nothing).startswith("no run of the table has a prediction")
+    assert list(tmp_path.iterdir()) == [table]
