@@ -37,7 +37,9 @@ def test_every_compared_run_is_a_point_with_its_range(width):
     assert sorted(points.tolist()) == [[1.0, 1.0], [2.0, 2.2], [8.0, 6.0]]
     bars = [bar for each in steps.collections if isinstance(each, LineCollection) for bar in each.get_segments()]
     assert sorted(bar.tolist() for bar in bars) == [[[1, 0.9], [1, 1.2]], [[2, 2.0], [2, 2.5]], [[8, 5.0], [8, 7.0]]]
-    assert [text.get_text() for text in steps.get_legend().get_texts()] == ["h100 (2)", "b200 (1)"]
+    legend = steps.get_legend()
+    assert legend
+    assert [text.get_text() for text in legend.get_texts()] == ["h100 (2)", "b200 (1)"]
     assert {text.get_text() for text in errors.texts} == {"50% of runs:\nwithin 10.0%", "90% of runs:\nwithin 25.0%"}
 
 
@@ -56,7 +58,7 @@ def test_hills_stand_where_the_samples_are():
         Sampled(name, schedule, "ms", 9.0, rng.normal(mean, 0.2, 4_000)) for name, mean in (("a", 10.0), ("b", 14))
     ]
     (axes,) = draw_spread(spread, 5.0).axes
-    hills = [each.get_paths()[0].vertices for each in axes.collections if isinstance(each, PolyCollection)]
+    hills = [np.asarray(each.get_paths()[0].vertices) for each in axes.collections if isinstance(each, PolyCollection)]
     tops = [hill[hill[:, 1].argmin()] for hill in hills]
     assert [top[0] for top in tops] == pytest.approx([10.0, 14.0], abs=0.2)
     assert [top[1] for top in tops] == pytest.approx([-0.82, 0.18])
