@@ -39,6 +39,25 @@ def declared_of(param: click.Parameter) -> Option:
     return Option(param.name or "", spellings, param.type, None, "", "", False, settings)
 
 
+# What Megatron-LM, torchtitan and short memory call our options.
+ELSEWHERE = {
+    "-p": "--devices",
+    "--pipeline-model-parallel-size": "--devices",
+    "--parallelism.pipeline_parallel_degree": "--devices",
+    "--num-virtual-stages-per-pipeline-rank": "--chunks",
+    "--pipeline-model-parallel-layout": "--layout",
+    "--microbatch-group-size-per-virtual-pipeline-stage": "--group-size",
+    "--parallelism.pipeline_parallel_schedule": "--schedule",
+    "--num-microbatches": "--mb",
+    "--tensor-model-parallel-size": "--tp",
+    "--context-parallel-size": "--cp",
+    "--expert-model-parallel-size": "--ep",
+    "--micro-batch-size": "--mbs",
+    "--global-batch-size": "--gbs",
+    "--seq-length": "--seq",
+}
+
+
 class Checked(click.Command):
     """A command whose options are held to the table of what needs what before it runs.
 
@@ -51,8 +70,15 @@ class Checked(click.Command):
     tables = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does, then refuse options that would have no effect."""
-        rest = super().parse_args(ctx, [*spell_out(self.get_params(ctx), args)])
+        """Parse as click does, naming what others call an option, then refuse options that would have no effect."""
+        try:
+            rest = super().parse_args(ctx, [*spell_out(self.get_params(ctx), args)])
+        except click.NoSuchOption as error:
+            ours = ELSEWHERE.get(error.option_name.partition("=")[0])
+            if not ours or all(ours not in param.opts for param in self.params):
+                raise
+            message = f"No such option '{error.option_name}'. Did you mean '{ours}'?"
+            raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
         if not ctx.resilient_parsing:
             check_given(given_in(ctx))
         return rest

@@ -144,7 +144,7 @@ def answer(request: ExplainRequest) -> Explained:
         inputs = inputs_of(given, prices)
     tried = [what_if(change, change, change_run(change, base, given)) for change in request.changes]
     if not request.changes:
-        tried = [what_if(*each) for each in try_rivals(base)]
+        tried = [what_if(*each) for each in try_rivals(base, given)]
     each = None
     if request.several.replicas:
         if stated:

@@ -359,22 +359,25 @@ class SeveralSchedules:
         type=ScheduleName(),
         metavar="NAME|FILE",
         multiple=True,
-        help=f"{SPELLINGS} Repeatable; comes after schedules given without -s.",
+        help=f"{SPELLINGS} Repeatable; comes after schedules given without -s. all: every one that trains alike.",
         common=True,
     )
 
     @property
     def specs(self) -> tuple[str, ...]:
-        """Their spellings.
+        """Their spellings; ``all`` is every schedule that may take another's place.
 
         Raises:
             InputError: none is named.
         """
         from ppsim.errors import InputError
+        from ppsim.schedules import families
 
         if not (self.names or self.schedule):
-            raise InputError("no schedule is named", "names such as gpipe 1f1b (ppsim list), or files")
-        return (*self.names, *self.schedule)
+            raise InputError("no schedule is named", "names such as gpipe 1f1b (ppsim list), or files, or all")
+        every = [family.name for family in families() if family.interchangeable]
+        named = (*self.names, *self.schedule)
+        return tuple(each for name in named for each in (every if name == "all" else [name]))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +30,10 @@ from ppsim.questions.build import TIMES as GIVEN
 from ppsim.questions.given import LAYER_TIMES, Given
 from ppsim.questions.groups import OWN, CostOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Option, flatten, list_options
-from ppsim.questions.rules import check_given
+from ppsim.questions.rules import check_given, list_refused
 from ppsim.questions.timing import time_ops
 from ppsim.questions.types import Numbers
+from ppsim.questions.write import command_line
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -121,7 +122,7 @@ def change_run(change: str, base: Run, given: Given) -> Timeline:
     return timeline
 
 
-def try_rivals(base: Run) -> Iterator[tuple[str, str, Timeline]]:
+def try_rivals(base: Run, given: Given) -> Iterator[tuple[str, str, Timeline]]:
     """Try levelled stages, free messages, twice the microbatches, and other schedules on the same devices.
 
     A schedule that runs forwards only is not compared with schedules that train.
@@ -135,7 +136,8 @@ def try_rivals(base: Run) -> Iterator[tuple[str, str, Timeline]]:
     prices, count = base.price(base.schedule), base.shape.microbatches
     if np.ptp(prices.time, axis=1).any():
         level = base.edit(level_stages)
-        yield "equal stages", "move layers so that stages are equal", level.time()
+        command = f" ({_partition_line(base, given)})" if base.spec else ""
+        yield "equal stages", f"move layers so that stages are equal{command}", level.time()
     if not base.network.detailed and np.any(prices.comm):
         free = base.edit(lambda costs: replace(costs, comm=0.0))
         yield "messages take no time", "hide or shorten messages", free.time()
@@ -161,6 +163,25 @@ def try_rivals(base: Run) -> Iterator[tuple[str, str, Timeline]]:
         except PpsimError:
             continue
         yield text + _halved(base, timeline), advice, timeline
+
+
+def _partition_line(base: Run, given: Given) -> str:
+    """Write the command that finds the split of layers; words in capitals stand for what the run does not tell."""
+    from ppsim.questions.partition import PartitionRequest
+
+    assert base.schedule
+    if base.measured:
+        said = asdict(base.shape) | {"schedule": base.spec}
+        typed = list({each.name: each for each in _options().values() if said.get(each.name)}.values())
+    else:
+        taken = {each.name for each in list_options(PartitionRequest)} - list_refused("partition")
+        said, typed = {}, [each for each in given.typed if each.name in taken]
+    line = command_line(Given("partition", {**given.values, **said}, typed))
+    if not base.costs.layout:
+        return f"{line} {'--num-layers LAYERS' if base.costs.profile else '--t-layer TIME,TIME,...'}"
+    layout = layout_for(base.schedule, base.costs.layout)
+    layers = "" if isinstance(base.costs.t_layer, list) else f" --num-layers {layout.n_layers}"
+    return line + layers + f" --mtp-num-layers {layout.n_mtp}" * bool(layout.n_mtp)
 
 
 def _halved(base: Run, timeline: Timeline) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from ppsim.cli import group
 from ppsim.errors import PpsimError
+from ppsim.schedules import families
 from ppsim.workload.hardware import hardware
 from tests.commands import answer, invoke, process
 from tests.real_runs import PRIMUS
@@ -100,12 +101,23 @@ def test_dash_writes_to_stdout_and_nothing_else_does():
     assert process(*RUN, "-o", "-", "-f", "csv").stdout.startswith("0F0,0F1")
 
 
+def test_compare_all_times_every_schedule_that_trains_alike():
+    """Those that do not take the shape are listed with their reason; what runs forwards only is left out."""
+    found = json.loads(answer("compare", "all", "--devices", "4", "--mb", "9", "--json")[1])
+    names = [row["name"] for row in found["schedules"]]
+    assert names == [family.name for family in families() if family.interchangeable]
+    assert {"1f1b", "zb-v", "dualpipe"} < {*names} - {"forward-only"} == {*names}
+
+
 MODES = ("latency", "overlap", "batched", "blocking")
 BAD = {
     "unknown schedule": (["run", "-s", "zbh", "--stages", "4", "--mb", "8"], 2, "Did you mean 'zb-h"),
     "unknown schedule, near none": (["run", "-s", "nonsense:4", "--stages", "4", "--mb", "8"], 2, "'nonsense'.\n"),
     "unknown command": (["rnu"], 2, "Did you mean 'run'"),
     "unknown option": (["run", "--stage", "4"], 2, "--stages"),
+    "Megatron's option": (["run", "1f1b", "--pipeline-model-parallel-size=4"], 2, "Did you mean '--devices'?"),
+    "Megatron's option of another command": (["run", "1f1b", "--tensor-model-parallel-size", "4"], 2, "size'.\n"),
+    "a short option that is none": (["memory", "1f1b", "-p", "4"], 2, "Did you mean '--devices'?"),
     "no size": (["run", "-s", "1f1b", "--mb", "8"], 2, "--stages or --devices"),
     "zero microbatches": (["run", "-s", "1f1b", "--stages", "4", "--mb", "0"], 2, "at least 1"),
     "negative stages": (["run", "-s", "1f1b", "--stages", "-4", "--mb", "8"], 2, "at least 1"),

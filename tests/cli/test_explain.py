@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from ppsim.cli import group
 from ppsim.errors import InputError
+from ppsim.questions.explain import explain as ask
 from tests.commands import invoke, refused
 from tests.real_runs import PRIMUS
 
@@ -60,6 +61,24 @@ def test_changes_are_simulated():
 def test_a_slow_stage_is_advised_against():
     said = explain("zb-1p", "--devices", "8", "--mb", "32", "--tf", "1,1,1,1.3,1,1,1,1", "-q").stdout
     assert said.startswith("first: move layers so that stages are equal")
+    assert "(ppsim partition zb-1p --devices 8 --mb 32 --t-layer TIME,TIME,...)" in said
+
+
+def test_the_advice_to_move_layers_names_a_command_that_does():
+    """With the layers of a layout it runs as it stands, and its split is faster."""
+    words = ["1f1b", "--devices", "4", "--mb", "8", "--layout", "Et|tt|tt|ttL", "--t-head", "1.5", "--comm", "0.1"]
+    command = explain(*words, "-q").stdout.partition("(ppsim ")[2].partition(")")[0]
+    assert command == "partition 1f1b --devices 4 --mb 8 --comm 0.1 --t-head 1.5 --num-layers 7"
+    found = json.loads(invoke(*command.split(), "--json").stdout)
+    assert found["makespan"] < json.loads(invoke("run", *words, "--json").stdout)["makespan"]
+
+
+def test_the_advice_for_a_real_run_names_what_it_tells():
+    """Its shape and family; the times of layers are for the user to give."""
+    advice = ask(trace=str(PRIMUS)).changes[0].advice
+    command = advice.partition("(ppsim ")[2].removesuffix(" --t-layer TIME,TIME,...)").split()
+    assert command == ["partition", "--stages", "8", "--devices", "8", "--mb", "16", "--schedule", "1f1b"]
+    assert invoke(*command, "--num-layers", "8", "-q").exit_code == 0
 
 
 def test_a_file_is_explained(tmp_path):
