@@ -3,8 +3,8 @@
 Every device holds a part of the vocabulary. For each microbatch it runs E, its part of the input embedding, S, its part
 of the output layer, T, the backward of it, and D, the backward of the embedding; collectives between them are barriers.
 T of a microbatch and S of the next run as one pass. Between two passes a device runs one forward and one backward, in
-the order that leaves the passes of all devices closest together at the times of F and B. The orders are those of
-sail-sg's generator.
+the order that leaves the passes of all devices closest together at the times of F and B. On V-Half the passes of all
+devices are at the same time where all ops of stages are equally long. The orders are those of sail-sg's generators.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ import numpy as np
 
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, Packed, pack
-from ppsim.schedules.registry import ONE_CHUNK, Rule, Shape, schedule
+from ppsim.schedules.registry import EVEN_DEVICES, ONE_CHUNK, TWO_CHUNKS, Rule, Shape, schedule
 
 PAPER = "Vocabulary Parallelism, arXiv 2411.05288"
 NONE, NEAR = -1, 1e-9
@@ -91,6 +91,100 @@ def interlaced(shape: Shape) -> Iterator[Packed]:
             backward = _of([step - (P - 1 - device)], M, Kind.B)
             queue += backward + forward if half % 2 == 0 else forward + backward
         yield _pack(device, queue)
+
+
+@schedule(
+    "v-half-vocab-1",
+    title="V-Half, vocabulary over all devices, two barriers",
+    aliases=("v-half-vocabulary-1",),
+    placement="v",
+    chunks=2,
+    split=True,
+    idea="V-Half whose output layer is split over all devices: the first, which ends the V, has no more to do.\n"
+    "Each microbatch meets all devices twice: its backward starts two intervals of the block later.\n"
+    "Two microbatches more are held than in V-Half.",
+    bubble="(7P/2 + 4) t_F/2  for M >= P/2 + 3 and t_F = t_I = t_W",
+    peak="min(2M, M + 3 + floor((device+1)/2), P + 6) stage activations",
+    paper=PAPER,
+    rules=(
+        TWO_CHUNKS,
+        EVEN_DEVICES,
+        Rule("M >= 3 and M >= P / 2 + 1", lambda s: s.microbatches >= max(3, s.devices // 2 + 1)),
+    ),
+    interchangeable=False,
+    lanes=True,
+)
+def v_half_vocab_1(shape: Shape) -> Iterator[Packed]:
+    """Algorithm 1 on V-Half's block."""
+    yield from _on_v_half(shape, barriers=2)
+
+
+@schedule(
+    "v-half-vocab-2",
+    title="V-Half, vocabulary over all devices, one barrier",
+    aliases=("v-half-vocabulary-2", "v-half-vocab"),
+    placement="v",
+    chunks=2,
+    split=True,
+    idea="V-Half whose output layer is split over all devices: the first, which ends the V, has no more to do.\n"
+    "Each microbatch meets all devices once: its backward starts one interval of the block later.\n"
+    "One microbatch more is held than in V-Half.",
+    bubble="(7P/2 + 1) t_F/2  for M >= P/2 + 2 and t_F = t_I = t_W",
+    peak="min(2M, M + 2 + floor((device+1)/2), P + 4) stage activations",
+    paper=PAPER,
+    rules=(TWO_CHUNKS, EVEN_DEVICES, Rule("M >= 2", lambda s: s.microbatches >= 2)),
+    interchangeable=False,
+    lanes=True,
+)
+def v_half_vocab_2(shape: Shape) -> Iterator[Packed]:
+    """Algorithm 2 on V-Half's block."""
+    yield from _on_v_half(shape, barriers=1)
+
+
+def _on_v_half(shape: Shape, barriers: int) -> Iterator[Packed]:
+    """Put the passes between the ops of V-Half's repeated block, where they come when each op takes the same time."""
+    from ppsim.core.costs import costs_for
+    from ppsim.core.schedule import Schedule, place
+    from ppsim.engine.simple.longest_path import simulate
+    from ppsim.search.rules.blocks import block_of_passes, repeat
+
+    P, M = shape.devices, shape.microbatches
+    placement = place("v", P, 2 * P)
+    block = block_of_passes(placement, 6, (2, 1, 2, 1), (1, 4 + 6 * barriers, 2))
+    rows = repeat(block, M)
+    ops = Schedule.from_queues("v-half", placement, M, rows)
+    timeline = simulate(ops, costs_for(ops, ti=1, tw=1, per="stage"))
+    end = {kind: np.zeros((2 * P, M)) for kind in (Kind.F, Kind.I)}
+    for kind, ends in end.items():
+        own = ops.kind == kind
+        ends[ops.stage[own], ops.microbatch[own]] = timeline.end[own]
+    when, of = zip(*_passes(end[Kind.F][-1], end[Kind.I][0, -1], P // 2, barriers), strict=True)
+    passes = pack(NONE, np.array([m for _, m in of])) | np.array([kind for kind, _ in of])
+    for device, row in enumerate(rows):
+        yield np.insert(row, np.searchsorted(timeline.start[ops.queue(device)], when), passes)
+
+
+def _passes(forwards: Iterable[float], backwards: float, half: int, barriers: int) -> Iterator[tuple[float, Op]]:
+    """The ops that no stage runs, each with the time that ops of stages before it start sooner than.
+
+    Args:
+        forwards: shape (microbatches,), when the last stage's forwards end.
+        backwards: when the first stage's last backward ends.
+        half: half as many as devices.
+        barriers: collectives that the gradient of the output layer's input takes.
+    """
+    ends = list(forwards)
+    M, ahead, late = len(ends), half + 1, half + 3
+    two = [Kind.T, Kind.REDUCE_T][:barriers]
+    yield from ((0.0, op) for op in _of(range(ahead), M, Kind.E, Kind.REDUCE_E))
+    for m, end in enumerate(ends):
+        yield from ((end, op) for op in _of([m - late], M, Kind.SHARE_D) + _of([m], M, Kind.SHARE_S))
+        run = _of([m + ahead], M, Kind.E) + _of([m - 1], M, Kind.T) + _of([m], M, Kind.S) + _of([m - late], M, Kind.D)
+        sums = _of([m], M, Kind.REDUCE_S) + _of([m + ahead], M, Kind.REDUCE_E) + _of([m - 1], M, *two[1:])
+        yield from ((end + 2, op) for op in run + sums)
+    yield from ((ends[-1] + 6, op) for op in _of([M - 1], M, *two))
+    rest = _of(range(max(M - late, 0), M), M, Kind.SHARE_D, Kind.D)
+    yield from ((backwards if op == (Kind.SHARE_D, 0) else np.inf, op) for op in rest)
 
 
 def _in_passes(shape: Shape, costs: Costs, barriers: int) -> Iterator[Packed]:

@@ -105,6 +105,8 @@ def test_other_training_is_never_suggested():
         "interlaced",
         "vocab-1",
         "vocab-2",
+        "v-half-vocab-1",
+        "v-half-vocab-2",
     }
 
 

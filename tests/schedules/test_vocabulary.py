@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ppsim.core.ops import Kind, Scope
 from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
+from ppsim.errors import InputError
 from ppsim.schedules import generate
 
 METHODS = {"vocab": "vocab-2", "synctwice": "vocab-1", "interlaced": "interlaced"}
@@ -58,6 +60,43 @@ def test_makespans_and_peaks_are_the_originals(name):
         found = measure(simulate(schedule, costs))
         assert 0.98 * makespan <= found.makespan <= makespan + 1e-9
         assert found.peak_activations.tolist() == peaks
+
+
+@pytest.mark.parametrize("name", ["v-half-vocab-1", "v-half-vocab-2"])
+def test_queues_on_v_half_are_the_originals(name):
+    """All ops in their places, collectives too; makespans and peaks are exact at three costs."""
+    rows = [row for row in table()["v_half"] if row[0] == name]
+    assert len(rows) == 14
+    for _, P, M, wanted, makespans, peaks in rows:
+        schedule = generate(name, devices=P, microbatches=M)
+        for device in range(P):
+            queue = schedule.queue(device)
+            assert " ".join(map(schedule.label, range(queue.start, queue.stop))) == wanted[device]
+        for costs, makespan in zip(v_half_costs(schedule), makespans, strict=True):
+            found = measure(simulate(schedule, costs))
+            assert found.makespan == pytest.approx(makespan)
+            assert found.peak_activations.tolist() == peaks
+
+
+def v_half_costs(schedule: Schedule) -> Iterator[Costs]:
+    """Equal ops, without and with a time for collectives; and uneven stages."""
+    collectives = [kind for kind in Kind if kind.info.scope == Scope.EVERYWHERE]
+    for time in (0.0, 0.1):
+        others = {Kind.S: 0.5, Kind.T: 0.5, **dict.fromkeys(collectives, time)}
+        yield costs_for(schedule, ti=1, tw=1, per="stage", others=others)
+    uneven = np.array([1, 1.25, 0.8, 1.1, 0.9])[np.arange(schedule.n_stages) % 5]
+    others = {Kind.S: 0.3, Kind.T: 0.45, Kind.E: 0.05, Kind.D: 0.05, **dict.fromkeys(collectives, 0.02)}
+    yield costs_for(schedule, tf=uneven, ti=1.2 * uneven, tw=0.7 * uneven, per="stage", others=others)
+
+
+@pytest.mark.parametrize(("name", "least"), [("v-half-vocab-1", [3, 3, 4, 9]), ("v-half-vocab-2", [2, 2, 2, 2])])
+def test_few_microbatches_on_v_half_never_wait_for_ever(name, least):
+    for devices, microbatches in zip([2, 4, 6, 16], least, strict=True):
+        for more in range(3):
+            schedule = generate(name, devices=devices, microbatches=microbatches + more)
+            assert simulate(schedule, costs_for(schedule)).makespan > 0
+        with pytest.raises(InputError, match="M >="):
+            generate(name, devices=devices, microbatches=microbatches - 1)
 
 
 def take(costs: Costs, _: Schedule) -> Costs:

@@ -141,6 +141,19 @@ def _at(slot: int, size: int, interval: int) -> list[int]:
     return [(slot + k) % interval for k in range(size)]
 
 
+def repeat(block: Block, microbatches: int) -> list[Packed]:
+    """Make the queue of each device of a split block: each microbatch's ops in their slots, nothing moved."""
+    released, queues = block._released() - 1, []
+    for held in range(block.placement.n_devices):
+        stages = np.flatnonzero(block.placement.devices[0] == held)
+        slots = np.stack([block.forward[stages], block.backward[stages], released[stages]])[:, :, None]
+        ops = pack(stages, 0)[:, None] | np.array([Kind.F, Kind.I, Kind.W])[:, None, None]
+        numbers = np.arange(microbatches)
+        order = np.argsort((slots + block.interval * numbers).ravel())
+        queues.append((ops | pack(0, numbers)).ravel()[order])
+    return queues
+
+
 def complete(block: Block, microbatches: int) -> list[Packed]:
     """Make the queue of each device: repeat the block, fill warm-up and cool-down, squeeze.
 

@@ -38,7 +38,7 @@ def without(run: dict[str, Any], op: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("timed", [False, True])
-@pytest.mark.parametrize("name", ["1f1b", "vocab-1", "vocab-2", "interlaced"])
+@pytest.mark.parametrize("name", ["1f1b", "vocab-1", "vocab-2", "interlaced", "v-half-vocab-1"])
 def test_what_is_written_is_read_and_sound(name, timed):
     """With and without times; the schedule that comes back has every op in its place."""
     run = written(name, timed)
