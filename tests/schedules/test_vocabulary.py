@@ -84,9 +84,11 @@ def v_half_costs(schedule: Schedule) -> Iterator[Costs]:
     for time in (0.0, 0.1):
         others = {Kind.S: 0.5, Kind.T: 0.5, **dict.fromkeys(collectives, time)}
         yield costs_for(schedule, ti=1, tw=1, per="stage", others=others)
-    uneven = np.array([1, 1.25, 0.8, 1.1, 0.9])[np.arange(schedule.n_stages) % 5]
+    uneven = [(1, 1.25, 0.8, 1.1, 0.9)[stage % 5] for stage in range(schedule.n_stages)]
     others = {Kind.S: 0.3, Kind.T: 0.45, Kind.E: 0.05, Kind.D: 0.05, **dict.fromkeys(collectives, 0.02)}
-    yield costs_for(schedule, tf=uneven, ti=1.2 * uneven, tw=0.7 * uneven, per="stage", others=others)
+    yield costs_for(
+        schedule, tf=uneven, ti=[1.2 * f for f in uneven], tw=[0.7 * f for f in uneven], per="stage", others=others
+    )
 
 
 @pytest.mark.parametrize(("name", "least"), [("v-half-vocab-1", [3, 3, 4, 9]), ("v-half-vocab-2", [2, 2, 2, 2])])
