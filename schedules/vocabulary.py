@@ -143,25 +143,21 @@ def v_half_vocab_2(shape: Shape) -> Iterator[Packed]:
 
 def _on_v_half(shape: Shape, barriers: int) -> Iterator[Packed]:
     """Put the passes between the ops of V-Half's repeated block, where they come when each op takes the same time."""
-    from ppsim.core.costs import costs_for
-    from ppsim.core.schedule import Schedule, place
-    from ppsim.engine.simple.longest_path import simulate
+    from ppsim.core.schedule import place
     from ppsim.search.rules.blocks import block_of_passes, repeat
 
     P, M = shape.devices, shape.microbatches
-    placement = place("v", P, 2 * P)
-    block = block_of_passes(placement, 6, (2, 1, 2, 1), (1, 4 + 6 * barriers, 2))
-    rows = repeat(block, M)
-    ops = Schedule.from_queues("v-half", placement, M, rows)
-    timeline = simulate(ops, costs_for(ops, ti=1, tw=1, per="stage"))
+    timeline = repeat(block_of_passes(place("v", P, 2 * P), 6, (2, 1, 2, 1), (1, 4 + 6 * barriers, 2)), M)
+    ops = timeline.schedule
     end = {kind: np.zeros((2 * P, M)) for kind in (Kind.F, Kind.I)}
     for kind, ends in end.items():
         own = ops.kind == kind
         ends[ops.stage[own], ops.microbatch[own]] = timeline.end[own]
     when, of = zip(*_passes(end[Kind.F][-1], end[Kind.I][0, -1], P // 2, barriers), strict=True)
     passes = pack(NONE, np.array([m for _, m in of])) | np.array([kind for kind, _ in of])
-    for device, row in enumerate(rows):
-        yield np.insert(row, np.searchsorted(timeline.start[ops.queue(device)], when), passes)
+    packed = pack(ops.stage, ops.microbatch) | ops.kind
+    for queue in map(ops.queue, range(P)):
+        yield np.insert(packed[queue], np.searchsorted(timeline.start[queue], when), passes)
 
 
 def _passes(forwards: Iterable[float], backwards: float, half: int, barriers: int) -> Iterator[tuple[float, Op]]:

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.columns import Ints
+from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind, Packed, pack
-from ppsim.core.schedule import Placement
+from ppsim.core.schedule import Placement, Schedule
+from ppsim.core.timeline import Timeline
 from ppsim.search.rules.fill import Rows, fill_phases
 
 
@@ -141,17 +143,18 @@ def _at(slot: int, size: int, interval: int) -> list[int]:
     return [(slot + k) % interval for k in range(size)]
 
 
-def repeat(block: Block, microbatches: int) -> list[Packed]:
-    """Make the queue of each device of a split block: each microbatch's ops in their slots, nothing moved."""
-    released, queues = block._released() - 1, []
-    for held in range(block.placement.n_devices):
-        stages = np.flatnonzero(block.placement.devices[0] == held)
+def repeat(block: Block, microbatches: int) -> Timeline:
+    """Time a split block for each microbatch, nothing moved but idle slots squeezed out: every op takes 1."""
+    from ppsim.engine.simple.longest_path import simulate
+
+    released, queues, numbers = block._released() - 1, [], np.arange(microbatches)
+    for device in range(block.placement.n_devices):
+        stages = np.flatnonzero(block.placement.devices[0] == device)
         slots = np.stack([block.forward[stages], block.backward[stages], released[stages]])[:, :, None]
-        ops = pack(stages, 0)[:, None] | np.array([Kind.F, Kind.I, Kind.W])[:, None, None]
-        numbers = np.arange(microbatches)
-        order = np.argsort((slots + block.interval * numbers).ravel())
-        queues.append((ops | pack(0, numbers)).ravel()[order])
-    return queues
+        ops = pack(stages, 0)[:, None] | np.array([Kind.F, Kind.I, Kind.W])[:, None, None] | pack(0, numbers)
+        queues.append(ops.ravel()[np.argsort((slots + block.interval * numbers).ravel())])
+    schedule = Schedule.from_queues("block", block.placement, microbatches, queues)
+    return simulate(schedule, costs_for(schedule, ti=1, tw=1, per="stage"))
 
 
 def complete(block: Block, microbatches: int) -> list[Packed]:
