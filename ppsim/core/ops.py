@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.errors import PpsimError
+
 Packed = NDArray[np.int64]
 
 
@@ -299,6 +301,9 @@ KINDS: dict[Kind, KindInfo] = {
     Kind.WAIT_SEND_B: _message("wait for sent gradient", "wait", BACKWARD),
     Kind.WAIT_REDUCE_GRAD: _of_stage("wait for reduced gradients", "wait"),
 }
+
+if rowless := [kind.name for kind in Kind if kind not in KINDS]:
+    raise PpsimError(f"no row of KINDS for {', '.join(rowless)}", "add it in ppsim/core/ops.py")
 
 COMPUTE = tuple(kind for kind in Kind if kind.info.computes)
 TIMED = tuple(kind for kind in Kind if kind.info.stream is not None)

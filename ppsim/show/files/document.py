@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 from ppsim.base.atomic_file import open_atomically
 from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
-from ppsim.errors import InputError
+from ppsim.errors import InputError, PpsimError
 from ppsim.show.drawing.look import PLAIN, Look
 from ppsim.show.files import writers
 
@@ -127,6 +127,9 @@ class Format(Protocol):
 def formats() -> dict[str, Format]:
     """Find every format, by suffix."""
     modules = [importlib.import_module(f"{writers.__name__}.{m.name}") for m in pkgutil.iter_modules(writers.__path__)]
+    for module in modules:
+        if lacking := [name for name in ("SUFFIXES", "ABILITIES", "write") if not hasattr(module, name)]:
+            raise PpsimError(f"{module.__file__} has no {lacking[0]}", "see ppsim/show/files/writers/__init__.py")
     return {suffix: cast(Format, module) for module in modules for suffix in module.SUFFIXES}
 
 

@@ -73,6 +73,15 @@ def test_a_format_is_one_file(markdown, tmp_path):
         run("sweep", "1f1b", *SHAPE, "-o", "c.md")
 
 
+def test_a_format_without_its_abilities_says_what_it_lacks(markdown, tmp_path):
+    """The file and the name, not an internal error."""
+    markdown("")
+    file = tmp_path / "more" / "markdown.py"
+    file.write_text('SUFFIXES = (".md",)\n')
+    with pytest.raises(PpsimError, match=r"markdown\.py has no ABILITIES"):
+        run("run", "-s", "1f1b", *SHAPE, "-q", "-o", "x.md")
+
+
 def test_a_format_that_shows_no_memory_gets_none(markdown, tmp_path):
     """Neither by default, nor beside a format that shows it; alone it is refused, and so is a figure's look."""
     markdown("")
