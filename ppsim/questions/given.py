@@ -16,7 +16,20 @@ LAYER_TIMES = ("t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f")
 GIVEN_COSTS = (*COSTS, *LAYER_TIMES, "layout", "profile", "segments")
 UNEVEN = ("links", "mb_scale", "slice_scale", "speed")
 DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad")
-LOOK = ("palette", "title", "window", "highlight", "base", "labels", "fold", "phases", "per_device", "until")
+LOOK = (
+    "palette",
+    "title",
+    "window",
+    "highlight",
+    "base",
+    "labels",
+    "fold",
+    "phases",
+    "per_device",
+    "until",
+    "font_size",
+    "notes",
+)
 PLANNED = (
     *("model", "cluster", "gpus", "gbs", "tp", "cp", "ep", "pp", "vp", "mbs", "schedules", "recomputes", "layouts"),
     *("zero", "offload", "precision", "seq", "cap", "top", "front", "flags", "ranks"),

@@ -10,11 +10,11 @@ import click
 
 from ppsim.questions.door import PRINTS, VALUE, WRITES, are_factors, names_cluster
 from ppsim.questions.options import flag, given_object, option
-from ppsim.questions.types import Counts, Highlighted, Numbers, Recomputed, ScheduleName, Window
+from ppsim.questions.types import Counts, Highlighted, Labels, Noted, Numbers, Recomputed, ScheduleName, Window
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Prices
-    from ppsim.show.drawing.look import Highlight, Look
+    from ppsim.show.drawing.look import Highlight, Look, Note
 
 Value = float | Sequence[float]
 
@@ -285,9 +285,20 @@ class FigureOptions(OutputOptions):
     )
     labels: str = option(
         "--labels",
-        type=click.Choice(["auto", "mb", "op", "none"]),
+        type=Labels(["auto", "mb", "op", "none"]),
         default="auto",
-        help="What cells of figures say: the microbatch (auto adds the chunk from three chunks on), the op, nothing.",
+        help="What cells of figures say: the microbatch (auto adds the chunk from three chunks on), the op, nothing; "
+        "every:N numbers every N-th microbatch.",
+    )
+    font_size: float | None = option(
+        "--font-size", type=click.FloatRange(4, 14), help="Size of texts in figures, points (6 to 6.5)."
+    )
+    notes: tuple[Note, ...] = option(
+        "--note",
+        type=Noted(),
+        multiple=True,
+        help="Write a text on a figure's first chart, at a time and device: 'W fills here@12:dev2'; repeatable.",
+        door=VALUE,
     )
     window: tuple[float, float] | None = option(
         "--window", type=Window(), help="Show the time from A to B only, in the unit of the costs."

@@ -84,7 +84,7 @@ NEEDS = (
         "add -o FILE.svg or -o FILE.html, or leave it out",
     ),
     Need(
-        ("base", "labels", "phases", "per_device", "until"),
+        ("base", "labels", "phases", "per_device", "until", "font_size", "notes"),
         lambda g: g.draws and g.writes("figure"),
         "{options} sets the look of charts in figures, and none is written",
         "add -o FILE.svg, or leave it out",

@@ -191,6 +191,33 @@ class Stretch(tuple[float, float]):
         return ":".join(repr(time).removesuffix(".0") for time in self)
 
 
+class Labels(click.Choice[str]):
+    """A word, or every:N."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Parse it."""
+        from ppsim.show.drawing.look import EVERY
+
+        return str(value) if EVERY.fullmatch(str(value)) else super().convert(value, param, ctx)
+
+
+class Noted(click.ParamType[Any]):
+    """A text with its place on a chart: TEXT@TIME:devN."""
+
+    name = "text@time:devn"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse it; the text may have any sign."""
+        from ppsim.show.drawing.look import Note
+
+        if isinstance(value, Note):
+            return value
+        found = re.fullmatch(r"(.{1,200})@([0-9]{1,12}(?:\.[0-9]{1,12})?):dev([0-9]{1,7})", str(value))
+        if not found:
+            self.fail(f"'{value}' is no note such as 'W fills here@12:dev2'.", param, ctx)
+        return Note(found[1], float(found[2]), int(found[3]))
+
+
 class Highlighted(click.ParamType[Any]):
     """What to pick out: mb=3, device=1, stage=2 or critical."""
 

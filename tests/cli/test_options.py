@@ -76,6 +76,8 @@ SAMPLES = {
     "labels": "--labels none",
     "window": "--window 2:9",
     "until": "--until 400",
+    "font_size": "--font-size 8",
+    "notes": "--note first@1:dev0",
     "fold": "--fold",
     "highlight": "--highlight mb=2",
     "phases": "--phases",

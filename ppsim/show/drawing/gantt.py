@@ -20,7 +20,7 @@ from ppsim.errors import InputError
 from ppsim.show.drawing.gantt_design import HEAD, design_for
 from ppsim.show.drawing.gantt_layout import DOTS, POINT, TALLEST
 from ppsim.show.drawing.gantt_legend import LEGEND_LINE, draw_legend_line, figure_legend, legend_lines
-from ppsim.show.drawing.gantt_marks import draw_marks
+from ppsim.show.drawing.gantt_marks import draw_marks, write_notes
 from ppsim.show.drawing.gantt_panel import Panel
 from ppsim.show.drawing.gantt_strokes import Design, draw_gantt
 from ppsim.show.drawing.gantt_text import draw_heading, draw_time_arrow, draw_time_axis, title_fits, wrap_title
@@ -155,6 +155,8 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) ->
             name = "" if above and len(panels) == 1 else panel.title
             draw_heading(axes, name, _facts(panels, number, style), panel.end, design, tall)
         draw_marks(axes, panel, design, tall)
+        if number == 0:
+            write_notes(axes, panel, design)
         common: dict[str, Any] = {"span": design.span, "font": design.font, "base": look.base}
         if panel.links:
             y -= strip

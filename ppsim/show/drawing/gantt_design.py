@@ -15,6 +15,7 @@ from ppsim.show.drawing.gantt_layout import (
     LEAST_BAND,
     MOST_VECTOR_CELLS,
     POINT,
+    TALLEST,
     border_width,
     choose_labels,
     row_height,
@@ -45,8 +46,8 @@ def design_for(
     panels: Sequence[Panel], style: str, width: int, beside: float = 0.0, cap: float | None = None
 ) -> Design:
     """Find the measures for panels in a figure of so many dots, with so many points free between names and rows."""
-    font = FONT if width >= WIDE else SMALL_FONT
-    look = panels[0].look
+    look, narrow = panels[0].look, width < WIDE
+    font = look.font_size or (SMALL_FONT if narrow else FONT)
     begin = look.window[0] if look.window else 0.0
     span = max(*(panel.view.length for panel in panels), look.until - begin) or 1.0
     left, across = _horizontal(panels, style, width, beside, font, span, cap)
@@ -61,7 +62,9 @@ def design_for(
     inside = vector and not bands and _shows_inside(panels, scale)
     strips = 2 if inside else len(bands)
     rows = math.ceil(rows * (1 + BAND * strips))
-    row = row_height(devices, rows, labels=labels, arrows=arrows, narrow=font == SMALL_FONT)
+    row = row_height(devices, rows, labels=labels, arrows=arrows, narrow=narrow)
+    if look.font_size:
+        row = max(row, min(round(font / LABEL_HEIGHT * POINT), int(TALLEST / rows * DOTS)))
     band = round(BAND * row)
     marks = round(MARKS * font * POINT) if look.phases or look.fold else 0
     bands = bands if band >= LEAST_BAND else ()
@@ -75,7 +78,7 @@ def design_for(
         span=span,
         row=row + band * strips,
         gap=gap,
-        head=(HEAD if len(panels) > 1 or style == "screen" or look.title else 0) + marks,
+        head=(round(HEAD * max(1.0, font / FONT)) if len(panels) > 1 or style == "screen" or look.title else 0) + marks,
         border=border_width(min(_typical_cell(panels, scale) if vector else 0.0, row / POINT)),
         vector=vector,
         arrows=arrows,

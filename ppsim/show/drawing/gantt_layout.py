@@ -6,6 +6,7 @@ points, 72 to the inch; times are in the timeline's unit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -25,7 +26,7 @@ MOST_VECTOR_CELLS = 5_000
 MOST_MESSAGES = 200
 SMALLEST_LABEL = 4.5  # points
 LABEL_HEIGHT = 0.62  # largest font of a number over the row's height
-LABEL_MARGIN = 1.2  # points free beside a number, both sides together
+LABEL_MARGIN, TIGHT_MARGIN = 1.2, 0.1  # points free beside a number, both sides together
 DIGIT_WIDTH = 0.58  # of a digit over the font's size
 BORDER = 0.4  # points
 LEAST_BORDERED = 1.2  # points
@@ -185,17 +186,20 @@ def label_texts(cells: Cells, labels: str, base: int) -> list[str]:
     if labels == "auto" and cells.chunk.max(initial=0) > 1:
         chunks = (cells.chunk + base).tolist()
         return [f"{chunk}.{number}" for chunk, number in zip(chunks, numbers, strict=True)]
+    if labels.startswith("every:"):
+        every = int(labels.removeprefix("every:"))
+        return ["" if number % every else str(number) for number in numbers]
     return [""] * len(numbers) if labels == "none" else list(map(str, numbers))
 
 
-def label_size(cell: float, row: float, digits: int, largest: float) -> float:
+def label_size(cell: float, row: float, digits: int, largest: float, margin: float = LABEL_MARGIN) -> float:
     """Font size in points of a number of so many digits in a cell of so many points, 0 where it would not be read."""
-    size = min(largest, LABEL_HEIGHT * row, (cell - LABEL_MARGIN) / (DIGIT_WIDTH * digits))
+    size = min(largest, LABEL_HEIGHT * row, (cell - margin) / (DIGIT_WIDTH * digits))
     return size if size >= SMALLEST_LABEL else 0.0
 
 
 def choose_labels(
-    cells: Cells, scale: float, row: float, largest: float, digits: int = 0
+    cells: Cells, scale: float, row: float, largest: float, digits: int = 0, margin: float = LABEL_MARGIN
 ) -> tuple[float, NDArray[np.bool_]]:
     """Choose the font size of a panel's numbers and the cells that show theirs: of a kind and stage, all or none.
 
@@ -205,6 +209,7 @@ def choose_labels(
         row: height of a row in points.
         largest: the figure's font size.
         digits: characters of the longest label; by default those of the largest microbatch.
+        margin: points free beside a number, both sides together.
     """
     if not len(cells):
         return 0.0, np.zeros(0, np.bool_)
@@ -212,8 +217,30 @@ def choose_labels(
     narrowest = np.full(group.max() + 1, np.inf)
     np.minimum.at(narrowest, group, cells.width * scale)
     digits = digits or len(str(cells.number.max()))
-    sizes = np.array([label_size(width, row, digits, largest) for width in narrowest])
+    sizes = np.array([label_size(width, row, digits, largest, margin) for width in narrowest])
     return float(sizes[np.isfinite(narrowest) & (sizes > 0)].min(initial=largest)), sizes[group] > 0
+
+
+def place_labels(
+    cells: Cells, texts: Sequence[str], scale: float, row: float, largest: float
+) -> tuple[float, NDArray[np.bool_]]:
+    """Choose the font size of sparse texts and the cells that show theirs: from the left, those that meet no other.
+
+    A text may reach over its neighbours by half its cell on either side. Arguments as :func:`choose_labels`.
+    """
+    size = max(SMALLEST_LABEL, min(largest, LABEL_HEIGHT * row))
+    wide = DIGIT_WIDTH * np.array(list(map(len, texts)))
+    room = 2 * cells.width * scale
+    if (wide > 0).any():
+        size = max(SMALLEST_LABEL, min(size, 0.65 * float((room[wide > 0] / wide[wide > 0]).min())))
+    middle, half = (cells.left + cells.right) / 2 * scale, size * wide / 2
+    fits = np.flatnonzero((wide > 0) & (size * wide <= room))
+    shown, reached = np.zeros(len(cells), np.bool_), dict[int, float]()
+    for cell in fits[np.lexsort((cells.left[fits], cells.device[fits]))].tolist():
+        device = int(cells.device[cell])
+        if middle[cell] - half[cell] >= reached.get(device, -np.inf):
+            shown[cell], reached[device] = True, middle[cell] + half[cell] + LABEL_MARGIN / 2
+    return size, shown
 
 
 def border_width(width: float) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.text import one_line
 from ppsim.base.units import format_held
 from ppsim.core.ops import BACKWARDS, Kind, mask
 from ppsim.engine.simple.metrics import measure
@@ -35,6 +36,16 @@ def draw_marks(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
         _draw_fold(axes, panel, design, tall)
     if look.per_device:
         _write_rows(axes, panel, design)
+
+
+def write_notes(axes: Axes, panel: Panel, design: Design) -> None:
+    """Write the user's notes on their rows, above all cells; raises InputError where a note has no place."""
+    for each in design.look.notes:
+        place, device = panel.place_note(each)
+        box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": INK, "linewidth": 0.4}
+        look: dict[str, Any] = {"fontsize": design.font, "color": "black", "ha": "center", "va": "center", "bbox": box}
+        where = (place, device + (1 + design.gap - design.lane) / 2)
+        axes.text(*where, one_line(each.text), zorder=7, parse_math=False, **look)
 
 
 def row_notes(panel: Panel) -> list[str]:

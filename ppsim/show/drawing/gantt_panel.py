@@ -19,7 +19,10 @@ from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.columns import peak_share, shape_of
 from ppsim.engine.simple.metrics import measure
 from ppsim.engine.simple.segments import STREAMS, OpsInside
+from ppsim.errors import InputError
 from ppsim.show.drawing.gantt_layout import (
+    LABEL_MARGIN,
+    TIGHT_MARGIN,
     Cells,
     Messages,
     cells_of,
@@ -29,11 +32,12 @@ from ppsim.show.drawing.gantt_layout import (
     inside_cells,
     label_texts,
     messages_of,
+    place_labels,
     take_cells,
 )
 from ppsim.show.drawing.lanes import Lane, compute_row, lane_beside
 from ppsim.show.drawing.letters import LONGEST_UNIT, is_symbol
-from ppsim.show.drawing.look import CRITICAL, PICKED, PLAIN, Look
+from ppsim.show.drawing.look import CRITICAL, PICKED, PLAIN, Look, Note
 from ppsim.show.drawing.view import View, view_of
 
 if TYPE_CHECKING:
@@ -97,18 +101,38 @@ class Panel:
     def choose_texts(self, scale: float, row: float, largest: float) -> tuple[float, NDArray[np.bool_], list[str]]:
         """Choose the font size of the cells' texts, the cells that show theirs, and the texts.
 
-        Chunks are left out of the texts where they would leave no room for numbers.
+        Chunks are left out of the texts where they would leave no room for numbers, then most of the margin.
         """
         lit, shown = self.cells.lit & ~self._cut, np.zeros(len(self.cells), np.bool_)
-        for labels in (self.look.labels, "mb") if self.look.labels == "auto" else (self.look.labels,):
+        if self.look.every:
+            texts = label_texts(self.cells, self.look.labels, self.look.base)
+            texts = [text if kept else "" for text, kept in zip(texts, lit.tolist(), strict=True)]
+            return *place_labels(self.cells, texts, scale, row, largest), texts
+        tries = [(self.look.labels, LABEL_MARGIN), (self.look.labels, TIGHT_MARGIN)]
+        if self.look.labels == "auto":
+            tries = [("auto", LABEL_MARGIN), ("mb", LABEL_MARGIN), ("mb", TIGHT_MARGIN)]
+        for labels, margin in tries:
             texts = label_texts(self.cells, labels, self.look.base)
             longest = max(map(len, texts), default=0)
             if longest == 0:
                 return 0.0, shown, texts
-            size, shown[lit] = choose_labels(take_cells(self.cells, lit), scale, row, largest, longest)
+            size, shown[lit] = choose_labels(take_cells(self.cells, lit), scale, row, largest, longest, margin)
             if shown.any():
                 break
         return size, shown, texts
+
+    def place_note(self, note: Note) -> tuple[float, int]:
+        """Find where a note stands in the picture: its time there, and its row.
+
+        Raises:
+            InputError: the chart has no such device, or does not show the time.
+        """
+        place = float(self.view.place(np.array([note.time]))[0])
+        device = note.device - self.look.base
+        first, last = self.look.window or (0.0, self.timeline.makespan)
+        if not (0 <= device < self.devices and first <= note.time <= last):
+            raise InputError(f"the chart has no place for --note '{note}'", "a time and a device that it shows")
+        return place, device
 
     @cached_property
     def idle_cells(self) -> Cells | None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.analysis.idle import NAMES
+from ppsim.base.notes import note
 from ppsim.core.ops import Kind
 from ppsim.show.drawing.gantt_arrows import draw_arrows
 from ppsim.show.drawing.gantt_layout import COLOUR_COUNT, LEAST_BORDERED, POINT, Cells, join_cells, raster, tick_step
@@ -120,6 +121,8 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
         fill_cells(axes, cells, cells.device + design.gap, cells.device + 1 - design.lane, design)
         inside = row * (1 - design.lane + design.gap)
         size, shown, texts = panel.choose_texts(design.scale, inside, design.font)
+        if design.look.labels not in ("auto", "none") and not shown.any():
+            note(f"no cell of {panel.title} has room for --labels {design.look.labels}: a wider --width, or --window")
         number_cells(axes, cells, cells.device + middle, size, shown, texts, design.palette)
         if panel.lane and design.bands:
             _fill_lane(axes, panel.lane, panel.lane_lit, design)

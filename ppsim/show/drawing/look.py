@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from ppsim.errors import InputError
 from ppsim.show.drawing.palette import DEFAULT, PALETTES, Palette
 
 LABELS = ("auto", "mb", "op", "none")
+EVERY = re.compile("every:[1-9][0-9]{0,5}")
 CRITICAL = "critical"
 PICKED = {"mb": "microbatch", "device": "device", "stage": "stage"}
 
@@ -64,6 +66,24 @@ class Highlight:
 
 
 @dataclass(frozen=True)
+class Note:
+    """A text on a chart.
+
+    Attributes:
+        text: what it says.
+        time: where its middle is.
+        device: on which row, counted as the reader counts.
+    """
+
+    text: str
+    time: float
+    device: int
+
+    def __str__(self) -> str:
+        return f"{self.text}@{self.time!r}:dev{self.device}"
+
+
+@dataclass(frozen=True)
 class Look:
     """How a chart is to look, besides its style and width.
 
@@ -71,13 +91,16 @@ class Look:
         palette: a name of :data:`ppsim.show.drawing.palette.PALETTES`.
         base: the number of the first device, stage and microbatch in what is written.
         title: of the figure or page; empty for the schedule's.
-        labels: in cells: ``auto``, the microbatch, with its chunk where there are over two; ``mb``, ``op``, ``none``.
+        labels: in cells: ``auto``, the microbatch, with its chunk where there are over two; ``mb``, ``op``, ``none``;
+            ``every:N`` for the numbers of every N-th microbatch, which may reach over cells that show none.
         window: the times to show, from and to; None for all.
         until: where the time axis of figures ends, if that is after the last op; 0 where that ends.
         fold: whether to draw a repeating middle once.
         highlight: what to pick out.
         phases: whether to mark warm-up, steady phase and cool-down.
         per_device: whether to write idle share and peak beside every row.
+        font_size: of a figure's texts in points, its numbers at most; None for what suits the width.
+        notes: texts on a figure's first chart.
     """
 
     palette: str = DEFAULT.name
@@ -90,16 +113,23 @@ class Look:
     highlight: Highlight | None = None
     phases: bool = False
     per_device: bool = False
+    font_size: float | None = None
+    notes: tuple[Note, ...] = ()
 
     def __post_init__(self) -> None:
         if self.palette not in PALETTES:
             raise InputError(f"unknown palette '{self.palette}'", f"one of {' '.join(PALETTES)}")
-        if self.labels not in LABELS:
-            raise InputError(f"unknown labels '{self.labels}'", f"one of {' '.join(LABELS)}")
+        if self.labels not in LABELS and not EVERY.fullmatch(self.labels):
+            raise InputError(f"unknown labels '{self.labels}'", f"one of {' '.join(LABELS)} every:N")
         if self.window and not (0 <= self.window[0] < self.window[1] < np.inf):
             raise InputError(f"no window from {self.window[0]:g} to {self.window[1]:g}", "A:B with 0 <= A < B")
         if self.window and self.fold:
             raise InputError("a window and a folded middle exclude each other", "leave one of them out")
+
+    @property
+    def every(self) -> int:
+        """Which microbatches have their number, every so many; 0 where that is not asked for."""
+        return int(self.labels.removeprefix("every:")) if EVERY.fullmatch(self.labels) else 0
 
     @property
     def colours(self) -> Palette:

@@ -16,10 +16,10 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.schedules import generate
 from ppsim.show.drawing.gantt import plot
-from ppsim.show.drawing.gantt_layout import cells_of, cut_cells
+from ppsim.show.drawing.gantt_layout import DIGIT_WIDTH, cells_of, cut_cells, label_texts, place_labels
 from ppsim.show.drawing.gantt_legend import legend_lines
 from ppsim.show.drawing.legend import Entry
-from ppsim.show.drawing.look import Highlight, Look
+from ppsim.show.drawing.look import Highlight, Look, Note
 from ppsim.show.drawing.palette import BUBBLE, DEFAULT, DIMMED, HIGHLIGHT, PALETTES, blend
 from ppsim.show.drawing.view import find_repetition, view_of
 from tests.cases import timed
@@ -237,3 +237,45 @@ def test_until_gives_figures_of_several_schedules_one_axis():
     axes = [plot(timed(name, 4, 8), look=Look(until=33)).axes[0] for name in ("gpipe", "zb-1p")]
     assert [each.get_xlim() for each in axes] == [(0, 33), (0, 33)]
     assert plot(timed("gpipe", 4, 8), look=Look(until=5)).axes[0].get_xlim() == (0, 33)
+
+
+def test_numbers_stay_in_a_narrow_figure_of_eight_devices_and_sixteen_microbatches():
+    figure = plot([timed("1f1b", 8, 16)], width=3.3)
+    assert {str(number) for number in range(16)} <= {text.get_text() for text in figure.axes[0].texts}
+
+
+def test_every_nth_microbatch_has_its_number_and_none_meets_another():
+    _, texts = drawn(timed("1f1b", 4, 8), labels="every:3")
+    assert {text for text in texts if text.isdigit()} == {"0", "3", "6"}
+    cells = cells_of(timed("zb-1p", 8, 16))
+    size, shown = place_labels(cells, label_texts(cells, "every:2", 0), 3.4, 10.0, 6.0)
+    half = size * DIGIT_WIDTH * np.array([len(str(n)) for n in cells.number[shown]]) / 2
+    middle = 3.4 * (cells.left + cells.right)[shown] / 2
+    order = np.lexsort((middle, cells.device[shown]))
+    meet = (middle - half)[order][1:] < (middle + half)[order][:-1]
+    assert not (meet & (np.diff(cells.device[shown][order]) == 0)).any()
+    assert shown.sum() > 60
+
+
+def test_a_note_stands_at_its_time_and_device_or_is_refused():
+    figure, texts = drawn(timed("1f1b", 4, 8), notes=(Note("$fills", 12.0, 3),), base=1)
+    assert "$fills" in texts
+    (place,) = (text.get_position() for text in figure.axes[0].texts if text.get_text() == "$fills")
+    assert place == (12.0, pytest.approx(2.5, abs=0.1))
+    for note in (Note("late", 99.0, 1), Note("below", 3.0, 9), Note("before", 1.0, 0)):
+        with pytest.raises(InputError, match="no place for --note"):
+            drawn(timed("1f1b", 4, 8), notes=(note,), base=1)
+
+
+def test_the_size_of_texts_is_as_asked_for():
+    figure, _ = drawn(timed("1f1b", 4, 8), font_size=9.0)
+    assert {label.get_size() for label in figure.axes[0].get_yticklabels()} == {9.0}
+    assert max(text.get_size() for text in figure.axes[0].texts if text.get_text().isdigit()) == pytest.approx(
+        9.0, abs=0.1
+    )
+
+
+def test_labels_that_have_no_room_are_said_to_be_missing(tmp_path):
+    words = ["run", "1f1b", "--devices", "8", "--mb", "20", "-q", "--width", "3.3", "-o", str(tmp_path / "x.svg")]
+    assert "no cell of 1F1B has room for --labels op" in invoke(*words, "--labels", "op").stderr
+    assert "no cell" not in invoke(*words, "--labels", "none").stderr

@@ -58,6 +58,10 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
             lines.append(_text(0, top + 0.5 * ROW, name, "anchor=west"))
             top += 1.3 * ROW
         lines += _rows(panel, top, scale)
+        for note in document.look.notes if panel is panels[0] else ():
+            time, device = panel.place_note(note)
+            place = NAMES + time * scale, top + (device + 0.5) * ROW
+            lines.append(_text(*place, note.text, "fill=white,draw=black,inner sep=1.5pt"))
         top += (panel.devices + 0.5) * ROW
     lines += [_text(0, top + 3, "Time", "anchor=west"), f"\\draw[->] (26,{top + 3:.4g}) -- (52,{top + 3:.4g});"]
     lines += [*_legend(document, top + LEGEND), "\\end{tikzpicture}", ""]
@@ -77,7 +81,7 @@ def _rows(panel: Panel, top: float, scale: float) -> list[str]:
     end = panel.end * scale + NAMES
     bottom = top + panel.devices * ROW
     lines = [f"\\fill[ppsim{bubble}] ({NAMES},{top:.4g}) rectangle ({end:.2f},{bottom:.4g});"]
-    size, shown = choose_labels(cells, scale, ROW, FONT)
+    size, shown = choose_labels(cells, scale, ROW, look.font_size or FONT)
     texts = label_texts(cells, look.labels, look.base)
     fills = np.array(look.colours.colours, object)
     for i in range(len(cells)):
@@ -115,7 +119,7 @@ def _legend(document: Document, top: float) -> list[str]:
 
 
 def _text(x: float, y: float, text: str, where: str) -> str:
-    return f"\\node[{where},inner sep=0pt] at ({x:.4g},{y:.4g}) {{\\footnotesize {escape(text)}}};"
+    return f"\\node[inner sep=0pt,{where}] at ({x:.4g},{y:.4g}) {{\\footnotesize {escape(text)}}};"
 
 
 def escape(text: str) -> str:
