@@ -14,7 +14,7 @@ from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, ShapeOptions
 from ppsim.questions.options import Request, group, option
 from ppsim.questions.runs import MEASURED, STATED, time_runs
-from ppsim.questions.stated import iteration_option
+from ppsim.questions.stated import iteration_option, table_unit
 from ppsim.questions.timers import TimersDiff, refuse_options
 from ppsim.questions.types import ScheduleName
 from ppsim.questions.words import shape_line, title_of
@@ -92,8 +92,10 @@ def answer(request: DiffRequest) -> Diff | TimersDiff:
             raise InputError(f"{logs[0]} holds totals of timers, which compare with no run", "two such logs")
         refuse_options(given, ("iteration", "output", *SHAPE, *GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute", "message"))
         return TimersDiff(request, specs, tuple(map(read_timers, specs)))
-    typed = given.spellings((*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute", "message"))
-    runs = time_runs(specs, request.shape, request.costs, request.network, typed, request.iteration)
+    units = {spec: unit for spec in specs if (unit := table_unit(request.costs.unit, spec))}
+    names = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute", "message")
+    typed = given.spellings(tuple(name for name in names if not (units and name == "unit")))
+    runs = time_runs(specs, request.shape, request.costs, request.network, typed, request.iteration, units)
     if given.has("iteration") and all(run.source != MEASURED for run in runs):
         raise InputError("--iteration chooses a step of a real run, and there is none", "leave it out")
     if (shaped := given.spellings(SHAPE)) and all(

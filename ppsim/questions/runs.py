@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ppsim.errors import InputError
@@ -55,6 +56,7 @@ def time_runs(
     network: NetworkOptions,
     typed: Sequence[str],
     iteration: str = "median",
+    units: Mapping[str, str] = MappingProxyType({}),
 ) -> list[TimedRun]:
     """Time every run: files that state their times as they are, all else simulated in the shape given.
 
@@ -67,11 +69,12 @@ def time_runs(
         network: of what is simulated.
         typed: the options of costs and messages that were typed, to refuse where nothing is simulated.
         iteration: which step of real runs.
+        units: of the times of tables by file, where they do not tell their own.
 
     Raises:
         InputError: a schedule or file that does not exist, or options that have no effect.
     """
-    stated = {spec: run for spec in dict.fromkeys(specs) if (run := stated_run(spec, iteration))}
+    stated = {spec: run for spec in dict.fromkeys(specs) if (run := stated_run(spec, iteration, units.get(spec, "")))}
     spelled = [spec for spec in dict.fromkeys(specs) if spec not in stated]
     if typed and not spelled:
         verb = "has" if len(typed) == 1 else "have"
@@ -86,9 +89,9 @@ def time_runs(
     return [(stated | simulated)[spec] for spec in specs]
 
 
-def stated_run(spec: str, iteration: str) -> TimedRun | None:
+def stated_run(spec: str, iteration: str, unit: str = "") -> TimedRun | None:
     """Read a file's times and explain its idle time; None for a schedule's name and for a file without times."""
-    stated = read_stated(spec, iteration)
+    stated = read_stated(spec, iteration, unit=unit)
     if stated is None:
         return None
     from ppsim.analysis.idle import explain_idle

@@ -64,6 +64,14 @@ def told_unit(unit: str | None, path: str) -> str:
     return unit if unit in UNITS and shows_run(path) else ""
 
 
+def table_unit(unit: str | None, path: str) -> str:
+    """As :func:`told_unit`, of tables only: the times of other runs have their unit."""
+    from ppsim.real.traces.read import shows_table
+
+    told = told_unit(unit, path)
+    return told if told and shows_table(path) else ""
+
+
 def read_whole(file: str, unit: str = "") -> RealRun | None:
     """Read all of a real run; None where a file shows none."""
     from ppsim.real.traces.read import shows_run

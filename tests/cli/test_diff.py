@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from ppsim.cli import group
 from ppsim.errors import InputError, PpsimError
-from tests.real_runs import PRIMUS
+from tests.real_runs import PRIMUS, STRAGGLERS
 
 RECORD = str(Path(__file__).parents[1] / "data" / "records" / "timed-p2.json.gz")
 SHAPE = ("--stages", "4", "--mb", "8")
@@ -117,3 +117,16 @@ def test_other_stages_do_not_take_the_times_of_a_run(tmp_path):
     made = json.loads(diff(path, "interleaved:2", "--json").stdout)
     assert made["sources"] == ["stated", "simulated"]
     assert made["makespan"][1] == 28.5
+
+
+def test_the_unit_of_a_table_is_told():
+    """A schedule beside it still takes its median times; the costs of another run have their own option."""
+    said = diff("1f1b", str(STRAGGLERS), "--unit", "ms").stdout
+    assert "simulated with the median times of the other, 2.04 ms" in said
+    assert "measured, 2.023 ms" in said
+    both = json.loads(diff(f"{STRAGGLERS}:0", f"{STRAGGLERS}:1", "--unit", "us", "--json").stdout)
+    assert both["unit"] == "us"
+    priced = diff(str(PRIMUS), "1f1b", "--tf", "60", "--unit", "ms").stdout
+    assert "simulated, 1,4" in priced
+    with pytest.raises(InputError, match="--unit has no effect"):
+        diff(str(PRIMUS), str(PRIMUS), "--unit", "us")

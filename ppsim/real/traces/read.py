@@ -86,6 +86,11 @@ def shows_run(path: str) -> bool:
     return kineto.is_profile(text) or any(matches(text) for matches in FORMATS.values())
 
 
+def shows_table(path: str) -> bool:
+    """Tell whether a path that shows a run holds a table of ops."""
+    return any(map(table.matches, read_files([_split_name(path)[0]]).values()))
+
+
 def _split_name(path: str) -> tuple[str, str]:
     """Split ``FILE:NAME`` where that is no file's name itself; the name is empty otherwise."""
     file, _, name = path.rpartition(":")

@@ -110,3 +110,19 @@ def test_two_replicas_that_differ_do_not_change_each_other():
     one = replace(job, replicas=job.replicas[:1], **{n: getattr(job, n)[:, :1] for n in ("start", "end", "transfer")})
     one = replace(one, between_start=job.between_start[:, :1], between_end=job.between_end[:, :1])
     assert np.allclose(validate_job(one).errors["replay"], validate_job(job).errors["replay"][:, :1], atol=1e-9)
+
+
+def test_a_replica_whose_ops_take_no_time_is_predicted_to_take_none():
+    """Its messages still take theirs. Where nothing takes any, no error is relative to it: 0."""
+    idle = job_of(lambda schedule: uneven(schedule) * (np.arange(3) != 1)[:, None])
+    found = validate_job(idle).errors
+    assert found["replay"] == pytest.approx(0, abs=1e-6)
+    assert found["held-out"][:, 1] == pytest.approx(0, abs=1e-6)
+    assert np.abs(found["held-out"]).max() < 0.05
+    assert (found["stage and kind"][:, 1] > 1).all()
+    still = {name: getattr(idle, name).copy() for name in ("start", "end", "transfer")}
+    for times in still.values():
+        times[:, 1] = 0.0
+    for errors_of in validate_job(replace(idle, **still)).errors.values():
+        assert np.isfinite(errors_of).all()
+        assert (errors_of[:, 1] == 0).all()
