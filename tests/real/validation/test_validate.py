@@ -187,7 +187,7 @@ def test_costs_come_from_the_schedules_that_are_named():
         (("--from-record", "a", "--trace", "b"), "cannot be given together"),
         (("-s", "1f1b", "--devices", "2", "--mb", "4", "--trace", "nowhere"), "cannot read 'nowhere'"),
         (("-s", "gpipe", "-s", "1f1b", "--devices", "2", "--mb", "4", "--trace", str(TRACES)), "a run shows one"),
-        (("-s", "1f1b", "--iteration", "2"), "--iteration chooses a step of --trace"),
+        (("-s", "1f1b", "--iteration", "2"), "--iteration says how to read --trace"),
     ],
 )
 def test_bad_input_is_refused_before_anything_runs(words, says):
