@@ -60,7 +60,7 @@ class Row:
 
 
 def row(spec: str, build: Build, run: Run = simulate) -> Row:
-    """Time by ``run`` what ``build`` makes of a schedule's spelling; where it does not apply, the row says why.
+    """Build and time one schedule; where it is refused, the row has the reason.
 
     Raises:
         UnknownSchedule: the spelling names no schedule.

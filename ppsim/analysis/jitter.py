@@ -60,7 +60,7 @@ class Sampled:
     makespans: Floats
 
     def percentile(self, percent: float) -> float:
-        """The makespan that so many percent of the samples stay within."""
+        """The makespan that a percentage of the samples stays within."""
         return float(np.percentile(self.makespans, percent))
 
 

@@ -32,7 +32,7 @@ class Results:
     Attributes:
         path: of the file, or None.
         mark: a fingerprint of the inputs.
-        rows: by key, those of the file and the finished ones.
+        rows: by key, of the file and the finished ones.
         cut: whether the last row of the CSV file was incomplete, and was left out.
     """
 
@@ -67,7 +67,7 @@ class Results:
             self.write()
 
     def write(self) -> None:
-        """Write all rows, and those that other runs have written, unless none is new.
+        """Merge the rows with the file, and rewrite it if any is new.
 
         Raises:
             InputError: a run with other inputs has written the file, or it cannot be written.

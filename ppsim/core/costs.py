@@ -35,7 +35,7 @@ class Costs:
         each: shape (ops,), the duration of each op of one schedule, in place of all the above but ``comm``, or None;
             both ops of a pair have the pair's.
         others: durations of other kinds by stage, or by device where the kind has no stage; what is missing takes none.
-        host_link: devices that share a link to their host, of which one at a time copies in each direction; 0 where
+        host_link: devices that share a link to their host, where one at a time copies in each direction; 0 where
             each device has its own.
     """
 

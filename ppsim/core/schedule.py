@@ -282,7 +282,7 @@ class Schedule(Columns):
 
     @property
     def results(self) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-        """Places of results, one per (stage, microbatch), those of forwards before those of backwards.
+        """Row numbers of results, one per (stage, microbatch): activations first, then gradients.
 
         The first array has shape (kinds that compute x stages,): where each kind and stage puts the result of its
         microbatch 0. The second is where its input is. The number is the place that means none.

@@ -1,8 +1,9 @@
 """Slices: sequences cut in K pieces that go through the pipeline one by one, each as a microbatch of its own.
 
 Slice k of microbatch m counts as microbatch m x K + k. A slice attends to those before it: on every stage its forward
-needs theirs, whose keys and values it reads, and its backward needs those of the slices after it, which give it their
-gradients. All slices of a microbatch pass a stage on one device, so the order of its queue is all that this asks for.
+needs theirs, whose keys and values it reads, and its backward needs the backwards of the slices after it, which give
+it their gradients. All slices of a microbatch pass a stage on one device, so the order of its queue is all that this
+asks for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one door to compiled code: prove that columns are what kernels index without asking.
+"""Validate the columns that kernels index unchecked.
 
 Kernels run without bounds checks. So ``Placement``, ``Schedule``, ``Lowered`` and ``Costs`` prove their columns as they
 are made, whoever makes them: indices in range, offsets ascending to the length, kinds known, pairs mutual and adjacent,

@@ -107,7 +107,7 @@ def parse_offload(text: str, chunks: int) -> float:
 
 
 def _ask_for_layouts(hint: str) -> str:
-    """Rewrite numbers of stages that would work as layouts of so many stages: a layout has those it has."""
+    """Rephrase a hint of --stages for a layout, whose stages are what must change."""
     works = []
     for part in hint.split(" or "):
         if found := re.search(r"--stages (\d+) ?", part):
@@ -141,7 +141,7 @@ def shape_of_layout(spec: str, shape: ShapeOptions, layout: str) -> ShapeOptions
 
 
 def _nearest_chunks(family: Family, spelled: int | None, shape: ShapeOptions, P: int, stages: int) -> int | None:
-    """Find the stages per device that a family takes on P devices and that are nearest to so many in all."""
+    """Find the stages per device that a family takes on P devices and that are nearest to that many in all."""
     from ppsim.errors import InputError
     from ppsim.schedules import shape_for
 

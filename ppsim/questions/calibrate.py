@@ -129,7 +129,7 @@ def calibrate(**options: Any) -> Calibration | None:
     Processes are started that import the script anew, so it calls this below ``if __name__ == "__main__":``.
 
     Args:
-        options: those of ``ppsim calibrate``, by name: ``hidden``, ``layers``, ``module``, ``from_trace``, ...
+        options: as ``ppsim calibrate`` takes them, by name: ``hidden``, ``layers``, ``module``, ``from_trace``, ...
 
     Returns:
         What was measured; None in all processes of torchrun but the first.

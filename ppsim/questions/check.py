@@ -85,7 +85,7 @@ class CheckRequest(Request):
 
 
 def check(file: str, **options: Any) -> Check:
-    """Prove a schedule file, or find its faults; ``options`` are those of ``ppsim check``, by name.
+    """Prove a schedule file, or find its faults; ``options`` as ``ppsim check`` takes them, by name.
 
     Raises:
         InputError: a file that cannot be read, or an option that is refused.

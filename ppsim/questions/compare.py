@@ -75,7 +75,7 @@ class CompareRequest(Request):
 
 
 def compare(schedules: Sequence[str], **options: Any) -> Comparison:
-    """Time schedules on the same devices; ``options`` are those of ``ppsim compare``, by name.
+    """Time schedules on the same devices; ``options`` as ``ppsim compare`` takes them, by name.
 
     Raises:
         InputError: an option that is refused, or no schedule that takes the shape.

@@ -71,7 +71,7 @@ class ConvertRequest(Request):
 
 
 def convert(file: str, *targets: str, **options: Any) -> Converted:
-    """Write a schedule's file in other formats; ``options`` are those of ``ppsim convert``, by name.
+    """Write a schedule's file in other formats; ``options`` as ``ppsim convert`` takes them, by name.
 
     Raises:
         InputError: a file that cannot be read, or a format that cannot carry all that it states.
@@ -106,7 +106,7 @@ class Converted(Answer):
         request: what was asked.
         draft: what the file says.
         costs: what times it; None where it has times.
-        run: all of a real run of which no one iteration was asked for, for tables of ops.
+        run: a real run with all its iterations, for tables of ops; None where one was asked for.
     """
 
     request: ConvertRequest

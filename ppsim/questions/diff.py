@@ -67,12 +67,12 @@ class DiffRequest(Request):
 
 
 def diff(before: str, after: str, **options: Any) -> Any:
-    """Say where the time of two runs differs; ``options`` are those of ``ppsim diff``, by name.
+    """Say where the time of two runs differs; ``options`` as ``ppsim diff`` takes them, by name.
 
     Args:
         before: a schedule, or a file or folder with times.
         after: likewise; differences are this one's less the first's.
-        options: those of ``ppsim diff``, by name.
+        options: as ``ppsim diff`` takes them, by name.
 
     Raises:
         InputError: an option that is refused, or files that show no run.

@@ -119,7 +119,7 @@ def explain(schedule: str | None = None, **options: Any) -> Explained:
 
     Args:
         schedule: a name, or a file; None beside ``trace=``.
-        options: those of ``ppsim explain``, by name; ``what_if`` is a list of changes.
+        options: as ``ppsim explain`` takes them, by name; ``what_if`` is a list of changes.
 
     Raises:
         InputError: an option that is refused, or files that show no run.

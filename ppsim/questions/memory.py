@@ -73,7 +73,7 @@ class MemoryRequest(Request):
 
 
 def memory(schedule: str, **options: Any) -> Memory:
-    """Tell what devices hold over time; ``options`` are those of ``ppsim memory``, by name.
+    """Tell what devices hold over time; ``options`` as ``ppsim memory`` takes them, by name.
 
     Raises:
         InputError: an option or a shape that is refused.

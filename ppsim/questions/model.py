@@ -120,7 +120,7 @@ def model(name: str | None = None, **options: Any) -> Models | ModelCost | Card:
 
     Args:
         name: of the library, or a TOML or config.json file.
-        options: those of ``ppsim model``, by name.
+        options: as ``ppsim model`` takes them, by name.
 
     Raises:
         InputError: an option that is refused, no such model, or a training run that cannot be.

@@ -97,7 +97,7 @@ class OptimizeRequest(Request):
 
 
 def optimize(**options: Any) -> Optimized:
-    """Find the best schedule for given costs and memory; ``options`` are those of ``ppsim optimize``, by name.
+    """Find the best schedule for given costs and memory; ``options`` as ``ppsim optimize`` takes them, by name.
 
     Returns:
         The best found within ``time_limit`` seconds, and its bound; a :class:`Front` where ``front`` is set.

@@ -146,7 +146,7 @@ def plan(model: str, cluster: str, **options: Any) -> Plans:
     Args:
         model: of the library, or a file.
         cluster: of the library, or a file.
-        options: those of ``ppsim plan``, by name: ``gpus`` and ``gbs`` at least; names may be a list.
+        options: as ``ppsim plan`` takes them, by name: ``gpus`` and ``gbs`` at least; names may be a list.
 
     Raises:
         InputError: an option that is refused, or sizes that nothing fits.

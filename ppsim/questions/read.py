@@ -67,7 +67,7 @@ def read(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **opt
 
     Args:
         files: a folder, a file, or the files of all devices.
-        options: those of ``ppsim read``, by name: ``schedule``, ``iteration``.
+        options: as ``ppsim read`` takes them, by name: ``schedule``, ``iteration``.
 
     Raises:
         InputError: an option that is refused, or files that show no whole run and no schedule.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Slower = tuple[int, int | None, float]
 MOST = 4096
-NAMED = 4  # devices of which it is said who comes last
+NAMED = 4  # devices that are named with the replica that comes last
 
 
 @dataclass(frozen=True)

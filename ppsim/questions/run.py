@@ -89,7 +89,7 @@ def run(schedule: str | Schedule, **options: Any) -> Any:
 
     Args:
         schedule: as ``ppsim run`` takes it: ``1f1b``, ``interleaved:2``, a file; or a schedule.
-        options: those of ``ppsim run``, by name: ``devices``, ``microbatches``, ``tf``, ``p2p``, ...
+        options: as ``ppsim run`` takes them, by name: ``devices``, ``microbatches``, ``tf``, ``p2p``, ...
 
     Raises:
         InputError: an option or a shape that is refused.
@@ -218,14 +218,14 @@ class Run(Answer):
         )
 
     def explain(self, **options: Any) -> Any:
-        """Say why devices are idle; ``options`` are those of ``ppsim explain``."""
+        """Say why devices are idle; ``options`` as ``ppsim explain`` takes them."""
         from ppsim.questions.explain import ExplainRequest
         from ppsim.questions.explain import answer as answer_explain
 
         return answer_explain(self._also(ExplainRequest, options))
 
     def memory(self, model: str | None = None, **options: Any) -> Any:
-        """Tell what devices hold over time, in bytes of a ``model``; ``options`` are those of ``ppsim memory``."""
+        """Tell what devices hold over time, in bytes of a ``model``; ``options`` as ``ppsim memory`` takes them."""
         from ppsim.questions.memory import MemoryRequest
         from ppsim.questions.memory import answer as answer_memory
 

@@ -106,7 +106,7 @@ def check_taken(specs: Sequence[str], shape: ShapeOptions | GridOptions) -> None
 
 
 def options_taken(spec: str, shape: ShapeOptions) -> ShapeOptions:
-    """The options without those that only other schedules take."""
+    """Drop the options that this schedule does not take."""
     from ppsim.schedules import family_of
 
     family = family_of(spec)

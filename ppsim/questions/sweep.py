@@ -96,10 +96,10 @@ def sweep(schedules: Sequence[str], **options: Any) -> list[dict[str, Any]]:
 
     Args:
         schedules: names or files.
-        options: those of ``ppsim sweep``, by name; ``devices``, ``microbatches`` and ``chunks`` may be lists.
+        options: as ``ppsim sweep`` takes them, by name; ``devices``, ``microbatches`` and ``chunks`` may be lists.
 
     Raises:
-        InputError: an option that is refused, or a grid of which no shape works.
+        InputError: an option that is refused, or a grid without a shape that works.
     """
     return answer(ask(SweepRequest, {"names": schedules} | options)).table
 

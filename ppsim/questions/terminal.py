@@ -139,7 +139,7 @@ def _wrap(whole: Text, width: int, indent: int) -> list[Text]:
 
 
 def _fit_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, spare: Sequence[str]) -> list[int]:
-    """The columns that fit into so many, the names first."""
+    """The columns that fit into a width, the names first."""
     from rich.cells import cell_len
 
     texts = [[*heading.split("\n"), *cells] for heading, cells in zip(headings, zip(*rows, strict=True), strict=True)]

@@ -123,7 +123,7 @@ class TimersDiff(Answer):
 
 
 def refuse_options(given: Given, names: tuple[str, ...]) -> None:
-    """Refuse options of runs, of which a log of timers shows none.
+    """Refuse options of runs: a log of timers shows no run.
 
     Raises:
         InputError: one is given.

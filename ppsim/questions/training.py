@@ -55,7 +55,7 @@ def layout_from(text: str | None, model: Model, parallel: Parallel) -> Layout | 
     """Read --layout for the model's layers.
 
     Raises:
-        InputError: it is no layout of this model on so many devices.
+        InputError: it is no layout of this model on that number of devices.
     """
     from ppsim.workload.layout.layout import read_layout
 

@@ -21,7 +21,7 @@ COUNT = click.IntRange(min=1)
 
 
 class Numbers(click.ParamType[Any]):
-    """One number, or one per stage with commas between, of which 2*3 is 2,2,2."""
+    """One number, or one per stage with commas between; 2*3 is 2,2,2."""
 
     name = "number[,number...]"
 

@@ -168,7 +168,7 @@ def validate(schedules: str | Sequence[str] = (), **options: Any) -> Validated |
 
     Args:
         schedules: names or files; none with ``from_record`` or ``trace``.
-        options: those of ``ppsim validate``, by name: ``devices``, ``microbatches``, ``ops``, ``record``, ...
+        options: as ``ppsim validate`` takes them, by name: ``devices``, ``microbatches``, ``ops``, ``record``, ...
 
     Raises:
         InputError: an option or a schedule that is refused, or a record or a trace that cannot be used.

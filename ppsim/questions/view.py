@@ -172,7 +172,7 @@ def _read_times(source: str, shape: ShapeOptions) -> Stated | None:
 
 
 def _take_times(source: str, stated: Stated) -> _Run:
-    """A dropped run with its own times, of which no bound is known."""
+    """A dropped run with its own times; it has no bound."""
     from ppsim.analysis.idle import explain_idle
 
     idle = explain_idle(stated.found.timeline, stated.found.arrival)
@@ -186,7 +186,7 @@ def _simulate(
     network: NetworkOptions,
     taken: tuple[str, Stated] | None,
 ) -> _Run:
-    """Simulate a schedule with the costs of the options, or with the median times of a run that was dropped."""
+    """Simulate a schedule with the costs of the options, or the median times of a dropped run."""
     from ppsim.analysis.idle import explain_run
 
     measured = taken[1].found.costs if taken else None

@@ -376,7 +376,7 @@ class _Change:
         except ValueError:
             number = -1.0
         if not 0 <= number <= 1e100:
-            raise InputError(f"--what-if {self.part}: '{value}' is no time", "a number, zero or more")
+            raise InputError(f"--what-if {self.part}: '{value}' is not a time", "a number, zero or more")
         return now * number if value.startswith("x") else now * 0.0 + number
 
 

@@ -59,7 +59,9 @@ class Problem:
         if not self.costs.alike:
             raise InputError("a search takes the same costs for every microbatch and device")
         if self.costs.time.shape[1] != self.placement.n_stages:
-            raise InputError(f"costs of {self.costs.time.shape[1]} stages for {self.placement.n_stages}")
+            raise InputError(
+                f"the costs are for {self.costs.time.shape[1]} stages, the placement has {self.placement.n_stages}"
+            )
         if self.cap is not None and np.size(np.asarray(self.cap)) not in (1, self.n_devices):
             many = np.size(np.asarray(self.cap))
             raise InputError(f"{many} caps for {self.n_devices} devices", "give one cap, or one per device")

@@ -210,7 +210,7 @@ def test_a_real_run_takes_no_shape_or_costs():
         ("link.0-2=1", "no op or message of 1f1b takes that time"),
         ("speed.4=2", "there is no device 4"),
         ("tf.9=1", "there is no stage 9"),
-        ("tf.1=fast", "'fast' is no time"),
+        ("tf.1=fast", "'fast' is not a time"),
         ("comm=-1", "comm must be zero or more"),
         ("schedule=1f2b", "unknown schedule '1f2b'"),
         ("layers.3>2=1", "how much of stage 3 moves is not clear"),

@@ -162,6 +162,6 @@ def run_in_chunks(sample: Callable[[int, int], Floats], count: int, n_ops: int) 
 
 
 def cut_samples(count: int, n_ops: int) -> list[tuple[int, int]]:
-    """Cut samples of so many ops into chunks that fit the cache, each from its first sample to before its last."""
+    """Cut samples of a number of ops into chunks that fit the cache, each from its first sample to before its last."""
     size = max(16, IN_FLIGHT // max(1, n_ops))
     return [(first, min(first + size, count)) for first in range(0, count, size)]

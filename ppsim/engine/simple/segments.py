@@ -76,7 +76,7 @@ class Segments:
         B: of its full backward; or
         I: of its backward for the input, and
         W: of that for the weights, each named as the segment of I that it follows.
-        layers: of a device's 1/P share of the model, or a list with those of each stage.
+        layers: of a device's 1/P share of the model, or a list with one for each stage.
         order: how the segments of a pair are issued, each as ``name_OP`` (``attn_F``), or the name of an order of
             :data:`ORDERS`; without it, ops of pairs run one after the other.
         contention: the share by which compute takes longer while communication runs; two where it slows communication
@@ -188,7 +188,7 @@ class Inside:
 
 @lru_cache(maxsize=1024)
 def look_inside(segments: Segments, op: str, layers: int = 1) -> Inside:
-    """Run the segments of an op of so many layers, F, B, I or W, or of a pair, ``FB``, on the two streams."""
+    """Run the segments of an op (F, B, I, W or the pair FB) of ``layers`` layers on the two streams."""
     rows = list(_issue(segments, op, layers))
     known = {f"{segment.name}_{of}": segment for of in OPS for segment in segments.of(of)}
     place, wanted = {row: number for number, row in enumerate(rows)}, _wanted(segments)
@@ -296,7 +296,7 @@ class OpsInside:
     """The segments of a schedule's ops.
 
     Attributes:
-        shapes: those of ops that differ inside.
+        shapes: of the ops that differ inside.
         of: shape (ops,), the shape of each op; of a pair the first has that of both, and the second -1.
     """
 

@@ -116,7 +116,7 @@ def measure_terms(schedule: Schedule, start: Times, end: Times, received: Times 
 def _latencies(
     waits: Waits, waited: NDArray[np.bool_], start: Times, end: Times, received: Times | None, typical: float
 ) -> tuple[dict[tuple[int, int], Spread], Times]:
-    """Measure every link's latency: what its messages show, and what they are taken to be."""
+    """Measure the latency of each link, and the value used for it."""
     schedule = waits.schedule
     op = np.flatnonzero(schedule.crosses)
     need = schedule.dependency[op]

@@ -35,7 +35,7 @@ class Tables:
         return cls(first.reshape(shape), ops[first[slot] != ops])
 
     def needs(self, draft: Draft) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return every two ops of which the first needs the second, by position in the draft.
+        """Return every two ops where the first needs the second, by position in the draft.
 
         F(s, m) needs F(s-1, m); B or I(s, m) needs F(s, m), R(s, m) if there is one, and B or I(s+1, m); W(s, m)
         needs I(s, m), R(s, m) needs F(s, m).

@@ -162,7 +162,7 @@ def _refuse_missing(time: Times, schedule: Schedule) -> None:
 
 
 def _refuse_uneven(table: Times, schedule: Schedule) -> None:
-    """Refuse to share out stages of which some lack a kind of op that the schedule has."""
+    """Refuse to share out stages where some lack a kind of op that the schedule has."""
     needed = [kind.name for kind in COMPUTE if (schedule.kind == kind).any()]
     for kind in needed:
         row = np.isnan(table[KINDS.index(kind)]) if kind in KINDS else np.ones(1, bool)

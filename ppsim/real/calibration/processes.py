@@ -58,7 +58,7 @@ def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> I
     after ``say``.
 
     Raises:
-        InputError: so many processes do not fit into the memory that is free.
+        InputError: that many processes do not fit into the memory that is free.
         PpsimError: a worker raised, died, or none of them has said anything for ``limit_s`` seconds, or for
             :data:`START_S` if that is longer while not all have begun to speak; or there is no room for their files.
     """

@@ -177,7 +177,7 @@ class _Hooks:
         return record_function
 
     def stepped(self, original: Any) -> Any:
-        """Count training steps; those of ``eval`` of a schedule that trains are none."""
+        """Count training steps; ``eval`` of a schedule that trains makes none."""
 
         def step(schedule: Any, *given: Any, **named: Any) -> Any:
             trains = schedule._has_backward or schedule._loss_fn is None
@@ -214,6 +214,6 @@ class _Hooks:
 
 
 def replica_of(ranks: list[int]) -> int:
-    """Number the pipelines of a regular mesh, of which one has these global ranks, in the order of their first ones."""
+    """Return the number of the pipeline with these global ranks in a regular mesh, counted by first ranks."""
     stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
     return ranks[0] // (stride * len(ranks)) * stride + ranks[0] % stride

@@ -160,7 +160,7 @@ def whole_steps(grid: Grid, notes: list[str]) -> tuple[Grid, Ints, Times, Times]
 
 
 def _usual(ops: Ints, there: Bools) -> Bools:
-    """Find the ops of a whole step: those in half of the steps of which their device shows any op."""
+    """Find the ops of a whole step: ops in at least half of the steps that their device shows."""
     shown = np.zeros((*there.shape[:2], int(ops[:, 0].max()) + 1), bool)
     for device in range(shown.shape[2]):
         shown[..., device] = there[..., ops[:, 0] == device].any(axis=2)

@@ -155,7 +155,7 @@ def _rank(text: str, source: str) -> dict[str, Iteration]:
 
 
 def _is_whole(row: Iteration, size: int) -> bool:
-    """Tell whether a rank has all starts and ends of an iteration, of so many forwards."""
+    """Tell whether a rank has all starts and ends of an iteration with ``size`` forwards."""
     lengths = {len(getattr(row, f"{part}_{side}")) for part in ("fwd", "bwd") for side in ("start", "end")}
     return lengths == {size} and len(row.wgrad_start) == len(row.wgrad_end) and len(row.wgrad_start) in (0, size)
 
@@ -181,7 +181,7 @@ def _candidates(source: str, rows: Sequence[Sequence[Iteration]], size: int, chu
 
 
 def _numbered(source: str, rows: Sequence[Sequence[Iteration]], chunks: int, group: int, placement: str) -> Candidate:
-    """Number the ops in groups of so many microbatches; queues follow the order of starts in the middle iteration."""
+    """Number the ops in groups of microbatches; queues follow the order of starts in the middle iteration."""
     devices, size = len(rows[0]), len(rows[0][0].fwd_start)
     where = place(placement, devices, devices * chunks).devices[0]
     entries, columns = list[Entry](), list[tuple[int, str, int]]()

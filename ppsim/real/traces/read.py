@@ -62,7 +62,7 @@ def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRu
     if held[0] == "kineto":
         return kineto.read_kineto(source, found)
     if len(found) > 1:
-        raise InputError(f"{source} holds {len(found)} records", "one of them")
+        raise InputError(f"{source} holds {len(found)} records, and one is read at a time", "the path of one of them")
     return recorded.read_recorded(next(iter(found)), schedule)
 
 

@@ -13,7 +13,7 @@ UNKNOWN = -1
 
 
 def check_headers(source: str, files: Sequence[File]) -> None:
-    """Refuse files of several runs, and a run of which a process is missing, where the recorder's headers tell.
+    """Refuse files of several runs, and a run that lacks a process, where the recorder's headers tell.
 
     Raises:
         InputError: they are of two runs, or there is no file of a device.

@@ -1,4 +1,4 @@
-"""How long a device takes at least when it may hold only so many activations.
+"""How long a device takes at least when it may hold only a number of activations.
 
 For one replica and equal microbatches. Let a device hold stages s1 < ... < sV, N = V x M forwards and at most K
 activations, K < N (else memory limits nothing). Each activation is held from its F to its I, and a share of it on to W.

@@ -359,7 +359,7 @@ class _Run:
             self._run(model, proves, max(MANY, count_cores()), np.inf)
 
     def _run(self, model: Model, proves: bool, workers: int, units: float) -> bool:
-        """Run the solver with so many threads, for so much work; return whether nothing is left to prove."""
+        """Run the solver with a number of threads and an amount of work; return whether nothing is left to prove."""
         left = self.until - time.monotonic()
         if left <= 0:
             return True

@@ -100,7 +100,7 @@ def partition(
 
 
 def _list_all(search: SplitSearch) -> None:
-    """Time all splits that could be the best, those of the least bound first, even ones before others."""
+    """Time all splits that could be the best, by rising bound, even ones first."""
     problem = search.problem
     ends = list_ends(problem.n_layers, problem.schedule.n_stages, problem.least)
     if np.isfinite(problem.cap):

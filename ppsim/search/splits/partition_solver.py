@@ -1,4 +1,4 @@
-"""The master problem of a partition: the split that all cuts together say least of, by OR-tools' CP-SAT.
+"""The master problem of a partition: the split with the smallest bound over all cuts, by OR-tools' CP-SAT.
 
 CP-SAT counts in integers. Times that are whole multiples of a step, as decimals are, are counted in it; others are
 rounded down to fine steps, and what rounding may add is subtracted, so that what is proved holds for the times as
@@ -61,7 +61,7 @@ def solve_by_cuts(search: SplitSearch, spare: list[Cut]) -> None:
 
 
 def list_by_cuts(search: SplitSearch) -> Iterator[tuple[Split, float]]:
-    """Yield splits with a bound on all others, those of least bound first; none without OR-tools.
+    """Yield splits by rising bound, each with a bound on all that follow; none without OR-tools.
 
     Each takes a quarter of the time at most.
     """
@@ -121,7 +121,7 @@ def _solve_master(cp_model: Any, search: SplitSearch, refused: list[Split], left
 
 
 def _run(solver: Any, model: Any, left: float, workers: int, units: float) -> Any:
-    """Run the solver for so long, with so many threads (0 for all cores) and so much work; return the status."""
+    """Run the solver within a time, a number of threads (0 for all cores) and an amount of work; return the status."""
     solver.parameters.max_time_in_seconds, solver.parameters.catch_sigint_signal = left, False
     solver.parameters.num_workers, solver.parameters.max_deterministic_time = workers, units
     return run_interruptibly(lambda: solver.solve(model), solver.stop_search)

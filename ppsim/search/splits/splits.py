@@ -179,7 +179,7 @@ class SplitProblem:
         return found
 
     def best_of(self, cut: Cut) -> tuple[float, Ends]:
-        """Find the split of which a cut says least: what it says, and the split's ends."""
+        """Return the smallest bound that a cut gives, and the ends of the split that has it."""
         S, N = self.schedule.n_stages, self.n_layers
         found, choice = np.zeros(N + 1), np.zeros((S, N + 1), np.int64)
         found[1:] = np.inf

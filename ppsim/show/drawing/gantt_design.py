@@ -136,7 +136,7 @@ def _strips(panels: Sequence[Panel], bands: Sequence[int], scale: float) -> tupl
 
 
 def _alike(bands: NDArray[np.uint8], band: int) -> NDArray[np.bool_]:
-    """Shape (entries,), those of collectives for their band, those of messages for another."""
+    """Shape (entries,), whether each entry is what the band holds: collectives, or messages of any direction."""
     return np.asarray((bands == COLLECTIVE) == (band == COLLECTIVE))
 
 

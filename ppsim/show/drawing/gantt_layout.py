@@ -193,7 +193,7 @@ def label_texts(cells: Cells, labels: str, base: int) -> list[str]:
 
 
 def label_size(cell: float, row: float, digits: int, largest: float, margin: float = LABEL_MARGIN) -> float:
-    """Font size in points of a number of so many digits in a cell of so many points, 0 where it would not be read."""
+    """Font size in points of a number in a cell, by its digits and the cell's points; 0 where it would not be read."""
     size = min(largest, LABEL_HEIGHT * row, (cell - margin) / (DIGIT_WIDTH * digits))
     return size if size >= SMALLEST_LABEL else 0.0
 

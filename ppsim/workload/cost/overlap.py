@@ -25,7 +25,7 @@ BLOCKS = (
 ATTENTION = ("attention", "scores", "context")
 EXPERTS = ("experts in", "experts' activation", "clamped activation", "experts out")
 SHARED = ("shared expert in", "shared expert out")
-LAYERS = 4  # of a chunk that are simulated: what is seen of the first and last one is shared by so many
+LAYERS = 4  # of a chunk that are simulated, which share what the first and last one cannot hide
 
 
 def expert_pair(names: Sequence[str], times: Floats, waits: Floats, exchange: float) -> float:
@@ -106,6 +106,6 @@ def context_waits(names: Sequence[str], times: Floats, gather: float, parallel: 
 
 
 def added(compute: float, communication: float, share: float = 1.0, slowed: Sequence[float] = CONTENTION) -> float:
-    """Compute the seconds that communication adds to compute, of which a share can run beside it."""
+    """Compute the seconds that communication adds to compute, where a share of it can run beside."""
     ends = run_streams([0, 1], [compute * share, communication], [[], []], slowed)[1]
     return max(ends) - compute * share

@@ -23,7 +23,7 @@ class Rule:
     Attributes:
         name: how messages call it.
         text: the sentence a user reads.
-        holds: whether the content of stages on so many devices keeps it.
+        holds: whether the content of stages on a number of devices keeps it.
         repair: changes the content so that it does, as little as possible.
     """
 
@@ -114,7 +114,7 @@ def read_layout(text: str, devices: int | None = None, layers: int | None = None
 
 
 def build_layout(layers: list[int], devices: int, mtp: int = 0) -> Layout:
-    """Build the layout of so many transformer layers per stage: embedding first, MTP layers and loss last.
+    """Build the layout with these transformer layers per stage: embedding first, MTP layers and loss last.
 
     Raises:
         InputError: a negative number, or stages that do not divide over the devices.
@@ -128,13 +128,13 @@ def build_layout(layers: list[int], devices: int, mtp: int = 0) -> Layout:
 
 
 def nearest_layout(text: str, devices: int, stages: int) -> str:
-    """Write the layout of so many stages nearest to a text, as a hint; empty where none was found."""
+    """Write the layout with that number of stages nearest to a text, as a hint; empty where none was found."""
     content = parse_content(text)
     return "" if max(len(content), stages) > MOST_STAGES else _suggest(_restack(content, stages), devices, {})
 
 
 def keeps_rules(content: Content, devices: int) -> bool:
-    """Return whether the content of stages is a layout for so many devices."""
+    """Return whether the content of stages is a layout for that number of devices."""
     return all(rule.holds(content, devices) for rule in RULES)
 
 

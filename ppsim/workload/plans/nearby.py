@@ -141,7 +141,7 @@ class Nearby:
     """Measured runs, and what they say of others.
 
     Attributes:
-        published: those of the library.
+        published: the library's rows.
         anchors: the user's own.
     """
 

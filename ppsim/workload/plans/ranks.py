@@ -31,7 +31,7 @@ class GroupLinks:
         kind: tp, cp, ep, pp, dp or expert-dp.
         size: ranks of a group.
         count: groups of the kind.
-        ranks: those of the first group.
+        ranks: of the first group.
         nodes: nodes that the first group lies on.
         per_node: ranks of it on each node.
     """

@@ -271,7 +271,7 @@ def _fewest_chunks(model: Model, devices: int, schedule: str) -> int:
 
 
 def _layout(row: Row, model: Model, parallel: Parallel) -> Layout | None:
-    """Read the layout of a row; where it does not fit what the row says otherwise, none."""
+    """Read the layout of a row; None where it contradicts the rest of the row."""
     text = row.get("layout")
     if not text:
         return None

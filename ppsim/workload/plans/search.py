@@ -1,4 +1,4 @@
-"""The best ways to train a model on so many GPUs: bounds first, then simulation of what they leave, best bound first.
+"""The best ways to train a model on given GPUs: bounds first, then simulation of what they leave, best bound first.
 
 Candidates are simulated in rounds whose sizes depend on nothing. After each round the slowest plan that is still wanted
 gives the time that later candidates must be able to beat. So results and counts are the same on any number of workers.

@@ -67,7 +67,7 @@ class Rule(Techniques):
         since: the release from which it holds.
         named: words of a version that it is of alone, such as sc21.
         before: year and month of sources, as 2302, before which it holds.
-        precisions: of training, of which it holds; empty all.
+        precisions: of training for which it holds; empty for all.
         hosts: x86 or grace; empty both.
         source: where it is from.
     """
@@ -89,9 +89,9 @@ class Software:
         source: where its file's statements are from.
         words: how tables of runs name it, in small letters.
         on: the software that it is built on, and whose rules it has first.
-        schedules: of the registry, those that it runs; empty those of what it is built on.
+        schedules: of the registry, that it runs; empty for those of the software it is built on.
         rank_orders: in which orders it numbers ranks; empty as what it is built on.
-        flags: how its launch flags are written: megatron or torchtitan; empty as those of what it is built on.
+        flags: how its launch flags are written: megatron or torchtitan; empty as what it is built on.
         rule: what it does.
     """
 
@@ -170,7 +170,7 @@ def read_software(spec: str) -> Version:
     """Read software as users name it: ``megatron-bridge``, or with a release, ``megatron-bridge@26.06``.
 
     Raises:
-        InputError: no such software in the library, or a version of which its file says nothing.
+        InputError: no such software in the library, or a version that its file does not have.
     """
     import difflib
 

@@ -1,4 +1,4 @@
-"""The space that a plan searches: every valid way to lay a model on so many GPUs, as compact candidates."""
+"""The space that a plan searches: every valid way to lay a model on a number of GPUs, as compact candidates."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Axes:
 
 @lru_cache(maxsize=64)
 def habits(base: Parallel, paired: bool, zero: int, offload: int) -> Parallel:
-    """Set what candidates choose beside sizes; ``paired``: all-to-all hides behind the other half of a pair."""
+    """Set ZeRO, offload and overlap; ``paired``: all-to-all hides behind the other half of a pair."""
     return replace(base, overlap_ep=base.overlap_ep or paired, zero=zero, offload=offload / 100)
 
 
@@ -260,7 +260,7 @@ def members(model: Model, group: Group, axes: Axes) -> Iterator[Candidate]:
 
 @lru_cache(maxsize=4096)
 def _pipelines(layers: int, pp: int, axes: Axes) -> tuple[tuple[int, str], ...]:
-    """List chunks and schedules for so many devices."""
+    """List chunks and schedules for a number of devices."""
     if pp == 1:
         return ((1, ""),) if axes.vp is None or 1 in axes.vp else ()
     found = []
