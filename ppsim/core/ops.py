@@ -45,16 +45,20 @@ class Kind(IntEnum):
     REDUCE_S = 14
     REDUCE_T = 15
     SHARE_D = 16
-    SEND_F = 17
-    RECV_F = 18
-    SEND_B = 19
-    RECV_B = 20
-    UNSHARD = 21
-    RESHARD = 22
-    REDUCE_GRAD = 23
-    WAIT_SEND_F = 24
-    WAIT_SEND_B = 25
-    WAIT_REDUCE_GRAD = 26
+    EVICT = 17
+    LOAD = 18
+    ACCEPT = 19
+    RETURN = 20
+    SEND_F = 21
+    RECV_F = 22
+    SEND_B = 23
+    RECV_B = 24
+    UNSHARD = 25
+    RESHARD = 26
+    REDUCE_GRAD = 27
+    WAIT_SEND_F = 28
+    WAIT_SEND_B = 29
+    WAIT_REDUCE_GRAD = 30
 
     @property
     def info(self) -> KindInfo:
@@ -95,6 +99,8 @@ class Result(StrEnum):
     GRADIENT = "gradient"
     HOST_COPY = "copy on the host"
     RELOADED = "reloaded activation"
+    ROOM = "room on another device"
+    AWAY = "copy on another device"
     EMBEDDED = "embedding of a device's part of the vocabulary"
     INPUT = "input of the first stage"
     HEAD_INPUT = "input of the output layer"
@@ -264,6 +270,38 @@ KINDS: dict[Kind, KindInfo] = {
         side="wait",
         stream=Stream.COMPUTE,
         needs=(Need(Result.HOST_COPY, "own", must=True),),
+    ),
+    Kind.EVICT: _copy(
+        "copy to another device",
+        "Evict",
+        Stream.COPY_OUT,
+        frees=ALL,
+        gives=Result.AWAY,
+        needs=(Need(Result.ACTIVATION, "own", must=True), Need(Result.ROOM, "own", must=True)),
+    ),
+    Kind.LOAD: _copy(
+        "copy from another device",
+        "Load",
+        Stream.COPY_IN,
+        allocates=True,
+        gives=Result.RELOADED,
+        needs=(Need(Result.AWAY, "own", must=True),),
+        gated=True,
+    ),
+    Kind.ACCEPT: _copy(
+        "make room for another device's activation",
+        "Accept",
+        Stream.COPY_IN,
+        allocates=True,
+        gives=Result.ROOM,
+        needs=(Need(Result.ACTIVATION, "own", must=True),),
+    ),
+    Kind.RETURN: _copy(
+        "free another device's activation",
+        "Return",
+        Stream.COPY_IN,
+        frees=ALL,
+        needs=(Need(Result.RELOADED, "own", must=True),),
     ),
     Kind.E: _of_vocabulary("input embedding", Result.EMBEDDED),
     Kind.S: _of_vocabulary("output layer", Result.LOGITS, Need(Result.HEAD_INPUT, "device")),

@@ -254,7 +254,7 @@ def build_costs(
     return replace(made, comm=change_latencies(made.comm, schedule.n_devices, made.unit, changes, size))
 
 
-BESIDE = ("t_offload", "t_reload", "te", "ts", "tt", "td", "t_collective")
+BESIDE = ("t_offload", "t_reload", "t_evict", "te", "ts", "tt", "td", "t_collective")
 TIMES = ("tb", "ti", "tw", "tfb", "tr", "slice_scale", *BESIDE, "host_link_shared")
 NUMBERS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
 
@@ -276,6 +276,8 @@ def kinds_of(name: str) -> tuple[Kind, ...]:
     """The kinds whose time an option gives."""
     from ppsim.core.ops import TIMED, Kind, Stream
 
+    if name == "t_evict":
+        return Kind.EVICT, Kind.LOAD
     if name == "t_collective":
         return tuple(kind for kind in TIMED if kind.info.stream == Stream.COLLECTIVE)
     return (Kind[name.removeprefix("t_").upper() if name.startswith("t_") else name[1:].upper()],)
@@ -364,6 +366,7 @@ def refuse_unused(used: Collection[str], names: Sequence[str], costs: CostOption
         "slice_scale": "no slices of sequences",
         "t_offload": "no OFFLOAD",
         "t_reload": "no RELOAD",
+        "t_evict": "no EVICT",
         "te": "no E",
         "ts": "no S",
         "tt": "no T",

@@ -104,6 +104,9 @@ class CostOptions:
         "--t-offload", type=Numbers(), help="Time of a copy of an activation to the host (0)."
     )
     t_reload: Value | None = option("--t-reload", type=Numbers(), help="Time of a copy back from the host (0).")
+    t_evict: Value | None = option(
+        "--t-evict", type=Numbers(), help="Time of a copy of an activation to another device, and of one back (0)."
+    )
     host_link_shared: int | None = option(
         "--host-link-shared",
         type=click.IntRange(min=1),

@@ -49,6 +49,7 @@ SAMPLES = {
     "comm": "--comm 0.5",
     "t_offload": "--t-offload 0.5",
     "t_reload": "--t-reload 0.5",
+    "t_evict": "--t-evict 0.5",
     "host_link_shared": "--host-link-shared 2",
     "te": "--te 0.1",
     "ts": "--ts 0.5",

@@ -91,7 +91,7 @@ def legend_entries(
         name = "Collective" if own else "Parameters and gradients (FSDP)"
         entries.append(Entry(name, (COLLECTIVE_LANE,), low=True))
     if {COPY_OUT, COPY_IN} & {*bands}:
-        entries.append(Entry("Copy to the host (above), from it (below)", (COPY_LANE,), low=True))
+        entries.append(Entry("Copy out (above), copy in (below)", (COPY_LANE,), low=True))
     return entries
 
 

@@ -43,7 +43,7 @@ BASIC = {
 }
 PLAIN = Style()
 # What goes on beside compute, by band of the lane; several of them in one column.
-LANE_SIGNS = {COPY_OUT: (">", "copy to the host"), COPY_IN: ("<", "copy from it"), COLLECTIVE: ("=", "collective")}
+LANE_SIGNS = {COPY_OUT: (">", "copy out"), COPY_IN: ("<", "copy in"), COLLECTIVE: ("=", "collective")}
 BOTH = "x"
 
 

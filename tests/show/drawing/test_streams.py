@@ -60,7 +60,7 @@ def test_a_line_below_each_device(copying, sharing):
     assert len(chart(copying, True)) == len(chart(copying, False)) + 3
     lines = chart(copying, True)
     assert set(lines[2].split()[0]) <= {">", "<", "x"}
-    assert any("> copy to the host, < copy from it" in line for line in lines)
+    assert any("> copy out, < copy in" in line for line in lines)
     assert any("= collective" in line for line in chart(sharing, True))
 
 
