@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ class Curve:
         offsets: shape (P + 1,), where each device's steps start and end.
         time: shape (steps,), ascending on each device, in the timeline's unit.
         value: shape (steps,), held from this time to the next step; before the first step it is zero.
+        host: what each device's host holds for it, of the same unit; None where nothing is copied there.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Curve:
     offsets: NDArray[np.int64]
     time: NDArray[np.float64]
     value: NDArray[np.float64]
+    host: Curve | None = None
 
     @property
     def peak(self) -> NDArray[np.float64]:
@@ -35,6 +37,11 @@ class Curve:
     def least(self) -> NDArray[np.float64]:
         """Shape (P,), the smallest value of each device from its first step on."""
         return self._extreme(np.minimum)
+
+    def divided(self, by: float, unit: str) -> Curve:
+        """The same in another unit."""
+        host = self.host and self.host.divided(by, unit)
+        return replace(self, unit=unit, value=self.value / by, host=host)
 
     def _extreme(self, which: np.ufunc) -> NDArray[np.float64]:
         found = np.zeros(len(self.offsets) - 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ppsim.base.units import binary_unit
 from ppsim.core.curve import Curve
@@ -21,10 +20,10 @@ def share_unit(curves: Sequence[Curve], schedules: Sequence[Schedule]) -> list[C
     """
     if curves and all(curve.unit == BYTES for curve in curves):
         unit, size = binary_unit(max(float(curve.peak.max()) for curve in curves))
-        return [replace(curve, unit=unit, value=curve.value / size) for curve in curves]
+        return [curve.divided(size, unit) for curve in curves]
     if len({schedule.n_chunks for schedule in schedules}) < 2:
         return list(curves)
     return [
-        replace(curve, unit=SHARES, value=curve.value / schedule.n_chunks) if curve.unit in ("", ACTIVATIONS) else curve
+        curve.divided(schedule.n_chunks, SHARES) if curve.unit in ("", ACTIVATIONS) else curve
         for curve, schedule in zip(curves, schedules, strict=True)
     ]

@@ -127,8 +127,32 @@ def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curv
     for _, at_start, at_end in _changes(timeline, model):
         begin += at_start
         end += at_end
-    op, arrival, buffer = _arrivals(timeline, model)
     base = sum(sum_static(schedule, model).values(), np.zeros(schedule.n_devices, np.int64))
+    curve = _curve(timeline, begin, end, base, _arrivals(timeline, model))
+    return replace(curve, name=name, unit=model.unit, host=_on_host(timeline, model))
+
+
+def _on_host(timeline: Timeline, model: MemoryModel) -> Curve | None:
+    """What copies leave on the host: from the start of an OFFLOAD to the end of its RELOAD."""
+    schedule = timeline.schedule
+    out, back = (schedule.kind == kind for kind in (Kind.OFFLOAD, Kind.RELOAD))
+    if not out.any():
+        return None
+    amount, nothing = model.activations[schedule.stage], np.zeros(schedule.n_devices, np.int64)
+    none = np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64)
+    curve = _curve(timeline, np.where(out, amount, 0), -np.where(back, amount, 0), nothing, none)
+    return replace(curve, name="on the host", unit=model.unit)
+
+
+def _curve(
+    timeline: Timeline,
+    begin: Amounts,
+    end: Amounts,
+    base: Amounts,
+    more: tuple[NDArray[np.intp], NDArray[np.float64], Amounts],
+) -> Curve:
+    """Add up what each op changes at its start and end, and more changes of ops at other times."""
+    schedule, (op, arrival, buffer) = timeline.schedule, more
     first = 2 * schedule.offsets[:-1]
     device = np.insert(np.repeat(schedule.device, 2), first, np.arange(schedule.n_devices))
     time = np.insert(np.stack((timeline.start, timeline.end), 1).ravel(), first, 0.0)
@@ -145,7 +169,7 @@ def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curv
     changed = np.append(True, value[1:] != value[:-1])
     changed[first] = True
     offsets = np.searchsorted(device[changed], np.arange(schedule.n_devices + 1))
-    return Curve(name, model.unit, offsets, time[changed], value[changed].astype(np.float64))
+    return Curve("", "", offsets, time[changed], value[changed].astype(np.float64))
 
 
 def steps(curve: Curve, device: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -160,13 +184,13 @@ def scale_bytes(found: Iterable[Curve]) -> list[Curve]:
     for curve in found:
         if curve.unit == BYTES:
             unit, size = binary_unit(curve.peak.max())
-            result.append(replace(curve, unit=unit, value=curve.value / size))
+            result.append(curve.divided(size, unit))
     return result
 
 
 def activations(timeline: Timeline) -> Curve:
     """Count the activations that each device holds, one per stage and microbatch: from F, or R, to B or W."""
-    return replace(curves(timeline, activation_model(timeline.schedule), "live activations"), unit="")
+    return curves(timeline, activation_model(timeline.schedule), "live activations").divided(1, "")
 
 
 def in_flight(timeline: Timeline) -> Curve:

@@ -28,7 +28,7 @@ from ppsim.show.drawing.link_panel import GAP as LINK_GAP
 from ppsim.show.drawing.link_panel import draw_links, link_panel_height
 from ppsim.show.drawing.look import PLAIN, Look
 from ppsim.show.drawing.memory_panel import GAP as MEMORY_GAP
-from ppsim.show.drawing.memory_panel import draw_memory, memory_height
+from ppsim.show.drawing.memory_panel import draw_memory, highest_shown, memory_height
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -127,7 +127,7 @@ def check_look(style: str, width: float) -> None:
 def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) -> Figure:
     from matplotlib.figure import Figure
 
-    most_held = max((float(panel.memory.peak.max()) for panel in panels if panel.memory is not None), default=0.0)
+    most_held = max((highest_shown(panel.memory) for panel in panels if panel.memory is not None), default=0.0)
     design = design_for(panels, style, width, cap=cap)
     em = design.font * POINT
     legend = legend_lines(figure_legend(panels, design), width / POINT - LEGEND_MARGIN, design.font)

@@ -27,6 +27,7 @@ LINE_HEIGHT = 1.15  # of a name over the font's size
 WHOLE = 4.0  # from this height on an axis has whole numbers only, as have those it compares with
 BAND_SHARE = 0.5  # of the devices need peaks of their own to have a line each
 BAR_WIDE = 60.0  # points of the bar of a strip's colours
+HOST_STYLE = {"linewidth": 0.8, "linestyle": (0, (1, 1.5)), "alpha": 0.75}  # lighter than what devices hold
 BAND_COLOUR = "#C9DCEB"
 STRIP_COLOURS = ("#FFFFFF", RAMP[0][1], RAMP[0][0])
 
@@ -63,11 +64,17 @@ def draw_memory(
     axes.set_xlim(0, span)
     axes.tick_params(length=2, width=0.4, pad=2, labelsize=font)
     axes.set_xticks([])
-    top = float(curve.peak.max()) if top is None else top
+    top = highest_shown(curve) if top is None else top
     if len(curve.peak) > MOST_LINES:
         _strip(axes, curve, span, font, top, base)
     else:
         _lines(axes, curve, span, font, cap, top, base)
+
+
+def highest_shown(curve: Curve) -> float:
+    """The largest value in a panel: of a device, or of a host where lines are drawn."""
+    host = curve.host if curve.host is not None and len(curve.peak) <= MOST_LINES else curve
+    return float(max(curve.peak.max(), host.peak.max()))
 
 
 def names_width(curve: Curve | None, font: float, cap: float | None = None, base: int = 0) -> float:
@@ -96,6 +103,11 @@ def _lines(axes: Axes, curve: Curve, span: float, font: float, cap: float | None
             _step(axes, curve, device, span, scale, colour)
     labels = [(level / scale, name, colours[device]) for level, name, device in _named_levels(curve, base)]
     above = [(f"band: {_names(list(range(len(curve.peak))), base)}", RAMP[0][0])] if _banded(curve) else []
+    if curve.host is not None:
+        fullest = int(curve.host.peak.argmax())
+        _step(axes, curve.host, fullest, span, scale, colours[fullest], HOST_STYLE)
+        words = f"dotted: on the host of {_names([fullest], base)}, the fullest"
+        axes.text(0, 1.01, words, transform=axes.transAxes, fontsize=font, color=RAMP[0][0], va="bottom")
     if cap is not None:
         axes.axhline(cap / scale, color=HIGHLIGHT[0], linewidth=0.8, linestyle=(0, (4, 2)))
         labels.append((cap / scale, _cap_text(curve, cap), HIGHLIGHT[0]))
@@ -110,9 +122,10 @@ def _whole(values: NDArray[Any]) -> bool:
     return bool((values == np.rint(values)).all())
 
 
-def _step(axes: Axes, curve: Curve, device: int, span: float, scale: int, colour: str) -> None:
+def _step(axes: Axes, curve: Curve, device: int, span: float, scale: int, colour: str, style: Any = None) -> None:
     time, value = steps(curve, device)
-    axes.step(np.append(time, span), np.append(value, value[-1]) / scale, where="post", color=colour, linewidth=1.1)
+    look = {"linewidth": 1.1} | (style or {})
+    axes.step(np.append(time, span), np.append(value, value[-1]) / scale, where="post", color=colour, **look)
 
 
 def _banded(curve: Curve) -> bool:

@@ -77,7 +77,8 @@ class View:
         for start, end in zip(self.start, self.end, strict=True):
             shown |= (time >= start) & (time < end)
         offsets = np.searchsorted(device[shown], np.arange(len(curve.offsets)))
-        return replace(curve, offsets=offsets, time=self.place(time[shown]), value=value[shown])
+        host = curve.host and self.cut_curve(curve.host)
+        return replace(curve, offsets=offsets, time=self.place(time[shown]), value=value[shown], host=host)
 
 
 def _held(curve: Curve, device: int, time: float) -> float:

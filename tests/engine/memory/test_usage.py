@@ -26,6 +26,7 @@ from ppsim.engine.memory.usage import (
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import peak_activations
 from ppsim.schedules import generate
+from ppsim.search.rules.offload import add_offload
 from tests.cases import EIGHTHS, FEW, PLAIN, costs, schedules, timed
 from tests.golden import each_record, ours
 
@@ -305,3 +306,22 @@ def test_a_slice_of_a_sequence_holds_its_share():
     assert cut.activations.tolist() == cut.message.tolist() == cut.stored.tolist() == [2, 3]
     assert cut.gathered.tolist() == cut.static["weights"].tolist() == [8, 9]
     assert cut_in_slices(whole, 1).stash.tolist() == [8, 9]
+
+
+@pytest.mark.parametrize(("name", "chunks"), [("1f1b", 1), ("uniform", 1), ("v-half", 2)])
+def test_hosts_hold_what_was_copied_and_not_copied_back(name, chunks):
+    copies = (Kind.OFFLOAD, Kind.RELOAD)
+    plain = generate(name, devices=4, microbatches=8)
+    prices = costs_for(plain, others=dict.fromkeys(copies, 0.5))
+    schedule = add_offload(plain, prices, chunks)
+    timeline = simulate(schedule, prices)
+    host = curves(timeline, activation_model(schedule)).host
+    assert host is not None
+    assert host.peak.max() > 0
+    for device in range(4):
+        own = schedule.device == device
+        out, back = (own & (schedule.kind == kind) for kind in copies)
+        for time, held in zip(*steps(host, device), strict=True):
+            assert held == (timeline.start[out] <= time).sum() - (timeline.end[back] <= time).sum()
+        assert steps(host, device)[1][-1] == 0
+    assert curves(simulate(plain, prices), activation_model(plain)).host is None

@@ -11,11 +11,13 @@ from matplotlib.figure import Figure
 
 from ppsim.analysis.tradeoff import Point, tradeoff
 from ppsim.core.costs import costs_for
+from ppsim.core.ops import Kind
 from ppsim.engine.memory.comparable import share_unit
 from ppsim.engine.memory.report import columns
 from ppsim.engine.memory.usage import activation_model, curves, in_flight, scale_bytes
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import families, generate
+from ppsim.search.rules.offload import add_offload
 from ppsim.show.drawing.gantt import plot
 from ppsim.show.drawing.memory_panel import draw_memory, memory_height
 from ppsim.show.drawing.tradeoff import draw_tradeoff
@@ -244,3 +246,17 @@ def test_files_carry_the_curves(tmp_path):
         assert max(held) == 4
     assert [e["args"]["held"] for e in events if e["name"] == "memory (GiB)" and e["pid"] == 0][-1] == 0
     assert [c["name"] for c in contents(whole)["timelines"][0]["curves"]] == ["memory", "live activations"]
+
+
+def test_the_fullest_host_is_one_lighter_line_inside_the_axes():
+    plain = generate("1f1b", devices=4, microbatches=8)
+    prices = costs_for(plain, others={Kind.OFFLOAD: 0.5, Kind.RELOAD: 0.5})
+    timeline = simulate(add_offload(plain, prices, 1), prices)
+    curve = curves(timeline, activation_model(timeline.schedule))
+    axes = axes_of()
+    draw_memory(axes, curve, span=timeline.makespan, font=7)
+    assert curve.host is not None
+    (line,) = [line for line in axes.lines if line.get_linestyle() != "-"]
+    assert max(line.get_ydata()) == curve.host.peak.max() > curve.peak.max()
+    assert axes.get_ylim()[1] > curve.host.peak.max()
+    assert "dotted: on the host of device 0, the fullest" in texts_in(axes)
