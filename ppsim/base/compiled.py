@@ -37,19 +37,23 @@ _loaded: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def call(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> Any:
-    """Run a kernel as machine code; the first call on a machine compiles it, the first of a process loads it.
+    """Run a kernel as machine code, or in CPython over the same arguments where there is none; see :func:`load`."""
+    return (load(kernel, *arguments, parts=parts) or kernel)(*arguments)
 
-    ``parts`` are the functions that the kernel calls. CPython runs it where numba does not compile, or not by the
-    deadline.
+
+def load(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> Callable[..., Any] | None:
+    """Return a kernel's machine code; the first call on a machine compiles it, the first of a process loads it.
+
+    None where numba does not compile, or not by the deadline. ``parts`` are the functions that the kernel calls.
     """
     if not can_compile():
-        return kernel(*arguments)
+        return None
     if kernel not in _loaded:
         stamped, types = _stamp(kernel, parts), _types(arguments)
         if not _is_in_time(kernel, stamped, parts, types):
-            return kernel(*arguments)
+            return None
         _loaded[kernel] = _load(stamped, types)
-    return _loaded[kernel](*arguments)
+    return _loaded[kernel]
 
 
 def prepare(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> None:
@@ -164,8 +168,8 @@ def run_in_place(kernel: Callable[..., Any], size: int, *tables: Any, parts: Fun
     Large ones run as machine code; small ones in CPython, over views of the same memory. ``parts`` are the functions
     that the kernel calls.
     """
-    if size > COMPILE_TABLES_ABOVE and can_compile():
-        return call(kernel, *tables, parts=parts)
+    if size > COMPILE_TABLES_ABOVE and (compiled := load(kernel, *tables, parts=parts)):
+        return compiled(*tables)
     return kernel(*map(view, tables))
 
 

@@ -192,7 +192,7 @@ def _search(
             report=report,
             workers=ready,
         )
-    if key == ALONE or not found.interrupted:
+    if results.path and (key == ALONE or not found.interrupted):  # a large schedule takes long to write down
         results.add(key, row_of(found))
     return found
 

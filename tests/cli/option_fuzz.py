@@ -7,6 +7,7 @@ prints every case that ends in anything but an answer or a refusal.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import resource
@@ -60,7 +61,58 @@ WORDS = ["median", "1", "all", "1f1b", "-1", "%s%n", "1:2:3", ""]
 TARGETS = ["-", "/dev/null", "none/x.svg", ""]
 LAYOUTS = ["Et|tL", "Et*3|tt||tL", "E|t*3|(t|)*5mL", "Et|(t|)*6tL", "t|L", "Et*99999999", "(((", "", "E|q", "|*9999"]
 MANY = ("compare", "sweep", "jitter", "explain")
+NEEDED = ("devices", "microbatches", "num_layers", "gpus", "gbs")
 SUFFIXES = ["csv", "json", "mmd", "trace.json", "svg", "png", "pdf", "html", "xyz", ""]
+# What options say by name or in a language of their own, sound ones first.
+NAMED = {
+    "software": [
+        "megatron-bridge@26.06",
+        "megatron-core",
+        "torchtitan",
+        "nemo@25.01",
+        "deepspeed",
+        "megatron-core@",
+        "x",
+    ],
+    "recompute_modules": [
+        "core_attn",
+        "layernorm,mla_up_proj",
+        "moe_act",
+        "mlp,moe",
+        "shared_experts,x",
+        ",",
+        "mlp@",
+        "x",
+    ],
+    "recomputes": ["none", "none,full", "selective", "full", "selective,full", "x"],
+    "schedules": ["1f1b", "interleaved,zb-1p", "dualpipe-v", "1f1b,v-auto", "nope", "1f1b:x.csv"],
+    "layouts": ["even", "light-last,even", "light-ends", "x"],
+    "offload": ["0", "1", "0.5", "0,50", "0.25", "1,1,0,0", "-1", "nan", "101", "x"],
+    "replicas": ["2", "4,1=1.5", "2,0=1.2", "8", "3,2=0.5", "2,5=1", "1e9", "2,0=nan", "4,=", "x"],
+    "machine": ["dgx-h100", "dgx-b200", "gb200-nvl72", "dgx-a100", "cluster.toml", "x"],
+    "model": ["llama3-8b", "model.toml", "mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b", "x"],
+    "cluster": ["dgx-h100", "dgx-b200", "cluster.toml", "gb200-nvl72", "x"],
+    "measured": ["anchors.json", "x"],
+    "changes": ["tf.1=2", "schedule=gpipe", "mb=8", "comm=0", "devices=2", "tf=nan", "x=1", "tf.99=2", "="],
+    "of_op": ["1F0", "0B1", "2F5", "0W0", "99F0", "x"],
+    "links": ["0-1=2", "1-2=0.5", "0-9=1", "0-1=nan", "x"],
+    "mb_scale": ["lognormal:0.4:3", "uniform:0.1:3", "1,2", "0:1,1:2", "normal:1e308:1", "x"],
+    "slice_scale": ["attention:0.5", "1,2", "attention:2", "x"],
+    "iteration": ["1", "2", "all", "median", "1-2", "9-1", "x"],
+    "calibrate_on": ["1f1b", "gpipe", "x"],
+    "only": ["1f1b", "zb-1p", "x"],
+    "schedule_name": ["1f1b", "zb-1p", "interleaved", "nope"],
+    "dask": ["local", "x"],
+}
+ANCHORS = [
+    {"model": "Llama 3 8B", "gpu": "DGX-H100", "framework": "Megatron-Core", "gpus": 8, "precision": "BF16", "gbs": 128,
+     "mbs": 1, "seq": 8192, "tp": 1, "pp": 2, "cp": 1, "vp": 1, "ep": 1, "tokens_per_s_per_gpu": 12000}
+]  # fmt: skip
+TIMERS = """(min, max) time across ranks (ms):
+    forward-backward ...............................: (900.10, 910.20)
+    forward-compute ................................: (300.00, 310.00)
+    backward-compute ...............................: (500.00, 510.00)
+"""
 # What runs for real would take minutes, so these commands get recordings.
 RECORDED = {
     "validate": [["--from-record", "record.json.gz"], ["--trace", "traces"]],
@@ -91,8 +143,13 @@ def inputs(folder: Path) -> None:
         (ROOT / "gallery" / "profile-cpu.toml", "profile.toml"),
         (ROOT / "gallery" / "cluster.toml", "cluster.toml"),
         (ROOT / "gallery" / "model-7b.toml", "model.toml"),
+        (ROOT / "gallery" / "segments.toml", "segments.toml"),
+        (data / "real_runs" / "recorded_1f1b" / "rank0.ops.jsonl", "ops.jsonl"),
     ):
         shutil.copy(source, folder / name)
+    shutil.copytree(data / "real_runs" / "recorded_1f1b", folder / "recorded")
+    (folder / "anchors.json").write_text(json.dumps(ANCHORS))
+    (folder / "timers.log").write_text(TIMERS)
     (folder / "traces").mkdir()
     for rank in (0, 1):
         shutil.copy(folder / f"trace{rank}.json.gz", folder / "traces")
@@ -107,7 +164,8 @@ def inputs(folder: Path) -> None:
 
 
 FILES = ["in.csv", "in.json", "in.mmd", "in.trace.json", "odd.csv", "replicas.json", "mine.py", "record.json.gz"]
-TABLES = ["profile.toml", "cluster.toml", "model.toml", "trace0.json.gz", "traces"]
+TABLES = ["profile.toml", "cluster.toml", "model.toml", "segments.toml", "trace0.json.gz", "traces", "anchors.json"]
+RUNS = ["traces", "recorded", "ops.jsonl", "timers.log", "trace0.json.gz", "in.json"]
 
 
 def words_of(names: tuple[str, ...], command: click.Command, draw: random.Random) -> list[str]:
@@ -120,7 +178,7 @@ def words_of(names: tuple[str, ...], command: click.Command, draw: random.Random
                 count = draw.choice([1, 2, 3]) if param.nargs == -1 and names[0] in MANY else 1
                 arguments += [value_of(param, draw, usual) for _ in range(count)]
             continue
-        needed = param.required or (param.name in ("devices", "microbatches", "num_layers") and not recorded)
+        needed = param.required or (param.name in NEEDED and not recorded)
         given = "schedule" in (param.name or "") and not usual
         if draw.random() > (0.97 if needed else 0.1 if given else 0 if param.name == "schedule" else others):
             continue
@@ -146,6 +204,10 @@ def value_of(param: click.Parameter, draw: random.Random, usual: bool) -> str:
         return draw.choice([f"out.{draw.choice(SUFFIXES[:8])}"] * 6 + [f"out.{draw.choice(SUFFIXES)}", *TARGETS])
     if name == "format":
         return draw.choice(SUFFIXES)
+    if name == "files":
+        return draw.choice(RUNS if usual else [*RUNS, *FILES, *TABLES, *SPECIAL])
+    if name in NAMED and not (name == "offload" and isinstance(kind, click.FloatRange)):
+        return draw.choice(NAMED[name][: 5 if usual else None])
     if isinstance(kind, click.Choice):
         return draw.choice([*map(str, kind.choices)] if usual else [*map(str, kind.choices), "x", ""])
     if isinstance(kind, ScheduleName):

@@ -16,6 +16,7 @@ from ppsim.questions.optimize import Front
 from ppsim.questions.optimize import optimize as ask_optimize
 from ppsim.questions.problems import SearchOptions, find_known, make_problems
 from ppsim.search.orders import optimize
+from ppsim.search.orders.optimize import find_front
 from tests.commands import invoke
 
 
@@ -93,6 +94,23 @@ def test_schedules_that_the_time_does_not_reach_are_left_out_by_name(capsys):
     said = capsys.readouterr().err.removeprefix("left out of the list, as the time ended: ").strip()
     assert len(late) <= 1  # the first, which has a second more
     assert {"v-half", "v-min", "zb-v", "v-auto"} <= names <= late | set(said.split(", "))
+
+
+def test_caps_that_the_time_does_not_reach_are_left_out_of_a_front(capsys):
+    """The largest one is searched however late it is, and the others are named."""
+    search = SearchOptions(devices=3, microbatches=3)
+    problems = make_problems(search, CostOptions())
+    known = [find_known(problem, CostOptions()) for problem in problems]
+    asked = list[str]()
+
+    def run(key, problems, known, seeds, limit):
+        asked.append(key)
+        return optimize.optimize(problems, known, seeds=seeds, time_limit=0.1)
+
+    rows = find_front(problems, known, [1], run, 0.0)
+    assert asked == ["largest cap"]
+    assert [cap for cap, _ in rows] == [rows[0][1].solution.peak_activations.max()] == [3]
+    assert capsys.readouterr().err == "left out of the front, as the time ended: cap 1, 2\n"
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.compiled import call, can_compile
+from ppsim.base.compiled import can_compile, load, view
 from ppsim.core import waiting
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import NONE, Schedule
@@ -94,9 +94,10 @@ def run_in_lists(columns: Columns) -> tuple[int, Columns]:
 def _execute(columns: Columns, n: int) -> tuple[int, Columns]:
     global _timed
     _timed += n
-    if _timed > COMPILE_SIMULATION_ABOVE and can_compile():
-        return call(kernel.execute, columns, parts=waiting.PARTS), columns
-    return run_in_lists(columns)
+    if _timed <= COMPILE_SIMULATION_ABOVE:
+        return run_in_lists(columns)
+    compiled = load(kernel.execute, columns, parts=waiting.PARTS)  # lists of so many would fill the memory
+    return compiled(columns) if compiled else kernel.execute(view(columns)), columns
 
 
 def compile_now(schedule: Schedule, costs: Costs) -> None:
@@ -105,7 +106,7 @@ def compile_now(schedule: Schedule, costs: Costs) -> None:
     if not can_compile():
         return
     time, latency = np.asarray(costs.time, np.float64).ravel(), np.asarray(costs.comm, np.float64).ravel()
-    call(kernel.execute, build_columns(schedule, time, np.empty(0), latency), parts=waiting.PARTS)
+    load(kernel.execute, build_columns(schedule, time, np.empty(0), latency), parts=waiting.PARTS)
     _timed = COMPILE_SIMULATION_ABOVE + 1
 
 

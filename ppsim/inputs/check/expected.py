@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import filterfalse, islice
 
 import numpy as np
 
@@ -51,11 +52,12 @@ def expected_faults(draft: Draft, expected: Expected) -> Iterator[Fault]:
     for noun, nouns, count, wanted, there in counts:
         if wanted is None:
             continue
-        missing = [number for number in range(wanted) if number not in there]
+        missing = wanted - sum(0 <= number < wanted for number in there)
         if missing:
             found = True
-            which = _numbers(missing)
-            text = f"{noun if len(missing) == 1 else nouns} {which} {'is' if len(missing) == 1 else 'are'} missing"
+            shown = ", ".join(map(str, islice(filterfalse(there.__contains__, range(wanted)), SHOWN)))
+            which = shown + (f" and {missing - SHOWN} more" if missing > SHOWN else "")
+            text = f"{noun if missing == 1 else nouns} {which} {'is' if missing == 1 else 'are'} missing"
             yield Fault("missing", None, None, None, f"{text}: the file has {len(there)} of {wanted} {nouns}", _HINT)
         elif count > wanted:
             found = True
@@ -65,13 +67,9 @@ def expected_faults(draft: Draft, expected: Expected) -> Iterator[Fault]:
         yield from _strays(draft, expected.schedule)
 
 
+SHOWN = 8  # numbers that are missing
 _HINT = "look for a row, or a device's file, that was left out"
 _OPTION = {"device": "devices", "stage": "stages", "microbatch": "mb"}
-
-
-def _numbers(values: list[int]) -> str:
-    shown = ", ".join(map(str, values[:8]))
-    return shown + (f" and {len(values) - 8} more" if len(values) > 8 else "")
 
 
 def _strays(draft: Draft, schedule: Schedule) -> Iterator[Fault]:

@@ -20,7 +20,7 @@ from ppsim.search.rules.orders import Queues, join_backwards, read_orders, write
 from ppsim.search.rules.policies import write_policies
 
 Report = Callable[[Solution], None]
-GRACE_S = 2.0  # past the time: what looks at it ends on its own, with what it has
+GRACE_S = 1.5  # past the time: what looks at it ends on its own, with what it has
 SMALLER_CAPS = 8  # heuristics are tried under as many: with less memory they sometimes find better schedules
 
 
@@ -34,6 +34,7 @@ def search(
     workers: int | None = None,
     run: Map | None = None,
     bound: float = 0.0,
+    grace: float = GRACE_S,
     report: Report = lambda best: None,
 ) -> Solution | None:
     """Search for the best schedule that fits a problem.
@@ -49,6 +50,7 @@ def search(
         workers: threads; all cores when None.
         run: maps walks over as many workers elsewhere, instead of threads.
         bound: a lower bound of the objective; a schedule that attains it ends the search.
+        grace: seconds past the time limit after which what does not look at the time is ended.
         report: called with each schedule that is better than all before.
 
     Returns:
@@ -65,7 +67,7 @@ def search(
     best: Solution | None = None
     starts = list[Member]()
     try:
-        with end_by(began + time_limit), interrupt_at(began + time_limit + GRACE_S):
+        with end_by(began + time_limit), interrupt_at(began + time_limit + grace):
             for member in collect(problem, seeds, began + time_limit / 2):
                 if member.cost < min((other.cost for other in starts), default=np.inf):
                     best = _better(problem, best, member, report)

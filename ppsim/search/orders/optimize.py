@@ -10,6 +10,7 @@ from itertools import chain
 import numpy as np
 
 from ppsim.base.deadline import TimeOver
+from ppsim.base.notes import note
 from ppsim.base.signals import first_signal
 from ppsim.base.workers import Workers
 from ppsim.core.costs import Costs
@@ -18,7 +19,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.errors import MissingDependency
 from ppsim.search.bounds.bounds import Bounds, bound_problem, limit_bound
-from ppsim.search.orders.engine import search
+from ppsim.search.orders.engine import GRACE_S, search
 from ppsim.search.problem import ROUNDING, Objective, Problem, Solution, evaluate, fits, measure_held
 
 # Ops up to which the constraint solver is asked: beyond, it finds nothing that the search does not.
@@ -193,6 +194,7 @@ def _solve_one(
             seed=seed,
             time_limit=limit,
             bound=low,
+            grace=GRACE_S / 3 if any(entry.fits for entry in known) else GRACE_S,
             workers=workers.count if workers else None,
             run=workers,
             report=lambda found: tell(found, low),
@@ -243,8 +245,10 @@ def find_front(
         time_limit: seconds for all of it.
 
     Returns:
-        Caps in rising order, each with its outcome; fewer after Ctrl-C, or where the time of a cap finds nothing.
+        Caps in rising order, each with its outcome; fewer after Ctrl-C, or where the time of a cap finds nothing. Those
+        that the time does not reach are left out, but for the largest; stderr says so.
     """
+    until = time.monotonic() + time_limit
     each = time_limit / (MOST_CAPS + 1)
     most = run("largest cap", problems, known, (), each)
     share = shares[[problem.placement for problem in problems].index(most.problem.placement)]
@@ -252,9 +256,13 @@ def find_front(
     least = min(int(np.ceil(p.least_caps.max() / unit - ROUNDING)) for p, unit in zip(problems, shares, strict=True))
     caps = np.unique(np.linspace(least, largest, MOST_CAPS).astype(int)).tolist() if least < largest else []
     rows, seeds = list[tuple[float, Outcome]](), [most.solution.schedule]
-    for cap in caps:
+    for nth, cap in enumerate(caps):
         if first_signal():
             return rows or [(float(largest), most)]
+        if time.monotonic() > until:
+            if late := caps[nth:-1]:
+                note(f"left out of the front, as the time ended: cap {', '.join(map(str, late))}")
+            break
         capped = [replace(p, cap=float(cap * unit)) for p, unit in zip(problems, shares, strict=True)]
         fitting = [[refit(entry, p) for entry in entries] for entries, p in zip(known, capped, strict=True)]
         try:

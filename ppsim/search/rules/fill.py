@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsim.base.compiled import Functions, call, can_compile, view
+from ppsim.base.compiled import Functions, load, view
 from ppsim.core.columns import Codes, Ints
 from ppsim.search.rules import fill_kernel as kernel
 from ppsim.search.rules.fill_kernel import BACKWARD, FORWARD, IDLE, WEIGHTS, Filling
@@ -190,7 +190,8 @@ def _run(step: Callable[..., int], t: Filling, *arguments: int, parts: Functions
     """Run a step over the tables, in CPython until machine code pays."""
     global _filled
     _filled += len(t.row)
-    if _filled > COMPILE_FILLING_ABOVE and can_compile():
-        call(step, t, *arguments, parts=parts)
+    compiled = load(step, t, *arguments, parts=parts) if _filled > COMPILE_FILLING_ABOVE else None
+    if compiled:
+        compiled(t, *arguments)
     else:
         step(view(t), *arguments)

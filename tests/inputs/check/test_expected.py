@@ -34,6 +34,11 @@ def test_a_complete_file_has_no_fault():
     [
         (rows(devices=3), {"devices": 4}, "device 3 is missing: the file has 3 of 4 devices"),
         (rows(devices=3), {"stages": 5}, "stages 3, 4 are missing: the file has 3 of 5 stages"),
+        (
+            rows(devices=3),
+            {"devices": 10**30},
+            f"devices 3, 4, 5, 6, 7, 8, 9, 10 and {10**30 - 11} more are missing: the file has 3 of {10**30} devices",
+        ),
         (rows(microbatches=3), {"microbatches": 4}, "microbatch 3 is missing: the file has 3 of 4 microbatches"),
         (rows(), {"microbatches": 2}, "the file has 4 microbatches, and 2 are expected"),
     ],

@@ -16,7 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from ppsim.base.results import Results
 from ppsim.base.toml import read as read_toml
@@ -24,12 +26,15 @@ from ppsim.core.costs import costs_for
 from ppsim.engine.detailed.cluster import network
 from ppsim.engine.detailed.cluster import read as read_cluster
 from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.segments import look_inside_ops, segment_costs
+from ppsim.engine.simple.segments import read as read_segments
 from ppsim.errors import PpsimError
 from ppsim.inputs.check.checks import check
 from ppsim.inputs.drafts.read import read
 from ppsim.inputs.profile.costs import costs_from
 from ppsim.inputs.profile.profile import read as read_profile
 from ppsim.inputs.profile.scale import parse_scale
+from ppsim.questions.read import read as read_question
 from ppsim.real.runs.record import load
 from ppsim.real.traces.read import read_run
 from ppsim.real.traces.torch_trace import profile_from
@@ -42,11 +47,18 @@ from ppsim.workload.hardware.hardware import read_gpu
 from ppsim.workload.model.model import flops_per_token
 from ppsim.workload.model.model import read_model as read_language_model
 from ppsim.workload.model.transformer import memory_model, read_model
+from ppsim.workload.plans.published import anchors_of
 from ppsim.workload.plans.row_numbers import Skipped
 from ppsim.workload.plans.rows import read_table, setup_of
+from ppsim.workload.plans.software import SCHEMA as SOFTWARE
+from ppsim.workload.plans.software import Software, Version
+from tests.cli.option_fuzz import ANCHORS
+from tests.real.traces.test_timers import EACH, SPREADS
+from tests.real_runs import ops_rows, simulated, write_csv
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "tests" / "data"
+RECORDED = DATA / "real_runs" / "recorded_1f1b"
 FOUND = sorted((DATA / "fuzz").iterdir())
 SECONDS, BYTES = 10.0, 1 << 30  # of processor time and memory for one file; most take milliseconds
 SCHEDULE = generate("1f1b", devices=2, microbatches=2)
@@ -54,6 +66,23 @@ SCHEDULE = generate("1f1b", devices=2, microbatches=2)
 
 def check_file(path: str) -> None:
     check(read(path))
+
+
+def use_segments(path: str) -> None:
+    segments = read_segments(path)
+    simulate(SCHEDULE, segment_costs(SCHEDULE, segments, per="stage"))
+    look_inside_ops(SCHEDULE, segments, "stage")
+
+
+def tell(path: str) -> None:
+    """Read a run in all that is told of it; a recorder's file with those of the other devices."""
+    if path.endswith(".rank0.jsonl"):
+        others = [str(RECORDED / f"rank{rank}.ops.jsonl") for rank in (1, 2, 3)]
+        observed = read_question([path, *others])
+    else:
+        observed = read_question(path)
+    json.dumps(observed.to_json())
+    list(observed.blocks())
 
 
 def use_rows(path: str) -> None:
@@ -81,6 +110,14 @@ USES: dict[str, Callable[[str], object]] = {
     ".results.csv": lambda path: Results(path, 1),
     ".factors.txt": lambda path: parse_scale([path], 8),
     ".primus.json": lambda path: read_run([path]),
+    ".ops.csv": tell,
+    ".ops.jsonl": tell,
+    ".ops.parquet": tell,
+    ".rank0.jsonl": tell,
+    ".timers.log": tell,
+    ".segments.toml": use_segments,
+    ".software.toml": lambda path: Version(read_toml(path, Software, SOFTWARE)).techniques(None),
+    ".anchors.json": lambda path: anchors_of(read_table(path)),
 }
 
 
@@ -116,6 +153,18 @@ def originals(tmp_path_factory) -> dict[str, list[bytes]]:
     found[".results.csv"] = [(folder / "kept.csv").read_bytes()]
     found[".factors.txt"] = [b"1,1.3,0.8,1,1,1,1,2\n"]
     found[".primus.json"] = [gzip.decompress((DATA / "real_runs" / "primus_pp8" / "pp_rank_0.json.gz").read_bytes())]
+    rows = ops_rows([[simulated("1f1b", comm=0.75), simulated("1f1b", tf=60.0)]] * 2)
+    write_csv(folder / "ops.csv", rows)
+    found[".ops.csv"] = [(folder / "ops.csv").read_bytes()]
+    header = '{"schema": "ppsim.ops/1", "unit": "us"}\n'
+    found[".ops.jsonl"] = [(header + "\n".join(map(json.dumps, rows))).encode()]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "ops.parquet")
+    found[".ops.parquet"] = [(folder / "ops.parquet").read_bytes()]
+    found[".rank0.jsonl"] = [(RECORDED / "rank0.ops.jsonl").read_bytes()]
+    found[".timers.log"] = [SPREADS.encode(), EACH.encode()]
+    found[".segments.toml"] = [(ROOT / "gallery" / "segments.toml").read_bytes()]
+    found[".software.toml"] = [(library / "software" / f"{name}.toml").read_bytes() for name in ("nemo", "torchtitan")]
+    found[".anchors.json"] = [json.dumps(ANCHORS).encode()]
     return found
 
 
@@ -288,7 +337,7 @@ def little_memory():
 
 @pytest.mark.filterwarnings("error")
 def test_a_few_mutated_files_of_every_format(originals, tmp_path, little_memory):
-    assert fuzz(originals, 160, 12, tmp_path) == []
+    assert fuzz(originals, 240, 12, tmp_path) == []
 
 
 @pytest.mark.slow
