@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -229,11 +229,9 @@ def _is_number(value: object) -> bool:
 
 def _unit_of(tables: Sequence[_Columns], given: str) -> tuple[str, tuple[str, ...]]:
     """The unit of all times, and what is said where it is a guess."""
-    told = tables[0].unit_of("start") or tables[0].unit_of("end") or tables[0].unit_of("duration")
-    if told:
-        return told, ()
-    if given:
-        return given, ()
+    telling = [[unit for name in TIMES if (unit := table.unit_of(name))] for table in tables]
+    if found := (telling[0] or [given])[0] or next(chain(*telling), ""):
+        return found, ()
     start, end, _ = _raw_times(tables, "", 0)
     since = float(np.nanmedian(start)) if np.isfinite(start).any() else 0.0
     for unit, least in reversed(EPOCHS.items()):

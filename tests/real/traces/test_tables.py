@@ -15,7 +15,7 @@ from ppsim.real.traces.read import read_run
 from ppsim.real.traces.run import RealRun
 from ppsim.real.traces.table_words import group_of, kind_of, meanings
 from ppsim.schedules import recognise
-from tests.real_runs import STRAGGLERS, ops_rows, simulated, write_csv
+from tests.real_runs import RECORDED, STRAGGLERS, ops_rows, simulated, write_csv
 
 MEGATRON = {"iteration": "step", "replica": "dp_rank", "device": "pp_rank", "kind": "optype", "microbatch": "mb_id"}
 
@@ -86,6 +86,17 @@ def test_without_messages_transfers_are_the_latencies_that_waits_show(tmp_path):
     run, job = read_job(write_csv(tmp_path / "t.csv", ops_rows(two_replicas(chunks=2), messages=False)))
     assert np.allclose(job.transfer[:, :, run.schedule.crosses], 0.75, atol=0.01)
     assert any("no messages are shown" in note for note in run.notes)
+
+
+@pytest.mark.parametrize("silent", [0, 2])
+def test_a_file_that_tells_no_unit_has_that_of_the_others(silent, tmp_path):
+    """Whichever it is, the first of them too."""
+    for path in RECORDED.glob("*.jsonl"):
+        says = '"from": "me"' if path.name.startswith(f"rank{silent}") else '"unit": "ms"'
+        (tmp_path / path.name).write_text(path.read_text().replace('"unit": "ms"', says))
+    run, whole = read_run([str(tmp_path)]), read_run([str(RECORDED)])
+    assert run.unit == "ms"
+    assert np.array_equal(run.start, whole.start)
 
 
 def test_json_lines_have_a_header_for_what_holds_throughout(tmp_path):

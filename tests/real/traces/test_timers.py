@@ -7,35 +7,9 @@ import pytest
 import ppsim
 from ppsim.errors import InputError
 from tests.commands import invoke
+from tests.real_runs import EACH, SPREADS
 
-# As megatron.core.timers prints them, with what is between reports in a log.
-SPREADS = """INFO:megatron.core.timers:(min, max) time across ranks (ms):
-    model-and-optimizer-setup ......................: (1020.90, 1022.97)
-[before the start of training step] datetime: 2026-03-28 14:13:05.589428
-(min, max) time across ranks (ms):
-    forward-backward ...............................: (26094.39, 26095.09)
-    optimizer ......................................: (3407.56, 3409.92)
- iteration       20/     100 | elapsed time per iteration (ms): 800.5 |
-(min, max) time across ranks (ms):
-    forward-backward ...............................: (700.39, 710.09)
-    optimizer ......................................: (30.56, 31.92)
-7: (min, max) time across ranks (ms):
-7:     forward-backward ...............................: (702.39, 712.09)
-7:     optimizer ......................................: (30.56, 31.92)
-saved checkpoint [ t 1/1, p 1/1 ] (min, max) time across ranks (ms): save-checkpoint ........: (24895.07, 24895.13)
-"""
 MOST = "max time across ranks (ms):\n    optimizer ......................................: 12.25\n"
-EACH = """times across ranks (ms):
-  forward-compute:
-     rank  0: 900.00
-     rank  1: 900.00
-times across ranks (ms):
-  forward-compute:
-     rank  0: 310.00
-     rank  1: 420.00
-  backward-compute:
-     rank  1: 7.00
-"""
 
 
 def timers(path, text):

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.core.costs import Costs, costs_for
-from ppsim.core.ops import Kind
+from ppsim.core.ops import Kind, pack
 from ppsim.core.recompute import add_recompute
 from ppsim.core.schedule import Schedule
 from ppsim.core.split_backward import split_backwards
@@ -144,6 +144,21 @@ def test_free_copies_cost_no_time():
     made, plain = (simulate(each, prices) for each in (add_offload(schedule, prices, 2), schedule))
     assert made.makespan == plain.makespan
     assert measure(made).peak_activations.max() == 1
+
+
+@pytest.mark.parametrize(("name", "out"), [("interleaved", 1.5), ("interleaved", 3), ("zb-h2", 0.5), ("gpipe", 2)])
+def test_waiting_for_copies_holds_less_and_costs_no_time(name, out):
+    """Against the same queues whose devices never wait for a copy to the host."""
+    schedule = generate(name, devices=3, microbatches=6)
+    prices = costs_for(schedule, others={Kind.OFFLOAD: out, Kind.RELOAD: out})
+    made = add_offload(schedule, prices, schedule.n_chunks)
+    packed = pack(made.stage, made.microbatch) | made.kind
+    goes_on = [packed[made.queue(d)][made.kind[made.queue(d)] != Kind.WAIT_OFFLOAD] for d in range(3)]
+    never = Schedule.from_queues(name, schedule.placement, schedule.n_microbatches, goes_on)
+    waits, plain = (measure(simulate(each, prices)) for each in (made, never))
+    assert waits.makespan == plain.makespan
+    assert (waits.peak_activations <= plain.peak_activations).all()
+    assert (waits.peak_activations < plain.peak_activations).any()
 
 
 def test_shares():

@@ -1,5 +1,7 @@
 """Schedules written by rules fit every cap, for any placement."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from ppsim.search.orders.engine import collect
 from ppsim.search.problem import Problem, evaluate, fits
 from ppsim.search.rules.heuristics import order_linear
 from ppsim.search.rules.orders import write_schedule
-from ppsim.search.rules.policies import write_policies
+from ppsim.search.rules.policies import write_near_cap, write_policies
 from tests.search.orders.prices import costs
 
 PLACEMENTS = [place("linear", 4, 4), place("v", 3, 6), place("loop", 3, 6), place("loop", 2, 6)]
@@ -39,6 +41,16 @@ def test_all_that_a_search_starts_from_fits_where_stages_hold_other_layers(place
     starts = [write_schedule(problem, member.queues) for member in collect(problem, [])]
     assert len(starts) > 1
     assert all(fits(problem, schedule) for schedule in starts)
+
+
+@pytest.mark.parametrize("cap", [2.0, (4.0, 8.0, 3.0, 8.0)], ids=["equal", "uneven"])
+def test_a_tight_cap_has_schedules_that_come_near_it(cap):
+    """The device with the least memory decides, also beside others with much; without a cap there are none."""
+    problem = Problem(place("linear", 4, 4), 6, costs(4, 2, 3, 1, 0.5), cap=cap)
+    found = [write_schedule(problem, queues) for _, queues in write_near_cap(problem)]
+    assert found
+    assert all(fits(problem, schedule) for schedule in found)
+    assert not list(write_near_cap(replace(problem, cap=None)))
 
 
 def test_equal_costs_need_no_search():

@@ -213,10 +213,11 @@ def return_costs(costs: Costs, schedule: Schedule) -> Costs:
     return costs
 
 
+@pytest.mark.parametrize("layer", [1.0, [1.0, 0.3, 2.7, 1.0, 1.1]], ids=["equal", "unequal"])
 @pytest.mark.parametrize(("name", "devices"), [("zb-v", 2), ("zb-auto", 3)])
-def test_what_any_order_takes_bounds_each_planned_split_and_lists_them(name, devices):
+def test_what_any_order_takes_bounds_each_planned_split_and_lists_them(name, devices, layer):
     """Where queues depend on costs, splits are bounded before they are planned; the solver lists the least first."""
-    times, comm, n_layers = LayerTimes(1.0, embedding=0.5, head=1.5), 0.3, 5
+    times, comm, n_layers = LayerTimes(layer, embedding=0.5, head=1.5), 0.3, 5
     problem = problem_of(generate(name, devices=devices, microbatches=3), times, n_layers, comm)
     ends, cuts = list_ends(n_layers, problem.schedule.n_stages, 0), cuts_of_any_order(problem)
     said = np.max([problem.bound_by(cut, ends) for cut in cuts], axis=0)

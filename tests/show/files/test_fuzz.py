@@ -53,12 +53,10 @@ from ppsim.workload.plans.rows import read_table, setup_of
 from ppsim.workload.plans.software import SCHEMA as SOFTWARE
 from ppsim.workload.plans.software import Software, Version
 from tests.cli.option_fuzz import ANCHORS
-from tests.real.traces.test_timers import EACH, SPREADS
-from tests.real_runs import ops_rows, simulated, write_csv
+from tests.real_runs import EACH, RECORDED, SPREADS, ops_rows, simulated, write_csv
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "tests" / "data"
-RECORDED = DATA / "real_runs" / "recorded_1f1b"
 FOUND = sorted((DATA / "fuzz").iterdir())
 SECONDS, BYTES = 10.0, 1 << 30  # of processor time and memory for one file; most take milliseconds
 SCHEDULE = generate("1f1b", devices=2, microbatches=2)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.errors import InputError
-from ppsim.workload.layout.layout import build_layout, read_layout
+from ppsim.workload.layout.layout import build_layout, nearest_layout, read_layout
 from ppsim.workload.layout.text import format_content, parse_content
 
 CASES = json.loads((Path(__file__).parents[2] / "data" / "layouts" / "megatron.json").read_text())
@@ -22,6 +22,18 @@ def unroll(text: str) -> list[str]:
     for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
         text = re.sub(pattern, lambda found: found[1] * int(found[2]), text)
     return text.split("|")
+
+
+@pytest.mark.parametrize(
+    ("text", "stages", "nearest"),
+    [
+        ("Et|t|ttttttttL", 4, ["Et", "t", "ttttt", "tttL"]),  # the largest stage in halves
+        ("Et|t|ttttttttL", 3, ["Et", "t", "ttttttttL"]),  # as it is
+        ("Et|t|ttttttttL", 2, ["Ett", "ttttttttL"]),  # the smallest two together
+    ],
+)
+def test_the_nearest_layout_changes_as_few_stages_as_it_must(text, stages, nearest):
+    assert unroll(nearest_layout(text, 1, stages).strip("'")) == nearest
 
 
 @pytest.mark.parametrize("case", CASES["accepted"], ids=lambda case: case["layout"])

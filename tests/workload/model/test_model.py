@@ -17,6 +17,8 @@ from ppsim.workload.model.model import (
     count_parameters,
     flops_per_token,
     library,
+    mixer_parameters,
+    mixing_flops,
     mtp_parameters,
     read_model,
 )
@@ -457,6 +459,25 @@ def test_kimi_and_nemotron_say_their_layers_in_their_own_ways(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(nano))
     found = read_model(str(tmp_path / "config.json"))
     assert replace(found, name="", source="") == replace(read_model("nemotron-3-nano"), name="", source="")
+
+
+def test_a_gated_delta_net_has_the_parameters_of_its_modules():
+    """Those of Qwen3NextGatedDeltaNet: in_proj_qkvz and in_proj_ba, conv1d, dt_bias and A_log, norm, out_proj."""
+    keys, values = 16 * 128, 32 * 128
+    projections = 2048 * (2 * keys + 2 * values) + 2048 * (32 + 32) + values * 2048
+    beside = 4 * (2 * keys + values) + 32 + 32 + 128
+    layer_norm = 2048
+    assert mixer_parameters(read_model("qwen3-next-80b-a3b"), "delta") == projections + beside + layer_norm
+
+
+def test_a_mamba_layer_multiplies_by_its_two_projections_alone():
+    """Not by what convolves, scales and shifts: Mamba-2 of Nemotron-H, 64 heads of 64, 8 groups, a state of 128."""
+    model = read_model("nemotron-3-nano")
+    more = replace(model, layers=53, mixers=(*model.mixers, "mamba"), mlps=(*model.mlps, "none"))
+    values, keys, heads = 64 * 64, 2 * 8 * 128, 64
+    matrices = 2688 * (values + (values + keys) + heads) + values * 2688
+    found = flops_per_token(more) - flops_per_token(model)
+    assert found == pytest.approx(6 * matrices + 3 * mixing_flops(model, "mamba"), rel=1e-9)
 
 
 def test_a_tower_costs_its_layers_beside_the_embedding_and_no_backward_where_it_is_frozen(tmp_path):

@@ -133,6 +133,12 @@ def test_words_for_a_number_that_is_missing_are_as_none(value):
     assert against([{**BRIDGE, "mbs": value}])[0] == against([{**BRIDGE, "mbs": None}])[0]
 
 
+@pytest.mark.parametrize("name", ["kernels", "cuda_graphs", "dispatch", "gradient_precision"])
+@pytest.mark.parametrize("value", ["n/a", "-", " ? ", "Unknown", "not published", ""])
+def test_words_for_a_technique_that_is_missing_are_as_none(name, value):
+    assert against([{**BRIDGE, name: value}])[0] == against([BRIDGE])[0]
+
+
 def test_a_length_and_a_precision_that_were_chosen_are_named():
     found, _ = against([{**BRIDGE, "seq": None, "precision": None}])
     assert found[0]["chosen"] == "seq, precision: mbs 1, vp 5, precision bf16, seq 8192"
