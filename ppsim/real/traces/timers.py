@@ -17,9 +17,9 @@ from ppsim.errors import InputError
 
 REPORT = re.compile(r"(?:\(min, max\) |max )?time(?:s)? across ranks \(ms\):")
 NUMBER = r"(\d{1,15}(?:\.\d{1,9})?)"
-SPREAD = re.compile(rf"\s*(?:\S+:)?\s*(\S[^:]{{0,200}}?) \.*: (?:\({NUMBER}, {NUMBER}\)|{NUMBER})\s*")
-NAME = re.compile(r"\s*(?:\d+:)?\s*([\w/. -]{1,200}):\s*")
-RANK = re.compile(rf"\s*(?:\d+:)?\s*rank\s+(\d{{1,7}}): {NUMBER}\s*")
+SPREAD = re.compile(rf"\s*(?:\S+:\s*)?(\S[^:]{{0,200}}?) \.*: (?:\({NUMBER}, {NUMBER}\)|{NUMBER})\s*")
+NAME = re.compile(r"\s*(?:\d+:\s*)?([\w/.-][\w/. -]{0,199}):\s*")
+RANK = re.compile(rf"\s*(?:\d+:\s*)?rank\s+(\d{{1,7}}): {NUMBER}\s*")
 HINT = "the log of the rank that prints timers: --timing-log-level 2, and --timing-log-option all for every rank"
 LEAST, MOST = -2, -1  # beside ranks
 MOST_RANKS = 1 << 18
