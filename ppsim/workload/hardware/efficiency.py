@@ -46,7 +46,6 @@ class Curve:
         hbm: share of the memory's bandwidth that elementwise work reaches.
         within: share of the bandwidth inside a node that collectives reach.
         between: share of the bandwidth between nodes that collectives reach.
-        hidden: share of tensor-parallel communication that overlap hides.
         seen: what the numbers were fitted on.
     """
 
@@ -62,14 +61,13 @@ class Curve:
     hbm: float = 0.7
     within: float = 0.65
     between: float = 0.65
-    hidden: float = 0.8
     seen: str = ""
 
     def __post_init__(self) -> None:
         for name in SHARES_OF_PEAKS:
             if not 0 < getattr(self, name) <= 1:
                 raise Refused(name, f"must be more than 0 and 1 at most, got {getattr(self, name):g}")
-        for name in ("rows", "half", "hidden"):
+        for name in ("rows", "half"):
             if getattr(self, name) < 0:
                 raise Refused(name, f"must be 0 or more, got {getattr(self, name):g}")
 

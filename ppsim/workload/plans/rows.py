@@ -196,8 +196,6 @@ def _machine(row: Row) -> Machine:
     gpu = str(row.get("gpu") or "").lower()
     if row.get("cluster"):
         return read_machine(str(row["cluster"]))
-    if "a100" in gpu and "vtrain" in str(row.get("framework") or "").lower():
-        return read_machine("vtrain-a100")
     for word, name in CLUSTERS:
         if word in gpu and not re.search("gh200|pcie|nvl$", gpu):
             return read_machine(name)

@@ -25,9 +25,7 @@ from ppsim.workload.model.operators import embedding_operators, head_operators, 
 from ppsim.workload.model.parallel import Parallel
 
 H100 = read_machine("dgx-h100")  # 8 GPUs; 450 GB/s and 5 us inside a node, 50 GB/s and 10 us between nodes
-FULL = Efficiency(
-    Curve("", rows=0, half=0, attention=0.6, within=1, between=1, hidden=0.75), Software("fused", 0, 0, 0)
-)
+FULL = Efficiency(Curve("", rows=0, half=0, attention=0.6, within=1, between=1), Software("fused", 0, 0, 0))
 HALF = Efficiency(Curve("", within=0.5, between=0.25), Software("fused", 0, 0, 2.0))
 LLAMA, MIXTRAL, V3 = read_model("llama3-8b"), read_model("mixtral-8x7b"), read_model("deepseek-v3")
 GB = 1e9

@@ -128,6 +128,12 @@ def test_clusters_are_known_by_their_gpus(text, machine):
         assert setup_of({**ROW, "gpu": text, "precision": "BF16"}).machine.name == machine
 
 
+def test_a_row_names_its_cluster_and_its_framework_names_none():
+    row = {**ROW, "gpu": "A100-80GB", "framework": "Megatron-DeepSpeed (vTrain, MICRO 2024)"}
+    found = [setup_of({**row, "cluster": name}).machine.name for name in (None, "vtrain-a100")]
+    assert found == ["dgx-a100", "vtrain-a100"]
+
+
 def test_a_step_is_what_is_stated_or_follows_from_throughput():
     model, parallel = read_model("llama3-70b"), Parallel(tp=4, pp=4, cp=2, dp=2, microbatches=64)
     tokens = 128 * 8192
