@@ -118,6 +118,8 @@ def job_lines(found: Slowdown, mending: Sequence[Mended]) -> Iterator[str]:
         yield f"link       {where} loses most: its messages take {ratio:.2f} x the median"
     yield f"mending    the last stage's device takes away {found.last_stage_share:.0%} of the slowdown,"
     yield f"           the slowest 3 % of workers {found.slowest_workers_share:.0%}"
+    if not mending:
+        return
     yield ""
     yield f"what if (each simulated, against {format_number(step)} {unit}):"
     named = max(len(change.what) for change in mending)

@@ -12,7 +12,7 @@ from ppsim.cli import group
 from ppsim.errors import InputError
 from ppsim.questions.explain import explain as ask
 from tests.commands import invoke, refused
-from tests.real_runs import PRIMUS
+from tests.real_runs import PRIMUS, ops_rows, simulated, write_csv
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 
@@ -259,3 +259,10 @@ def test_a_link_of_a_cluster_that_no_message_takes_is_no_change(tmp_path):
     words = ("explain", "1f1b", *shape, "--cluster", str(path))
     assert "no op or message of 1f1b takes that time" in str(refused(*words, "--what-if", "link.0-2=50"))
     assert invoke(*words, "--what-if", "link.0-1=50").exit_code == 0
+
+
+def test_a_job_of_one_worker_and_microbatch_has_nothing_to_mend(tmp_path):
+    table = write_csv(tmp_path / "t.csv", ops_rows([[simulated("gpipe", 1, 1)]]))
+    result = invoke("explain", table)
+    assert result.exit_code == 0
+    assert "job        1 replica x 1 devices, 1 steps: 130 ms (mean)" in result.output

@@ -158,3 +158,58 @@ def several(stage, stages, device):
 def several_dtypes(stage, stages, device):
     kind = torch.float64 if stage else torch.float32
     return Two(stage == stages - 1), (torch.randn(ROWS, WIDTH), torch.randn(WIDTH, dtype=kind))
+
+
+class Mirrored:
+    """A message of which the opposite is on the wire."""
+
+    def __init__(self, work, tensor=None):
+        self.work, self.tensor = work, tensor
+
+    def wait(self):
+        self.work.wait()
+        if self.tensor is not None:
+            self.tensor.neg_()
+
+
+def handled(stage, stages, device):
+    """The same with messages and steps of FSDP of the user's: without either, gradients are wrong or no numbers.
+
+    Weights are there between UNSHARD and RESHARD only; REDUCE_GRAD doubles the gradients, for two replicas.
+    """
+    module, example = globals()["stage"](stage, stages, device)
+    whole = [weight.data.clone() for weight in module.parameters()]
+
+    def send(tensor, peer, group):
+        return Mirrored(torch.distributed.isend(-tensor, peer, group))
+
+    def receive(buffer, peer, group):
+        return Mirrored(torch.distributed.irecv(buffer, peer, group), buffer)
+
+    def blocking(tensor, peer, group):
+        torch.distributed.send(-tensor, peer, group)
+
+    def gather():
+        for weight, value in zip(module.parameters(), whole, strict=True):
+            weight.data.copy_(value)
+
+    def free():
+        for weight in module.parameters():
+            weight.data.fill_(torch.nan)
+
+    def reduce():
+        for weight in module.parameters():
+            weight.grad.mul_(2)
+
+    free()
+    messages = {"SEND_F": send, "RECV_F": receive, "SEND_B": blocking, "RECV_B": receive}
+    return {"module": module, **messages, "UNSHARD": gather, "RESHARD": free, "REDUCE_GRAD": reduce}, example
+
+
+def fails_to_send(stage, stages, device):
+    module, example = globals()["stage"](stage, stages, device)
+
+    def send(tensor, peer, group):
+        raise OSError("no such link")
+
+    return {"module": module, "SEND_F": send}, example

@@ -1,3 +1,3 @@
 """Sends, receives and FSDP ops written out into the queues, and matched with each other."""
 
-__all__ = ["lower", "matching"]
+__all__ = ["fsdp", "lower", "matching"]

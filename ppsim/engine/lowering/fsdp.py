@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from ppsim.core.ops import PAIRED, Kind, pack
 from ppsim.core.schedule import NONE, Schedule
 
+TORCH_STAGES = 3  # that torch gathers at once
+
 
 def add_fsdp_ops(
     schedule: Schedule, unshard: int, reduce_grad: bool, waits: bool = False

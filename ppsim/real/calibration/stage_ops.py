@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from ppsim.errors import MissingDependency
 from ppsim.version import INSTALL_TORCH
+
+SENDS, STEPS = ("SEND_F", "RECV_F", "SEND_B", "RECV_B"), ("UNSHARD", "RESHARD", "REDUCE_GRAD")
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class StageOps:
         backward_weight: W, of what I left.
         pair: an F with the op that runs beside it: ``x`` and a function that runs this op, to ``out``; None for one
             after the other.
+        between: functions of the user's by kind, for sends and receives in place of torch's, and for steps of FSDP.
     """
 
     forward: Callable[[Any], Any]
@@ -29,10 +33,19 @@ class StageOps:
     backward_input: Callable[[Any, Any, Any], tuple[Any, Any]]
     backward_weight: Callable[[Any], Any]
     pair: Callable[[Any, Callable[[], None]], Any] | None = None
+    between: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+
+@contextmanager
+def gathered(ops: StageOps) -> Iterator[None]:
+    """Have a stage's parameters whole for the block, where the user has functions for that."""
+    ops.between.get("UNSHARD", _nothing)()
+    yield
+    ops.between.get("RESHARD", _nothing)()
 
 
 def stage_ops(module: Any, *, first: bool, own: Mapping[str, Callable[..., Any]] | None = None) -> StageOps:
-    """Take torch's functions for a module, and the user's ``own`` by kind (F, B, I, W, FB) where there are any.
+    """Take torch's functions for a module, and the user's ``own`` by kind (F, SEND_F, ...) where there are any.
 
     As in torch's runtime, I of the first stage does nothing and its W is the whole backward, unless I is the user's.
     """
@@ -51,7 +64,9 @@ def stage_ops(module: Any, *, first: bool, own: Mapping[str, Callable[..., Any]]
 
     whole = own.get("B", backward)
     halves = (_postpone, partial(_run_postponed, whole)) if first else (backward_input, backward_weight)
-    return StageOps(own.get("F", module), whole, own.get("I", halves[0]), own.get("W", halves[1]), own.get("FB"))
+    split = own.get("I", halves[0]), own.get("W", halves[1])
+    between = {kind: own[kind] for kind in (*SENDS, *STEPS) if kind in own}
+    return StageOps(own.get("F", module), whole, *split, own.get("FB"), between)
 
 
 def backward_functions() -> tuple[Any, Any, Any]:
@@ -67,6 +82,10 @@ def backward_functions() -> tuple[Any, Any, Any]:
             f"this torch cannot split a backward: {error}", f"{INSTALL_TORCH}, torch 2.11 or later"
         ) from error
     return _backward.stage_backward, _backward.stage_backward_input, _backward.stage_backward_weight
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _postpone(x: Any, out: Any, grad: Any) -> tuple[None, Any]:

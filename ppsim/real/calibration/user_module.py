@@ -12,11 +12,12 @@ from ppsim.base.outside_code import outside_code, run_file
 from ppsim.base.text import shorten
 from ppsim.errors import InputError
 from ppsim.real.calibration import bundles
-from ppsim.real.calibration.stage_ops import StageOps, stage_ops
+from ppsim.real.calibration.stage_ops import SENDS, STEPS, StageOps, stage_ops
 
 CONTRACT = "def stage(stage, stages, device): return module, example_input (a tensor, or a tuple of them)"
 CHAIN = "the output of a stage is the input of the next: of one shape and dtype"
-OWN_KINDS = ("F", "B", "I", "W", "FB")
+OWN_COMPUTE = ("F", "B", "I", "W", "FB")
+OWN_KINDS = (*OWN_COMPUTE, *SENDS, *STEPS)
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def _bundled(module: Any, examples: tuple[Any, ...], own: Mapping[str, Any], sta
     """
     import torch
 
-    if own:
+    if any(kind in OWN_COMPUTE for kind in own):
         raise InputError(f"{where}: functions of your own take one tensor, not {len(examples)}", CONTRACT)
     for example in examples:
         if not isinstance(example, torch.Tensor) or not example.ndim:

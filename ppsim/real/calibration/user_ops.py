@@ -12,6 +12,7 @@ from ppsim.inputs.profile.profile import OpTime, StageSize
 from ppsim.real.calibration.clock import spread, stopwatch
 from ppsim.real.calibration.memory import activation_bytes
 from ppsim.real.calibration.ops import run_together
+from ppsim.real.calibration.stage_ops import gathered
 from ppsim.real.calibration.user_module import CHAIN, UserModule, UserStage, check_output, input_of, make_stage
 
 Tick = Callable[[str], None]
@@ -42,7 +43,7 @@ def measure_stages(
             made = make_stage(of, number, stages, device)
             if number:
                 _check_chain(sent, made.example, where, number)
-            with outside_code(of.path, f"stage {number}"):
+            with outside_code(of.path, f"stage {number}"), gathered(made.ops):
                 sent = _check_gradients(made, number, stages, where)
                 sizes.append(_size_of(made, number, sent if number < stages - 1 else None))
                 times += _times_of(made, number, device, repeats, warm_up, tick, together)

@@ -17,6 +17,8 @@ import numpy as np
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import BACKWARDS, FORWARDS, RECEIVES, SENDS, Kind
 from ppsim.core.schedule import NONE
+from ppsim.engine.lowering.fsdp import TORCH_STAGES, add_fsdp_ops
+from ppsim.real.calibration.user_module import UserModule
 from ppsim.real.runs.record import Measured
 from ppsim.real.runs.streams import Clock, Wall
 from ppsim.real.runs.turns import EntryTimes, RunPlan, Settings, Tick, Turn, Turns, collect, durations, take_turns
@@ -28,7 +30,7 @@ NO_CHANNELS: Channels = {}
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """One entry of a device's queue: an op, the two ops of a pair, or a send or receive."""
+    """One entry of a device's queue: an op, the two ops of a pair, a send or receive, or a step of FSDP (no op)."""
 
     op: int
     kind: int
@@ -53,22 +55,24 @@ def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _:
         PpsimError: a process died, hung or failed before one repetition was complete.
     """
     devices = plans[0].lowered.schedule.n_devices
-    work = [[entries_of(plan, device) for plan in plans] for device in range(devices)]
+    steps = isinstance(settings.model, UserModule)
+    work = [[entries_of(plan, device, steps=steps) for plan in plans] for device in range(devices)]
     return collect(plans, settings, tick, _worker, work, [p.lowered for p in plans])
 
 
-def entries_of(plan: RunPlan, device: int) -> list[QueueEntry]:
-    """List the entries of a device in order."""
+def entries_of(plan: RunPlan, device: int, *, steps: bool = False) -> list[QueueEntry]:
+    """List the entries of a device in order, with the ``steps`` of FSDP where torch's runtime has them."""
     lowered = plan.lowered
     schedule, peer = lowered.schedule, lowered.peer()
     ms = np.zeros(len(schedule))
     ms[lowered.compute_ops] = durations(plan)
     queue = schedule.queue(device)
     received = {_key(schedule, op) for op in range(queue.start, queue.stop) if schedule.kind[op] in RECEIVES}
-    entries = []
+    entries, ahead = [], _fsdp_steps(plan, device) if steps else {}
     for op in range(queue.start, queue.stop):
         if not schedule.leads[op]:
             continue
+        entries += ahead.pop(op, [])
         partner, members = int(schedule.pair[op]), schedule.members(op)
         wanted = [_input_of(schedule, m) for m in members if schedule.kind[m] in (*FORWARDS, *BACKWARDS)]
         entries.append(
@@ -83,7 +87,24 @@ def entries_of(plan: RunPlan, device: int) -> list[QueueEntry]:
                 None if partner == NONE else (int(schedule.kind[partner]), _key(schedule, partner)[1:]),
             )
         )
-    return entries
+    return entries + ahead.pop(NONE, [])
+
+
+def _fsdp_steps(plan: RunPlan, device: int) -> dict[int, list[QueueEntry]]:
+    """Steps of FSDP by the op that they precede; those after all ops under NONE.
+
+    Records do not hold them: as in torch's runtime, they are part of the gap between two ops.
+    """
+    queues, source = add_fsdp_ops(plan.lowered.compute, TORCH_STAGES, reduce_grad=True)
+    found: dict[int, list[QueueEntry]] = {}
+    waiting: list[QueueEntry] = []
+    queue = queues.queue(device)
+    for op in range(queue.start, queue.stop):
+        if source[op] == NONE:
+            waiting.append(QueueEntry(NONE, *_key(queues, op), NONE, NONE, (), NONE, 0.0, None))
+        elif waiting:
+            found[int(plan.lowered.compute_ops[source[op]])], waiting = waiting, []
+    return found | {NONE: waiting}
 
 
 def _key(schedule: Any, op: int) -> tuple[int, int, int]:
@@ -173,6 +194,10 @@ def follow(
     at = 0
     while at < len(entries):
         entry = entries[at]
+        if entry.op == NONE:
+            task.step(entry)
+            at += 1
+            continue
         posted = mark()
         if entry.kind in SENDS or entry.kind in RECEIVES:
             group = _select_batch(entries, at, channels)
@@ -215,7 +240,7 @@ def _select_batch(entries: Sequence[QueueEntry], at: int, channels: Channels) ->
 
 
 def _post(group: Sequence[QueueEntry], task: Any, channels: Channels, rank: int) -> list[Any]:
-    """Post sends and receives without waiting for them."""
+    """Post sends and receives without waiting for them; the user's own functions one by one."""
     from torch import distributed
 
     calls = [
@@ -227,7 +252,8 @@ def _post(group: Sequence[QueueEntry], task: Any, channels: Channels, rank: int)
         )
         for e in group
     ]
-    if len(calls) > 1:
+    own = [task.own_transfer(e) for e in group]
+    if len(calls) > 1 and not any(own):
         works: list[Any] = distributed.batch_isend_irecv(calls)
         return works
-    return [call.op(call.tensor, call.peer, group=call.group) for call in calls]
+    return [(each or call.op)(call.tensor, call.peer, call.group) for each, call in zip(own, calls, strict=True)]

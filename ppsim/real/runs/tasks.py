@@ -17,7 +17,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
 from ppsim.inputs.profile.profile import Workload
 from ppsim.real.calibration import stage as stages
-from ppsim.real.calibration.stage_ops import StageOps, stage_ops
+from ppsim.real.calibration.stage_ops import StageOps, gathered, stage_ops
 from ppsim.real.calibration.user_module import UserModule, loss_of, make_stage
 
 Cell = tuple[int, int]
@@ -42,6 +42,9 @@ class SleepingTasks:
         if key not in self._buffers:
             self._buffers[key] = torch.zeros(self._bytes, dtype=torch.uint8)
         return self._buffers[key]
+
+    def own_transfer(self, entry: Any) -> None:
+        """Leave sends and receives to torch."""
 
     def run(self, entry: Any) -> None:
         """Sleep for the op's time."""
@@ -112,7 +115,7 @@ def hold_stage(model: Workload | UserModule, schedule: Schedule, stage: int, dev
         shape = torch.Size((model.microbatch_size, model.sequence, model.hidden)), getattr(torch, model.dtype)
         return HeldStage(module, stage_ops(module, first=stage == 0), shape, shape)
     made = make_stage(model, stage, schedule.n_stages, device)
-    with outside_code(model.path, f"stage {stage}"), torch.no_grad():
+    with outside_code(model.path, f"stage {stage}"), torch.no_grad(), gathered(made.ops):
         out = made.ops.forward(made.example.clone())
     return HeldStage(made.module, made.ops, _layout(made.example), _layout(out), made.example)
 
@@ -158,6 +161,7 @@ class ComputingTasks:
     def __init__(self, lowered: Lowered, rank: int, model: Workload | UserModule, device: str = "cpu") -> None:
         schedule = lowered.compute
         self._model, self._device = model, device
+        self._path = model.path if isinstance(model, UserModule) else ""
         self._last = schedule.n_stages - 1
         held = sorted({int(s) for s in schedule.stage[schedule.queue(rank)]})
         self._held = {s: hold_stage(model, schedule, s, device) for s in held}
@@ -197,6 +201,26 @@ class ComputingTasks:
         """Keep a received activation or gradient for the op that works on it."""
         kept = self._input if kind == RECEIVES[0] else self._gradient
         kept[cell] = tensor
+
+    def own_transfer(self, entry: Any) -> Callable[..., Any] | None:
+        """Return the user's function for a send or receive, where there is one."""
+        function, doing = self._between(entry)
+        return function and partial(_Transfer, self._path, doing, function)
+
+    def step(self, entry: Any) -> None:
+        """Run the user's function for a step of FSDP, where there is one.
+
+        Raises:
+            InputError: the user's code fails.
+        """
+        function, doing = self._between(entry)
+        if function:
+            with outside_code(self._path, doing):
+                function()
+
+    def _between(self, entry: Any) -> tuple[Callable[..., Any] | None, str]:
+        kind = Kind(entry.kind).name
+        return self._held[entry.stage].ops.between.get(kind), f"{kind} of stage {entry.stage}"
 
     def run(self, entry: Any) -> None:
         """Run an op, or both ops of a pair: one after the other, unless the user's stage has a function for both.
@@ -258,6 +282,21 @@ class ComputingTasks:
             # Kept until reset: nobody waits for a send during a run, so its tensor must outlive the run. Bytes held
             # are measured by calibrate, never in a run.
             self._gradient[stage - 1, microbatch] = gradient.contiguous()
+
+
+class _Transfer:
+    """A send or receive by a function of the user's, which may return what can be waited for."""
+
+    def __init__(self, path: str, doing: str, function: Callable[..., Any], *call: Any) -> None:
+        self._where = path, doing
+        with outside_code(*self._where):
+            self._work = function(*call)
+
+    def wait(self) -> None:
+        """Wait until it has ended."""
+        if self._work is not None:
+            with outside_code(*self._where):
+                self._work.wait()
 
 
 def _beside(pair: Callable[[Any, Callable[[], None]], Any], other: Callable[[], None], x: Any) -> Any:

@@ -24,6 +24,7 @@ from ppsim.core.draft import Draft
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import BACKWARDS, FORWARDS, Kind
 from ppsim.core.schedule import NONE, Schedule
+from ppsim.engine.lowering.fsdp import TORCH_STAGES
 from ppsim.engine.lowering.lower import lower
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError, PpsimError
@@ -38,7 +39,6 @@ from ppsim.show.files.writers import csv
 
 FLOAT_BYTES = 4
 Marks = list[tuple[int, Any, Any, Any, int]]
-FSDP_STAGES = 3  # that torch gathers at once
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def lower_as_torch(schedule: Schedule) -> Lowered:
 
     Its UNSHARD, RESHARD and REDUCE_GRAD affect the order of the rest. Nothing runs for them here, so they are dropped.
     """
-    lowered = lower(schedule, "torch", unshard=FSDP_STAGES, reduce_grad=True)
+    lowered = lower(schedule, "torch", unshard=TORCH_STAGES, reduce_grad=True)
     queues = lowered.schedule
     kept = np.flatnonzero(queues.computes | queues.communicates)
     place = np.full(len(queues) + 1, NONE, np.int32)  # the last one is for no partner

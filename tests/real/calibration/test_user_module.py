@@ -32,7 +32,7 @@ def calibrate(tmp_path: Path, function: str) -> Profile:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("function", ["stage", "own"])
+@pytest.mark.parametrize("function", ["stage", "own", "handled"])
 def test_each_stage_is_measured_by_itself(tmp_path, function):
     """Every kind of op of every stage, its parameters, and what it sends and holds."""
     pytest.importorskip("torch")

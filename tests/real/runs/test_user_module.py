@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ppsim.core.costs import costs_for
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
+from ppsim.engine.lowering.lower import lower
 from ppsim.errors import InputError
 from ppsim.real.calibration.processes import ranks
 from ppsim.real.calibration.user_module import UserModule, make_stage
 from ppsim.real.runs import own_runner
-from ppsim.real.runs.turns import Settings
+from ppsim.real.runs.turns import RunPlan, Settings
+from ppsim.schedules import generate
 from tests.commands import invoke, refused
 from tests.real.runs.cases import plan_of
 
@@ -73,20 +77,44 @@ def test_gradients_of_every_schedule_are_those_of_one_process(devices, function)
                 assert np.abs(sum(parts) - whole).max() <= 1e-12 * np.abs(whole).max(), (plan.name, stage)
 
 
+def test_messages_and_steps_of_fsdp_are_the_users_where_there_are_functions_for_them():
+    """Gradients are those of one process, doubled once by REDUCE_GRAD; three of four stages are gathered at once."""
+    pytest.importorskip("torch")
+    module, names = UserModule(FILE, "handled"), ("1f1b", "zb-h2", "dualpipe-v")
+    four = generate("interleaved", devices=2, microbatches=4, chunks=4)
+    plans = [plan_of(name) for name in names] + [RunPlan("4 chunks", lower(four, batch=True), costs_for(four))]
+    entries = [[own_runner.entries_of(plan, device, steps=True) for plan in plans] for device in range(2)]
+    freed = [[e.kind for e in entries[device][-1]].count(Kind.RESHARD) for device in range(2)]
+    assert min(freed) > 4
+    got: list[list[Any]] = [[] for _ in range(2)]
+    with ranks(_gradients, 2, entries, [plan.lowered for plan in plans], module) as messages:
+        for rank, found in messages:
+            got[rank].append(found)
+    for number, plan in enumerate(plans):
+        for stage, wanted in reference(plan.lowered.compute, UserModule(FILE, "stage")).items():
+            share = next(found[number][stage] for found in got if stage in found[number])
+            for part, whole in zip(share, wanted, strict=True):
+                assert np.abs(part - 2 * whole).max() <= 1e-12 * np.abs(whole).max(), (plan.name, stage)
+
+
 @pytest.mark.parametrize(
-    ("schedules", "options"),
-    [(("1f1b", "interleaved"), ()), (("zb-1p", "1f1b"), ("--runner", "torch"))],
-    ids=["own runner", "torch's runtime"],
+    ("schedules", "function", "options"),
+    [
+        (("1f1b", "interleaved"), "stage", ()),
+        (("1f1b", "interleaved"), "handled", ()),
+        (("zb-1p", "1f1b"), "stage", ("--runner", "torch")),
+    ],
+    ids=["own runner", "own messages and FSDP", "torch's runtime"],
 )
-def test_a_model_of_the_users_is_validated(schedules, options):
+def test_a_model_of_the_users_is_validated(schedules, function, options):
     """Schedules with different numbers of stages are priced by their own; prints stay off standard output."""
     pytest.importorskip("torch")
-    words = ("--devices", "2", "--mb", "4", "--repeats", "2", "--module", f"{FILE}:stage", "--tolerance", "100%")
+    words = ("--devices", "2", "--mb", "4", "--repeats", "2", "--module", f"{FILE}:{function}", "--tolerance", "100%")
     result = invoke("validate", *schedules, *words, *options, "--json")
     assert result.exit_code in (0, 1), result.output
     value = json.loads(result.stdout)
     assert [row["name"] for row in value["schedules"]] == list(schedules)
-    assert value["settings"]["module"] == f"{FILE}:stage"
+    assert value["settings"]["module"] == f"{FILE}:{function}"
     assert value["settings"]["message_bytes"] == 3 * 6 * 8
 
 
@@ -97,6 +125,13 @@ def test_torchs_runtime_takes_no_functions_of_the_users():
     assert isinstance(error, InputError)
     assert "torch's runtime calls no functions for F, B, I, W, FB" in str(error)
     assert error.hint == "--runner own"
+
+
+def test_a_send_that_fails_names_its_stage():
+    pytest.importorskip("torch")
+    words = ("--devices", "2", "--mb", "2", "--repeats", "1", "--module", f"{FILE}:fails_to_send")
+    said = f"process 0: {FILE}, SEND_F of stage 0, fails: OSError: no such link"
+    assert str(refused("validate", "1f1b", *words)).startswith(said)
 
 
 def test_code_that_fails_in_a_process_of_the_run_is_bad_input(tmp_path):
