@@ -271,7 +271,8 @@ def test_numbers_that_are_none_are_refused(option, number):
 def test_time_that_ends_before_a_schedule_is_timed_is_said(monkeypatch):
     """One line, and no traceback, however little time there is for however many ops."""
     monkeypatch.setattr(problems, "FIRST_S", 0.0)  # which a fast machine needs not
-    monkeypatch.setattr(deadline, "AGAIN_S", 1e-3)  # such a machine times the first schedule in less than the default
+    monkeypatch.setattr(optimize, "GRACE_S", 0.0)  # in which such a machine times a schedule, as in the default below
+    monkeypatch.setattr(deadline, "AGAIN_S", 1e-3)
     error = call("--devices", "512", "--mb", "1024", "--time-limit", "0.001").exception
     assert isinstance(error, PpsimError)
     assert (str(error), error.exit_code) == ("no schedule was timed before --time-limit ended", 1)
