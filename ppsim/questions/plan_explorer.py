@@ -35,8 +35,8 @@ def plan_page_of(
 
     listed = found.rows[:LISTED]
     keys = {row["key"] for row in listed}
-    rows = [*listed, *(row for row in found.simulated if row["key"] not in keys)][:MOST]
-    rows.sort(key=lambda row: (row["step_s"], row["memory_bytes"], row["key"] not in keys))
+    others = sorted((row for row in found.simulated if row["key"] not in keys), key=_place)  # they came in any order
+    rows = sorted([*listed, *others][:MOST], key=_place)
     lost = dict(zip((row["key"] for row in listed), lost_by, strict=False))
     columns = _columns(task, rows, lost)
     simulated = found.counts[OUTCOMES[-1]]
@@ -54,6 +54,10 @@ def plan_page_of(
     meanings = [(name, found.counts[name], meaning) for name, meaning in zip(OUTCOMES, _meanings(task), strict=True)]
     title = f"{task.model.name or 'the model'} on {task.gpus:,} × {task.machine.gpu.name}"
     return plan_page(title, facts, meanings, columns)
+
+
+def _place(row: Row) -> tuple[float, int, str]:
+    return row["step_s"], row["memory_bytes"], str(row["key"])
 
 
 def _meanings(task: Task) -> Iterator[str]:

@@ -243,6 +243,7 @@ PERMITS = {
     "channel": "likewise",
     "labels": "cells too narrow for numbers have none to leave out",
     "any_schedule": "it allows what was not needed",
+    "rank_order": "in nodes that tensor ranks fill every order is the same",
     "cuda_graphs": "ops that take longer than their launch gain nothing",
     "calibrate_on": "the schedule it names was the first anyway",
 }

@@ -106,8 +106,18 @@ class Software:
 
     @property
     def below(self) -> tuple[Software, ...]:
-        """What it is built on, from the ground up, and itself."""
-        return (*(softwares()[self.on].below if self.on else ()), self)
+        """What it is built on, from the ground up, and itself.
+
+        Raises:
+            InputError: its file names no software of the library, or one that is built on itself.
+        """
+        found: tuple[Software, ...] = (self,)
+        while on := found[0].on:
+            under = softwares().get(on)
+            if under is None or under in found:
+                raise InputError(f"{self.name} is built on {quote(on)}, no other software of the library")
+            found = (under, *found)
+        return found
 
     @property
     def runs(self) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ def test_a_refusal_is_shown_and_the_drawing_stays(address, browser):
     assert "nonsense" in text(browser, "#refused")
     assert text(browser, "h1") == "1F1B · ZB-1P"
     assert text(browser, "#stale") == "not what the controls ask for"
-    assert float(browser.run("getComputedStyle(document.getElementById('chart')).opacity")) < 1
+    browser.wait("getComputedStyle(document.getElementById('chart')).opacity < 1")
 
 
 def test_a_schedule_that_cannot_take_the_shape_leaves_with_a_chip(address, browser):

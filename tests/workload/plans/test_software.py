@@ -8,7 +8,8 @@ from ppsim.errors import InputError
 from ppsim.schedules import find
 from ppsim.workload.hardware.hardware import read_gpu
 from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
-from ppsim.workload.plans.software import apply, numbers, read_software, software_of, softwares
+from ppsim.workload.plans import software
+from ppsim.workload.plans.software import Software, apply, numbers, read_software, software_of, softwares
 from tests.commands import invoke
 
 H100 = read_gpu("h100")
@@ -80,3 +81,11 @@ def test_plans_have_the_schedules_of_the_software_unless_any_will_do():
     assert "megatron-lm has no schedule dualpipe-v" in str(refused.exception)
     asked = (*PLAN, "--software", "megatron-lm", "--schedules", "dualpipe-v", "--any", "--quiet")
     assert invoke(*asked).exit_code == 0
+
+
+@pytest.mark.parametrize("on", ["x", "mine"])
+def test_software_is_built_on_other_software_of_the_library(monkeypatch, on):
+    mine = Software("mine", "here", ("mine",), on)
+    monkeypatch.setattr(software, "softwares", lambda: {"mine": mine})
+    with pytest.raises(InputError, match=f"mine is built on '{on}', no other software"):
+        _ = mine.runs
