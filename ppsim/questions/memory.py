@@ -11,12 +11,12 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Drawn, Line, Part, Table
 from ppsim.questions.build import build, build_memory, layout_for, parse_cap
-from ppsim.questions.door import PATH, VALUE, names_model
+from ppsim.questions.door import PATH, VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, OneSchedule, ShapeOptions
 from ppsim.questions.measured_peaks import compare_measured, measured_lines
 from ppsim.questions.options import Request, flag, group, option
-from ppsim.questions.trained import SPELLINGS, Trained, TrainedOptions
+from ppsim.questions.trained import Trained, TrainedOptions, model_option
 from ppsim.questions.words import recomputed, shape_line, title_of
 from ppsim.questions.write import Writers, document_writers, inputs_of
 
@@ -49,13 +49,7 @@ class MemoryRequest(Request):
     schedule: OneSchedule = group(OneSchedule, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
-    model: str | None = option(
-        "--model",
-        metavar="NAME|FILE",
-        help=f"Bytes of a model: {SPELLINGS}",
-        common=True,
-        door=names_model,
-    )
+    model: str | None = model_option("Bytes")
     training: TrainedOptions = group(TrainedOptions, "Training of --model")
     cap: str | None = option(
         "--cap",

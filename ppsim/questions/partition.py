@@ -19,7 +19,6 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line
 from ppsim.questions.build import build_costs, build_schedule
-from ppsim.questions.door import names_model
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Request, flatten, group, option
@@ -35,7 +34,7 @@ from ppsim.questions.partition_problem import (
     search_planned,
     search_split,
 )
-from ppsim.questions.trained import SPELLINGS, Trained, TrainedOptions
+from ppsim.questions.trained import Trained, TrainedOptions, model_option
 from ppsim.questions.types import Amount
 from ppsim.questions.words import counted, shape_line, title_of
 from ppsim.questions.write import command_line, inputs_of
@@ -83,13 +82,7 @@ class PartitionRequest(Request):
         help="Fewest layers of a stage (0: a stage may hold the embedding, the head or nothing alone).",
         common=True,
     )
-    model: str | None = option(
-        "--model",
-        metavar="NAME|FILE",
-        help=f"Bytes for --cap of a model: {SPELLINGS}",
-        common=True,
-        door=names_model,
-    )
+    model: str | None = model_option("Bytes for --cap")
     training: TrainedOptions = group(TrainedOptions, "Training of --model")
     cap: str | None = option(
         "--cap",

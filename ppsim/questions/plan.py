@@ -311,14 +311,9 @@ class Plans(Answer):
     @property
     def plans(self) -> list[dict[str, Any]]:
         """The plans, best first, with the reason why each but the best lost."""
-        rows = [{k: v for k, v in row.items() if k not in ("key", "outcome")} for row in self._shown]
+        rows = [{k: v for k, v in row.items() if k not in ("key", "outcome")} for row in self.found.rows]
         rows = [row | costs_beside(self.task, row["step_s"]) for row in rows]
         return [{**row, "lost_by": why_lost(row, rows[0]) if place else ""} for place, row in enumerate(rows)]
-
-    @property
-    def _shown(self) -> list[dict[str, Any]]:
-        """The rows that were asked for: no front unless it was, though a page has it."""
-        return self.found.rows if self.request.front else self.found.rows[: self.request.top]
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -478,7 +473,7 @@ class Plans(Answer):
         yield ""
 
     def _rows(self) -> Table:
-        found = self._shown
+        found = self.found.rows
         sizes = [k for k in SIZES if any(row[k] > 1 for row in found)]
         unusual = [k for k, usual in (("zero", 1), ("offload", 0)) if any(row[k] != usual for row in found)]
         headings = ["", *sizes, "mbs", "M", "schedule", *unusual, "recompute", "layout"]

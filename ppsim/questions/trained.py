@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ppsim.errors import InputError
+from ppsim.questions.door import names_model
 from ppsim.questions.options import option
 
 if TYPE_CHECKING:
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from ppsim.workload.model.transformer import Transformer
 
 SPELLINGS = "of the library (ppsim list --models), TOML, or config.json with --seq."
+
+
+def model_option(what: str) -> Any:
+    """Declare the option that names a model; ``what`` is taken of it."""
+    help_ = f"{what} of a model: {SPELLINGS}"
+    return option("--model", metavar="NAME|FILE", help=help_, common=True, door=names_model)
 
 
 @dataclass(frozen=True)

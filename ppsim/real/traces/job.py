@@ -211,10 +211,10 @@ def find_transfers(grid: Grid, schedule: Schedule, start: Times, end: Times, not
     crossing = np.flatnonzero(schedule.crosses)
     begun, done = np.full((2, *start.shape), np.nan)
     for kind in (Kind.SEND_F, Kind.RECV_F, Kind.SEND_B, Kind.RECV_B):
-        for times, seen, later in ((begun, grid.table.start, np.fmax), (done, grid.table.end, np.fmax)):
-            rows, op = _match(grid, schedule, kind)
-            where = (grid.step[rows], grid.replica[rows], op)
-            times[where] = later(times[where], seen[rows])
+        rows, op = _match(grid, schedule, kind)
+        where = (grid.step[rows], grid.replica[rows], op)
+        for times, seen in ((begun, grid.table.start), (done, grid.table.end)):
+            times[where] = np.fmax(times[where], seen[rows])
     made = np.full(start.shape, np.nan)
     made[:, :, crossing] = end[:, :, schedule.dependency[crossing]]
     took, delay = np.maximum(done - np.fmax(begun, made), 0.0), np.nan_to_num(np.maximum(begun - made, 0.0))

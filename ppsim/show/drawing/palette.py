@@ -71,6 +71,13 @@ FAMILY_COLOURS = (
     ("#8C510A", "#D59A5B"),
 )
 SHAPES = 5
+
+
+def family_look(number: int) -> tuple[tuple[str, str], int]:
+    """Return the colours of the n-th family and the number of its shape; no two of the first 40 share both."""
+    return FAMILY_COLOURS[number % len(FAMILY_COLOURS)], (number + number // len(FAMILY_COLOURS)) % SHAPES
+
+
 # Parts of a plan's step and of its memory, in bars on a light and on a dark page.
 TERM_COLOURS = {
     "compute": ("#124192", "#5F8FE8"),

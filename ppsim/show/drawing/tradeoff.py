@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.text import shorten
 from ppsim.show.drawing.letters import text_width
-from ppsim.show.drawing.palette import FAMILY_COLOURS, MUTED, SHAPES
+from ppsim.show.drawing.palette import MUTED, family_look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,8 +74,8 @@ def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str, font: 
     names = [p.family or p.name for p in found.points]
     families = list(dict.fromkeys(names))
     for number, family in enumerate(families):
-        colour = FAMILY_COLOURS[number % len(FAMILY_COLOURS)][0]
-        marker = MARKERS[(number + number // len(FAMILY_COLOURS)) % SHAPES]
+        (colour, _), shape = family_look(number)
+        marker = MARKERS[shape]
         own = np.array([name == family for name in names])
         first, rest = own & best, own & ~best
         axes.scatter(x[first], y[first], s=15, color=colour, marker=marker, zorder=3)

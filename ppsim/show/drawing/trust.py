@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ppsim.base.numbers import format_number, format_share
 from ppsim.base.text import shorten
 from ppsim.show.drawing.letters import is_symbol, text_width
-from ppsim.show.drawing.palette import FAMILY_COLOURS, MUTED, SHAPES
+from ppsim.show.drawing.palette import FAMILY_COLOURS, MUTED, family_look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,11 +91,12 @@ def _draw_steps(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     gpus = np.array([str(row["gpu"]) for row in rows])
     names, counts = np.unique(gpus, return_counts=True)
     for place, at in enumerate(np.argsort(-counts, kind="stable").tolist()):
-        here, colour = gpus == names[at], FAMILY_COLOURS[place % len(FAMILY_COLOURS)][0]
+        here, ((colour, _), shape) = gpus == names[at], family_look(place)
         axes.vlines(measured[here], low[here], high[here], color=colour, linewidth=0.5, alpha=0.35)
-        marker = MARKERS[(place + place // len(FAMILY_COLOURS)) % SHAPES]
         label = f"{shorten(str(names[at]), LONGEST_NAME)} ({counts[at]:,})"
-        axes.scatter(measured[here], predicted[here], s=5, color=colour, marker=marker, linewidths=0, label=label)
+        axes.scatter(
+            measured[here], predicted[here], s=5, color=colour, marker=MARKERS[shape], linewidths=0, label=label
+        )
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
     axes.legend(loc="upper left", fontsize=FONT - 0.5, frameon=False, handletextpad=0.2, borderpad=0, labelspacing=0.3)

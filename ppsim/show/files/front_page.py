@@ -10,8 +10,8 @@ from typing import Any
 from ppsim.analysis.heat import HeatMap, shades_of
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.numbers import format_number
-from ppsim.show.drawing.palette import FAMILY_COLOURS, HEAT, HEAT_DARK, SHAPES
-from ppsim.show.files.page_parts import embed_json, read_part, read_script, read_style
+from ppsim.show.drawing.palette import HEAT, HEAT_DARK
+from ppsim.show.files.page_parts import embed_json, looks_of, read_part, read_script, read_style
 
 
 def front_page(
@@ -19,13 +19,6 @@ def front_page(
 ) -> bytes:
     """Make the page; ``time`` and ``memory`` are the axes' labels, ``inputs`` what the points were made from."""
     families = dict.fromkeys(point.family or point.name for point in found.points)
-    looks = {
-        family: {
-            "colour": FAMILY_COLOURS[number % len(FAMILY_COLOURS)],
-            "shape": (number + number // len(FAMILY_COLOURS)) % SHAPES,
-        }
-        for number, family in enumerate(families)
-    }
     points = [
         {
             "name": point.name,
@@ -44,7 +37,7 @@ def front_page(
         "time": time,
         "memory": memory,
         "grouped": len({point.group for point in found.points}) > 1,
-        "families": looks,
+        "families": looks_of(families),
         "points": points,
         "heat": _heat(heat) if heat else None,
     }

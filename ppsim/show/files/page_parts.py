@@ -5,15 +5,17 @@ from __future__ import annotations
 import base64
 import gzip
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.resources import files
+from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.json_output import dump_json
+from ppsim.show.drawing.palette import family_look
 
 Packed = NDArray[Any] | dict[str, str]
 Pack = Callable[[NDArray[Any], int], Packed]  # a column, and up to which length it stays as it is
@@ -22,6 +24,12 @@ Pack = Callable[[NDArray[Any], int], Packed]  # a column, and up to which length
 def read_part(name: str) -> str:
     """Read a template, style or script of a page."""
     return (files("ppsim.show.files.writers") / name).read_text("utf-8")
+
+
+def looks_of(families: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the colours and the shape that a page gives each family, by name."""
+    looks = (family_look(number) for number in count())
+    return {name: {"colour": colour, "shape": shape} for name, (colour, shape) in zip(families, looks, strict=False)}
 
 
 def read_style(name: str) -> str:

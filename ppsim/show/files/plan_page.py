@@ -10,8 +10,8 @@ from string import Template
 from typing import Any
 
 from ppsim.base.json_output import dump_json
-from ppsim.show.drawing.palette import FAMILY_COLOURS, OUTCOME_COLOURS, PART_COLOURS, SHAPES, TERM_COLOURS
-from ppsim.show.files.page_parts import embed_json, read_part, read_script, read_style
+from ppsim.show.drawing.palette import OUTCOME_COLOURS, PART_COLOURS, TERM_COLOURS
+from ppsim.show.files.page_parts import embed_json, looks_of, read_part, read_script, read_style
 
 
 def plan_page(
@@ -33,13 +33,7 @@ def plan_page(
     data = {
         "schema": "ppsim.plans/1",
         **facts,
-        "families": {
-            name: {
-                "colour": FAMILY_COLOURS[place % len(FAMILY_COLOURS)],
-                "shape": (place + place // len(FAMILY_COLOURS)) % SHAPES,
-            }
-            for place, name in enumerate(names)
-        },
+        "families": looks_of(names),
         "outcomes": [
             {"name": name, "count": count, "meaning": meaning, "colour": colour}
             for (name, count, meaning), colour in zip(outcomes, OUTCOME_COLOURS, strict=True)
