@@ -74,7 +74,12 @@ _compilers: list[Compiler] = []  # the first for what is needed now, the second 
 
 def compile_within(seconds: float, kernel: Callable[..., Any], parts: Functions, types: tuple[Any, ...]) -> bool:
     """Have a kernel compiled and kept on disk; False where that takes longer, and goes on."""
-    return seconds > 0 and _ask(0, kernel, parts, types).wait(seconds)
+    return seconds > 0 and _ask(0, kernel, parts, types).wait(min(seconds, threading.TIMEOUT_MAX))
+
+
+def is_asked(kernel: Callable[..., Any]) -> bool:
+    """Whether another process compiles a kernel, or has."""
+    return any(kernel in compiler.done for compiler in _compilers)
 
 
 def compile_early(kernel: Callable[..., Any], parts: Functions, types: tuple[Any, ...]) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.compile_apart import compile_early, compile_within
+from ppsim.base.compile_apart import compile_early, compile_within, is_asked
 from ppsim.base.deadline import seconds_left
 from ppsim.base.long_work import long_work
 
@@ -57,8 +57,8 @@ def load(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> 
 
 
 def prepare(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> None:
-    """Begin to compile a kernel in another process, for a call before a deadline."""
-    if kernel not in _loaded and not _is_kept(_stamp(kernel, parts)):
+    """Begin to compile a kernel in another process, while this one does other things."""
+    if can_compile() and kernel not in _loaded and not _is_kept(_stamp(kernel, parts)):
         compile_early(kernel, parts, _types(arguments))
 
 
@@ -91,7 +91,7 @@ def _is_in_time(
 ) -> bool:
     """Whether machine code is there before the deadline; another process compiles it where there is one."""
     left = seconds_left()
-    if left == float("inf") or _is_kept(stamped):
+    if (left == float("inf") and not is_asked(kernel)) or _is_kept(stamped):
         return True
     with long_work("compiling, once per machine"):
         return compile_within(left, kernel, parts, types)

@@ -116,6 +116,7 @@ def answer(request: OptimizeRequest) -> Optimized:
     from ppsim.search.orders.improve import prepare_walks
     from ppsim.search.orders.kept import describe_problem
     from ppsim.search.orders.optimize import find_front
+    from ppsim.search.rules.heuristics import pays_to_compile
 
     begin, costs, tasks = time.monotonic(), request.costs, request.tasks
     listed = begin + LISTED * request.time_limit
@@ -123,7 +124,8 @@ def answer(request: OptimizeRequest) -> Optimized:
         problems = make_problems(request.search, costs)
         check_feasible(problems, request.search)
         with suppress(TimeOver), interrupt_at(listed):
-            prepare_walks(problems[0])
+            if pays_to_compile(problems[0]):
+                prepare_walks(problems[0])
         inputs = inputs_of(Given.of(request), problems[0].costs)
         kept_for = [[describe_problem(problem) for problem in problems], request.seed, request.time_limit]
         with open_results(tasks, kept_for) as results, ExitStack() as stack:

@@ -22,7 +22,7 @@ from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions
 from ppsim.questions.options import Request, flag, group, option
-from ppsim.questions.plan_measured import Told, correct_plans
+from ppsim.questions.plan_measured import Told, correct_plans, correct_rows
 from ppsim.questions.plan_space import SpaceOptions, make_axes, use_profile_of
 from ppsim.questions.software import SoftwareOptions, parallel_with
 from ppsim.questions.tasks import TaskOptions, open_tasks
@@ -178,7 +178,7 @@ def _plan(request: PlanRequest) -> Plans:
     if not found.rows:
         _refuse(task, found)
     told = correct_plans(task, request.runs.version.software.name, found, runs)
-    return Plans(request, task, found, told, {"ppsim": VERSION, "command": command_line(Given.of(request))})
+    return Plans(request, task, found, told, runs, {"ppsim": VERSION, "command": command_line(Given.of(request))})
 
 
 def _compare(request: PlanRequest) -> Against:
@@ -248,6 +248,7 @@ def _able(request: PlanRequest) -> tuple[tuple[str, ...], str]:
 def _search(task: Task, request: PlanRequest) -> Found:
     """Search on all cores or on Dask; Ctrl-C ends the search and keeps what it has found."""
     from ppsim.base.workers import count_cores
+    from ppsim.search.orders.v_limit import prepare_v
     from ppsim.workload.plans.search import search
     from ppsim.workload.plans.task import Found
 
@@ -256,6 +257,8 @@ def _search(task: Task, request: PlanRequest) -> Found:
     def run(function: Any, candidates: Any) -> Any:
         place = {candidate.key: index for index, candidate in enumerate(candidates)}
         here = place if len(place) < FEW and not tasks.dask else ()
+        if not here and "v-auto" in task.axes.fitted:
+            prepare_v()
         for key, row in run_keyed(function, {candidate.key: candidate for candidate in candidates}, here):
             yield place[key], row
 
@@ -299,6 +302,7 @@ class Plans(Answer):
         task: the model, the cluster and what plans may choose.
         found: the plans, and how many candidates each rule left out.
         told: what measured runs say of them.
+        runs: the measured runs.
         inputs: how to make the answer again.
     """
 
@@ -306,6 +310,7 @@ class Plans(Answer):
     task: Task
     found: Found
     told: Told
+    runs: Nearby
     inputs: Mapping[str, Any]
 
     @property
@@ -426,14 +431,14 @@ class Plans(Answer):
         """The page to explore the plans."""
         from ppsim.questions.plan_explorer import launch_of, lead_of, plan_page_of
 
-        best, request = self.found.rows[0], self.request
+        best, request, software = self.found.rows[0], self.request, self.request.runs.version.software.name
         fixed = {"model", "cluster", "gpus", "gbs", "seq", "precision", "dispatch", "rank_order", "cap", "profile"}
         given = Given.of(request)
         base = command_line(Given(given.command, given.values, [o for o in given.typed if o.name in fixed]))
         lost = [why_lost(row, best) if place else "" for place, row in enumerate(self.found.rows)]
         return plan_page_of(
             self.task,
-            self.found,
+            replace(self.found, simulated=correct_rows(self.task, software, self.found.simulated, self.runs)),
             self.inputs,
             lost,
             lambda row: launch_of(self.task, chosen(self.task, row)),

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ppsim.base.numbers import format_share
 
 if TYPE_CHECKING:
     from ppsim.workload.plans.nearby import Nearby, Setting
-    from ppsim.workload.plans.task import Found, Task
+    from ppsim.workload.plans.task import Found, Row, Task
 
 CLOSE = 0.02, 0.05  # logarithms of the ratio of times below which plans always tie, and beyond which they never do
 PLAIN = ("", "1f1b", "interleaved", "gpipe")  # schedules, the simpler first
@@ -47,14 +47,10 @@ def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told
 
     settings = [_setting(task, software, row) for row in found.rows]
     corrections, left = runs.together(settings)
+    found.rows = [_scaled(row, each.factor) for row, each in zip(found.rows, corrections, strict=True)]
     for row, correction in zip(found.rows, corrections, strict=True):
-        _scale(row, correction.factor)
         row["low_s"], row["high_s"] = correction.range(row["step_s"])
     steps = np.log([row["step_s"] for row in found.rows])
-    listed = {row["key"] for row in found.rows}
-    for row in found.simulated:
-        if row["key"] not in listed:
-            _scale(row, runs.at(_setting(task, software, row)).factor)
     best = int(steps.argmin())
     differ = np.sqrt(np.maximum(left.diagonal() + left[best, best] - 2 * left[best], 0.0))
     apart = np.clip(EIGHTY * differ, *CLOSE)
@@ -72,7 +68,12 @@ def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told
     )
 
 
-def _setting(task: Task, software: str, row: Mapping[str, Any]) -> Setting:
+def correct_rows(task: Task, software: str, rows: Sequence[Row], runs: Nearby) -> list[Row]:
+    """Return rows of plans with their steps corrected by measured runs."""
+    return [_scaled(row, runs.at(_setting(task, software, row)).factor) for row in rows]
+
+
+def _setting(task: Task, software: str, row: Row) -> Setting:
     from ppsim.workload.plans.nearby import setting_of
     from ppsim.workload.plans.space import read_key
 
@@ -84,16 +85,15 @@ def _setting(task: Task, software: str, row: Mapping[str, Any]) -> Setting:
     return setting_of(task.model, task.machine.gpu, parallel, software, (row["step_s"] - end - waits, waits, end))
 
 
-def _scale(row: dict[str, Any], factor: float) -> None:
+def _scaled(row: Row, factor: float) -> Row:
     """Correct the step of a plan, and all that follows from it."""
-    row["modelled_step_s"] = row["step_s"]
-    row["step_s"] *= factor
-    row["terms"] = {name: seconds * factor for name, seconds in row["terms"].items()}
-    for name in ("tokens_per_s", "mfu", "tflops_per_gpu"):
-        row[name] /= factor
+    more = {"modelled_step_s": row["step_s"], "step_s": row["step_s"] * factor}
+    terms = {name: seconds * factor for name, seconds in row["terms"].items()}
+    rates = {name: row[name] / factor for name in ("tokens_per_s", "mfu", "tflops_per_gpu")}
+    return row | more | {"terms": terms} | rates
 
 
-def _parts(row: Mapping[str, Any]) -> tuple[int, int]:
+def _parts(row: Row) -> tuple[int, int]:
     """Order plans by how much there is to set up: the schedule, then sizes, offload and layers that recompute."""
     schedule = PLAIN.index(row["schedule"]) if row["schedule"] in PLAIN else len(PLAIN)
     return schedule, sum(row[name] > 1 for name in SIZES) + bool(row["offload"]) + (row["recompute_layers"] is not None)

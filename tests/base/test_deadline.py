@@ -104,11 +104,12 @@ def test_cpython_runs_a_kernel_whose_machine_code_comes_too_late(cold):
 
 
 @pytest.mark.slow
-def test_another_process_compiles_before_a_deadline_and_this_one_loads_it(cold):
-    """One that is to be needed soon is compiled once, beside what is needed now."""
+@pytest.mark.parametrize("seconds", [500, float("inf")])
+def test_another_process_compiles_before_a_deadline_and_this_one_loads_it(cold, seconds):
+    """One that is to be needed soon is compiled once, beside what is needed now; without a deadline too."""
     values = np.ones(2)
     compiled.prepare(triple, values)
-    with end_by(monotonic() + 500):
+    with end_by(monotonic() + seconds):
         compiled.call(triple, values)
     assert values.tolist() == [3, 3]
     assert compiled._loaded[triple].stats.cache_hits  # type: ignore[attr-defined]

@@ -103,12 +103,11 @@ def walk_alone(task: Task) -> Member:
 
 
 def prepare_walks(problem: Problem) -> None:
-    """Begin to compile what walks need while other work goes on, where a problem is large."""
-    if pays_to_compile(problem):
-        one = replace(problem, microbatches=1)
-        orders = make_orders(one, write_one_by_one(one))
-        walk = make_walk(one, orders, 1, np.zeros(1, np.int64))
-        prepare(anneal_kernel.anneal, orders, walk, 0, LONGEST, 1.0, 1.0, parts=anneal_kernel.PARTS)
+    """Begin to compile what walks need while other work goes on."""
+    one = replace(problem, microbatches=1)
+    orders = make_orders(one, write_one_by_one(one))
+    walk = make_walk(one, orders, 1, np.zeros(1, np.int64))
+    prepare(anneal_kernel.anneal, orders, walk, 0, LONGEST, 1.0, 1.0, parts=anneal_kernel.PARTS)
 
 
 def cost_of(problem: Problem, queues: Queues) -> float:

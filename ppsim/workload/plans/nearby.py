@@ -154,15 +154,18 @@ class Nearby:
         return self.published + self.anchors
 
     @cached_property
-    def _families(self) -> dict[str, tuple[list[Measured], Floats, Floats]]:
-        """Runs of each family of GPUs, their errors, and the inverse of their covariance: no others are near."""
-        found = {}
-        for family in {run.setting.family for run in self.runs}:
-            runs = [run for run in self.runs if run.setting.family == family]
-            settings = [run.setting for run in runs]
-            covariance = alike(settings, settings) + NOISE**2 * np.eye(len(runs))
-            found[family] = runs, np.array([run.error for run in runs]), np.asarray(np.linalg.inv(covariance))
-        return found
+    def _known(self) -> dict[str, tuple[list[Measured], Floats, Floats]]:
+        return {}
+
+    def _family(self, family: str) -> tuple[list[Measured], Floats, Floats]:
+        """Runs of a family of GPUs, their errors, and the inverse of their covariance: no others are near."""
+        if family in self._known:
+            return self._known[family]
+        runs = [run for run in self.runs if run.setting.family == family]
+        settings = [run.setting for run in runs]
+        covariance = alike(settings, settings) + NOISE**2 * np.eye(len(runs))
+        errors = np.array([run.error for run in runs])
+        return self._known.setdefault(family, (runs, errors, np.asarray(np.linalg.inv(covariance))))
 
     def at(self, setting: Setting, measured: float | None = None) -> Correction:
         """Correct the prediction of a setting; ``measured``: runs of it that took as long are itself, and left out."""
@@ -171,8 +174,8 @@ class Nearby:
     def together(self, settings: Sequence[Setting], measured: float | None = None) -> tuple[list[Correction], Floats]:
         """Correct predictions of one GPU, and return the covariance of the errors that are left."""
         moved, left = np.zeros(len(settings)), alike(settings, settings)
-        if settings[0].family in self._families:
-            runs, errors, inverse = self._families[settings[0].family]
+        runs, errors, inverse = self._family(settings[0].family)
+        if runs:
             out = [i for i, run in enumerate(runs) if _same(run, settings[0], measured)]
             across = alike([run.setting for run in runs], settings)
             weights = inverse @ across
@@ -184,7 +187,7 @@ class Nearby:
 
     def terms(self, setting: Setting) -> dict[str, float]:
         """Say by what factor runs of this setting's GPU and software correct each of ``TERMS``."""
-        runs, errors, inverse = self._families[setting.family]
+        runs, errors, inverse = self._family(setting.family)
         settings = [run.setting for run in runs]
         near = np.exp(-_far_by_name([setting], settings)[0] / REACH)
         moved = (_shares(settings) * np.square(TERM_SPREAD)).T * near @ inverse @ errors
