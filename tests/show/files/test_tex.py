@@ -14,25 +14,27 @@ from ppsim.show.files.writers.tex import NAMES, POINT, ROW, escape, write
 from tests.cases import timed
 
 LATEX = shutil.which("pdflatex") or shutil.which("tectonic")
-HOSTILE = r"\input{/etc/passwd} \write18{id} 100% & $x^2$ #1 {a_b} ~"
-CELL = re.compile(
-    r"\\filldraw\[fill=ppsim(\d+)\S*,draw=black\] \(([\d.]+),([\d.]+)\) rectangle \(([\d.]+),[\d.]+\)(.*);"
+HOSTILE = (
+    r"""\input{stolen} \write18{touch ran} ^^5cinput{stolen} }\end{tikzpicture}\input stolen %
+100% & $x^2$ #1 {a_b} ~ -- < > | "a" `b` [x]; \\ \catcode`\%=12 × − µ é ą ĸ 中 \def\x{}"""
+    + "\u202e"
 )
+CELL = re.compile(r"\\filldraw\[fill=ppsim(\d+)\S*,draw=black\] \(([\d.]+),([\d.]+)\) rectangle \(([\d.]+),[\d.]+\);")
 
 
-def tex(*timelines, titles=None, **look):
+def tex(*timelines, titles=None, width=6.75, **look):
     out = io.BytesIO()
     names = titles or tuple(each.schedule.name for each in timelines)
-    write(Document(timelines, names, {"command": HOSTILE}, look=Look(**look)), out, ".tex")
+    write(Document(timelines, names, {"command": HOSTILE}, width=width, look=Look(**look)), out, ".tex")
     return out.getvalue().decode()
 
 
 def test_each_op_is_a_cell_at_its_time():
     timeline = timed("1f1b", 4, 8)
     scale = (6.75 * POINT - NAMES) / timeline.makespan
-    cells = [found.groups() for found in CELL.finditer(tex(timeline)) if "rectangle" in found[0]]
-    rows = [(float(left), float(top)) for _, left, top, _, text in cells if text]
-    assert len(rows) == len(timeline.schedule)
+    text = tex(timeline)
+    rows = [(float(left), float(top)) for _, left, top, _ in (found.groups() for found in CELL.finditer(text))]
+    assert len(rows) == len(timeline.schedule) == text.count("text=")
     expected = {
         (round(NAMES + start * scale, 2), device * ROW)
         for start, device in zip(timeline.start, timeline.schedule.device, strict=True)
@@ -55,22 +57,38 @@ def test_what_tex_would_take_minutes_for_is_refused():
         tex(timed("1f1b", 32, 128))
 
 
+def test_numbers_follow_the_rules_of_figures():
+    """Every other number only, above all cells, some of which are narrower."""
+    text = tex(timed("1f1b", 8, 16), labels="every:2")
+    assert text.count("text=") == 8 * 16
+    assert text.rindex("filldraw") < text.index("text=")
+
+
 def test_no_text_is_a_command():
-    text = tex(timed("1f1b", 2, 2), timed("gpipe", 2, 2), titles=(HOSTILE, "b\nc"))
-    assert "\\input" not in text.replace(f"% {HOSTILE}", "")
-    assert "\\write" not in text.replace(f"% {HOSTILE}", "")
+    """Outside comments, what TeX would run is written as signs; a comment is one line."""
+    text = tex(timed("1f1b", 2, 2), timed("gpipe", 2, 2), titles=(HOSTILE, "b\nc"), title=HOSTILE)
+    shown = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    assert not re.search(r"\\(input|write|catcode|def)\b", shown)
+    assert shown.count("\\end{tikzpicture}") == 1
+    assert all(line.startswith("%") for line in text.splitlines() if "\\input" in line)
     assert escape("\\{") == "\\textbackslash{}\\{"
-    assert all(line.startswith("%") for line in text.splitlines() if HOSTILE in line)
+    assert escape("a--b") == "a-{}-{}b"
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(LATEX is None, reason="no LaTeX on the path")
 def test_latex_compiles_it(tmp_path):
-    """Two timelines, one with a hostile title, in an article: a document of one page comes out."""
-    (tmp_path / "chart.tex").write_text(tex(timed("zb-v", 4, 8), timed("1f1b", 4, 8), titles=(HOSTILE, "B")))
-    body = "\\input{chart.tex}"
-    document = f"\\documentclass{{article}}\\usepackage{{tikz}}\\begin{{document}}{body}\\end{{document}}"
+    """In a column of 3.3 inches, to its last point; hostile titles read no file and run nothing."""
+    chart = tex(timed("zb-v", 4, 8), timed("1f1b", 4, 8), width=3.3, titles=(HOSTILE, "B"), title=HOSTILE)
+    (tmp_path / "chart.tex").write_text(chart)
+    (tmp_path / "stolen.tex").write_text("stolen")
+    measure = "\\newsavebox\\chart\\sbox\\chart{\\input{chart.tex}}\\typeout{\\the\\wd\\chart}\\usebox\\chart"
+    document = f"\\documentclass{{article}}\\usepackage{{tikz}}\\begin{{document}}{measure}\\end{{document}}"
     (tmp_path / "paper.tex").write_text(document)
-    words = [str(LATEX), "paper.tex"] if "tectonic" in str(LATEX) else [str(LATEX), "-halt-on-error", "paper.tex"]
-    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, timeout=120)
-    assert (tmp_path / "paper.pdf").stat().st_size > 5_000
+    words = [str(LATEX), "--print"] if "tectonic" in str(LATEX) else [str(LATEX), "-halt-on-error", "-recorder"]
+    done = subprocess.run([*words, "paper.tex"], cwd=tmp_path, check=True, capture_output=True, timeout=120, text=True)
+    [wide] = re.findall(r"^([\d.]+)pt", done.stdout, re.M)
+    assert 3.3 * POINT - 1 < float(wide) < 3.3 * POINT + 1
+    assert not (tmp_path / "ran").exists()
+    for opened in tmp_path.glob("*.fls"):
+        assert "stolen" not in opened.read_text()

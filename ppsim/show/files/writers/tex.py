@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
+import unicodedata
 from typing import IO
 
-import numpy as np
-
-from ppsim.base.text import one_line
+from ppsim.base.text import one_line, shorten
 from ppsim.core.lanes import refuse_lanes
 from ppsim.errors import InputError
-from ppsim.show.drawing.gantt_layout import choose_labels, label_texts
 from ppsim.show.drawing.gantt_panel import Panel
 from ppsim.show.drawing.legend import legend_entries
 from ppsim.show.drawing.palette import text_colour
@@ -23,14 +20,25 @@ POINT = 72.27  # TeX's points of an inch
 ROW = 11.0  # points
 NAMES = 52.0  # points left of the rows
 FONT = 7.0  # points of a number at most
-LEGEND = 14.0  # points of its line
-LETTER = 4.6  # points of a letter of the legend
+LETTER = 4.6  # points of a letter of a title
+BOX = "\\rule[-1pt]{{{}pt}}{{7pt}}"
 # What TeX reads as its own.
 SPECIAL = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "\\": "\\textbackslash{}",
     "~": "\\textasciitilde{}",
     "^": "\\textasciicircum{}",
+    "<": "\\textless{}",
+    ">": "\\textgreater{}",
+    "|": "\\textbar{}",
+    '"': "\\char34{}",
+    "-": "-{}",
+    "`": "`{}",
+    "\N{MULTIPLICATION SIGN}": "$\\times$",
+    "\N{MINUS SIGN}": "$-$",
+    "\N{MICRO SIGN}": "$\\mu$",
+    "\N{MIDDLE DOT}": "$\\cdot$",
 }
+UNICODE = "\\ifdefined\\Umathchar {}\\else ?\\fi{{}}"
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
@@ -44,34 +52,39 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     pairs = zip(document.timelines, document.titles, strict=True)
     panels = [Panel(timeline, title, look=document.look) for timeline, title in pairs]
     count = sum(len(panel.cells) for panel in panels)
+    look = document.look
     if count > MOST_CELLS:
         raise InputError(f"TikZ would draw {count} cells ({MOST_CELLS:,} at most)", "a .pdf, or --window A:B")
-    begin = document.look.window[0] if document.look.window else 0.0
-    span = max(*(panel.view.length for panel in panels), document.look.until - begin) or 1.0
+    begin = look.window[0] if look.window else 0.0
+    span = max(*(panel.view.length for panel in panels), look.until - begin) or 1.0
     scale = (document.width * POINT - NAMES) / span
     lines = [f"% {one_line(str(document.inputs.get('command', 'ppsim')))}", "% \\usepackage{tikz}", *_colours(document)]
     lines += ["\\begin{tikzpicture}[x=1pt,y=-1pt,line width=0.3pt]"]
+    if look.title:
+        lines.append(
+            _text(0, -4, look.title, f"anchor=south west,align=left,text width={document.width * POINT:.4g}pt")
+        )
     top = 0.0
     for panel in panels:
-        if len(panels) > 1 or document.look.title:
-            name = document.look.title if len(panels) == 1 else panel.title
+        if len(panels) > 1:
+            name = shorten(panel.title, int(document.width * POINT / LETTER))
             lines.append(_text(0, top + 0.5 * ROW, name, "anchor=west"))
             top += 1.3 * ROW
         lines += _rows(panel, top, scale)
-        for note in document.look.notes if panel is panels[0] else ():
+        for note in look.notes if panel is panels[0] else ():
             time, device = panel.place_note(note)
             place = NAMES + time * scale, top + (device + 0.5) * ROW
             lines.append(_text(*place, note.text, "fill=white,draw=black,inner sep=1.5pt"))
         top += (panel.devices + 0.5) * ROW
     lines += [_text(0, top + 3, "Time", "anchor=west"), f"\\draw[->] (26,{top + 3:.4g}) -- (52,{top + 3:.4g});"]
-    lines += [*_legend(document, top + LEGEND), "\\end{tikzpicture}", ""]
+    lines += [_legend(document, top + ROW), "\\end{tikzpicture}%", ""]
     out.write("\n".join(lines).encode())
 
 
 def _colours(document: Document) -> list[str]:
     """A name for each colour, which a paper may define anew."""
     colours = [*document.look.colours.colours, document.look.colours.bubble]
-    return [f"\\definecolor{{ppsim{number}}}{{HTML}}{{{colour[1:]}}}" for number, colour in enumerate(colours)]
+    return [f"\\definecolor{{ppsim{number}}}{{HTML}}{{{colour[1:]}}}%" for number, colour in enumerate(colours)]
 
 
 def _rows(panel: Panel, top: float, scale: float) -> list[str]:
@@ -81,41 +94,36 @@ def _rows(panel: Panel, top: float, scale: float) -> list[str]:
     end = panel.end * scale + NAMES
     bottom = top + panel.devices * ROW
     lines = [f"\\fill[ppsim{bubble}] ({NAMES},{top:.4g}) rectangle ({end:.2f},{bottom:.4g});"]
-    size, shown = choose_labels(cells, scale, ROW, look.font_size or FONT)
-    texts = label_texts(cells, look.labels, look.base)
-    fills = np.array(look.colours.colours, object)
+    size, shown, texts = panel.choose_texts(scale, ROW, look.font_size or FONT)
+    fills, numbers = look.colours.colours, list[str]()
     for i in range(len(cells)):
         left, right = NAMES + cells.left[i] * scale, NAMES + cells.right[i] * scale
         y = top + int(cells.device[i]) * ROW
         colour = int(cells.colour[i])
         share = "" if cells.lit[i] else "!22!white"
-        text = ""
+        box = f"({left:.2f},{y:.4g}) rectangle ({right:.2f},{y + ROW:.4g})"
+        lines.append(f"\\filldraw[fill=ppsim{colour}{share},draw=black] {box};")
         if shown[i] and texts[i]:
             ink = "white" if text_colour(fills[colour]) == "#ffffff" and cells.lit[i] else "black"
-            font = f"\\fontsize{{{size:.3g}}}{{{size:.3g}}}\\selectfont"
-            text = f" node[midway,inner sep=0pt,text={ink},font={font}] {{{texts[i]}}}"
-        lines.append(
-            f"\\filldraw[fill=ppsim{colour}{share},draw=black] "
-            f"({left:.2f},{y:.4g}) rectangle ({right:.2f},{y + ROW:.4g}){text};"
-        )
+            style = f"inner sep=0pt,text={ink},font=\\fontsize{{{size:.3g}}}{{{size:.3g}}}\\selectfont"
+            numbers.append(f"\\node[{style}] at ({(left + right) / 2:.2f},{y + ROW / 2:.4g}) {{{texts[i]}}};")
+    lines += numbers  # above all cells, as some reach over their neighbours
     for device in range(panel.devices):
         name = f"Device {device + look.base}"
         lines.append(_text(NAMES - 3, top + (device + 0.5) * ROW, name, "anchor=east"))
     return lines
 
 
-def _legend(document: Document, top: float) -> list[str]:
-    """The colours in use, in a line below."""
-    lines, x = [], NAMES
-    known = document.look.colours
-    for entry in legend_entries(document.timelines, palette=known):
-        colour = entry.colours[0]
-        names = [*known.colours, known.bubble]
-        fill = f"ppsim{names.index(colour)}" if colour in names else "white"
-        box = f"({x:.4g},{top - 4:.4g}) rectangle ({x + 8:.4g},{top + 4:.4g})"
-        lines += [f"\\filldraw[fill={fill},draw=black] {box};", _text(x + 10, top, entry.name, "anchor=west")]
-        x += 22 + LETTER * len(entry.name)
-    return lines
+def _legend(document: Document, top: float) -> str:
+    """The colours in use, on as many lines as TeX needs for them."""
+    known = [*document.look.colours.colours, document.look.colours.bubble]
+    names, between = [], "\\quad "
+    for entry in legend_entries(document.timelines, palette=document.look.colours):
+        wide = BOX.format(8 / len(entry.colours))
+        box = "".join(f"\\textcolor{{ppsim{known.index(colour)}}}{{{wide}}}" for colour in entry.colours)
+        names.append(f"\\mbox{{\\fboxsep0pt\\fboxrule0.3pt\\fbox{{{box}}} {escape(entry.name)}}}")
+    where = f"anchor=north west,align=center,text width={document.width * POINT:.4g}pt,inner sep=0pt"
+    return f"\\node[{where}] at (0,{top:.4g}) {{\\footnotesize {between.join(names)}}};"
 
 
 def _text(x: float, y: float, text: str, where: str) -> str:
@@ -123,6 +131,14 @@ def _text(x: float, y: float, text: str, where: str) -> str:
 
 
 def escape(text: str) -> str:
-    """A text as TeX prints it: no command of it runs, and what is no printable sign is left out."""
-    plain = "".join(sign for sign in one_line(text) if sign.isprintable())
-    return re.sub(r"[\\~^&%$#_{}]", lambda found: SPECIAL[found[0]], plain)
+    """A text as TeX prints it: no command of it runs, and what is no printable sign is left out.
+
+    What pdfTeX's first fonts lack is ``?`` there, and itself in engines that read Unicode.
+    """
+    plain = "".join(sign for sign in unicodedata.normalize("NFC", one_line(text)) if sign.isprintable())
+    return "".join(SPECIAL.get(sign) or (sign if _in_fonts(sign) else UNICODE.format(sign)) for sign in plain)
+
+
+def _in_fonts(sign: str) -> bool:
+    parts = unicodedata.normalize("NFD", sign)
+    return parts[0].isascii() and ord(sign) < 0x180 and "\N{COMBINING OGONEK}" not in parts
