@@ -55,8 +55,9 @@ def command(port: int, host: str, public: bool, no_open: bool, watched: str | No
     from threading import Thread
 
     from ppsim.base.interruptible import run_interruptibly
+    from ppsim.base.notes import show_notes
     from ppsim.errors import InputError, MissingDependency
-    from ppsim.questions.view import view
+    from ppsim.questions.view import tell, view
     from ppsim.schedules import families
     from ppsim.show.server.app import DROPPED, make_app
     from ppsim.show.server.connections import MOST_CONNECTIONS, make_protocol
@@ -77,7 +78,9 @@ def command(port: int, host: str, public: bool, no_open: bool, watched: str | No
         shown_first = view(first, Path(folder))
         own = shown_first.timelines[0].schedule
         first = {**first, "devices": own.n_devices, "mb": own.n_microbatches}
-        page = live_page(shown_first, first, [family.name for family in families()], watches=bool(watched))
+        names = [family.name for family in families()]
+        searched = [name for each in families() if each.uses_costs for name in (each.name, *each.aliases)]
+        page = live_page(shown_first, first, names, searched, watches=bool(watched))
         try:
             listening = socket.create_server((host, port), family=_family(host), reuse_port=False)
         except OSError as error:
@@ -89,14 +92,15 @@ def command(port: int, host: str, public: bool, no_open: bool, watched: str | No
         shown = socket.gethostname() if everywhere else f"[{host}]" if ":" in host else host
         ports = (f":{port}", "")[: 1 + (port == 80)]  # which browsers leave out
         hosts = frozenset(f"{name}{port}" for name in (*NAMES, shown) for port in ports)
-        app = make_app(page, view, Path(folder), hosts, any_address=everywhere, changes=changes)
+        app = make_app(page, view, Path(folder), hosts, tell=tell, any_address=everywhere, changes=changes)
         address = f"http://{shown}:{port}/"
         click.echo(address)
         click.echo("Ctrl-C ends it", err=True)
         if not no_open:
             webbrowser.open(address)
         Thread(target=_prepare, daemon=True).start()
-        logging.disable()  # what libraries note of a client's doings is no news
+        logging.disable()  # what is noted of a client's doings is no news
+        show_notes(lambda text: None)
         config = uvicorn.Config(
             app,
             http=make_protocol(),

@@ -112,14 +112,22 @@ def what_if(text: str, advice: str, timeline: Timeline) -> WhatIf:
     return WhatIf(text, measure(timeline), timeline.makespan / timeline.schedule.whole_microbatches, advice, timeline)
 
 
+def best_of(explanation: Explanation, changes: Sequence[WhatIf]) -> WhatIf | None:
+    """The change with the least time per microbatch; None where none is better than the run."""
+    now = explanation.base.makespan / explanation.base.schedule.whole_microbatches
+    best = min(changes, key=lambda change: change.per_microbatch, default=None)
+    idle = explanation.idle.by_cause
+    return best if idle and best and best.per_microbatch < now * (1 - 1e-3) else None
+
+
 def advise(explanation: Explanation, changes: Sequence[WhatIf]) -> str:
-    """One sentence: what to do first, the change with the least time per microbatch."""
+    """One sentence: what to do first."""
     timeline, before = explanation.base, measure(explanation.base).bubble_rate
     if not explanation.idle.by_cause:
         return "no device is ever idle: only faster ops make it faster"
     now = timeline.makespan / timeline.schedule.whole_microbatches
-    best = min(changes, key=lambda change: change.per_microbatch, default=None)
-    if best is None or best.per_microbatch >= now * (1 - 1e-3):
+    best = best_of(explanation, changes)
+    if best is None:
         cause = max(explanation.idle.by_cause, key=explanation.idle.by_cause.__getitem__)
         return f"none of these changes helps; most of the idle time is {cause}: {CAUSES[cause]}"
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
@@ -15,10 +15,11 @@ AGAIN_S = 0.05
 PACKAGE = __name__.partition(".")[0] + "."
 
 _deadline: ContextVar[float] = ContextVar("deadline", default=float("inf"))
+_unwanted: ContextVar[Callable[[], bool]] = ContextVar("unwanted", default=lambda: False)
 
 
 class TimeOver(Exception):
-    """The time ended before a piece of work; what set the deadline goes on without it."""
+    """The time ended before a piece of work, or nobody wants it any more; what set the end goes on without it."""
 
 
 @contextmanager
@@ -29,6 +30,16 @@ def end_by(deadline: float) -> Iterator[None]:
         yield
     finally:
         _deadline.reset(token)
+
+
+@contextmanager
+def end_when(unwanted: Callable[[], bool]) -> Iterator[None]:
+    """End the block, where it looks at the time, once nobody wants its work."""
+    token = _unwanted.set(unwanted)
+    try:
+        yield
+    finally:
+        _unwanted.reset(token)
 
 
 class interrupt_at:  # noqa: N801  (a block of it reads like one of end_by)
@@ -80,10 +91,10 @@ def seconds_left() -> float:
 
 
 def check_time() -> None:
-    """Raise where the deadline is past.
+    """Raise where the deadline is past, or the work is unwanted.
 
     Raises:
         TimeOver: it is.
     """
-    if seconds_left() <= 0:
+    if seconds_left() <= 0 or _unwanted.get()():
         raise TimeOver

@@ -18,7 +18,7 @@ MOST_ROWS = 64
 def story_of(explanation: Explanation, changes: Sequence[WhatIf]) -> Story:
     """Everything that ``explain`` prints, for a page."""
     from ppsim.analysis.critical_path import path_steps
-    from ppsim.analysis.explain import advise
+    from ppsim.analysis.explain import advise, best_of
     from ppsim.questions.words import counted
     from ppsim.show.files.document import Story
 
@@ -28,8 +28,9 @@ def story_of(explanation: Explanation, changes: Sequence[WhatIf]) -> Story:
         {"text": text, "from": float(timeline.start[path[at]][0]), "to": float(timeline.end[path[at]][-1])}
         for text, at in path_steps(timeline.schedule, path)[:MOST_STEPS]
     ]
-    now = base.makespan / base.schedule.whole_microbatches
+    now, best = base.makespan / base.schedule.whole_microbatches, best_of(explanation, changes)
     told = {
+        "first": best.text if best else "",
         "lead": advise(explanation, changes),
         "heading": f"From work to makespan, {unit} of a device on average",
         "bars": _waterfall(explanation),

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ppsim.base.deadline import check_time
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.ask import ask, find_options
 from ppsim.questions.build import add_memory, build, measure_with_bound
 from ppsim.questions.door import Door, admit_value, names_schedule
-from ppsim.questions.given import DETAILED, GIVEN_COSTS, UNEVEN, Given
+from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
 from ppsim.questions.groups import CostOptions, NetworkOptions, SeveralSchedules, ShapeOptions
-from ppsim.questions.options import Option, Request, group
+from ppsim.questions.options import Option, Request, flatten, group, make
 from ppsim.questions.several import options_taken
 from ppsim.questions.timing import time_ops
 from ppsim.questions.words import title_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ppsim.core.execution import Execution
     from ppsim.core.schedule import Schedule
     from ppsim.questions.stated import Stated
-    from ppsim.show.files.document import Document
+    from ppsim.show.files.document import Document, Story
 
 MOST_SCHEDULES = 8
 MOST_CELLS = 65_536  # stages x microbatches of all schedules together: about 200,000 ops
@@ -58,10 +59,46 @@ def view(fields: Mapping[str, Any], folder: Path) -> Document:
     Raises:
         InputError: an option or a shape that is refused, too much work for a live page, or a file of this machine.
     """
+    return _answer(_asked(fields), folder)
+
+
+def tell(fields: Mapping[str, Any], folder: Path) -> Story:
+    """Say why the first schedule that fields ask for takes its time, and what to try next.
+
+    Raises:
+        InputError: as :func:`view` does, and where there is nothing to explain: no schedule takes the shape, or the
+            costs are a dropped file's.
+    """
+    from ppsim.questions.explain import ExplainRequest, answer
+    from ppsim.questions.explain_story import story_of
+    from ppsim.schedules import reads_ops
+
+    request = _asked(fields)
+    sources = [_found(spec, folder) for spec in request.schedules.specs]
+    _refuse_work(sources, request.shape)
+    stated, left = _read_stated(sources, request.shape)
+    refused: PpsimError = InputError("no schedule takes this shape")
+    for source in (each for each in sources if each not in left):
+        if stated and source not in stated and not _typed_costs(Given.of(request)):
+            raise InputError("the times are those of a dropped file, which comes after this schedule")
+        own = flatten(request) | flatten(options_taken(source, request.shape))
+        named = {name: own[name] for name in request.given - {"names", "schedule"} if own[name] is not None}
+        named = {name: value for name, value in named.items() if not (reads_ops(source) and name in SHAPE)}
+        try:
+            found = answer(make(ExplainRequest, named | {"names": (source,)}, named))
+        except PpsimError as error:
+            refused = error
+        else:
+            return story_of(found.explanation, found.changes)
+    raise refused
+
+
+def _asked(fields: Mapping[str, Any]) -> ViewRequest:
+    """Read the fields of a page, none of which names a file of this machine."""
     values = {declared.name: _texts(declared, value) for declared, value in find_options(ViewRequest, fields)}
     for declared, value in find_options(ViewRequest, values):
         admit_value(declared, value, "the page", "ppsim run in a terminal takes it", _is_dropped)
-    return _answer(ask(ViewRequest, values), folder)
+    return ask(ViewRequest, values)
 
 
 def _texts(declared: Option, value: Any) -> Any:
@@ -81,11 +118,12 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
     shape, costs, network, given = request.shape, request.costs, request.network, Given.of(request)
     sources = [_found(spec, folder) for spec in request.schedules.specs]
     _refuse_work(sources, shape)
-    typed = given.spellings((*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute"))
+    typed = _typed_costs(given)
     stated, left = _read_stated(sources, shape)
     taken = next(iter(stated.items()), None) if not typed else None
     runs: list[_Run] = []
     for source in sources:
+        check_time()
         if source in left:
             continue
         try:
@@ -117,6 +155,11 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
         ),
     )
     return add_memory(document, [run.prices for run in runs], costs, asked=False)
+
+
+def _typed_costs(given: Given) -> list[str]:
+    """The options given that a run's own times leave no room for."""
+    return given.spellings((*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute"))
 
 
 def _read_stated(sources: Sequence[str], shape: ShapeOptions) -> tuple[dict[str, Stated], dict[str, PpsimError]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from ppsim.base.deadline import check_time
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.build import (
     NUMBERS,
@@ -158,6 +159,7 @@ def try_rivals(base: Run, given: Given) -> Iterator[tuple[str, str, Timeline]]:
             if rival != (family.name if family else "")
         ]
     for text, advice, run in runs:
+        check_time()
         try:
             timeline = run.time()
         except PpsimError:

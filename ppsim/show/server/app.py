@@ -14,11 +14,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ppsim.base.deadline import TimeOver, end_when
 from ppsim.base.json_output import dump_json
 from ppsim.errors import InputError, PpsimError
-from ppsim.show.files.document import Document, formats
+from ppsim.show.files.document import Document, Story, formats
 from ppsim.show.files.page_parts import encode_column
-from ppsim.show.files.writers.html import contents
+from ppsim.show.files.writers.html import contents, story_object
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 MOST_WAITING = 8  # requests for work at a time; more are told to come again
 MOST_SHOWN = 3  # at a time, so that one whose orders are searched for seconds does not hold the others
 POLL_S = 0.02
+LOOK_S = 0.1  # how often the server looks whether who asked has left while work goes on
 LARGEST_ASKED = 8 << 10
 LARGEST_DROP = 4 << 20
 LARGEST_UNPACKED = 32 << 20
@@ -44,6 +46,7 @@ HEADERS = {
 }
 
 Show = Callable[[Mapping[str, Any], Path], Document]
+Tell = Callable[[Mapping[str, Any], Path], Story]
 Changes = Callable[[], tuple[str, int]]  # brings a watched file up to date: its name, how often it has changed
 
 
@@ -53,6 +56,7 @@ def make_app(
     folder: Path,
     hosts: frozenset[str],
     *,
+    tell: Tell | None = None,
     any_address: bool = False,
     changes: Changes | None = None,
 ) -> Starlette:
@@ -64,6 +68,7 @@ def make_app(
         folder: where files that are dropped on the page are kept while the server runs.
         hosts: names and ports under which the page may be asked for, such as ``127.0.0.1:8765``; others are refused,
             so that a page of another site cannot reach it by a name of its own.
+        tell: says why the first schedule takes its time, and what to try next; None for a page that does not ask.
         changes: of a file that is watched; None for none.
         any_address: whether it may be asked for under every numeric address too, which no site can name as its own.
     """
@@ -84,7 +89,9 @@ def make_app(
                 if gone:  # who leaves while others have their turn keeps nobody from it
                     return Response()
                 async with turn:
-                    return await _in_thread(work)
+                    return await _while_wanted(work, request)
+        except TimeOver:  # who asked has left
+            return Response()
         except PpsimError as error:
             return _refusal(422, str(error).replace(f"{folder}{os.sep}", ""), error.hint)
         except Exception:  # which a server that prints nothing of its clients would hide
@@ -98,6 +105,16 @@ def make_app(
 
         def work() -> Response:
             found = contents(show(_fields(asked), folder), encode_column)
+            return Response(dump_json(found), media_type="application/json")
+
+        return await in_turn(request, shown, work)
+
+    async def why(request: Request) -> Response:
+        asked = await _read(request, LARGEST_ASKED, "the request")
+
+        def work() -> Response:
+            assert tell
+            found = story_object(tell(_fields(asked), folder), encode_column)
             return Response(dump_json(found), media_type="application/json")
 
         return await in_turn(request, shown, work)
@@ -165,6 +182,7 @@ def make_app(
             Route("/", index),
             Route("/changes", changed),
             Route("/view", view, methods=["POST"]),
+            *([Route("/why", why, methods=["POST"])] if tell else ()),
             Route("/export", export, methods=["POST"]),
             Route("/drop", drop, methods=["POST"]),
         ],
@@ -220,14 +238,25 @@ def _fields(content: bytearray) -> dict[str, Any]:
     return found
 
 
-def _in_thread(work: Callable[[], Response]) -> asyncio.Future[Response]:
+async def _while_wanted(work: Callable[[], Response], request: Request) -> Response:
+    """Do work in a thread, and end it where it looks at the time once who asked has left."""
+    left = threading.Event()
+    done = _in_thread(work, left)
+    while not (await asyncio.wait({done}, timeout=LOOK_S))[0]:
+        if await request.is_disconnected():
+            left.set()
+    return done.result()
+
+
+def _in_thread(work: Callable[[], Response], left: threading.Event) -> asyncio.Future[Response]:
     """Do work in a thread that the end of the program does not wait for, as it does for those of a pool."""
     done: Future[Response] = Future()
     done.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
-            done.set_result(work())
+            with end_when(left.is_set):
+                done.set_result(work())
         except BaseException as error:
             done.set_exception(error)
 

@@ -7,8 +7,11 @@ let chosen = []; // schedules, as typed
 let asked = 0; // the newest request
 let busy = false;
 let resting = 0;
+let later = new AbortController(); // of what comes after the first answer: searched orders, reasons
+const lastOf = new Map(); // by spelling: the last timeline of a schedule whose order is searched for
 let left = {}; // why schedules are not in the picture, by their spelling
 let pinned = null; // a timeline to compare with, drawn over the first
+const REST_MS = 200; // that controls rest before reasons are asked for
 const LATE_MS = 150; // after which the picture is dimmed, as it is of before
 
 /** A slider with a number beside it, which takes more than the slider reaches. */
@@ -85,40 +88,109 @@ function setControls(fields) {
 }
 
 /** Send what the controls ask for. */
-const post = (path, fields) => fetch(path, { method: 'POST', body: JSON.stringify(fields) });
+const post = (path, fields, signal) => fetch(path, { method: 'POST', body: JSON.stringify(fields), signal });
 
-/** Ask now, or as soon as the last answer is shown; the newest request wins. */
+const isSearched = name => LIVE.searched.includes(name.split(':')[0]);
+
+/** Ask now, or as soon as the last answer is shown; the newest request wins, and what is searched for others ends. */
 function askSoon() {
   asked++;
+  later.abort();
+  root.toggleAttribute('data-told', false);
   if (!busy) ask();
 }
 
+/** Ask for what is generated at once, then for what has to be searched for, then for the reasons. */
 async function ask() {
-  if (busy) return;
   busy = true;
   const number = asked;
-  const late = setTimeout(() => mark('computing …'), LATE_MS);
   const fields = fieldsNow();
-  try {
-    const response = await post('view', fields);
-    const answer = await response.json();
-    if (response.ok) await showAnswer(answer, fields);
-    else refuse(answer);
-    if (response.ok && asked === number) mark('');
-  } catch (error) {
-    refuse(unanswered(error));
-  }
-  clearTimeout(late);
+  const slow = fields.names.filter(isSearched);
+  const alone = slow.length === fields.names.length && slow.length > 0;
+  let shown = !alone && await askFor(fields, slow, 'computing …');
   busy = false;
-  root.dataset.answered = number;
-  if (asked !== number) ask();
+  if (!slow.length) root.dataset.answered = number;
+  if (asked !== number) return ask();
+  later = new AbortController();
+  const { signal } = later;
+  if (slow.length) {
+    if (shown || alone) mark(`searching ${slow.join(', ')} …`, alone);
+    shown = await askFor(fields, [], 'searching …', signal);
+    if (!signal.aborted) root.dataset.answered = number;
+  }
+  if (shown && !signal.aborted) askWhy(fields, signal);
 }
 
+/** Show the answer to fields but for the slow schedules, and a sign where it is late; whether it was shown. */
+async function askFor(fields, slow, sign, signal) {
+  const number = asked;
+  const late = setTimeout(() => { if (!signal) mark(sign); }, LATE_MS);
+  try {
+    const response = await post('view', { ...fields, names: fields.names.filter(name => !slow.includes(name)) }, signal);
+    const answer = await response.json();
+    if (signal?.aborted) return false;
+    if (response.ok) await inTurn(() => signal?.aborted || showAnswer(answer, fields, slow));
+    else refuse(answer);
+    if (response.ok && asked === number) mark('');
+    return response.ok;
+  } catch (error) {
+    if (!signal?.aborted) refuse(unanswered(error));
+    return false;
+  } finally {
+    clearTimeout(late);
+  }
+}
+
+/** Why the first schedule takes its time, and what to try next, once the controls rest. */
+async function askWhy(fields, signal) {
+  await new Promise(done => { setTimeout(done, REST_MS); });
+  if (signal.aborted) return;
+  const story = await post('why', fields, signal).then(response => response.ok ? response.json() : null).catch(() => null);
+  if (!signal.aborted) await inTurn(() => signal.aborted || showWhy(story));
+}
+
+async function showWhy(story) {
+  for (const id of ['lead', 'story', 'try']) $(id).hidden = true;
+  root.toggleAttribute('data-told', true);
+  if (!story) return;
+  REPORT.story = story;
+  await showStory();
+  comparePinned();
+  drawSoon();
+  const [, key, value] = /^(mb|schedule)=([\w-]+)/.exec(story.first) ?? [];
+  $('try').hidden = !key;
+  $('try').onclick = () => {
+    if (key === 'mb') setSliders({ mb: value });
+    else chosen[0] = value;
+    showChosen();
+    askSoon();
+  };
+}
+
+let showing = Promise.resolve();
+
+/** Show one thing after the other. */
+const inTurn = work => showing = showing.catch(() => {}).then(work);
+
 /** Say that the picture is not of what the controls ask for, and dim it; or that it is. */
-function mark(what) {
+function mark(what, dims = true) {
   $('stale').textContent = what;
   $('stale').hidden = !what;
-  root.toggleAttribute('data-stale', Boolean(what));
+  root.toggleAttribute('data-stale', Boolean(what) && dims);
+}
+
+/** Put the last timelines of schedules that are searched for anew in their places, each with a sign. */
+function keepOld(fields, slow) {
+  const fresh = [...TIMELINES];
+  const names = fields.names.filter(name => !left[name]);
+  if (!slow.length) names.forEach((name, i) => { if (isSearched(name) && names.length === fresh.length) lastOf.set(name, fresh[i]); });
+  const old = name => lastOf.has(name) && REPORT.unit === lastOf.get(name).of
+    ? [{ ...lastOf.get(name), old: true, title: `${lastOf.get(name).title}: as it was, searching …` }] : [];
+  const all = names.flatMap(name => slow.includes(name) ? old(name) : fresh.splice(0, 1));
+  TIMELINES = REPORT.timelines = [...all, ...fresh];
+  const baseline = TIMELINES.findIndex(t => !t.old);
+  for (const timeline of TIMELINES) Object.assign(timeline, slow.length ? { baseline } : {}, timeline.old ? {} : { of: REPORT.unit });
+  SPAN = Math.max(...TIMELINES.map(t => t.makespan)) || 1;
 }
 
 /** Keep the first timeline, to draw its outlines over whatever follows; or let go of it. */
@@ -132,13 +204,15 @@ function pin() {
 
 /** Beside a pinned run: what has changed since. */
 function comparePinned() {
-  view.story = pinned && { ghosts: [pinned], ghost: 0, lit: null, outlines: false };
+  const ghosts = [...REPORT.story?.ghosts ?? [], ...pinned ? [pinned] : []];
+  const own = pinned ? ghosts.length - 1 : -1;
+  view.story = ghosts.length ? { ghosts, ghost: own, pinned: own, lit: null, outlines: false } : null;
   if (pinned) SPAN = Math.max(SPAN, pinned.makespan);
   const [{ makespan }] = TIMELINES;
   $('pinned').textContent = pinned ? `${change(makespan / pinned.makespan - 1)} beside ${pinned.title} (${measured(pinned.makespan, REPORT.unit)})` : '';
 }
 
-async function showAnswer(answer, fields) {
+async function showAnswer(answer, fields, slow) {
   $('refused').textContent = '';
   left = answer.left ?? {};
   showChosen();
@@ -147,6 +221,7 @@ async function showAnswer(answer, fields) {
   const [from, to] = view.range;
   const zoomed = !folded && to - from < 0.99 * SPAN;
   take(answer);
+  keepOld(fields, slow);
   comparePinned();
   await showReport(zoomed && from < 0.9 * SPAN ? [from, to] : null);
   document.querySelector('h1').textContent = TIMELINES.map(t => t.title).join(' · ');
@@ -239,6 +314,7 @@ function follow(before = null) {
 }
 
 function startLive() {
+  $('lead').after($('try'));
   for (const [place, controls] of Object.entries(LIVE.controls)) controls.forEach(each => addSlider(place, each));
   $('add').append(...LIVE.schedules.map(name => new Option(name, name)));
   $('download').append(...LIVE.formats.map(suffix => new Option(suffix, suffix)));
@@ -259,6 +335,7 @@ function startLive() {
   const fields = remembered();
   setControls(fields ?? LIVE.fields);
   if (fields) askSoon();
+  else askWhy(LIVE.fields, later.signal);
 }
 
 startLive();

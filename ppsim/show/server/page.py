@@ -28,11 +28,21 @@ ALWAYS = ("devices", "mb")
 
 
 def live_page(
-    document: Document, fields: Mapping[str, Any], schedules: Sequence[str], *, watches: bool = False
+    document: Document,
+    fields: Mapping[str, Any],
+    schedules: Sequence[str],
+    searched: Sequence[str] = (),
+    *,
+    watches: bool = False,
 ) -> bytes:
-    """Make the page; ``document`` is what ``fields`` ask for, ``schedules`` the names to choose from.
+    """Make the page.
 
-    One that ``watches`` asks the server whether the file has changed.
+    Args:
+        document: what ``fields`` ask for.
+        fields: of the first request.
+        schedules: the names to choose from.
+        searched: those of schedules whose orders are searched for, which the page asks for after all others.
+        watches: whether the page asks the server if the file has changed.
     """
     here = files(__package__)
     data = {
@@ -41,6 +51,7 @@ def live_page(
         "formats": sorted(formats()),
         "fields": fields,
         "schedules": list(schedules),
+        "searched": list(searched),
         "watches": watches,
     }
     embedded = dump_json(data).decode().replace("<", "\\u003c")

@@ -15,9 +15,11 @@ from urllib.parse import urlencode
 
 import pytest
 
+from ppsim.base.deadline import check_time
 from ppsim.errors import InputError, PpsimError
+from ppsim.questions.explain import explain
 from ppsim.questions.options import list_options
-from ppsim.questions.view import MOST_CELLS, MOST_SCHEDULES, ViewRequest, view
+from ppsim.questions.view import MOST_CELLS, MOST_SCHEDULES, ViewRequest, tell, view
 from ppsim.show.server.app import LARGEST_ASKED, LARGEST_DROP, MOST_DROPS, make_app
 from ppsim.show.server.page import live_page
 
@@ -26,7 +28,7 @@ HOST = "127.0.0.1:8765"
 
 @pytest.fixture
 def app(tmp_path):
-    return make_app(b"<page>", view, tmp_path, frozenset({HOST}))
+    return make_app(b"<page>", view, tmp_path, frozenset({HOST}), tell=tell)
 
 
 def asked(names: str, **values: object) -> dict[str, object]:
@@ -110,6 +112,58 @@ def test_fields_are_answered_with_their_report(app):
     single = json.loads(ask(app, "/view", fields=asked("gpipe", devices=2, mb=3))[1])
     assert single["inputs"]["command"] == "ppsim run gpipe --devices 2 --mb 3"
     assert single["timelines"][0]["makespan"] == 12
+
+
+def test_the_reasons_are_those_of_explain(app):
+    """Of the first schedule that takes the shape."""
+    fields = asked("dualpipe 1f1b:1 zb-1p", devices=4, mb=7, tf=2, slices=1)
+    story = json.loads(ask(app, "/why", fields=fields)[1])
+    found = explain("1f1b", devices=4, mb=7, tf=2)
+    assert story["lead"] == next(iter(found.line()))
+    assert story["bars"][-1]["to"] == found.explanation.timeline.makespan
+    assert len(story["ghosts"]) == len(story["changes"]) > 2
+    assert ask(app, "/why", fields=asked("dualpipe", devices=4, mb=7))[0] == 422
+
+
+def test_reasons_of_a_dropped_run_are_of_its_own_times(app):
+    run = ask(app, "/export", fields=asked("1f1b", devices=2, mb=4, tf=3, unit="ms"), form=".json")[1]
+    assert ask(app, "/drop", "POST", run, name="run.json")[0] == 200
+    story = json.loads(ask(app, "/why", fields=asked("dropped:run.json gpipe", devices=2, mb=4))[1])
+    assert story["bars"][-1]["to"] == json.loads(run)["makespan"]
+    status, body, _ = ask(app, "/why", fields=asked("gpipe dropped:run.json", devices=2, mb=4))
+    assert (status, "dropped file" in json.loads(body)["error"]) == (422, True)
+
+
+def test_work_ends_when_who_asked_for_it_leaves(tmp_path):
+    """Where it looks at the time, as searches do."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def search(fields, folder):
+        begun.set()
+        try:
+            while True:
+                check_time()
+        finally:
+            ended.set()
+
+    app = make_app(b"", search, tmp_path, frozenset({HOST}))
+    sent: list[object] = []
+
+    async def receive():
+        if not sent:
+            sent.append(0)
+            return {"type": "http.request", "body": b"{}", "more_body": False}
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    headers = {"method": "POST", "query_string": b"", "headers": [(b"host", HOST.encode())]}
+    asyncio.run(app({"type": "http", "path": "/view", "root_path": "", **headers}, receive, send))
+    assert begun.is_set()
+    assert ended.is_set()
 
 
 def test_the_bound_is_shown_and_changes_with_the_costs(app):

@@ -117,6 +117,43 @@ def test_an_answer_that_takes_long_dims_the_picture(address, browser):
     browser.wait("document.getElementById('stale').hidden")
 
 
+HELD = """(where, how) => how.body.includes('v-auto') && where === 'view' ? new Promise((done, fail) => {
+  window.go = () => done(fetched(where, how));
+  how.signal?.addEventListener('abort', () => { window.gone = true; window.go = null; fail(how.signal.reason); });
+}) : fetched(where, how)"""
+
+
+def test_an_order_that_is_searched_for_is_greyed_until_it_is_found(address, browser):
+    """What is generated is shown at once; the next change ends the search."""
+    browser.open(at(address, "v-auto 1f1b", devices=4, mb=8))
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    browser.run(f"window.fetched = fetch; window.fetch = {HELD}; 0")
+    forward = "(n => {{ n.value = {}; n.oninput(); }})(document.querySelector('input[aria-label=F]'))"
+    browser.run(forward.format(2))
+    browser.wait("document.getElementById('stale').innerText === 'searching v-auto …'")
+    assert "as it was, searching" in text(browser, "h1")
+    assert browser.run("document.querySelectorAll('#marks rect[width=\"100%\"]').length") == 1
+    assert not browser.run("document.documentElement.hasAttribute('data-stale')")  # 1F1B is as it is asked for
+    assert "1F1B" in browser.run("document.querySelectorAll('#numbers tr')[2].innerText")
+    browser.run(forward.format(3))
+    browser.wait("window.gone && window.go")
+    browser.run("window.go()")
+    browser.wait("document.documentElement.dataset.answered === '3'")
+    assert text(browser, "h1") == "V under a limit · 1F1B"
+    assert browser.run("document.getElementById('stale').hidden")
+    assert browser.run("document.querySelectorAll('#marks rect[width=\"100%\"]').length") == 0
+
+
+def test_the_next_thing_to_try_is_in_view_and_is_tried(address, browser):
+    browser.open(at(address, "1f1b", devices=4, mb=8))
+    browser.wait("document.getElementById('lead').innerText.startsWith('first: use zb-1p')")
+    assert "turnaround" in text(browser, "#story")
+    browser.run("document.getElementById('try').click()")
+    assert not browser.run("document.documentElement.hasAttribute('data-told')")
+    browser.wait("document.querySelector('h1').innerText === 'ZB-1P'")
+    browser.wait("document.getElementById('lead').innerText.startsWith('first: use 16 microbatches')")
+
+
 def test_a_watched_file_is_shown_again_when_it_changes(browser, tmp_path):
     source = tmp_path / "mine.json"
     assert invoke("run", "1f1b", "--devices", "2", "--mb", "4", "-q", "-o", str(source)).exit_code == 0

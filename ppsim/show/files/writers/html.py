@@ -155,7 +155,7 @@ def contents(document: Document, pack: Pack = compress_column) -> dict[str, Any]
         "cap": _cap(document),
         "view": _view(document),
         **({"left": dict(document.left)} if document.left else {}),
-        **({"story": _story(document.story, pack)} if document.story else {}),
+        **({"story": story_object(document.story, pack)} if document.story else {}),
         "timelines": [
             {**_entry(document, number, curves, pack), **({"waits": _waits(idle, pack)} if idle else {})}
             for number, (curves, idle) in enumerate(zip(_curves(document), idles, strict=True))
@@ -163,7 +163,7 @@ def contents(document: Document, pack: Pack = compress_column) -> dict[str, Any]
     }
 
 
-def _story(story: Story, pack: Pack) -> dict[str, Any]:
+def story_object(story: Story, pack: Pack) -> dict[str, Any]:
     """What the answer says, with the timelines to lay over the chart and the ops that two timelines share."""
     drawn = story.ghosts if sum(len(each.schedule) for each in story.ghosts) <= MOST_GHOSTS else ()
     ghosts = [

@@ -238,7 +238,8 @@ function figure(view, geometry, theme) {
     const inside = panel.open ? insides(panel, geometry, sight, theme) : '';
     const messages = panel.lane && !panel.strip ? lanes(panel, geometry, view, theme) : '';
     content.push(clipped(left, top, plotWidth, height,
-      drawn + inside + messages + marks(view, geometry, panel, sight, choose, theme, index)));
+      drawn + inside + messages + marks(view, geometry, panel, sight, choose, theme, index)
+        + (timeline.old ? `<rect width="100%" height="100%" fill="${theme.page}" opacity="0.65"/>` : '')));
     content.push(deviceAxis(timeline.devices, top, row, geometry, theme, panel.lane), notes(panel, geometry, theme));
     if (geometry.several) content.push(title(panel, geometry, theme));
     if (panel.linkTop) {

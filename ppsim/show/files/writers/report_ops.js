@@ -48,6 +48,7 @@ async function columns(table) {
 
 /** Unpack a timeline in place and add what drawing needs: device, colour index and drawn edges of every op, and which occur. */
 async function unpack(timeline) {
+  if (timeline.ops.device) return; // kept from an answer before
   const ops = timeline.ops = await columns(timeline.ops);
   for (const curve of timeline.curves) Object.assign(curve, await columns({ time: curve.time, value: curve.value }));
   if (timeline.lane) timeline.lane = await columns(timeline.lane);

@@ -84,10 +84,10 @@ function changesOf({ changes, ghosts }) {
   const rows = changes.map(({ text, makespan, change: share }, i) => {
     const button = element('button', { type: 'button', textContent: text, 'aria-pressed': 'false', disabled: !ghosts[i] });
     button.onclick = () => {
-      view.story.ghost = view.story.ghost === i ? -1 : i;
+      view.story.ghost = view.story.ghost === i ? view.story.pinned ?? -1 : i;
       for (const [other, each] of document.querySelectorAll('.changes button').entries())
         each.setAttribute('aria-pressed', view.story.ghost === other);
-      SPAN = Math.max(...TIMELINES.map(t => t.makespan), view.story.ghost < 0 ? 0 : ghosts[i].makespan);
+      SPAN = Math.max(...TIMELINES.map(t => t.makespan), view.story.ghosts[view.story.ghost]?.makespan ?? 0);
       fit();
     };
     return element('li', {}, button, element('span', { textContent: `${makespan} · ${share}` }));
@@ -140,14 +140,14 @@ function outlinesOf(panel, geometry, { offsets, start, end }, theme) {
 function storyMarks(panel, geometry, theme, index) {
   const { ghosts, ghost, lit, outlines } = view.story;
   const found = [];
-  const last = index === TIMELINES.length - 1;
+  const lights = index === (twins.length ? 1 : 0);
   if (outlines && index === 1) found.push(outlinesOf(panel, geometry, { offsets: TIMELINES[0].offsets, ...TIMELINES[0].ops }, theme));
   if (ghost >= 0 && index === 0) {
     const other = ghosts[ghost];
     const x = xOf(geometry, other.makespan).toFixed(1);
     found.push(outlinesOf(panel, geometry, other, theme), `<path d="M${x} 0v${panel.height}" stroke="${theme.ink}" stroke-width="1.5"/>`);
   }
-  if (lit && panel.timeline.waits && last) {
+  if (lit && panel.timeline.waits && lights) {
     const parts = [];
     eachSegment(panel.timeline.waits, lit.device, geometry.first, geometry.last, i => {
       const { left, right, cause } = panel.timeline.waits;
