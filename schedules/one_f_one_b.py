@@ -1,13 +1,13 @@
 """1F1B and its eager and balanced forms: one forward, one backward, after a warm-up (arXiv 2104.04473)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from ppsim.core.builder import B, F, Queue, stream
 from ppsim.core.ops import Kind, Packed, pack
-from ppsim.schedules.registry import ONE_CHUNK, Shape, schedule
+from ppsim.schedules.registry import ONE_CHUNK, Rule, Shape, schedule
 
 
 @schedule(
@@ -104,6 +104,48 @@ def bpipe(shape: Shape) -> Iterator[Packed]:
             queues[device] = _send_away(queues[device], device, resident, ahead, M)
             queues[P - 1 - device] = np.concatenate([_hold(device, resident, ahead, M), queues[P - 1 - device]])
     yield from queues
+
+
+@schedule(
+    "1f1b-plus",
+    title="1F1B+",
+    aliases=("nnscaler-1f1b-plus",),
+    idea="1F1B of a model some of whose parts run on all devices at once (GF, GB): the embedding in front,\n"
+    "or what lies ahead of any stage (--everywhere 0,4). Each goes right ahead of its stage's forward,\n"
+    "and its backward right behind that stage's.",
+    bubble="(P-1)(t_F + t_B) + (M-1)(max(t_F, t_B) - min(t_F, t_B))  for P >= 2 (the parts take no time)",
+    peak="min(M, P - device)",
+    paper="nnScaler, OSDI 24; sched_1f1b_plus of its repository",
+    rules=(
+        ONE_CHUNK,
+        Rule(
+            "--everywhere to name stages, each once",
+            lambda s: {*(e := s.options.get("everywhere", ()))} <= {*range(s.stages)} and len({*e}) == len(e),
+        ),
+    ),
+    options=("everywhere",),
+    interchangeable=False,
+    lanes=True,
+)
+def one_f_one_b_plus(shape: Shape, everywhere: Sequence[int] = (0,)) -> Iterator[Packed]:
+    """1F1B in steps that all devices take together, with steps for the parts on all devices put between.
+
+    Stage s runs F of microbatch m in step s + 2m, B in step 2m + 2P - 1 - s. Where parts of several stages meet between
+    two steps, backwards come first, those of later microbatches ahead; then forwards, those of later ones behind.
+    """
+    P, m = shape.devices, np.arange(shape.microbatches)
+    parts = []
+    for stage in everywhere:
+        own = np.zeros_like(m), m, pack(stage, m) | Kind.GF
+        back = np.full_like(m, 2), -m, pack(stage, m) | Kind.GB
+        parts += [(stage + 2 * m, *own), (2 * m + 2 * P - 1 - stage, *back)]
+    for device in range(P):
+        rows = [
+            (2 * m + step, np.ones_like(m), m, pack(device, m) | kind)
+            for step, kind in ((device, Kind.F), (2 * P - 1 - device, Kind.B))
+        ]
+        step, slot, turn, op = (np.concatenate(column) for column in zip(*rows, *parts, strict=True))
+        yield op[np.lexsort((turn, slot, step))]
 
 
 def _queue(device: int, microbatches: int, warm_up: int) -> Packed:

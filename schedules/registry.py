@@ -324,4 +324,4 @@ def _contradiction(family: Family, given: Mapping[str, Any]) -> str:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9,]", "", name.lower())  # a comma is between two names
+    return re.sub(r"[^a-z0-9,]", "", name.lower().replace("+", "plus"))  # a comma is between two names

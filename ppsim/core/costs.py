@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.ops import COMPUTE, TIMED, Kind, Scope, Stream
+from ppsim.core.ops import COMPUTE, TIMED, Kind, Stream
 from ppsim.core.schedule import Schedule
 from ppsim.core.soundness import LONGEST, prove_costs, prove_factors, prove_factors_fit, prove_fit, prove_times
 from ppsim.errors import InputError
@@ -96,7 +96,7 @@ class Costs:
         duration[schedule.computes] = self.durations(schedule.compute_only)
         for kind, time in self.others.items():
             ops = np.flatnonzero(schedule.kind == kind)
-            duration[ops] = time[(schedule.stage if kind.info.scope == Scope.STAGE else schedule.device)[ops]]
+            duration[ops] = time[(schedule.stage if kind.info.has_stage else schedule.device)[ops]]
             if self.speed is not None and kind.info.stream == Stream.COMPUTE:
                 duration[ops] /= self.speed[schedule.device[ops]]
         return duration
@@ -290,7 +290,7 @@ def price_others(schedule: Schedule, given: Mapping[Kind, Value], per: str = "de
     share = schedule.n_devices / schedule.n_stages if per == "device" else 1.0
     found = {}
     for kind, value in given.items():
-        if kind.info.scope == Scope.STAGE:
+        if kind.info.has_stage:
             found[kind] = _per_stage(kind.name, value, schedule.n_stages) * (share / schedule.n_slices)
         else:
             found[kind] = _per_stage(kind.name, value, schedule.n_devices, "devices") / schedule.n_slices

@@ -23,7 +23,8 @@ NONE, MISSING = -1, -2
 Indices = NDArray[np.int64]
 _STREAM = np.array([kind.info.stream for kind in TIMED])
 _GATED = mask(kind for kind in TIMED if kind.info.gated)
-_EVERYWHERE = mask(kind for kind in TIMED if kind.info.scope == Scope.EVERYWHERE)
+_EVERYWHERE = mask(kind for kind in TIMED if kind.info.everywhere)
+_BETWEEN = mask(kind for kind in TIMED if kind.info.scope == Scope.BETWEEN)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ def groups_of(schedule: Schedule) -> Indices:
     group = np.arange(len(schedule), dtype=np.int64)
     group[schedule.second_of_pairs] -= 1
     shared = np.flatnonzero(_EVERYWHERE[schedule.kind])
-    key = schedule.kind[shared] * np.int64(schedule.n_microbatches) + schedule.microbatch[shared]
+    row = schedule.kind[shared] * np.int64(schedule.n_stages + 1) + schedule.stage[shared] + 1
+    key = row * schedule.n_microbatches + schedule.microbatch[shared]
     _, first, member = np.unique(key, return_index=True, return_inverse=True)
     group[shared] = shared[first][member]
     return group
@@ -78,7 +80,8 @@ def find_inputs(schedule: Schedule) -> Inputs:
     found.append(_gates(schedule))
     target, source = (np.concatenate([part[row] for part in found]) for row in (0, 1))
     order = np.argsort(target, kind="stable")
-    message = np.arange(len(target)) < len(found[0][0])  # the neighbouring stage's alone: collectives are ops here
+    message = np.arange(len(target)) < len(found[0][0])  # the neighbouring stage's: collectives are ops here
+    message |= _BETWEEN[schedule.kind[target]]
     crosses = message & (source >= 0) & (schedule.device[source] != schedule.device[target])
     offsets = np.searchsorted(target[order], np.arange(len(schedule) + 1))
     return Inputs(offsets, source[order], crosses[order])
@@ -116,7 +119,7 @@ def _makers(schedule: Schedule, result: Result) -> Indices:
     """Shape (stages or devices, microbatches): the op that makes a result, -1 for none."""
     kinds = [kind for kind in TIMED if result in _results_of(kind)]
     ops = np.flatnonzero(mask(kinds)[schedule.kind])
-    by_stage = any(kind.info.scope == Scope.STAGE for kind in kinds)
+    by_stage = any(kind.info.has_stage for kind in kinds)
     made = np.full((schedule.n_stages if by_stage else schedule.n_devices, schedule.n_microbatches), NONE, np.int64)
     made[(schedule.stage if by_stage else schedule.device)[ops], schedule.microbatch[ops]] = ops
     return made
@@ -132,8 +135,12 @@ def _find(schedule: Schedule, ops: Indices, need: Need, made: Indices) -> tuple[
     last = schedule.n_stages - 1
     if need.only:
         ops = ops[schedule.stage[ops] == (0 if need.only == "first" else last)]
+    elif need.at in ("previous", "next"):
+        ops = ops[schedule.stage[ops] != (0 if need.at == "previous" else last)]
     row: Indices = {
         "own": schedule.stage[ops].astype(np.int64),
+        "previous": schedule.stage[ops] - np.int64(1),
+        "next": schedule.stage[ops] + np.int64(1),
         "device": schedule.device[ops].astype(np.int64),
         "first": np.zeros(len(ops), np.int64),
         "last": np.full(len(ops), last),

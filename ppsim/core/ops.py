@@ -49,16 +49,18 @@ class Kind(IntEnum):
     LOAD = 18
     ACCEPT = 19
     RETURN = 20
-    SEND_F = 21
-    RECV_F = 22
-    SEND_B = 23
-    RECV_B = 24
-    UNSHARD = 25
-    RESHARD = 26
-    REDUCE_GRAD = 27
-    WAIT_SEND_F = 28
-    WAIT_SEND_B = 29
-    WAIT_REDUCE_GRAD = 30
+    GF = 21
+    GB = 22
+    SEND_F = 23
+    RECV_F = 24
+    SEND_B = 25
+    RECV_B = 26
+    UNSHARD = 27
+    RESHARD = 28
+    REDUCE_GRAD = 29
+    WAIT_SEND_F = 30
+    WAIT_SEND_B = 31
+    WAIT_REDUCE_GRAD = 32
 
     @property
     def info(self) -> KindInfo:
@@ -85,11 +87,15 @@ class Stream(IntEnum):
 
 
 class Scope(StrEnum):
-    """Where an op runs: on a stage, on a device without a stage, or on all devices at the same time."""
+    """Where an op runs: on a stage, on a device without a stage, or on all devices at the same time.
+
+    What runs between two stages on all devices has the later one's number.
+    """
 
     STAGE = "stage"
     DEVICE = "device"
     EVERYWHERE = "all"
+    BETWEEN = "between"
 
 
 class Result(StrEnum):
@@ -109,6 +115,8 @@ class Result(StrEnum):
     HEAD_PART = "a device's part of the gradient of the output layer's input"
     HEAD_GRADIENT = "gradient of the output layer's input"
     INPUT_GRADIENT = "gradient of the first stage's input"
+    SPREAD = "activation of a part on all devices"
+    SPREAD_GRADIENT = "gradient of a part on all devices"
 
 
 class Need(NamedTuple):
@@ -116,7 +124,8 @@ class Need(NamedTuple):
 
     Attributes:
         result: what it is.
-        at: ``own``: of the op's stage; ``first`` or ``last``: of that stage; ``device``: of the op's device.
+        at: ``own``: of the op's stage; ``previous`` or ``next``: of that one's neighbour, if any; ``first`` or
+            ``last``: of that stage; ``device``: of the op's device.
         only: ``first`` or ``last`` where only ops of that stage need it; empty for all.
         must: whether some op must make it; other needs are left out where none does.
     """
@@ -170,6 +179,16 @@ class KindInfo:
     gated: bool = False
 
     @property
+    def has_stage(self) -> bool:
+        """Whether each op of it has a stage."""
+        return self.scope in (Scope.STAGE, Scope.BETWEEN)
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether one op of it runs on all devices at the same time."""
+        return self.scope in (Scope.EVERYWHERE, Scope.BETWEEN)
+
+    @property
     def communicates(self) -> bool:
         """Whether it is a send or a receive."""
         return self.side in ("send", "receive")
@@ -208,6 +227,18 @@ def _collective(name: str, gives: Result, *needs: Need) -> KindInfo:
     )
 
 
+def _spread(name: str, gives: Result, need: Need) -> KindInfo:
+    return KindInfo(
+        name,
+        legend="On all devices (GF, GB)",
+        colour="vocabulary",
+        stream=Stream.COMPUTE,
+        scope=Scope.BETWEEN,
+        gives=gives,
+        needs=(need,),
+    )
+
+
 def _message(name: str, side: str, direction: int) -> KindInfo:
     return KindInfo(name, side=side, direction=direction)
 
@@ -217,6 +248,7 @@ def _of_stage(name: str, side: str = "") -> KindInfo:
 
 
 _AGAIN = Need(Result.RELOADED, "own")
+_GRADIENT = Need(Result.SPREAD_GRADIENT, "next")
 _HEAD = Need(Result.HEAD_GRADIENT, "device", only="last"), Need(Result.LOSS, "device", only="last")
 KINDS: dict[Kind, KindInfo] = {
     Kind.F: _compute(
@@ -226,7 +258,7 @@ KINDS: dict[Kind, KindInfo] = {
         direction=FORWARD,
         works_on=FORWARD,
         allocates=True,
-        needs=(Need(Result.INPUT, "device", only="first"),),
+        needs=(Need(Result.INPUT, "device", only="first"), Need(Result.SPREAD, "own")),
     ),
     Kind.B: _compute(
         "backward",
@@ -235,7 +267,7 @@ KINDS: dict[Kind, KindInfo] = {
         direction=BACKWARD,
         works_on=BACKWARD,
         frees=ALL,
-        needs=(_AGAIN, *_HEAD),
+        needs=(_AGAIN, _GRADIENT, *_HEAD),
     ),
     Kind.I: _compute(
         "backward for input",
@@ -244,7 +276,7 @@ KINDS: dict[Kind, KindInfo] = {
         direction=BACKWARD,
         works_on=BACKWARD,
         frees=PART,
-        needs=(_AGAIN, *_HEAD),
+        needs=(_AGAIN, _GRADIENT, *_HEAD),
     ),
     Kind.W: _compute("backward for weights", "Backward for weights", "weights", works_on=BACKWARD, frees=REST),
     Kind.R: _compute("recompute", "Recompute", "forward", works_on=FORWARD, allocates=True, hatched=True),
@@ -328,6 +360,8 @@ KINDS: dict[Kind, KindInfo] = {
     Kind.SHARE_D: _collective(
         "broadcast the gradient of the embedding", Result.INPUT_GRADIENT, Need(Result.GRADIENT, "first", must=True)
     ),
+    Kind.GF: _spread("forward on all devices", Result.SPREAD, Need(Result.ACTIVATION, "previous", must=True)),
+    Kind.GB: _spread("backward on all devices", Result.SPREAD_GRADIENT, Need(Result.GRADIENT, "own", must=True)),
     Kind.SEND_F: _message("send activation", "send", FORWARD),
     Kind.RECV_F: _message("receive activation", "receive", FORWARD),
     Kind.SEND_B: _message("send gradient", "send", BACKWARD),

@@ -254,7 +254,7 @@ def build_costs(
     return replace(made, comm=change_latencies(made.comm, schedule.n_devices, made.unit, changes, size))
 
 
-BESIDE = ("t_offload", "t_reload", "t_evict", "te", "ts", "tt", "td", "t_collective")
+BESIDE = ("t_offload", "t_reload", "t_evict", "te", "ts", "tt", "td", "tgf", "tgb", "t_collective")
 TIMES = ("tb", "ti", "tw", "tfb", "tr", "slice_scale", *BESIDE, "host_link_shared")
 NUMBERS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
 
@@ -371,6 +371,8 @@ def refuse_unused(used: Collection[str], names: Sequence[str], costs: CostOption
         "ts": "no S",
         "tt": "no T",
         "td": "no D",
+        "tgf": "no GF",
+        "tgb": "no GB",
         "t_collective": "no collectives",
         "host_link_shared": "no copies to a host",
     }

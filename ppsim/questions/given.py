@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ppsim.questions.groups import OWN
 from ppsim.questions.options import Option, Request, flatten, list_options
 
 # Names of options that rules speak of together.
-SHAPE = ("stages", "devices", "chunks", "microbatches", "group_size", "rule", "limit", "after_i", "slices")
+SHAPE = ("stages", "devices", "chunks", "microbatches", *OWN)
 COSTS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
 LAYER_TIMES = ("t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f")
 GIVEN_COSTS = (*COSTS, *LAYER_TIMES, "layout", "profile", "segments")

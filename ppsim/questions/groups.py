@@ -10,7 +10,17 @@ import click
 
 from ppsim.questions.door import PRINTS, VALUE, WRITES, are_factors, names_cluster
 from ppsim.questions.options import flag, given_object, option
-from ppsim.questions.types import Counts, Highlighted, Labels, Noted, Numbers, Recomputed, ScheduleName, Window
+from ppsim.questions.types import (
+    CountList,
+    Counts,
+    Highlighted,
+    Labels,
+    Noted,
+    Numbers,
+    Recomputed,
+    ScheduleName,
+    Window,
+)
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Prices
@@ -18,7 +28,14 @@ if TYPE_CHECKING:
 
 Value = float | Sequence[float]
 
-OWN = ("group_size", "rule", "limit", "after_i", "slices")  # options of the shape that only some schedules take
+OWN = (
+    "group_size",
+    "rule",
+    "limit",
+    "after_i",
+    "slices",
+    "everywhere",
+)  # options of the shape that only some schedules take
 SPELLINGS = "Name or alias (ppsim list), NAME:V, or a file: csv, json, mmd, py, toml (a block)."
 
 
@@ -52,6 +69,11 @@ class _Own:
     )
     slices: int | None = option(
         "--slices", type=int, help="Slices that each sequence is cut into, K, for seq1f1b and the like."
+    )
+    everywhere: list[int] | None = option(
+        "--everywhere",
+        type=CountList(),
+        help="Stages ahead of which a part of the model runs on all devices at once, for 1f1b-plus: 0,4 (0).",
     )
 
 
@@ -117,6 +139,10 @@ class CostOptions:
     ts: Value | None = option("--ts", type=Numbers(), help="Time of an output layer's share, or one per device (0).")
     tt: Value | None = option("--tt", type=Numbers(), help="Time of its backward, or one per device (0).")
     td: Value | None = option("--td", type=Numbers(), help="Time of the embedding's backward, or one per device (0).")
+    tgf: Value | None = option(
+        "--tgf", type=Numbers(), help="Time of a part on all devices ahead of a stage, or one per stage (0)."
+    )
+    tgb: Value | None = option("--tgb", type=Numbers(), help="Time of its backward, or one per stage (0).")
     t_collective: float | None = option("--t-collective", type=float, help="Time of a collective over all devices (0).")
     comm: float | None = option("--comm", type=float, help="Latency of a message between two devices (0).", common=True)
     links: tuple[str, ...] = option(

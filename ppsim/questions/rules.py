@@ -23,6 +23,7 @@ from ppsim.questions.given import (
     Need,
     never,
 )
+from ppsim.questions.groups import OWN
 
 # Texts that may be empty; any other empty value is a variable of the shell that was not set.
 MAY_BE_EMPTY = ("unit", "note")
@@ -154,7 +155,7 @@ NEEDS = (
         ("sweep",),
     ),
     Need(
-        ("group_size", "rule", "limit", "after_i", "slices"),
+        OWN,
         lambda g: bool(g["schedule"]),
         "{options} shapes a schedule, and none is named",
         "add --schedule NAME",

@@ -9,7 +9,7 @@ import numpy as np
 from ppsim.core.costs import costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.lanes import MISSING, find_inputs
-from ppsim.core.ops import COMPUTE, Kind, Scope
+from ppsim.core.ops import COMPUTE, Kind
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import Deadlock
 from ppsim.inputs.check import timed
@@ -53,11 +53,12 @@ def _twice(draft: Draft) -> Iterator[Fault]:
 def _left_out(draft: Draft) -> Iterator[Fault]:
     """Find collectives that not every device takes part in."""
     for kind in np.unique(draft.kind).tolist():
-        if Kind(kind).info.scope != Scope.EVERYWHERE:
+        if not Kind(kind).info.everywhere:
             continue
         ops = np.flatnonzero(draft.kind == kind)
-        for microbatch in np.unique(draft.microbatch[ops]).tolist():
-            own = ops[draft.microbatch[ops] == microbatch]
+        cells = np.stack([draft.stage, draft.microbatch], axis=1)[ops]
+        for cell in np.unique(cells, axis=0):
+            own = ops[(cells == cell).all(axis=1)]
             absent = np.setdiff1d(np.arange(draft.n_devices), draft.device[own])
             if len(absent):
                 text = f"{draft.label(int(own[0]))} waits for all devices, and device {absent[0]} has none"
