@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ppsim.analysis.changes import with_times
 from ppsim.core.costs import Costs
+from ppsim.core.lanes import groups_of
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
@@ -61,29 +62,31 @@ def slack_of(timeline: Timeline, latencies: NDArray[np.float64]) -> Slack:
     duration = end - start
     latest_end = np.full(rows, timeline.makespan)
     paths = np.zeros(rows)
-    steps = list(zip(levels.bounds[:-1].tolist(), levels.bounds[1:].tolist(), strict=True))
-    for first, stop in steps:
-        here = np.arange(first, stop)
-        before = levels.before[here - 1]
-        paths[here] = np.where((before > 0) & (end[before] == start[here]), paths[before], 0.0)
-        seen = [before]
-        for op, need in zip(levels.inputs[:, here - 1], levels.needs[:, here - 1], strict=True):
-            tight = (need > 0) & (end[need] + latencies[op] == start[here])
-            for other in seen:
-                tight &= need != other
-            paths[here] += np.where(tight, paths[need], 0.0)
-            seen.append(need)
+    steps = [
+        (slice(first, stop), slice(parts[0].start, parts[-1].stop) if parts else slice(0))
+        for first, stop, parts in zip(
+            levels.bounds[:-1].tolist(), levels.bounds[1:].tolist(), levels.parts, strict=True
+        )
+    ]
+    latency = latencies[levels.inputs]
+    for here, edges in steps:
+        target, need = levels.target[edges], levels.needs[edges]
+        before = levels.before[here.start - 1 : here.stop - 1]
+        follows = (before > 0) & (end[before] == start[here])
+        tight = end[need] + latency[edges] == start[target]
+        own = np.arange(here.start, here.stop)[follows]
+        reach = np.append(own, target[tight]) * rows + np.append(before[follows], need[tight])
+        to, by = np.divmod(np.unique(reach), rows)
+        paths[here] = np.bincount(to - here.start, paths[by], here.stop - here.start)
         paths[here] = np.where((start[here] == 0) & (paths[here] == 0), 1.0, paths[here])
-    for first, stop in reversed(steps):
-        here = np.arange(first, stop)
+    for here, edges in reversed(steps):
         latest = latest_end[here] - duration[here]
-        np.minimum.at(latest_end, levels.before[here - 1], latest)
-        for op, need in zip(levels.inputs[:, here - 1], levels.needs[:, here - 1], strict=True):
-            np.minimum.at(latest_end, need, latest - latencies[op])
+        np.minimum.at(latest_end, levels.before[here.start - 1 : here.stop - 1], latest)
+        until = latest[levels.target[edges] - here.start] - latency[edges]
+        np.minimum.at(latest_end, levels.needs[edges], until)
     slack = np.empty(len(schedule))
     slack[levels.op] = (latest_end - end)[1:]
-    second = schedule.second_of_pairs
-    slack[second] = slack[second - 1]
+    slack = slack[groups_of(schedule)]
     return Slack(slack, float(paths[1:][end[1:] == timeline.makespan].sum()))
 
 
@@ -92,7 +95,7 @@ class Gain:
     """What the iteration gains where one thing is faster by ``STEP``.
 
     Attributes:
-        what: such as ``F of stage 2`` or ``messages 0 to 1``.
+        what: such as ``F of stage 2``, ``every OFFLOAD`` or ``messages from device 0 to 1``.
         gain: by how much the makespan falls, in the timeline's unit.
     """
 
@@ -101,7 +104,7 @@ class Gain:
 
 
 def sensitivity(schedule: Schedule, costs: Costs, time: Callable[[Costs], float] | None = None) -> list[Gain]:
-    """The gain of every op kind on every stage, and of every link, each simulated; the largest first.
+    """The gain of every op kind on every stage, other kinds as a whole, and every link, each simulated; largest first.
 
     Args:
         schedule: what runs.
@@ -109,12 +112,15 @@ def sensitivity(schedule: Schedule, costs: Costs, time: Callable[[Costs], float]
         time: the makespan under other costs, where another model than the simple one gives it.
     """
     cases: list[tuple[str, Costs]] = []
-    used = np.zeros(costs.time.shape, bool)
-    used[schedule.kind, schedule.stage] = True
+    used, computing = np.zeros(costs.time.shape, bool), schedule.compute_only
+    used[computing.kind, computing.stage] = True
     for kind, stage in np.argwhere(used & (costs.time > 0)).tolist():
         table = costs.time.copy()
         table[kind, stage] *= 1 - STEP
         cases.append((f"{Kind(kind).name} of stage {stage}", with_times(costs, table)))
+    for other, times in costs.others.items():
+        if times.any() and (schedule.kind == other).any():
+            cases.append((f"every {other.name}", replace(costs, others={**costs.others, other: times * (1 - STEP)})))
     links = np.broadcast_to(np.asarray(costs.comm, np.float64), (schedule.n_devices,) * 2)
     crossing = np.flatnonzero(schedule.crosses)
     routes = np.stack([schedule.device[schedule.dependency[crossing]], schedule.device[crossing]], 1)

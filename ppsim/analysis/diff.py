@@ -18,6 +18,7 @@ from ppsim.analysis.idle import CAUSES, NAMES, Idle
 from ppsim.analysis.observed import free_from
 from ppsim.base.numbers import format_change, format_part
 from ppsim.base.times import MICROSECONDS
+from ppsim.core.lanes import refuse_lanes
 from ppsim.core.ops import COMPUTE
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
@@ -92,8 +93,10 @@ def difference(first: Idle, second: Idle) -> Difference:
     """Compare two runs; times of the second are converted to the unit of the first.
 
     Raises:
-        InputError: their units do not convert.
+        InputError: their units do not convert, or one has several streams.
     """
+    for run in (first, second):
+        refuse_lanes(run.timeline.schedule, "a difference of two runs")
     second = convert_unit(second, first.timeline.unit)
     schedules = first.timeline.schedule, second.timeline.schedule
     return Difference((first, second), (terms_of(first), terms_of(second)), match_ops(*schedules))

@@ -49,7 +49,8 @@ class Explanation:
         metrics: its numbers.
         idle: its idle time by cause.
         path: the ops of a critical path.
-        slack: None for the detailed model, where an op's delay also moves messages in their channels.
+        slack: None for the detailed model, where an op's delay also moves messages in their channels, and where
+            devices share a link to their host.
         gains: what a hundredth less of each time gives, the largest first.
         base: what changes are compared with: the timeline itself, or where its times were measured or stated, the
             schedule timed anew with the costs that they show.
@@ -86,7 +87,7 @@ def explain(
         measure(timeline),
         explain_run(timeline, latencies, execution),
         critical_path(timeline),
-        None if execution else slack_of(timeline, latencies),
+        None if execution or costs.host_link else slack_of(timeline, latencies),
         sensitivity(timeline.schedule, costs, time),
         timeline,
     )

@@ -6,12 +6,17 @@ instant one of them is not done: it travels (``message``), it is being computed 
 while its device runs something else (``order``). Where the input is there and the device does not start, it is the
 ``host``, or with sends and receives as ops the ``message`` or ``collective`` that occupies it. Of the time waiting
 for a computation, the part by which that op takes longer than the mean op of its kind is ``imbalance``. Waits for
-``compute`` and ``order`` before a device's first op are ``fill``, and those before its first backward ``turnaround``;
-after its last op a device has nothing left to do (``drain``).
+``compute`` and ``order`` up to a device's first forward are ``fill``, and those before its first backward
+``turnaround``; after its last op a device has nothing left to do (``drain``).
+
+Where devices copy or reduce beside compute, a device is idle while it computes nothing, and the walk goes through these
+ops too: one that runs is ``copy`` or ``collective``; so is one that waits for its stream. A collective whose input is
+there on the waiting device waits for the other devices (``barrier``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -22,8 +27,8 @@ from ppsim.analysis import idle_kernel as kernel
 from ppsim.base.compiled import call
 from ppsim.core.costs import find_latencies
 from ppsim.core.execution import Execution
-from ppsim.core.lanes import refuse_lanes
-from ppsim.core.ops import Kind
+from ppsim.core.lanes import groups_of, lanes_of, list_waits
+from ppsim.core.ops import FORWARDS, Kind, Stream, mask
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 
@@ -33,13 +38,18 @@ CAUSES = {
     "compute": "another device computes the input",
     "order": "another device runs something else first",
     "imbalance": "the input's op is slower than its kind's",
-    "collective": "parameters are being gathered",
+    "collective": "a collective runs",
+    "copy": "an activation is being copied",
+    "barrier": "other devices come late to a collective",
     "fill": "the first forward has not come yet",
     "turnaround": "the first backward has not come yet",
     "drain": "nothing is left to do",
 }
 NAMES = tuple(CAUSES)
-HOST, MESSAGE, COMPUTE, ORDER, IMBALANCE, COLLECTIVE, FILL, TURNAROUND, DRAIN = range(len(NAMES))
+HOST, MESSAGE, COMPUTE, ORDER, IMBALANCE, COLLECTIVE, COPY, BARRIER, FILL, TURNAROUND, DRAIN = range(len(NAMES))
+# By stream: why an op is waited for that has its inputs, and one that runs.
+LATE = np.array([ORDER, COPY, COPY, BARRIER])
+RUNS = np.array([COMPUTE, COPY, COPY, COLLECTIVE])
 # From this many ops on, loading the compiled kernel costs less than CPython takes.
 COMPILE_ABOVE = 100_000
 # Shares of the makespan below this are rounding.
@@ -115,11 +125,10 @@ def explain_idle(timeline: Timeline, arrival: NDArray[np.float64]) -> Idle:
         arrival: shape (ops,), when each op's input was on its device; see :func:`arrivals`.
     """
     schedule = timeline.schedule
-    refuse_lanes(schedule, "a list of why devices wait")
     waits = _split_imbalance(timeline, _attribute(timeline, arrival))
     behind_compute = np.isin(waits.cause, (COMPUTE, ORDER))
     waits.cause[behind_compute & np.isin(waits.op, first_backwards(schedule))] = TURNAROUND
-    waits.cause[behind_compute & np.isin(waits.op, schedule.offsets[:-1])] = FILL
+    waits.cause[behind_compute & (waits.op <= _first_of(schedule, FORWARDS)[schedule.device[waits.op]])] = FILL
     last = _last_ends(timeline)
     idle = np.flatnonzero(last < timeline.makespan)
     none = np.full(len(idle), NONE)
@@ -138,7 +147,7 @@ def explain_run(timeline: Timeline, latencies: NDArray[np.float64], execution: E
 
 def explain_known(timeline: Timeline, execution: Execution | None) -> Idle | None:
     """Every idle instant with its cause, as :func:`explain_run`; None where it is not known when inputs arrive."""
-    if (execution is None and timeline.comm is None) or timeline.schedule.has_lanes:
+    if execution is None and timeline.comm is None:
         return None
     known = 0.0 if timeline.comm is None else timeline.comm
     return explain_run(timeline, find_latencies(timeline.schedule, known), execution)
@@ -211,26 +220,67 @@ def _split_host(idle: Idle, execution: Execution, occupying: NDArray[np.bool_], 
 
 def first_backwards(schedule: Schedule) -> NDArray[np.int64]:
     """The first op of every device that is a backward, or a pair with one."""
-    backward = np.flatnonzero(np.isin(schedule.kind, (Kind.B, Kind.I)))
-    op = backward[np.unique(schedule.device[backward], return_index=True)[1]]
+    op = _first_of(schedule, (Kind.B, Kind.I))
+    op = op[op != NONE]
     return np.where((schedule.pair[op] != NONE) & (schedule.pair[op] < op), op - 1, op)
+
+
+def _first_of(schedule: Schedule, kinds: Sequence[Kind]) -> NDArray[np.int64]:
+    """The first op of these kinds of every device, -1 for none."""
+    found = np.flatnonzero(mask(kinds)[schedule.kind])
+    first = np.full(schedule.n_devices, NONE)
+    device, place = np.unique(schedule.device[found], return_index=True)
+    first[device] = found[place]
+    return first
 
 
 def _attribute(timeline: Timeline, arrival: NDArray[np.float64]) -> _Segments:
     """The segments between ops, in order of device and time."""
-    schedule = timeline.schedule
-    queues = (schedule.offsets, schedule.pair, schedule.dependency, timeline.start, timeline.end, arrival)
+    schedule, every = timeline.schedule, np.arange(len(timeline.schedule))
+    need, blame, stream = schedule.dependency.astype(np.int64), every, np.zeros(len(schedule), np.int64)
+    if schedule.has_lanes:
+        stream = lanes_of(schedule) % len(Stream)
+        need, arrival, blame = _last_inputs(timeline, arrival)
+    chosen = every.copy()
+    first, second = schedule.first_of_pairs, schedule.second_of_pairs
+    later = (need[second] >= 0) & ((need[first] < 0) | (arrival[second] > arrival[first]))
+    chosen[first] = chosen[second] = np.where(later, second, first)
+    walk = (timeline.start, timeline.end, arrival, LATE[stream], blame, RUNS[stream])
+    columns = (schedule.offsets, stream != Stream.COMPUTE, chosen, need, *walk)
     if len(schedule) > COMPILE_ABOVE:
-        found = _Segments.empty(int(call(kernel.attribute_gaps, *queues, *_Segments.empty(0))))
-        call(kernel.attribute_gaps, *queues, *found)
+        found = _Segments.empty(int(call(kernel.attribute_gaps, *columns, *_Segments.empty(0))))
+        call(kernel.attribute_gaps, *columns, *found)
     else:  # CPython is faster on lists
-        lists: Any = [column.tolist() for column in queues]
+        lists: Any = [column.tolist() for column in columns]
         size = kernel.attribute_gaps(*lists, *([] for _ in _Segments._fields))
         room: Any = [[0] * size for _ in _Segments._fields]
         kernel.attribute_gaps(*lists, *room)
         dtypes = (np.int64, np.int64, np.int64, np.float64, np.float64)
         found = _Segments._make(np.array(column, dtype) for column, dtype in zip(room, dtypes, strict=True))
     return found.take(np.lexsort((found.start, schedule.device[found.op])))
+
+
+def _last_inputs(
+    timeline: Timeline, arrival: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """Of ops with several inputs the one that comes last, -1 for none, when it comes, and who is to blame after that.
+
+    For ops that do not compute the one before on their stream is an input. A collective that starts later waits for the
+    last input on any device.
+    """
+    schedule, waits, group = timeline.schedule, list_waits(timeline.schedule), groups_of(timeline.schedule)
+    computes = lanes_of(schedule)[waits.op] % len(Stream) == Stream.COMPUTE
+    kept = np.flatnonzero((group[waits.op] != group[waits.need]) & ~(waits.on_lane & computes))
+    op, source = waits.op[kept], waits.need[kept]
+    came = np.where(waits.message[kept], arrival[op], timeline.end[source])
+    need, last = np.full(len(schedule), NONE), np.zeros(len(schedule))
+    order = np.lexsort((-kept, came, op))
+    need[op[order]], last[op[order]] = source[order], came[order]  # of equal targets the last is kept
+    latest = np.lexsort((-np.arange(len(schedule)), last, group))
+    blame = np.arange(len(schedule))
+    blame[group[latest]] = np.where(need[latest] == NONE, latest, need[latest])
+    together = np.bincount(group, minlength=len(schedule))[group] > 1
+    return need, last, np.where(together & (schedule.pair == NONE), blame[group], np.arange(len(schedule)))
 
 
 def _split_imbalance(timeline: Timeline, waits: _Segments) -> _Segments:
@@ -251,6 +301,7 @@ def _split_imbalance(timeline: Timeline, waits: _Segments) -> _Segments:
 
 def _last_ends(timeline: Timeline) -> NDArray[np.float64]:
     """Shape (devices,): end of each device's last op, 0 for a device without one."""
-    last = np.zeros(timeline.schedule.n_devices)
-    np.maximum.at(last, timeline.schedule.device, timeline.end)
+    schedule, last = timeline.schedule, np.zeros(timeline.schedule.n_devices)
+    computes = lanes_of(schedule) % len(Stream) == Stream.COMPUTE if schedule.has_lanes else slice(None)
+    np.maximum.at(last, schedule.device[computes], timeline.end[computes])
     return last

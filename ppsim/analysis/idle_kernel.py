@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-# Why a device is idle at one instant: its own host, its input on a link, its input being computed, or its input
-# ready to be computed on a device that runs something else first.
-HOST, MESSAGE, COMPUTE, ORDER = range(4)
+# Why a device is idle at one instant: its own host, or its input on a link; other causes are given.
+HOST, MESSAGE = range(2)
 
 
 def attribute_gaps(
     offsets: Any,
-    pair: Any,
-    dependency: Any,
+    beside: Any,
+    chosen: Any,
+    need: Any,
     start: Any,
     end: Any,
     arrival: Any,
+    late: Any,
+    blame: Any,
+    runs: Any,
     seg_op: Any,
     seg_cause: Any,
     seg_blamed: Any,
@@ -25,17 +28,20 @@ def attribute_gaps(
     """Split the idle time before every op into segments of one cause each; returns how many there are.
 
     A gap is walked backwards in time. At each instant the chain of inputs that the waiting op depends on has exactly
-    one link that is not done: it is on its way, it is running, or it could run. Of a pair's two inputs that is the one
-    that arrives last; where both arrive together, that of its first op in the queue. With no room in the ``seg``
-    columns (length zero) the segments are only counted.
+    one link that is not done: it is on its way, it is running, or it could run. Of several inputs that is the one that
+    arrives last. With no room in the ``seg`` columns (length zero) the segments are only counted.
 
     Args:
         offsets: where each device's queue begins.
-        pair: partner of each op, -1 for none.
-        dependency: op whose result each op needs, -1 for none.
+        beside: whether each op leaves its device idle.
+        chosen: of each op the one of its pair whose input arrives last; itself alone.
+        need: op whose result comes last to each op, -1 for none.
         start: start of each op.
         end: end of each op.
         arrival: when the input of each op is on its device; anything for an op without one.
+        late: the cause where an op that is waited for has its input and does not run.
+        blame: the op to blame for that.
+        runs: the cause where an op that is waited for runs.
         seg_op: receives the op that waits.
         seg_cause: receives the cause.
         seg_blamed: receives the op that runs, is carried, or is ready; the waiting op itself for ``HOST``.
@@ -47,27 +53,25 @@ def attribute_gaps(
     for d in range(len(offsets) - 1):
         free = 0.0
         for i in range(offsets[d], offsets[d + 1]):
+            if beside[i]:
+                continue
             if start[i] <= free:
                 free = max(free, end[i])
                 continue
             time = start[i]
-            op = i
+            op = chosen[i]
+            waits = True
             while op >= 0 and time > free:
-                if pair[op] >= 0:
-                    first, second = min(op, pair[op]), max(op, pair[op])
-                    op = first
-                    if dependency[second] >= 0 and (dependency[first] < 0 or arrival[second] > arrival[first]):
-                        op = second
-                need = dependency[op]
-                for step in range(3 if need >= 0 else 1):
-                    if step == 0:  # the input was there: the device's own host, or another device's queue
-                        since = arrival[op] if need >= 0 else 0.0
-                        cause = HOST if op == i or op == pair[i] else ORDER
-                        blamed = op
+                source = need[op]
+                for step in range(3 if source >= 0 else 1):
+                    if step == 0:  # the input was there: the device's own host, or what runs before an awaited op
+                        since = arrival[op] if source >= 0 else 0.0
+                        cause = HOST if waits else late[op]
+                        blamed = op if waits else blame[op]
                     elif step == 1:
-                        since, cause, blamed = end[need], MESSAGE, op
+                        since, cause, blamed = end[source], MESSAGE, op
                     else:
-                        since, cause, blamed = start[need], COMPUTE, need
+                        since, cause, blamed = start[source], runs[source], source
                     since = min(max(since, free), time)
                     if since < time:
                         if count < room:
@@ -78,6 +82,7 @@ def attribute_gaps(
                             seg_end[count] = time
                         count += 1
                         time = since
-                op = need
+                waits = False
+                op = chosen[source] if source >= 0 else source
             free = end[i]
     return count

@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
-from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.lanes import groups_of, list_waits
+from ppsim.core.ops import COMPUTE, Kind, Scope
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.terms import measure_terms
 
 # Shares of the makespan below this are rounding.
@@ -47,6 +49,8 @@ def observe(timeline: Timeline, received: Floats | None = None) -> Observed:
         received: shape (ops,), when each op's input was received, NaN where that is not known.
     """
     schedule = timeline.schedule
+    if schedule.has_lanes:
+        return _observe_streams(timeline)
     known = None if received is None else received[None]
     links = measure_terms(schedule, timeline.start[None], timeline.end[None], known).latency
     ready = _input_ends(timeline)
@@ -62,6 +66,39 @@ def observe(timeline: Timeline, received: Floats | None = None) -> Observed:
     bound = _bound(timeline, arrival)
     observed = replace(timeline, bound=bound)
     return Observed(observed, arrival, latencies, observed_costs(observed, arrival, links))
+
+
+def _observe_streams(timeline: Timeline) -> Observed:
+    """The same where devices run several streams, and no host takes time.
+
+    A link has the least latency that a message shows, none where other things are always waited for as long.
+    """
+    schedule, kept, duration = timeline.schedule, timeline.schedule.computes, timeline.end - timeline.start
+    waits, group = list_waits(schedule), groups_of(schedule)
+    free, ready = np.zeros(len(schedule)), _input_ends(timeline)
+    other = ~waits.message & (group[waits.op] != group[waits.need])
+    np.maximum.at(free, group[waits.op[other]], timeline.end[waits.need[other]])
+    most = np.maximum(timeline.start - ready, 0.0)
+    shows = schedule.crosses & (timeline.start - free[group] > NEGLIGIBLE * timeline.makespan)
+    way = schedule.device[schedule.dependency[shows]], schedule.device[shows]
+    links = np.full((schedule.n_devices,) * 2, np.inf)
+    np.minimum.at(links, way, most[shows])
+    links[np.isinf(links)] = 0.0
+    crosses = np.where(schedule.crosses, schedule.dependency, 0)
+    latencies = np.where(schedule.crosses, np.minimum(links[schedule.device[crosses], schedule.device], most), 0.0)
+    others = dict[Kind, Floats]()
+    for kind in (Kind(code) for code in np.unique(schedule.kind[~kept])):
+        own = np.flatnonzero(schedule.kind == kind)
+        of_stage = kind.info.scope == Scope.STAGE
+        place = (schedule.stage if of_stage else schedule.device)[own]
+        others[kind] = np.zeros(schedule.n_stages if of_stage else schedule.n_devices)
+        for each in np.unique(place):
+            others[kind][each] = np.median(duration[own[place == each]])
+    computing = replace(timeline, schedule=schedule.compute_only, start=timeline.start[kept], end=timeline.end[kept])
+    costs = replace(observed_costs(computing, np.full(int(kept.sum()), np.inf), links), others=others)
+    bound = simulate(schedule, replace(costs, each=duration)).bound
+    arrival = np.where(schedule.dependency == NONE, 0.0, ready + latencies)
+    return Observed(replace(timeline, bound=bound), arrival, latencies, costs)
 
 
 def observed_costs(timeline: Timeline, arrival: Floats, links: Floats) -> Costs:

@@ -11,14 +11,15 @@ import numpy as np
 from ppsim.analysis.explain import Explanation
 from ppsim.analysis.idle import CAUSES, NAMES, Idle
 from ppsim.base.numbers import format_part
-from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.lanes import list_waits
+from ppsim.core.ops import TIMED, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 
 NEGLIGIBLE = 1e-9  # of the makespan, below which slack is rounding
-NUMBER, KIND = "[0-9]{1,9}", f"[{''.join(kind.name for kind in COMPUTE)}]"
-LABEL = re.compile(f"({NUMBER})({KIND})({NUMBER})", re.IGNORECASE)
+NUMBER, KIND = "[0-9]{1,9}", "|".join(kind.name for kind in TIMED)
+LABEL = re.compile(f"({NUMBER})?({KIND})({NUMBER})", re.IGNORECASE)
 AT_STAGE = re.compile(f"({KIND})({NUMBER})@({NUMBER})", re.IGNORECASE)
 
 
@@ -85,7 +86,8 @@ def find_op(schedule: Schedule, text: str) -> int:
     if match is None:
         raise InputError(f"'{text[:40]}' is no op", "stage, kind and microbatch, such as 2B5, or B5@2")
     kind = Kind[match[2].upper()]
-    own = (schedule.kind == kind) & (schedule.stage == int(match[1])) & (schedule.microbatch == int(match[3]))
+    stage = NONE if match[1] is None else int(match[1])
+    own = (schedule.kind == kind) & (schedule.stage == stage) & (schedule.microbatch == int(match[3]))
     if not own.any():
         kinds = ", ".join(Kind(each).name for each in np.unique(schedule.kind).tolist())
         raise InputError(
@@ -131,7 +133,8 @@ def op_lines(explanation: Explanation, op: int) -> list[str]:
         lines.append("  waits for: nothing")
     else:
         same = schedule.device[bound] == schedule.device[op]
-        why = "the op before it on the device" if same else f"its input, from device {schedule.device[bound]}"
+        why = "on the same device" if schedule.has_lanes else "the op before it on the device"
+        why = why if same else f"its input, from device {schedule.device[bound]}"
         lines.append(f"  waits for: {_name(schedule, bound)}, {why}, which ends at {part(timeline.end[bound])}")
     gap = gap_before(explanation.idle, op)
     idle = f"{part(gap.end - gap.start)}: {_parts_text(timeline, gap.parts)}" if gap else "none"
@@ -183,6 +186,9 @@ def _gaps(idle: Idle, segments: np.ndarray[Any, np.dtype[np.int64]]) -> list[Gap
 def _users(schedule: Schedule, op: int) -> list[int]:
     """The ops that need the result of an op, or of either op of a pair."""
     members = [op] if schedule.pair[op] == NONE else [op, op + 1]
+    if schedule.has_lanes:
+        waits = list_waits(schedule)
+        return np.unique(waits.op[np.isin(waits.need, members) & ~waits.on_lane]).tolist()
     return [int(each) for each in np.flatnonzero(np.isin(schedule.dependency, members))]
 
 

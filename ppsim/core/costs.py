@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.core.lanes import share_durations
 from ppsim.core.ops import COMPUTE, TIMED, Kind, Stream
 from ppsim.core.schedule import Schedule
 from ppsim.core.soundness import LONGEST, prove_costs, prove_factors, prove_factors_fit, prove_fit, prove_times
@@ -69,9 +70,9 @@ class Costs:
         if self.each is not None:
             if len(self.each) != len(schedule):
                 raise InputError(f"{len(self.each)} durations for {len(schedule)} ops", "one for each, in queue order")
-            return self.each
+            return share_durations(schedule, self.each)
         if schedule.has_lanes:
-            return self._with_lanes(schedule)
+            return share_durations(schedule, self._with_lanes(schedule))
         duration, table = np.empty(len(schedule)), self.time.ravel()
         for ops, row in schedule.blocks():
             duration[ops] = table.take(row)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,22 @@ class Inputs:
     crosses: NDArray[np.bool_]
 
 
+class Waits(NamedTuple):
+    """What ops wait for, an entry each: the op before on their lane first, then inputs; columns of equal length.
+
+    Attributes:
+        op: the op that waits.
+        need: the one that it waits for; ``MISSING`` for none of the queues.
+        on_lane: whether that is the op before it on its lane.
+        message: whether that one's result comes from another device.
+    """
+
+    op: Indices
+    need: Indices
+    on_lane: NDArray[np.bool_]
+    message: NDArray[np.bool_]
+
+
 def lanes_of(schedule: Schedule) -> Indices:
     """Number the lane of each op, shape (ops,): device x streams + stream."""
     return schedule.device * np.int64(len(Stream)) + _STREAM[schedule.kind]
@@ -67,6 +83,15 @@ def groups_of(schedule: Schedule) -> Indices:
     return group
 
 
+def share_durations(schedule: Schedule, duration: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return durations of ops, shape (ops,), where all that run together take as long as the longest."""
+    if not schedule.has_lanes:
+        return duration
+    group, longest = groups_of(schedule), np.zeros(len(schedule))
+    np.maximum.at(longest, group, duration)
+    return longest[group]
+
+
 def find_inputs(schedule: Schedule) -> Inputs:
     """Find the inputs of every op: of the neighbouring stage, those that its kind needs, and the op that gates it.
 
@@ -85,6 +110,16 @@ def find_inputs(schedule: Schedule) -> Inputs:
     crosses = message & (source >= 0) & (schedule.device[source] != schedule.device[target])
     offsets = np.searchsorted(target[order], np.arange(len(schedule) + 1))
     return Inputs(offsets, source[order], crosses[order])
+
+
+def list_waits(schedule: Schedule) -> Waits:
+    """List what every op waits for."""
+    before, inputs = previous_on_lane(schedule), find_inputs(schedule)
+    follows = np.flatnonzero(before != NONE)
+    op = np.concatenate([follows, np.repeat(np.arange(len(schedule)), np.diff(inputs.offsets))])
+    on_lane = np.arange(len(op)) < len(follows)
+    message = np.concatenate([np.zeros(len(follows), np.bool_), inputs.crosses])
+    return Waits(op, np.concatenate([before[follows], inputs.op]), on_lane, message)
 
 
 def previous_on_lane(schedule: Schedule) -> Indices:
@@ -111,7 +146,7 @@ def refuse_lanes(schedule: Schedule, what: str, supports: Sequence[Kind] = COMPU
     other = [Kind(kind) for kind in np.unique(schedule.kind) if kind not in supports] if schedule.has_lanes else []
     if other:
         names = ", ".join(kind.name for kind in other)
-        hint = "a schedule of F, B, I and W; ppsim run, compare, sweep and memory take all as they are"
+        hint = "a schedule of F, B, I and W; ppsim run, compare, explain and sweep take all as they are"
         raise InputError(f"{what} cannot take {names}, which {schedule.name} holds", hint)
 
 

@@ -126,7 +126,8 @@ def change_run(change: str, base: Run, given: Given) -> Timeline:
 def try_rivals(base: Run, given: Given) -> Iterator[tuple[str, str, Timeline]]:
     """Try levelled stages, free messages, twice the microbatches, and other schedules on the same devices.
 
-    A schedule that runs forwards only is not compared with schedules that train.
+    A schedule that runs forwards only is not compared with schedules that train, nor one of several streams with
+    schedules that copy and reduce nothing.
     """
     from ppsim.analysis.changes import level_stages
     from ppsim.core.ops import BACKWARDS
@@ -142,14 +143,15 @@ def try_rivals(base: Run, given: Given) -> Iterator[tuple[str, str, Timeline]]:
     if not base.network.detailed and np.any(prices.comm):
         free = base.edit(lambda costs: replace(costs, comm=0.0))
         yield "messages take no time", "hide or shorten messages", free.time()
-    if count is None or (family is None and base.measured is None):
+    lanes = base.schedule.has_lanes
+    if count is None or (base.measured is not None and lanes) or (family is None and base.measured is None):
         return
     runs = []
     if family is not None:
         doubled = replace(base, shape=replace(base.shape, microbatches=2 * count), schedule=None)
         runs = [(f"mb={2 * count}", f"use {2 * count} microbatches", doubled)]
     per_stage = any(isinstance(getattr(base.costs, key), list) for key in TIMES)
-    if not per_stage and np.isin(base.schedule.kind, BACKWARDS).any():
+    if not (per_stage or lanes) and np.isin(base.schedule.kind, BACKWARDS).any():
         same = ShapeOptions(devices=base.schedule.n_devices, microbatches=count)
         if base.measured is not None:
             same = replace(same, stages=base.schedule.n_stages)

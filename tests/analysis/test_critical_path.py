@@ -1,5 +1,6 @@
 """The critical path decides the makespan; slack and gains are what a second simulation would find."""
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -10,11 +11,14 @@ from hypothesis import strategies as st
 from ppsim.analysis.changes import with_times
 from ppsim.analysis.critical_path import STEP, critical_path, path_text, sensitivity, slack_of
 from ppsim.core.costs import Costs, costs_for
+from ppsim.core.lanes import groups_of
 from ppsim.core.schedule import NONE
 from ppsim.engine.simple.batch import find_ends, find_levels
 from ppsim.engine.simple.longest_path import simulate
+from ppsim.errors import Deadlock
 from ppsim.schedules import generate
 from tests.cases import EIGHTHS, FEW, PLAIN, costs, schedules
+from tests.lanes import random_costs, with_lanes
 
 FAMILIES = PLAIN
 
@@ -36,6 +40,32 @@ def test_the_path_reaches_from_zero_to_the_makespan(name, data):
         assert timeline.start[op] == length + sent
         length += sent + timeline.end[op] - timeline.start[op]
     assert length == timeline.makespan
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-1p", "1f1b-overlap"])
+@FEW
+@given(st.integers(0, 10**6))
+def test_streams_slip_as_far_as_their_slack(name, seed):
+    """The same of copies and of ops on all devices, and the path goes through them from zero to the makespan."""
+    rng = random.Random(seed)
+    schedule = with_lanes(name, 4, 4, rng, late=1)
+    times = random_costs(schedule, rng)
+    try:
+        timeline = simulate(schedule, times)
+    except Deadlock:
+        return
+    latencies, path = times.latencies(schedule), critical_path(timeline)
+    assert timeline.start[path[0]] == 0
+    waited = timeline.start[path[1:]] - timeline.end[path[:-1]]
+    crossed = schedule.device[path[1:]] != schedule.device[path[:-1]]
+    assert ((waited == 0) | ((waited == times.comm) & crossed)).all()
+    found, group = slack_of(timeline, latencies), groups_of(schedule)
+    assert (found.slack[path] == 0).all()
+    op, durations = rng.randrange(len(schedule)), times.durations(schedule)
+    for more in (0.0, 1.0):
+        longer = durations + np.where(group == group[op], found.slack[op] + more, 0.0)
+        slipped = simulate(schedule, replace(times, each=longer))
+        assert slipped.makespan == pytest.approx(timeline.makespan + more)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

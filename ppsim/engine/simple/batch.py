@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.workers import map_in_threads
 from ppsim.core.costs import Costs
-from ppsim.core.lanes import refuse_lanes
-from ppsim.core.ops import COMPUTE
+from ppsim.core.lanes import groups_of, list_waits, previous_on_lane, refuse_lanes
+from ppsim.core.ops import COMPUTE, TIMED
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.engine.simple.longest_path import simulate
 
@@ -28,22 +29,27 @@ IN_FLIGHT = 1 << 19
 class Levels:
     """A schedule's ops level by level; build it with :func:`find_levels`.
 
-    A pair counts once, as its first op. A row is an op's place in this order, counted from 1; row 0 ends at
-    time 0.
+    A pair counts once, as its first op, and so does an op on all devices. A row is an op's place in this order, counted
+    from 1; row 0 ends at time 0. An edge is an input of a row. Edges stand in the order of levels; ``parts`` cuts those
+    of a level so that the k-th part has the k-th inputs of the level's first rows.
 
     Attributes:
         bounds: shape (levels + 1,), the rows where each level begins and ends.
         op: shape (rows - 1,), the op of each row from 1.
-        before: shape (rows - 1,), the row before it in the queue.
-        inputs: shape (1 or 2, rows - 1): the ops whose inputs the row needs: itself and a pair's second op.
-        needs: like ``inputs``, the row that makes the input.
+        before: shape (rows - 1,), the row before it on its lane.
+        target: shape (edges,), the row that needs the input.
+        needs: shape (edges,), the row that makes it.
+        inputs: shape (edges,), the op whose message it is; one that gets none where it is no message.
+        parts: for each level, its cuts of edges.
     """
 
     bounds: NDArray[np.int64]
     op: NDArray[np.int64]
     before: NDArray[np.int64]
-    inputs: NDArray[np.int64]
+    target: NDArray[np.int64]
     needs: NDArray[np.int64]
+    inputs: NDArray[np.int64]
+    parts: list[list[slice]]
 
 
 def find_levels(schedule: Schedule) -> Levels:
@@ -51,26 +57,47 @@ def find_levels(schedule: Schedule) -> Levels:
 
     Raises:
         Deadlock: the schedule cannot finish.
-        InputError: it has several streams.
     """
-    refuse_lanes(schedule, "a model of many samples")
-    steps = simulate(schedule, Costs(np.ones((len(COMPUTE), schedule.n_stages)), pair=np.ones(schedule.n_stages))).start
-    leads = schedule.leads
-    first = np.flatnonzero(leads)
-    op = first[np.argsort(steps[first], kind="stable")]
+    most = max(schedule.n_stages, schedule.n_devices)
+    ones = {kind: np.ones(most) for kind in TIMED if kind not in COMPUTE} if schedule.has_lanes else {}
+    costs = Costs(np.ones((len(COMPUTE), schedule.n_stages)), pair=np.ones(schedule.n_stages), others=ones)
+    steps = simulate(schedule, costs).start
+    group, edges = groups_of(schedule), _edges(schedule)
+    first = np.flatnonzero(group == np.arange(len(schedule)))
+    op = first[np.lexsort((-np.bincount(edges[0], minlength=len(schedule))[first], steps[first]))]
     row = np.zeros(len(schedule) + 1, np.int64)  # the last is for no op
     row[op] = np.arange(1, len(op) + 1)
-    second = np.flatnonzero(~leads)
-    row[second] = row[second - 1]
-    heads = np.isin(op, schedule.offsets[:-1])
-    inputs = np.stack([op, np.where(schedule.pair[op] == NONE, op, op + 1)])[: 2 if len(second) else 1]
-    return Levels(
-        bounds=np.append(np.flatnonzero(np.diff(steps[op], prepend=-1.0)), len(op)) + 1,
-        op=op,
-        before=np.where(heads, 0, row[op - 1]),
-        inputs=inputs,
-        needs=row[schedule.dependency[inputs]],
-    )
+    row[:-1] = row[group]
+    bounds = np.append(np.flatnonzero(np.diff(steps[op], prepend=-1.0)), len(op)) + 1
+    target, needs = row[edges[0]], row[edges[1]]
+    order = np.argsort(target, kind="stable")
+    rank = np.arange(len(order)) - np.searchsorted(target[order], target[order])
+    level = np.searchsorted(bounds, target[order], side="right") - 1
+    place = np.lexsort((target[order], rank, level))
+    order, key = order[place], level[place] * np.int64(len(order) + 1) + rank[place]
+    cuts = np.append(np.flatnonzero(np.diff(key, prepend=-1)), len(order)).tolist()
+    parts: list[list[slice]] = [[] for _ in bounds[1:]]
+    for begin, end in pairwise(cuts):
+        parts[level[place[begin]]].append(slice(begin, end))
+    before = row[previous_on_lane(schedule)[op]]
+    return Levels(bounds, op, before, target[order], needs[order], edges[2][order], parts)
+
+
+def _edges(schedule: Schedule) -> NDArray[np.int64]:
+    """The inputs of ops beside the op before on their lane, rows target, source and op whose message it is, once each.
+
+    Those of all ops that start together are the first one's.
+    """
+    if not schedule.has_lanes:
+        op = np.flatnonzero(schedule.dependency != NONE)
+        lead = np.arange(len(schedule))
+        lead[schedule.second_of_pairs] -= 1
+        return np.stack([lead[op], schedule.dependency[op], op])
+    group, waits = groups_of(schedule), list_waits(schedule)
+    silent = int(np.argmin(schedule.crosses))
+    edges = np.stack([group[waits.op], group[waits.need], np.where(waits.message, waits.op, silent)])
+    found: NDArray[np.int64] = np.unique(edges[:, edges[0] != edges[1]], axis=1)
+    return found
 
 
 def find_ends(levels: Levels, durations: Floats, latencies: Floats, earliest: Floats | None = None) -> Floats:
@@ -79,20 +106,21 @@ def find_ends(levels: Levels, durations: Floats, latencies: Floats, earliest: Fl
     Args:
         levels: the schedule's order.
         durations: shape (ops, samples), as :meth:`Costs.durations` gives them.
-        latencies: shape (ops, samples) or (ops, 1).
+        latencies: shape (ops, samples) or (ops, 1), 0 for ops that get no message.
         earliest: shape (ops, samples), before which no op starts, or None.
 
     Returns:
         Shape (rows, samples), row 0 zero.
     """
     end = np.zeros((len(levels.op) + 1, durations.shape[1]))
-    for first, stop in zip(levels.bounds[:-1].tolist(), levels.bounds[1:].tolist(), strict=True):
+    for (first, stop), parts in zip(pairwise(levels.bounds.tolist()), levels.parts, strict=True):
         rows = slice(first - 1, stop - 1)
         begin = end.take(levels.before[rows], axis=0)
-        for op, need in zip(levels.inputs[:, rows], levels.needs[:, rows], strict=True):
-            arrival = end.take(need, axis=0)
-            arrival += latencies.take(op, axis=0)
-            np.maximum(begin, arrival, out=begin)
+        for part in parts:
+            arrival = end.take(levels.needs[part], axis=0)
+            arrival += latencies.take(levels.inputs[part], axis=0)
+            here = begin[: len(arrival)]
+            np.maximum(here, arrival, out=here)
         if earliest is not None:
             np.maximum(begin, earliest.take(levels.op[rows], axis=0), out=begin)
         np.add(begin, durations.take(levels.op[rows], axis=0), out=end[first:stop])
@@ -112,7 +140,9 @@ def makespans_with_gaps(schedule: Schedule, durations: Floats, gaps: Floats, lat
 
     Raises:
         Deadlock: the schedule cannot finish.
+        InputError: it has several streams.
     """
+    refuse_lanes(schedule, "a model of gaps between ops")
     levels, after = find_levels(schedule), np.zeros_like(durations)
     leads = np.flatnonzero(schedule.leads)
     follows = np.diff(schedule.device[leads]) == 0
@@ -136,6 +166,8 @@ def makespans(schedule: Schedule, costs: Sequence[Costs]) -> Floats:
     Raises:
         Deadlock: the schedule cannot finish.
     """
+    if any(each.host_link for each in costs):  # then who copies first depends on the costs
+        return np.array([simulate(schedule, each).makespan for each in costs])
     levels = find_levels(schedule)
 
     def sample(first: int, stop: int) -> Floats:
@@ -146,7 +178,7 @@ def makespans(schedule: Schedule, costs: Sequence[Costs]) -> Floats:
 
 def _columns(schedule: Schedule, costs: Sequence[Costs]) -> tuple[Floats, Floats]:
     """Durations and latencies, shape (ops, costs) each."""
-    if len(schedule.second_of_pairs) or any(np.ndim(c.comm) or not c.alike for c in costs):
+    if schedule.has_lanes or len(schedule.second_of_pairs) or any(np.ndim(c.comm) or not c.alike for c in costs):
         durations = np.stack([c.durations(schedule) for c in costs], axis=1)
         return durations, np.stack([c.latencies(schedule) for c in costs], axis=1)
     row = schedule.kind * np.int64(schedule.n_stages) + schedule.stage

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.job import ALL, DEVICE, ENDS, REPLICAS, Between, Job
+from ppsim.core.lanes import refuse_lanes
 from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.batch import find_ends, find_levels, run_in_chunks
 
@@ -96,6 +97,7 @@ def _join(start: Times, group: str) -> Times:
 
 def _chunk_ends(schedule: Schedule, times: StepTimes, ready: Times) -> Times:
     """Compute when each device ends its last op of each chunk, shape (N, R, P, V)."""
+    refuse_lanes(schedule, "a model of the steps of a job")
     levels = find_levels(schedule)
     row = np.zeros(len(schedule), np.int64)
     row[levels.op] = np.arange(1, len(levels.op) + 1)

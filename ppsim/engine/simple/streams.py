@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
-from ppsim.core.lanes import MISSING, NONE, Inputs, find_inputs, groups_of, lanes_of, previous_on_lane
+from ppsim.core.lanes import MISSING, NONE, Waits, groups_of, lanes_of, list_waits
 from ppsim.core.ops import Stream
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.errors import Deadlock
 
 Indices = NDArray[np.int64]
-Waits = tuple[Indices, Indices, NDArray[np.float64]]  # the op that waits, the one it waits for, the message between
 
 
 def simulate_streams(schedule: Schedule, costs: Costs) -> Timeline:
@@ -29,34 +28,17 @@ def simulate_streams(schedule: Schedule, costs: Costs) -> Timeline:
     Raises:
         Deadlock: ops wait for each other in a cycle, or for one that no device runs.
     """
-    inputs = find_inputs(schedule)
-    missing = np.flatnonzero(inputs.op == MISSING)
+    group, waits = groups_of(schedule), list_waits(schedule)
+    missing = np.flatnonzero(waits.need == MISSING)
     if len(missing):
-        raise Deadlock(*_explain_missing(schedule, inputs, int(missing[0])))
-    group, waits = groups_of(schedule), _find_waits(schedule, inputs, costs)
-    duration = np.zeros(len(schedule))
-    np.maximum.at(duration, group, costs.durations(schedule))
-    start, bound = _run(group, waits, duration, _links(schedule, costs.host_link))
+        raise Deadlock(*_explain_missing(schedule, int(waits.op[missing[0]])))
+    message = np.where(waits.message, costs.latencies(schedule)[waits.op], 0.0)
+    duration = costs.durations(schedule)
+    start, bound = _run(group, waits, message, duration, _links(schedule, costs.host_link))
     if (start[group] < 0).any():
         raise Deadlock(*_explain_cycle(schedule, group, waits, start[group] >= 0))
-    start, bound, end = start[group], bound[group], start[group] + duration[group]
-    return Timeline(schedule, start, end, bound.astype(np.int32), costs.unit, comm=costs.comm)
-
-
-def _find_waits(schedule: Schedule, inputs: Inputs, costs: Costs) -> Waits:
-    """List what each op waits for: the op before it on its lane first."""
-    before = previous_on_lane(schedule)
-    first = np.flatnonzero(before != NONE)
-    target = np.repeat(np.arange(len(schedule)), np.diff(inputs.offsets))
-    message = np.zeros(len(target))
-    across = np.flatnonzero(inputs.crosses)
-    comm = np.broadcast_to(costs.comm, (schedule.n_devices, schedule.n_devices))
-    message[across] = comm[schedule.device[inputs.op[across]], schedule.device[target[across]]]
-    return (
-        np.concatenate([first, target]),
-        np.concatenate([before[first], inputs.op]),
-        np.concatenate([np.zeros(len(first)), message]),
-    )
+    start, bound = start[group], bound[group]
+    return Timeline(schedule, start, start + duration, bound.astype(np.int32), costs.unit, comm=costs.comm)
 
 
 def _links(schedule: Schedule, shared: int) -> list[int]:
@@ -69,10 +51,10 @@ def _links(schedule: Schedule, shared: int) -> list[int]:
 
 
 def _run(
-    group: Indices, waits: Waits, duration: NDArray[np.float64], link: list[int]
+    group: Indices, waits: Waits, message: NDArray[np.float64], duration: NDArray[np.float64], link: list[int]
 ) -> tuple[NDArray[np.float64], Indices]:
     """Start every group in the order of time; return its start, -1 if it never does, and the op that set the start."""
-    target, source, message = waits
+    target, source = waits.op, waits.need
     inside = group[target] == group[source]  # a pair's second op waits for no more than its first
     target, made_by, message = group[target][~inside], source[~inside], message[~inside]
     order = np.argsort(group[made_by], kind="stable")
@@ -105,15 +87,14 @@ def _run(
     return np.array(start), np.array(bound, np.int64)
 
 
-def _explain_missing(schedule: Schedule, inputs: Inputs, at: int) -> tuple[str, str]:
-    op = int(np.searchsorted(inputs.offsets, at, "right")) - 1
+def _explain_missing(schedule: Schedule, op: int) -> tuple[str, str]:
     what = f"device {schedule.device[op]} waits for the input of {schedule.label(op)}, which no device produces"
     return f"{schedule.name} cannot finish: {what}", "add the missing op to a queue"
 
 
 def _explain_cycle(schedule: Schedule, group: Indices, waits: Waits, done: NDArray[np.bool_]) -> tuple[str, str]:
     """Follow the ops that wait for each other until one comes again."""
-    target, source, _ = waits
+    target, source = waits.op, waits.need
     open_ = ~done[target] & ~done[source] & (group[target] != group[source])
     by_group = {int(group[t]): (int(t), int(s)) for t, s in zip(target[open_], source[open_], strict=True)}
     at, seen = next(iter(by_group)), list[int]()

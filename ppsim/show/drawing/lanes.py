@@ -10,15 +10,18 @@ from numpy.typing import NDArray
 
 from ppsim.core.curve import Curve
 from ppsim.core.lanes import lanes_of
-from ppsim.core.ops import Kind, Stream
+from ppsim.core.ops import Kind, Stream, mask
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
+from ppsim.show.drawing.palette import IN_ROW
 
 if TYPE_CHECKING:
+    from ppsim.analysis.idle import Idle
     from ppsim.core.execution import Execution
 
 ACTIVATION, GRADIENT, COLLECTIVE, COPY_OUT, COPY_IN = range(5)
 BAND_OF = {Stream.COLLECTIVE: COLLECTIVE, Stream.COPY_OUT: COPY_OUT, Stream.COPY_IN: COPY_IN}
+_IN_ROW = mask(IN_ROW)
 CARD = "messages at the network card"
 
 
@@ -108,14 +111,29 @@ def lane_beside(timeline: Timeline, execution: Execution | None) -> Lane | None:
 
 
 def compute_row(timeline: Timeline) -> Timeline:
-    """The timeline with the ops of the compute stream alone, for what draws one op at a time on each device."""
+    """The timeline with the ops that devices' rows show alone, for what draws one op at a time on each device."""
     schedule = timeline.schedule
     if not schedule.has_lanes:
         return timeline
-    kept = lanes_of(schedule) % len(Stream) == Stream.COMPUTE
+    kept = _IN_ROW[schedule.kind]
     bound = np.append(np.where(kept, np.cumsum(kept) - 1, NONE), NONE).astype(np.int32)[timeline.bound]
     row = schedule.take(kept)
     return replace(timeline, schedule=row, start=timeline.start[kept], end=timeline.end[kept], bound=bound[kept])
+
+
+def idle_in_row(idle: Idle) -> Idle:
+    """Idle time before ops, in indices of :func:`compute_row`; of an op without a place there that of the one after."""
+    schedule, before = idle.timeline.schedule, idle.op != NONE
+    op, blamed = idle.op, idle.blamed
+    if schedule.has_lanes:
+        kept = _IN_ROW[schedule.kind]
+        after: NDArray[np.int64] = np.cumsum(kept) - kept
+        device = np.append(schedule.device[kept], NONE)
+        before &= device[after[idle.op]] == idle.device
+        op, blamed = after[op], np.append(np.where(kept, after, NONE), NONE)[blamed]
+    columns = {"device": idle.device, "cause": idle.cause, "start": idle.start, "end": idle.end}
+    taken = {name: column[before] for name, column in (columns | {"op": op, "blamed": blamed}).items()}
+    return replace(idle, **taken)
 
 
 def card_use(execution: Execution) -> Curve:

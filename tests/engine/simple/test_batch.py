@@ -1,5 +1,7 @@
 """Many samples at once are the same runs one by one, to the last bit."""
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import Deadlock
 from ppsim.schedules import generate
 from tests.cases import FLOATS, PLAIN, SOME, costs, schedules
+from tests.lanes import random_costs, with_lanes
 
 NAMES = PLAIN
 
@@ -39,6 +42,22 @@ def test_every_op_ends_when_the_single_run_ends_it(name, data):
     assert ends[1:, 0].tolist() == simulate(schedule, one).end[levels.op].tolist()
 
 
+@pytest.mark.parametrize("name", ["1f1b", "zb-1p", "1f1b-overlap"])
+@pytest.mark.parametrize("shared", [0, 2])
+@SOME
+@given(st.integers(0, 10**6))
+def test_streams_end_as_single_runs_do(name, shared, seed):
+    """Copies and ops on all devices too, by levels or, where devices share a link, one by one."""
+    rng = random.Random(seed)
+    schedule = with_lanes(name, 4, 4, rng, late=1)
+    many = [random_costs(schedule, rng, shared) for _ in range(3)]
+    try:
+        wanted = [simulate(schedule, each).makespan for each in many]
+    except Deadlock:
+        return
+    assert batch.makespans(schedule, many).tolist() == wanted
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_levels_hold_each_op_once_and_never_its_own_input(name):
     """The order is complete, and what a row waits for stands in an earlier level."""
@@ -49,7 +68,7 @@ def test_levels_hold_each_op_once_and_never_its_own_input(name):
     level = np.searchsorted(levels.bounds, np.arange(len(levels.op) + 1), side="right")
     level[0] = -1
     assert (level[levels.before] < level[1:]).all()
-    assert (level[levels.needs] < level[1:]).all()
+    assert (level[levels.needs] < level[levels.target]).all()
 
 
 def test_chunks_cover_every_sample_in_order():

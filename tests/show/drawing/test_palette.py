@@ -12,6 +12,7 @@ from ppsim.show.drawing.palette import (
     COLLECTIVE,
     COLOURS,
     COMM_LANE,
+    COPY_LANE,
     MUTED,
     OUTCOME_COLOURS,
     PALETTES,
@@ -19,6 +20,7 @@ from ppsim.show.drawing.palette import (
     RAMP,
     TERM_COLOURS,
     TERMINAL_MUTED,
+    VOCABULARY,
     luminance,
     text_colour,
 )
@@ -71,8 +73,10 @@ def test_kinds_are_apart_in_the_colours_of_papers(name):
 @pytest.mark.parametrize("vision", VISIONS)
 @pytest.mark.parametrize(("causes", "bubble"), [(CAUSE_FILL, BUBBLE), (CAUSE_DARK, BUBBLE_DARK)], ids=["light", "dark"])
 def test_causes_are_apart_from_ops_messages_and_each_other(causes, bubble, vision):
-    """CIEDE2000 of at least 8, whatever cones the reader lacks."""
+    """CIEDE2000 of at least 8, whatever cones the reader lacks; the two of streams from copies and vocabulary too."""
     others = [*TINTS, COMM_LANE, COLLECTIVE, bubble]
+    beside = [COPY_LANE, VOCABULARY[1][0]]
+    assert min(difference(causes[name], each, vision) for name in ("copy", "barrier") for each in beside) >= 8
     worst = min(
         (difference(a, b, vision), a, b) for a in causes.values() for b in [*others, *causes.values()] if a != b
     )

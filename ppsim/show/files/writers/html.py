@@ -25,7 +25,6 @@ from ppsim.base.text import one_line
 from ppsim.base.units import binary_unit, format_size
 from ppsim.core.curve import Curve
 from ppsim.core.ops import TIMED, Kind
-from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.engine.memory.comparable import SHARES, share_unit
 from ppsim.engine.memory.usage import BYTES, activations
@@ -33,7 +32,7 @@ from ppsim.engine.simple import columns
 from ppsim.engine.simple.metrics import Metrics, measure
 from ppsim.errors import InputError
 from ppsim.show.drawing import palette
-from ppsim.show.drawing.lanes import COLLECTIVE, Lane, card_use, compute_row, lane_of, streams_of
+from ppsim.show.drawing.lanes import COLLECTIVE, Lane, card_use, compute_row, idle_in_row, lane_of, streams_of
 from ppsim.show.drawing.legend import LANE_FILL, legend_entries
 from ppsim.show.drawing.link_panel import link_names, link_notes
 from ppsim.show.drawing.look import CRITICAL, PICKED
@@ -173,7 +172,7 @@ def story_object(story: Story, pack: Pack) -> dict[str, Any]:
             "start": pack(each.start, SHORT),
             "end": pack(each.end, SHORT),
         }
-        for each in drawn
+        for each in map(compute_row, drawn)
     ]
     twins = (
         {} if story.twins is None else {"twins": [pack(np.ascontiguousarray(side), SHORT) for side in story.twins.T]}
@@ -415,14 +414,14 @@ def _inside(found: OpsInside, pack: Pack) -> dict[str, Any]:
 
 def _waits(idle: Idle, pack: Pack) -> dict[str, Any]:
     """Segments of idle time before ops, which the ops place on device and time; what is left at the end is drain."""
-    kept = idle.op != NONE
+    idle = idle_in_row(idle)
     columns: dict[str, NDArray[Any]] = {
         "op": idle.op,
         "cause": idle.cause,
         "blamed": idle.blamed,
         "length": (idle.end - idle.start).astype(np.float32),
     }
-    return {name: pack(values[kept], SHORT) for name, values in columns.items()}
+    return {name: pack(values, SHORT) for name, values in columns.items()}
 
 
 def _curve(curve: Curve, pack: Pack) -> dict[str, Any]:
