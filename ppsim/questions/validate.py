@@ -291,15 +291,18 @@ class Validated(Answer):
 
     def writers(self, output: OutputOptions) -> Writers:
         """Each file asked for: predicted above measured."""
-        from ppsim.real.validation.overlay import save_overlay
+        from ppsim.questions.validation_story import picker_of
+        from ppsim.real.validation.overlay import names_of, save_overlay
         from ppsim.show.files.document import style_of
 
         drawn = choose_runs(self.validation, self.request.only)
         titles = [title_of(verdict.run.lowered.compute) for verdict in drawn.verdicts]
+        titles = titles if len(set(titles)) == len(titles) else names_of(drawn)  # steps of one run
 
         def write(target: str, suffix: str) -> None:
             style = style_of(suffix, output.style)
-            save_overlay(drawn, self.record, target, suffix, style, output.width, titles)
+            story = picker_of(drawn, titles) if suffix == ".html" else None
+            save_overlay(drawn, self.record, target, suffix, style, output.width, titles, story)
 
         return [(target, partial(write, target, suffix)) for target, suffix in find_targets(output)]
 

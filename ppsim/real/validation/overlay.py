@@ -7,10 +7,11 @@ from typing import Any
 
 from ppsim.base.atomic_file import open_atomically
 from ppsim.core.curve import Curve
+from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 from ppsim.real.runs.record import Record
 from ppsim.real.validation.analyse import Validation, Verdict
-from ppsim.show.files.document import Document
+from ppsim.show.files.document import Document, Story
 from ppsim.show.files.writers import figure, html
 from ppsim.version import VERSION
 
@@ -36,6 +37,7 @@ def save_overlay(
     style: str = "screen",
     width: float = 6.75,
     titles: Sequence[str] = (),
+    story: Story | None = None,
 ) -> None:
     """Write the comparison to a file, or to standard output for ``-``; a failed write leaves no file behind.
 
@@ -47,13 +49,14 @@ def save_overlay(
         style: ``screen`` or ``paper``, for figures.
         width: of a figure in inches.
         titles: one per schedule; by default their names.
+        story: what a page says of it.
 
     Raises:
         InputError: another format, an unknown style or width, or a path that cannot be written.
     """
     check_suffix(suffix)
     if suffix in html.SUFFIXES:
-        page = overlay_document(validation, record, titles)
+        page = overlay_document(validation, record, titles, story)
         with open_atomically(target) as out:
             html.write(page, out, suffix)
         return
@@ -71,19 +74,27 @@ def save_overlay(
         )
 
 
-def overlay_document(validation: Validation, record: Record, titles: Sequence[str] = ()) -> Document:
+def overlay_document(
+    validation: Validation, record: Record, titles: Sequence[str] = (), story: Story | None = None
+) -> Document:
     """For the page: each schedule predicted, then measured, its residuals as a curve below and its baseline."""
     verdicts = validation.verdicts
     titles = titles or names_of(validation)
     named = " · ".join(titles) if len(titles) <= MOST_NAMED else f"{len(titles)} schedules"
     return Document(
-        timelines=tuple(timeline for v in verdicts for timeline in (v.best.compute, v.measured)),
+        timelines=timelines_of(validation),
         titles=tuple(f"{title} {what}" for title in titles for what in ("predicted", "measured")),
         inputs=inputs_of(record),
         curves=tuple(curves for v in verdicts for curves in ((), (shift_curve(v),))),
         baselines=tuple(2 * number + 1 for number in range(len(verdicts)) for _ in range(2)),
         title=": ".join(filter(None, (named, "predicted and measured", note_of(record)))),
+        story=story,
     )
+
+
+def timelines_of(validation: Validation) -> tuple[Timeline, ...]:
+    """Each schedule predicted, then measured."""
+    return tuple(timeline for v in validation.verdicts for timeline in (v.best.compute, v.measured))
 
 
 def names_of(validation: Validation) -> list[str]:

@@ -189,7 +189,10 @@ function keepOld(fields, slow) {
   const all = names.flatMap(name => slow.includes(name) ? old(name) : fresh.splice(0, 1));
   TIMELINES = REPORT.timelines = [...all, ...fresh];
   const baseline = TIMELINES.findIndex(t => !t.old);
-  for (const timeline of TIMELINES) Object.assign(timeline, slow.length ? { baseline } : {}, timeline.old ? {} : { of: REPORT.unit });
+  for (const timeline of TIMELINES) {
+    if (slow.length) Object.assign(timeline, { baseline, versus_baseline: timeline.makespan / TIMELINES[baseline].makespan - 1 });
+    if (!timeline.old) timeline.of = REPORT.unit;
+  }
   SPAN = Math.max(...TIMELINES.map(t => t.makespan)) || 1;
 }
 

@@ -13,6 +13,7 @@ import pytest
 from matplotlib.colors import to_hex
 from PIL import Image
 
+from ppsim.base.numbers import format_change
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
 from ppsim.engine.detailed.execute import execute
@@ -21,13 +22,15 @@ from ppsim.engine.lowering.lower import lower
 from ppsim.errors import InputError
 from ppsim.questions.validate import choose_runs
 from ppsim.questions.validate import validate as ask_validate
+from ppsim.questions.validation_story import picker_of
 from ppsim.real.runs.record import Measured, Record
 from ppsim.real.validation.analyse import validate
-from ppsim.real.validation.overlay import SUFFIXES, overlay_document, save_overlay
+from ppsim.real.validation.overlay import SUFFIXES, overlay_document, save_overlay, timelines_of
 from ppsim.real.validation.overlay_draw import plot_overlay
 from ppsim.schedules import find, generate
 from ppsim.show.drawing.palette import FILL
 from ppsim.show.files.writers.html import contents
+from tests.browser import started
 from tests.commands import invoke
 from tests.pages import BROWSER, shown
 
@@ -236,16 +239,50 @@ def test_a_page_of_many_schedules_counts_them():
     assert overlay_document(made.validation, made.record).title == "5 schedules: predicted and measured"
 
 
+def test_the_page_compares_runs_by_terms_that_sum_to_their_makespans(two):
+    story = picker_of(two.validation, ["a", "b"]).told["picker"]
+    for rows, timeline in zip(story["rows"], timelines_of(two.validation), strict=True):
+        np.testing.assert_allclose(np.sum(rows, axis=1), timeline.makespan, rtol=1e-4)
+    assert story["errors"][0]["texts"][-1] == format_change(two.validation.verdicts[0].errors["replay"])
+    assert len(story["levels"]) == len(story["errors"][1]["texts"]) == 5
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+def test_a_run_is_picked_and_its_ops_are_joined(tmp_path):
+    """Two charts at a time: a run's prediction above it, or any two; the page is small."""
+    target = tmp_path / "x.html"
+    assert invoke("validate", "--from-record", RECORD, "-q", "-o", str(target)).exit_code == 0
+    assert target.stat().st_size < 150_000
+    told = json.loads(invoke("validate", "--from-record", RECORD, "--json").stdout)["schedules"]
+    lead = "document.getElementById('lead').textContent"
+    with started(tmp_path) as browser:
+        browser.open(target.as_uri())
+        assert browser.run(lead).startswith("GPipe measured takes")
+        browser.run("document.querySelectorAll('#story th button')[3].click()")
+        browser.wait(f"{lead}.startsWith('ZB-1P measured takes')")
+        assert browser.run("document.querySelectorAll('#numbers tbody tr').length") == 2
+        error = format_change(told[3]["errors"]["held-out"])
+        assert error in browser.run("document.querySelector('#story tr:has([aria-pressed=true])').innerText")
+        sums = browser.run("[...document.querySelectorAll('.bars td:nth-child(3)')].map(cell => cell.textContent)")
+        *parts, whole = (float(text.replace("\N{MINUS SIGN}", "-")) for text in sums)
+        assert sum(parts) == pytest.approx(whole, abs=2e-3 * told[3]["measured"]["makespan"])
+        browser.run("(s => { s.value = 1; s.onchange(); })(document.querySelectorAll('#story label select')[0])")
+        browser.wait(f"{lead}.startsWith('ZB-1P measured takes') && {lead}.includes('beside GPipe measured')")
+        assert browser.run("document.getElementById('fault').textContent") == ""
+
+
 @pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
 @pytest.mark.parametrize("devices", [4, 10])
 def test_a_browser_draws_the_page_with_the_residuals_below_what_was_measured(devices, tmp_path):
     """Lines for few devices, a strip for many; the residuals are chosen at the start."""
-    saved(session("gpipe", "1f1b", devices=devices), tmp_path, ".html")
+    made = session("gpipe", "1f1b", devices=devices)
+    story = picker_of(made.validation, ["GPipe", "1F1B"])
+    save_overlay(made.validation, made.record, str(tmp_path / "x.html"), ".html", story=story)
     dom = shown((tmp_path / "x.html").as_uri(), tmp_path)
     assert re.search(r'<html[^>]* data-state="drawn"', dom)
     assert re.search(r'<p id="fault"[^>]*></p>', dom)
     marks = dom[dom.index('<svg id="marks"') : dom.index('<div id="tip"')]
-    assert marks.count("predicted - measured start, ms") == 2
+    assert marks.count("predicted - measured start, ms") == 1
     assert ("<canvas" in dom) == (devices > 8)
 
 

@@ -39,6 +39,7 @@ PAGES = {
     "plans": "plan --model llama3-8b --cluster dgx-h100 --gpus 8 --gbs 16 --schedules 1f1b",
     "spread": "jitter 1f1b zb-1p --devices 4 --mb 8 --samples 200",
     "published runs": "plan --against PUBLISHED",
+    "predicted and measured": "validate --from-record tests/data/records/timed-p2.json.gz",
     "time against memory": "sweep 1f1b zb-1p interleaved:2 --devices 2,4 --mb 4,8",
 }
 

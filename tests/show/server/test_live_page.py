@@ -132,7 +132,7 @@ def test_an_order_that_is_searched_for_is_greyed_until_it_is_found(address, brow
     browser.run(forward.format(2))
     browser.wait("document.getElementById('stale').innerText === 'searching v-auto …'")
     assert "as it was, searching" in text(browser, "h1")
-    assert browser.run("document.querySelectorAll('#marks rect[width=\"100%\"]').length") == 1
+    assert browser.run("document.querySelectorAll('#marks .veil').length") == 1
     assert not browser.run("document.documentElement.hasAttribute('data-stale')")  # 1F1B is as it is asked for
     assert "1F1B" in browser.run("document.querySelectorAll('#numbers tr')[2].innerText")
     browser.run(forward.format(3))
@@ -141,7 +141,7 @@ def test_an_order_that_is_searched_for_is_greyed_until_it_is_found(address, brow
     browser.wait("document.documentElement.dataset.answered === '3'")
     assert text(browser, "h1") == "V under a limit · 1F1B"
     assert browser.run("document.getElementById('stale').hidden")
-    assert browser.run("document.querySelectorAll('#marks rect[width=\"100%\"]').length") == 0
+    assert browser.run("document.querySelectorAll('#marks .veil').length") == 0
 
 
 def test_the_next_thing_to_try_is_in_view_and_is_tried(address, browser):

@@ -74,6 +74,7 @@ SCRIPTS = (
 INSIDE_SCRIPTS = ("report_inside.js",)  # only in pages that have segments
 LANE_SCRIPTS = ("report_lanes.js", "report_links.js")  # only in pages that have messages
 STORY_SCRIPTS = ("report_story.js",)  # only in pages that tell one
+PICKER_SCRIPTS = ("report_picker.js",)  # only in pages that show two of many runs
 MOST_GHOSTS = 50_000  # ops of all other timelines together
 START = "\nstart().catch(fault);\n"  # after all scripts, whose constants it needs
 
@@ -87,6 +88,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     laned = document.executions or any(each.schedule.has_lanes for each in document.timelines)
     scripts = SCRIPTS + LANE_SCRIPTS * bool(laned) + STORY_SCRIPTS * bool(document.story)
     scripts += INSIDE_SCRIPTS * bool(document.insides)
+    scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
     script = compress_script("\n".join(map(read_script, scripts)) + START)
     out.write(make_page(document, script).encode())
 

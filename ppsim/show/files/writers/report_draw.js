@@ -221,6 +221,7 @@ function figure(view, geometry, theme) {
   const { left, plotWidth } = geometry;
   const canvases = [];
   const content = [hatching(colours), timeAxis(geometry, theme)];
+  const veils = []; // over what is of before
   geometry.panels.forEach((panel, index) => {
     const { timeline, row, top, height } = panel;
     const choose = chooser(timeline, view);
@@ -238,8 +239,7 @@ function figure(view, geometry, theme) {
     const inside = panel.open ? insides(panel, geometry, sight, theme) : '';
     const messages = panel.lane && !panel.strip ? lanes(panel, geometry, view, theme) : '';
     content.push(clipped(left, top, plotWidth, height,
-      drawn + inside + messages + marks(view, geometry, panel, sight, choose, theme, index)
-        + (timeline.old ? `<rect width="100%" height="100%" fill="${theme.page}" opacity="0.65"/>` : '')));
+      drawn + inside + messages + marks(view, geometry, panel, sight, choose, theme, index)));
     content.push(deviceAxis(timeline.devices, top, row, geometry, theme, panel.lane), notes(panel, geometry, theme));
     if (geometry.several) content.push(title(panel, geometry, theme));
     if (panel.linkTop) {
@@ -247,6 +247,8 @@ function figure(view, geometry, theme) {
       canvases.push({ canvas: linkPixels(panel, geometry, theme), left, top: panel.linkTop, width: plotWidth, height });
       content.push(linkNotes(panel, geometry, theme));
     }
+    if (timeline.old)
+      veils.push(`<rect class="veil" x="${left}" y="${top}" width="100%" height="${(panel.curve ? panel.curveTop + panel.curveHeight : top + height) - top}" fill="${theme.page}" opacity="0.65"/>`);
     if (!panel.curve) return;
     content.push(curveNotes(view, panel, geometry, theme));
     const place = { left, top: panel.curveTop, width: plotWidth, height: panel.curveHeight };
@@ -260,5 +262,5 @@ function figure(view, geometry, theme) {
     }
   });
   if (folded) content.push(foldMarks(geometry.panels[0], geometry, theme));
-  return { canvases, content: `<g font-family='${FONT}'>${content.join('')}</g>` };
+  return { canvases, content: `<g font-family='${FONT}'>${content.join('')}${veils.join('')}</g>` };
 }

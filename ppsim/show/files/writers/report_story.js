@@ -8,6 +8,7 @@ let moved = 0; // by how much the second timeline is drawn later
 
 async function showStory() {
   const { story } = REPORT;
+  if (story.picker && !story.bars) return pickRuns(0, 1);
   for (const ghost of story.ghosts) Object.assign(ghost, await columns({ start: ghost.start, end: ghost.end }));
   if (story.twins) {
     const sides = await Promise.all(story.twins.map(column));
@@ -16,11 +17,12 @@ async function showStory() {
   view.story = { ghosts: story.ghosts, ghost: -1, lit: null, outlines: Boolean(story.twins) };
   $('lead').textContent = story.lead;
   $('lead').hidden = $('story').hidden = false;
-  const parts = [barsOf(story), matrixOf(story)];
+  const parts = story.picker ? [pickerOf(story)] : [];
+  parts.push(barsOf(story), matrixOf(story));
   if (story.path) parts.push(pathOf(story));
   if (story.changes) parts.push(changesOf(story));
   if (story.twins) parts.push(aligned());
-  $('story').replaceChildren(...parts);
+  return $('story').replaceChildren(...parts);
 }
 
 const part = (heading, ...content) => element('div', { className: 'part' }, element('h2', { textContent: heading }), ...content);

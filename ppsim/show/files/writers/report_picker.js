@@ -1,0 +1,69 @@
+// Two of many runs, one above the other: which ones the reader picks, and where their times differ.
+
+let every = null; // all runs of the page; those that are shown are copies
+let chosenRuns = [0, 1];
+
+const signed = value => `${value > 0 ? '+' : ''}${number(value)}`;
+
+/** Show two runs, named by their places, with their differences. */
+async function pickRuns(first, second) {
+  if (every) align(0);
+  else every = TIMELINES;
+  chosenRuns = [first, second];
+  const pair = chosenRuns.map(place => every[place]);
+  await Promise.all(pair.map(unpack));
+  const before = pair[1].makespan;
+  TIMELINES = pair.map(run => ({ ...run, baseline: 1, versus_baseline: run.makespan / before - 1, waits: run.waits && { ...run.waits } }));
+  SPAN = Math.max(...TIMELINES.map(run => run.makespan)) || 1;
+  const { picker } = REPORT.story;
+  REPORT.story = { picker, ...differences(picker, TIMELINES, chosenRuns.map(place => picker.rows[place])) };
+  await showReport();
+  say(TIMELINES.map(run => run.title).join(' above '));
+}
+
+/** The second run less the first, by cause and by device, and the ops that both have. */
+function differences({ terms, meanings }, [a, b], [first, second]) {
+  const mean = (rows, term) => rows.reduce((sum, row) => sum + row[term], 0) / rows.length;
+  const parts = terms.map((name, term) => ({ name, term, by: mean(second, term) - mean(first, term) }))
+    .filter(({ term }) => [...first, ...second].some(row => row[term]));
+  const whole = b.makespan - a.makespan;
+  const bars = [...parts, { name: 'makespan', by: whole }].map(({ name, by }) => ({ name, meaning: meanings[name] ?? '', from: 0, to: by, text: signed(by) }));
+  const rows = first.length === second.length ? first.map((row, device) => {
+    const values = parts.map(({ term }) => second[device][term] - row[term]);
+    return { device, values, texts: values.map(value => value ? signed(value) : '') };
+  }) : [];
+  const most = [...parts].sort((p, q) => Math.abs(q.by) - Math.abs(p.by)).slice(0, 2);
+  const lead = `${b.title} takes ${measured(b.makespan, REPORT.unit)}, ${signed(whole)} beside ${a.title}: most in ${most.map(({ name, by }) => `${name} ${signed(by)}`).join(', ')}`;
+  return {
+    lead, bars, ghosts: [], heading: `Second − first, ${REPORT.unit} of a device on average`, twins: twinsOf(a, b),
+    matrix: { heading: `Second − first by device, ${REPORT.unit}`, columns: parts.map(({ name }) => name), rows },
+  };
+}
+
+/** The ops of the same kind, stage and microbatch: their places in both runs. */
+function twinsOf(a, b) {
+  if (a.stages !== b.stages) return [[], []];
+  const key = ({ ops }, op) => `${ops.kind[op]},${ops.stage[op]},${ops.microbatch[op]}`;
+  const places = new Map(Array.from(b.ops.kind, (_, op) => [key(b, op), op]));
+  const found = Array.from(a.ops.kind, (_, op) => [op, places.get(key(a, op))]).filter(([, twin]) => twin !== undefined);
+  return [0, 1].map(side => found.map(pair => pair[side]));
+}
+
+/** Where the reader picks: a run with its prediction, or any two; and how far off each prediction is. */
+function pickerOf({ picker }) {
+  const choice = (label, place) => {
+    const select = element('select', {}, ...every.map(({ title }, at) => new Option(title, at)));
+    select.value = chosenRuns[place];
+    select.onchange = () => pickRuns(...chosenRuns.map((at, i) => i === place ? +select.value : at));
+    return element('label', {}, `${label} `, select);
+  };
+  const rows = picker.errors.map(({ name, texts }, run) => {
+    const button = element('button', { type: 'button', textContent: name, 'aria-pressed': chosenRuns[0] === 2 * run && chosenRuns[1] === 2 * run + 1 });
+    button.onclick = () => pickRuns(2 * run, 2 * run + 1);
+    return element('tr', {}, element('th', { scope: 'row' }, button), ...texts.map(text => element('td', { textContent: text })));
+  });
+  const head = ['run', ...picker.levels].map(name => element('th', { scope: 'col', textContent: name }));
+  return part('Runs: how far off each prediction is', element('div', { className: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'Runs' },
+    element('table', { 'aria-label': 'Runs' }, element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...rows))),
+  element('span', { className: 'tools' }, choice('above', 0), choice('below', 1)));
+}
