@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ppsim.analysis.changes import with_times
 from ppsim.core.costs import Costs
-from ppsim.core.lanes import groups_of
+from ppsim.core.lanes import find_senders, groups_of
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
@@ -122,8 +122,9 @@ def sensitivity(schedule: Schedule, costs: Costs, time: Callable[[Costs], float]
         if times.any() and (schedule.kind == other).any():
             cases.append((f"every {other.name}", replace(costs, others={**costs.others, other: times * (1 - STEP)})))
     links = np.broadcast_to(np.asarray(costs.comm, np.float64), (schedule.n_devices,) * 2)
-    crossing = np.flatnonzero(schedule.crosses)
-    routes = np.stack([schedule.device[schedule.dependency[crossing]], schedule.device[crossing]], 1)
+    sender = find_senders(schedule)
+    crossing = np.flatnonzero(sender != NONE)
+    routes = np.stack([schedule.device[sender[crossing]], schedule.device[crossing]], 1)
     for source, target in np.unique(routes, axis=0).tolist():
         if links[source, target] > 0:
             comm = links.copy()

@@ -10,8 +10,8 @@ for a computation, the part by which that op takes longer than the mean op of it
 ``turnaround``; after its last op a device has nothing left to do (``drain``).
 
 Where devices copy or reduce beside compute, a device is idle while it computes nothing, and the walk goes through these
-ops too: one that runs is ``copy`` or ``collective``; so is one that waits for its stream. A collective whose input is
-there on the waiting device waits for the other devices (``barrier``).
+ops too: one that runs is ``copy`` or ``collective``; so is one that waits for its stream. An op on all devices whose
+input is there on one of them waits for the others (``barrier``).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ppsim.analysis import idle_kernel as kernel
 from ppsim.base.compiled import call
 from ppsim.core.costs import find_latencies
 from ppsim.core.execution import Execution
-from ppsim.core.lanes import groups_of, lanes_of, list_waits
-from ppsim.core.ops import FORWARDS, Kind, Stream, mask
+from ppsim.core.lanes import find_senders, groups_of, lanes_of, list_waits
+from ppsim.core.ops import FORWARDS, TIMED, Kind, Stream, mask
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 
@@ -40,15 +40,16 @@ CAUSES = {
     "imbalance": "the input's op is slower than its kind's",
     "collective": "a collective runs",
     "copy": "an activation is being copied",
-    "barrier": "other devices come late to a collective",
+    "barrier": "others are late for an op of all devices",
     "fill": "the first forward has not come yet",
     "turnaround": "the first backward has not come yet",
     "drain": "nothing is left to do",
 }
 NAMES = tuple(CAUSES)
 HOST, MESSAGE, COMPUTE, ORDER, IMBALANCE, COLLECTIVE, COPY, BARRIER, FILL, TURNAROUND, DRAIN = range(len(NAMES))
+_TOGETHER = mask(kind for kind in TIMED if kind.info.everywhere)
 # By stream: why an op is waited for that has its inputs, and one that runs.
-LATE = np.array([ORDER, COPY, COPY, BARRIER])
+LATE = np.array([ORDER, COPY, COPY, COLLECTIVE])
 RUNS = np.array([COMPUTE, COPY, COPY, COLLECTIVE])
 # From this many ops on, loading the compiled kernel costs less than CPython takes.
 COMPILE_ABOVE = 100_000
@@ -155,8 +156,11 @@ def explain_known(timeline: Timeline, execution: Execution | None) -> Idle | Non
 
 def arrivals(timeline: Timeline, latencies: NDArray[np.float64]) -> NDArray[np.float64]:
     """Shape (ops,): when each op's input was on its device, where messages only have a latency; 0 without an input."""
-    dependency = timeline.schedule.dependency
-    return np.where(dependency == NONE, 0.0, timeline.end[dependency] + latencies)
+    need = timeline.schedule.dependency
+    if timeline.schedule.has_lanes:
+        sender = find_senders(timeline.schedule)
+        need = np.where(sender == NONE, need, sender)
+    return np.where(need == NONE, 0.0, timeline.end[need] + latencies)
 
 
 def arrivals_of(execution: Execution) -> NDArray[np.float64]:
@@ -245,7 +249,9 @@ def _attribute(timeline: Timeline, arrival: NDArray[np.float64]) -> _Segments:
     first, second = schedule.first_of_pairs, schedule.second_of_pairs
     later = (need[second] >= 0) & ((need[first] < 0) | (arrival[second] > arrival[first]))
     chosen[first] = chosen[second] = np.where(later, second, first)
-    walk = (timeline.start, timeline.end, arrival, LATE[stream], blame, RUNS[stream])
+    together = _TOGETHER[schedule.kind]
+    ready, late = np.where(together, BARRIER, HOST), np.where(together, BARRIER, LATE[stream])
+    walk = (timeline.start, timeline.end, arrival, ready, late, blame, RUNS[stream])
     columns = (schedule.offsets, stream != Stream.COMPUTE, chosen, need, *walk)
     if len(schedule) > COMPILE_ABOVE:
         found = _Segments.empty(int(call(kernel.attribute_gaps, *columns, *_Segments.empty(0))))
@@ -265,12 +271,13 @@ def _last_inputs(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
     """Of ops with several inputs the one that comes last, -1 for none, when it comes, and who is to blame after that.
 
-    For ops that do not compute the one before on their stream is an input. A collective that starts later waits for the
-    last input on any device.
+    For ops on other streams, and those on all devices, the one before on their stream is an input. What runs on all
+    devices and starts later waits for the last input on any.
     """
     schedule, waits, group = timeline.schedule, list_waits(timeline.schedule), groups_of(timeline.schedule)
-    computes = lanes_of(schedule)[waits.op] % len(Stream) == Stream.COMPUTE
-    kept = np.flatnonzero((group[waits.op] != group[waits.need]) & ~(waits.on_lane & computes))
+    together = _TOGETHER[schedule.kind]
+    alone = (lanes_of(schedule) % len(Stream) == Stream.COMPUTE) & ~together
+    kept = np.flatnonzero((group[waits.op] != group[waits.need]) & ~(waits.on_lane & alone[waits.op]))
     op, source = waits.op[kept], waits.need[kept]
     came = np.where(waits.message[kept], arrival[op], timeline.end[source])
     need, last = np.full(len(schedule), NONE), np.zeros(len(schedule))
@@ -279,8 +286,7 @@ def _last_inputs(
     latest = np.lexsort((-np.arange(len(schedule)), last, group))
     blame = np.arange(len(schedule))
     blame[group[latest]] = np.where(need[latest] == NONE, latest, need[latest])
-    together = np.bincount(group, minlength=len(schedule))[group] > 1
-    return need, last, np.where(together & (schedule.pair == NONE), blame[group], np.arange(len(schedule)))
+    return need, last, np.where(together, blame[group], np.arange(len(schedule)))
 
 
 def _split_imbalance(timeline: Timeline, waits: _Segments) -> _Segments:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-# Why a device is idle at one instant: its own host, or its input on a link; other causes are given.
-HOST, MESSAGE = range(2)
+# A device is idle at one instant because its input is on a link; other causes are given.
+MESSAGE = 1
 
 
 def attribute_gaps(
@@ -16,6 +16,7 @@ def attribute_gaps(
     start: Any,
     end: Any,
     arrival: Any,
+    ready: Any,
     late: Any,
     blame: Any,
     runs: Any,
@@ -39,12 +40,13 @@ def attribute_gaps(
         start: start of each op.
         end: end of each op.
         arrival: when the input of each op is on its device; anything for an op without one.
+        ready: the cause where an op before which the device is idle has its input.
         late: the cause where an op that is waited for has its input and does not run.
-        blame: the op to blame for that.
+        blame: the op to blame for either.
         runs: the cause where an op that is waited for runs.
         seg_op: receives the op that waits.
         seg_cause: receives the cause.
-        seg_blamed: receives the op that runs, is carried, or is ready; the waiting op itself for ``HOST``.
+        seg_blamed: receives the op that runs, is carried, or is ready.
         seg_start: receives the start of the segment.
         seg_end: receives its end.
     """
@@ -66,8 +68,8 @@ def attribute_gaps(
                 for step in range(3 if source >= 0 else 1):
                     if step == 0:  # the input was there: the device's own host, or what runs before an awaited op
                         since = arrival[op] if source >= 0 else 0.0
-                        cause = HOST if waits else late[op]
-                        blamed = op if waits else blame[op]
+                        cause = ready[op] if waits else late[op]
+                        blamed = blame[op]
                     elif step == 1:
                         since, cause, blamed = end[source], MESSAGE, op
                     else:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.analysis.idle import arrivals
 from ppsim.core.costs import Costs
-from ppsim.core.lanes import groups_of, list_waits
-from ppsim.core.ops import COMPUTE, Kind, Scope
+from ppsim.core.lanes import find_senders, groups_of, list_waits
+from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
@@ -75,21 +76,21 @@ def _observe_streams(timeline: Timeline) -> Observed:
     """
     schedule, kept, duration = timeline.schedule, timeline.schedule.computes, timeline.end - timeline.start
     waits, group = list_waits(schedule), groups_of(schedule)
-    free, ready = np.zeros(len(schedule)), _input_ends(timeline)
+    free, sender = np.zeros(len(schedule)), find_senders(schedule)
     other = ~waits.message & (group[waits.op] != group[waits.need])
     np.maximum.at(free, group[waits.op[other]], timeline.end[waits.need[other]])
-    most = np.maximum(timeline.start - ready, 0.0)
-    shows = schedule.crosses & (timeline.start - free[group] > NEGLIGIBLE * timeline.makespan)
-    way = schedule.device[schedule.dependency[shows]], schedule.device[shows]
-    links = np.full((schedule.n_devices,) * 2, np.inf)
-    np.minimum.at(links, way, most[shows])
+    sent, device = np.flatnonzero(sender != NONE), schedule.device
+    most = np.maximum(timeline.start[sent] - timeline.end[sender[sent]], 0.0)
+    shows = timeline.start[sent] - free[group[sent]] > NEGLIGIBLE * timeline.makespan
+    links, way = np.full((schedule.n_devices,) * 2, np.inf), (device[sender[sent]], device[sent])
+    np.minimum.at(links, (way[0][shows], way[1][shows]), most[shows])
     links[np.isinf(links)] = 0.0
-    crosses = np.where(schedule.crosses, schedule.dependency, 0)
-    latencies = np.where(schedule.crosses, np.minimum(links[schedule.device[crosses], schedule.device], most), 0.0)
+    latencies = np.zeros(len(schedule))
+    latencies[sent] = np.minimum(links[way], most)
     others = dict[Kind, Floats]()
     for kind in (Kind(code) for code in np.unique(schedule.kind[~kept])):
         own = np.flatnonzero(schedule.kind == kind)
-        of_stage = kind.info.scope == Scope.STAGE
+        of_stage = kind.info.has_stage
         place = (schedule.stage if of_stage else schedule.device)[own]
         others[kind] = np.zeros(schedule.n_stages if of_stage else schedule.n_devices)
         for each in np.unique(place):
@@ -97,8 +98,7 @@ def _observe_streams(timeline: Timeline) -> Observed:
     computing = replace(timeline, schedule=schedule.compute_only, start=timeline.start[kept], end=timeline.end[kept])
     costs = replace(observed_costs(computing, np.full(int(kept.sum()), np.inf), links), others=others)
     bound = simulate(schedule, replace(costs, each=duration)).bound
-    arrival = np.where(schedule.dependency == NONE, 0.0, ready + latencies)
-    return Observed(replace(timeline, bound=bound), arrival, latencies, costs)
+    return Observed(replace(timeline, bound=bound), arrivals(timeline, latencies), latencies, costs)
 
 
 def observed_costs(timeline: Timeline, arrival: Floats, links: Floats) -> Costs:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.lanes import share_durations
+from ppsim.core.lanes import find_senders, share_durations
 from ppsim.core.ops import COMPUTE, TIMED, Kind, Stream
 from ppsim.core.schedule import Schedule
 from ppsim.core.soundness import LONGEST, prove_costs, prove_factors, prove_factors_fit, prove_fit, prove_times
@@ -220,12 +220,12 @@ class Prices:
 
 def find_latencies(schedule: Schedule, comm: float | NDArray[np.float64]) -> NDArray[np.float64]:
     """Find the latency of each op's input where a message takes ``comm``, shape (ops,); zero on the same device."""
-    crosses = schedule.crosses
-    if np.ndim(comm) == 0:
-        return crosses * np.float64(comm)
-    latency = np.zeros(len(schedule))
-    here = np.flatnonzero(crosses)
-    latency[here] = np.asarray(comm)[schedule.device[schedule.dependency[here]], schedule.device[here]]
+    if np.ndim(comm) == 0 and not schedule.has_lanes:
+        return schedule.crosses * np.float64(comm)
+    latency, sender = np.zeros(len(schedule)), find_senders(schedule)
+    here = np.flatnonzero(sender >= 0)
+    links = np.broadcast_to(comm, (schedule.n_devices,) * 2)
+    latency[here] = links[schedule.device[sender[here]], schedule.device[here]]
     return latency
 
 

@@ -122,6 +122,15 @@ def list_waits(schedule: Schedule) -> Waits:
     return Waits(op, np.concatenate([before[follows], inputs.op]), on_lane, message)
 
 
+def find_senders(schedule: Schedule) -> Indices:
+    """Find the op whose message each op gets, shape (ops,), -1 for none."""
+    if not schedule.has_lanes:
+        return np.where(schedule.crosses, schedule.dependency, NONE).astype(np.int64)
+    waits, sender = list_waits(schedule), np.full(len(schedule), NONE, np.int64)
+    sender[waits.op[waits.message]] = waits.need[waits.message]
+    return sender
+
+
 def previous_on_lane(schedule: Schedule) -> Indices:
     """Find the op before each on its lane, shape (ops,), -1 for none; the second of a pair follows the first."""
     lane = lanes_of(schedule)

@@ -104,17 +104,21 @@ def cause_beside(schedule: Schedule, timeline, comm: float, waiting: int, time: 
     waits, group = list_waits(schedule), groups_of(schedule)
     op = waiting
     while True:
-        stream = STREAMS[schedule.kind[op]]
+        stream, together = STREAMS[schedule.kind[op]], Kind(schedule.kind[op]).info.everywhere
         both = [op] if schedule.pair[op] < 0 else sorted({op, int(schedule.pair[op])})
         inputs = []
         for each, need, on_lane, message in zip(*waits, strict=True):
-            if each in both and group[each] != group[need] and not (on_lane and stream == Stream.COMPUTE):
+            if (
+                each in both
+                and group[each] != group[need]
+                and not (on_lane and stream == Stream.COMPUTE and not together)
+            ):
                 inputs.append((timeline.end[need] + comm * message, need, each))
         came, need, op = max(inputs, key=lambda entry: entry[0], default=(0.0, -1, both[0]))
         if came <= time:
-            if waiting in both:
-                return HOST, op
-            return {Stream.COMPUTE: ORDER, Stream.COLLECTIVE: BARRIER}.get(stream, COPY), op
+            if waiting in both or together:
+                return (BARRIER if together else HOST), op
+            return (ORDER if stream == Stream.COMPUTE else COPY), op
         if timeline.end[need] <= time:
             return MESSAGE, op
         if timeline.start[need] <= time:
@@ -123,13 +127,18 @@ def cause_beside(schedule: Schedule, timeline, comm: float, waiting: int, time: 
         op = int(need)
 
 
-@pytest.mark.parametrize(("name", "shared"), [("1f1b", 0), ("zb-1p", 0), ("1f1b-overlap", 0), ("zb-1p", 2)])
+OF_STREAMS = ["vocab-1", "interlaced", "bpipe", "1f1b-plus"]
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-1p", "1f1b-overlap", *OF_STREAMS])
+@pytest.mark.parametrize("shared", [0, 2])
 @FEW
 @given(st.integers(0, 10**6))
 def test_streams_wait_as_the_rule_says(name, shared, seed):
     """Causes sum to the idle time of each device, and each segment has the cause of its middle."""
     rng = random.Random(seed)
-    schedule = with_lanes(name, 4, 5, rng, late=1)
+    made = generate(name, devices=4, microbatches=6) if name in OF_STREAMS else None
+    schedule = made or with_lanes(name, 4, 5, rng, late=1)
     times = random_costs(schedule, rng, shared)
     try:
         timeline = simulate(schedule, times)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ppsim.base.workers import map_in_threads
 from ppsim.core.costs import Costs
-from ppsim.core.lanes import groups_of, list_waits, previous_on_lane, refuse_lanes
+from ppsim.core.lanes import find_senders, groups_of, list_waits, previous_on_lane, refuse_lanes
 from ppsim.core.ops import COMPUTE, TIMED
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.engine.simple.longest_path import simulate
@@ -94,7 +94,7 @@ def _edges(schedule: Schedule) -> NDArray[np.int64]:
         lead[schedule.second_of_pairs] -= 1
         return np.stack([lead[op], schedule.dependency[op], op])
     group, waits = groups_of(schedule), list_waits(schedule)
-    silent = int(np.argmin(schedule.crosses))
+    silent = int(np.argmax(find_senders(schedule) == NONE))
     edges = np.stack([group[waits.op], group[waits.need], np.where(waits.message, waits.op, silent)])
     found: NDArray[np.int64] = np.unique(edges[:, edges[0] != edges[1]], axis=1)
     return found

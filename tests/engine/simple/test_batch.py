@@ -42,14 +42,15 @@ def test_every_op_ends_when_the_single_run_ends_it(name, data):
     assert ends[1:, 0].tolist() == simulate(schedule, one).end[levels.op].tolist()
 
 
-@pytest.mark.parametrize("name", ["1f1b", "zb-1p", "1f1b-overlap"])
+@pytest.mark.parametrize("name", ["1f1b", "zb-1p", "1f1b-overlap", "1f1b-plus"])
 @pytest.mark.parametrize("shared", [0, 2])
 @SOME
 @given(st.integers(0, 10**6))
 def test_streams_end_as_single_runs_do(name, shared, seed):
     """Copies and ops on all devices too, by levels or, where devices share a link, one by one."""
     rng = random.Random(seed)
-    schedule = with_lanes(name, 4, 4, rng, late=1)
+    plus = name == "1f1b-plus"
+    schedule = generate(name, devices=4, microbatches=6) if plus else with_lanes(name, 4, 4, rng, late=1)
     many = [random_costs(schedule, rng, shared) for _ in range(3)]
     try:
         wanted = [simulate(schedule, each).makespan for each in many]
