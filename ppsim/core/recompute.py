@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,27 +15,54 @@ from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
 
 MOST_STAGES = 100_000
-RULE = re.compile(r"(full|none|(first|window):([0-9]{1,9}))(?:\*([1-9][0-9]{0,5}))?", re.ASCII)
-EXPECTED = "full, none, first:N or window:N; one per stage with commas between (full*2,none is full,full,none)"
+_TIMES = r"(?:\*([1-9][0-9]{0,5}))?"
+RULE = re.compile(r"(full|none|(?:first|window|layers):[0-9]{1,9}|modules:[a-z_]+)" + _TIMES, re.ASCII)
+MODULE = re.compile(r"([a-z_]+)" + _TIMES, re.ASCII)
+PARTS = ("layers", "modules")
+EXPECTED = (
+    "full, none, first:N, window:N, layers:N or modules:core_attn,mlp; one per stage with commas between "
+    "(full*2,none is full,full,none)"
+)
 
 
 def parse_rules(text: str) -> list[str]:
-    """Parse which microbatches run again: one rule for all stages, or one per stage with commas between.
+    """Parse what runs again: one rule for all stages, or one per stage with commas between.
 
-    A rule is ``full``; ``none``; ``first:N``, the first N microbatches; or ``window:N``, all but the first N of every
+    A rule is ``full``; ``none``; ``first:N``, the first N microbatches; ``window:N``, all but the first N of every
     window of forwards, which is as long as the most that wait for their backward (Megatron's
-    num-microbatches-with-partial-activation-checkpoints, arXiv 2205.05198, appendix C).
+    num-microbatches-with-partial-activation-checkpoints, arXiv 2205.05198, appendix C); ``layers:N``, the first N
+    layers of the stage (Megatron's recompute-num-layers with recompute-method block); or ``modules:A,B``, these modules
+    of every layer (its recompute-modules).
 
     Raises:
         InputError: it is none of these.
     """
-    rules = list[str]()
+    rules, modules = list[str](), ""
     for part in text.split(","):
         match = RULE.fullmatch(part)
-        if not match or len(rules) + int(match[4] or 1) > MOST_STAGES:
+        if modules and not match and (match := MODULE.fullmatch(part)):
+            del rules[-1]
+        else:
+            modules = ""
+        if not match or len(rules) + int(match[2] or 1) > MOST_STAGES:
             raise InputError(f"'{text[:60]}' does not say what is recomputed", EXPECTED)
-        rules += [match[1]] * int(match[4] or 1)
+        rule = f"{modules},{match[1]}" if modules else match[1]
+        rules += [rule] * int(match[2] or 1)
+        modules = rule if rule.startswith("modules") and not match[2] else ""
     return rules
+
+
+def rules_of(schedule: Schedule, text: str) -> list[str]:
+    """The rule of each stage.
+
+    Raises:
+        InputError: the rules are neither one nor one per stage.
+    """
+    rules = parse_rules(text)
+    if len(rules) not in (1, schedule.n_stages):
+        said = f"{len(rules)} rules of recompute, and {schedule.name} has {schedule.n_stages} stages"
+        raise InputError(said, "one rule for all stages, or one for each")
+    return rules * (schedule.n_stages // len(rules))
 
 
 def recompute_queue(queue: Packed, wanted: NDArray[np.bool_]) -> Packed:
@@ -58,17 +86,15 @@ def add_recompute(schedule: Schedule, rules: str = "full") -> Schedule:
         InputError: it has several streams, or the rules are neither one nor one per stage.
     """
     refuse_lanes(schedule, "recompute")
-    of_stage = parse_rules(rules)
-    if len(of_stage) not in (1, schedule.n_stages):
-        said = f"{len(of_stage)} rules of recompute, and {schedule.name} has {schedule.n_stages} stages"
-        raise InputError(said, "one rule for all stages, or one for each")
+    of_stage = rules_of(schedule, rules)
     again = _choose(schedule, of_stage)
     wanted = again[schedule.stage, schedule.microbatch]
     ops = pack(schedule.stage, schedule.microbatch) | schedule.kind
     ops[schedule.first_of_pairs] |= PAIRED
     owned = map(schedule.queue, range(schedule.n_devices))
     queues = (recompute_queue(ops[own], wanted[own]) for own in owned)
-    return Schedule.from_queues(schedule.name, schedule.placement, schedule.n_microbatches, queues, schedule.n_slices)
+    made = Schedule.from_queues(schedule.name, schedule.placement, schedule.n_microbatches, queues, schedule.n_slices)
+    return replace(made, partly=tuple(stage for stage, rule in enumerate(of_stage) if rule.startswith(PARTS)))
 
 
 def _choose(schedule: Schedule, of_stage: Sequence[str]) -> NDArray[np.bool_]:
@@ -77,12 +103,13 @@ def _choose(schedule: Schedule, of_stage: Sequence[str]) -> NDArray[np.bool_]:
     place = _place_in_window(schedule)
     whole = np.arange(schedule.n_microbatches) // schedule.n_slices
     for stage, rule in enumerate(of_stage):
-        rows = slice(None) if len(of_stage) == 1 else slice(stage, stage + 1)
         name, _, count = rule.partition(":")
         if name == "first":
-            again[rows] = whole < int(count)
+            again[stage] = whole < int(count)
+        elif name == "window":
+            again[stage] = place[stage] >= int(count)
         else:
-            again[rows] = place[rows] >= int(count) if count else name == "full"
+            again[stage] = rule not in ("none", "layers:0")
     return again
 
 

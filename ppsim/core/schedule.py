@@ -113,6 +113,7 @@ class Schedule(Columns):
         pair: shape (ops,), index of the partner op, or -1.
         n_slices: slices of a microbatch's sequence, K; slice k of microbatch m counts as microbatch m x K + k. A slice
             attends to those before it, so on each stage forwards run in their order and backwards in reverse.
+        partly: stages whose R runs a part of the forward again, so that an activation counts from its F on.
         posted: the same queues with the sends, receives and FSDP ops that their file states; None where it has none.
     """
 
@@ -126,6 +127,7 @@ class Schedule(Columns):
     pair: NDArray[np.int32]
     n_slices: int = 1
     posted: Schedule | None = None
+    partly: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         prove_queues(self)
@@ -217,14 +219,17 @@ class Schedule(Columns):
     def activation_changes(self, release: Kind = Kind.W) -> NDArray[np.int8]:
         """Return the activations that each op adds, shape (ops,); of a split backward ``release`` frees the activation.
 
-        Where the backward recomputes, R adds the activation and F none: the input that F keeps does not count. Where
-        there are no backwards, F keeps nothing.
+        Where the backward recomputes, R adds the activation and F none: the input that F keeps does not count; where
+        it recomputes a part, F adds it. Where there are no backwards, F keeps nothing.
         """
         if self.only_forwards:
             return np.zeros(len(self), np.int8)
         of_kind = [kind.info.allocates - (kind.info.frees == ALL or kind == release) for kind in Kind]
         change = np.array(of_kind, np.int8).take(self.kind)
         change[self.recomputed & (self.kind == Kind.F)] = 0
+        if self.partly:
+            own = np.isin(self.stage, self.partly) & self.recomputed
+            change[own & (self.kind == Kind.F)], change[own & (self.kind == Kind.R)] = 1, 0
         return change
 
     @cached_property

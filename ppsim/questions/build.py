@@ -204,14 +204,20 @@ def layer_times(costs: CostOptions) -> LayerTimes:
 
 
 def build_costs(
-    schedule: Schedule, costs: CostOptions, network: NetworkOptions | None = None, measured: Costs | None = None
+    schedule: Schedule,
+    costs: CostOptions,
+    network: NetworkOptions | None = None,
+    measured: Costs | None = None,
+    model: Trained | None = None,
 ) -> Costs:
     """Make the costs of a schedule from a profile, a layout, or the numbers given, with factors and links that differ.
 
-    Where a run's costs are ``measured``, these take the place of the numbers.
+    Where a run's costs are ``measured``, these take the place of the numbers. A ``model`` says what part of a stage
+    ``--recompute`` runs again.
     Links are changed here unless a cluster of ``network`` gives them all; its ``message`` is the size of messages.
     """
     from ppsim.core.costs import costs_for
+    from ppsim.questions.recompute_part import time_part
 
     layout = layout_for(schedule, costs.layout) if costs.layout else None
     if measured:
@@ -237,6 +243,7 @@ def build_costs(
     if schedule.n_slices > 1 and (costs.profile or costs.segments or layout):  # which are of whole sequences
         pair = None if made.pair is None else made.pair / schedule.n_slices
         made = replace(made, time=made.time / schedule.n_slices, pair=pair)
+    made = time_part(made, schedule, costs, layout, model)
     factors = _factors(schedule, costs)
     if factors and made.each is not None:
         from ppsim.errors import InputError
@@ -400,9 +407,10 @@ def build(
     merge: bool = False,
     quiet: bool = False,
     measured: Costs | None = None,
+    model: Trained | None = None,
 ) -> tuple[Schedule, Costs]:
     """Make the schedule and its costs, refusing times that it does not use; ``merge`` joins I and W into B."""
-    price = partial(build_costs, costs=costs, network=network, measured=measured)
+    price = partial(build_costs, costs=costs, network=network, measured=measured, model=model)
     schedule = build_schedule(spec, shape, costs, network, quiet=quiet, price=price)
     if merge:
         from ppsim.core.split_backward import merge_backwards
@@ -423,19 +431,23 @@ def build_memory(
     or with a layout those of one layer.
     """
     from ppsim.engine.memory.usage import activation_model, cut_in_slices, layer_model
+    from ppsim.questions.recompute_part import keep_part
 
     layout = layout_for(schedule, costs.layout) if costs.layout else None
     content = layout.content if layout else None
     if model:
         from ppsim.workload.model.transformer import with_recompute
 
-        return cut_in_slices(model.memory(schedule, content), schedule.n_slices), with_recompute(prices, model.again)
-    if costs.profile:
+        held, prices = model.memory(schedule, content), with_recompute(prices, model.again)
+    elif costs.profile:
         from ppsim.inputs.profile.profile import read
         from ppsim.workload.model.from_profile import profile_memory
 
-        return cut_in_slices(profile_memory(read(costs.profile), schedule, content), schedule.n_slices), prices
-    return (layer_model(schedule, content) if content else activation_model(schedule)), prices
+        held = profile_memory(read(costs.profile), schedule, content)
+    else:
+        held = layer_model(schedule, content) if content else activation_model(schedule)
+    held = keep_part(held, schedule, costs, layout, model)
+    return cut_in_slices(held, schedule.n_slices if model or costs.profile else 1), prices
 
 
 def parse_cap(text: str, unit: str) -> int:

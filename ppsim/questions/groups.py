@@ -214,11 +214,12 @@ class CostOptions:
         "--recompute",
         type=Recomputed(),
         default=False,
-        metavar="[full|none|first:N|window:N]",
+        metavar="[full|none|first:N|window:N|layers:N|modules:A,B]",
         help="Run forwards again (R) before their backward, as soon as their device is free: all (full, and without a "
-        "value), those of the first N microbatches, or all but the first N of each window of forwards in flight "
-        "(Megatron); or one per stage: full*2,none. For recompute inside the backward, which waits for the gradient "
-        "first, give a longer --tb instead.",
+        "value), those of the first N microbatches, all but the first N of each window of forwards in flight, the "
+        "first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. "
+        "A part takes its layers' time (--layout, --model, --profile) or --tr. For recompute inside the backward, "
+        "which waits for the gradient first, give a longer --tb instead.",
         common=True,
         door=VALUE,
     )

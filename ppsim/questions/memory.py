@@ -238,7 +238,7 @@ def _simulate(
     """Time the schedule, with what its stages hold and the costs that recomputation leads to."""
     from ppsim.engine.simple.longest_path import simulate
 
-    schedule, prices = build(spec, shape, costs)
+    schedule, prices = build(spec, shape, costs, model=model)
     held, prices = build_memory(schedule, prices, costs, model)
     return simulate(schedule, prices), held, prices
 

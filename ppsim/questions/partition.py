@@ -167,6 +167,10 @@ def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:
     planned = bool(family and family.uses_costs)
     with interrupt_at(begin + limit):
         schedule = build_schedule(asked.spec, asked.shape, CostOptions(recompute=asked.costs.recompute))
+        if schedule.partly:
+            raise InputError(
+                "partition knows no recompute of a part of a stage", "--recompute full, first:N or window:N"
+            )
         if asked.layers < asked.least * schedule.n_stages:
             raise InputError(
                 f"{asked.layers} layers are too few for {schedule.n_stages} stages with {asked.least} or more each",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,9 @@ from ppsim.questions.options import option
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
-    from ppsim.engine.memory.usage import MemoryModel
+    from ppsim.engine.memory.usage import Amounts, MemoryModel
     from ppsim.workload.model.model import Model
+    from ppsim.workload.model.parallel import Parallel
     from ppsim.workload.model.transformer import Transformer
 
 SPELLINGS = "of the library (ppsim list --models), TOML, or config.json with --seq."
@@ -101,26 +102,95 @@ class Trained:
         Raises:
             InputError: the layers do not fit, or both the schedule and the backwards recompute.
         """
-        from ppsim.base.toml import Refused
         from ppsim.workload.cost.memory import memory_model as by_model
         from ppsim.workload.layout.layout import Layout
         from ppsim.workload.model.model import Model
-        from ppsim.workload.model.parallel import Parallel
         from ppsim.workload.model.transformer import memory_model
 
         found = self.described
         if not isinstance(found, Model):
             return memory_model(found, schedule, content)
+        parallel, layout = self._parallel(schedule), Layout(content, schedule.n_devices) if content else None
+        return by_model(found, parallel, schedule.placement.devices, layout)
+
+    def _parallel(self, schedule: Schedule) -> Parallel:
+        from ppsim.base.toml import Refused
+        from ppsim.workload.model.parallel import Parallel
+
         sizes: dict[str, Any] = {k: v for k, v in asdict(self.options).items() if v is not None and k != "sequence"}
         sizes |= {"recompute": sizes.pop("again", "none")}
         if schedule.recomputed.any() and sizes["recompute"] == "full":
             raise InputError(f"{schedule.name} has ops that recompute (R)", "leave out --recomputes full")
         pp = schedule.n_devices
         try:
-            parallel = Parallel(
-                **sizes, pp=pp, vp=max(schedule.n_stages // pp, 1), microbatches=schedule.n_microbatches
-            )
+            return Parallel(**sizes, pp=pp, vp=max(schedule.n_stages // pp, 1), microbatches=schedule.n_microbatches)
         except Refused as refused:
             raise InputError(f"--{refused}", "ppsim memory --help") from None
-        layout = Layout(content, pp) if content else None
-        return by_model(found, parallel, schedule.placement.devices, layout)
+
+    def layers_of(self, schedule: Schedule) -> list[int]:
+        """The layers of each stage, without a layout."""
+        from ppsim.workload.model.contents import contents_of
+        from ppsim.workload.model.model import Model
+        from ppsim.workload.model.transformer import layers_of
+
+        found = self.described
+        if isinstance(found, Model):
+            return [content.layers for content in contents_of(found, self._parallel(schedule))]
+        return list(map(int, layers_of(found, schedule.n_stages)))
+
+    def share_of(self, modules: tuple[str, ...]) -> float:
+        """The share of a forward's products that modules have: of all layers, by what they compute.
+
+        Raises:
+            InputError: the model has none of them.
+        """
+        from ppsim.workload.cost.costs import MODULES
+        from ppsim.workload.model.model import Model, kinds_of
+        from ppsim.workload.model.operators import layer_operators
+        from ppsim.workload.model.parallel import Parallel
+        from ppsim.workload.model.transformer import recompute_share
+
+        found = self.described
+        if not isinstance(found, Model):
+            self._refuse_other(modules)
+            return recompute_share(replace(found, recompute="selective"))
+        names = {name for module in modules for name in MODULES[module]}
+        operators = [layer_operators(found, Parallel(), layer) for layer in kinds_of(found)]
+        part = sum(float(each.flops[0, [name in names for name in each.names]].sum()) for each in operators)
+        if not any(names & {*each.names} for each in operators):
+            raise InputError(f"the model has no {' nor '.join(modules)}", "other modules")
+        return part / sum(float(each.flops[0].sum()) for each in operators)
+
+    def kept_by(self, rule: str, schedule: Schedule, content: tuple[str, ...] | None) -> Amounts:
+        """What a forward keeps of a microbatch where ``layers:N`` or ``modules:A,B`` run again, shape (stages,).
+
+        Raises:
+            InputError: backwards are said to run more again, or a file of sizes has no such modules.
+        """
+        import numpy as np
+
+        from ppsim.workload.cost.memory import memory_model as by_model
+        from ppsim.workload.layout.layout import Layout
+        from ppsim.workload.model.model import Model
+        from ppsim.workload.model.transformer import layer_bytes, layers_of, memory_model
+
+        name, _, what = rule.partition(":")
+        found, modules = self.described, tuple(what.split(","))
+        if (found.recompute if not isinstance(found, Model) else self.options.again or "none") != "none":
+            raise InputError(f"--recompute {rule}, and backwards run again as well", "leave one of them out")
+        if isinstance(found, Model):
+            again: dict[str, Any] = {"recompute": "selective", "modules": modules}
+            again = {"recompute": "full", "recompute_layers": int(what)} if name == "layers" else again
+            layout = Layout(content, schedule.n_devices) if content else None
+            parallel = replace(self._parallel(schedule), **again)
+            return by_model(found, parallel, schedule.placement.devices, layout).activations
+        if name == "modules":
+            self._refuse_other(modules)
+            return memory_model(replace(found, recompute="selective"), schedule, content).activations
+        layer, held = layer_bytes(found), memory_model(found, schedule, content).activations
+        count = np.minimum(layers_of(found, schedule.n_stages, content), int(what))
+        return held - count * (layer.activations - layer.boundary)
+
+    def _refuse_other(self, modules: tuple[str, ...]) -> None:
+        if modules != ("core_attn",):
+            raise InputError(f"'{self.spec}' has sizes alone, not what {', '.join(modules)} take", "core_attn")

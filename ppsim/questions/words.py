@@ -46,9 +46,12 @@ def summary(timeline: Timeline, metrics: Metrics) -> str:
 
 def recomputed(schedules: Iterable[Schedule]) -> list[str]:
     """Say what counts as an activation where a schedule recomputes; empty where none does."""
-    if any(schedule.recomputed.any() for schedule in schedules):
-        return ["with recompute an activation counts from its R on; the input that F keeps for it does not count"]
-    return []
+    again = [schedule for schedule in schedules if schedule.recomputed.any()]
+    if not again:
+        return []
+    if all(schedule.partly for schedule in again):
+        return ["where a part of a stage runs again, an activation counts from its F on, which keeps the rest"]
+    return ["with recompute an activation counts from its R on; the input that F keeps for it does not count"]
 
 
 def title_of(schedule: Schedule) -> str:

@@ -48,6 +48,7 @@ ARGUMENTS = [
     (["--recompute", "window:1", "1f1b"], "window:1"),
     (["--recompute=first:2", "1f1b"], "first:2"),
     (["1f1b", "--recompute", "full,none*2,first:1"], "full,none*2,first:1"),
+    (["--recompute", "modules:core_attn,mlp*3,none", "--tr", "1", "1f1b"], "modules:core_attn,mlp*3,none"),
 ]
 
 
@@ -57,13 +58,14 @@ def test_a_name_that_follows_is_no_value(words, rules):
     value = json.loads(output("run", *words, *SHAPE, "--json"))
     plain = add_recompute(generate("1f1b", devices=4, microbatches=8), rules)
     assert value["makespan"] == simulate(plain, costs_for(plain)).makespan
-    assert value["makespan"] == ppsim.run("1f1b", devices=4, mb=8, recompute=rules).timeline.makespan
+    tr = {"tr": 1} if "modules" in rules else {}
+    assert value["makespan"] == ppsim.run("1f1b", devices=4, mb=8, recompute=rules, **tr).timeline.makespan
 
 
 @pytest.mark.parametrize("command", ["run", "compare", "sweep", "memory", "explain", "jitter"])
 def test_commands_refuse_what_says_nothing(command):
-    found = CliRunner().invoke(group, [command, "1f1b", *SHAPE, "--recompute", "layers:2"])
-    assert "'layers:2' does not say what is recomputed; full, none, first:N" in str(found.exception) + found.output
+    found = CliRunner().invoke(group, [command, "1f1b", *SHAPE, "--recompute", "layers:x"])
+    assert "'layers:x' does not say what is recomputed; full, none, first:N" in str(found.exception) + found.output
     assert output(command, "1f1b", *SHAPE, "--recompute", "first:3") != output(command, "1f1b", *SHAPE)
 
 

@@ -131,7 +131,20 @@ def test_slices_run_again_with_their_microbatch():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "first", "first:", "first:-1", "window:x", "layers:2", "full,", "full*0", "none*999999"]
+    "text",
+    [
+        "",
+        "first",
+        "first:",
+        "window:x",
+        "layers:",
+        "modules:",
+        "modules:a,",
+        "full,a",
+        "full,",
+        "full*0",
+        "none*999999",
+    ],
 )
 def test_what_says_nothing_of_recompute_is_refused(text):
     with pytest.raises(InputError, match="does not say what is recomputed"):

@@ -183,4 +183,5 @@ def _pack(schedule: Schedule) -> Packed:
 
 
 def _from_queues(schedule: Schedule, queues: list[Packed]) -> Schedule:
-    return Schedule.from_queues(schedule.name, schedule.placement, schedule.n_microbatches, queues, schedule.n_slices)
+    made = Schedule.from_queues(schedule.name, schedule.placement, schedule.n_microbatches, queues, schedule.n_slices)
+    return replace(made, partly=schedule.partly)
