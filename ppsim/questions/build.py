@@ -243,7 +243,8 @@ def build_costs(
     if schedule.n_slices > 1 and (costs.profile or costs.segments or layout):  # which are of whole sequences
         pair = None if made.pair is None else made.pair / schedule.n_slices
         made = replace(made, time=made.time / schedule.n_slices, pair=pair)
-    made = time_part(made, schedule, costs, layout, model)
+    times = layer_times(costs) if layout and not (measured or costs.profile or costs.segments) else None
+    made = time_part(made, schedule, costs, layout, times, model)
     factors = _factors(schedule, costs)
     if factors and made.each is not None:
         from ppsim.errors import InputError

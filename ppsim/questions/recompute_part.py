@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ppsim.engine.memory.usage import Amounts, MemoryModel
     from ppsim.questions.groups import CostOptions
     from ppsim.questions.trained import Trained
+    from ppsim.workload.layout.costs import LayerTimes
     from ppsim.workload.layout.layout import Layout
 
 
@@ -44,11 +45,16 @@ def modules_of(rule: str) -> tuple[str, ...]:
 
 
 def time_part(
-    made: Costs, schedule: Schedule, costs: CostOptions, layout: Layout | None, model: Trained | None
+    made: Costs,
+    schedule: Schedule,
+    costs: CostOptions,
+    layout: Layout | None,
+    times: LayerTimes | None,
+    model: Trained | None,
 ) -> Costs:
     """Return the costs with the time of an R that runs a part of its stage, unless ``--tr`` gives it.
 
-    Layers of a layout take their own times; else all layers of a stage an equal share of its forward. Modules take the
+    Layers of a layout take their own ``times`` where there are any; else all layers of a stage an equal share of its forward. Modules take the
     share of their products in a layer's.
 
     Raises:
@@ -61,7 +67,7 @@ def time_part(
     layers = [rule.startswith("layers:") for rule in rules]
     if any(layers):
         counts = np.array([int(rule[7:]) if chosen else 0 for rule, chosen in zip(rules, layers, strict=True)])
-        share[layers] = _share_of_layers(schedule, costs, layout, model, counts)[layers]
+        share[layers] = _share_of_layers(schedule, costs, layout, times, model, counts)[layers]
     for stage, rule in enumerate(rules):
         if rule.startswith("modules:"):
             if model is None:
@@ -74,14 +80,17 @@ def time_part(
 
 
 def _share_of_layers(
-    schedule: Schedule, costs: CostOptions, layout: Layout | None, model: Trained | None, counts: NDArray[np.int64]
+    schedule: Schedule,
+    costs: CostOptions,
+    layout: Layout | None,
+    times: LayerTimes | None,
+    model: Trained | None,
+    counts: NDArray[np.int64],
 ) -> NDArray[np.float64]:
     """The share of each stage's forward that its first layers take."""
-    if layout and not costs.profile and not costs.segments:
-        from ppsim.questions.build import layer_times
+    if layout and times:
         from ppsim.workload.layout.costs import stage_forwards
 
-        times = layer_times(costs)
         of_layers = np.append(0.0, np.cumsum(times.of_layers(layout.n_layers)))
         ends = np.cumsum(layout.layers)
         first, whole = ends - layout.layers, stage_forwards(layout, times)
