@@ -54,8 +54,8 @@ def time_part(
 ) -> Costs:
     """Return the costs with the time of an R that runs a part of its stage, unless ``--tr`` gives it.
 
-    Layers of a layout take their own ``times`` where there are any; else all layers of a stage an equal share of its forward. Modules take the
-    share of their products in a layer's.
+    Layers of a layout take their own ``times`` where there are any; else all layers of a stage an equal share of its
+    forward. Modules take the share of their products in a layer's.
 
     Raises:
         InputError: nothing says how many layers a stage has, or what modules take.
