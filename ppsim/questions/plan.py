@@ -22,6 +22,7 @@ from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions
 from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.plan_explorer import places
 from ppsim.questions.plan_measured import Told, correct_plans, correct_rows
 from ppsim.questions.plan_space import SpaceOptions, make_axes, use_profile_of
 from ppsim.questions.software import SoftwareOptions, parallel_with
@@ -73,7 +74,12 @@ class PlanRequest(Request):
         help="The cluster: of the library (ppsim list --clusters), in words (h100x8,nvlink4,ib-400), or a file.",
         common=True,
     )
-    gpus: int | None = option("--gpus", type=click.IntRange(1, 1 << 20), help="GPUs in all.", common=True)
+    gpus: int | None = option(
+        "--gpus",
+        type=click.IntRange(1, 1 << 20),
+        help="GPUs in all (all of a cluster of several kinds of nodes).",
+        common=True,
+    )
     gbs: int | None = option(
         "--gbs", type=click.IntRange(1, 1 << 24), help="Sequences in a step (global batch size).", common=True
     )
@@ -124,7 +130,7 @@ class PlanRequest(Request):
         from ppsim.show.files.chart import check_chart
         from ppsim.show.files.tradeoff import check_suffix
 
-        missing = [f"--{name}" for name in ("model", "cluster", "gpus", "gbs") if getattr(self, name) is None]
+        missing = [f"--{name}" for name in ("model", "cluster", "gbs") if getattr(self, name) is None]
         if missing and self.against is None:
             hint = "--model llama3-70b --cluster dgx-h100 --gpus 256 --gbs 1024; names: ppsim list --models --clusters"
             raise InputError(f"a plan needs {', '.join(missing)}", hint)
@@ -214,8 +220,15 @@ def make_task(request: PlanRequest) -> Task:
     from ppsim.workload.plans.space import check_axes
     from ppsim.workload.plans.task import Task, usable_bytes
 
-    space, gpus, gbs = request.space, request.gpus or 0, request.gbs or 0
+    space, gbs = request.space, request.gbs or 0
     model, machine = read_trained(request.model or "", space.seq), read_machine(request.cluster or "")
+    gpus = request.gpus or machine.gpus
+    if not gpus:
+        raise InputError("a plan needs --gpus", "--gpus 256, or a cluster file with [[nodes]] that has their number")
+    if machine.kinds and gpus != machine.gpus:
+        raise InputError(
+            f"a cluster of {machine.title} is planned whole, not {gpus:,} GPUs of it", f"--gpus {machine.gpus}"
+        )
     cap = usable_bytes(machine)
     if space.cap:
         size, in_bytes = parse_size(space.cap)
@@ -223,12 +236,12 @@ def make_task(request: PlanRequest) -> Task:
             raise InputError(f"--cap {space.cap} is no memory of a GPU", "a size such as 75GiB")
         cap = float(size)
     base = parallel_with(request.runs, space.precision, model, machine.gpu)
-    axes = make_axes(model, space, base, *_able(request))
+    axes = make_axes(model, machine, space, base, *_able(request))
     profiles = [name for name in request.anchor if name.endswith(".toml")]
     if len(profiles) + bool(space.profile) > 1:
         raise InputError("several profiles are given, and one is taken", "one --anchor FILE.toml, or --profile")
     machine = use_profile_of(replace(space, profile=profiles[0]) if profiles else space, machine, model, base)
-    machine.gpu.peak(space.precision)
+    machine.peak(space.precision)
     check_axes(model, machine.per_node, gpus, gbs, axes)
     return Task(model, machine, gpus, gbs, axes, cap, request.top, request.front)
 
@@ -342,7 +355,7 @@ class Plans(Answer):
             "inputs": dict(self.inputs),
             "model": task.model.name,
             "cluster": task.machine.name,
-            "gpu": task.machine.gpu.name,
+            "gpu": task.machine.title,
             "gpus": task.gpus,
             "gbs": task.gbs,
             "seq": task.model.seq,
@@ -367,8 +380,8 @@ class Plans(Answer):
         """The plans, what was left out by which rule, and why the others lose."""
         task = self.task
         yield (
-            f"{task.model.name or 'the model'} on {task.gpus:,} x {task.machine.gpu.name} ({task.machine.name}), "
-            f"{task.gbs:,} sequences of {task.model.seq:,} tokens a step, {format_size(task.cap)} a GPU\n"
+            f"{task.model.name or 'the model'} on {named(task)} ({task.machine.name}), "
+            f"{task.gbs:,} sequences of {task.model.seq:,} tokens a step, {_caps(task)} a GPU\n"
         )
         if measured := task.machine.measured:
             yield Line(f"times of {measured.taken}: from {measured.name}; {measured.left}\n")
@@ -379,6 +392,7 @@ class Plans(Answer):
             yield "* on the front: no faster plan needs as little memory"
         yield ""
         yield self._best()
+        yield from (Line(line, 4) for line in places(self.found.rows[0]))
         if line := self._run_line:
             yield Line(f"run it: {line}", 8)
         if self.task.axes.base.pipeline_first and self.found.rows[0]["pp"] > 1 and not self.request.flags:
@@ -461,7 +475,7 @@ class Plans(Answer):
             f"{format_number(best['step_s'])} s a step, "
             f"{best['tokens_per_s']:,.0f} tokens/s, MFU {format_share(best['mfu'])}"
             f"{f' of the {peak} peak' if (peak := NARROW.get(task.axes.base.precision)) else ''}, "
-            f"bubble {format_share(best['bubble'])}, {format_size(best['memory_bytes'])} of {format_size(task.cap)}"
+            f"bubble {format_share(best['bubble'])}, {format_size(best['memory_bytes'])} of {_caps(task)}"
             + ("" if found.complete else " (so far)")
         )
 
@@ -546,7 +560,8 @@ class Plans(Answer):
         from ppsim.workload.cost.costs import stage_costs
 
         parallel, layout = chosen(self.task, self.found.rows[0])
-        return run_line(parallel, stage_costs(self.task.model, self.task.machine, parallel, layout))
+        machine = self.task.machine_of(self.found.rows[0]["layout"])
+        return run_line(parallel, stage_costs(self.task.model, machine, parallel, layout))
 
     @cached_property
     def _launch(self) -> tuple[list[InputError], list[Block]]:
@@ -647,7 +662,21 @@ def _unusual(zero: int, offload: float) -> list[str]:
 
 def chosen(task: Task, row: Mapping[str, Any]) -> tuple[Any, Any]:
     """The parallel layout of a plan and its layers per stage."""
-    from ppsim.workload.plans.space import layout_of, read_key
+    from ppsim.workload.plans.by_speed import layout_of
+    from ppsim.workload.plans.space import read_key
 
     candidate = read_key(row["key"])
-    return candidate.parallel(task.axes.base), layout_of(task.model, candidate)
+    return candidate.parallel(task.axes.base), layout_of(task, candidate)
+
+
+def named(task: Task) -> str:
+    """The GPUs of a plan in words."""
+    return task.machine.title if task.machine.kinds else f"{task.gpus:,} x {task.machine.title}"
+
+
+def _caps(task: Task) -> str:
+    """What a GPU has for training, of each kind of nodes."""
+    from ppsim.workload.plans.task import usable_bytes
+
+    each = [min(task.cap, usable_bytes(kind.machine)) for kind in task.machine.kinds] or [task.cap]
+    return " and ".join(dict.fromkeys(format_size(cap) for cap in each))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.numbers import format_number, format_share
@@ -52,7 +53,8 @@ def plan_page_of(
         "base": base,
     }
     meanings = [(name, found.counts[name], meaning) for name, meaning in zip(OUTCOMES, _meanings(task), strict=True)]
-    title = f"{task.model.name or 'the model'} on {task.gpus:,} × {task.machine.gpu.name}"
+    where = task.machine.title if task.machine.kinds else f"{task.gpus:,} x {task.machine.title}"
+    title = f"{task.model.name or 'the model'} on {where}".replace(" x ", " × ")
     return plan_page(title, facts, meanings, columns)
 
 
@@ -77,6 +79,8 @@ def _columns(task: Task, rows: Sequence[Row], lost: Mapping[str, str]) -> dict[s
     columns: dict[str, list[Any]] = {key: [row[key] for row in rows] for key in plain}
     columns |= {key: [_short(row[key]) for row in rows] for key in ("offload", "step_s", "mfu", "bubble")}
     columns["layers"] = [row["recompute_layers"] or 0 for row in rows]
+    if task.machine.kinds:
+        columns["placed"] = ["; ".join(places(row)) for row in rows]
     columns["tokens"] = [_short(row["tokens_per_s"] / task.gpus) for row in rows]
     columns["memory"] = [_short(row["memory_bytes"] / 2**30) for row in rows]
     rank = {key: place for place, key in enumerate(lost, 1)}
@@ -113,3 +117,14 @@ def launch_of(task: Task, chosen: tuple[Any, Any]) -> dict[str, Any]:
         except InputError as error:
             refused.append(str(error))
     return {"texts": texts, "refused": refused}
+
+
+def places(row: Mapping[str, Any]) -> Iterator[str]:
+    """Say where a plan's pipeline lies on several kinds of nodes, and how many layers each device has."""
+    first, layers = 0, row.get("layers_of_devices", [])
+    for gpu, alike in groupby(row.get("gpu_of_devices", [])):
+        count = len(list(alike))
+        here = f"pipeline devices {first}-{first + count - 1}" if count > 1 else f"pipeline device {first}"
+        ranks = ", the first ranks," if not first and count < len(layers) else ""
+        yield f"{gpu}: {here}{ranks} with {' '.join(layers[first : first + count])} layers"
+        first += count

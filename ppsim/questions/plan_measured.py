@@ -61,6 +61,8 @@ def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told
     first = settings[best]
     found.rows.sort(key=lambda row: (not row["tied"], _parts(row) if row["tied"] else 0, row["step_s"]))
     lacking = tuple(unseen(runs, first, bool(task.model.experts)))
+    if task.machine.kinds:
+        lacking += (f"several kinds of nodes: corrected as on {first.gpu}",)
     lines = [f"no measured run was seen of {what}\n" for what in lacking]
     lines += [*describe_anchors(runs, first)]
     return Told(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -58,7 +59,9 @@ class SpaceOptions:
         help="What selective runs again: core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (the first).",
     )
     layouts: str | None = option(
-        "--layouts", metavar="NAMES", help="Layers per stage: of even,light-last,light-ends (all)."
+        "--layouts",
+        metavar="NAMES",
+        help="Layers per stage: of even,light-last,light-ends,by-speed,by-speed-reversed (all).",
     )
     zero: list[int] | None = option(
         "--zero", type=CountList(), help="Stages of ZeRO, of 0,1,2,3 (1; without a pipeline 3 too)."
@@ -84,11 +87,14 @@ class SpaceOptions:
     )
 
 
-def make_axes(model: Model, space: SpaceOptions, base: Parallel, able: Sequence[str] = (), who: str = "") -> Axes:
+def make_axes(
+    model: Model, machine: Machine, space: SpaceOptions, base: Parallel, able: Sequence[str] = (), who: str = ""
+) -> Axes:
     """Make the axes of a search from options.
 
     Args:
         model: the model.
+        machine: the cluster.
         space: the options.
         base: what the runs have in common.
         able: the schedules that the software ``who`` has; empty: all.
@@ -99,7 +105,7 @@ def make_axes(model: Model, space: SpaceOptions, base: Parallel, able: Sequence[
     """
     from ppsim.schedules import find
     from ppsim.workload.model.parallel import MODULES
-    from ppsim.workload.plans.space import FITTED, LAYOUTS, RECOMPUTE, SCHEDULES, Axes
+    from ppsim.workload.plans.space import BY_SPEED, FITTED, LAYOUTS, RECOMPUTE, SCHEDULES, Axes
 
     sizes: dict[str, Any] = {
         name: None if (counts := getattr(space, name)) is None else tuple(sorted(set(counts)))
@@ -115,11 +121,12 @@ def make_axes(model: Model, space: SpaceOptions, base: Parallel, able: Sequence[
         **sizes,
         schedules=tuple(dict.fromkeys(named)),
         recompute=_chosen("recomputes", space.recomputes, RECOMPUTE),
-        layouts=_chosen("layouts", space.layouts, LAYOUTS),
+        layouts=_chosen("layouts", space.layouts, (*LAYOUTS, *BY_SPEED) if machine.kinds else LAYOUTS),
         zero=_within("zero", [*space.zero], 3, "--zero 1,3") if space.zero else None,
         offload=tuple(round(100 * share) for share in _within("offload", space.offload, 1, "--offload 0,0.5")),
         fitted=() if space.schedules else tuple(name for name in FITTED if name in able or not able),
         base=base,
+        joints=tuple(accumulate(kind.gpus for kind in machine.kinds))[:-1],
     )
 
 
@@ -148,6 +155,8 @@ def use_profile_of(space: SpaceOptions, machine: Machine, model: Model, parallel
     """
     if space.profile is None:
         return machine
+    if machine.kinds:
+        raise InputError(f"a profile is of one GPU, and the cluster is {machine.title}", "leave out the profile")
     from ppsim.inputs.profile.profile import read
     from ppsim.workload.cost.calibrated import use_profile
 

@@ -23,6 +23,19 @@ Times are in microseconds, sizes in bytes, bandwidths in GB/s (10^9 bytes a seco
     gpu_hours_per_failure = 45600
     checkpoint_s = 30
     restart_s = 600
+
+With several kinds of nodes, for plans, each names its GPU, and what differs from the rest of the file::
+
+    [[nodes]]
+    gpu = "h100"
+    count = 4
+
+    [[nodes]]
+    gpu = "a100-80gb"
+    count = 4
+    memory_gib = 40
+    intra = { link = "nvlink3" }
+    inter = { link = "ib-200" }
 """
 
 from __future__ import annotations
@@ -156,6 +169,31 @@ class Operation:
 
 
 @dataclass(frozen=True)
+class Nodes:
+    """Nodes of one kind among others; what is left out is as in the rest of the file.
+
+    Attributes:
+        gpu: which GPU their devices are.
+        count: how many nodes.
+        memory_gib: of a GPU, where it is not as the library says.
+        intra: links within a node.
+        inter: links to other nodes; between two kinds the slower one counts.
+        shared: bandwidth that links divide.
+    """
+
+    gpu: str
+    count: int
+    memory_gib: float | None = None
+    intra: Link | None = None
+    inter: Link | None = None
+    shared: Divided | None = None
+
+    def __post_init__(self) -> None:
+        _count(self, "count")
+        _positive(self, "memory_gib")
+
+
+@dataclass(frozen=True)
 class Cluster:
     """Nodes of devices; pipeline device ``d`` is device ``d mod devices_per_node`` of node ``d // devices_per_node``.
 
@@ -170,6 +208,7 @@ class Cluster:
         fsdp: durations of FSDP ops.
         operation: what running it takes.
         gpu: which GPU the devices are, a name of the planning library or a file; for plans, the network ignores it.
+        nodes: the kinds of nodes where there are several, in the order of ranks; for plans.
     """
 
     devices_per_node: int
@@ -182,9 +221,12 @@ class Cluster:
     fsdp: Fsdp = field(default_factory=Fsdp)
     operation: Operation = field(default_factory=Operation)
     gpu: str = ""
+    nodes: tuple[Nodes, ...] = ()
 
     def __post_init__(self) -> None:
         _count(self, "devices_per_node")
+        if self.gpu and self.nodes:
+            raise Refused("gpu", "is said by each of [[nodes]] here")
         if not 0 <= self.message_bytes <= MOST_BYTES:
             raise Refused("message_bytes", f"must be 0 or more and {MOST_BYTES} at most, got {self.message_bytes}")
         if self.channel not in CHANNELS:
@@ -222,6 +264,8 @@ def network(cluster: Cluster, devices: int, unit: str, mode: str) -> Network:
             f"a cluster's times are in microseconds, and costs in {unit} have no length in time",
             "costs in ms: --profile FILE, or --unit ms with --tf, --ti and --tw",
         )
+    if cluster.nodes:
+        raise InputError("a cluster of several kinds of nodes is for ppsim plan and model", "a file without [[nodes]]")
     us = 1.0 / MICROSECONDS[unit]
     node = np.arange(devices) // cluster.devices_per_node
     inter, host, fsdp = cluster.inter or cluster.intra, cluster.host, cluster.fsdp

@@ -15,6 +15,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
 from ppsim.workload.cost.communication import exchange_seconds, gather_seconds, group_of, message_seconds
+from ppsim.workload.cost.kinds import Pieces, slowest
 from ppsim.workload.cost.overlap import context_waits, expert_pair, tensor_waits
 from ppsim.workload.cost.update import add_sharded, optimizer_seconds, reduction_seconds
 from ppsim.workload.hardware.efficiency import Efficiency, efficiency_of, passes, seconds
@@ -97,8 +98,41 @@ def stage_costs(
     Raises:
         InputError: layers that are not the model's, or a precision that the GPU lacks.
     """
-    found = efficiency or efficiency_of(machine.gpu, parallel)
     contents = contents_of(model, parallel, layout)
+    if machine.kinds:
+        pieces = slowest(machine, parallel, [_pieces(model, k.machine, parallel, contents) for k in machine.kinds])
+    else:
+        pieces = _pieces(model, machine, parallel, contents, efficiency)
+    time, hops = pieces.time, pieces.hops
+    if not parallel.overlap_p2p and parallel.pp > 1:
+        # The device itself waits while its message travels, once for each op that sends one: F, B and I.
+        time[:3] += hops[np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp]
+        hops[:] = 0
+    costs = Costs(time * 1e3, comm=hops * 1e3, unit="ms")
+    if parallel.overlap_ep:
+        apart = stage_costs(model, machine, replace(parallel, overlap_ep=False), layout, efficiency)
+        costs = replace(apart.costs, pair=(costs.time[Kind.F] + costs.time[Kind.B]))
+    return StageCosts(
+        costs=costs,
+        time=time,
+        communication=pieces.communication,
+        message=message_bytes(model, parallel),
+        parameters=parameters_of_stages(model, parallel, contents).sum(axis=0),
+        dp=pieces.dp,
+        gather=pieces.gather,
+        optimizer=pieces.optimizer + pieces.tied,
+    )
+
+
+def _pieces(
+    model: Model,
+    machine: Machine,
+    parallel: Parallel,
+    contents: tuple[StageContent, ...],
+    efficiency: Efficiency | None = None,
+) -> Pieces:
+    """Compute what stages of these contents cost on a machine."""
+    found = efficiency or efficiency_of(machine.gpu, parallel)
     alone = on_one_stage(parallel)
     rows = {content: _stage(model, machine, alone, content, found) for content in set(contents)}
     time = np.array([rows[content][0] for content in contents]).T
@@ -110,7 +144,6 @@ def stage_costs(
         plain = time[Kind.F] + time[Kind.B]
         time *= times_of[[0, 3, 1, 2, 0]]
         communication *= (time[Kind.F] + time[Kind.B]) / plain
-    split = parameters_of_stages(model, parallel, contents)
     trained = parameters_of_stages(model, parallel, contents, trained=True)
     reduction, gather = reduction_seconds(machine, parallel, trained, found)
     layers = np.array([content.layers + content.mtp for content in contents], np.float64)
@@ -124,25 +157,9 @@ def stage_costs(
     for device in range(parallel.pp if parallel.pp > 1 else 0):
         after = (device + 1) % parallel.pp
         hops[device, after] = hops[after, device] = message_seconds(machine, found, parallel, message, device)
-    if not parallel.overlap_p2p and parallel.pp > 1:
-        # The device itself waits while its message travels, once for each op that sends one: F, B and I.
-        time[:3] += hops[np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp]
-        hops[:] = 0
+    optimizer = optimizer_seconds(machine, parallel, trained, found)
     tied = _tied_seconds(model, machine, parallel, contents)
-    costs = Costs(time * 1e3, comm=hops * 1e3, unit="ms")
-    if parallel.overlap_ep:
-        apart = stage_costs(model, machine, replace(parallel, overlap_ep=False), layout, efficiency)
-        costs = replace(apart.costs, pair=(costs.time[Kind.F] + costs.time[Kind.B]))
-    return StageCosts(
-        costs=costs,
-        time=time,
-        communication=communication,
-        message=message,
-        parameters=split.sum(axis=0),
-        dp=reduction,
-        gather=gather,
-        optimizer=optimizer_seconds(machine, parallel, trained, found) + tied,
-    )
+    return Pieces(time, communication, reduction, gather, optimizer, tied, hops)
 
 
 def _tied_seconds(model: Model, machine: Machine, parallel: Parallel, contents: tuple[StageContent, ...]) -> Floats:
@@ -160,6 +177,11 @@ def _tied_seconds(model: Model, machine: Machine, parallel: Parallel, contents: 
 def on_one_stage(parallel: Parallel) -> Parallel:
     """Leave out what the work of a stage does not depend on, so that plans which differ in no more share it."""
     return replace(parallel, pp=1, vp=1, microbatches=1, schedule="", recompute_layers=None)
+
+
+def content_times(model: Model, machine: Machine, parallel: Parallel, content: StageContent) -> Floats:
+    """Compute the seconds of F, B, I, W and R of a stage of this content, shape (5,)."""
+    return _stage(model, machine, on_one_stage(parallel), content, efficiency_of(machine.gpu, parallel))[0]
 
 
 @lru_cache(maxsize=16384)
@@ -348,7 +370,7 @@ def step_time(
         reduction=reduction,
         optimizer=optimizer,
         tokens_per_s=tokens / total,
-        mfu=flops / machine.gpu.peak(parallel.precision),
+        mfu=flops / machine.peak(parallel.precision),
         tflops=flops / 1e12,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from ppsim.base import toml
 from ppsim.base.text import quote
 from ppsim.base.toml import Refused
 from ppsim.engine.detailed import cluster as clusters
-from ppsim.engine.detailed.cluster import Cluster, Divided, Link
+from ppsim.engine.detailed.cluster import Cluster, Divided, Link, Nodes
 from ppsim.engine.detailed.named_links import NAMED
 from ppsim.errors import InputError
 
@@ -127,6 +127,13 @@ class Measured:
     left: str = ""
 
 
+class Kind(NamedTuple):
+    """Nodes of one kind in a cluster of several, as a machine of their own, and how many GPUs they have."""
+
+    machine: Machine
+    gpus: int
+
+
 @dataclass(frozen=True)
 class Machine:
     """A cluster and its GPUs.
@@ -136,12 +143,39 @@ class Machine:
         gpu: its GPU.
         cluster: how GPUs are joined.
         measured: op times of a profile that count instead of the efficiency curve, or None.
+        kinds: of nodes, where there are several, in the order of ranks; ``gpu`` is then that of most peak in all.
     """
 
     name: str
     gpu: Gpu
     cluster: Cluster
     measured: Measured | None = None
+    kinds: tuple[Kind, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in all, where there are several kinds of nodes; else 0, for any number."""
+        return sum(kind.gpus for kind in self.kinds)
+
+    @property
+    def title(self) -> str:
+        """The GPU, or how many of each."""
+        return " + ".join(f"{kind.gpus:,} x {kind.machine.gpu.name}" for kind in self.kinds) or self.gpu.name
+
+    @property
+    def reversed(self) -> Machine:
+        """The same machine with the last kind of nodes first."""
+        return replace(self, kinds=self.kinds[::-1])
+
+    def peak(self, precision: str) -> float:
+        """Return the peak in FLOP/s for a precision of training, of several kinds of nodes the mean.
+
+        Raises:
+            InputError: a GPU does not compute in it.
+        """
+        if not self.kinds:
+            return self.gpu.peak(precision)
+        return sum(kind.gpus * kind.machine.gpu.peak(precision) for kind in self.kinds) / self.gpus
 
     @property
     def per_node(self) -> int:
@@ -221,15 +255,29 @@ def read_machine(spec: str) -> Machine:
     known = machines()
     if spec.lower() not in known and not spec.endswith(".toml") and "," not in spec:
         raise _unknown("cluster", spec, known)
-    cluster = read_cluster(spec)
+    cluster, title = read_cluster(spec), spec.lower() if spec.lower() in known else spec
+    if cluster.nodes:
+        kinds = tuple(_kind(spec, cluster, nodes) for nodes in cluster.nodes)
+        most = max(kinds, key=lambda kind: kind.gpus * kind.machine.gpu.peak(kind.machine.gpu.sixteen))
+        return Machine(title, most.machine.gpu, cluster, kinds=kinds) if len(kinds) > 1 else kinds[0].machine
     if not cluster.gpu:
         raise InputError(
             f"'{spec}' does not say which GPU its devices are", f'gpu = "h100"; one of {", ".join(gpus())}'
         )
-    name = cluster.gpu
-    if name.endswith(".toml"):
-        name = str(Path(spec).parent / name)
-    return Machine(spec.lower() if spec.lower() in known else spec, read_gpu(name), cluster)
+    return Machine(title, _gpu_of(spec, cluster.gpu), cluster)
+
+
+def _gpu_of(spec: str, name: str) -> Gpu:
+    return read_gpu(str(Path(spec).parent / name) if name.endswith(".toml") else name)
+
+
+def _kind(spec: str, cluster: Cluster, nodes: Nodes) -> Kind:
+    """Make a machine of the nodes of one kind."""
+    gpu, own = _gpu_of(spec, nodes.gpu), {name: getattr(nodes, name) for name in ("intra", "inter", "shared")}
+    links = {name: value for name, value in own.items() if value is not None}
+    alone = replace(cluster, gpu=nodes.gpu, nodes=(), **links)
+    gpu = replace(gpu, memory_gib=nodes.memory_gib or gpu.memory_gib)
+    return Kind(Machine(spec, gpu, alone), nodes.count * cluster.devices_per_node)
 
 
 def _file_of(spec: str) -> str:

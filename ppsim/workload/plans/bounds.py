@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,13 +14,16 @@ from numpy.typing import NDArray
 
 from ppsim.core.ops import Kind
 from ppsim.schedules import find
-from ppsim.workload.cost.costs import StageCosts, stage_costs
+from ppsim.workload.cost.costs import StageCosts, content_times, stage_costs
+from ppsim.workload.cost.kinds import kinds_of_devices
 from ppsim.workload.cost.memory import Bytes, StageMemory, content_memory
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.contents import StageContent
-from ppsim.workload.model.model import Model
+from ppsim.workload.model.model import Model, kinds_of
+from ppsim.workload.model.operators import Floats
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.space import (
+    BY_SPEED,
     PAIRS,
     TWO_REPLICAS,
     Candidate,
@@ -46,7 +50,7 @@ class Bound(NamedTuple):
 def list_candidates(task: Task) -> Iterator[Candidate]:
     """List the candidates of a search, group by group; groups that cannot beat the time that is known are left out."""
     for group in groups(task.model, task.machine.per_node, task.gpus, task.gbs, task.axes):
-        if task.known < float("inf"):
+        if task.known < float("inf") and not task.machine.kinds:
             work = Whole(task, group).work(True, "none")
             if group.microbatches * sum(work) / group.pp >= task.known:
                 continue
@@ -66,11 +70,11 @@ def bound_candidates(task: Task, candidates: Iterable[Candidate], found: Found) 
         if held is None:
             found.counts[REFUSED] += len(run)
             continue
-        for candidate, states, bytes_ in zip(run, *held, strict=True):
+        for candidate, lacks, bytes_ in zip(run, *held, strict=True):
             if found.least is None or bytes_ < found.least[0]:
                 found.least = bytes_, candidate
-            if bytes_ > task.cap:
-                found.counts[STATES if states > task.cap else HELD] += 1
+            if lacks:
+                found.counts[lacks] += 1
             else:
                 bounds.append(Bound(whole.seconds(candidate, split[schedule]), candidate, bytes_))
     bounds.sort()
@@ -85,6 +89,7 @@ class Whole:
         self.works: dict[tuple[bool, str], tuple[float, float]] = {}
         self.contents: dict[tuple[str, int, int], tuple[Parallel, dict[StageContent, tuple[float, ...]]]] = {}
         self.stages: dict[tuple[Any, ...], Stages] = {}
+        self.layers: dict[tuple[str, bool, str], Floats] = {}
 
     def work(self, paired: bool, recompute: str) -> tuple[float, float]:
         """Return the seconds of forward and backward for a microbatch; ``paired``: in pairs that hide all-to-all.
@@ -103,6 +108,8 @@ class Whole:
         """Return the time that a candidate takes at least, by whole layers; ``split``: its backwards have halves."""
         g, name = self.group, candidate.schedule
         share, paired, two = _share(self.task.model, candidate), name in PAIRS, name in TWO_REPLICAS
+        if self.task.machine.kinds:
+            return self._on_kinds(candidate, paired, 0.0 if split else 1.0)
         forward, backward = self.work(paired, "none")
         if share:
             backward += share * (self.work(paired, candidate.recompute)[1] - backward)
@@ -110,8 +117,20 @@ class Whole:
         least = least_share(g.pp, g.microbatches, 0.0 if two else ends / work / candidate.vp)
         return work * least * (1 - ROUNDING)
 
-    def held(self, run: Sequence[Candidate]) -> tuple[list[float], list[float]] | None:
-        """Return the bytes that states, and all, take at least on the device that holds most; None: it is refused.
+    def _on_kinds(self, candidate: Candidate, paired: bool, backwards: float) -> float:
+        """Return the time that a candidate takes at least on several kinds of nodes, by its layers alone."""
+        g, layout, recompute = self.group, candidate.layout, candidate.recompute
+        if recompute == "full" and candidate.layers >= 0:  # a stage of few layers recomputes fewer than that
+            recompute = "none"
+        key = layout, paired, recompute
+        if key not in self.layers:
+            alone = replace(candidate.parallel(self.task.axes.base), recompute=recompute, zero=1, offload=0.0)
+            self.layers[key] = layer_times(self.task.model, self.task.machine_of(layout), alone)
+        one = candidate.vp == 1 and candidate.schedule not in TWO_REPLICAS
+        return least_on_kinds(self.layers[key], g.microbatches, one, backwards) * (1 - ROUNDING)
+
+    def held(self, run: Sequence[Candidate]) -> tuple[list[str], list[float]] | None:
+        """Return what certainly does not fit, and the bytes that the device with most holds at least; None: refused.
 
         Args:
             run: candidates of one schedule and number of chunks.
@@ -126,7 +145,29 @@ class Whole:
             needs = StageMemory(*np.moveaxis(np.array([self._rows(candidate) for candidate in run]), 2, 0))
             self.stages[key] = Stages(needs, np.array([candidate.zero for candidate in run]))
         states, held = self.stages[key].on_devices(lives)
-        return (states * (1 - ROUNDING)).tolist(), (held * (1 - ROUNDING)).tolist()
+        if self.task.machine.kinds:
+            lacks, held = self._within(run, states, held, self.stages[key].whole(lives))
+            return lacks, held.tolist()
+        states, held = states.max(axis=1) * (1 - ROUNDING), held.max(axis=1) * (1 - ROUNDING)
+        cap = self.task.cap
+        return np.where(held > cap, np.where(states > cap, STATES, HELD), "").tolist(), held.tolist()
+
+    def _within(
+        self, run: Sequence[Candidate], states: Bytes, held: Bytes, whole: tuple[Bytes, Bytes]
+    ) -> tuple[list[str], Bytes]:
+        """Do the same for several kinds of nodes: by device, and in all for layers by speed, however divided."""
+        g, lacks = self.group, []
+        parallel = replace(self.task.axes.base, tp=g.tp, cp=g.cp, ep=g.ep, pp=g.pp, dp=g.dp)
+        least = held.max(axis=1)
+        for row, candidate in enumerate(run):
+            caps = self.task.caps(self.task.machine_of(candidate.layout), parallel) * (1 + ROUNDING)
+            parts = states[row], held[row]
+            if candidate.layout in BY_SPEED and g.pp > 1:
+                parts, caps = (whole[0][row], whole[1][row]), np.sum(caps)
+                least[row] = whole[1][row] / g.pp
+            over = [bool(np.any(part > caps)) for part in parts]
+            lacks.append(STATES if over[0] else HELD if over[1] else "")
+        return lacks, least * (1 - ROUNDING)
 
     def _rows(self, candidate: Candidate) -> list[tuple[float, ...]]:
         """What each stage of a candidate needs, in the order of :class:`StageMemory`."""
@@ -150,7 +191,7 @@ class Stages:
     zero: NDArray[np.int64]
 
     def on_devices(self, lives: Lives) -> tuple[Bytes, Bytes]:
-        """Return the most bytes that a device needs for states, and for all, shape (candidates,)."""
+        """Return the bytes that each device needs at least for states, and for all, shape (candidates, devices)."""
         replicas = lives.owners.sum(axis=1)[0]
         parts = tuple(zip((self.needs.weights, self.needs.gradients, self.needs.optimizer), (3, 2, 1), strict=True))
         whole, zero = sum((part for part, _ in parts), np.zeros(1)), self.zero[:, None]
@@ -158,7 +199,13 @@ class Stages:
             whole = np.sum([np.where(zero >= least, part / replicas, part) for part, least in parts], axis=0)
         states = whole @ lives.owners
         beside = np.where(lives.at_work >= 0, self.needs.work[:, lives.at_work], 0.0)
-        return states.max(axis=1), (states + self.needs.activations @ lives.counts.T + beside).max(axis=1)
+        return states, states + self.needs.activations @ lives.counts.T + beside
+
+    def whole(self, lives: Lives) -> tuple[Bytes, Bytes]:
+        """Return the bytes that all devices need for states, and for all, however layers are divided over stages."""
+        states = self.on_devices(lives)[0].sum(axis=1)
+        flights = np.where(lives.owners.T > 0, lives.counts, np.inf).min()
+        return states, states + flights * self.needs.activations.sum(axis=1)
 
 
 def least_share(devices: int, microbatches: int, ends: float) -> float:
@@ -169,6 +216,46 @@ def least_share(devices: int, microbatches: int, ends: float) -> float:
     """
     fraction = ends / microbatches
     return ends / (1 - (1 - fraction) ** devices) if fraction else microbatches / devices
+
+
+def layer_times(model: Model, machine: Machine, parallel: Parallel) -> Floats:
+    """Return the seconds of a microbatch's forward and backward in all layers of each kind, were they on one device.
+
+    Returns:
+        Shape (2, kinds of layers, devices).
+    """
+    kinds = Counter(kinds_of(model)).items()
+    again = model.layers if parallel.recompute != "none" else 0
+    contents = [StageContent((kind,), 0, False, 0, min(again, kind[1])) for kind in kinds]
+    times = [
+        [content_times(model, kind.machine, parallel, content)[[Kind.F, Kind.B]] for content in contents]
+        for kind in machine.kinds
+    ]
+    on = kinds_of_devices(machine, parallel)
+    result: Floats = np.where(on, np.moveaxis(np.array(times), 0, -1)[:, :, None], 0.0).max(axis=-1).swapaxes(0, 1)
+    return result
+
+
+def least_on_kinds(layers: Floats, microbatches: int, one: bool, backwards: float) -> float:
+    """Bound the time of a pipeline whose devices differ, however its layers are divided over them.
+
+    A device is busy with its share for each microbatch, after and before the shares ahead of it. By duality of
+    linear programs any weights of the devices give a bound; these are the best ones where devices are alike.
+
+    Args:
+        layers: as of :func:`layer_times`.
+        microbatches: of a step.
+        one: whether each device has one stage, so that its work waits for all ahead of it.
+        backwards: how much of a backward comes after the last one of a device: 0 where it has halves.
+    """
+    work = layers.sum(axis=(0, 1))
+    ends = float(((layers[0] + backwards * layers[1]) / layers.sum(axis=0)).min()) if one else 0.0
+    after, weights = 0.0, np.zeros(len(work))
+    for device in reversed(range(len(work))):
+        weights[device] = max(1 / work[device] - ends * after, 0.0) / microbatches
+        after += weights[device]
+    shares = np.min(layers.sum(axis=0) / work, axis=1).sum()  # of each kind of layer, where it counts least
+    return float(shares / after)
 
 
 def _share(model: Model, candidate: Candidate) -> float:

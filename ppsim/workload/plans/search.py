@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ppsim.analysis.pareto import front
 from ppsim.base.progress import Report
@@ -20,10 +21,14 @@ from ppsim.core.schedule import place
 from ppsim.errors import PpsimError
 from ppsim.schedules import find, generate
 from ppsim.workload.cost.costs import StageCosts, Step, stage_costs, step_time
+from ppsim.workload.cost.kinds import kinds_of_devices
 from ppsim.workload.cost.memory import PARTS, DeviceMemory, device_memory, stage_memory, states_of_devices
+from ppsim.workload.hardware.hardware import Machine
+from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.bounds import Bound, bound_candidates, least_seconds, list_candidates
-from ppsim.workload.plans.space import FITTED, Candidate, layout_of, read_key
+from ppsim.workload.plans.by_speed import layout_of
+from ppsim.workload.plans.space import FITTED, Candidate, read_key
 from ppsim.workload.plans.task import HELD, REFUSED, ROUNDING, SIMULATED, STAGES, WORK, Found, Row, Task
 
 FIRST_ROUND, ROUND = 32, 512  # candidates; rounds double, as the first ones set a limit to the others
@@ -100,6 +105,8 @@ def _fit_orders(task: Task, rows: Sequence[Row]) -> Iterator[Candidate]:
 
 def gpus_that_fit(task: Task) -> int | None:
     """Find the fewest GPUs, doubling them, on which a candidate fits; None up to 64 times as many, or ``MOST_GPUS``."""
+    if task.machine.kinds:
+        return None
     axes, gpus = replace(task.axes, recompute=task.axes.recompute[-1:], layouts=task.axes.layouts[:1]), task.gpus
     while (gpus := 2 * gpus) <= max(MOST_GPUS, 64 * task.gpus):
         more = replace(task, gpus=gpus, axes=axes)
@@ -194,16 +201,17 @@ class Evaluate:
 
     def _evaluate(self, candidate: Candidate) -> Row:
         task, g = self.task, candidate.group
-        parallel = candidate.parallel(task.axes.base)
-        layout = layout_of(task.model, candidate)
+        parallel, machine = candidate.parallel(task.axes.base), task.machine_of(candidate.layout)
+        layout, caps = layout_of(task, candidate), task.caps(machine, parallel)
         devices = np.zeros((1, 1), np.int32)
         if g.pp > 1:
             devices = place(find(candidate.schedule).placement, g.pp, g.pp * candidate.vp).devices
         held = stage_memory(task.model, parallel, layout)
-        states = float(np.sum(states_of_devices(parallel, held, devices), axis=0).max())
-        if states > task.cap:
+        each = np.sum(states_of_devices(parallel, held, devices), axis=0)
+        states = float(each.max())
+        if (each > caps).any():
             return {"outcome": HELD, "memory_bytes": states}
-        costs = stage_costs(task.model, task.machine, parallel, layout)
+        costs = stage_costs(task.model, machine, parallel, layout)
         least, schedule = least_seconds(costs, devices, g.microbatches) * (1 - ROUNDING), None
         if _beaten(self.limit, least, states):
             return {"outcome": STAGES}
@@ -212,12 +220,26 @@ class Evaluate:
             schedule = generate(candidate.schedule, costs=lambda _: costs.costs, **sizes)
         peaks = device_memory(task.model, parallel, layout, held, schedule)
         memory = float(peaks.total.max())
-        if memory > task.cap:
+        if (peaks.total > caps).any():
             return {"outcome": HELD, "memory_bytes": memory}
         if _beaten(self.limit, least, memory):
             return {"outcome": STAGES}
-        step = step_time(task.model, task.machine, parallel, costs=costs, schedule=schedule)
-        return make_row(parallel, candidate, costs, peaks, step)
+        step = step_time(task.model, machine, parallel, costs=costs, schedule=schedule)
+        return make_row(parallel, candidate, costs, peaks, step) | _places(machine, parallel, layout, devices)
+
+
+def _places(machine: Machine, parallel: Parallel, layout: Layout, devices: NDArray[np.int32]) -> Row:
+    """Say the GPU of each pipeline device, and the layers of its stages, where there are several kinds of nodes."""
+    if not machine.kinds:
+        return {}
+    names, split = [kind.machine.gpu.name for kind in machine.kinds], np.array(layout.layers)
+    on = kinds_of_devices(machine, parallel)
+    return {
+        "gpu_of_devices": [
+            "+".join(name for name, here in zip(names, row, strict=True) if here) for row in on.tolist()
+        ],
+        "layers_of_devices": ["+".join(map(str, split[devices[0] == device])) for device in range(parallel.pp)],
+    }
 
 
 def make_row(parallel: Parallel, candidate: Candidate, costs: StageCosts, peaks: DeviceMemory, step: Step) -> Row:

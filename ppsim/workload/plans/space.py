@@ -47,6 +47,7 @@ RECOMPUTE = ("none", "selective", "full")
 PAIRS = ("dualpipe", "dualpipe-v", "1f1b-overlap", "interleaved-overlap")  # of F and B, made to hide all-to-all
 NEED_EXPERTS = ("1f1b-overlap", "interleaved-overlap")  # without all-to-all to hide they are only slower
 LAYOUTS = ("even", "light-last", "light-ends")
+BY_SPEED = ("by-speed", "by-speed-reversed")  # of a cluster of several kinds of nodes: more layers on faster ones
 EIGHTHS = range(1, 8)  # of a stage's layers that recompute in full, beside all
 MOST_CHUNKS = 12
 MOST_CP = 16
@@ -68,11 +69,13 @@ class Axes:
         mbs: sequences in a microbatch.
         schedules: names in the registry.
         recompute: none, selective, full; full takes shares of a stage's layers too.
-        layouts: even; light-last and light-ends, with a layer less beside the output, and beside the embedding too.
+        layouts: even; light-last and light-ends, with a layer less beside the output, and beside the embedding too;
+            by-speed on several kinds of nodes, as the cluster lists them or the last kind first.
         zero: stages of ZeRO; None takes 1, and without a pipeline 3 too.
         offload: percent of activations that wait on the host.
         fitted: names of schedules that are ordered by costs, tried for the fastest plans of their placement alone.
         base: everything else that the runs have in common.
+        joints: ranks with which another kind of nodes begins; no tensor, context or expert group has ranks on both.
     """
 
     tp: tuple[int, ...] | None = None
@@ -89,6 +92,7 @@ class Axes:
     offload: tuple[int, ...] = (0,)
     fitted: tuple[str, ...] = FITTED
     base: Parallel = field(default_factory=Parallel)
+    joints: tuple[int, ...] = ()
 
 
 @lru_cache(maxsize=64)
@@ -233,6 +237,8 @@ def groups(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> Iter
                         continue
                     if axes.base.pipeline_first and pp > 1 and tp * cp != (ep if model.experts else tp):
                         continue  # Megatron-LM then wants as many replicas of experts as of all else
+                    if any(joint % (tp * cp) or joint % ep for joint in axes.joints):
+                        continue
                     for mbs in axes.mbs or _powers(MOST_MBS):
                         if (gbs // dp) % mbs == 0:
                             yield Group(tp, cp, ep, pp, dp, mbs, gbs // dp // mbs)
@@ -253,6 +259,8 @@ def members(model: Model, group: Group, axes: Axes) -> Iterator[Candidate]:
                 counts += sorted({least * part // 8 for part in EIGHTHS} - {0, least})
             for layers in counts:
                 for layout in axes.layouts if group.pp > 1 else axes.layouts[:1]:
+                    if layout in BY_SPEED and schedule in TWO_REPLICAS:
+                        continue  # whose devices hold a stage of either end
                     if layout_layers(model, stages, layout) is not None:
                         for zero, offload in product(zeros, axes.offload if recompute != "full" else axes.offload[:1]):
                             yield Candidate(group, vp, schedule, recompute, layers, layout, zero, offload)
@@ -278,8 +286,11 @@ def _pipelines(layers: int, pp: int, axes: Axes) -> tuple[tuple[int, str], ...]:
 
 @lru_cache(maxsize=65536)
 def layout_layers(model: Model, stages: int, layout: str) -> tuple[int, ...] | None:
-    """Divide layers over stages by a layout's name; None where it is no layout of its own or not possible."""
-    if layout == "even":
+    """Divide layers over stages by a layout's name; None where it is no layout of its own or not possible.
+
+    What is divided by speed is divided evenly here (see :mod:`ppsim.workload.plans.by_speed`).
+    """
+    if layout in ("even", *BY_SPEED):
         if model.layers % stages == 0:
             return (model.layers // stages,) * stages
         try:

@@ -6,9 +6,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from ppsim.workload.cost.kinds import kinds_of_devices
+from ppsim.workload.cost.memory import Bytes
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.model import Model
-from ppsim.workload.plans.space import Axes, Candidate
+from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans.space import BY_SPEED, Axes, Candidate
 
 RESERVE = 0.06  # share of a GPU's memory for its driver, communicators, workspaces and what lies between tensors
 REFUSED = "the schedule refuses the shape"
@@ -37,6 +42,8 @@ class Task:
         keep: how many plans are wanted.
         front: whether slower plans that hold less memory are wanted too.
         known: seconds of a step that is known to be possible; slower groups are not even counted.
+
+    On several kinds of nodes each GPU has no more than its own usable bytes, and ``cap`` at most.
     """
 
     model: Model
@@ -48,6 +55,17 @@ class Task:
     keep: int = 10
     front: bool = False
     known: float = float("inf")
+
+    def machine_of(self, layout: str) -> Machine:
+        """Return the machine with the kinds of nodes in the order in which a layout's ranks lie."""
+        return self.machine.reversed if layout == BY_SPEED[1] else self.machine
+
+    def caps(self, machine: Machine, parallel: Parallel) -> float | Bytes:
+        """Return the bytes that each pipeline device has: one number, or shape (devices,) on several kinds of nodes."""
+        if not machine.kinds:
+            return self.cap
+        each = np.array([min(self.cap, usable_bytes(kind.machine)) for kind in machine.kinds])
+        return np.where(kinds_of_devices(machine, parallel), each, np.inf).min(axis=1)
 
 
 @dataclass
@@ -72,5 +90,6 @@ class Found:
 
 
 def usable_bytes(machine: Machine) -> float:
-    """Return the bytes of a GPU that training can use, after what drivers and communicators take."""
-    return machine.gpu.memory_gib * 2**30 * (1 - RESERVE)
+    """Return the bytes of a GPU, the largest, that training can use, after what drivers and communicators take."""
+    largest = max([kind.machine.gpu.memory_gib for kind in machine.kinds] or [machine.gpu.memory_gib])
+    return largest * 2**30 * (1 - RESERVE)

@@ -30,7 +30,7 @@ const nameOf = plan => [...SIZES.filter(key => plan[key] > 1).map(key => `${key}
   .filter(Boolean).join(' × ') || 'one GPU';
 const moreOf = plan => [`microbatches of ${plan.mbs}`, plan.layout && `${plan.layout} layout`,
   plan.zero !== 1 && `ZeRO-${plan.zero}`, plan.offload > 0 && `${percent(plan.offload, 0)} of activations offloaded`,
-  plan.recompute !== 'none' && `${plan.recompute} recompute${plan.layers > 0 ? ` of ${plan.layers} layers a stage` : ''}`]
+  plan.recompute !== 'none' && `${plan.recompute} recompute${plan.layers > 0 ? ` of ${plan.layers} layers a stage` : ''}`, plan.placed]
   .filter(Boolean).join(', ');
 
 /** The plans that nothing beats in both, fastest first. */

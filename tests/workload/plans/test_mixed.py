@@ -1,0 +1,282 @@
+"""Several kinds of nodes: each stage costs what it does on its own kind, and plans give faster ones more layers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from ppsim.engine.detailed.cluster import network, read
+from ppsim.errors import InputError
+from ppsim.workload.cost.communication import message_seconds
+from ppsim.workload.cost.costs import stage_costs, step_time
+from ppsim.workload.cost.kinds import kinds_of_devices
+from ppsim.workload.cost.memory import device_memory
+from ppsim.workload.hardware.efficiency import efficiency_of
+from ppsim.workload.hardware.hardware import Kind, Machine, read_machine
+from ppsim.workload.layout.layout import build_layout
+from ppsim.workload.model.model import read_model
+from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans.bounds import bound_candidates, least_on_kinds, least_share, list_candidates
+from ppsim.workload.plans.by_speed import layout_of, split_by_speed
+from ppsim.workload.plans.search import Evaluate, search
+from ppsim.workload.plans.space import BY_SPEED, LAYOUTS, Axes
+from ppsim.workload.plans.task import Found, Task, usable_bytes
+from tests.commands import invoke
+
+HEAD = 'schema = "ppsim.cluster/1"\ndevices_per_node = 4\n[intra]\nlink = "nvlink4"\n[inter]\nlink = "ib-400"\n'
+FAST = '[[nodes]]\ngpu = "h100"\ncount = 1\n'
+SLOW = '[[nodes]]\ngpu = "a100-80gb"\ncount = 1\nintra = { link = "nvlink3" }\ninter = { link = "ib-200" }\n'
+MODEL = replace(read_model("llama3-8b"), seq=2048, layers=8)
+NAMES = ("1f1b", "interleaved", "zb-1p", "dualpipe-v", "chimera")
+AXES = Axes(tp=(1, 2), cp=(1,), mbs=(1,), schedules=NAMES, fitted=(), layouts=(*LAYOUTS, *BY_SPEED), joints=(4,))
+
+
+def of_nodes(fast: str = "h100", slow: str = "a100-80gb") -> Machine:
+    """Two nodes of four GPUs, one of either kind."""
+    alone = []
+    for name in (fast, slow):
+        machine = read_machine("dgx-a100" if name.startswith("a100") else "dgx-h100")
+        cluster = replace(machine.cluster, devices_per_node=4, shared=replace(machine.cluster.shared, nics_per_node=4))
+        alone.append(replace(machine, cluster=cluster))
+    return Machine("two", alone[0].gpu, alone[0].cluster, kinds=tuple(Kind(each, 4) for each in alone))
+
+
+TWO = of_nodes()
+
+
+def task_of(machine: Machine, **changes) -> Task:
+    return Task(MODEL, machine, 8, 32, replace(AXES, **changes), usable_bytes(machine), keep=3)
+
+
+def plan(task: Task) -> Found:
+    found = Found()
+    search(task, lambda evaluate, given: enumerate(map(evaluate, given)), found, lambda done, what: None)
+    return found
+
+
+def test_a_file_of_two_kinds_says_what_differs(tmp_path):
+    (tmp_path / "two.toml").write_text(HEAD + FAST + SLOW + "memory_gib = 40\n")
+    machine = read_machine(str(tmp_path / "two.toml"))
+    fast, slow = (kind.machine for kind in machine.kinds)
+    assert (machine.gpus, machine.title, machine.gpu) == (8, "4 x h100 + 4 x a100-80gb", fast.gpu)
+    assert (fast.within, slow.within) == (450e9, 300e9)
+    assert (fast.between, slow.between) == (50e9, 25e9)
+    assert (fast.gpu.memory_gib, slow.gpu.memory_gib) == (80, 40)
+    assert machine.peak("bf16") == pytest.approx((989.4e12 + 312e12) / 2, rel=1e-3)
+    assert [kind.machine.gpu.name for kind in machine.reversed.kinds] == ["a100-80gb", "h100"]
+    (tmp_path / "one.toml").write_text(HEAD + FAST)
+    (tmp_path / "plain.toml").write_text('gpu = "h100"\n' + HEAD)
+    one, plain = (read_machine(str(tmp_path / name)) for name in ("one.toml", "plain.toml"))
+    assert one.kinds == plain.kinds == ()
+    assert (one.gpu, one.cluster) == (plain.gpu, plain.cluster)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('gpu = "h100"\n' + HEAD + FAST, "line 1: 'gpu' is said by each of [[nodes]] here"),
+        (HEAD + FAST.replace("count = 1", "count = 0"), "line 9: 'count' in [[nodes]] must be 1 or more"),
+        (HEAD + FAST.replace("count = 1\n", ""), "'count' is missing"),
+        (HEAD + FAST + "memory_gib = 0\n", "must be more than 0"),
+        (HEAD + FAST + SLOW.replace("a100-80gb", "a1000"), "no GPU 'a1000' in the library"),
+        (HEAD + FAST + 'intra = { link = "nvlink9" }\n', "must be one of"),
+        (HEAD + "nodes = 3\n", "unknown key 'nodes' in [inter]"),
+    ],
+)
+def test_files_that_are_no_cluster_are_refused(tmp_path, text, said):
+    (tmp_path / "x.toml").write_text(text)
+    with pytest.raises(InputError) as error:
+        read_machine(str(tmp_path / "x.toml"))
+    assert said in str(error.value)
+
+
+def test_a_network_of_several_kinds_is_refused(tmp_path):
+    (tmp_path / "two.toml").write_text(HEAD + FAST + SLOW)
+    with pytest.raises(InputError, match="for ppsim plan and model"):
+        network(read(str(tmp_path / "two.toml")), 8, "ms", "latency")
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-v-torch", "chimera"])
+def test_each_stage_costs_what_it_does_on_its_own_nodes_or_on_the_slower_of_both(schedule):
+    """Stages of a V return to the first kind; Chimera's are on both. A message between kinds goes at the slower."""
+    vp = 2 if schedule == "zb-v-torch" else 1
+    parallel = Parallel(tp=2, pp=4, vp=vp, microbatches=8, schedule=schedule)
+    costs = stage_costs(MODEL, TWO, parallel)
+    alone = [stage_costs(MODEL, kind.machine, parallel) for kind in TWO.kinds]
+    held = {"1f1b": [0, 0, 1, 1], "zb-v-torch": [0, 0, 1, 1, 1, 1, 0, 0], "chimera": [1, 1, 1, 1]}[schedule]
+    for stage, kind in enumerate(held):
+        assert costs.time[:, stage].tolist() == alone[kind].time[:, stage].tolist()
+        assert costs.dp[stage] == alone[kind].dp[stage]
+        assert costs.optimizer[stage] == alone[kind].optimizer[stage]
+    hops = np.asarray(costs.costs.comm)
+    assert hops[0, 1] == np.asarray(alone[0].costs.comm)[0, 1]
+    assert hops[2, 3] == np.asarray(alone[1].costs.comm)[2, 3]
+    slow = TWO.kinds[1].machine
+    between = message_seconds(slow, efficiency_of(slow.gpu, parallel), parallel, costs.message, 1)
+    assert hops[1, 2] == hops[2, 1] == between * 1e3 > np.asarray(alone[0].costs.comm)[1, 2]
+
+
+def test_a_device_with_replicas_on_both_kinds_goes_at_the_slower():
+    both = Parallel(tp=2, dp=4, microbatches=8)
+    assert kinds_of_devices(TWO, both).tolist() == [[True, True]]
+    assert kinds_of_devices(TWO, Parallel(tp=2, pp=2, dp=2, microbatches=8)).tolist() == [[True, False], [False, True]]
+    split = stage_costs(MODEL, TWO, both), *(stage_costs(MODEL, kind.machine, both) for kind in TWO.kinds)
+    assert split[0].time.tolist() == np.maximum(split[1].time, split[2].time).tolist() == split[2].time.tolist()
+    with pytest.raises(InputError, match="planned whole, not 4 GPUs of it"):
+        kinds_of_devices(TWO, Parallel(tp=2, dp=2))
+
+
+def test_two_kinds_that_are_equal_are_planned_as_one():
+    """Every candidate of the plain cluster has the same time and memory, and layers by speed are no worse than even."""
+    twins = of_nodes("h100", "h100")
+    plain = twins.kinds[0].machine
+    one = task_of(plain, layouts=LAYOUTS, joints=())
+    two = task_of(twins, layouts=LAYOUTS)
+    candidates = list(list_candidates(one))
+    assert candidates == list(list_candidates(two))
+    for candidate in candidates[::5]:
+        assert Evaluate(two)(candidate).items() >= Evaluate(one)(candidate).items()
+    best = plan(two).rows
+    assert [row["key"] for row in best] == [row["key"] for row in plan(one).rows]
+    assert plan(task_of(twins)).rows[0]["step_s"] <= best[0]["step_s"]
+
+
+def test_no_group_has_ranks_on_both_kinds():
+    wide = replace(AXES, tp=(1, 2, 4, 8), cp=(1, 2, 4))
+    for candidate in list_candidates(task_of(TWO, tp=wide.tp, cp=wide.cp)):
+        assert candidate.group.tp * candidate.group.cp in (1, 2, 4)
+
+
+@pytest.mark.parametrize("cap", [1e12, 14e9, 9e9])
+def test_the_plan_is_that_of_simulating_all_candidates(cap):
+    """Bounds leave out no winner, in time or memory, and are below what candidates take and hold."""
+    task = replace(task_of(TWO, pp=(2, 4), recompute=("none", "full")), cap=cap, keep=1)
+    found, candidates = Found(), list(list_candidates(task))
+    bounds = {bound.candidate: bound for bound in bound_candidates(task, candidates, found)}
+    rows = {candidate: Evaluate(task)(candidate) for candidate in candidates}
+    fitting = {candidate: row for candidate, row in rows.items() if "step_s" in row}
+    for candidate, row in fitting.items():
+        pipeline = sum(row["terms"][name] for name in ("compute", "recompute", "communication", "bubble"))
+        assert bounds[candidate].seconds <= pipeline
+        assert bounds[candidate].bytes_ <= row["memory_bytes"]
+    best = min(row["step_s"] for row in fitting.values())
+    assert plan(task).rows[0]["step_s"] == best
+    if cap < 1e12:
+        assert len(bounds) < len(candidates)
+
+
+@pytest.mark.parametrize(("cap", "microbatches"), [(1e12, 32), (1e12, 4), (13e9, 32)])
+@pytest.mark.parametrize("order", BY_SPEED)
+def test_layers_by_speed_are_the_best_of_all_splits(cap, microbatches, order):
+    """Of every split of eight layers over four devices in that order, but for the optimizer's step."""
+    task = replace(task_of(TWO, tp=(2,), pp=(4,), schedules=("1f1b",), layouts=(order,), recompute=("none",)), cap=cap)
+    task = replace(task, gbs=microbatches)
+    (candidate,) = list_candidates(task)
+    chosen = Evaluate(task)(candidate)
+    parallel, machine = candidate.parallel(task.axes.base), task.machine_of(order)
+    times = []
+    for cuts in combinations(range(1, 8), 3):
+        layout = build_layout(np.diff((0, *cuts, 8)).tolist(), 4)
+        if (device_memory(MODEL, parallel, layout).total <= task.caps(machine, parallel)).all():
+            step = step_time(MODEL, machine, parallel, layout)
+            times.append((step.pipeline, step.seconds))
+    pipeline = sum(chosen["terms"][name] for name in ("compute", "recompute", "communication", "bubble"))
+    assert pipeline <= min(times)[0] * 1.01
+    assert chosen["step_s"] <= min(seconds for _, seconds in times) * 1.015
+    assert len(times) == 35 or cap < 1e12
+
+
+def test_a_split_that_memory_limits_moves_layers_to_slower_nodes():
+    small = replace(TWO.kinds[0].machine, gpu=replace(TWO.kinds[0].machine.gpu, memory_gib=16))
+    tight = replace(TWO, kinds=(Kind(small, 4), TWO.kinds[1]))
+    axes = {"tp": (1,), "pp": (4,), "schedules": ("1f1b",), "layouts": BY_SPEED[:1], "recompute": ("none",)}
+    layers = []
+    for machine in (TWO, tight):
+        (candidate,) = list_candidates(task_of(machine, **axes))
+        task = task_of(machine, **axes)
+        layers.append(layout_of(task, candidate).layers)
+        parallel = candidate.parallel(task.axes.base)
+        held = device_memory(MODEL, parallel, layout_of(task, candidate)).total
+        assert (held <= task.caps(machine, parallel)).all()
+    assert layers[0][0] > layers[1][0]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_faster_nodes_never_make_a_plan_slower(which):
+    before = float("inf")
+    for factor in (1.0, 1.3, 2.0, 4.0):
+        kind = TWO.kinds[which].machine
+        tflops = replace(kind.gpu.tflops, bf16=kind.gpu.tflops.bf16 * factor)
+        faster = replace(kind, gpu=replace(kind.gpu, tflops=tflops, hbm_gb_per_s=kind.gpu.hbm_gb_per_s * factor))
+        kinds = tuple(Kind(faster, 4) if n == which else each for n, each in enumerate(TWO.kinds))
+        task = task_of(replace(TWO, kinds=kinds), pp=(2, 4), schedules=("1f1b",), recompute=("none",))
+        seconds = plan(task).rows[0]["step_s"]
+        assert seconds <= before
+        before = seconds
+
+
+@pytest.mark.parametrize(("microbatches", "backwards"), [(4, 1.0), (9, 0.0), (64, 1.0)])
+def test_no_split_over_unlike_devices_beats_the_bound(microbatches, backwards):
+    """Random splits are above it; alike devices have the bound of a plain cluster."""
+    random = np.random.default_rng(2)
+    layers = random.uniform(1, 3, (2, 2, 6))
+    least = least_on_kinds(layers, microbatches, True, backwards)
+    shares = random.dirichlet(np.ones(6), (2, 3000))
+    work = np.einsum("pnd,pd->nd", shares, layers.sum(axis=0))
+    ends = np.einsum("pnd,pd->nd", shares, layers[0] + backwards * layers[1])
+    longest = (microbatches * work + np.cumsum(ends, axis=1) - ends).max(axis=1)
+    assert least <= longest.min()
+    alike = np.full((2, 1, 5), 0.5)
+    fraction = 0.5 + 0.5 * backwards
+    assert least_on_kinds(alike, microbatches, True, backwards) == pytest.approx(least_share(5, microbatches, fraction))
+
+
+@pytest.mark.parametrize(("seed", "microbatches"), [(3, 1), (4, 3), (5, 32), (6, 2)])
+def test_split_by_speed_is_the_least_of_longest_work_and_fill(seed, microbatches):
+    """Against every split of ten layers over three devices."""
+    random = np.random.default_rng(seed)
+    times, ends, most = random.uniform(1, 4, 3), random.uniform(0, 2, 3), np.array([10, 5, 4])
+    parallel = Parallel(pp=3, microbatches=microbatches)
+
+    def seconds(counts):
+        work = ends + counts * times
+        return microbatches * work.max() + work.sum() - work.max()
+
+    splits = [np.diff((0, *cuts, 10)) for cuts in combinations(range(1, 10), 2)]
+    best = min(seconds(split) for split in splits if (split <= most).all())
+    assert seconds(split_by_speed(times, ends, 10, most, parallel)) == pytest.approx(best)
+    assert split_by_speed(times, ends, 10, np.array([3, 3, 3]), parallel) is None
+
+
+@pytest.mark.slow
+def test_the_command_says_which_stages_lie_where(tmp_path):
+    """In text, JSON, tables and on the page; without --gpus, which must be the cluster's."""
+    file = tmp_path / "two.toml"
+    file.write_text(HEAD + FAST + SLOW)
+    words = ["plan", "--model", "llama3-8b", "--cluster", str(file), "--gbs", "32", "--seq", "2048", "--tp", "2"]
+    words += ["--schedules", "1f1b", "--recomputes", "none", "--pp", "4"]
+    made = invoke(*words, "--flags", "megatron", "-o", str(tmp_path / "x.html"), "-o", str(tmp_path / "x.csv"))
+    assert made.exit_code == 0, made.stderr
+    assert "4 x h100 + 4 x a100-80gb" in made.stdout
+    said = json.loads(invoke(*words, "--json").stdout)
+    best = said["plans"][0]
+    assert said["gpus"] == 8
+    assert sum(map(int, best["layers_of_devices"])) == 32
+    assert sorted(set(best["gpu_of_devices"])) == ["a100-80gb", "h100"]
+    first = best["gpu_of_devices"][0]
+    layers = " ".join(best["layers_of_devices"][:2])
+    assert f"{first}: pipeline devices 0-1, the first ranks, with {layers} layers" in made.stdout
+    assert "no measured run was seen of several kinds of nodes" in made.stdout
+    assert "--pipeline-model-parallel-layout" in made.stdout
+    line = next(line for line in made.stdout.splitlines() if line.startswith("run it: "))
+    assert "--tf " in line
+    assert invoke(*line.split()[3:]).exit_code == 0
+    assert "4 × h100 + 4 × a100-80gb" in (tmp_path / "x.html").read_text()
+    assert "layers_of_devices" in (tmp_path / "x.csv").read_text()
+    wrong = invoke(*words, "--gpus", "4")
+    assert isinstance(wrong.exception, InputError)
+    assert "planned whole, not 4 GPUs of it" in str(wrong.exception)
