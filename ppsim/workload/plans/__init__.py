@@ -1,6 +1,7 @@
 """The search for plans, their flags and ranks, and published runs beside them."""
 
 __all__ = [
+    "by_speed",
     "flags",
     "improve",
     "nearby",
