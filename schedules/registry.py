@@ -85,6 +85,7 @@ class Family:
         options: keyword arguments of ``generate`` that users may set.
         uses_costs: whether the queues depend on what ops cost: then ``generate`` takes ``costs``, the
             :class:`ppsim.core.costs.Costs` of the shape, before its options.
+        fills: whether its generator searches for idle slots op by op: seconds for a million ops.
         interchangeable: whether it does the same training on whole microbatches as the others, so that it may be
             suggested in their place.
         lanes: whether its queues hold ops of other kinds than F, B, I, W and R.
@@ -105,6 +106,7 @@ class Family:
     split: bool
     options: tuple[str, ...]
     uses_costs: bool = False
+    fills: bool = False
     interchangeable: bool = True
     lanes: bool = False
 
@@ -137,6 +139,7 @@ def schedule(
     split: bool = False,
     options: tuple[str, ...] = (),
     uses_costs: bool = False,
+    fills: bool = False,
     interchangeable: bool = True,
     lanes: bool = False,
 ) -> Callable[[Generator], Generator]:
@@ -149,7 +152,19 @@ def schedule(
     def register(generate: Generator) -> Generator:
         texts = (placement, idea, bubble, peak, paper, torch)
         family = Family(
-            name, title, generate, *texts, aliases, chunks, rules, split, options, uses_costs, interchangeable, lanes
+            name,
+            title,
+            generate,
+            *texts,
+            aliases,
+            chunks,
+            rules,
+            split,
+            options,
+            uses_costs,
+            fills,
+            interchangeable,
+            lanes,
         )
         spellings = {_plain(s) for s in (name, title, torch, *aliases) if s}
         if taken := sorted(spellings & _spellings.keys()):

@@ -20,6 +20,7 @@ PAPER = "Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
     title="V-Half",
     placement="v",
     chunks=2,
+    fills=True,
     split=True,
     idea="The building block whose passes down the V take two slots per device, and those back one:\n"
     "the activations of a device's two stages add up to about the same on every device.\n"
@@ -39,6 +40,7 @@ def v_half(shape: Shape) -> Iterator[Packed]:
     title="V-Min",
     placement="v",
     chunks=2,
+    fills=True,
     split=True,
     idea="The building block in which a microbatch goes down the V and back without a wait:\n"
     "its activations live as short as they can, and in sum equally long on every device.\n"
@@ -59,6 +61,7 @@ def v_min(shape: Shape) -> Iterator[Packed]:
     placement="v",
     aliases=("v-1f1b",),
     chunks=2,
+    fills=True,
     idea="1F1B on a V, with full backwards: every op of the building block takes the first slot after its\n"
     "input that its device has left. No backward is split, so it runs where zero bubble cannot.\n"
     "Two thirds of 1F1B's memory for many devices, and a shorter bubble.",

@@ -85,14 +85,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Tell the watch below which gear the running test is of, and leave schedules and process as they were.
 
-    Schedules that a test loads are not there for others, nor what a library sets for the whole process, such as Dask's
-    limits of threads. Fixtures of every test would take longer.
+    Schedules that a test loads are not there for others, nor where a command shows notes and progress, nor what a
+    library sets for the whole process, such as Dask's limits of threads. Fixtures of every test would take longer.
     """
+    from ppsim.base import notes, progress
     from ppsim.schedules import _block, _load, registry  # not above: lines are counted from the first import on
 
     global in_fast_test
     in_fast_test = item.get_closest_marker("slow") is None
     environment, path = dict(os.environ), sys.path.copy()
+    shown = notes._show, progress._bar
     tables = registry._families, registry._spellings
     registry._families, registry._spellings = tables[0].copy(), tables[1].copy()
     try:
@@ -101,6 +103,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         in_fast_test = False
         loaded = registry._families.keys() - tables[0].keys()
         registry._families, registry._spellings = tables
+        notes._show, progress._bar = shown
         if loaded:
             for loader in (_load._run, _load._adopt, _block.load_block):
                 loader.cache_clear()

@@ -212,8 +212,11 @@ class Schedule(Columns):
     @cached_property
     def recomputed(self) -> NDArray[np.bool_]:
         """Shape (ops,): whether an R runs for the stage and microbatch of a compute op."""
+        recomputes = self.kind == Kind.R
+        if not recomputes.any():
+            return recomputes
         again = np.zeros(self.n_stages * self.n_microbatches, np.bool_)
-        again[self._cells[self.kind == Kind.R]] = True
+        again[self._cells[recomputes]] = True
         return self.computes & again[np.where(self.computes, self._cells, 0)]
 
     def activation_changes(self, release: Kind = Kind.W) -> NDArray[np.int8]:

@@ -21,7 +21,7 @@ def outcome_line(found: Outcome) -> Line:
     return Line(
         f"optimized {problem.n_devices}x{problem.microbatches}  span {format_number(solution.span)} {unit}  "
         f"makespan {format_number(solution.makespan)} {unit}  bound {format_number(found.bound)} {unit}  "
-        f"{found.status}  peak {format_number(float(solution.peak_activations.max()))}"
+        f"{found.status}  peak {format_number(solution.most_held)}"
     )
 
 
@@ -33,7 +33,7 @@ def proof_lines(found: Outcome) -> Iterator[Line]:
     rows = [
         ("span", f"{format_number(solution.span)} {unit}", "longest time from a device's first start to its last end"),
         ("bound", f"{format_number(found.bound)} {unit}", _bound_note(found)),
-        ("held", format_number(float(solution.peak_activations.max())), _held_note(found)),
+        ("held", format_number(solution.most_held), _held_note(found)),
     ]
     for name, value, note in rows:
         yield Line(f"{name:<18} {value:>12}   {note}", 34)
@@ -67,8 +67,8 @@ def sentences(found: Outcome) -> list[str]:
     if best is None:
         lines.append("no schedule of the list with this placement fits")
     else:
-        value = best.span if objective == "span" else best.makespan
-        told = f"{best.name}, the best of the list that fits, has a {objective} of {format_number(value)}"
+        value = best.score(objective)[0]
+        told = f"{best.origin}, the best of the list that fits, has a {objective} of {format_number(value)}"
         better = 1 - found.value / value if value else 0.0
         lines.append(f"{told}: this is {format_share(better)} less" if better > 1e-9 else f"{told}: no more, no less")
     lines.append(f"found by: {found.solution.origin}")
@@ -87,11 +87,11 @@ def _pairs(found: Outcome) -> list[str]:
     """Say what the time of pairs was used for: the schedules of the list that have them."""
     from ppsim.base.numbers import format_number
 
-    spans = found.problem.objective == "span"
+    objective = found.problem.objective
     paired = [
-        f"{k.name} {format_number(k.span if spans else k.makespan)}{'' if k.fits else ' (does not fit)'}"
-        for k in found.known
-        if len(k.schedule.second_of_pairs)
+        f"{s.origin} {format_number(s.score(objective)[0])}{'' if k.fits else ' (does not fit)'}"
+        for k, s in ((k, k.solution) for k in found.known)
+        if len(s.schedule.second_of_pairs)
     ]
     return [f"with pairs of F and B: {', '.join(paired)}; the search itself writes no pairs"] if paired else []
 
@@ -132,7 +132,7 @@ def front_lines(rows: Rows) -> Iterator[Block]:
             format_number(found.bound),
             format_share(found.gap),
             found.status,
-            format_number(float(found.solution.peak_activations.max())),
+            format_number(found.solution.most_held),
             found.solution.origin,
         ]
         for cap, found in rows

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ppsim.search.problem import Objective, Problem
 
 PLACEMENTS = ("linear", "v", "loop")
-FIRST_S = 1.0  # longer that the first schedule of the list may take: a slow machine has an answer as well
 
 
 @dataclass(frozen=True)
@@ -178,32 +177,34 @@ def shares_of(problems: list[Problem], search: SearchOptions) -> list[int]:
     return [problem.placement.n_chunks if by_share else 1 for problem in problems]
 
 
-def find_known(problem: Problem, costs: CostOptions, until: float = np.inf) -> list[Known]:
+def find_known(problem: Problem, costs: CostOptions, until: float = np.inf, grace: float = 0.0) -> list[Known]:
     """Generate and time every schedule of the list with the problem's placement that takes its shape.
 
-    Those that search come last. What is not there by ``until`` on the monotonic clock is left out; stderr says so.
+    Those that fill slots and those that search come last. What is not there by ``until`` on the monotonic clock is left
+    out, and stderr says so; the first may take ``grace`` seconds longer.
     """
     from ppsim.base.deadline import TimeOver, check_time, end_by, interrupt_at
     from ppsim.schedules import families
-    from ppsim.search.orders.optimize import know, solves
+    from ppsim.search.orders.optimize import know
+    from ppsim.search.problem import evaluate, solves
 
     found, late = list[Any](), list[str]()
     placement, M = problem.placement, problem.microbatches
     size = ShapeOptions(devices=problem.n_devices, chunks=placement.n_chunks, microbatches=M)
-    for family in sorted(families(), key=lambda family: family.uses_costs):
+    for family in sorted(families(), key=lambda family: (family.uses_costs, family.fills)):
         if not family.interchangeable or family.placement.partition("-")[0] != placement.name:
             continue
         try:
-            with end_by(until), interrupt_at(until if found else until + FIRST_S):
-                if found:
-                    check_time()
+            last = until if found else until + grace
+            with end_by(last), interrupt_at(last):
+                check_time()
                 for shape in _shapes(size, problem, family.options):
                     try:
                         schedule = build_schedule(family.name, shape, costs, quiet=True)
                     except PpsimError:  # this family does not take the shape
                         continue
-                    if solves(schedule, problem):
-                        found.append(know(family.name, schedule, problem, problem.costs))
+                    if solves(problem, schedule):
+                        found.append(know(evaluate(problem, schedule, family.name), problem))
                         break
         except TimeOver:
             late.append(family.name)
@@ -230,4 +231,4 @@ def check_times(problems: list[Problem], known: list[list[Known]], costs: CostOp
     queues: list[Any] = [np.empty(0, np.int64) for _ in range(problem.n_devices)]
     queues[int(problem.device[0])] = np.array([int(pack(0, 0)) | kind for kind in (Kind.F, Kind.I, Kind.W)])
     split = Schedule.from_queues("a search", problem.placement, problem.microbatches, queues)
-    check_used([split, *(entry.schedule for entries in known for entry in entries)], costs)
+    check_used([split, *(entry.solution.schedule for entries in known for entry in entries)], costs)

@@ -163,6 +163,11 @@ class Solution:
     peak_activations: NDArray[np.float64]
     origin: str
 
+    @property
+    def most_held(self) -> float:
+        """The most that a device holds."""
+        return float(self.peak_activations.max(initial=0.0))
+
     def score(self, objective: Objective) -> tuple[float, float]:
         """Return what a search compares, the smaller the better: the objective first, then the other number."""
         return (self.span, self.makespan) if objective == "span" else (self.makespan, self.span)
@@ -193,14 +198,21 @@ def measure_held(problem: Problem, schedule: Schedule) -> NDArray[np.float64]:
 
 def fits(problem: Problem, schedule: Schedule) -> bool:
     """Whether a schedule is one of the problem's: its placement, microbatches, ops without pairs, and caps."""
+    return (
+        solves(problem, schedule)
+        and not len(schedule.second_of_pairs)
+        and bool((measure_held(problem, schedule) <= problem.caps + ROUNDING).all())
+    )
+
+
+def solves(problem: Problem, schedule: Schedule) -> bool:
+    """Whether a schedule runs all of a problem's ops on its placement, whatever it holds, pairs too."""
     cells, (f, b, i, w, *others) = problem.n_stages * problem.microbatches, np.bincount(schedule.kind, minlength=5)
     return (
         np.array_equal(schedule.placement.devices, problem.placement.devices)
         and schedule.n_microbatches == problem.microbatches
         and f == b + i == b + w == cells
         and not any(others)
-        and not len(schedule.second_of_pairs)
-        and bool((measure_held(problem, schedule) <= problem.caps + ROUNDING).all())
     )
 
 

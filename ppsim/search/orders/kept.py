@@ -9,8 +9,8 @@ import numpy as np
 
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, PpsimError
-from ppsim.search.orders.optimize import Known, Outcome, solves
-from ppsim.search.problem import ROUNDING, Problem, evaluate
+from ppsim.search.orders.optimize import Known, Outcome
+from ppsim.search.problem import ROUNDING, Problem, evaluate, solves
 
 # The columns of a schedule, beside its name and placement.
 COLUMNS = {"offsets": np.int64, "kind": np.uint8, "stage": np.int32, "microbatch": np.int32, "pair": np.int32}
@@ -43,7 +43,7 @@ def row_of(found: Outcome) -> dict[str, Any]:
         "span": solution.span,
         "bound": found.bound,
         "status": found.status,
-        "peak": float(solution.peak_activations.max()),
+        "peak": solution.most_held,
         "origin": solution.origin,
         "solver": found.solver,
         "interrupted": found.interrupted,
@@ -65,7 +65,7 @@ def outcome_of(row: Mapping[str, Any], problems: Sequence[Problem], known: Seque
         columns: dict[str, Any] = {name: np.array(row["schedule"][name], of) for name, of in COLUMNS.items()}
         schedule = Schedule(row["schedule"]["name"], problem.placement, problem.microbatches, **columns)
         solution = evaluate(problem, schedule, row["origin"])
-        if not solves(schedule, problem) or (solution.peak_activations > problem.caps + ROUNDING).any():
+        if not solves(problem, schedule) or (solution.peak_activations > problem.caps + ROUNDING).any():
             raise ValueError
         compared = tuple(e for p, entries in zip(problems, known, strict=True) if p.is_feasible for e in entries)
         return Outcome(problem, solution, row["bound"], compared, row["solver"], row["interrupted"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -13,19 +14,18 @@ from ppsim.base.deadline import TimeOver
 from ppsim.base.notes import note
 from ppsim.base.signals import first_signal
 from ppsim.base.workers import Workers
-from ppsim.core.costs import Costs
 from ppsim.core.schedule import NONE, Schedule
-from ppsim.engine.simple.longest_path import simulate
-from ppsim.engine.simple.metrics import measure
 from ppsim.errors import MissingDependency
 from ppsim.search.bounds.bounds import Bounds, bound_problem, limit_bound
 from ppsim.search.orders.engine import GRACE_S, search
-from ppsim.search.problem import ROUNDING, Objective, Problem, Solution, evaluate, fits, measure_held
+from ppsim.search.problem import ROUNDING, Objective, Problem, Solution, evaluate, fits
 
 # Ops up to which the constraint solver is asked: beyond, it finds nothing that the search does not.
 MOST_SOLVED = 1500
 # The share of the time that goes to the search where the solver comes after it, and the most of it in seconds.
 SEARCHED, MOST_SEARCHED_S = 0.3, 6.0
+# Seconds that a search has, however late it is; where the time is over and something fits, there is none.
+LEAST_S = 0.5
 # Caps that a front has at most.
 MOST_CAPS = 12
 
@@ -34,22 +34,14 @@ Report = Callable[[Solution, float], None]
 
 @dataclass(frozen=True)
 class Known:
-    """A schedule with a name, as it is: with its full backwards and pairs.
+    """A schedule with a name.
 
     Attributes:
-        name: as users spell it.
-        schedule: its ops.
-        makespan: under the problem's costs.
-        span: likewise.
-        peak_activations: the most that a device holds, shares counted.
+        solution: its ops as they are, with full backwards and pairs; its origin is the name as users spell it.
         fits: whether no device holds more than its cap.
     """
 
-    name: str
-    schedule: Schedule
-    makespan: float
-    span: float
-    peak_activations: float
+    solution: Solution
     fits: bool
 
 
@@ -89,24 +81,15 @@ class Outcome:
         return max(0.0, 1 - self.bound / self.value) if self.value > 0 else 0.0
 
     @property
-    def best_known(self) -> Known | None:
+    def best_known(self) -> Solution | None:
         """The best schedule with a name that fits, None where none does."""
-        spans = self.problem.objective == "span"
-        fitting = [k for k in self.known if k.fits]
-        return min(fitting, key=lambda k: (k.span, k.makespan) if spans else (k.makespan, k.span), default=None)
+        fitting = [k.solution for k in self.known if k.fits]
+        return min(fitting, key=lambda each: each.score(self.problem.objective), default=None)
 
 
-def know(name: str, schedule: Schedule, problem: Problem, costs: Costs) -> Known:
-    """Time a schedule with a name under costs that may have a time for pairs, and see whether it fits a problem."""
-    metrics = measure(simulate(schedule, costs))
-    held = measure_held(problem, schedule)
-    fits = bool((held <= problem.caps + ROUNDING).all())
-    return Known(name, schedule, metrics.makespan, metrics.span, float(held.max(initial=0.0)), fits)
-
-
-def solves(schedule: Schedule, problem: Problem) -> bool:
-    """Whether a schedule runs all of a problem's ops on its placement, whatever it holds, pairs too."""
-    return fits(replace(problem, cap=None), take_apart(schedule))
+def know(solution: Solution, problem: Problem) -> Known:
+    """See whether a schedule with a name fits a problem."""
+    return Known(solution, bool((solution.peak_activations <= problem.caps + ROUNDING).all()))
 
 
 def take_apart(schedule: Schedule) -> Schedule:
@@ -131,7 +114,7 @@ def optimize(
         known: for each problem, schedules with a name to start from; the best of them that fits is never missed.
         seeds: further schedules to start from; each serves the problem that it fits.
         seed: of all random numbers.
-        time_limit: seconds for all of it.
+        time_limit: seconds for all of it; none are left where it is not positive.
         report: called with the best schedule so far and a bound for all placements.
         workers: of another machine or process, for the search; threads here without them.
 
@@ -143,19 +126,25 @@ def optimize(
     lows = [_objective_of(bound, problem.objective) for bound, problem in zip(bounds, problems, strict=True)]
     best: tuple[Problem, Solution] | None = None
     solver = True
+
+    def tell(n: int, found: Solution, low: float) -> None:
+        nonlocal best
+        lows[n] = max(lows[n], low)
+        if best is None or found.score(problems[n].objective) < best[1].score(problems[n].objective):
+            best = problems[n], found
+        report(best[1], min(lows))
+
     for n, problem in enumerate(problems):
-
-        def tell(found: Solution, low: float, n: int = n, problem: Problem = problem) -> None:
-            nonlocal best
-            lows[n] = max(lows[n], low)
-            if best is None or found.score(problem.objective) < best[1].score(problem.objective):
-                best = problem, found
-            report(best[1], min(lows))
-
-        limit = max(0.1, (until - time.monotonic()) / (len(problems) - n))
-        solver &= _solve_one(problem, bounds[n], known[n], seeds, seed, limit, tell, workers)
-        if first_signal():
+        fitting = [entry.solution for entry in known[n] if entry.fits]
+        # Seeds as they are: a search numbers microbatches anew.
+        for found in chain(fitting, (evaluate(problem, s, s.name) for s in seeds if fits(problem, s))):
+            tell(n, found, lows[n])
+    for n, problem in enumerate(problems):
+        limit = (until - time.monotonic()) / (len(problems) - n)
+        if first_signal() or (limit <= 0 and best is not None):
             break
+        limit = max(LEAST_S, limit)
+        solver &= _solve_one(problem, bounds[n], known[n], seeds, seed, limit, partial(tell, n), workers)
     if best is None:
         raise TimeOver
     everything = tuple(entry for entries in known for entry in entries)
@@ -176,16 +165,9 @@ def _solve_one(
     """Search, then prove, one problem; False where a proof needed OR-tools and it is not installed."""
     until = time.monotonic() + time_limit
     low = _objective_of(bounds, problem.objective)
-    for entry in known:
-        if entry.fits:
-            held = measure_held(problem, entry.schedule)
-            tell(Solution(entry.schedule, entry.makespan, entry.span, held, entry.name), low)
-    for schedule in seeds:  # as they are: a search numbers microbatches anew
-        if fits(problem, schedule):
-            tell(evaluate(problem, schedule, schedule.name), low)
     small = 3 * problem.n_stages * problem.microbatches <= MOST_SOLVED
     limit = min(SEARCHED * time_limit, MOST_SEARCHED_S) if small else time_limit
-    parts = (take_apart(entry.schedule) for entry in known if entry.fits)
+    parts = (take_apart(entry.solution.schedule) for entry in known if entry.fits)
     alone = replace(problem, costs=replace(problem.costs, pair=None))
     try:
         best = search(
@@ -252,7 +234,7 @@ def find_front(
     each = time_limit / (MOST_CAPS + 1)
     most = run("largest cap", problems, known, (), each)
     share = shares[[problem.placement for problem in problems].index(most.problem.placement)]
-    largest = int(np.ceil(float(most.solution.peak_activations.max()) / share - ROUNDING))
+    largest = int(np.ceil(most.solution.most_held / share - ROUNDING))
     least = min(int(np.ceil(p.least_caps.max() / unit - ROUNDING)) for p, unit in zip(problems, shares, strict=True))
     caps = np.unique(np.linspace(least, largest, MOST_CAPS).astype(int)).tolist() if least < largest else []
     rows, seeds = list[tuple[float, Outcome]](), [most.solution.schedule]
@@ -264,7 +246,7 @@ def find_front(
                 note(f"left out of the front, as the time ended: cap {', '.join(map(str, late))}")
             break
         capped = [replace(p, cap=float(cap * unit)) for p, unit in zip(problems, shares, strict=True)]
-        fitting = [[refit(entry, p) for entry in entries] for entries, p in zip(known, capped, strict=True)]
+        fitting = [[know(entry.solution, p) for entry in entries] for entries, p in zip(known, capped, strict=True)]
         try:
             found = run(f"cap {cap}", capped, fitting, seeds, each)
         except TimeOver:
@@ -274,9 +256,3 @@ def find_front(
         if found.value <= most.value * (1 + ROUNDING):
             return rows
     return rows if rows and rows[-1][0] == largest else [*rows, (float(largest), most)]
-
-
-def refit(known: Known, problem: Problem) -> Known:
-    """See again whether a schedule fits, under other caps."""
-    held = measure_held(problem, known.schedule)
-    return replace(known, fits=bool((held <= problem.caps + ROUNDING).all()))

@@ -21,6 +21,7 @@ from ppsim.search.rules.fill_kernel import BACKWARD, FORWARD, IDLE, WEIGHTS, Fil
 
 # When a process has filled this many ops in CPython, the compiled kernels have paid for their loading.
 COMPILE_FILLING_ABOVE = 100_000
+STEP = 20_000  # ops that are filled in one call: an alarm or Ctrl-C comes between two
 _filled = 0
 
 
@@ -187,11 +188,11 @@ def _tabulate(rows: Rows, slots: Ints, weights: Ints | None) -> Filling:
 
 
 def _run(step: Callable[..., int], t: Filling, *arguments: int, parts: Functions) -> None:
-    """Run a step over the tables, in CPython until machine code pays."""
+    """Run a step over all ops of the tables in order, in CPython until machine code pays."""
     global _filled
-    _filled += len(t.row)
-    compiled = load(step, t, *arguments, parts=parts) if _filled > COMPILE_FILLING_ABOVE else None
-    if compiled:
-        compiled(t, *arguments)
-    else:
-        step(view(t), *arguments)
+    n = len(t.row)
+    _filled += n
+    compiled = load(step, t, 0, n, *arguments, parts=parts) if _filled > COMPILE_FILLING_ABOVE else None
+    tables = t if compiled else view(t)
+    for first in range(0, n, STEP):
+        (compiled or step)(tables, first, min(first + STEP, n), *arguments)

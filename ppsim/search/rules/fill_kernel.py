@@ -112,14 +112,14 @@ def move(t: Filling, row: int, slot: int, earliest: int, cap: int) -> int:
     return slot
 
 
-def fill(t: Filling, begin: int, end: int, cap: int) -> int:
-    """Try to move every op, earliest first, but those from place ``begin`` to ``end``, the repeated block.
+def fill(t: Filling, first: int, last: int, begin: int, end: int, cap: int) -> int:
+    """Try to move the ops of places ``first`` to ``last``, but those from ``begin`` to ``end``, the repeated block.
 
     Where W have no slots, only the ops after ``end`` move, and no device may hold more than ``cap``. Returns ``cap``.
     """
     explicit = len(t.held) > 0
     size = len(t.backward) // len(t.last)
-    for at in range(len(t.row)):
+    for at in range(first, last):
         row, nth = t.row[at], t.nth[at]
         device, op = t.device[row], t.first[row] + nth
         if at > end or (explicit and at < begin):
@@ -137,16 +137,14 @@ def fill(t: Filling, begin: int, end: int, cap: int) -> int:
     return cap
 
 
-def squeeze(t: Filling) -> int:
-    """Run the ops in their order, each as soon as it can; return the end of the last."""
-    last = 0
-    for at in range(len(t.row)):
+def squeeze(t: Filling, first: int, last: int) -> int:
+    """Run the ops of places ``first`` to ``last`` in their order, each as soon as it can; return ``last``."""
+    for at in range(first, last):
         row, nth = t.row[at], t.nth[at]
         device = t.device[row]
         start = max(t.free[device], ready(t, row, nth))
         t.slot[t.first[row] + nth] = start
         t.free[device] = start + t.length[row]
-        last = max(last, t.free[device])
     return last
 
 
