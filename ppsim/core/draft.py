@@ -302,7 +302,10 @@ class Draft(Columns):
 
     def cells(self) -> Iterator[list[str]]:
         """Yield each device's queue in torch's text form."""
-        stages, names, leads = self.stage.tolist(), _NAMES[self.kind].tolist(), self.leads.tolist()
+        names, leads = _NAMES[self.kind].tolist(), self.leads.tolist()
+        stages = (
+            self.stage if self.stage.min(initial=0) >= 0 else np.where(self.stage < 0, "", self.stage.astype(str))
+        ).tolist()
         numbers = np.where(self.microbatch < 0, "", self.microbatch.astype(str)).tolist()
         labels = [f"{s}{n}{m}" for s, n, m in zip(stages, names, numbers, strict=True)]
         for op in self.first_of_pairs.tolist():

@@ -379,6 +379,7 @@ if rowless := [kind.name for kind in Kind if kind not in KINDS]:
 
 COMPUTE = tuple(kind for kind in Kind if kind.info.computes)
 TIMED = tuple(kind for kind in Kind if kind.info.stream is not None)
+STAGELESS = tuple(kind for kind in TIMED if not kind.info.has_stage)
 LETTERS = "".join(kind.name for kind in COMPUTE)
 SENDS = tuple(kind for kind in Kind if kind.info.side == "send")
 RECEIVES = tuple(kind for kind in Kind if kind.info.side == "receive")

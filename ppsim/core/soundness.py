@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.ops import COMPUTE, OF_STAGE, RECEIVES, SENDS, TIMED, Kind, mask
+from ppsim.core.ops import COMPUTE, OF_STAGE, RECEIVES, SENDS, STAGELESS, TIMED, Kind, mask
 from ppsim.errors import InputError
 
 Integers = NDArray[Any]
@@ -26,7 +26,7 @@ LONGEST = 1e100
 MOST_OPS = (1 << 31) - 1
 HINT = "a file that ppsim wrote, or columns as ppsim.core.schedule describes them"
 _COMPUTES, _MESSAGES, _OF_STAGE = mask(COMPUTE), mask((*SENDS, *RECEIVES)), mask(OF_STAGE)
-_STAGELESS = mask(kind for kind in TIMED if not kind.info.has_stage)
+_STAGELESS = mask(STAGELESS)
 
 
 class Queues(Protocol):

@@ -43,6 +43,12 @@ def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
             "torch reads B as the full backward; this file has the older letters (BW, and B for I)",
             "ppsim convert writes the letters of today",
         )
+    beside = np.flatnonzero(draft.timed & ~draft.computes)
+    if len(beside):
+        op = int(beside[0])
+        yield at(
+            draft, op, "runtime", f"{draft.label(op)}: torch has no action for copies and collectives", "leave it out"
+        )
     again = np.flatnonzero(draft.kind == Kind.R)
     if len(again):
         yield at(

@@ -1,6 +1,7 @@
 """What a writer writes is read back as it was, op for op and slice for slice, or it is not written."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,14 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.inputs.drafts.read import parse, readable
 from ppsim.schedules import generate
+from ppsim.search.rules.offload import add_offload
 from ppsim.show.files.document import Document, abilities_of, formats
+
+
+def offloaded(schedule: Schedule) -> Schedule:
+    """With copies of all activations."""
+    return add_offload(schedule, costs_for(schedule), 1)
+
 
 CASES = {
     "plain": lambda: generate("1f1b", devices=2, microbatches=3),
@@ -26,6 +34,10 @@ CASES = {
     "two replicas, unpaired": lambda: generate("chimera", devices=4, microbatches=4),
     "recomputed": lambda: add_recompute(generate("interleaved", devices=2, microbatches=4)),
     "forwards only": lambda: generate("forward-only", devices=2, microbatches=3),
+    "offloaded": lambda: offloaded(generate("zb-1p", devices=2, microbatches=3)),
+    "vocabulary": lambda: generate("vocab-1", devices=2, microbatches=4),
+    "two of a pair": lambda: generate("bpipe", devices=4, microbatches=4),
+    "on all devices": lambda: generate("1f1b-plus", devices=2, microbatches=2),
     "one device": lambda: generate("gpipe", devices=1, microbatches=2),
 }
 COLUMNS = ("offsets", "kind", "stage", "microbatch", "pair")
@@ -44,6 +56,10 @@ def test_a_file_is_read_back_as_it_was_or_refused(case, suffix):
         assert schedule.n_slices > 1 or schedule.placement.n_replicas > 1 or "recomputed" in case
         return
     draft = parse(out.getvalue().decode(), f"x{suffix}")
+    if ".trace" in suffix:  # of streams it shows what computes
+        schedule = schedule.compute_only
+        kept = timeline.schedule.computes
+        timeline = replace(timeline, start=timeline.start[kept], end=timeline.end[kept])
     back = draft.schedule()
     assert (back.n_slices, back.n_microbatches) == (schedule.n_slices, schedule.n_microbatches)
     np.testing.assert_array_equal(back.placement.devices, schedule.placement.devices)

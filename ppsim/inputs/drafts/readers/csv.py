@@ -1,8 +1,8 @@
 """torch's schedule CSV: one row per rank, one cell per action, as torch.distributed.pipelining loads it.
 
 Both of its formats are read, ``compute_only`` and ``compute_comms``, and the older letters: there ``B`` is the
-backward for the input and ``BW`` the full backward. Stricter than torch's own parser, which takes ``1F0xyz`` for
-``1F0``.
+backward for the input and ``BW`` the full backward. Copies and collectives, which torch has not, stand in the order of
+issue too, those without a stage as ``S0``. Stricter than torch's own parser, which takes ``1F0xyz`` for ``1F0``.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 
 from ppsim.base.text import shorten
 from ppsim.core.draft import Draft
-from ppsim.core.ops import COMPUTE, OF_STAGE, Kind
+from ppsim.core.ops import COMPUTE, OF_STAGE, STAGELESS, Kind
 from ppsim.errors import InputError
 
 SUFFIXES = (".csv",)
 _FULL = len(Kind)  # the older BW, until the dialect is known
 _CODES = {**{kind.name: int(kind) for kind in Kind}, "BW": _FULL}
-_ACTION = rf"(\d{{1,9}})({'|'.join(sorted(_CODES, key=len, reverse=True))})(\d{{0,9}})"
+_ACTION = rf"(\d{{0,9}})({'|'.join(sorted(_CODES, key=len, reverse=True))})(\d{{0,9}})"
 _OP = re.compile(_ACTION, re.ASCII)
 _PLAIN = re.compile(rf"(?:{_ACTION}(?:,|$))++", re.ASCII)
+_BEGIN = re.compile(rf'[\s,"]*+(?:\(?\d{{1,9}}[A-Z]|(?:{"|".join(k.name for k in STAGELESS)})\d{{1,9}}[ \t]*[,\n])')
 _CELL = re.compile(r'[^\s,"][^,]*')
 _QUOTES = ' \t"'
 _PAIR = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
@@ -38,7 +39,7 @@ class _Wrong(Exception):
 
 def matches(text: str) -> bool:
     """Tell whether the text begins with a row of actions."""
-    return bool(re.match(r"[\s,\"]*+\(?\d{1,9}[A-Z]", text))
+    return bool(_BEGIN.match(text))
 
 
 def parse(text: str, source: str) -> Draft:
@@ -76,13 +77,15 @@ def _plain_table(
     if not plain:
         return ops
     ops[:, 1] = [_CODES[kind] for _, kind, _ in plain]
-    ops[:, 2] = [int(stage) for stage, _, _ in plain]
+    ops[:, 2] = [int(stage or -1) for stage, _, _ in plain]
     ops[:, 3] = [int(microbatch or -1) for _, _, microbatch in plain]
     row, count = np.array(rows).T
     ops[:, 4] = np.repeat(row, count)
     ops[:, 0] = ops[:, 4] - 1
     ops[:, 5] = np.arange(1, len(ops) + 1) - np.repeat(np.cumsum(count) - count, count)
-    wrong = np.flatnonzero((ops[:, 3] < 0) != np.isin(ops[:, 1], OF_STAGE))
+    wrong = np.flatnonzero(
+        ((ops[:, 3] < 0) != np.isin(ops[:, 1], OF_STAGE)) | ((ops[:, 2] < 0) != np.isin(ops[:, 1], STAGELESS))
+    )
     if len(wrong):  # found again, to say where
         line = int(ops[wrong[0], 4])
         _row(lines[line - 1], line, source, [])
@@ -132,9 +135,11 @@ def _cell(word: str) -> Iterator[tuple[int, int, int]]:
         kind = _CODES[op[2]]
         if (kind in OF_STAGE) == bool(op[3]):
             raise _Wrong(f"'{op[0]}' {'has a' if op[3] else 'lacks its'} microbatch", _SYNTAX)
+        if (kind in STAGELESS) == bool(op[1]):
+            raise _Wrong(f"'{op[0]}' {'has a' if op[1] else 'lacks its'} stage", _SYNTAX)
         if pair and kind not in (*COMPUTE, _FULL):
             raise _Wrong(f"'{op[0]}' in a pair", "a pair holds compute ops: F with B, I or W")
-        yield kind, int(op[1]), int(op[3] or -1)
+        yield kind, int(op[1] or -1), int(op[3] or -1)
 
 
 def _modernise(table: NDArray[np.int64], source: str) -> bool:

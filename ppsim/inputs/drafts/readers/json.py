@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from ppsim.base.text import shorten
 from ppsim.base.typed_json import decode
 from ppsim.core.draft import Draft
-from ppsim.core.ops import TIMED, Kind
+from ppsim.core.ops import STAGELESS, Kind
 from ppsim.core.soundness import LONGEST
 from ppsim.errors import InputError
 
 SUFFIXES = (".json",)
-STAGELESS = [int(kind) for kind in TIMED if not kind.info.has_stage]
 _SHAPE = 'a schedule is {"ops": {"device": [0, 0], "kind": ["F", "B"], "stage": [0, 0], "microbatch": [0, 0]}}'
 
 

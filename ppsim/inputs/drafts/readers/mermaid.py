@@ -1,7 +1,8 @@
 """Mermaid gantt text: a section per device, a bar per op, times as plain numbers.
 
 A bar is named ``2F0``, as ppsim writes it, or ``F0``, which takes its stage from the number of its section. Two names
-with ``+`` between are a pair. A comment ``%% slices: 4`` says that sequences are cut.
+with ``+`` between are a pair. A comment ``%% slices: 4`` says that sequences are cut. Sections of one number are of one
+device; its ops were issued in the order of the numbers of their ids (``o12``), where all bars have one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from ppsim.base.text import shorten
 from ppsim.base.times import parse_scaled_unit
 from ppsim.core.draft import Draft
-from ppsim.core.ops import LETTERS, Kind
+from ppsim.core.ops import STAGELESS, TIMED, Kind
 from ppsim.core.soundness import LONGEST
 from ppsim.errors import InputError
 
@@ -22,7 +23,8 @@ _HEADER = re.compile(
     r"(?:---|gantt|title\b.*|displayMode:.*|dateFormat\b.*|axisFormat\b.*|tickInterval\b.*|todayMarker\b.*|%%.*|)"
 )
 _SECTION = re.compile(r"section\s+(.*)")
-_NAME = re.compile(rf"(\d{{1,9}})?\s*([{LETTERS}])\s*(\d{{1,9}})", re.ASCII)
+_NAME = re.compile(rf"(\d{{1,9}})?\s*({'|'.join(kind.name for kind in TIMED)})\s*(\d{{1,9}})", re.ASCII)
+_ID = re.compile(r"o(\d{1,9})", re.ASCII)
 _SLICES = re.compile(r"%%\s*slices:?\s*([1-9]\d{0,8})", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?", re.ASCII)
 _TIME = ", time in"
@@ -51,7 +53,7 @@ def parse(text: str, source: str) -> Draft:
     lines = tuple(text.splitlines())
     sections = dict[str, None]()
     unit, scale, device, slices = "t_F", 1, 0, 1
-    rows, times = list[tuple[int, ...]](), list[tuple[float, float]]()
+    rows, times, ids = list[tuple[int, ...]](), list[tuple[float, float]](), list[int]()
     for row, line in enumerate(lines, start=1):
         word = line.strip().removeprefix("```mermaid").removeprefix("```")
         if section := _SECTION.fullmatch(word):
@@ -67,17 +69,24 @@ def parse(text: str, source: str) -> Draft:
         name, colon, details = (part.strip() for part in word.partition(":"))
         if not (name and colon and details) or not sections:
             raise _unreadable(source, row, line, "a bar outside any section" if colon and name else "not a bar")
-        begin, end = _span(details, source, row, line)
+        identity, begin, end = _span(details, source, row, line)
         members = [_NAME.fullmatch(member.strip()) for member in name.split("+", 2)]
         if len(members) > 2 or None in members:
             raise _unreadable(source, row, line, f"'{shorten(name, 40)}' names no op")
         for part, op in enumerate(members, start=1 if len(members) == 2 else 0):
             assert op is not None
-            stage = int(op[1]) if op[1] else device
-            rows.append((device, Kind[op[2]], stage, int(op[3]), row, part or 1, part))
+            kind = Kind[op[2]]
+            if kind in STAGELESS and op[1]:
+                raise _unreadable(source, row, line, f"'{op[2]}' has a stage")
+            stage = int(op[1]) if op[1] else -1 if kind in STAGELESS else device
+            rows.append((device, kind, stage, int(op[3]), row, part or 1, part))
             times.append((begin / scale, end / scale))
+            ids += [int(number[1])] if (number := _ID.fullmatch(identity)) else []
     table = np.array(rows, np.int64).reshape(-1, 7)
     spans = np.array(times).reshape(-1, 2)
+    if len(ids) == len(table):
+        issued = np.argsort(ids, kind="stable")
+        table, spans = table[issued], spans[issued]
     return Draft.from_table(source, table, spans, n_slices=slices, lines=lines, unit=shorten(unit))
 
 
@@ -87,19 +96,20 @@ def _device(section: str, place: int) -> int:
     return int(number[0]) if number else place - 1
 
 
-def _span(details: str, source: str, row: int, line: str) -> tuple[float, float]:
-    """Read start and end of a bar."""
+def _span(details: str, source: str, row: int, line: str) -> tuple[str, float, float]:
+    """Read the id of a bar, empty for none, its start and its end."""
     words = [word.strip() for word in details.split(",", 9)]
     if len(words) < 2 or not all(_NUMBER.fullmatch(word) for word in words[-2:]):
         raise _unreadable(source, row, line, "start and end are not plain numbers")
-    if len([word for word in words[:-2] if word not in _TAGS]) > 1:
+    own = [word for word in words[:-2] if word not in _TAGS]
+    if len(own) > 1:
         raise _unreadable(source, row, line, "too many parts")
     start, end = float(words[-2]), float(words[-1])
     if max(abs(start), abs(end)) > LONGEST:
         raise _unreadable(source, row, line, f"a time beyond {LONGEST:g}")
     if end < start:
         raise _unreadable(source, row, line, "it ends before it starts")
-    return start, end
+    return "".join(own), start, end
 
 
 def _unreadable(source: str, row: int, line: str, why: str) -> InputError:

@@ -1,6 +1,7 @@
 """torch's schedule CSV: ``compute_only`` from a schedule, ``compute_comms`` from a lowered one.
 
-torch infers the placement from the rows, so that any placement with one rank per stage can be written.
+torch infers the placement from the rows, so that any placement with one rank per stage can be written. Copies and
+collectives are cells in the order of issue, which ppsim reads back and torch refuses.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import IO
 import numpy as np
 
 from ppsim.core.draft import Draft
-from ppsim.core.lanes import refuse_lanes
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, InvalidSchedule
@@ -47,7 +47,6 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
             f"{schedule.name} recomputes by ops of its own (R), and torch's CSV has no such action",
             ".json keeps them; for torch leave them out and checkpoint the stage's module",
         )
-    refuse_lanes(schedule, "torch's CSV")
     rows = text(schedule)
     back = parse(rows, "the CSV just written")
     for column in ("offsets", "kind", "stage", "microbatch", "pair"):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from itertools import product
 from typing import IO, Any
 
 import numpy as np
 
 from ppsim.base.text import one_line
 from ppsim.base.times import scaled_unit
-from ppsim.core.lanes import refuse_lanes
-from ppsim.core.ops import Kind
+from ppsim.core.lanes import used_streams
+from ppsim.core.ops import Kind, Stream
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 from ppsim.show.drawing.palette import DEFAULT
@@ -24,24 +25,25 @@ MOST_OPS = 400
 LARGEST = 10**12  # scale of times
 # Mermaid has four looks for a bar, here by colour key; what is hatched elsewhere has the border of another.
 STYLE = {"forward": "", "backward": "done, ", "input": "active, ", "weights": "crit, "}
+OTHER = "active, crit, "
 HATCHED = "done, crit, "
 # The variables of its theme for the fill of each look. All but the first share one colour of text, white, which a
 # darker tint for I lets read.
 FILLS = {"taskBkgColor": "forward", "doneTaskBkgColor": "backward", "critBkgColor": "weights"}
 INPUT_FILL = "#2F7A8A"
+KIND_LETTERS = np.array([len(kind.name) for kind in Kind])
 LETTER = 7.0  # pixels of a label's letter
 NARROWEST, WIDEST = 800, 6000  # pixels of the chart
 BESIDE = 150  # pixels beside the bars
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """One section per device; bars named like ``2F0``; times as whole numbers.
+    """One section per device, and one for each stream beside compute; bars named like ``2F0``; times as whole numbers.
 
     Raises:
         InputError: more ops than Mermaid can draw, or bars too short for its whole numbers.
     """
     timeline = require_one(document, suffix)
-    refuse_lanes(timeline.schedule, "Mermaid")
     if len(timeline.schedule) > MOST_OPS:
         raise InputError(
             f"Mermaid cannot draw {len(timeline.schedule)} ops ({MOST_OPS} at most)", "an .svg or .html shows them all"
@@ -60,14 +62,17 @@ def text(timeline: Timeline, title: str, inputs: Mapping[str, Any] | None = None
         lines.append(f"%% slices: {schedule.n_slices}")
     lines += [_look(timeline), "gantt", f"    title {heading}"]
     lines += ["    dateFormat x", "    axisFormat %Q"]
-    for device in range(schedule.n_devices):
-        lines.append(f"    section device {device}")
+    for device, stream in product(range(schedule.n_devices), (Stream.COMPUTE, *used_streams(schedule))):
         queue = schedule.queue(device)
-        for op in (queue.start + np.flatnonzero(schedule.leads[queue])).tolist():
+        leads = queue.start + np.flatnonzero(schedule.leads[queue])
+        ops = [op for op in leads.tolist() if Kind(schedule.kind[op]).info.stream == stream]
+        if ops or stream == Stream.COMPUTE:
+            lines.append(f"    section device {device}{f' {stream.label}' if stream else ''}")
+        for op in ops:
             name = " + ".join(schedule.label(member) for member in schedule.members(op))
             start, end = round(timeline.start[op] * scale), round(timeline.end[op] * scale)
             info = Kind(schedule.kind[op]).info
-            style = HATCHED if info.hatched else STYLE[info.colour]
+            style = HATCHED if info.hatched else STYLE.get(info.colour, OTHER)
             lines.append(f"    {name} :{style}o{op}, {start}, {end}")
     return "\n".join(lines) + "\n"
 
@@ -76,7 +81,7 @@ def _look(timeline: Timeline) -> str:
     """The line that gives the chart its colours, and the width at which every label fits its bar."""
     schedule, spans = timeline.schedule, timeline.end - timeline.start
     leads = schedule.leads & (spans > 0)
-    name = len(f"{schedule.n_stages - 1}F{schedule.n_microbatches - 1}")
+    name = len(f"{schedule.n_stages - 1}{schedule.n_microbatches - 1}") + KIND_LETTERS[schedule.kind]
     letters = np.where(schedule.pair >= 0, 2 * name + 3, name)[leads] * LETTER + LETTER
     needed = float((letters / spans[leads]).max(initial=0.0)) * timeline.makespan + BESIDE
     theme = {variable: DEFAULT.tints[key][0] for variable, key in FILLS.items()} | {
