@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import warnings
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,10 @@ def test_a_warning_of_somebody_else_is_a_warning(module):
     assert [str(warning.message) for warning in caught] == ["old"]
 
 
-def test_a_fast_test_cannot_start_a_process():
+@pytest.mark.parametrize("start", [lambda: subprocess.run(["true"], check=True), get_context("spawn").Process().start])
+def test_a_fast_test_cannot_start_a_process(start):
     with pytest.raises(pytest.fail.Exception, match="is not marked slow"):
-        subprocess.run([sys.executable, "--version"], check=True)
+        start()
 
 
 @pytest.mark.slow

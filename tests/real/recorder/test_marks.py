@@ -148,7 +148,9 @@ def test_an_empty_recording_warns(tmp_path):
 @pytest.fixture
 def megatron(monkeypatch):
     """Megatron's schedules module with what the hooks call: forwards and backwards by global name, as it does."""
-    pytest.importorskip("torch")
+    torch, absent = ModuleType("torch"), SimpleNamespace(is_available=lambda: False)
+    torch.__version__, torch.is_grad_enabled = "2", lambda: True  # type: ignore[attr-defined]
+    torch.cuda = torch.distributed = absent  # type: ignore[attr-defined]
     schedules, core = ModuleType("megatron.core.pipeline_parallel.schedules"), ModuleType("megatron.core")
     mesh = SimpleNamespace(
         get_pipeline_model_parallel_rank=lambda: 1,
@@ -162,6 +164,7 @@ def megatron(monkeypatch):
     schedules.forward_step = lambda function, data, model, count, *_, **__: ([object()], 5)  # type: ignore[attr-defined]
     schedules.backward_step = lambda inputs, outputs, *_: None  # type: ignore[attr-defined]
     for name, module in (
+        ("torch", torch),
         ("megatron", ModuleType("megatron")),
         ("megatron.core", core),
         (schedules.__name__, schedules),

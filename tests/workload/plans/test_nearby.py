@@ -117,7 +117,7 @@ def test_what_no_run_was_seen_of_is_named():
 
 def test_plans_have_ranges_and_the_simplest_of_those_that_tie_comes_first():
     result = invoke(
-        "plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "32", "--tp", "1,2", "--json"
+        "plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "32", "--tp", "2", "--json"
     )
     found = json.loads(result.stdout)
     plans = found["plans"]
