@@ -6,14 +6,13 @@ import html
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from string import Template
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.atomic_file import open_atomically
 from ppsim.errors import InputError
 from ppsim.show.drawing.canvas import write_figure
 from ppsim.show.drawing.palette import FAMILY_COLOURS, MUTED
-from ppsim.show.files.page_parts import embed_json, read_part, read_style
+from ppsim.show.files.page_parts import fill_page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,17 +46,18 @@ def save_chart(
             return
         picture = io.BytesIO()
         write_figure(draw, picture, ".svg", title=title, inputs={})
-        page = Template(read_part("chart.html")).substitute(
-            title=html.escape(title),
-            style=read_style("chart.css"),
+        page = fill_page(
+            title,
+            "chart",
+            {"schema": "ppsim.chart/1", "inputs": dict(inputs)},
+            "document.documentElement.dataset.state = 'drawn';",
             said=html.escape(said),
             picture=_for_both_themes(picture.getvalue().decode()),
             head="".join(f'<th scope="col">{html.escape(heading)}</th>' for heading in headings),
             body="\n".join(map(_row, rows)),
             command=html.escape(str(inputs.get("command", ""))),
-            data=embed_json({"schema": "ppsim.chart/1", "inputs": dict(inputs)}).decode(),
         )
-        out.write(page.encode())
+        out.write(page)
 
 
 def _row(cells: Sequence[str]) -> str:

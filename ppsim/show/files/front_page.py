@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
-from string import Template
 from typing import Any
 
 from ppsim.analysis.heat import HeatMap, shades_of
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.numbers import format_number
 from ppsim.show.drawing.palette import HEAT, HEAT_DARK
-from ppsim.show.files.page_parts import embed_json, looks_of, read_part, read_script, read_style
+from ppsim.show.files.page_parts import fill_page, looks_of, read_script
 
 
 def front_page(
@@ -41,13 +39,8 @@ def front_page(
         "points": points,
         "heat": _heat(heat) if heat else None,
     }
-    page = Template(read_part("front.html")).substitute(
-        title=html.escape(f"{time[:1].upper()}{time[1:]} against {memory}"),
-        style=read_style("front.css"),
-        data=embed_json(data).decode(),
-        script="\n".join(map(read_script, ("numbers.js", "points.js", "front.js"))),
-    )
-    return page.encode()
+    title = f"{time[:1].upper()}{time[1:]} against {memory}"
+    return fill_page(title, "front", data, "\n".join(map(read_script, ("numbers.js", "points.js", "front.js"))))
 
 
 def _heat(heat: HeatMap) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import gzip
+import html
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from itertools import count
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,18 @@ def read_style(name: str) -> str:
     """Read a style with the colours of all pages before it, without comments and indentation."""
     style = re.sub(r"/\*.*?\*/", "", read_part("theme.css") + read_part(name), flags=re.DOTALL)
     return "\n".join(filter(None, map(str.strip, style.split("\n"))))
+
+
+def fill_page(title: str, part: str, data: Mapping[str, Any], script: str, style: str = "", **body: str) -> bytes:
+    """Make a page of its part, with the part's own style and further ``style``, and ``body`` in the part's places."""
+    page = Template(read_part("page.html")).substitute(
+        title=html.escape(title),
+        style=read_style(f"{part}.css") + style,
+        body=Template(read_part(f"{part}.html")).substitute(title=html.escape(title), **body),
+        data=embed_json(data).decode(),
+        script=script,
+    )
+    return page.encode()
 
 
 @cache
@@ -90,9 +104,9 @@ const textContent = await new Response(stream).text();
 document.body.append(Object.assign(document.createElement('script'), { type: 'module', textContent }));"""
 
 
-def embed_json(data: dict[str, Any]) -> bytes:
+def embed_json(data: Mapping[str, Any]) -> bytes:
     """Write data for a script element, which no text of the user's can close."""
-    return dump_json(data).replace(b"<", b"\\u003c")
+    return dump_json(dict(data)).replace(b"<", b"\\u003c")
 
 
 def compress_column(values: NDArray[Any], plain: int) -> Packed:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import base64
 import gzip
-import html
 from collections.abc import Mapping, Sequence
-from string import Template
 from typing import Any
 
 from ppsim.base.json_output import dump_json
 from ppsim.show.drawing.palette import OUTCOME_COLOURS, PART_COLOURS, TERM_COLOURS
-from ppsim.show.files.page_parts import embed_json, looks_of, read_part, read_script, read_style
+from ppsim.show.files.page_parts import fill_page, looks_of, read_script
 
 
 def plan_page(
@@ -42,13 +40,7 @@ def plan_page(
         "parts": _entries("held", PART_COLOURS),
         "plans": packed,
     }
-    page = Template(read_part("plan.html")).substitute(
-        title=html.escape(title),
-        style=read_style("plan.css"),
-        data=embed_json(data).decode(),
-        script="\n".join(map(read_script, ("numbers.js", "points.js", "plan.js"))),
-    )
-    return page.encode()
+    return fill_page(title, "plan", data, "\n".join(map(read_script, ("numbers.js", "points.js", "plan.js"))))
 
 
 def _entries(of: str, colours: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:

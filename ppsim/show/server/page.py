@@ -58,4 +58,4 @@ def live_page(
     controls = (here / "live.html").read_text("utf-8")
     controls += f'<script type="application/json" id="live-data">{embedded}</script>\n'
     script = all_scripts() + (here / "live.js").read_text("utf-8") + START
-    return make_page(document, script, (here / "live.css").read_text("utf-8"), controls).encode()
+    return make_page(document, script, (here / "live.css").read_text("utf-8"), controls)

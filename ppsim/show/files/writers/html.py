@@ -8,10 +8,8 @@ neighbours.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from string import Template
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,10 +40,8 @@ from ppsim.show.files.page_parts import (
     Pack,
     compress_column,
     compress_script,
-    embed_json,
-    read_part,
+    fill_page,
     read_script,
-    read_style,
 )
 
 if TYPE_CHECKING:
@@ -90,21 +86,14 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     scripts += INSIDE_SCRIPTS * bool(document.insides)
     scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
     script = compress_script("\n".join(map(read_script, scripts)) + START)
-    out.write(make_page(document, script).encode())
+    out.write(make_page(document, script))
 
 
-def make_page(document: Document, script: str, style: str = "", controls: str = "") -> str:
+def make_page(document: Document, script: str, style: str = "", controls: str = "") -> bytes:
     """Make a page of a document with its script, and with further style and controls above the chart if any."""
-    return Template(read_part("report.html")).substitute(
-        title=html.escape(
-            one_line(document.look.title or document.title or " · ".join(dict.fromkeys(document.titles)))
-        ),
-        style=read_style("report.css") + style,
-        data=embed_json(contents(document)).decode(),
-        script=script,
-        controls=controls,
-        below=f'<section id="below" aria-label="Workers">{document.below}</section>\n' if document.below else "",
-    )
+    title = one_line(document.look.title or document.title or " · ".join(dict.fromkeys(document.titles)))
+    below = f'<section id="below" aria-label="Workers">{document.below}</section>\n' if document.below else ""
+    return fill_page(title, "report", contents(document), script, style, controls=controls, below=below)
 
 
 def all_scripts() -> str:
