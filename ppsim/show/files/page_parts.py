@@ -35,9 +35,9 @@ def looks_of(families: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def read_style(name: str) -> str:
-    """Read a style with the colours of all pages before it, without comments and indentation."""
+    """Read a style with that of all pages before it, without comments and spaces that say nothing."""
     style = re.sub(r"/\*.*?\*/", "", read_part("theme.css") + read_part(name), flags=re.DOTALL)
-    return "\n".join(filter(None, map(str.strip, style.split("\n"))))
+    return re.sub(r"\s*([{},;])\s*|(?<=:)\s+", r"\1", style).replace("}", "}\n")
 
 
 def fill_page(title: str, part: str, data: Mapping[str, Any], script: str, style: str = "", **body: str) -> bytes:
