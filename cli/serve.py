@@ -57,7 +57,8 @@ def command(port: int, host: str, public: bool, no_open: bool, watched: str | No
     from ppsim.base.interruptible import run_interruptibly
     from ppsim.base.notes import show_notes
     from ppsim.errors import InputError, MissingDependency
-    from ppsim.questions.view import tell, view
+    from ppsim.questions.view import plan_request, tell, view
+    from ppsim.questions.view_model import Planner, library_names
     from ppsim.schedules import families
     from ppsim.show.server.app import DROPPED, make_app
     from ppsim.show.server.connections import MOST_CONNECTIONS, make_protocol
@@ -80,7 +81,8 @@ def command(port: int, host: str, public: bool, no_open: bool, watched: str | No
         first = {**first, "devices": own.n_devices, "mb": own.n_microbatches}
         names = [family.name for family in families()]
         searched = [name for each in families() if each.uses_costs for name in (each.name, *each.aliases)]
-        page = live_page(shown_first, first, names, searched, watches=bool(watched))
+        models, clusters = library_names()
+        page = live_page(shown_first, first, names, searched, models, clusters, watches=bool(watched))
         try:
             listening = socket.create_server((host, port), family=_family(host), reuse_port=False)
         except OSError as error:
@@ -92,7 +94,17 @@ def command(port: int, host: str, public: bool, no_open: bool, watched: str | No
         shown = socket.gethostname() if everywhere else f"[{host}]" if ":" in host else host
         ports = (f":{port}", "")[: 1 + (port == 80)]  # which browsers leave out
         hosts = frozenset(f"{name}{port}" for name in (*NAMES, shown) for port in ports)
-        app = make_app(page, view, Path(folder), hosts, tell=tell, any_address=everywhere, changes=changes)
+        planner = Planner()
+        app = make_app(
+            page,
+            view,
+            Path(folder),
+            hosts,
+            tell=tell,
+            plan=lambda fields: planner.page(plan_request(fields)),
+            any_address=everywhere,
+            changes=changes,
+        )
         address = f"http://{shown}:{port}/"
         click.echo(address)
         click.echo("Ctrl-C ends it", err=True)
@@ -112,7 +124,10 @@ def command(port: int, host: str, public: bool, no_open: bool, watched: str | No
             lifespan="off",
         )
         server = uvicorn.Server(config)
-        run_interruptibly(partial(server.run, [listening]), partial(setattr, server, "should_exit", True))
+        try:
+            run_interruptibly(partial(server.run, [listening]), partial(setattr, server, "should_exit", True))
+        finally:
+            planner.close()
 
 
 def _is_local(host: str) -> bool:

@@ -31,6 +31,7 @@ __all__ = [
     "types",
     "validate",
     "view",
+    "view_model",
     "words",
     "write",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,8 @@ from ppsim.questions.types import (
 )
 
 if TYPE_CHECKING:
-    from ppsim.core.costs import Prices
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
     from ppsim.show.drawing.look import Highlight, Look, Note
 
 Value = float | Sequence[float]
@@ -209,7 +210,7 @@ class CostOptions:
         metavar="FILE",
         help="What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.",
     )
-    costs: Prices | None = given_object("ppsim.core.costs.Prices")
+    costs: Callable[[Schedule], Costs] | None = given_object("ppsim.core.costs.Prices")
     recompute: bool | str = option(
         "--recompute",
         type=Recomputed(),

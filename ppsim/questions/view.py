@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ppsim.base.deadline import check_time
 from ppsim.errors import InputError, PpsimError
@@ -18,8 +18,10 @@ from ppsim.questions.groups import CostOptions, NetworkOptions, SeveralSchedules
 from ppsim.questions.options import Option, Request, flatten, group, make
 from ppsim.questions.several import options_taken
 from ppsim.questions.timing import time_ops
+from ppsim.questions.view_model import ModelOptions, PlanPageRequest, price_of
 from ppsim.questions.words import title_of
 from ppsim.show.server.app import DROPPED
+from ppsim.version import VERSION
 
 if TYPE_CHECKING:
     from ppsim.analysis.idle import Idle
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from ppsim.questions.stated import Stated
     from ppsim.show.files.document import Document, Story
 
+R = TypeVar("R", bound=Request)
 MOST_SCHEDULES = 8
 MOST_CELLS = 65_536  # stages x microbatches of all schedules together: about 200,000 ops
 MOST_STAGES = 512  # why devices wait is followed from stage to stage, for each of them
@@ -44,6 +47,7 @@ class ViewRequest(Request):
     shape: ShapeOptions = group(ShapeOptions)
     costs: CostOptions = group(CostOptions)
     network: NetworkOptions = group(NetworkOptions)
+    model: ModelOptions = group(ModelOptions)
 
 
 def view(fields: Mapping[str, Any], folder: Path) -> Document:
@@ -59,7 +63,16 @@ def view(fields: Mapping[str, Any], folder: Path) -> Document:
     Raises:
         InputError: an option or a shape that is refused, too much work for a live page, or a file of this machine.
     """
-    return _answer(_asked(fields), folder)
+    return _answer(_asked(ViewRequest, fields), folder)
+
+
+def plan_request(fields: Mapping[str, Any]) -> PlanPageRequest:
+    """Read what a page asks of ``ppsim plan``.
+
+    Raises:
+        InputError: an option that a page may not give, or a value that it cannot have.
+    """
+    return _asked(PlanPageRequest, fields)
 
 
 def tell(fields: Mapping[str, Any], folder: Path) -> Story:
@@ -73,7 +86,8 @@ def tell(fields: Mapping[str, Any], folder: Path) -> Story:
     from ppsim.questions.explain_story import story_of
     from ppsim.schedules import reads_ops
 
-    request = _asked(fields)
+    request = _asked(ViewRequest, fields)
+    priced, _ = _priced(request)
     sources = [_found(spec, folder) for spec in request.schedules.specs]
     _refuse_work(sources, request.shape)
     stated, left = _read_stated(sources, request.shape)
@@ -84,8 +98,10 @@ def tell(fields: Mapping[str, Any], folder: Path) -> Story:
         own = flatten(request) | flatten(options_taken(source, request.shape))
         named = {name: own[name] for name in request.given - {"names", "schedule"} if own[name] is not None}
         named = {name: value for name, value in named.items() if not (reads_ops(source) and name in SHAPE)}
+        typed = {name for name in named if not (request.model.model and name == "cluster")}  # as a command could be
+        named |= {"names": (source,)} | ({"cluster": None, "costs": priced.costs} if request.model.model else {})
         try:
-            found = answer(make(ExplainRequest, named | {"names": (source,)}, named))
+            found = answer(make(ExplainRequest, named, {"names", *typed}))
         except PpsimError as error:
             refused = error
         else:
@@ -93,12 +109,32 @@ def tell(fields: Mapping[str, Any], folder: Path) -> Story:
     raise refused
 
 
-def _asked(fields: Mapping[str, Any]) -> ViewRequest:
+def _asked(kind: type[R], fields: Mapping[str, Any]) -> R:
     """Read the fields of a page, none of which names a file of this machine."""
-    values = {declared.name: _texts(declared, value) for declared, value in find_options(ViewRequest, fields)}
-    for declared, value in find_options(ViewRequest, values):
+    values = {declared.name: _texts(declared, value) for declared, value in find_options(kind, fields)}
+    for declared, value in find_options(kind, values):
         admit_value(declared, value, "the page", "ppsim run in a terminal takes it", _is_dropped)
-    return ask(ViewRequest, values)
+    return ask(kind, values)
+
+
+def _priced(request: ViewRequest) -> tuple[CostOptions, NetworkOptions]:
+    """What ops cost and how messages travel: as the options say, or as the model's stages on the cluster do.
+
+    Raises:
+        InputError: costs beside a model, a model without a cluster, or sizes without a model.
+    """
+    asked, network, given = request.model, request.network, Given.of(request)
+    if asked.model is None:
+        if sizes := given.spellings(("tp", "mbs")):
+            raise InputError(f"{', '.join(sizes)} need a model", "choose one")
+        return request.costs, network
+    if network.cluster is None:
+        raise InputError("a model's times need a cluster", "choose one, such as dgx-h100")
+    if typed := given.spellings((*GIVEN_COSTS, "message", "offload")):
+        raise InputError(
+            f"{', '.join(typed)} would have no effect beside a model, whose stages have costs", "leave it out"
+        )
+    return replace(request.costs, costs=price_of(asked, network.cluster)), replace(network, cluster=None)
 
 
 def _texts(declared: Option, value: Any) -> Any:
@@ -115,7 +151,8 @@ def _texts(declared: Option, value: Any) -> Any:
 def _answer(request: ViewRequest, folder: Path) -> Document:
     from ppsim.show.files.document import Document
 
-    shape, costs, network, given = request.shape, request.costs, request.network, Given.of(request)
+    shape, given = request.shape, Given.of(request)
+    costs, network = _priced(request)
     sources = [_found(spec, folder) for spec in request.schedules.specs]
     _refuse_work(sources, shape)
     typed = _typed_costs(given)
@@ -144,7 +181,7 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
     document = Document(
         tuple(run.idle.timeline for run in runs),
         tuple(run.title for run in runs),
-        _inputs(given, runs[0].prices, bool(taken)),
+        {"ppsim": VERSION, **model} if (model := _of_model(request)) else _inputs(given, runs[0].prices, bool(taken)),
         idles=tuple(run.idle for run in runs),
         executions=executions if len(executions) == len(runs) else (),
         bounds=tuple(run.bound for run in runs),
@@ -254,6 +291,11 @@ def _inputs(given: Given, prices: Costs, stated: bool) -> dict[str, Any]:
     typed = [each for each in given.typed if each.name not in own]
     inputs = inputs_of(Given(command, {**given.values, **named}, typed), prices)
     return inputs if command else {name: value for name, value in inputs.items() if name != "command"}
+
+
+def _of_model(request: ViewRequest) -> dict[str, Any]:
+    """The model and where it runs, for which there is no command; empty without one."""
+    return asdict(request.model) | {"cluster": request.network.cluster} if request.model.model else {}
 
 
 def _is_dropped(door: Door, text: str) -> bool:

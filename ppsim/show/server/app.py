@@ -47,6 +47,7 @@ HEADERS = {
 
 Show = Callable[[Mapping[str, Any], Path], Document]
 Tell = Callable[[Mapping[str, Any], Path], Story]
+Plan = Callable[[Mapping[str, Any]], bytes]
 Changes = Callable[[], tuple[str, int]]  # brings a watched file up to date: its name, how often it has changed
 
 
@@ -57,6 +58,7 @@ def make_app(
     hosts: frozenset[str],
     *,
     tell: Tell | None = None,
+    plan: Plan | None = None,
     any_address: bool = False,
     changes: Changes | None = None,
 ) -> Starlette:
@@ -69,6 +71,7 @@ def make_app(
         hosts: names and ports under which the page may be asked for, such as ``127.0.0.1:8765``; others are refused,
             so that a page of another site cannot reach it by a name of its own.
         tell: says why the first schedule takes its time, and what to try next; None for a page that does not ask.
+        plan: makes the page of plans for a model on a cluster; None for a page without them.
         changes: of a file that is watched; None for none.
         any_address: whether it may be asked for under every numeric address too, which no site can name as its own.
     """
@@ -77,6 +80,7 @@ def make_app(
     from starlette.routing import Route
 
     places, shown = asyncio.Semaphore(MOST_WAITING), asyncio.Semaphore(MOST_SHOWN)
+    planned = asyncio.Semaphore(1)  # which takes all cores
     drawn = asyncio.Semaphore(1)  # drawing and keeping files are no work for several threads
 
     async def in_turn(request: Request, turn: asyncio.Semaphore, work: Callable[[], Response]) -> Response:
@@ -118,6 +122,13 @@ def make_app(
             return Response(dump_json(found), media_type="application/json")
 
         return await in_turn(request, shown, work)
+
+    async def plans(request: Request) -> Response:
+        def work() -> Response:
+            assert plan
+            return Response(plan(dict(request.query_params)), media_type="text/html")
+
+        return await in_turn(request, planned, work)
 
     async def export(request: Request) -> Response:
         asked, suffix = await _read(request, LARGEST_ASKED, "the request"), request.query_params.get("form", "")
@@ -183,6 +194,7 @@ def make_app(
             Route("/changes", changed),
             Route("/view", view, methods=["POST"]),
             *([Route("/why", why, methods=["POST"])] if tell else ()),
+            *([Route("/plan", plans)] if plan else ()),
             Route("/export", export, methods=["POST"]),
             Route("/drop", drop, methods=["POST"]),
         ],

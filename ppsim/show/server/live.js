@@ -39,9 +39,10 @@ function fieldsNow() {
   const { names = [], ...more } = readOptions($('more').value);
   const fields = { names: [...chosen, ...names] };
   for (const [field, { number, usual }] of sliders) {
-    if (number.value === '' || (number.value === usual && !LIVE.always.includes(field))) continue;
+    if (number.matches(':disabled') || number.value === '' || (number.value === usual && !LIVE.always.includes(field))) continue;
     fields[field] = number.value;
   }
+  if ($('model').value) Object.assign(fields, { model: $('model').value, cluster: $('cluster').value });
   if ($('p2p').value) fields.p2p = $('p2p').value;
   if ($('recompute').checked) fields.recompute = true;
   return { ...fields, ...more };
@@ -79,12 +80,28 @@ function setControls(fields) {
     number.value = range.value = rest[field];
     delete rest[field];
   }
+  if (LIVE.models.includes(rest.model) && LIVE.clusters.includes(rest.cluster)) {
+    $('model').value = rest.model;
+    $('cluster').value = rest.cluster;
+    delete rest.model;
+    delete rest.cluster;
+  }
+  followModel();
   $('p2p').value = rest.p2p ?? '';
   if ($('p2p').value) delete rest.p2p;
   $('recompute').checked = rest.recompute === true;
   if (rest.recompute === true) delete rest.recompute;
   $('more').value = spell(rest);
   showChosen();
+}
+
+/** With a model its stages state the costs; the link asks for plans of it. */
+function followModel() {
+  const model = $('model').value;
+  $('cost-controls').disabled = Boolean(model);
+  for (const id of ['size-controls', 'cluster', 'gpus', 'gbs']) $(id).disabled = !model;
+  $('plan').hidden = !model;
+  $('plan').href = `plan?${new URLSearchParams({ model, ...Object.fromEntries(['cluster', 'gpus', 'gbs'].map(id => [id, $(id).value])) })}`;
 }
 
 /** Send what the controls ask for. */
@@ -322,6 +339,10 @@ function startLive() {
   $('add').append(...LIVE.schedules.map(name => new Option(name, name)));
   $('download').append(...LIVE.formats.map(suffix => new Option(suffix, suffix)));
   $('add').onchange = () => { chosen.push($('add').value); $('add').value = ''; showChosen(); askSoon(); };
+  $('model').append(...LIVE.models.map(name => new Option(name, name)));
+  $('cluster').append(...LIVE.clusters.map(name => new Option(name, name)));
+  for (const id of ['model', 'cluster']) $(id).onchange = () => { followModel(); askSoon(); };
+  for (const id of ['gpus', 'gbs']) $(id).oninput = followModel;
   $('p2p').onchange = $('recompute').onchange = $('more').onchange = askSoon;
   $('download').onchange = download;
   $('file').onchange = () => drop([...$('file').files]);

@@ -17,6 +17,10 @@ CONTROLS: dict[str, list[dict[str, Any]]] = {
         {"field": "mb", "label": "microbatches", "least": 1, "most": 256, "step": 1, "value": 8},
         {"field": "chunks", "label": "chunks", "least": 1, "most": 8, "step": 1, "value": ""},
     ],
+    "size-controls": [
+        {"field": "tp", "label": "tensor parallel", "least": 1, "most": 8, "step": 1, "value": ""},
+        {"field": "mbs", "label": "microbatch size", "least": 1, "most": 16, "step": 1, "value": ""},
+    ],
     "cost-controls": [
         {"field": "tf", "label": "F", "least": 0, "most": 4, "step": 0.05, "value": 1},
         {"field": "ti", "label": "I", "least": 0, "most": 4, "step": 0.05, "value": 1},
@@ -32,6 +36,8 @@ def live_page(
     fields: Mapping[str, Any],
     schedules: Sequence[str],
     searched: Sequence[str] = (),
+    models: Sequence[str] = (),
+    clusters: Sequence[str] = (),
     *,
     watches: bool = False,
 ) -> bytes:
@@ -42,6 +48,8 @@ def live_page(
         fields: of the first request.
         schedules: the names to choose from.
         searched: those of schedules whose orders are searched for, which the page asks for after all others.
+        models: names of the library to choose from.
+        clusters: likewise.
         watches: whether the page asks the server if the file has changed.
     """
     here = files(__package__)
@@ -52,6 +60,8 @@ def live_page(
         "fields": fields,
         "schedules": list(schedules),
         "searched": list(searched),
+        "models": list(models),
+        "clusters": list(clusters),
         "watches": watches,
     }
     embedded = dump_json(data).decode().replace("<", "\\u003c")

@@ -16,12 +16,19 @@ from urllib.parse import urlencode
 import pytest
 
 from ppsim.base.deadline import check_time
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.explain import explain
 from ppsim.questions.options import list_options
-from ppsim.questions.view import MOST_CELLS, MOST_SCHEDULES, ViewRequest, tell, view
+from ppsim.questions.view import MOST_CELLS, MOST_SCHEDULES, ViewRequest, plan_request, tell, view
+from ppsim.questions.view_model import Planner
+from ppsim.schedules import generate
 from ppsim.show.server.app import LARGEST_ASKED, LARGEST_DROP, MOST_DROPS, make_app
 from ppsim.show.server.page import live_page
+from ppsim.workload.cost.costs import stage_costs
+from ppsim.workload.hardware.hardware import read_machine
+from ppsim.workload.model.model import read_model
+from ppsim.workload.model.parallel import Parallel
 
 HOST = "127.0.0.1:8765"
 
@@ -246,6 +253,13 @@ SMALL = {"devices": 4, "mb": 8}
         (asked("1f1b", **SMALL, profile="gallery/profile-cpu.toml"), "may be a file to read"),
         (asked("1f1b", **SMALL, cluster="gallery/cluster.toml"), "may be a file to read"),
         (asked("1f1b", **SMALL, costs="x"), "only Python gives"),
+        (asked("1f1b", **SMALL, model="model.toml", cluster="dgx-h100"), "may be a file to read"),
+        (asked("1f1b", **SMALL, model="config.json", cluster="dgx-h100"), "may be a file to read"),
+        (asked("1f1b", **SMALL, model="llama3-8b", cluster="../c.toml"), "may be a file to read"),
+        (asked("1f1b", **SMALL, model="llama3-8b"), "need a cluster"),
+        (asked("1f1b", **SMALL, tp=2), "--tp need a model"),
+        (asked("1f1b", **SMALL, model="llama3-8b", cluster="dgx-h100", tf=2), "no effect beside a model"),
+        (asked("1f1b", devices=64, mb=8, model="llama3-8b", cluster="dgx-h100"), "32 layers for 64 stages"),
         (asked("tests/data/mine.csv", **SMALL), "may be a file to read"),
         (asked("/etc/passwd", **SMALL), "may be a file to read"),
         ({**SMALL, "schedule": "/etc/passwd"}, "may be a file to read"),
@@ -264,6 +278,41 @@ SMALL = {"devices": 4, "mb": 8}
 )
 def test_fields_are_refused_with_the_reason(app, fields, why):
     assert why in refusal(app, fields)
+
+
+def test_a_model_on_a_cluster_gives_the_times_of_each_schedule(app):
+    """Those of the stages that plan simulates, in ms; reasons are of the same run."""
+    fields = asked("1f1b interleaved:2", **SMALL, model="llama3-8b", cluster="dgx-h100", tp=2, mbs=4)
+    report = json.loads(ask(app, "/view", fields=fields)[1])
+    model, machine = read_model("llama3-8b"), read_machine("dgx-h100")
+    for timeline, (name, chunks) in zip(report["timelines"], (("1f1b", 1), ("interleaved", 2)), strict=True):
+        parallel = Parallel(tp=2, mbs=4, pp=4, vp=chunks, microbatches=8)
+        costs = stage_costs(model, machine, parallel).costs
+        schedule = generate(name, devices=4, chunks=chunks, microbatches=8)
+        assert timeline["makespan"] == simulate(schedule, costs).makespan
+    assert (report["unit"], report["inputs"]["cluster"]) == ("ms", "dgx-h100")
+    assert "command" not in report["inputs"]
+    story = json.loads(ask(app, "/why", fields=fields)[1])
+    assert story["bars"][-1]["to"] == report["timelines"][0]["makespan"]
+    assert "price" not in story["lead"]
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ({"model": "llama3-8b", "cluster": "dgx-h100", "gpus": "8"}, "a plan needs gbs"),
+        ({"model": "x.toml", "cluster": "dgx-h100", "gpus": "8", "gbs": "8"}, "may be a file to read"),
+        ({"model": "llama3-8b", "cluster": "/etc/passwd", "gpus": "8", "gbs": "8"}, "may be a file to read"),
+        ({"model": "llama3-8b", "cluster": "dgx-h100", "gpus": "1e9", "gbs": "8"}, "gpus"),
+        ({"model": "llama3-8b", "cluster": "dgx-h100", "gpus": "8", "gbs": "8", "output": "x"}, "no option 'output'"),
+    ],
+)
+def test_a_page_of_plans_takes_names_and_numbers_only(tmp_path, query, why):
+    def plan(fields):
+        return Planner().page(plan_request(fields))
+
+    status, body, _ = ask(make_app(b"", view, tmp_path, frozenset({HOST}), plan=plan), "/plan", **query)
+    assert (status, why in json.loads(body)["error"]) == (422, True)
 
 
 def test_values_may_be_texts_numbers_or_lists_of_them(app):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+from http.client import HTTPConnection
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -152,6 +155,48 @@ def test_the_next_thing_to_try_is_in_view_and_is_tried(address, browser):
     assert not browser.run("document.documentElement.hasAttribute('data-told')")
     browser.wait("document.querySelector('h1').innerText === 'ZB-1P'")
     browser.wait("document.getElementById('lead').innerText.startsWith('first: use 16 microbatches')")
+
+
+def test_a_model_and_a_cluster_are_picked_by_name(address, browser):
+    """Their stages give the times; the link asks for plans of the same model."""
+    browser.open(address)
+    browser.run("(m => { m.value = 'llama3-8b'; m.onchange(); })(document.getElementById('model'))")
+    browser.run("(c => { c.value = 'dgx-h100'; c.onchange(); })(document.getElementById('cluster'))")
+    browser.wait("document.getElementById('numbers').innerText.includes(' ms')")
+    assert browser.run("document.getElementById('cost-controls').disabled")
+    assert text(browser, "#refused") == ""
+    browser.wait("location.search.includes('model=llama3-8b&cluster=dgx-h100')")
+    browser.open(browser.run("location.href"))
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    assert browser.run("document.getElementById('cluster').value") == "dgx-h100"
+    link = browser.run("document.getElementById('plan').href")
+    assert link == f"{address}plan?model=llama3-8b&cluster=dgx-h100&gpus=64&gbs=256"
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are found in /proc")
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_the_server_ends_while_it_plans_and_searches(sign):
+    """And the search for plans with it."""
+    words = [sys.executable, "-m", "ppsim", "serve", "--port", "0", "--no-open"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SOURCE) as served:
+        assert served.stdout
+        host = served.stdout.readline().strip().removeprefix("http://").strip("/")
+        fields = {
+            "names": ["v-auto"],
+            "devices": 32,
+            "mb": 128,
+            "tf": [1 + i / 7 for i in range(64)],
+            "cost_per": "stage",
+        }
+        planned, searched = HTTPConnection(host), HTTPConnection(host)
+        planned.request("GET", "/plan?model=llama3-70b&cluster=dgx-h100&gpus=512&gbs=1024")
+        searched.request("POST", "/view", json.dumps(fields))
+        children = Path(f"/proc/{served.pid}/task")
+        wait_for(lambda: any(each.read_text() for each in children.glob("*/children")), "the search")
+        planning = [int(pid) for each in children.glob("*/children") for pid in each.read_text().split()]
+        served.send_signal(sign)
+        assert served.wait(20) in (128 + sign, -sign)
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in planning), "the end of the search")
 
 
 def test_a_watched_file_is_shown_again_when_it_changes(browser, tmp_path):

@@ -1,0 +1,131 @@
+"""A model on a cluster behind the live page: what its stages cost, and the page of plans for it."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, ClassVar
+
+import click
+
+from ppsim.base.deadline import check_time
+from ppsim.errors import InputError, PpsimError
+from ppsim.questions.door import names_cluster, names_model
+from ppsim.questions.given import Given
+from ppsim.questions.options import Request, option
+from ppsim.questions.write import command_line
+
+if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+
+MOST_GPUS, MOST_SEQUENCES = 4096, 1 << 16
+PLAN_S = 120.0
+POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The model whose stages the page times, on the cluster of the messages."""
+
+    model: str | None = option("--model", help="A model of the library.", door=names_model)
+    tp: int | None = option("--tp", type=click.IntRange(1, 1024), help="Tensor-parallel ranks (1).")
+    mbs: int | None = option("--mbs", type=click.IntRange(1, 1024), help="Sequences in a microbatch (1).")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanPageRequest(Request):
+    """What a page may ask of ``ppsim plan``."""
+
+    question: ClassVar[str] = "plan"
+    model: str | None = option("--model", door=names_model)
+    cluster: str | None = option("--cluster", door=names_cluster)
+    gpus: int | None = option("--gpus", type=click.IntRange(1, MOST_GPUS))
+    gbs: int | None = option("--gbs", type=click.IntRange(1, MOST_SEQUENCES))
+
+
+def library_names() -> tuple[list[str], list[str]]:
+    """The models of the library, and its clusters whose GPUs it knows."""
+    from ppsim.workload.hardware.hardware import machines
+    from ppsim.workload.model.model import library
+
+    return sorted(library()), sorted(machines())
+
+
+def price_of(options: ModelOptions, cluster: str) -> Callable[[Schedule], Costs]:
+    """Make the function that gives the costs of any schedule of the model, in ms.
+
+    Raises:
+        InputError: no such model or cluster; the function, for more stages than the model has layers.
+    """
+    from ppsim.workload.cost.costs import stage_costs
+    from ppsim.workload.hardware.hardware import read_machine
+    from ppsim.workload.model.model import read_trained
+    from ppsim.workload.model.parallel import Parallel
+
+    model, machine = read_trained(options.model or ""), read_machine(cluster)
+    base = Parallel(tp=options.tp or 1, mbs=options.mbs or 1)
+
+    def price(schedule: Schedule) -> Costs:
+        P, count = schedule.n_devices, schedule.n_microbatches // schedule.n_slices
+        parallel = replace(base, pp=P, vp=schedule.n_stages // P, microbatches=count)
+        found = stage_costs(model, machine, parallel).costs
+        return replace(found, time=found.time / schedule.n_slices) if schedule.n_slices > 1 else found
+
+    return price
+
+
+class Planner:
+    """Makes pages of plans in processes of ``ppsim plan``, which end with it."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+
+    def page(self, request: PlanPageRequest) -> bytes:
+        """Search for plans.
+
+        Raises:
+            InputError: something is missing, or the search takes too long.
+            PpsimError: nothing fits; with what the command says.
+        """
+        if missing := [name for name in ("model", "cluster", "gpus", "gbs") if getattr(request, name) is None]:
+            raise InputError(f"a plan needs {', '.join(missing)}", "choose a model and a cluster")
+        line = command_line(Given.of(request))
+        with TemporaryDirectory(prefix="ppsim-plan-") as folder:
+            target = Path(folder) / "plan.html"
+            words = [sys.executable, "-m", "ppsim", *shlex.split(line)[1:], "--front", "-q", "-o", str(target)]
+            with (
+                open(Path(folder) / "said", "w+b") as said,
+                subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said) as process,
+            ):
+                self._running.add(process)
+                try:
+                    _await(process, line)
+                finally:
+                    process.terminate()
+                    self._running.discard(process)
+            if process.returncode or not target.exists():
+                text = (Path(folder) / "said").read_text(errors="replace").strip()[:2000]
+                message, _, hint = text.removeprefix("Error: ").partition("\n  try: ")
+                raise PpsimError(message, hint)
+            return target.read_bytes()
+
+    def close(self) -> None:
+        """End what is running."""
+        for process in tuple(self._running):
+            process.terminate()
+
+
+def _await(process: subprocess.Popen[bytes], line: str) -> None:
+    until = time.monotonic() + PLAN_S
+    while process.poll() is None:
+        check_time()
+        if time.monotonic() > until:
+            raise InputError(f"no plan within {PLAN_S:.0f} s", line)
+        time.sleep(POLL_S)
