@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from ppsim.base.workers import map_in_threads
 from ppsim.core.costs import Costs
+from ppsim.core.lanes import find_senders
+from ppsim.core.ops import TIMED, Stream, mask
 from ppsim.core.schedule import Schedule
-from ppsim.engine.simple.batch import Floats, Levels, cut_samples, find_ends, find_levels
+from ppsim.engine.simple.batch import Floats, Levels, cut_samples, find_levels, find_makespans
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 
@@ -27,8 +29,9 @@ class Noise:
     """How hardware departs from its costs; every sample draws anew.
 
     Attributes:
-        cv: standard deviation over mean of each op's and each message's time, lognormal with the mean kept.
-        slow_devices: how many devices, picked at random, compute ``slowdown`` times slower.
+        cv: standard deviation over mean of the time of each op, copy, collective and message, lognormal with the mean
+            kept; what runs on all devices has one draw.
+        slow_devices: how many devices, picked at random, compute ``slowdown`` times slower; they copy as fast.
         slowdown: that factor.
         slow_links: how many links between two devices, picked at random, take ``link_slowdown`` times longer.
         link_slowdown: that factor.
@@ -69,20 +72,24 @@ class Sampler:
     """Draws iterations of one schedule.
 
     Attributes:
+        schedule: what runs.
         levels: the order in which its ops are timed.
         duration: shape (ops, 1), without noise.
         latency: likewise, of each op's input.
-        device: shape (ops,).
+        host_link: devices that share a link to their host; 0 where each has its own.
+        slowed_by: shape (ops,), the device that slows an op; their number for any of them, one more for none.
         crossing: the ops whose input comes from another device.
         link: the link of each of them.
         sigma: of the noise's logarithm; 0 for none.
         seed: of the random numbers, beside the first sample of a chunk.
     """
 
+    schedule: Schedule
     levels: Levels
     duration: Floats
     latency: Floats
-    device: NDArray[np.integer[Any]]
+    host_link: int
+    slowed_by: NDArray[np.integer[Any]]
     crossing: NDArray[np.int64]
     link: NDArray[np.int64]
     sigma: float
@@ -105,10 +112,11 @@ class Sampler:
         latencies = np.zeros((len(self.duration), count))
         latencies[self.crossing] = noisy(self.latency[self.crossing])
         if chunk.slow is not None:
-            durations *= chunk.slow.take(self.device, axis=0)
+            any_or_none = np.stack([chunk.slow.max(axis=0), np.ones(count)])
+            durations *= np.concatenate([chunk.slow, any_or_none]).take(self.slowed_by, axis=0)
         if chunk.slow_link is not None:
             latencies[self.crossing] *= chunk.slow_link.take(self.link, axis=0)
-        return find_ends(self.levels, durations, latencies).max(axis=0)
+        return find_makespans(self.schedule, self.levels, durations, latencies, self.host_link)
 
 
 class Chunk(NamedTuple):
@@ -175,7 +183,8 @@ def jitter(
     slow = _factors(rng, samples, devices, noise.slow_devices, noise.slowdown)
     slow_link = _factors(rng, samples, len(links), noise.slow_links, noise.link_slowdown)
     samplers = [
-        _sampler(schedule, costs, noise.cv, links, (seed, turn)) for turn, (schedule, costs) in enumerate(runs.values())
+        _sampler(schedule, costs, noise.cv, links, (seed, turn), devices)
+        for turn, (schedule, costs) in enumerate(runs.values())
     ]
     chunks = {}
     for turn, (name, (schedule, _)) in enumerate(runs.items()):
@@ -241,16 +250,24 @@ def jitter_object(sampled: Sequence[Sampled], noise: Noise, seed: int, inputs: M
     }
 
 
-def _sampler(schedule: Schedule, costs: Costs, cv: float, links: Sequence[Link], seed: tuple[int, int]) -> Sampler:
+def _sampler(
+    schedule: Schedule, costs: Costs, cv: float, links: Sequence[Link], seed: tuple[int, int], devices: int
+) -> Sampler:
     place = {link: k for k, link in enumerate(links)}
-    crossing = np.flatnonzero(schedule.crosses)
+    sender = find_senders(schedule)
+    crossing = np.flatnonzero(sender >= 0)
+    together = mask(kind for kind in TIMED if kind.info.everywhere)[schedule.kind]
+    computes = mask(kind for kind in TIMED if kind.info.stream == Stream.COMPUTE)[schedule.kind]
+    slowed_by = np.where(computes, np.where(together, devices, schedule.device), devices + 1)
     return Sampler(
+        schedule=schedule,
         levels=find_levels(schedule),
         duration=costs.durations(schedule)[:, None],
         latency=costs.latencies(schedule)[:, None],
-        device=schedule.device,
+        host_link=costs.host_link,
+        slowed_by=slowed_by,
         crossing=crossing,
-        link=np.array([place[pair] for pair in zip(*_ends(schedule, crossing), strict=True)], np.int64),
+        link=np.array([place[pair] for pair in zip(*_ends(schedule, sender), strict=True)], np.int64),
         sigma=float(np.sqrt(np.log1p(cv * cv))),
         seed=seed,
     )
@@ -265,12 +282,13 @@ def _factors(rng: np.random.Generator, samples: int, things: int, count: int, fa
 
 
 def _links(schedule: Schedule) -> set[Link]:
-    return set(zip(*_ends(schedule, np.flatnonzero(schedule.crosses)), strict=True))
+    return set(zip(*_ends(schedule, find_senders(schedule)), strict=True))
 
 
-def _ends(schedule: Schedule, ops: NDArray[np.int64]) -> tuple[list[int], list[int]]:
-    """The two devices, lower first, between which each op's input travels."""
-    ends = np.sort(np.stack([schedule.device[ops], schedule.device[schedule.dependency[ops]]]), axis=0)
+def _ends(schedule: Schedule, sender: NDArray[np.int64]) -> tuple[list[int], list[int]]:
+    """The two devices, lower first, between which each message travels."""
+    ops = np.flatnonzero(sender >= 0)
+    ends = np.sort(np.stack([schedule.device[ops], schedule.device[sender[ops]]]), axis=0)
     return ends[0].tolist(), ends[1].tolist()
 
 

@@ -47,7 +47,7 @@ class NoiseOptions:
         type=float,
         default=0.05,
         show_default=True,
-        help="Noise of each op and message: deviation over mean.",
+        help="Noise of each op, copy, collective and message: deviation over mean.",
         common=True,
     )
     slow_devices: int = option(
@@ -63,7 +63,7 @@ class NoiseOptions:
         type=float,
         default=1.5,
         show_default=True,
-        help="How many times slower they compute.",
+        help="How many times slower they compute; they copy as fast.",
         common=True,
     )
     slow_links: int = option(

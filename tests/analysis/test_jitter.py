@@ -8,9 +8,11 @@ import pytest
 from ppsim.analysis.jitter import Noise, Sampled, count_wins, jitter, jitter_object, rate_ranking
 from ppsim.base import workers
 from ppsim.core.costs import costs_for
+from ppsim.core.ops import COMPUTE, Kind
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.schedules import generate
+from ppsim.search.rules.offload import add_offload
 
 STILL = Noise(cv=0.0)
 
@@ -44,6 +46,33 @@ def test_the_same_seed_gives_the_same_numbers_on_any_number_of_cores(monkeypatch
     monkeypatch.setattr(workers, "count_cores", lambda: 1)
     assert (jitter(runs("1f1b"), noise, 5000, seed=3)[0].makespans == first).all()
     assert (jitter(runs("1f1b"), noise, 5000, seed=4)[0].makespans != first).any()
+
+
+@pytest.mark.parametrize("shared", [0, 2])
+def test_copies_and_collectives_are_noised_too(shared):
+    """Of ops that take no time all noise is the copies'; a draw of theirs is a run with these durations."""
+    base = generate("1f1b", devices=4, microbatches=8)
+    schedule = add_offload(base, costs_for(base), 1)
+    copies = {Kind.OFFLOAD: 2.0, Kind.RELOAD: 3.0}
+    costs = costs_for(schedule, tf=0.0, tb=0.0, others=copies, host_link=shared)
+    (result,) = jitter({"a": (schedule, costs)}, Noise(cv=0.1), 200)
+    assert len({*result.makespans.tolist()}) == 200
+    assert result.makespans.mean() == pytest.approx(result.without_noise, rel=0.1)
+    (still,) = jitter({"a": (schedule, costs)}, Noise(cv=0.0, slow_devices=2), 5)
+    assert set(still.makespans.tolist()) == {still.without_noise}
+    for name in ("vocab-2", "1f1b-plus", "bpipe"):
+        made = generate(name, devices=4, microbatches=8)
+        others = {Kind(code): 0.5 for code in np.unique(made.kind) if code >= len(COMPUTE)}
+        prices = costs_for(made, comm=0.25, others=others, host_link=shared)
+        (same,) = jitter({name: (made, prices)}, STILL, 3)
+        assert (same.makespans == same.without_noise).all()
+
+
+def test_an_op_on_all_devices_is_as_slow_as_the_slowest():
+    made = generate("1f1b-plus", devices=4, microbatches=4)
+    prices = costs_for(made, tf=0.0, tb=0.0, others={Kind.GF: 1.0, Kind.GB: 1.0})
+    (result,) = jitter({"a": (made, prices)}, Noise(cv=0.0, slow_devices=1, slowdown=2.0), 5)
+    assert set(result.makespans.tolist()) == {2 * result.without_noise}
 
 
 def test_slow_devices_are_exactly_so_many_and_so_slow():

@@ -19,6 +19,7 @@ from ppsim.core.lanes import find_senders, groups_of, list_waits, previous_on_la
 from ppsim.core.ops import COMPUTE, TIMED
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.streams import run_streams
 
 Floats = NDArray[np.float64]
 # Numbers per array of one chunk of samples: many enough to drown the cost of a step, few enough for a cache.
@@ -127,6 +128,17 @@ def find_ends(levels: Levels, durations: Floats, latencies: Floats, earliest: Fl
     return end
 
 
+def find_makespans(schedule: Schedule, levels: Levels, durations: Floats, latencies: Floats, host_link: int) -> Floats:
+    """Compute the makespan of each sample, shape (samples,), one by one where devices share a link to their host.
+
+    There the time of each copy decides which is next. See :func:`find_ends` for the rest.
+    """
+    if not host_link:
+        return find_ends(levels, durations, latencies).max(axis=0)
+    runs = run_streams(schedule, host_link, durations, latencies)
+    return np.array([(start + durations[:, n]).max() for n, (start, _) in enumerate(runs)])
+
+
 def makespans_with_gaps(schedule: Schedule, durations: Floats, gaps: Floats, latencies: Floats) -> Floats:
     """Compute the makespan of each sample where devices need a gap before each op, shape (samples,).
 
@@ -163,15 +175,15 @@ def makespans_with_gaps(schedule: Schedule, durations: Floats, gaps: Floats, lat
 def makespans(schedule: Schedule, costs: Sequence[Costs]) -> Floats:
     """Compute the makespan of one schedule under each of many costs, shape (len(costs),), on all cores.
 
+    All have the same links to hosts.
+
     Raises:
         Deadlock: the schedule cannot finish.
     """
-    if any(each.host_link for each in costs):  # then who copies first depends on the costs
-        return np.array([simulate(schedule, each).makespan for each in costs])
-    levels = find_levels(schedule)
+    levels, link = find_levels(schedule), max((each.host_link for each in costs), default=0)
 
     def sample(first: int, stop: int) -> Floats:
-        return find_ends(levels, *_columns(schedule, costs[first:stop])).max(axis=0)
+        return find_makespans(schedule, levels, *_columns(schedule, costs[first:stop]), link)
 
     return run_in_chunks(sample, len(costs), len(schedule))
 

@@ -7,6 +7,7 @@ first served.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -20,6 +21,7 @@ from ppsim.core.timeline import Timeline
 from ppsim.errors import Deadlock
 
 Indices = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 def simulate_streams(schedule: Schedule, costs: Costs) -> Timeline:
@@ -28,17 +30,36 @@ def simulate_streams(schedule: Schedule, costs: Costs) -> Timeline:
     Raises:
         Deadlock: ops wait for each other in a cycle, or for one that no device runs.
     """
+    duration = costs.durations(schedule)
+    ((start, bound),) = run_streams(schedule, costs.host_link, duration[:, None], costs.latencies(schedule)[:, None])
+    return Timeline(schedule, start, start + duration, bound.astype(np.int32), costs.unit, comm=costs.comm)
+
+
+def run_streams(
+    schedule: Schedule, shared: int, durations: Floats, latencies: Floats
+) -> Iterator[tuple[Floats, Indices]]:
+    """Yield the start of each op in each sample, and the op that set it.
+
+    Args:
+        schedule: what runs.
+        shared: devices that share a link to their host; 0 where each has its own.
+        durations: shape (ops, samples); of ops that start together the first one's counts.
+        latencies: shape (ops, samples), of each op's message.
+
+    Raises:
+        Deadlock: ops wait for each other in a cycle, or for one that no device runs.
+    """
     group, waits = groups_of(schedule), list_waits(schedule)
     missing = np.flatnonzero(waits.need == MISSING)
     if len(missing):
         raise Deadlock(*_explain_missing(schedule, int(waits.op[missing[0]])))
-    message = np.where(waits.message, costs.latencies(schedule)[waits.op], 0.0)
-    duration = costs.durations(schedule)
-    start, bound = _run(group, waits, message, duration, _links(schedule, costs.host_link))
-    if (start[group] < 0).any():
-        raise Deadlock(*_explain_cycle(schedule, group, waits, start[group] >= 0))
-    start, bound = start[group], bound[group]
-    return Timeline(schedule, start, start + duration, bound.astype(np.int32), costs.unit, comm=costs.comm)
+    links = _links(schedule, shared)
+    for duration, latency in zip(durations.T, latencies.T, strict=True):
+        message = np.where(waits.message, latency[waits.op], 0.0)
+        start, bound = _run(group, waits, message, duration, links)
+        if (start[group] < 0).any():
+            raise Deadlock(*_explain_cycle(schedule, group, waits, start[group] >= 0))
+        yield start[group], bound[group]
 
 
 def _links(schedule: Schedule, shared: int) -> list[int]:
@@ -50,9 +71,7 @@ def _links(schedule: Schedule, shared: int) -> list[int]:
     return found
 
 
-def _run(
-    group: Indices, waits: Waits, message: NDArray[np.float64], duration: NDArray[np.float64], link: list[int]
-) -> tuple[NDArray[np.float64], Indices]:
+def _run(group: Indices, waits: Waits, message: Floats, duration: Floats, link: list[int]) -> tuple[Floats, Indices]:
     """Start every group in the order of time; return its start, -1 if it never does, and the op that set the start."""
     target, source = waits.op, waits.need
     inside = group[target] == group[source]  # a pair's second op waits for no more than its first
