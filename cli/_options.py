@@ -14,7 +14,7 @@ from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions
 from ppsim.questions.options import Option, list_options
 from ppsim.questions.rules import check_given, list_refused
-from ppsim.questions.types import Recomputed
+from ppsim.questions.types import MayStandAlone
 
 
 def make_parameter(declared: Option, *, hidden: bool = False) -> click.Parameter:
@@ -86,7 +86,7 @@ class Checked(click.Command):
 
 def spell_out(params: Sequence[click.Parameter], args: Sequence[str]) -> Iterator[str]:
     """Give options that may stand alone the value they have then, where no value of theirs follows."""
-    optional = {word: each.type for each in params for word in each.opts if isinstance(each.type, Recomputed)}
+    optional = {word: each.type for each in params for word in each.opts if isinstance(each.type, MayStandAlone)}
     for word, following in zip_longest(args, args[1:], fillvalue=""):
         kind = optional.get(word)
         yield f"{word}={kind.alone}" if kind and not kind.begins(following) else word

@@ -12,7 +12,7 @@ from ppsim.errors import InputError
 from ppsim.questions.given import Given
 from ppsim.questions.options import Option, Request, list_options, make
 from ppsim.questions.rules import check_given
-from ppsim.questions.types import Recomputed
+from ppsim.questions.types import MayStandAlone
 
 R = TypeVar("R", bound=Request)
 
@@ -69,7 +69,7 @@ def _read_one(declared: Option, value: Any) -> Any:
         if f"{type(value).__module__}.{type(value).__qualname__}" != declared.type:
             raise InputError(f"{declared.name}: {value!r} is no {declared.type}", "Costs.of(F=1, B=2)")
         return value
-    if isinstance(value, bool) != (declared.type is bool) and not isinstance(declared.type, Recomputed):
+    if isinstance(value, bool) != (declared.type is bool) and not isinstance(declared.type, MayStandAlone):
         raise InputError(
             f"{declared.name}: {value!r} is " + ("not true or false" if declared.type is bool else "no value")
         )

@@ -17,6 +17,7 @@ from ppsim.questions.types import (
     Labels,
     Noted,
     Numbers,
+    Offloaded,
     Recomputed,
     ScheduleName,
     Window,
@@ -118,9 +119,10 @@ class CostOptions:
     tr: Value | None = option("--tr", type=Numbers(), help="Time of a recompute (tf).")
     offload: str | None = option(
         "--offload",
-        metavar="N|all|30%",
+        type=Offloaded(),
+        metavar="[N|all|30%]",
         help="Copy activations to the host after their forward and back before their backward: of N chunks of every "
-        "device, of all, or a share.",
+        "device, of all (also without a value), or a share; in optimize, without a value, what the search chooses.",
         door=VALUE,
     )
     t_offload: Value | None = option(

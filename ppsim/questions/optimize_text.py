@@ -9,6 +9,7 @@ from ppsim.questions.blocks import Block, Line, Table
 
 if TYPE_CHECKING:
     from ppsim.search.orders.optimize import Outcome
+    from ppsim.search.problem import Solution
 
 Rows = Sequence[tuple[float, "Outcome"]]
 
@@ -35,8 +36,20 @@ def proof_lines(found: Outcome) -> Iterator[Line]:
         ("bound", f"{format_number(found.bound)} {unit}", _bound_note(found)),
         ("held", format_number(solution.most_held), _held_note(found)),
     ]
+    if found.problem.offload:
+        copied, of = count_copied(solution), found.problem.n_stages * found.problem.microbatches
+        many = f"{min(copied)} to {max(copied)} of a device" if len(copied) > 16 else " ".join(map(str, copied))
+        rows.append(("copied", str(sum(copied)), f"of {of} activations wait on the host ({many})"))
     for name, value, note in rows:
         yield Line(f"{name:<18} {value:>12}   {note}", 34)
+
+
+def count_copied(solution: Solution) -> list[int]:
+    """How many activations of each device are copied to the host."""
+    from ppsim.core.ops import Kind
+
+    made = solution.schedule
+    return [int((made.kind[made.queue(device)] == Kind.OFFLOAD).sum()) for device in range(made.n_devices)]
 
 
 def _bound_note(found: Outcome) -> str:
@@ -54,7 +67,8 @@ def _held_note(found: Outcome) -> str:
     held, problem = found.solution.peak_activations, found.problem
     many = len(held) > 16
     each = f"{held.min():g} to {held.max():g}" if many else " ".join(format_number(float(h)) for h in held)
-    cap = "no cap" if problem.cap is None else f"cap {format_number(float(problem.caps.max()))}"
+    caps = dict.fromkeys(format_number(float(cap)) for cap in problem.caps)
+    cap = "no cap" if problem.cap is None else f"cap {next(iter(caps))}" if len(caps) == 1 else "each within its cap"
     share = "" if problem.after_i == 1 else f", {problem.after_i:g} of one between I and W"
     return f"activations of one {problem.holder} at most ({each}), {cap}{share}"
 

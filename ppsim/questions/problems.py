@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,9 @@ import numpy as np
 from ppsim.base.notes import note
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.build import build_costs, build_schedule, check_used
-from ppsim.questions.groups import CostOptions, ShapeOptions
+from ppsim.questions.groups import CostOptions, ShapeOptions, Value
 from ppsim.questions.options import option
-from ppsim.questions.types import COUNT, Amount
+from ppsim.questions.types import COUNT, Amount, Amounts
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ppsim.search.problem import Objective, Problem
 
 PLACEMENTS = ("linear", "v", "loop")
+MOST_COPIED = 20_000  # ops of a schedule of the list up to which its copies are listed
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,11 @@ class SearchOptions:
         help="Which device holds which stage; auto tries all.",
         common=True,
     )
-    cap: float | None = option(
+    cap: Value | None = option(
         "--cap",
-        type=Amount(min=0, min_open=True),
-        help="Activations that a device may hold, of one stage each; with --placement auto of its 1/P share, with "
-        "--layout of one layer.",
+        type=Amounts(),
+        help="Activations that a device may hold, or one number per device: of one stage each, with --placement auto "
+        "of its 1/P share, with --layout of one layer.",
         common=True,
     )
     after_i: float = option(
@@ -91,13 +93,19 @@ def _problem(name: str, search: SearchOptions, costs: CostOptions) -> Problem:
     from ppsim.core.schedule import place
     from ppsim.search.problem import Problem
 
-    P, M = search.devices or 1, search.microbatches or 1
+    P, M, cap = search.devices or 1, search.microbatches or 1, search.cap
     chunks = _chunks(name, search, costs)
     placement = place(name, P, P * chunks)
     priced = build_costs(_empty(placement, M), costs)
     layers = layers_of_stages(costs)
-    cap = search.cap * chunks if search.cap and search.placement == "auto" and not layers else search.cap
-    return Problem(placement, M, _at_full_speed(priced, placement), cap, search.after_i, search.objective, layers)
+    if cap is not None and search.placement == "auto" and not layers:
+        cap = (np.asarray(cap) * chunks).tolist()
+    priced = _at_full_speed(priced, placement)
+    return Problem(placement, M, priced, cap, search.after_i, search.objective, layers, bool(costs.offload))
+
+
+def _text(cap: Value) -> str:
+    return ",".join(f"{each:g}" for each in np.atleast_1d(np.asarray(cap)))
 
 
 def layers_of_stages(costs: CostOptions) -> tuple[int, ...] | None:
@@ -162,11 +170,12 @@ def check_feasible(problems: list[Problem], search: SearchOptions) -> None:
         least = min(
             float(p.least_caps.max()) / share for p, share in zip(problems, shares_of(problems, search), strict=True)
         )
-        stages = int(problems[0].least_caps.max())
+        assert search.cap is not None
+        stages = 1 if problems[0].offload else int(problems[0].least_caps.max())
         why = "one microbatch goes forward through all stages before its first backward" if stages > 1 else "it runs F"
         of_layers = " activations of one layer" if problems[0].layers else ""
         raise PpsimError(
-            f"no schedule fits --cap {search.cap:g}: {why}, so a device holds {least:g}{of_layers} at least",
+            f"no schedule fits --cap {_text(search.cap)}: {why}, so a device holds {least:g}{of_layers} at least",
             f"--cap {least:g}, the least that works",
         )
 
@@ -190,6 +199,7 @@ def find_known(problem: Problem, costs: CostOptions, until: float = np.inf, grac
 
     found, late = list[Any](), list[str]()
     placement, M = problem.placement, problem.microbatches
+    plain = replace(costs, offload=None)  # the search's own copies are no rule's
     size = ShapeOptions(devices=problem.n_devices, chunks=placement.n_chunks, microbatches=M)
     for family in sorted(families(), key=lambda family: (family.uses_costs, family.fills)):
         if not family.interchangeable or family.placement.partition("-")[0] != placement.name:
@@ -200,17 +210,31 @@ def find_known(problem: Problem, costs: CostOptions, until: float = np.inf, grac
                 check_time()
                 for shape in _shapes(size, problem, family.options):
                     try:
-                        schedule = build_schedule(family.name, shape, costs, quiet=True)
+                        schedule = build_schedule(family.name, shape, plain, quiet=True)
                     except PpsimError:  # this family does not take the shape
                         continue
                     if solves(problem, schedule):
                         found.append(know(evaluate(problem, schedule, family.name), problem))
+                        found.extend(_copied(found[-1], problem))
                         break
         except TimeOver:
             late.append(family.name)
     if late:
         note(f"left out of the list, as the time ended: {', '.join(late)}")
     return found
+
+
+def _copied(known: Known, problem: Problem) -> Iterator[Known]:
+    """A schedule of the list with the copies of ``--offload N``, where copies are allowed."""
+    from ppsim.search.orders.optimize import know
+    from ppsim.search.problem import evaluate
+    from ppsim.search.rules.offload import add_offload
+
+    schedule, name = known.solution.schedule, known.solution.origin
+    copies = problem.offload and len(schedule) <= MOST_COPIED
+    for chunks in range(1, problem.placement.n_chunks + 1) if copies else ():
+        made = add_offload(schedule, problem.costs, chunks)
+        yield know(evaluate(problem, made, f"{name} --offload {chunks}"), problem)
 
 
 def _shapes(size: ShapeOptions, problem: Problem, options: tuple[str, ...]) -> list[ShapeOptions]:
@@ -229,6 +253,7 @@ def check_times(problems: list[Problem], known: list[list[Known]], costs: CostOp
 
     problem = problems[0]
     queues: list[Any] = [np.empty(0, np.int64) for _ in range(problem.n_devices)]
-    queues[int(problem.device[0])] = np.array([int(pack(0, 0)) | kind for kind in (Kind.F, Kind.I, Kind.W)])
+    copies = (Kind.OFFLOAD, Kind.RELOAD) if problem.offload else ()
+    queues[int(problem.device[0])] = np.array([int(pack(0, 0)) | kind for kind in (Kind.F, *copies, Kind.I, Kind.W)])
     split = Schedule.from_queues("a search", problem.placement, problem.microbatches, queues)
     check_used([split, *(entry.solution.schedule for entries in known for entry in entries)], costs)

@@ -52,6 +52,18 @@ class Amount(click.FloatRange):
         return number
 
 
+class Amounts(Numbers):
+    """One number above 0, or several with commas between."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | list[float]:
+        """Parse them, each as :class:`Amount` does."""
+        numbers = super().convert(value, param, ctx)
+        positive = Amount(min=0, min_open=True)
+        if isinstance(numbers, list | tuple):
+            return [positive.convert(each, param, ctx) for each in numbers]
+        return positive.convert(numbers, param, ctx)
+
+
 class Counts(click.ParamType[Any]):
     """Counts with commas between: single ones, 8:64:8 in steps, 8:128:x2 by a factor."""
 
@@ -115,12 +127,39 @@ class Share(click.ParamType[Any]):
         return share
 
 
-class Recomputed(click.ParamType[Any]):
-    """What is recomputed: true or full, false or none, or rules as :func:`ppsim.core.recompute.parse_rules` has them.
+class MayStandAlone(click.ParamType[Any]):
+    """A value that an option may go without.
 
     Attributes:
-        alone: what an option without a value means; a word that :meth:`begins` does not know is no value of it.
+        alone: what the option means then; a word that :meth:`begins` does not know is no value of it.
     """
+
+    alone: str
+
+    def begins(self, word: str) -> bool:
+        """Whether a word that follows the option is its value, right or wrong."""
+        raise NotImplementedError
+
+
+class Offloaded(MayStandAlone):
+    """What is copied to the host, as :func:`ppsim.questions.build.parse_offload` has it; true is all, false nothing."""
+
+    name = "offload"
+    alone = "all"
+
+    def begins(self, word: str) -> bool:
+        """Whether it is a number or a share, or all."""
+        return re.fullmatch(r"-?[\d.]+%?|all", word) is not None
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | None:
+        """Keep the text; what fits depends on the schedule."""
+        if isinstance(value, bool):
+            return self.alone if value else None
+        return str(value)
+
+
+class Recomputed(MayStandAlone):
+    """What is recomputed: true or full, false or none, or what :func:`ppsim.core.recompute.parse_rules` reads."""
 
     name = "recompute"
     alone = "full"

@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Placement, Schedule
+from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.engine.simple.metrics import measure
+from ppsim.engine.simple.metrics import measure, order_by_time
 from ppsim.errors import InputError
 
 Objective = Literal["span", "makespan"]
 # Shares of an activation add up with rounding errors; no two different sums of a real problem are this close.
 ROUNDING = 1e-9
+COPIES = (Kind.OFFLOAD, Kind.RELOAD, Kind.WAIT_OFFLOAD)
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Problem:
             makespan. The other one decides between equals.
         layers: of each stage, where activations are those of one layer; None where they are those of one stage,
             whatever it holds.
+        offload: whether activations may be copied to the host, in the costs' times of OFFLOAD and RELOAD.
     """
 
     placement: Placement
@@ -48,6 +51,7 @@ class Problem:
     after_i: float = 1.0
     objective: Objective = "span"
     layers: tuple[int, ...] | None = None
+    offload: bool = False
 
     def __post_init__(self) -> None:
         if self.placement.n_replicas != 1:
@@ -103,11 +107,16 @@ class Problem:
         """Shape (devices,): the least that each device must be able to hold, those of one F of each of its stages.
 
         A microbatch's F runs on every stage before its first I, so no schedule needs less; one that finishes a
-        microbatch before it starts the next needs no more.
+        microbatch before it starts the next needs no more. Where copies may wait on the host, one stage's are enough.
         """
         least = np.zeros(self.n_devices, np.int64)
-        np.add.at(least, self.device, self.amounts)
+        (np.maximum if self.offload else np.add).at(least, self.device, self.amounts)
         return least
+
+    @cached_property
+    def changes(self) -> NDArray[np.float64]:
+        """Shape (kinds, stages): the activations that an op adds to what its device holds."""
+        return _changes(self.after_i)[:, None] * self.amounts
 
     @cached_property
     def latency(self) -> NDArray[np.float64]:
@@ -119,6 +128,12 @@ class Problem:
             result[:, column] = np.where(other == here, 0.0, comm[other, here])
         result[0, 0] = result[-1, 1] = 0.0
         return result
+
+    @cached_property
+    def copy_times(self) -> NDArray[np.float64]:
+        """Shape (2, stages): times of a copy to the host and of one back; zero where nothing may be copied."""
+        given = [self.costs.others.get(kind, 0.0) for kind in (Kind.OFFLOAD, Kind.RELOAD)]
+        return np.stack([np.broadcast_to(each, self.n_stages) for each in given]) * float(self.offload)
 
     @cached_property
     def joins(self) -> NDArray[np.bool_]:
@@ -173,27 +188,38 @@ class Solution:
         return (self.span, self.makespan) if objective == "span" else (self.makespan, self.span)
 
 
+def _changes(after_i: float) -> NDArray[np.float64]:
+    """Shape (kinds,): the share of an activation that an op of each kind adds to what its device holds."""
+    change = np.zeros(len(Kind))
+    change[[Kind.F, Kind.B, Kind.RELOAD, Kind.OFFLOAD]] = 1.0, -1.0, 1.0, -1.0
+    change[[Kind.I, Kind.W]] = after_i - 1.0, -after_i
+    return change
+
+
 def held_at_most(
-    schedule: Schedule, after_i: float = 1.0, amounts: NDArray[np.int64] | None = None
+    schedule: Schedule,
+    after_i: float = 1.0,
+    amounts: NDArray[np.int64] | None = None,
+    timeline: Timeline | None = None,
 ) -> NDArray[np.float64]:
     """Compute the most activations that each device holds, shape (devices,).
 
     F takes the amount of its stage, one without ``amounts``; I gives back all but the share ``after_i``, W or B the
-    rest.
+    rest. With copies, which the order of the queue does not place in time, the timeline says when.
     """
-    change = np.zeros(len(schedule))
-    change[schedule.kind == Kind.F] = 1.0
-    change[schedule.kind == Kind.I] = after_i - 1.0
-    change[schedule.kind == Kind.W] = -after_i
-    change[schedule.kind == Kind.B] = -1.0
+    change = _changes(after_i)[schedule.kind]
     if amounts is not None:
         change *= amounts[schedule.stage]
+    if timeline is not None:
+        change = change[order_by_time(timeline, change)]
     return np.array([np.cumsum(change[schedule.queue(d)]).max(initial=0.0) for d in range(schedule.n_devices)])
 
 
-def measure_held(problem: Problem, schedule: Schedule) -> NDArray[np.float64]:
+def measure_held(problem: Problem, schedule: Schedule, timeline: Timeline | None = None) -> NDArray[np.float64]:
     """Compute the most activations that each device holds, as the problem counts them, shape (devices,)."""
-    return held_at_most(schedule, problem.after_i, problem.amounts)
+    if schedule.has_lanes and timeline is None:
+        timeline = simulate(schedule, problem.costs)
+    return held_at_most(schedule, problem.after_i, problem.amounts, timeline if schedule.has_lanes else None)
 
 
 def fits(problem: Problem, schedule: Schedule) -> bool:
@@ -207,12 +233,15 @@ def fits(problem: Problem, schedule: Schedule) -> bool:
 
 def solves(problem: Problem, schedule: Schedule) -> bool:
     """Whether a schedule runs all of a problem's ops on its placement, whatever it holds, pairs too."""
-    cells, (f, b, i, w, *others) = problem.n_stages * problem.microbatches, np.bincount(schedule.kind, minlength=5)
+    cells, count = problem.n_stages * problem.microbatches, np.bincount(schedule.kind, minlength=len(Kind))
+    f, b, i, w = count[[Kind.F, Kind.B, Kind.I, Kind.W]].tolist()
+    copies = count[list(COPIES)].tolist() if problem.offload else [0, 0, 0]
     return (
         np.array_equal(schedule.placement.devices, problem.placement.devices)
         and schedule.n_microbatches == problem.microbatches
         and f == b + i == b + w == cells
-        and not any(others)
+        and copies[0] == copies[1]
+        and f + b + i + w + sum(copies) == len(schedule)
     )
 
 
@@ -222,6 +251,6 @@ def evaluate(problem: Problem, schedule: Schedule, origin: str) -> Solution:
     Raises:
         Deadlock: the schedule cannot finish.
     """
-    metrics = measure(simulate(schedule, problem.costs))
-    held = measure_held(problem, schedule)
+    timeline = simulate(schedule, problem.costs)
+    metrics, held = measure(timeline), measure_held(problem, schedule, timeline)
     return Solution(schedule, float(metrics.makespan), float(metrics.span), held, origin)

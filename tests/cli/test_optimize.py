@@ -318,3 +318,44 @@ def test_python_gets_a_front_as_rows(tmp_path):
     with pytest.raises(InputError, match="cannot be written"):
         front.save(str(tmp_path / "front.csv"))
     assert not [*tmp_path.iterdir()]
+
+
+COPIES = ("--devices", "2", "--mb", "3", "--offload", "--t-offload", "0.5", "--t-reload", "0.5")
+
+
+def test_copies_to_the_host_make_room():
+    """Two devices that hold one activation each, where any but one microbatch at a time takes copies."""
+    numbers = found(*COPIES, "--cap", "1", "--time-limit", "4")
+    assert max(numbers["peak_activations"]) == 1
+    assert sum(numbers["copied"]) > 0
+    assert numbers["bound"] <= numbers["span"] < 15
+    assert any(known["name"] == "1f1b --offload 1" for known in numbers["known"])
+
+
+def test_each_device_has_its_cap(tmp_path):
+    """Its copies are in the file that is written, and the chart's device holds no more than its own."""
+    shape = {"devices": 3, "microbatches": 4, "cap": [2, 2, 1], "t_offload": 0.5, "t_reload": 0.5}
+    answer = ask_optimize(**shape, offload=True, time_limit=1)
+    assert (answer.outcome.solution.peak_activations <= [2, 2, 1]).all()
+    answer.save(tmp_path / "x.json")
+    kinds = json.loads((tmp_path / "x.json").read_text())["ops"]["kind"]
+    assert kinds.count("OFFLOAD") == kinds.count("RELOAD") == sum(answer.to_json()["copied"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--t-offload", "1"], "add --offload"),
+        (["--host-link-shared", "2"], "add --offload"),
+        (["--offload", "1"], "without a value"),
+        (["--ts", "1"], "has no effect"),
+        (["--offload", "--cap", "1,2"], "one per device"),
+        (["--offload", "--cap", "0.5"], "the least that works"),
+        (["--cap", "1,1,1,1", "--front"], "one number"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_searched(words, message, monkeypatch):
+    monkeypatch.setattr("ppsim.questions.optimize.find_known", None)
+    result = call(*SHAPE, *words)
+    assert isinstance(result.exception, InputError | PpsimError)
+    assert message in f"{result.exception} {result.exception.hint}"

@@ -78,16 +78,20 @@ def _measure_streams(timeline: Timeline, duration: NDArray[np.float64]) -> Metri
 
 
 def _peaks_by_time(timeline: Timeline) -> NDArray[np.int64]:
-    """Most activations on each device at one time; one that is freed as another is taken counts once.
-
-    An activation is taken as its op starts and freed as one ends.
-    """
+    """Most activations on each device at one time."""
     schedule, change = timeline.schedule, timeline.schedule.activation_changes().astype(np.int64)
+    held = np.cumsum(change[order_by_time(timeline, change)])
+    return _per_device(np.maximum, held, schedule) - np.concatenate(([0], held))[schedule.offsets[:-1]]
+
+
+def order_by_time(timeline: Timeline, change: NDArray[Any]) -> NDArray[np.int64]:
+    """Order each device's ops by when they change what it holds, shape (ops,).
+
+    An activation is taken as its op starts and freed as one ends; freed ones come first, so that both count once.
+    """
     time = np.where(change > 0, timeline.start, timeline.end)
     rounded = np.round(time / max(timeline.makespan, 1e-300), 12)
-    order = np.lexsort((change, rounded, schedule.device))
-    held = np.cumsum(change[order])
-    return _per_device(np.maximum, held, schedule) - np.concatenate(([0], held))[schedule.offsets[:-1]]
+    return np.lexsort((change, rounded, timeline.schedule.device))
 
 
 def metrics_of(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +18,12 @@ from ppsim.base.workers import Workers
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.errors import MissingDependency
 from ppsim.search.bounds.bounds import Bounds, bound_problem, limit_bound
+from ppsim.search.orders.copies import search_copies
 from ppsim.search.orders.engine import GRACE_S, search
 from ppsim.search.problem import ROUNDING, Objective, Problem, Solution, evaluate, fits
 
 # Ops up to which the constraint solver is asked: beyond, it finds nothing that the search does not.
-MOST_SOLVED = 1500
+MOST_SOLVED, MOST_WITH_COPIES = 1500, 150
 # The share of the time that goes to the search where the solver comes after it, and the most of it in seconds.
 SEARCHED, MOST_SEARCHED_S = 0.3, 6.0
 # Seconds that a search has, however late it is; where the time is over and something fits, there is none.
@@ -165,22 +167,20 @@ def _solve_one(
     """Search, then prove, one problem; False where a proof needed OR-tools and it is not installed."""
     until = time.monotonic() + time_limit
     low = _objective_of(bounds, problem.objective)
-    small = 3 * problem.n_stages * problem.microbatches <= MOST_SOLVED
+    small = 3 * problem.n_stages * problem.microbatches <= (MOST_WITH_COPIES if problem.offload else MOST_SOLVED)
     limit = min(SEARCHED * time_limit, MOST_SEARCHED_S) if small else time_limit
-    parts = (take_apart(entry.solution.schedule) for entry in known if entry.fits)
     alone = replace(problem, costs=replace(problem.costs, pair=None))
+    many = workers.count if workers else None
+    asked: dict[str, Any] = {"seed": seed, "bound": low, "workers": many, "run": workers}
+    asked["report"] = lambda found: tell(found, low)
     try:
-        best = search(
-            alone,
-            seeds=chain(parts, seeds),
-            seed=seed,
-            time_limit=limit,
-            bound=low,
-            grace=GRACE_S / 3 if any(entry.fits for entry in known) else GRACE_S,
-            workers=workers.count if workers else None,
-            run=workers,
-            report=lambda found: tell(found, low),
-        )
+        if problem.offload:  # what does not fit by itself may with copies
+            parts = (take_apart(entry.solution.schedule) for entry in known)
+            best = search_copies(alone, chain(parts, seeds), time_limit=limit, **asked)
+        else:
+            parts = (take_apart(entry.solution.schedule) for entry in known if entry.fits)
+            grace = GRACE_S / 3 if any(entry.fits for entry in known) else GRACE_S
+            best = search(alone, seeds=chain(parts, seeds), time_limit=limit, grace=grace, **asked)
     except TimeOver:  # what is known is the answer
         return True
     if best is None or first_signal() or not small:
@@ -188,6 +188,7 @@ def _solve_one(
     aim = bounds.span if problem.objective == "span" else bounds.makespan
     if best.score(problem.objective)[0] <= aim * (1 + ROUNDING) and best.makespan <= bounds.makespan * (1 + ROUNDING):
         return True
+    from ppsim.search.orders.copies_solver import CopyModel
     from ppsim.search.orders.solver import solve
 
     left = max(0.1, until - time.monotonic())
@@ -198,6 +199,7 @@ def _solve_one(
             bound_problem(alone),
             time_limit=left,
             seed=seed,
+            model=CopyModel if problem.offload else None,
             report=lambda found, bound: tell(found, low if problem.pairs else bound),  # it knows no pairs
         )
     except MissingDependency:

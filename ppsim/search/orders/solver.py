@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,11 +60,12 @@ class Proof:
 
 
 class Grid(NamedTuple):
-    """Integer times: of F, I and W per stage, of B, of messages, and how many of the steps make one unit of time."""
+    """Integer times per stage, of F, I and W, of B, of messages, of copies; and how many steps make a unit of time."""
 
     time: NDArray[np.int64]
     full: NDArray[np.int64]
     latency: NDArray[np.int64]
+    copies: NDArray[np.int64]
     steps: float
     exact: bool
 
@@ -87,8 +88,9 @@ def import_solver() -> Any:
 def count_steps(problem: Problem) -> Grid:
     """Turn times into integers: exactly by a power of ten where one does, else rounded down to a fine step."""
     time = problem.costs.time[list(KINDS)]
-    values = np.concatenate([time.ravel(), problem.costs.time[Kind.B, problem.joins], problem.latency.ravel()])
-    length = float(problem.microbatches * time.sum() + 2 * problem.latency.sum()) or 1.0
+    full, copies = problem.costs.time[Kind.B, problem.joins], problem.copy_times
+    values = np.concatenate([time.ravel(), full, problem.latency.ravel(), copies.ravel()])
+    length = float(problem.microbatches * (time.sum() + copies.sum()) + 2 * problem.latency.sum()) or 1.0
     for digits in range(10):
         scaled = values * 10.0**digits
         if length * 10.0**digits > FINEST:
@@ -100,9 +102,22 @@ def count_steps(problem: Problem) -> Grid:
 
 def _grid(problem: Problem, steps: float, *, exact: bool) -> Grid:
     to_steps = np.rint if exact else np.floor
-    times = problem.costs.time[list(KINDS)], problem.costs.time[Kind.B], problem.latency
-    time, full, latency = (to_steps(each * steps).astype(np.int64) for each in times)
-    return Grid(time, full, latency, steps, exact)
+    times = problem.costs.time[list(KINDS)], problem.costs.time[Kind.B], problem.latency, problem.copy_times
+    time, full, latency, copies = (to_steps(each * steps).astype(np.int64) for each in times)
+    return Grid(time, full, latency, copies, steps, exact)
+
+
+class Solvable(Protocol):
+    """A problem as CP-SAT sees it."""
+
+    cp: Any
+    grid: Grid
+
+    def hint(self, best: Solution) -> None:
+        """Start from a known schedule."""
+
+    def read(self, value: Callable[[Any], int]) -> Schedule:
+        """Read a schedule off the values that the solver gives."""
 
 
 class Model:
@@ -225,8 +240,8 @@ class Model:
     def _measure(self, bounds: Bounds) -> tuple[Any, Any]:
         """Make span and makespan at least the ends of each stage's last W, and their bounds."""
         device, last = self.problem.device, self.problem.microbatches - 1
-        span = self.cp.new_int_var(_up(bounds.span, self.grid), self.longest, "span")
-        makespan = self.cp.new_int_var(_up(bounds.makespan, self.grid), self.longest, "makespan")
+        span = self.cp.new_int_var(up(bounds.span, self.grid), self.longest, "span")
+        makespan = self.cp.new_int_var(up(bounds.makespan, self.grid), self.longest, "makespan")
         for stage, on in enumerate(device.tolist()):
             lowest = int(np.flatnonzero(device == on)[0])
             for end in self.ends[2, stage, 0 if self.problem.joins[stage] else last :]:
@@ -287,7 +302,7 @@ class Model:
         return np.argsort(order)[number]  # torch takes the losses of the last stage in the order of microbatches
 
 
-def _up(bound: float, grid: Grid) -> int:
+def up(bound: float, grid: Grid) -> int:
     """Write a bound in steps; the next whole step where times are exact, as all times are then whole."""
     return int(np.ceil(bound * grid.steps - 1e-6)) if grid.exact else int(bound * grid.steps * (1 - ROUNDING))
 
@@ -301,6 +316,7 @@ def solve(
     seed: int = 0,
     workers: int = 0,
     report: Report = lambda best, bound: None,
+    model: Callable[[Any, Problem, Bounds, Solution], Solvable] | None = None,
 ) -> Proof:
     """Find the best schedule of a small problem from a known one, and prove a bound of its objective.
 
@@ -312,6 +328,7 @@ def solve(
         seed: of the solver's random numbers.
         workers: threads; when 0 one for a while, then as many as cores and several ways.
         report: called with the best schedule and the bound whenever one of them is better.
+        model: what makes the model of a problem that :class:`Model` does not know.
 
     Returns:
         The best schedule and bound; after Ctrl-C too, those so far.
@@ -324,6 +341,9 @@ def solve(
     run.until = time.monotonic() + time_limit
     run.seed, run.workers = seed, workers
     with suppress(KeyboardInterrupt):  # the best so far is the answer
+        if model is not None:
+            run.solve(model(cp, problem, bounds, best), proves=True)
+            return Proof(run.best, limit_bound(run.bound, run.best.score(problem.objective)[0]))
         if not run.proved:
             run.solve(Model(cp, problem, bounds, best, soon=False), proves=True)
         if not run.proved and problem.objective == "span":
@@ -331,9 +351,9 @@ def solve(
             run.solve(Model(cp, problem, bounds, run.best, soon=True), proves=False)
         if problem.objective == "span" and run.best.makespan > bounds.makespan * (1 + ROUNDING):
             run.until = min(run.until, time.monotonic() + MOST_S_FOR_MAKESPAN)
-            model = Model(cp, problem, bounds, run.best, soon=True)
-            model.then_makespan(run.best.span)
-            run.solve(model, proves=False)
+            shorter = Model(cp, problem, bounds, run.best, soon=True)
+            shorter.then_makespan(run.best.span)
+            run.solve(shorter, proves=False)
     return Proof(run.best, limit_bound(run.bound, run.best.score(problem.objective)[0]))
 
 
@@ -350,7 +370,7 @@ class _Run:
         """Whether the best schedule attains the bound."""
         return self.best.score(self.problem.objective)[0] <= self.bound * (1 + ROUNDING)
 
-    def solve(self, model: Model, *, proves: bool) -> None:
+    def solve(self, model: Solvable, *, proves: bool) -> None:
         """Solve a model for the time that is left; what it proves is a bound of the problem where ``proves`` is set."""
         if self.workers:
             self._run(model, proves, self.workers, np.inf)
@@ -358,7 +378,7 @@ class _Run:
             model.hint(self.best)
             self._run(model, proves, max(MANY, count_cores()), np.inf)
 
-    def _run(self, model: Model, proves: bool, workers: int, units: float) -> bool:
+    def _run(self, model: Solvable, proves: bool, workers: int, units: float) -> bool:
         """Run the solver with a number of threads and an amount of work; return whether nothing is left to prove."""
         left = self.until - time.monotonic()
         if left <= 0:

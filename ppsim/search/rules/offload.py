@@ -9,6 +9,7 @@ copies in slots that alternate out and in; these copies are as late as they can 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -157,23 +158,35 @@ def _hold_down(schedule: Schedule, costs: Costs) -> Schedule:
 
 def _wait(schedule: Schedule, caps: Ops) -> Schedule | None:
     """Wait for the oldest copy wherever a device would hold more than its cap; None where no copy is left."""
-    ops, change, kinds = _pack(schedule), schedule.activation_changes(), schedule.kind
-    queues = []
+    ops, change, queues = _pack(schedule), schedule.activation_changes(), list[Packed]()
     for device, cap in enumerate(caps.tolist()):
-        queue, own, pending, held = schedule.queue(device), list[int](), deque[int](), 0
-        for op, added, kind in zip(ops[queue].tolist(), change[queue].tolist(), kinds[queue].tolist(), strict=True):
-            while added > 0 and held >= cap:
-                if not pending:
-                    return None
-                own.append(pending.popleft() & ~KIND_MASK | Kind.WAIT_OFFLOAD)
-                held -= 1
-            own.append(op)
-            if kind == Kind.OFFLOAD:
-                pending.append(op)
-            else:
-                held += added
-        queues.append(np.array(own, np.int64))
+        queue = schedule.queue(device)
+        waiting = add_waits(ops[queue].tolist(), change[queue].tolist(), cap)
+        if waiting is None:
+            return None
+        queues.append(np.array(waiting, np.int64))
     return _from_queues(schedule, queues)
+
+
+def add_waits(queue: Sequence[int], change: Sequence[float], cap: float) -> list[int] | None:
+    """Wait for the oldest copy to the host wherever a device would hold more than its cap; None where none is left.
+
+    ``change`` is what each op adds to what the device holds; what an OFFLOAD frees counts where it is waited for.
+    """
+    own, pending, held = list[int](), deque[tuple[int, float]](), 0.0
+    for op, added in zip(queue, change, strict=True):
+        while added > 0 and held + added > cap + NEAR:
+            if not pending:
+                return None
+            waited, freed = pending.popleft()
+            own.append(waited & ~KIND_MASK | Kind.WAIT_OFFLOAD)
+            held += freed
+        own.append(op)
+        if op & KIND_MASK == Kind.OFFLOAD:
+            pending.append((op, added))
+        else:
+            held += added
+    return own
 
 
 def _pack(schedule: Schedule) -> Packed:

@@ -1,10 +1,6 @@
 """Copies to the host by rule: against what the originals' orders take at the same costs, and what must always hold."""
 
-import gzip
-import json
 import re
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim.core.costs import Costs, costs_for
+from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind, pack
 from ppsim.core.recompute import add_recompute
 from ppsim.core.schedule import Schedule
-from ppsim.core.split_backward import split_backwards
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.errors import InputError
@@ -24,29 +19,7 @@ from ppsim.questions.build import parse_offload
 from ppsim.schedules import generate
 from ppsim.search.rules.offload import add_offload
 from tests.cases import PLAIN
-
-FACTORS = (1, 1.25, 0.8, 1.1, 0.9)
-
-
-@cache
-def table() -> dict[str, Any]:
-    path = Path(__file__).parents[2] / "data" / "lanes" / "offload.json.gz"
-    return dict(json.loads(gzip.decompress(path.read_bytes())))
-
-
-def costs_named(name: str, stages: int, link: int) -> Costs:
-    uneven = name.startswith("uneven")
-    factor = np.array([FACTORS[stage % 5] if uneven else 1.0 for stage in range(stages)])
-    copy = np.full(stages, float(name[-3:]))
-    time = np.stack([each * factor for each in ((1, 1.9, 1.2, 0.7) if uneven else (1, 2, 1, 1))])
-    return Costs(time, others={Kind.OFFLOAD: copy, Kind.RELOAD: copy}, host_link=link)
-
-
-@cache
-def compute_queues(name: str, devices: int, chunks: int, microbatches: int, group: int) -> Schedule:
-    options: dict[str, Any] = {"group_size": group} if name == "gis" else {}
-    made = generate(name, devices=devices, chunks=chunks, microbatches=microbatches, **options)
-    return split_backwards(made) if name in ("gis", "uniform") else made
+from tests.search.originals import SAMPLED, compute_queues, costs_named, table
 
 
 def orders(schedule: Schedule) -> list[str]:
@@ -82,9 +55,6 @@ def compare(row: list[Any]) -> tuple[bool, bool]:
     prices = costs_named(costs, schedule.n_stages, 2 if timing == "paired" else 0)
     found = measure(simulate(add_offload(schedule, prices, copied), prices))
     return found.makespan <= makespan + 1e-6, int(found.peak_activations.max()) <= max(peaks)
-
-
-SAMPLED = [row for row in table()["offload"] if row[0] in ("gis", "uniform")]
 
 
 @pytest.mark.parametrize("timing", ["plain", "paired"])

@@ -1,0 +1,245 @@
+"""The best order with copies to the host: which activations leave, when they come back, and the order of compute.
+
+Orders come from schedules with a name and from searches that may hold more; a rule then copies out what does not fit
+(:func:`ppsim.search.rules.room.make_room`). The best are walked on from: an op, a copy out or a copy back moves in
+its queue, a copy comes or goes, and devices wait for copies wherever they would hold more than their caps. Every trial
+is timed by the model of streams.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from time import monotonic
+
+import numpy as np
+
+from ppsim.base.deadline import TimeOver, interrupt_at
+from ppsim.base.workers import Map
+from ppsim.core.ops import BACKWARDS, KIND_MASK, STAGE_MASK, STAGE_SHIFT, Kind, pack
+from ppsim.core.schedule import Schedule
+from ppsim.core.split_backward import split_backwards
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
+from ppsim.errors import Deadlock
+from ppsim.search.orders.engine import GRACE_S, search
+from ppsim.search.orders.improve import COLD, HOT, MEAN, OTHER
+from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
+from ppsim.search.rules.offload import add_waits
+from ppsim.search.rules.room import Choice, make_room
+
+# Caps that orders are searched for, in those that hold; copies make up for what is above.
+LEVELS = (1.0, 1.5, 2.0, 3.0, np.inf)
+SEARCHED = 0.4  # the share of the time that these searches have
+POOL = 4  # schedules that are walked on from
+TRIALS = 400  # of a walk before another schedule's turn
+REACH = 8  # places that an op moves at most
+# What leaves first: what is needed last, then of what is gone in time, then what is gone first.
+CHOICES: tuple[Choice, ...] = (
+    lambda back, gone: (back > 0, back),
+    lambda back, gone: (back > 0, gone <= 0, back),
+    lambda back, gone: (back > 0, -gone),
+)
+# Ops of a stage and microbatch in the order in which its queue has them.
+RANK = {Kind.F: 0, Kind.OFFLOAD: 1, Kind.RELOAD: 2, Kind.B: 3, Kind.I: 3, Kind.W: 4}
+
+Report = Callable[[Solution], None]
+Queue = list[int]
+
+
+def search_copies(
+    problem: Problem,
+    seeds: Iterable[Schedule],
+    *,
+    seed: int,
+    time_limit: float,
+    bound: float,
+    report: Report,
+    workers: int | None = None,
+    run: Map | None = None,
+) -> Solution | None:
+    """Search for the best schedule that fits a problem whose activations may be copied to the host.
+
+    Args:
+        problem: what to schedule.
+        seeds: schedules to start from, whatever they hold.
+        seed: of the random numbers.
+        time_limit: seconds after which the best so far is returned.
+        bound: a lower bound of the objective; a schedule that attains it ends the search.
+        report: called with each schedule that is better than all before.
+        workers: see :func:`ppsim.search.orders.engine.search`, which finds orders to start from.
+        run: likewise.
+    """
+    began, enough = monotonic(), bound * (1 + ROUNDING)
+    pool = list[Solution]()
+
+    def keep(found: Solution) -> bool:
+        if not pool or found.score(problem.objective) < pool[0].score(problem.objective):
+            report(found)
+        pool.append(found)
+        pool.sort(key=lambda each: each.score(problem.objective))
+        del pool[POOL:]
+        return pool[0].score(problem.objective)[0] <= enough
+
+    try:
+        for order in _orders(problem, seeds, began + SEARCHED * time_limit, seed, workers, run):
+            with interrupt_at(began + time_limit + (0 if pool else GRACE_S)):
+                if any(keep(found) for found in fit_order(problem, order)):
+                    return pool[0]
+        with interrupt_at(began + time_limit + GRACE_S):
+            _walk(problem, pool, random.Random(seed), keep, began + time_limit)
+    except (KeyboardInterrupt, TimeOver):  # the best so far is the answer
+        if not pool:
+            raise
+    return pool[0] if pool else None
+
+
+def _orders(
+    problem: Problem, seeds: Iterable[Schedule], until: float, seed: int, workers: int | None, run: Map | None
+) -> Iterator[Schedule]:
+    """Orders of compute ops to put copies into: those given, and the best that a search finds for larger caps."""
+    yield _one_by_one(problem)
+    alone, given = replace(problem, offload=False), list(seeds)
+    plain = [each.compute_only for each in given]
+    for nth, level in enumerate(LEVELS):
+        left = (until - monotonic()) / (len(LEVELS) - nth if nth else 2)
+        if left > 0:
+            caps = np.maximum(problem.caps * level, alone.least_caps).tolist()
+            with suppress(TimeOver):
+                capped = replace(alone, cap=caps)
+                found = search(capped, seeds=plain, seed=seed, time_limit=left, workers=workers, run=run)
+                if found is not None:
+                    yield found.schedule
+        if nth == 0:  # what takes no copies comes first: it is timed soonest
+            yield from given
+
+
+def _one_by_one(problem: Problem) -> Schedule:
+    """The schedule that finishes a microbatch before it starts the next, each W right after its I: the least memory."""
+    stages = np.arange(problem.n_stages)
+    turn = np.concatenate(
+        [pack(stages, 0) | Kind.F, *np.stack([pack(stages, 0) | k for k in (Kind.I, Kind.W)], 1)[::-1]]
+    )
+    queues = [turn[problem.device[turn >> STAGE_SHIFT] == device] for device in range(problem.n_devices)]
+    numbers = pack(0, np.arange(problem.microbatches))
+    rows = [(numbers[:, None] | queue).ravel() for queue in queues]
+    return Schedule.from_queues("one microbatch at a time", problem.placement, problem.microbatches, rows)
+
+
+def fit_order(problem: Problem, order: Schedule) -> Iterator[Solution]:
+    """Copy out what an order holds above the caps, by each rule; the order itself where it fits."""
+    if fits(problem, order):
+        yield evaluate(problem, order, order.name)
+        return
+    if order.has_lanes:
+        return
+    forms = [order] if not (order.kind == Kind.B).any() or problem.joins.all() else [order, split_backwards(order)]
+    for form in forms:
+        for choice in CHOICES:
+            for timeline in make_room(form, problem.costs, problem.caps, problem.changes, choice):
+                yield evaluate(problem, timeline.schedule, f"{order.name} with copies")
+
+
+def _walk(
+    problem: Problem, pool: Sequence[Solution], rng: random.Random, keep: Callable[[Solution], bool], until: float
+) -> None:
+    """Walk on from the best schedules in turn, every second time from the best of all."""
+    hot = HOT[0] * float(problem.costs.time[[Kind.F, Kind.I, Kind.W]].mean())
+    turn = 0
+    while pool and monotonic() < until:
+        start = pool[0 if turn % 2 else turn // 2 % len(pool)]
+        heat = hot * (1, 0.3, 0.1, 0)[turn // 2 % 4]
+        turn += 1
+        for found in walk(problem, start, rng, heat, until):
+            if keep(found):
+                return
+
+
+def walk(problem: Problem, start: Solution, rng: random.Random, hot: float, until: float) -> Iterator[Solution]:
+    """Change a schedule at random, less and less for the worse; yield what is better than all before."""
+    queues = _without_waits(start.schedule)
+    built = [waits for device, queue in enumerate(queues) if (waits := _waiting(problem, device, queue)) is not None]
+    if len(built) < len(queues):
+        return
+    at = best = _cost(problem, built)
+    for trial in range(TRIALS):
+        if monotonic() > until:
+            return
+        device = rng.randrange(len(queues))
+        queue = _change(queues[device], rng)
+        waiting = None if queue is None else _waiting(problem, device, queue)
+        if queue is None or waiting is None:
+            continue
+        tried = [*built[:device], waiting, *built[device + 1 :]]
+        cost = _cost(problem, tried)
+        heat = hot * COLD ** (trial / TRIALS)
+        if cost <= at or (heat > 0 and cost < at + heat * rng.expovariate(1)):
+            queues[device], built, at = queue, tried, cost
+        if cost < best * (1 - ROUNDING):
+            best = cost
+            yield evaluate(problem, _schedule(problem, tried), start.origin.removesuffix(", improved") + ", improved")
+
+
+def _cost(problem: Problem, queues: Sequence[Queue]) -> float:
+    """What walks minimize, infinite where queues deadlock."""
+    schedule = _schedule(problem, queues)
+    try:
+        timeline = simulate(schedule, problem.costs)
+    except Deadlock:
+        return float("inf")
+    found = measure(timeline)
+    weights = (1.0, OTHER) if problem.objective == "span" else (OTHER, 1.0)
+    return weights[0] * found.span + weights[1] * found.makespan + MEAN * float(timeline.end.sum()) / len(schedule)
+
+
+def _schedule(problem: Problem, queues: Sequence[Queue]) -> Schedule:
+    packed = [np.array(queue, np.int64) for queue in queues]
+    return Schedule.from_queues("optimized", problem.placement, problem.microbatches, packed)
+
+
+def _without_waits(schedule: Schedule) -> list[Queue]:
+    """The packed ops of each device, but for what waits for copies."""
+    ops = (pack(schedule.stage, schedule.microbatch) | schedule.kind).tolist()
+    waits = (schedule.kind == Kind.WAIT_OFFLOAD).tolist()
+    return [
+        [ops[n] for n in range(queue.start, queue.stop) if not waits[n]]
+        for queue in map(schedule.queue, range(schedule.n_devices))
+    ]
+
+
+def _waiting(problem: Problem, device: int, queue: Queue) -> Queue | None:
+    """A queue that waits for copies wherever its device would hold more than its cap; None where that is not enough."""
+    ops = np.array(queue, np.int64)
+    change = problem.changes[ops & KIND_MASK, ops >> STAGE_SHIFT & STAGE_MASK]
+    return add_waits(queue, change.tolist(), float(problem.caps[device]))
+
+
+def _change(queue: Queue, rng: random.Random) -> Queue | None:
+    """A queue with a copy more, one less, or an op in another place; None where that breaks the order of a cell."""
+    place = rng.randrange(len(queue))
+    op, changed = queue[place], list(queue)
+    kind, cell = op & KIND_MASK, op & ~KIND_MASK
+    drawn = rng.random()
+    if kind == Kind.F and drawn < 0.5:
+        if cell | Kind.OFFLOAD in queue:
+            changed.remove(cell | Kind.OFFLOAD)
+            changed.remove(cell | Kind.RELOAD)
+            return changed
+        back = next(n for n, each in enumerate(queue) if each & ~KIND_MASK == cell and each & KIND_MASK in BACKWARDS)
+        changed.insert(max(place + 1, back - int(rng.expovariate(0.5))), cell | Kind.RELOAD)
+        changed.insert(place + 1, cell | Kind.OFFLOAD)
+        return changed
+    changed.pop(place)
+    to = place + rng.choice((-1, 1)) * rng.randint(1, REACH)
+    if not 0 <= to <= len(changed):
+        return None
+    passed = changed[to:place] if to < place else changed[place:to]
+    earlier = to < place
+    if any(
+        each & ~KIND_MASK == cell and (RANK[Kind(each & KIND_MASK)] < RANK[Kind(kind)]) == earlier for each in passed
+    ):
+        return None
+    changed.insert(to, op)
+    return changed

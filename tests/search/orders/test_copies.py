@@ -1,0 +1,149 @@
+"""Which activations wait on the host: against every way to run tiny pipelines, and against the originals' orders."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import place
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.search.bounds.bounds import bound_problem
+from ppsim.search.orders.copies import fit_order, walk
+from ppsim.search.orders.optimize import Outcome, optimize
+from ppsim.search.problem import Problem, evaluate, fits
+from tests.search.orders.brute import Tiny, best_of_all
+from tests.search.originals import SAMPLED, compute_queues, costs_named
+
+# Placement, all of Tiny, and the optimum that every way to run it was tried for.
+ROWS = [
+    (row[0], Tiny(tuple(row[1]), row[2], tuple(row[3]), tuple(row[4]), *row[5:8]), row[8])
+    for row in json.loads((Path(__file__).parents[2] / "data" / "search" / "copies.json").read_text())
+]
+
+
+def problem_of(placement: str, asked: Tiny) -> Problem:
+    S, (f, i, w, out, back) = len(asked.device), asked.times
+    times = np.repeat([[f], [i + w], [i], [w]], S, axis=1).astype(float)
+    copies = {Kind.OFFLOAD: np.full(S, float(out)), Kind.RELOAD: np.full(S, float(back))}
+    costs = Costs(times, others=copies, host_link=asked.link if asked.link > 1 else 0)
+    return Problem(
+        place(placement, len(asked.caps), S),
+        asked.microbatches,
+        costs,
+        [cap / 2 for cap in asked.caps],
+        asked.halves / 2,
+        "span" if asked.spans else "makespan",
+        offload=True,
+    )
+
+
+def test_bounds_are_below_the_optimum():
+    reached = 0
+    for placement, asked, optimum in ROWS:
+        bounds = bound_problem(problem_of(placement, asked))
+        bound = bounds.span if asked.spans else bounds.makespan
+        assert bound <= optimum * (1 + 1e-9), asked
+        reached += bound >= optimum * (1 - 1e-9)
+    assert reached > len(ROWS) / 5
+
+
+def examine(placement: str, asked: Tiny, optimum: int, time_limit: float) -> bool:
+    """Optimize and compare; return whether it is proved."""
+    problem = problem_of(placement, asked)
+    found = optimize([problem], [[]], time_limit=time_limit)
+    check(found)
+    assert found.bound <= optimum * (1 + 1e-9) <= found.value * (1 + 2e-9), asked
+    assert found.value == pytest.approx(optimum) or found.status == "feasible", asked
+    return found.status == "optimal"
+
+
+def check(found: Outcome) -> None:
+    """The schedule fits, by a count of its own of what each device holds at every start."""
+    problem, made = found.problem, found.solution.schedule
+    timeline = simulate(made, problem.costs)
+    assert fits(problem, made)
+    for d in range(made.n_devices):
+        own = range(made.offsets[d], made.offsets[d + 1])
+        for now in timeline.start[own.start : own.stop]:
+            held = 0.0
+            for op in own:
+                kind, weight = Kind(made.kind[op]), float(problem.amounts[made.stage[op]])
+                if timeline.start[op] <= now + 1e-9 and kind in (Kind.F, Kind.RELOAD):
+                    held += weight
+                if timeline.end[op] <= now + 1e-9:
+                    freed = {Kind.OFFLOAD: 1.0, Kind.B: 1.0, Kind.I: 1 - problem.after_i, Kind.W: problem.after_i}
+                    held -= weight * freed.get(kind, 0.0)
+            assert held <= problem.caps[d] + 1e-9
+
+
+@pytest.mark.parametrize("row", ROWS[:4], ids=str)
+def test_what_is_proved_of_tiny_pipelines_is_true(row):
+    pytest.importorskip("ortools")
+    placement, asked, optimum = row
+    examine(placement, asked, optimum, 0.6)
+
+
+@pytest.mark.slow
+def test_most_tiny_pipelines_are_proved():
+    pytest.importorskip("ortools")
+    proved = sum(examine(*row, 4.0) for row in ROWS)
+    assert proved >= 0.9 * len(ROWS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS[::4], ids=str)
+def test_the_optima_are_those_of_every_way(row):
+    placement, asked, optimum = row
+    bounds = bound_problem(problem_of(placement, asked))
+    assert best_of_all(asked, int(bounds.span if asked.spans else bounds.makespan), optimum + 1) == optimum
+
+
+def fit_originals(rows: list[list[Any]]) -> None:
+    """With the peak of each device as its cap, the originals' orders take no longer with other copies."""
+    assert rows
+    for name, devices, chunks, microbatches, group, _, costs, timing, makespan, peaks in rows:
+        order = compute_queues(name, devices, chunks, microbatches, group)
+        prices = costs_named(costs, order.n_stages, 2 if timing == "paired" else 0)
+        caps = [float(peak) for peak in peaks]
+        problem = Problem(order.placement, microbatches, prices, caps, objective="makespan", offload=True)
+        found = list(fit_order(problem, order))
+        assert all((each.peak_activations <= problem.caps + 1e-9).all() for each in found)
+        best = min(each.makespan for each in found)
+        tiny = (devices, timing, costs) == (2, "paired", "unit_off1.0") and name == "gis"
+        assert best <= makespan + 1e-6 + tiny, (name, devices, chunks, microbatches, group, costs, timing)
+
+
+def test_never_worse_than_the_originals_in_the_memory_of_each_device():
+    fit_originals(SAMPLED[::40])
+
+
+@pytest.mark.slow
+def test_never_worse_than_any_original_in_the_memory_of_each_device():
+    fit_originals(SAMPLED)
+
+
+def test_walks_fit_and_are_as_they_say():
+    """Every schedule that a walk yields is timed anew, and better than the one before."""
+    problem = problem_of("linear", Tiny((0, 1), 3, (1, 1, 1, 1, 1), (2, 2), 2, 1, False))
+    order = compute_queues("1f1b", 2, 1, 3, 0)
+    start = next(found for found in fit_order(problem, order) if found.schedule.has_lanes)
+    yielded = list(walk(problem, start, random.Random(0), 0.5, float("inf")))
+    for found in yielded:
+        assert fits(problem, found.schedule)
+        again = evaluate(problem, found.schedule, "")
+        assert (again.makespan, again.span) == (found.makespan, found.span)
+
+
+def test_with_no_cap_nothing_leaves():
+    S, times = 3, np.array([[1.0], [2.0], [1.0], [1.0]]).repeat(3, axis=1)
+    problem = Problem(place("linear", 3, S), 4, Costs(times), offload=True)
+    found = optimize([problem], [[]], time_limit=2)
+    assert not (found.solution.schedule.kind == Kind.OFFLOAD).any()
+    assert (found.value, found.status) == (13, "optimal")
