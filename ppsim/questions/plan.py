@@ -32,6 +32,7 @@ from ppsim.questions.write import Writers, command_line, find_targets, tradeoff_
 from ppsim.version import VERSION
 
 if TYPE_CHECKING:
+    from ppsim.workload.hardware.hardware import Machine
     from ppsim.workload.plans.nearby import Nearby
     from ppsim.workload.plans.task import Found, Task
 
@@ -179,7 +180,7 @@ def answer(request: PlanRequest) -> Plans | Against:
 def _plan(request: PlanRequest) -> Plans:
     """Search for the plans of a request."""
     task = make_task(request)
-    runs = _runs(request.anchor)
+    runs = _runs(request.anchor, task.machine)
     found = _search(task, request)
     if not found.rows:
         _refuse(task, found)
@@ -188,12 +189,20 @@ def _plan(request: PlanRequest) -> Plans:
 
 
 def _compare(request: PlanRequest) -> Against:
+    if profiles := [name for name in request.anchor if _is_profile(name)]:
+        raise InputError(f"'{profiles[0]}' has times of ops, and --against corrects steps", "--anchor ROWS.json")
     runs = _runs(request.anchor)
     return compare_runs(request, request.against or "", runs, request.improve, request.tasks, request.shows_progress)
 
 
-def _runs(anchors: Sequence[str]) -> Nearby:
+def _is_profile(anchor: str) -> bool:
+    return anchor.lower().endswith(".toml")
+
+
+def _runs(anchors: Sequence[str], machine: Machine | None = None) -> Nearby:
     """Return the measured runs that correct predictions: the library's, and the user's anchors.
+
+    Where a profile takes the place of the curve, by which published runs were predicted, the user's anchors alone.
 
     Raises:
         InputError: an anchor that cannot be read or predicted.
@@ -202,10 +211,12 @@ def _runs(anchors: Sequence[str]) -> Nearby:
     from ppsim.workload.plans.published import anchors_of
     from ppsim.workload.plans.rows import read_table
 
-    tables = [name for name in anchors if not name.endswith(".toml")]
+    measured = machine if machine and machine.measured else None
+    tables = [name for name in anchors if not _is_profile(name)]
     if not tables:
-        return published()
-    return Nearby(published().runs, anchors_of(row for name in tables for row in read_table(name)))
+        return Nearby() if measured else published()
+    own = anchors_of((row for name in tables for row in read_table(name)), measured)
+    return Nearby(() if measured else published().runs, own)
 
 
 def make_task(request: PlanRequest) -> Task:
@@ -237,7 +248,7 @@ def make_task(request: PlanRequest) -> Task:
         cap = float(size)
     base = parallel_with(request.runs, space.precision, model, machine.gpu)
     axes = make_axes(model, machine, space, base, *_able(request))
-    profiles = [name for name in request.anchor if name.endswith(".toml")]
+    profiles = [name for name in request.anchor if _is_profile(name)]
     if len(profiles) + bool(space.profile) > 1:
         raise InputError("several profiles are given, and one is taken", "one --anchor FILE.toml, or --profile")
     machine = use_profile_of(replace(space, profile=profiles[0]) if profiles else space, machine, model, base)

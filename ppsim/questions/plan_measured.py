@@ -60,10 +60,12 @@ def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told
         found.rows[best]["tied"] = False
     first = settings[best]
     found.rows.sort(key=lambda row: (not row["tied"], _parts(row) if row["tied"] else 0, row["step_s"]))
-    lacking = tuple(unseen(runs, first, bool(task.model.experts)))
+    profiled = task.machine.measured is not None
+    lacking = () if profiled else tuple(unseen(runs, first, bool(task.model.experts)))
     if task.machine.kinds:
         lacking += (f"several kinds of nodes: corrected as on {first.gpu}",)
     lines = [f"no measured run was seen of {what}\n" for what in lacking]
+    lines += ["measured times are in the curve's place, so runs that it predicted correct nothing\n"] * profiled
     lines += [*describe_anchors(runs, first)]
     return Told(
         lacking, tuple(run.name for run in runs.anchors), runs.terms(first) if runs.anchors else {}, tuple(lines)

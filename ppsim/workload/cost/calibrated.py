@@ -2,8 +2,8 @@
 
 A profile of transformer layers (``ppsim calibrate``) replaces the times of dense layers, embedding and output; the
 curve then only carries them from the sizes that were measured to those of the model. A profile of whole stages, from a
-trace or the user's modules, replaces the times of stages. Collectives, messages, experts, reductions and the optimizer
-stay with the curve and the cluster's links.
+trace or the user's modules, replaces the times of stages; modules that are layers alone replace those of dense layers.
+Collectives, messages, experts, reductions and the optimizer stay with the curve and the cluster's links.
 """
 
 from __future__ import annotations
@@ -12,22 +12,26 @@ import re
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError
 from ppsim.inputs.profile.costs import costs_from
 from ppsim.inputs.profile.profile import Profile, Workload
 from ppsim.schedules import generate
-from ppsim.workload.cost.costs import stage_costs
+from ppsim.workload.cost.costs import content_times, stage_costs
 from ppsim.workload.hardware.efficiency import efficiency_of, passes
 from ppsim.workload.hardware.hardware import AS_THE_CURVE, Factors, Machine, Measured
 from ppsim.workload.layout.layout import Layout
-from ppsim.workload.model.model import Layer, Model
+from ppsim.workload.model.contents import StageContent, count_stage_parameters
+from ppsim.workload.model.model import STATES, Layer, Model, kinds_of
 from ppsim.workload.model.operators import Floats, Operators, embedding_operators, head_operators, layer_operators
 from ppsim.workload.model.parallel import Parallel
 
 PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 FARTHEST = 4.0  # times the measured width or sequence, up or down, that the curve's shape is trusted to carry
+UNSAID = ", taken as measured with these sizes, microbatches and recompute, which a profile does not say"
+CLOSE = 0.05  # share by which the parameters of the user's modules may differ from the model's
 FROM_CURVE = "collectives, messages, gradient reductions and the optimizer are the curve's"
 
 
@@ -121,7 +125,7 @@ def _of_layers(
         head=ends[1],
         fixed=_split_full(fixed),
         taken=f"{taken}, measured with hidden {workload.hidden}, sequences of {workload.sequence}, {workload.dtype} "
-        f"(a layer's F {layer.f:.2f} and B {layer.b:.2f} times the curve's)",
+        + _times(layer),
         left=("experts, " if model.experts else "") + ("" if workload.vocab else "embedding, output, ") + FROM_CURVE,
     )
 
@@ -163,21 +167,57 @@ def _of_stages(
 ) -> Measured:
     """Compare measured stages with the curve's times of the same stages, one by one or all together."""
     stages = len({op.stage for op in profile.op if op.part == "stage"})
-    curve = stage_costs(model, machine, parallel, layout).time[[Kind.F, Kind.I, Kind.W, Kind.B]]
+    costs = stage_costs(model, machine, parallel, layout)
+    curve = costs.time[[Kind.F, Kind.I, Kind.W, Kind.B]]
     found = costs_from(profile, generate("gpipe", devices=stages, microbatches=1))
     time = np.array([found.time[kind] for kind in (Kind.F, Kind.I, Kind.W, Kind.B)]) / 1e3
+    held, whole = np.array([stage.parameters for stage in profile.stage]), float(costs.parameters.sum())
+    if held.any() and abs(held.sum() - whole) > CLOSE * whole:
+        return _of_own_layers(machine, name, model, parallel, time.sum(axis=1), held, whole)
     one_by_one = by_stage and stages == parallel.stages
     if not one_by_one:
         time, curve = time.sum(axis=1, keepdims=True), curve.sum(axis=1, keepdims=True)
-    whole = _divide(time.sum(axis=1), curve.sum(axis=1))
+    factors = _divide(time.sum(axis=1), curve.sum(axis=1))
     return Measured(
         name=name,
         stages=tuple(_divide(time[:, i], curve[:, i]) for i in range(time.shape[1])),
-        taken=f"{stages} whole stages with their collectives (F {whole.f:.2f} and B {whole.b:.2f} times the curve's)"
+        taken=f"{stages} whole stages with their collectives {_times(factors)}"
         + ("" if one_by_one else ", their sum for the whole model")
-        + ", taken as measured with these sizes, microbatches and recompute, which a profile does not say",
+        + UNSAID,
         left="messages, gradient reductions and the optimizer are the curve's",
     )
+
+
+def _of_own_layers(
+    machine: Machine, name: str, model: Model, parallel: Parallel, time: Floats, held: NDArray[np.int64], whole: float
+) -> Measured:
+    """Compare modules of the user's own that are dense layers, as their parameters say, with as many of the model.
+
+    A first stage has no gradient of its input, so its backward counts whole.
+    """
+    dense = [layer for layer in kinds_of(model) if layer.mlp == "dense" and layer.mixer not in STATES]
+    contents = [StageContent(((layer, 1),), 0, False, 0, int(parallel.recompute != "none")) for layer in dense[:1]]
+    each = sum(sum(count_stage_parameters(model, parallel, content)) for content in contents)
+    counts = np.round(held / max(each, 1))
+    if not each or (abs(held - counts * each) > CLOSE * held).any():
+        here, beside = " + ".join(f"{count:,}" for count in held), f", {each:,.0f} a dense layer" if each else ""
+        raise InputError(
+            f"stages of '{name}' hold {here} parameters, and of {model.name or 'the model'} a GPU holds {whole:,.0f}"
+            + beside,
+            "a profile of all its stages, or of some of its dense layers alone, with the sizes of groups measured",
+        )
+    curve = content_times(model, machine, parallel, contents[0])
+    layer = _divide(time * [1, 0, 0, 1], counts.sum() * curve[[Kind.F, Kind.I, Kind.W, Kind.B]])
+    return Measured(
+        name=name,
+        layer=layer,
+        taken=f"dense layers, of which modules have {counts.sum():.0f} {_times(layer)}{UNSAID}",
+        left=("experts, " if model.experts else "") + "embedding, output, " + FROM_CURVE,
+    )
+
+
+def _times(factors: Factors) -> str:
+    return f"(F {factors.f:.2f} and B {factors.b:.2f} times the curve's)"
 
 
 def _divide(time: Floats, curve: Floats) -> Factors:

@@ -12,6 +12,7 @@ from ppsim.base.toml import Refused
 from ppsim.errors import InputError, PpsimError
 from ppsim.workload.cost.costs import StageCosts, Step, stage_costs, step_time
 from ppsim.workload.cost.memory import device_memory
+from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.nearby import Measured, Nearby, Setting, published, setting_of, terms_of
 from ppsim.workload.plans.row_numbers import Row, Skipped, number_of
@@ -43,8 +44,12 @@ def _predict(setup: Setup) -> tuple[Parallel, Step, StageCosts]:
     return best
 
 
-def anchors_of(rows: Iterable[Row]) -> tuple[Measured, ...]:
+def anchors_of(rows: Iterable[Row], machine: Machine | None = None) -> tuple[Measured, ...]:
     """Turn measured rows into runs by which others are corrected.
+
+    Args:
+        rows: as of a table.
+        machine: whose measured op times count for rows on its GPU too.
 
     Raises:
         InputError: none of them has a step and can be predicted.
@@ -53,6 +58,8 @@ def anchors_of(rows: Iterable[Row]) -> tuple[Measured, ...]:
     for number, row in enumerate(rows):
         try:
             setup = setup_of(row)
+            if machine and setup.machine.gpu == machine.gpu:
+                setup = replace(setup, machine=replace(setup.machine, measured=machine.measured))
             parallel, step, costs = _predict(setup)
         except (Skipped, PpsimError, Refused):
             continue

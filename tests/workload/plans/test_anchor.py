@@ -1,0 +1,105 @@
+"""An anchor of the user's own modules: calibrated, then planned with, end to end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ppsim.inputs.profile.profile import read, write
+from tests.commands import invoke, refused
+
+MODULE = Path(__file__).parents[2] / "data" / "transformer.py"
+MODEL = """schema = "ppsim.model/2"
+name = "tiny"
+hidden = 256
+heads = 8
+layers = 4
+seq = 128
+vocab = 1024
+ffn = 1024
+biases = true
+learned_positions = true
+"""
+GPU = 'schema = "ppsim.gpu/1"\nname = "cpu"\nmemory_gib = 8\nhbm_gb_per_s = 20\n[tflops]\nbf16 = 0.1\n'
+CLUSTER = 'schema = "ppsim.cluster/1"\ngpu = "cpu.toml"\ndevices_per_node = 2\n[intra]\nalpha_us = 80\ngb_per_s = 2.5\n'
+SIZES = ["--tp", "1", "--cp", "1", "--mbs", "1", "--recomputes", "none", "--zero", "1"]
+
+
+@pytest.fixture
+def words(tmp_path):
+    """A plan of two devices like this machine's."""
+    for name, text in (("model", MODEL), ("cpu", GPU), ("cluster", CLUSTER)):
+        (tmp_path / f"{name}.toml").write_text(text)
+    model, cluster = str(tmp_path / "model.toml"), str(tmp_path / "cluster.toml")
+    return ["plan", "--model", model, "--cluster", cluster, "--gpus", "2", "--gbs", "8", "--schedules", "1f1b"]
+
+
+def measured(path: Path, function: str, stages: int) -> dict[str, float]:
+    """Calibrate, and return the seconds of all stages' forwards and backwards."""
+    pytest.importorskip("torch")
+    counts = ["--repeats", "2", "--warm-up", "1", "--sizes", "1024", "--device", "cpu", "--stages", str(stages)]
+    made = invoke("calibrate", "-o", str(path), "--module", f"{MODULE}:{function}", *counts)
+    assert made.exit_code == 0, made.output
+    return {k: sum(op.median_ms / 1e3 for op in read(str(path)).op if op.kind == k) for k in "FB"}
+
+
+def planned(*words: str) -> tuple[dict[str, float], str]:
+    made = invoke(*words, *SIZES, "--json")
+    assert made.exit_code == 0, made.exception
+    said = json.loads(made.stdout)
+    (alone,) = (plan for plan in said["plans"] if plan["pp"] == 1)
+    return alone["terms"], said["profile"]["taken"]
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_modules_that_are_the_model_take_what_they_were_measured_at(tmp_path, words):
+    """Four microbatches of it on each replica; what was taken and what was not is printed."""
+    file = tmp_path / "p.toml"
+    time = measured(file, "stage", 2)
+    terms, taken = planned(*words, "--anchor", str(file))
+    assert terms["compute"] == pytest.approx(4 * (time["F"] + time["B"]))
+    assert taken.startswith("2 whole stages")
+    text = invoke(*words, *SIZES, "--anchor", str(file)).stdout
+    assert "times of 2 whole stages" in text
+    assert "measured times are in the curve's place" in text
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_a_module_of_one_layer_counts_for_each_layer(tmp_path, words):
+    """Embedding and output stay with the curve: twice the times are the more for four layers and four microbatches."""
+    file = tmp_path / "p.toml"
+    time = measured(file, "layer", 1)
+    once, taken = planned(*words, "--anchor", str(file))
+    assert taken.startswith("dense layers, of which modules have 1")
+    profile = read(str(file))
+    spread = ("p10_ms", "median_ms", "p90_ms")
+    doubled = tuple(replace(op, **{name: 2 * getattr(op, name) for name in spread}) for op in profile.op)
+    write(replace(profile, op=doubled), str(tmp_path / "twice.toml"))
+    twice, _ = planned(*words, "--anchor", str(tmp_path / "twice.toml"))
+    assert twice["compute"] - once["compute"] == pytest.approx(4 * 4 * (time["F"] + time["B"]))
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_profiles_that_say_nothing_of_a_plan_are_refused(tmp_path, words):
+    file = tmp_path / "p.toml"
+    measured(file, "stage", 2)
+    anchor = ["--anchor", str(file)]
+    (tmp_path / "model.toml").write_text(MODEL.replace("layers = 4", "layers = 9"))
+    for said, given in (
+        ("1,874,432 + 1,842,176 parameters, and of tiny a GPU holds 7,6", (*SIZES, *anchor)),
+        ("789,760 a dense layer", (*SIZES, *anchor)),
+        ("measured with one size of each group", anchor),
+        ("several profiles are given", (*SIZES, *anchor, *anchor)),
+        ("measured on cpu, and the devices of dgx-h100 are h100", (*SIZES, *anchor, "--cluster", "dgx-h100")),
+    ):
+        assert said in str(refused(*words, *given))
+    assert "--against corrects steps" in str(refused("plan", "--against", "rows.json", *anchor))
+    cut = tmp_path / "cut.toml"
+    cut.write_text(file.read_text()[:300])
+    assert "is not whole" in str(refused(*words, *SIZES, "--anchor", str(cut)))
