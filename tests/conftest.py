@@ -154,3 +154,11 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def warm_processes(monkeypatch):
+    """Start the processes of a run from one that has torch already."""
+    from tests.warm_processes import get_warm_context
+
+    monkeypatch.setattr("ppsim.real.calibration.processes.multiprocessing.get_context", get_warm_context)

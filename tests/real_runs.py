@@ -14,6 +14,7 @@ from ppsim.core.ops import Kind
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
+from tests.warm_processes import warm_context
 
 PRIMUS = Path(__file__).parent / "data" / "real_runs" / "primus_pp8"
 PARTS = {Kind.F: "fwd", Kind.B: "bwd", Kind.I: "bwd", Kind.W: "wgrad"}
@@ -123,7 +124,9 @@ def spawn(function: str, world: int, limit: float, folder: Path, *args: Any) -> 
 
     from tests import torch_worker
 
-    context = mp.spawn(getattr(torch_worker, function), (world, str(folder), *args), nprocs=world, join=False)
+    warm_context()
+    run, given = getattr(torch_worker, function), (world, str(folder), *args)
+    context = mp.start_processes(run, given, nprocs=world, join=False, start_method="forkserver")
     assert context is not None
     deadline = time.monotonic() + limit
     try:

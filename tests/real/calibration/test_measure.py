@@ -10,7 +10,7 @@ from ppsim.errors import InputError
 from ppsim.inputs.profile.profile import ITEM_BYTES, PATTERNS, Workload, read, write
 
 torch = pytest.importorskip("torch", reason="measuring needs torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_processes")]
 
 from ppsim.real.calibration import links, memory, ops, p2p, stage  # noqa: E402
 from ppsim.real.calibration.calibrate import CalibrationPlan, calibrate  # noqa: E402

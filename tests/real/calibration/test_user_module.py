@@ -16,6 +16,7 @@ from ppsim.inputs.profile.profile import Profile, read
 from ppsim.schedules import generate
 from tests.commands import invoke, refused
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
 FILE = str(Path(__file__).parents[2] / "data" / "module.py")
 COUNTS = ("--repeats", "2", "--warm-up", "1", "--max-bytes", "1024", "--device", "cpu", "--stages", "4")
 ROW = 3 * 6 * 8  # bytes of an activation

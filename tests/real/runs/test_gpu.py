@@ -209,6 +209,7 @@ def _like_a_gpu_each(rank, say, meeting, settings, devices, *work):
         worker(rank, say, meeting, settings, devices, *work)
 
 
+@pytest.mark.usefixtures("warm_processes")
 @pytest.mark.parametrize("which", [own_runner, torch_runner], ids=["own", "torch"])
 def test_with_a_gpu_each_times_are_those_of_events(monkeypatch, which):
     """Two real ranks. Ours has a channel for each direction, so both may send first, and batches are undone."""

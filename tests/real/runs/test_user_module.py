@@ -22,7 +22,7 @@ from ppsim.schedules import generate
 from tests.commands import invoke, refused
 from tests.real.runs.cases import plan_of
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_processes")]
 FILE = str(Path(__file__).parents[2] / "data" / "module.py")
 NAMES = {
     2: ("1f1b", "zb-h2", "interleaved", "dualpipe-v", "dualpipe"),

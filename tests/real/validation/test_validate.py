@@ -260,6 +260,7 @@ def replayed_within(share: float, attempt) -> list[Measured]:
 
 
 @pytest.mark.torch
+@pytest.mark.usefixtures("warm_processes")
 def test_our_runner_follows_queues_of_every_placement():
     """Linear, V and bidirectional: nothing hangs, nothing begins before its input, and replay finds the makespan."""
     pytest.importorskip("torch")
@@ -270,6 +271,7 @@ def test_our_runner_follows_queues_of_every_placement():
 
 
 @pytest.mark.torch
+@pytest.mark.usefixtures("warm_processes")
 @pytest.mark.parametrize("model", [None, MODEL], ids=["timed", "compute"])
 def test_torchs_runtime_follows_our_csv(model):
     """Nothing hangs, nothing begins before its input; replay finds the makespan of timed ops, others are too short."""
@@ -297,6 +299,7 @@ def _gradients(rank, say, meeting, entries, lowered):
 
 
 @pytest.mark.torch
+@pytest.mark.usefixtures("warm_processes")
 def test_gradients_of_our_runner_are_those_of_one_process():
     """Float64, to 1e-12 of the largest; a bidirectional schedule's two replicas share the microbatches."""
     pytest.importorskip("torch")
