@@ -35,7 +35,8 @@ class Costs:
         speed: shape (devices,), how many times as fast each device computes, or None.
         each: shape (ops,), the duration of each op of one schedule, in place of all the above but ``comm``, or None;
             both ops of a pair have the pair's.
-        others: durations of other kinds by stage, or by device where the kind has no stage; what is missing takes none.
+        others: durations of other kinds by stage, or by device where the kind has no stage, and by microbatch where
+            they have a second axis; what is missing takes none.
         host_link: devices that share a link to their host, where one at a time copies in each direction; 0 where
             each device has its own.
     """
@@ -97,7 +98,8 @@ class Costs:
         duration[schedule.computes] = self.durations(schedule.compute_only)
         for kind, time in self.others.items():
             ops = np.flatnonzero(schedule.kind == kind)
-            duration[ops] = time[(schedule.stage if kind.info.has_stage else schedule.device)[ops]]
+            row = (schedule.stage if kind.info.has_stage else schedule.device)[ops]
+            duration[ops] = time[row] if time.ndim == 1 else time[row, schedule.microbatch[ops]]
             if self.speed is not None and kind.info.stream == Stream.COMPUTE:
                 duration[ops] /= self.speed[schedule.device[ops]]
         return duration

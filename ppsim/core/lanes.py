@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.ops import COMPUTE, TIMED, Kind, Need, Result, Scope, Stream, mask
+from ppsim.core.ops import COMPUTE, TIMED, Kind, Need, Result, Stream, mask
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ Indices = NDArray[np.int64]
 _STREAM = np.array([kind.info.stream for kind in TIMED])
 _GATED = mask(kind for kind in TIMED if kind.info.gated)
 _EVERYWHERE = mask(kind for kind in TIMED if kind.info.everywhere)
-_BETWEEN = mask(kind for kind in TIMED if kind.info.scope == Scope.BETWEEN)
 
 
 @dataclass(frozen=True)
@@ -98,15 +97,15 @@ def find_inputs(schedule: Schedule) -> Inputs:
     A need of a result that no op makes is left out, unless its kind must have it.
     """
     makers = {result: _makers(schedule, result) for result in Result}
-    found = [_neighbours(schedule)]
+    found, sent = [_neighbours(schedule), _gates(schedule)], [True, False]  # collectives are ops here
     for kind in TIMED:
         ops = np.flatnonzero(schedule.kind == kind)
-        found += [_find(schedule, ops, need, makers[need.result]) for need in kind.info.needs if len(ops)]
-    found.append(_gates(schedule))
+        needs = kind.info.needs if len(ops) else ()
+        found += [_find(schedule, ops, need, makers[need.result]) for need in needs]
+        sent += [need.sent for need in needs]
     target, source = (np.concatenate([part[row] for part in found]) for row in (0, 1))
     order = np.argsort(target, kind="stable")
-    message = np.arange(len(target)) < len(found[0][0])  # the neighbouring stage's: collectives are ops here
-    message |= _BETWEEN[schedule.kind[target]]
+    message = np.repeat(sent, [len(part[0]) for part in found])
     crosses = message & (source >= 0) & (schedule.device[source] != schedule.device[target])
     offsets = np.searchsorted(target[order], np.arange(len(schedule) + 1))
     return Inputs(offsets, source[order], crosses[order])
@@ -181,6 +180,8 @@ def _find(schedule: Schedule, ops: Indices, need: Need, made: Indices) -> tuple[
         ops = ops[schedule.stage[ops] == (0 if need.only == "first" else last)]
     elif need.at in ("previous", "next"):
         ops = ops[schedule.stage[ops] != (0 if need.at == "previous" else last)]
+    if need.at == "any":
+        made = made.max(axis=0, keepdims=True)
     row: Indices = {
         "own": schedule.stage[ops].astype(np.int64),
         "previous": schedule.stage[ops] - np.int64(1),
@@ -188,6 +189,7 @@ def _find(schedule: Schedule, ops: Indices, need: Need, made: Indices) -> tuple[
         "device": schedule.device[ops].astype(np.int64),
         "first": np.zeros(len(ops), np.int64),
         "last": np.full(len(ops), last),
+        "any": np.zeros(len(ops), np.int64),
     }[need.at]
     source = made[row, schedule.microbatch[ops]]
     if need.must:

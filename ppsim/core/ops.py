@@ -51,16 +51,18 @@ class Kind(IntEnum):
     RETURN = 20
     GF = 21
     GB = 22
-    SEND_F = 23
-    RECV_F = 24
-    SEND_B = 25
-    RECV_B = 26
-    UNSHARD = 27
-    RESHARD = 28
-    REDUCE_GRAD = 29
-    WAIT_SEND_F = 30
-    WAIT_SEND_B = 31
-    WAIT_REDUCE_GRAD = 32
+    EF = 23
+    EB = 24
+    SEND_F = 25
+    RECV_F = 26
+    SEND_B = 27
+    RECV_B = 28
+    UNSHARD = 29
+    RESHARD = 30
+    REDUCE_GRAD = 31
+    WAIT_SEND_F = 32
+    WAIT_SEND_B = 33
+    WAIT_REDUCE_GRAD = 34
 
     @property
     def info(self) -> KindInfo:
@@ -115,6 +117,7 @@ class Result(StrEnum):
     HEAD_PART = "a device's part of the gradient of the output layer's input"
     HEAD_GRADIENT = "gradient of the output layer's input"
     INPUT_GRADIENT = "gradient of the first stage's input"
+    ENCODED = "encoded microbatch"
     SPREAD = "activation of a part on all devices"
     SPREAD_GRADIENT = "gradient of a part on all devices"
 
@@ -125,15 +128,17 @@ class Need(NamedTuple):
     Attributes:
         result: what it is.
         at: ``own``: of the op's stage; ``previous`` or ``next``: of that one's neighbour, if any; ``first`` or
-            ``last``: of that stage; ``device``: of the op's device.
+            ``last``: of that stage; ``device``: of the op's device; ``any``: of any device.
         only: ``first`` or ``last`` where only ops of that stage need it; empty for all.
         must: whether some op must make it; other needs are left out where none does.
+        sent: whether it is a message where another device makes it.
     """
 
     result: Result
     at: str
     only: str = ""
     must: bool = False
+    sent: bool = False
 
 
 @dataclass(frozen=True)
@@ -239,6 +244,18 @@ def _spread(name: str, gives: Result, need: Need) -> KindInfo:
     )
 
 
+def _encode(name: str, gives: Result | None = None, *needs: Need) -> KindInfo:
+    return KindInfo(
+        name,
+        legend="Encoder (EF, EB)",
+        colour="encoder",
+        stream=Stream.COMPUTE,
+        scope=Scope.DEVICE,
+        gives=gives,
+        needs=needs,
+    )
+
+
 def _message(name: str, side: str, direction: int) -> KindInfo:
     return KindInfo(name, side=side, direction=direction)
 
@@ -258,7 +275,11 @@ KINDS: dict[Kind, KindInfo] = {
         direction=FORWARD,
         works_on=FORWARD,
         allocates=True,
-        needs=(Need(Result.INPUT, "device", only="first"), Need(Result.SPREAD, "own")),
+        needs=(
+            Need(Result.INPUT, "device", only="first"),
+            Need(Result.SPREAD, "own"),
+            Need(Result.ENCODED, "any", only="first", sent=True),
+        ),
     ),
     Kind.B: _compute(
         "backward",
@@ -360,8 +381,15 @@ KINDS: dict[Kind, KindInfo] = {
     Kind.SHARE_D: _collective(
         "broadcast the gradient of the embedding", Result.INPUT_GRADIENT, Need(Result.GRADIENT, "first", must=True)
     ),
-    Kind.GF: _spread("forward on all devices", Result.SPREAD, Need(Result.ACTIVATION, "previous", must=True)),
-    Kind.GB: _spread("backward on all devices", Result.SPREAD_GRADIENT, Need(Result.GRADIENT, "own", must=True)),
+    Kind.GF: _spread("forward on all devices", Result.SPREAD, Need(Result.ACTIVATION, "previous", "", True, True)),
+    Kind.GB: _spread("backward on all devices", Result.SPREAD_GRADIENT, Need(Result.GRADIENT, "own", "", True, True)),
+    Kind.EF: _encode("forward of the encoder", Result.ENCODED),
+    Kind.EB: _encode(
+        "backward of the encoder",
+        None,
+        Need(Result.ENCODED, "device", must=True),
+        Need(Result.GRADIENT, "first", must=True, sent=True),
+    ),
     Kind.SEND_F: _message("send activation", "send", FORWARD),
     Kind.RECV_F: _message("receive activation", "receive", FORWARD),
     Kind.SEND_B: _message("send gradient", "send", BACKWARD),

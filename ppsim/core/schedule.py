@@ -270,15 +270,12 @@ class Schedule(Columns):
 
     @cached_property
     def chunk(self) -> NDArray[np.int32]:
-        """Shape (ops,): the number of the op's stage among those of its device, over both replicas."""
+        """Shape (ops,): the number of the op's stage among those of its device, over both replicas; 0 without one."""
         placement = self.placement
-        if placement.n_replicas == 1:
-            return placement.chunk[0, self.stage]
-        return np.where(
-            placement.devices[0, self.stage] == self.device,
-            placement.chunk[0, self.stage],
-            placement.chunk[1, self.stage],
-        )
+        chunk = placement.chunk[0, self.stage]
+        if placement.n_replicas > 1:
+            chunk = np.where(placement.devices[0, self.stage] == self.device, chunk, placement.chunk[1, self.stage])
+        return np.where(self.stage < 0, 0, chunk) if self.has_lanes else chunk
 
     def blocks(self) -> Iterator[tuple[slice, NDArray[np.int64]]]:
         """Yield the ops in slices that fit a processor's cache, with each op's place in a flat (kind, stage) table."""

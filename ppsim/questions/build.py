@@ -80,6 +80,10 @@ def _add_rules(schedule: Schedule, costs: CostOptions, price: Pricing) -> Schedu
         from ppsim.core.recompute import add_recompute
 
         schedule = add_recompute(schedule, "full" if costs.recompute is True else costs.recompute)
+    if costs.encoder:
+        from ppsim.search.rules.encoder import add_encoder, read_encoder
+
+        schedule = add_encoder(schedule, price(schedule), read_encoder(costs.encoder))
     if costs.offload is not None:
         from ppsim.search.rules.offload import add_offload
 
@@ -272,12 +276,14 @@ def _beside_compute(schedule: Schedule, costs: CostOptions) -> dict[str, Any]:
     from ppsim.core.costs import price_others
 
     given = {kind: value for name in BESIDE if (value := getattr(costs, name)) is not None for kind in kinds_of(name)}
-    if not given and not costs.host_link_shared:
+    if not given and not costs.host_link_shared and not costs.encoder:
         return {}
-    return {
-        "others": price_others(schedule, given, costs.per or "device"),
-        "host_link": costs.host_link_shared or 0,
-    }
+    others = price_others(schedule, given, costs.per or "device")
+    if costs.encoder:
+        from ppsim.search.rules.encoder import encoder_times, read_encoder
+
+        others |= encoder_times(schedule, read_encoder(costs.encoder))
+    return {"others": others, "host_link": costs.host_link_shared or 0}
 
 
 def kinds_of(name: str) -> tuple[Kind, ...]:
@@ -431,7 +437,7 @@ def build_memory(
     Bytes come from a model or from a profile that has them, else memory counts activations of one stage and microbatch,
     or with a layout those of one layer.
     """
-    from ppsim.engine.memory.usage import activation_model, cut_in_slices, layer_model
+    from ppsim.engine.memory.usage import BYTES, activation_model, cut_in_slices, layer_model
     from ppsim.questions.recompute_part import keep_part
 
     layout = layout_for(schedule, costs.layout) if costs.layout else None
@@ -448,6 +454,10 @@ def build_memory(
     else:
         held = layer_model(schedule, content) if content else activation_model(schedule)
     held = keep_part(held, schedule, costs, layout, model)
+    if costs.encoder and held.unit == BYTES:
+        from ppsim.search.rules.encoder import encoder_memory, read_encoder
+
+        held = encoder_memory(held, schedule, read_encoder(costs.encoder))
     return cut_in_slices(held, schedule.n_slices if model or costs.profile else 1), prices
 
 

@@ -56,7 +56,10 @@ class TimeCell:
         moved = {there: path for path, there in placed.items() if there != path}
         source, colon, rest = cell.spec.partition(".py")
         spec = placed.get(source + colon, source + colon) + rest
-        costs = replace(self.costs, profile=_at(placed, self.costs.profile), segments=_at(placed, self.costs.segments))
+        paths: dict[str, Any] = {
+            name: _at(placed, getattr(self.costs, name)) for name in ("profile", "segments", "encoder")
+        }
+        costs = replace(self.costs, **paths)
         scales: dict[str, Any] = {
             name: tuple(_scale_at(placed, text) for text in getattr(costs, name)) for name in SCALES
         }
@@ -75,7 +78,7 @@ def files_of(specs: tuple[str, ...], costs: CostOptions, network: NetworkOptions
     """Read the files that options and schedules name, to send them with the tasks."""
     code = [source + ".py" for source, found, _ in (spec.partition(".py") for spec in specs) if found]
     factors = [text.rpartition("=")[2] for name in SCALES for text in getattr(costs, name)]
-    return send_files([*specs, *code, *factors, costs.profile, costs.segments, network.cluster])
+    return send_files([*specs, *code, *factors, costs.profile, costs.segments, costs.encoder, network.cluster])
 
 
 def inputs_of_cells(

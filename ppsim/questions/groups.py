@@ -212,6 +212,12 @@ class CostOptions:
         metavar="FILE",
         help="What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.",
     )
+    encoder: str | None = option(
+        "--encoder",
+        type=click.Path(),
+        metavar="FILE",
+        help="Put the forwards and backwards of an encoder into the bubbles of the pipeline (TOML: their times).",
+    )
     costs: Callable[[Schedule], Costs] | None = given_object("ppsim.core.costs.Prices")
     recompute: bool | str = option(
         "--recompute",

@@ -112,13 +112,6 @@ NEEDS = (
         "add --model NAME",
         ("memory", "partition"),
     ),
-    Need(
-        ("offload",),
-        never,
-        "{options} adds copies where a schedule is timed, and this command times none",
-        "ppsim run FILE --offload N -o FILE.json",
-        ("convert",),
-    ),
     Need(("as_json",), lambda g: "-" not in (g["output"] or ()), "--json and -o - both write to stdout"),
     Need(
         ("results",),
@@ -213,7 +206,7 @@ NEEDS = (
     ),
     Need(("comm",), lambda g: not g["cluster"], "--cluster gives the latency of every link, and so does {options}"),
     Need(
-        ("recompute", "offload"),
+        ("recompute", "offload", "encoder"),
         never,
         "{options} adds ops, and convert writes those that the file holds",
         "ppsim run FILE --recompute -o FILE",
@@ -266,6 +259,13 @@ NEEDS = (
         "{options} is beyond what a search knows: all microbatches and slices take the same time, and no op runs twice",
         "leave it out",
         ("optimize",),
+    ),
+    Need(
+        ("encoder",),
+        never,
+        "{options} puts ops into the bubbles of one order, and a search has many",
+        "ppsim run SCHEDULE --encoder FILE",
+        ("optimize", "partition"),
     ),
     Need(
         ("offload",),

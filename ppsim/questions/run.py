@@ -23,7 +23,7 @@ from ppsim.questions.groups import (
 from ppsim.questions.options import Request, flag, flatten, given_object, group, list_options
 from ppsim.questions.replicas import ReplicaOptions, Replicated, time_replicas
 from ppsim.questions.timing import execute_slots, note_queues, time_ops
-from ppsim.questions.words import recomputed, result_line, shape_line, summary, title_of
+from ppsim.questions.words import encoder_lines, recomputed, result_line, shape_line, summary, title_of
 from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of
 
 if TYPE_CHECKING:
@@ -160,9 +160,12 @@ class Run(Answer):
 
     def to_json(self) -> dict[str, Any]:
         """The object of schema ``ppsim.run/1``."""
+        from ppsim.search.rules.encoder import misfits_object
         from ppsim.show.files.writers.json import run_object
 
         suggested = {"reorder": self.reordered.to_json()} if self.reordered else {}
+        if self.request.costs.encoder:
+            suggested["encoder"] = misfits_object(self.timeline, self.costs)
         if self.replicas:
             suggested["replicas"] = self.replicas.to_json()
         return run_object(self.timeline, self.inputs, self.execution, self.metrics.bound) | suggested
@@ -186,6 +189,7 @@ class Run(Answer):
         for line in summary(self.timeline, self.metrics).splitlines():
             yield Line([line[:19], (line[19:34], "name"), (line[34:], "quiet")], 34)
         yield from recomputed([self.schedule])
+        yield from encoder_lines(self.timeline, self.costs)
         if self.replicas:
             yield from self.replicas.lines()
 

@@ -249,7 +249,7 @@ class _Change:
             return replace(run, shape=replace(run.shape, **numbers), schedule=None)
         if hasattr(run.network, name):
             return replace(run, network=replace(run.network, **numbers))
-        schedule = None if name in ("recompute", "layout") else run.schedule
+        schedule = None if name in ("recompute", "layout", "offload", "encoder") else run.schedule
         return replace(run, costs=replace(run.costs, **numbers), schedule=schedule)
 
     def _typed(self, option: Option, value: str) -> Any:

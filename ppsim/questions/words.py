@@ -7,11 +7,15 @@ from math import isnan
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.engine.simple.columns import Shape
     from ppsim.engine.simple.metrics import Metrics
     from ppsim.schedules import Family
+
+
+MOST_MISFITS = 4  # lines on ops of an encoder outside the bubbles
 
 
 def shape_line(schedule: Schedule) -> str:
@@ -52,6 +56,31 @@ def recomputed(schedules: Iterable[Schedule]) -> list[str]:
     if all(schedule.partly for schedule in again):
         return ["where a part of a stage runs again, an activation counts from its F on, which keeps the rest"]
     return ["with recompute an activation counts from its R on; the input that F keeps for it does not count"]
+
+
+def encoder_lines(timeline: Timeline, costs: Costs) -> list[str]:
+    """Say how many ops of an encoder are in bubbles, and which are not; empty where there is none."""
+    from ppsim.base.numbers import format_number
+    from ppsim.core.ops import Kind
+    from ppsim.search.rules.encoder import find_misfits
+
+    kinds = timeline.schedule.kind
+    encoders = int(((kinds == Kind.EF) | (kinds == Kind.EB)).sum())
+    if not encoders:
+        return []
+    alone, misfits = find_misfits(timeline, costs)
+    unit = timeline.unit
+    lines = [
+        f"{encoders - len(misfits)} of {encoders} encoder ops are in bubbles; the model behind it alone takes "
+        f"{format_number(alone)} {unit}"
+    ]
+    for each in misfits[:MOST_MISFITS]:
+        until = "its microbatch is needed" if each.kind == Kind.EF else "the pipeline is done"
+        late = f"{format_number(each.lacks)} {unit} after {until}"
+        lines.append(f"no bubble for {each.kind.name}{each.microbatch} on device {each.device}: it ends {late}")
+    if more := len(misfits[MOST_MISFITS:]):
+        lines.append(f"and for {more} more (--json)")
+    return lines
 
 
 def title_of(schedule: Schedule) -> str:

@@ -144,6 +144,7 @@ def inputs(folder: Path) -> None:
         (ROOT / "gallery" / "cluster.toml", "cluster.toml"),
         (ROOT / "gallery" / "model-7b.toml", "model.toml"),
         (ROOT / "gallery" / "segments.toml", "segments.toml"),
+        (ROOT / "gallery" / "encoder.toml", "encoder.toml"),
         (data / "real_runs" / "recorded_1f1b" / "rank0.ops.jsonl", "ops.jsonl"),
     ):
         shutil.copy(source, folder / name)
@@ -164,7 +165,16 @@ def inputs(folder: Path) -> None:
 
 
 FILES = ["in.csv", "in.json", "in.mmd", "in.trace.json", "odd.csv", "replicas.json", "mine.py", "record.json.gz"]
-TABLES = ["profile.toml", "cluster.toml", "model.toml", "segments.toml", "trace0.json.gz", "traces", "anchors.json"]
+TABLES = [
+    "profile.toml",
+    "cluster.toml",
+    "model.toml",
+    "segments.toml",
+    "encoder.toml",
+    "trace0.json.gz",
+    "traces",
+    "anchors.json",
+]
 RUNS = ["traces", "recorded", "ops.jsonl", "timers.log", "trace0.json.gz", "in.json"]
 
 

@@ -62,6 +62,7 @@ SAMPLES = {
     "per": "--cost-per stage",
     "unit": "--unit ms",
     "profile": f"--profile {ROOT / 'gallery' / 'profile-cpu.toml'}",
+    "encoder": f"--encoder {ROOT / 'gallery' / 'encoder.toml'}",
     "segments": f"--segments {ROOT / 'gallery' / 'segments.toml'}",
     "p2p": "--p2p blocking",
     "order": "--order torch",

@@ -44,6 +44,8 @@ class MemoryModel:
         stored: the part of ``activations`` that F keeps for an R, which allocates the rest: the stage's input.
         keep_outputs: whether an output that was sent stays until its backward, or is freed once it is sent, as it
             always is where no backward follows.
+        encoder: what an encoder's forward leaves for its backward, on the device that runs both.
+        on_device: held on each device beside its stages', by name; shape (devices,).
         unit: ``B``; ``activations``: stage-microbatches; or ``layer activations``: layer-microbatches.
     """
 
@@ -58,6 +60,8 @@ class MemoryModel:
     stored: Amounts
     static: Mapping[str, Amounts] = field(default_factory=dict)
     keep_outputs: bool = False
+    encoder: int = 0
+    on_device: Mapping[str, Amounts] = field(default_factory=dict)
     unit: str = BYTES
 
 
@@ -111,7 +115,7 @@ def sum_static(schedule: Schedule, model: MemoryModel) -> dict[str, Amounts]:
     for name, amount in model.static.items():
         held[name] = np.zeros(schedule.n_devices, np.int64)
         np.add.at(held[name], schedule.placement.devices, np.broadcast_to(amount, schedule.placement.devices.shape))
-    return held
+    return held | dict(model.on_device)
 
 
 def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curve:
@@ -256,6 +260,10 @@ def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amou
     if model.work_b.any() or model.work_i.any():
         work = np.where(at["B"], model.work_b[stage], 0) + np.where(at["I"], model.work_i[stage], 0)
         yield "recomputed", work, -work
+    if model.encoder:
+        trained = bool((kind == Kind.EB).any())
+        held = np.where(kind == Kind.EF, model.encoder, 0)
+        yield "encoder", held, -np.where(kind == (Kind.EB if trained else Kind.EF), model.encoder, 0)
     if model.gathered.any():
         # A pair on one stage gathers its weights once.
         again = ~schedule.leads & (stage == stage[schedule.pair])

@@ -42,7 +42,8 @@ def stream_faults(draft: Draft) -> Iterator[Fault]:
 
 def _twice(draft: Draft) -> Iterator[Fault]:
     beside = np.flatnonzero(draft.kind >= len(COMPUTE))
-    where = np.stack([draft.device, draft.kind, draft.stage, draft.microbatch], axis=1)[beside]
+    device = np.where(np.isin(draft.kind, (Kind.EF, Kind.EB)), 0, draft.device)  # once, wherever that is
+    where = np.stack([device, draft.kind, draft.stage, draft.microbatch], axis=1)[beside]
     _, first, number = np.unique(where, axis=0, return_index=True, return_inverse=True)
     for op, other in zip(beside.tolist(), beside[first[number.ravel()]].tolist(), strict=True):
         if op != other:

@@ -23,7 +23,8 @@ COMM_LANE = "#B9437B"
 COLLECTIVE = "#873512"  # gathered parameters and reduced gradients, in the same lane
 COPY_LANE = "#49474E"
 VOCABULARY = "vocabulary", ("#818464", "#818464", "#8F9270")  # what runs beside F, B, I and W in a device's row
-_SHADES = COLOURS | dict([VOCABULARY])
+ENCODER = "encoder", ("#F974C7", "#F974C7", "#FB93D3")
+_SHADES = COLOURS | dict([VOCABULARY, ENCODER])
 IN_ROW = tuple(kind for kind in TIMED if kind.info.stream == Stream.COMPUTE and kind.info.colour)
 FILL = {kind: _SHADES[kind.info.colour][:2] for kind in IN_ROW}
 # Kinds drawn hatched have lines of their other tint; where those would be too fine, both tints blend.
@@ -190,16 +191,23 @@ OF_PAPERS = {
     "mono": "#303030 #494949  #636363 #7F7F7F  #9B9B9B #B9B9B9  #D7D7D7 #F3F3F3",
 }
 BUBBLES = {"megatron": "#E7E6E6", "okabe-ito": BUBBLE}  # elsewhere white
-MONO_VOCABULARY = "#707070"
+MONO_BESIDE = {"vocabulary": "#707070", "encoder": "#C9C9C9"}
+MONO_HATCHES = {"encoder": "#303030"}
 HATCHED_BUBBLE = "#B8B8B8"
 
 
 def _of_paper(name: str) -> Palette:
     fills = OF_PAPERS[name].split()
     tints = dict(zip(COLOURS, zip(fills[::2], fills[1::2], strict=True), strict=True))
-    tints["vocabulary"] = (MONO_VOCABULARY,) * 2 if name == "mono" else VOCABULARY[1][:2]
+    tints |= {key: (MONO_BESIDE[key],) * 2 if name == "mono" else shades[:2] for key, shades in (VOCABULARY, ENCODER)}
     lines = HATCHED_BUBBLE if name == "mono" else ""
-    return Palette(name, tints, bubble=BUBBLES.get(name, "#FFFFFF"), bubble_hatch=lines)
+    return Palette(
+        name,
+        tints,
+        bubble=BUBBLES.get(name, "#FFFFFF"),
+        bubble_hatch=lines,
+        hatches=MONO_HATCHES if name == "mono" else {},
+    )
 
 
 PALETTES = {"default": DEFAULT, **{name: _of_paper(name) for name in OF_PAPERS}}

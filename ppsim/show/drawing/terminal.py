@@ -40,6 +40,7 @@ BASIC = {
     "input": Style(color="black", bgcolor="cyan"),
     "weights": Style(color="black", bgcolor="yellow"),
     "vocabulary": Style(color="black", bgcolor="magenta"),
+    "encoder": Style(color="white", bgcolor="magenta"),
 }
 PLAIN = Style()
 # What goes on beside compute, by band of the lane; several of them in one column.

@@ -13,6 +13,7 @@ from ppsim.show.drawing.palette import (
     COLOURS,
     COMM_LANE,
     COPY_LANE,
+    ENCODER,
     MUTED,
     OUTCOME_COLOURS,
     PALETTES,
@@ -81,6 +82,17 @@ def test_causes_are_apart_from_ops_messages_and_each_other(causes, bubble, visio
         (difference(a, b, vision), a, b) for a in causes.values() for b in [*others, *causes.values()] if a != b
     )
     assert worst[0] >= 8, worst
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_encoders_are_apart_from_all_that_is_drawn_beside_them(vision):
+    """CIEDE2000 of at least 9 from ops, lanes and bubbles, 5 from causes; numbers read on it."""
+    own = ENCODER[1][0]
+    others = [*TINTS, COMM_LANE, COLLECTIVE, COPY_LANE, VOCABULARY[1][0], BUBBLE, BUBBLE_DARK]
+    assert min(difference(own, other, vision) for other in others) >= 9
+    assert min(difference(own, other, vision) for other in [*CAUSE_FILL.values(), *CAUSE_DARK.values()]) >= 5
+    assert min(contrast(own, bubble) for bubble in (BUBBLE, BUBBLE_DARK)) >= 2
+    assert min(contrast(text_colour(fill), fill) for fill in ENCODER[1]) >= 4.5
 
 
 def test_all_chunks_are_apart_in_grey_in_mono():

@@ -1,0 +1,338 @@
+"""Encoders in bubbles: forward and backward of a vision tower beside the pipeline of a language model.
+
+Each of some devices holds the whole encoder, and a microbatch is encoded on one of them. Its forward (EF) ends before
+the first stage's forward of the microbatch starts; its backward (EB), on the same device, starts when the first stage's
+backward has ended. These are the rules of Optimus (Feng et al., ATC 25, arXiv 2408.03505, section 4.3: EF_i <= F_i,
+EB_i >= B_i) for an encoder on one device, which Kimi K2.5 and K3 have as well (replicated on all devices; forwards of
+the first microbatches up front, the others in bubbles, backwards likewise).
+
+The language model keeps its order and, but for one delay at its start, its times. From the last microbatch to the
+first each EF goes as late as it can into a bubble of any device; what finds none goes ahead of the pipeline, which
+starts that much later. From the first gradient to the last each EB starts as soon as it can in a bubble of any device,
+at the latest behind the pipeline. Whichever of the two is placed first sets the device of both: EF for the microbatches
+that start first, which the pipeline waits for, EB for the others. Plans with several numbers of the former are timed
+beside all encoders ahead of and behind the pipeline, and the shortest is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base import toml
+from ppsim.base.toml import Refused
+from ppsim.base.units import parse_size
+from ppsim.core.costs import Costs
+from ppsim.core.lanes import refuse_lanes
+from ppsim.core.ops import BACKWARDS, PAIRED, Kind, mask, pack
+from ppsim.core.schedule import Schedule
+from ppsim.core.soundness import LONGEST
+from ppsim.core.timeline import Timeline
+from ppsim.engine.memory.usage import MemoryModel
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.errors import InputError
+
+SCHEMA = "ppsim.encoder/1"
+EXAMPLE = "forward = 0.5 and backward = 1.0"
+Floats = NDArray[np.float64]
+NEAR = 1e-9  # of the makespan
+MOST_WORK = 50_000_000  # microbatches x bubbles
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """An encoder; the content of a file of schema ``ppsim.encoder/1``.
+
+    Attributes:
+        forward: time of a microbatch's forward in the unit of the other times, or one for each microbatch.
+        backward: of its backward, with what is run again in it; 0 where the encoder is frozen.
+        devices: that hold the encoder; all without it.
+        activation: bytes that a microbatch's forward leaves for its backward, such as ``512MiB``.
+        states: bytes of weights, gradients and optimizer on each of these devices.
+    """
+
+    forward: float | tuple[float, ...]
+    backward: float | tuple[float, ...] = 0.0
+    devices: tuple[int, ...] = ()
+    activation: str = "0B"
+    states: str = "0B"
+
+    def __post_init__(self) -> None:
+        for name in ("forward", "backward"):
+            times = np.atleast_1d(getattr(self, name))
+            if not len(times) or not ((times >= 0) & (times <= LONGEST)).all():
+                raise Refused(name, f"must be zero or more and at most {LONGEST:g}, for each microbatch")
+        if min(self.devices, default=0) < 0 or len({*self.devices}) < len(self.devices):
+            raise Refused("devices", "must be numbers of devices from 0 on, each once")
+        for name in ("activation", "states"):
+            try:
+                in_bytes = parse_size(getattr(self, name))[1]
+            except InputError as error:
+                raise Refused(name, f"must be a size such as 512MiB: {error}") from None
+            if not in_bytes:
+                raise Refused(name, "must be a size such as 512MiB")
+
+    def bytes_of(self, name: str) -> int:
+        """The bytes of ``activation`` or ``states``."""
+        return parse_size(getattr(self, name))[0]
+
+    @property
+    def frozen(self) -> bool:
+        """Whether it has no backward."""
+        return not np.any(self.backward)
+
+    def devices_of(self, schedule: Schedule) -> NDArray[np.int64]:
+        """The devices of a schedule that hold it.
+
+        Raises:
+            InputError: the schedule has fewer devices.
+        """
+        if max(self.devices, default=0) >= schedule.n_devices:
+            what = f"the encoder is on device {max(self.devices)}, and {schedule.name} has {schedule.n_devices}"
+            raise InputError(what, f"devices 0 to {schedule.n_devices - 1} in the file")
+        return np.array(self.devices or range(schedule.n_devices), np.int64)
+
+
+def read_encoder(path: str) -> Encoder:
+    """Read an encoder from a TOML file.
+
+    Raises:
+        InputError: the file cannot be read, or an entry is unknown, missing or impossible; the message has the line.
+    """
+    return toml.read(path, Encoder, SCHEMA, EXAMPLE)
+
+
+def encoder_times(schedule: Schedule, encoder: Encoder) -> dict[Kind, Floats]:
+    """The times of EF and EB, of shape (devices, microbatches) each.
+
+    Raises:
+        InputError: times of another number of microbatches.
+    """
+    found = {}
+    for kind, name in ((Kind.EF, "forward"), (Kind.EB, "backward")):
+        times = np.atleast_1d(np.asarray(getattr(encoder, name), np.float64))
+        if len(times) not in (1, schedule.n_microbatches):
+            what = f"the encoder has {len(times)} times of {name}, and {schedule.name} {schedule.n_microbatches}"
+            raise InputError(f"{what} microbatches", "one time, or one for each microbatch")
+        found[kind] = np.broadcast_to(times, (schedule.n_devices, schedule.n_microbatches))
+    return found
+
+
+def add_encoder(schedule: Schedule, costs: Costs, encoder: Encoder) -> Schedule:
+    """Return the schedule with the encoder's ops in its bubbles where they fit, else ahead of or behind the pipeline.
+
+    Args:
+        schedule: F, and B or I and W, of whole sequences.
+        costs: with the times of EF and EB, as :func:`encoder_times` makes them.
+        encoder: which devices hold it, and whether it has backwards.
+
+    Raises:
+        InputError: the schedule has ops of other kinds or slices, or devices are missing.
+    """
+    refuse_lanes(schedule, "a rule for encoders")
+    if schedule.n_slices > 1:
+        raise InputError(f"{schedule.name} cuts sequences, and an encoder takes whole ones", "leave out --encoder")
+    holds = encoder.devices_of(schedule)
+    alone, backwards = simulate(schedule, costs), not (encoder.frozen or schedule.only_forwards)
+    task = _Task(schedule, alone, costs, holds, backwards, *_first_stage(schedule, alone))
+    count = schedule.n_microbatches
+    plans = [_plan(task, first) for first in dict.fromkeys((count, min(schedule.n_devices, count), count // 2, 0))]
+    made = [_insert(task, placed) for placed in (*plans, _around(task))]
+    return min(made, key=lambda each: round(simulate(each, costs).makespan / max(alone.makespan, 1e-300), 9))
+
+
+def encoder_memory(held: MemoryModel, schedule: Schedule, encoder: Encoder) -> MemoryModel:
+    """Add what the encoder holds to a model in bytes."""
+    states = np.zeros(schedule.n_devices, np.int64)
+    states[encoder.devices_of(schedule)] = encoder.bytes_of("states")
+    return replace(held, encoder=encoder.bytes_of("activation"), on_device={"encoder's states": states})
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """An op of the encoder outside the bubbles.
+
+    Attributes:
+        kind: EF or EB.
+        microbatch: its microbatch.
+        device: where it runs.
+        lacks: by how much it ends after its microbatch would start, or after the language model's last op.
+    """
+
+    kind: Kind
+    microbatch: int
+    device: int
+    lacks: float
+
+
+def find_misfits(timeline: Timeline, costs: Costs) -> tuple[float, list[Misfit]]:
+    """Find the makespan of the language model alone, and the ops of the encoder that are not in its bubbles."""
+    schedule = timeline.schedule
+    alone = simulate(schedule.compute_only, costs)
+    _, begin, _ = _first_stage(schedule.compute_only, alone)
+    limit = {Kind.EF: begin, Kind.EB: np.full(schedule.n_microbatches, timeline.end[schedule.computes].max(initial=0))}
+    found = []
+    for kind, until in limit.items():
+        ops = np.flatnonzero(schedule.kind == kind)
+        late = timeline.end[ops] - until[schedule.microbatch[ops]]
+        outside = late > NEAR * timeline.makespan
+        for op, lacks in zip(ops[outside].tolist(), late[outside].tolist(), strict=True):
+            found.append(Misfit(kind, int(schedule.microbatch[op]), int(schedule.device[op]), lacks))
+    return alone.makespan, sorted(found, key=lambda each: (each.kind, each.microbatch))
+
+
+def misfits_object(timeline: Timeline, costs: Costs) -> dict[str, Any]:
+    """The object of ``encoder`` in JSON: the makespan without it, and the ops that are not in bubbles."""
+    alone, misfits = find_misfits(timeline, costs)
+    return {"alone": alone, "outside": [vars(each) | {"kind": each.kind.name} for each in misfits]}
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """An op of the encoder with its planned start."""
+
+    kind: Kind
+    microbatch: int
+    device: int
+    start: float
+
+
+@dataclass(frozen=True)
+class _Task:
+    """The language model alone, and what is to be put beside it.
+
+    Attributes:
+        schedule: its queues.
+        alone: their times.
+        costs: with those of the encoder.
+        holds: the devices that hold the encoder.
+        backwards: whether it has backwards.
+        first: shape (microbatches,), the device of the first stage.
+        begin: shape (microbatches,), the start of the first stage's forward.
+        end: shape (microbatches,), the end of its backward.
+    """
+
+    schedule: Schedule
+    alone: Timeline
+    costs: Costs
+    holds: NDArray[np.int64]
+    backwards: bool
+    first: NDArray[np.int64]
+    begin: Floats
+    end: Floats
+
+    def time(self, kind: Kind, microbatch: int) -> Floats:
+        """What an op takes on each device, shape (devices,)."""
+        times = self.costs.others[kind][:, microbatch]
+        return times if self.costs.speed is None else times / self.costs.speed
+
+    def ready(self, microbatch: int) -> Floats:
+        """When its gradient is on each device."""
+        return self.end[microbatch] + self._comm[self.first[microbatch]]
+
+    def needed(self, microbatch: int) -> Floats:
+        """When it must be encoded on each device, so that it is on the first stage's in time."""
+        return self.begin[microbatch] - self._comm[:, self.first[microbatch]]
+
+    @cached_property
+    def _comm(self) -> Floats:
+        comm = np.broadcast_to(self.costs.comm, (self.schedule.n_devices,) * 2)
+        return np.where(np.eye(len(comm), dtype=bool), 0.0, comm)
+
+
+class _Bubbles:
+    """Idle times of the devices that hold the encoder, before, between and after the ops of the pipeline."""
+
+    def __init__(self, task: _Task) -> None:
+        begin, end, device = list[Floats](), list[Floats](), list[NDArray[np.int64]]()
+        for number in task.holds.tolist():
+            own = task.schedule.queue(number)
+            begin.append(np.append(-np.inf, np.maximum.accumulate(task.alone.end[own])))
+            end.append(np.append(task.alone.start[own], np.inf))
+            device.append(np.full(len(end[-1]), number))
+        ends = np.concatenate(end)
+        some = ends > np.concatenate(begin)
+        self.begin, self.end, self.device = np.concatenate(begin)[some], ends[some], np.concatenate(device)[some]
+        if len(self.begin) * task.schedule.n_microbatches > MOST_WORK:
+            what = f"{len(self.begin)} bubbles are too many to place {task.schedule.n_microbatches} microbatches in"
+            raise InputError(what, "--encoder with fewer --mb or devices")
+
+    def latest(self, until: Floats, time: Floats, only: int | None = None) -> tuple[int, float]:
+        """Take the latest place that ends by then, of any device or only one; return device and start."""
+        start = np.minimum(self.end, until[self.device]) - time[self.device]
+        fits = (start >= self.begin) & ((self.device == only) | (only is None))
+        return self._take(int(np.argmax(np.where(fits, start, -np.inf))), start, time)
+
+    def earliest(self, since: Floats, time: Floats, only: int | None = None) -> tuple[int, float]:
+        """Take the earliest place that begins then or later, of any device or only one; return device and start."""
+        start = np.maximum(self.begin, since[self.device])
+        fits = (start + time[self.device] <= self.end) & ((self.device == only) | (only is None))
+        return self._take(int(np.argmin(np.where(fits, start, np.inf))), start, time)
+
+    def _take(self, gap: int, start: Floats, time: Floats) -> tuple[int, float]:
+        device, at, until = int(self.device[gap]), float(start[gap]), self.end[gap]
+        self.end[gap] = at
+        self.begin = np.append(self.begin, at + time[device])
+        self.end, self.device = np.append(self.end, until), np.append(self.device, device)
+        return device, at
+
+
+def _plan(task: _Task, forwards_first: int) -> list[_Placed]:
+    """Place EF of so many first microbatches, EB of the others, and then the other op of each on the same device."""
+    bubbles, placed, device = _Bubbles(task), list[_Placed](), dict[int, int]()
+    first, ends = np.argsort(task.begin, kind="stable"), np.argsort(task.end, kind="stable")
+    early = np.isin(np.arange(len(first)), first[:forwards_first])
+    for kind, own in ((Kind.EF, early), (Kind.EB, ~early), (Kind.EB, early), (Kind.EF, ~early)):
+        turn = first[::-1] if kind == Kind.EF else ends[: len(ends) * task.backwards]
+        for m in turn[own[turn]].tolist():
+            time, only = task.time(kind, m), device.get(m)
+            if kind == Kind.EF:
+                device[m], start = bubbles.latest(task.needed(m), time, only)
+            else:
+                device[m], start = bubbles.earliest(task.ready(m), time, only)
+            placed.append(_Placed(kind, m, device[m], start))
+    return placed
+
+
+def _around(task: _Task) -> list[_Placed]:
+    """All forwards ahead of the pipeline and all backwards behind it, each on the device with the least to do."""
+    load, placed = np.zeros(task.schedule.n_devices), list[_Placed]()
+    for turn, m in enumerate(np.argsort(task.begin, kind="stable").tolist()):
+        device = int(task.holds[np.argmin(load[task.holds])])
+        load[device] += task.time(Kind.EF, m)[device] + (task.backwards and task.time(Kind.EB, m)[device])
+        placed.append(_Placed(Kind.EF, m, device, turn - LONGEST))
+        if task.backwards:
+            placed.append(_Placed(Kind.EB, m, device, LONGEST + turn))
+    return placed
+
+
+def _insert(task: _Task, placed: list[_Placed]) -> Schedule:
+    """Put ops into the queues where they were planned: EF ahead of what starts then, EB behind it."""
+    schedule, near = task.schedule, NEAR * task.alone.makespan
+    ops = pack(schedule.stage, schedule.microbatch) | schedule.kind
+    ops[schedule.first_of_pairs] |= PAIRED
+    queues = []
+    for device, queue in enumerate(map(schedule.queue, range(schedule.n_devices))):
+        own = sorted((each for each in placed if each.device == device), key=lambda each: (each.start, each.kind))
+        starts = np.array([each.start + (near if each.kind == Kind.EB else -near) for each in own])
+        at = np.searchsorted(task.alone.start[queue], starts)
+        new = np.array([int(pack(-1, each.microbatch)) | each.kind for each in own], np.int64)
+        queues.append(np.insert(ops[queue], np.maximum.accumulate(at), new))
+    made = Schedule.from_queues(schedule.name, schedule.placement, schedule.n_microbatches, queues)
+    return replace(made, partly=schedule.partly)
+
+
+def _first_stage(schedule: Schedule, alone: Timeline) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """The device of the first stage, the start of its forward and the end of its backward, shape (microbatches,)."""
+    first, begin, end = np.zeros(schedule.n_microbatches, np.int64), *np.zeros((2, schedule.n_microbatches))
+    for op in np.flatnonzero(schedule.stage == 0).tolist():
+        m, kind = schedule.microbatch[op], schedule.kind[op]
+        if kind == Kind.F:
+            first[m], begin[m] = schedule.device[op], alone.start[op]
+        elif mask(BACKWARDS)[kind]:
+            end[m] = alone.end[op]
+    return first, begin, end
