@@ -191,8 +191,8 @@ OF_PAPERS = {
     "mono": "#303030 #494949  #636363 #7F7F7F  #9B9B9B #B9B9B9  #D7D7D7 #F3F3F3",
 }
 BUBBLES = {"megatron": "#E7E6E6", "okabe-ito": BUBBLE}  # elsewhere white
-MONO_BESIDE = {"vocabulary": "#707070", "encoder": "#C9C9C9"}
-MONO_HATCHES = {"encoder": "#303030"}
+MONO_BESIDE = {"vocabulary": "#707070", "encoder": "#D0D0D0"}
+MONO_HATCHES = {"encoder": "#8F8F8F"}
 HATCHED_BUBBLE = "#B8B8B8"
 
 
