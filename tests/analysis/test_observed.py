@@ -83,6 +83,19 @@ def test_a_link_is_no_slower_than_its_ops_show():
     assert np.asarray(observe(timeline).costs.comm).tolist() == [[0.0, 9.0], [3.0, 0.0]]
 
 
+@pytest.mark.parametrize("name", ["vocab-1", "bpipe"])
+def test_messages_beside_copies_and_collectives_take_what_their_link_does(name):
+    """One that waits for a busy device was there before: no longer than its link takes, no later than its op."""
+    schedule = generate(name, devices=4, microbatches=8)
+    timeline = simulate(schedule, costs_for(schedule, comm=0.375))
+    latencies = observe(timeline).latencies
+    sent = latencies > 0
+    assert sent.sum() > 2 * 8
+    assert latencies[sent].max() == 0.375
+    waited = timeline.start - timeline.end[schedule.dependency.clip(0)]
+    assert (latencies[sent] <= waited[sent] + 1e-12).all()
+
+
 def test_received_inputs_are_taken_as_they_are():
     """Where it is known when an input was received, what the device waits beyond that is the host's."""
     schedule = generate("1f1b", devices=2, microbatches=4)

@@ -315,13 +315,15 @@ def test_hosts_hold_what_was_copied_and_not_copied_back(name, chunks):
     prices = costs_for(plain, others=dict.fromkeys(copies, 0.5))
     schedule = add_offload(plain, prices, chunks)
     timeline = simulate(schedule, prices)
-    host = curves(timeline, activation_model(schedule)).host
+    amounts = 3 + np.arange(schedule.n_stages)
+    host = curves(timeline, replace(activation_model(schedule), activations=amounts)).host
     assert host is not None
     assert host.peak.max() > 0
     for device in range(4):
         own = schedule.device == device
         out, back = (own & (schedule.kind == kind) for kind in copies)
         for time, held in zip(*steps(host, device), strict=True):
-            assert held == (timeline.start[out] <= time).sum() - (timeline.end[back] <= time).sum()
+            there, gone = out & (timeline.start <= time), back & (timeline.end <= time)
+            assert held == amounts[schedule.stage[there]].sum() - amounts[schedule.stage[gone]].sum()
         assert steps(host, device)[1][-1] == 0
     assert curves(simulate(plain, prices), activation_model(plain)).host is None

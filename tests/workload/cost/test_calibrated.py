@@ -50,6 +50,14 @@ def test_measured_layers_replace_the_curve_and_collectives_stay():
     assert [found.message, *found.dp, *found.optimizer] == [curve.message, *curve.dp, *curve.optimizer]
 
 
+def test_what_runs_again_takes_the_forward_that_was_measured():
+    """Layers that run again take as long as their F without ends: its measured ops and its collectives."""
+    full = replace(PARALLEL, recompute="full")
+    measured = use_profile(H100, of_layers(2.0), "p", GPT, PARALLEL)
+    once, again = (stage_costs(GPT, measured, parallel).time for parallel in (PARALLEL, full))
+    assert (again - once)[Kind.B, 1:3] == pytest.approx(once[Kind.F, 1:3])
+
+
 def test_a_full_backward_costs_what_was_measured_and_not_its_halves():
     rows = of_layers(1.0).op
     slower = tuple(replace(o, median_ms=o.median_ms * 3, p90_ms=o.p90_ms * 3) if o.kind in "IW" else o for o in rows)

@@ -42,6 +42,12 @@ def test_a_layout_that_flags_can_say_becomes_flags(flags):
     assert layout_from(parse(said)) == layout_from(flags)
 
 
+def test_flags_that_say_nothing_are_left_out():
+    """One stage per device, as many layers on each: nobody would write more."""
+    assert str(Flags(8, 4)) == "--pipeline-model-parallel-size 4 --num-layers 8"
+    assert str(Flags(8, 4, 2)).endswith(" --num-virtual-stages-per-pipeline-rank 2")
+
+
 def parse(text: str) -> Flags:
     names = {
         "--num-layers": "num_layers",

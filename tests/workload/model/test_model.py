@@ -327,6 +327,10 @@ def read_changed(tmp_path, **changes):
         ),
         ({"sliding_window": 512, "layer_types": [WIDE] * 6}, {"mixers": ("attention",)}),
         ({"sliding_window": 512, "model_type": "llama"}, {"mixers": ()}),
+        (
+            {"sliding_window": 512, "use_sliding_window": False, "layer_types": [NARROW, WIDE] * 3},
+            {"window": 0, "mixers": ("attention",)},
+        ),
         ({"text_config": PLAIN, "vocab_size": 7}, {"vocab": 32000}),
         ({"_name_or_path": "org/thing"}, {"name": "org/thing"}),
     ],
