@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ppsim.base.numbers import format_number, format_share
 from ppsim.base.units import format_size
 from ppsim.errors import InputError
+from ppsim.questions.plan_runs import carry_runs
 
 if TYPE_CHECKING:
     from ppsim.workload.plans.task import Found, Row, Task
@@ -40,7 +41,7 @@ def plan_page_of(
     rows = sorted([*listed, *others][:MOST], key=_place)
     lost = dict(zip((row["key"] for row in listed), lost_by, strict=False))
     columns = _columns(task, rows, lost)
-    simulated = found.counts[OUTCOMES[-1]]
+    simulated, places = found.counts[OUTCOMES[-1]], {row["key"]: place for place, row in enumerate(rows)}
     shown = f", the fastest {len(rows):,} shown" if len(rows) < simulated else ""
     facts = {
         "inputs": dict(inputs),
@@ -51,6 +52,9 @@ def plan_page_of(
         "sizes": ["tp", "cp", "ep", "pp", "dp", "vp"],
         "flags": {str(place): launch(row) for place, row in enumerate(rows) if row["key"] in keys},
         "base": base,
+        "perNode": task.machine.per_node,
+        "pipelineFirst": task.axes.base.pipeline_first,
+        **carry_runs(task, {places[row["key"]]: row for row in listed}),
     }
     meanings = [(name, found.counts[name], meaning) for name, meaning in zip(OUTCOMES, _meanings(task), strict=True)]
     where = task.machine.title if task.machine.kinds else f"{task.gpus:,} x {task.machine.title}"

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ppsim.base.json_output import dump_json
-from ppsim.show.drawing.palette import OUTCOME_COLOURS, PART_COLOURS, TERM_COLOURS
+from ppsim.core.ops import COMPUTE
+from ppsim.show.drawing.palette import FILL, OUTCOME_COLOURS, PART_COLOURS, TERM_COLOURS, text_colour
 from ppsim.show.files.page_parts import fill_page, looks_of, read_script
 
 
@@ -22,7 +23,8 @@ def plan_page(
 
     Args:
         title: of the page.
-        facts: what is said once: ``inputs``, ``cap`` in GiB, ``sizes``, ``flags`` by place and the texts of the head.
+        facts: what is said once: ``inputs``, ``cap`` in GiB, ``sizes``, ``flags`` by place, the texts of the head, and
+            queues and costs of the listed plans.
         outcomes: the candidates by how they came out: a name, how many, what it means.
         columns: the plans, fastest first, a list of each number; times in seconds, memory in GiB.
     """
@@ -38,9 +40,20 @@ def plan_page(
         ],
         "terms": _entries("step", TERM_COLOURS),
         "parts": _entries("held", PART_COLOURS),
+        "kinds": [
+            {
+                "name": kind.info.name,
+                "letter": kind.name,
+                "fill": FILL[kind],
+                "text": list(map(text_colour, FILL[kind])),
+            }
+            for kind in COMPUTE
+        ],
         "plans": packed,
     }
-    return fill_page(title, "plan", data, "\n".join(map(read_script, ("numbers.js", "points.js", "plan.js"))))
+    return fill_page(
+        title, "plan", data, "\n".join(map(read_script, ("numbers.js", "points.js", "plan_run.js", "plan.js")))
+    )
 
 
 def _entries(of: str, colours: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:

@@ -4,16 +4,24 @@ import base64
 import gzip
 import json
 import re
+from functools import partial
 
+import numpy as np
 import pytest
 
 from ppsim.base.numbers import format_number
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.questions.plan import chosen, plan
+from ppsim.schedules import generate
 from ppsim.show.files.plan_page import plan_page
+from ppsim.workload.cost.costs import stage_costs
+from ppsim.workload.plans.ranks import rank_grid
 from tests.browser import started
 from tests.commands import invoke
 from tests.pages import BROWSER, opened
 
 WORDS = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "16", "--schedules", "1f1b"]
+EMPTY = base64.b64encode(gzip.compress(b"{}")).decode()
 HOSTILE = "</script><img src=x onerror=\"document.title='XSSED'\">"
 
 
@@ -77,6 +85,7 @@ def test_the_cap_slides_and_a_row_is_shown_from_near(made, tmp_path):
         assert "--tensor-model-parallel-size" in near
         second = columns["step_s"][columns["listed"].index(2)]
         assert f"{format_number(second)} s a step" in near
+        browser.wait("document.getElementById('run-of').textContent.includes('node 000000000')")
         browser.run("document.querySelector('#outcomes button').click()")
         assert browser.run("document.getElementById('why').textContent")
         for width in (390, 3840):
@@ -103,8 +112,50 @@ def test_no_text_of_a_model_becomes_markup(tmp_path):
     columns: dict[str, list[object]] = {key: [1] for key in keys}
     columns |= {key: [HOSTILE] for key in ("schedule", "recompute", "layout", "lost_by")}
     facts = {"inputs": {"command": HOSTILE}, "lead": HOSTILE, "counted": HOSTILE, "cap": 2.0, "base": HOSTILE}
-    facts |= {"sizes": ["tp"], "flags": {"0": {"texts": {HOSTILE: HOSTILE}, "refused": [HOSTILE]}}}
+    facts |= {
+        "perNode": 8,
+        "pipelineFirst": False,
+        "queues": [],
+        "carried": HOSTILE,
+        "runs": EMPTY,
+        "sizes": ["tp"],
+        "flags": {"0": {"texts": {HOSTILE: HOSTILE}, "refused": [HOSTILE]}},
+    }
     page = plan_page(HOSTILE, facts, [(HOSTILE, 1, HOSTILE)] * 6, columns).decode()
     dom = opened(page, tmp_path)
     assert "<title>XSSED" not in dom
     assert "<img" not in dom.split('<script type="application/json"')[0]
+
+
+def _given(costs, schedule):
+    return costs
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("llama3-8b", {"schedules": "interleaved,zb-1p,v-half,dualpipe,dualpipe-v,chimera,zb-v", "pp": [4]}),
+        ("deepseek-v2-lite", {"schedules": "dualpipe-v,1f1b-overlap,1f1b", "pp": [4], "ep": [4]}),
+    ],
+)
+def test_the_page_times_listed_plans_as_the_simulator_does(model, options, tmp_path):
+    """Their queues travel, their times are found in the page; ranks are those of the grid."""
+    found = plan(model, "dgx-h100", gpus=16, gbs=32, front=True, **options)
+    found.save(str(tmp_path / "x.html"))
+    schedules = {row["schedule"] for row in found.found.rows[:40]}
+    assert len(schedules) > 1
+    with started(tmp_path) as browser:
+        browser.open((tmp_path / "x.html").as_uri())
+        for place, row in enumerate(found.found.rows[:40]):
+            parallel, layout = chosen(found.task, row)
+            costs = stage_costs(found.task.model, found.task.machine, parallel, layout).costs
+            sizes = {"devices": parallel.pp, "chunks": parallel.vp, "microbatches": parallel.microbatches}
+            schedule = generate(row["schedule"], costs=partial(_given, costs), **sizes)
+            browser.run(f"document.querySelectorAll('#plans tbody tr')[{place}].click()")
+            said = f"Timeline of 4 devices, {format_number(simulate(schedule, costs).makespan / 1e3)} s"
+            browser.wait(f"document.getElementById('run-of').textContent.startsWith({said!r})")
+            shown = browser.run("[...document.querySelectorAll('#ranks span[title]')].map(gpu => +gpu.textContent)")
+            device = {int(rank): at for (_, at, _, _), rank in np.ndenumerate(rank_grid(parallel))}
+            assert shown == [device[rank] for rank in range(16)]

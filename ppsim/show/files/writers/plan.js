@@ -10,9 +10,9 @@ let chosen = 0;
 let dark = 0;
 let all = false;
 
-async function inflate(packed) {
+function unzip(packed) {
   const bytes = Uint8Array.from(atob(packed), sign => sign.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).json();
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip')));
 }
 
 /** The columns as one object a plan. */
@@ -125,6 +125,15 @@ function choose(place) {
   for (const button of $('plan').querySelectorAll('[data-copy]'))
     button.onclick = () => navigator.clipboard.writeText(commands[+button.dataset.copy][1]).then(() => { button.textContent = 'copied'; });
   markChosen();
+  showRun(place).catch(fault);
+}
+
+/** Below them its timeline and its ranks. */
+async function showRun(place) {
+  const timeline = await timelineOf(place);
+  if (place !== chosen) return;
+  $('run-of').innerHTML = timeline + ranksOf(plans[place]);
+  drawRun();
 }
 
 /** The options that leave a search this plan alone. */
@@ -172,7 +181,8 @@ function setTheme(theme) {
 }
 
 async function start() {
-  plans = rowsOf(await inflate(DATA.plans));
+  plans = rowsOf(await unzip(DATA.plans).json());
+  DATA.runs = await unzip(DATA.runs).json();
   plans.forEach((plan, place) => Object.assign(plan, { place, rank: plan.listed }));
   $('all').onclick = () => { all = !all; draw(); };
   $('lead').textContent = DATA.lead;
@@ -181,7 +191,7 @@ async function start() {
   const memory = plans.map(plan => plan.memory);
   Object.assign($('cap'), { min: Math.min(...memory), max: DATA.cap, value: DATA.cap });
   $('cap').oninput = draw;
-  addEventListener('resize', draw);
+  addEventListener('resize', () => { draw(); drawRun(); });
   chosen = plans.find(plan => plan.rank === 1).place;
   followTheme(setTheme);
   root.dataset.state = 'drawn';

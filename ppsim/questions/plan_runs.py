@@ -1,0 +1,86 @@
+"""The timelines of the listed plans, as their page carries them: queues by shape, and the times of stages by plan."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppsim.base.json_output import dump_json
+from ppsim.core.ops import COMPUTE
+
+if TYPE_CHECKING:
+    from ppsim.core.schedule import Schedule
+    from ppsim.workload.plans.task import Row, Task
+
+LARGEST = 24_000  # letters of all queues on a page
+SHORT = 6  # digits of a time
+
+
+def carry_runs(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
+    """What ``plan_run.js`` times and draws.
+
+    Args:
+        task: what was searched for.
+        rows: the plans by their place on the page, those to carry first.
+    """
+    from ppsim.schedules import generate
+    from ppsim.workload.cost.costs import schedule_of, stage_costs
+    from ppsim.workload.plans.by_speed import layout_of
+    from ppsim.workload.plans.space import read_key
+
+    queues: dict[Any, dict[str, Any]] = {}
+    runs: dict[str, dict[str, Any]] = {}
+    wanted = [place for place, row in rows.items() if row["pp"] > 1]
+    room = LARGEST
+    for place in wanted:
+        candidate = read_key(rows[place]["key"])
+        parallel = candidate.parallel(task.axes.base)
+        machine = task.machine_of(candidate.layout)
+        costs = stage_costs(task.model, machine, parallel, layout_of(task, candidate)).costs
+        name, *sizes = parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches
+        if candidate.fitted:
+            shape = dict(zip(("devices", "chunks", "microbatches"), sizes, strict=True))
+            schedule = generate(name, costs=lambda _, made=costs: made, **shape)  # type: ignore[misc]
+        else:
+            schedule = schedule_of(name, *sizes)
+        key = place if candidate.fitted else (name, *sizes)
+        if key not in queues:
+            packed = _pack(schedule)
+            if packed is None or len(packed["packed"]) > room:
+                continue
+            queues[key] = packed
+            room -= len(packed["packed"])
+        runs[str(place)] = {
+            "queue": list(queues).index(key),
+            "time": _short(costs.time[: len(COMPUTE)]),
+            "pair": None if costs.pair is None else _short(costs.pair),
+            "comm": _short(np.broadcast_to(costs.comm, (parallel.pp,) * 2)),
+        }
+    carried = (
+        f"The page carries the timelines of {len(runs)} listed plans; the command with --ranks says how to draw this."
+    )
+    return {"queues": list(queues.values()), "runs": _packed(dump_json(runs)), "carried": carried}
+
+
+def _pack(schedule: Schedule) -> dict[str, Any] | None:
+    """The queues as differences from op to op; None for ops that the page does not time."""
+    if schedule.kind.max(initial=0) >= len(COMPUTE):
+        return None
+    first = np.zeros(len(schedule), np.int64)
+    first[schedule.first_of_pairs] = 1
+    columns = (schedule.kind, schedule.stage, schedule.microbatch, first)
+    steps = [np.diff(np.asarray(column, np.int64), prepend=0).astype("<i2").tobytes() for column in columns]
+    return {"offsets": schedule.offsets, "packed": _packed(b"".join(steps))}
+
+
+def _packed(content: bytes) -> str:
+    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
+
+
+def _short(values: Any) -> Any:
+    rounded = np.array([float(f"{value:.{SHORT}g}") for value in np.ravel(values)])
+    return rounded.reshape(np.shape(values))
