@@ -19,6 +19,8 @@ class Curve:
         time: shape (steps,), ascending on each device, in the timeline's unit.
         value: shape (steps,), held from this time to the next step; before the first step it is zero.
         host: what each device's host holds for it, of the same unit; None where nothing is copied there.
+        parts: names of what one device holds, where each line is the sum of a part and those before it, not a device's.
+        device: that device.
     """
 
     name: str
@@ -27,6 +29,8 @@ class Curve:
     time: NDArray[np.float64]
     value: NDArray[np.float64]
     host: Curve | None = None
+    parts: tuple[str, ...] = ()
+    device: int = 0
 
     @property
     def peak(self) -> NDArray[np.float64]:

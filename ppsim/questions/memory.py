@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.errors import PpsimError
     from ppsim.schedules import Alternative
+    from ppsim.show.files.document import Document
 
 MARGIN, MOST_ROWS = 40, 32
 
@@ -61,7 +62,12 @@ class MemoryRequest(Request):
     measured: str | None = option(
         "--measured", metavar="FILE", help="Measured peaks of the devices, beside these.", common=True, door=PATH
     )
-    breakdown: bool = flag("--breakdown", help="What holds each device's peak.", common=True, door=VALUE)
+    breakdown: bool = flag(
+        "--breakdown",
+        help="What holds each device's peak; in figures, what fills the fullest over time.",
+        common=True,
+        door=VALUE,
+    )
     output: FigureOptions = group(FigureOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")
 
@@ -165,14 +171,18 @@ class Memory(Answer):
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: the schedule with the curves below it."""
         title = title_of(self.timeline.schedule)
-        memory, cap = (self.report.curve,), self.report.cap
-        return document_writers(
-            [self.timeline],
-            [title],
-            self.inputs,
-            output,
-            complete=lambda document, suffix: replace(document, memory=memory, cap=cap),
-        )
+        return document_writers([self.timeline], [title], self.inputs, output, complete=self._complete)
+
+    def _complete(self, document: Document, suffix: str) -> Document:
+        """Add the curves, and what fills the fullest device: below them in pages, in figures where it is asked for."""
+        from ppsim.engine.memory.comparable import share_unit
+        from ppsim.engine.memory.usage import stack
+
+        found = self.report
+        held = stack(self.timeline, found.model)
+        further = (tuple(share_unit([held], [self.timeline.schedule])),)
+        shown = held if self.request.breakdown and suffix != ".html" else found.curve
+        return replace(document, memory=(shown,), cap=found.cap, curves=further)
 
     def failure(self) -> PpsimError | None:
         """What does not fit, and what would."""

@@ -1,4 +1,6 @@
-"""The memory panel of a figure: a step line per device, a band where lines would coincide, a heat strip for many."""
+"""The memory panel of a figure: a step line per device, a band where lines would coincide, a heat strip for many; or
+what fills one device, stacked.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from ppsim.engine.memory.report import columns
 from ppsim.engine.memory.usage import BYTES, steps
 from ppsim.show.drawing.gantt_layout import DOTS, tick_step
 from ppsim.show.drawing.letters import text_width
-from ppsim.show.drawing.palette import HIGHLIGHT, RAMP, channels
+from ppsim.show.drawing.palette import HIGHLIGHT, RAMP, channels, part_colours
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +24,7 @@ MOST_LINES = 8
 LINES_HIGH, STRIP_HIGH = 1.1, 3.0  # inches
 GAP = round(0.17 * DOTS)
 POINTS = 72
+SQUARE = "\u25a0"
 BESIDE = 4.0  # points between the axes and the names right of them
 LINE_HEIGHT = 1.15  # of a name over the font's size
 WHOLE = 4.0  # from this height on an axis has whole numbers only, as have those it compares with
@@ -37,7 +40,7 @@ def memory_height(curve: Curve | None, row: int) -> int:
     if curve is None:
         return 0
     devices = len(curve.peak)
-    return GAP + (round(LINES_HIGH * DOTS) if devices <= MOST_LINES else min(devices * row, round(STRIP_HIGH * DOTS)))
+    return GAP + (min(devices * row, round(STRIP_HIGH * DOTS)) if _is_strip(curve) else round(LINES_HIGH * DOTS))
 
 
 def draw_memory(
@@ -65,27 +68,76 @@ def draw_memory(
     axes.tick_params(length=2, width=0.4, pad=2, labelsize=font)
     axes.set_xticks([])
     top = highest_shown(curve) if top is None else top
-    if len(curve.peak) > MOST_LINES:
+    if _is_strip(curve):
         _strip(axes, curve, span, font, top, base)
+    elif curve.parts:
+        _stack(axes, curve, span, font, cap, top, base)
     else:
         _lines(axes, curve, span, font, cap, top, base)
 
 
 def highest_shown(curve: Curve) -> float:
     """The largest value in a panel: of a device, or of a host where lines are drawn."""
-    host = curve.host if curve.host is not None and len(curve.peak) <= MOST_LINES else curve
+    host = curve.host if curve.host is not None and not _is_strip(curve) else curve
     return float(max(curve.peak.max(), host.peak.max()))
 
 
 def names_width(curve: Curve | None, font: float, cap: float | None = None, base: int = 0) -> float:
     """Points that the names right of a panel take, with the gap to the axes; 0 where none are drawn there."""
-    if curve is None or len(curve.peak) > MOST_LINES:
+    if curve is None or _is_strip(curve):
         return 0.0
-    texts = [name for _, name, _ in _named_levels(curve, base)] + ([_cap_text(curve, cap)] if cap is not None else [])
-    return BESIDE + max(text_width(text, font) for text in texts)
+    texts = [_cap_text(curve, cap)] if cap is not None else []
+    texts += [f"{SQUARE} {name}" for _, name, _ in _parts(curve)] or [name for _, name, _ in _named_levels(curve, base)]
+    return BESIDE + max((text_width(text, font) for text in texts), default=0.0)
 
 
-def _lines(axes: Axes, curve: Curve, span: float, font: float, cap: float | None, top: float, base: int) -> None:
+def _is_strip(curve: Curve) -> bool:
+    return not curve.parts and len(curve.peak) > MOST_LINES
+
+
+def _stack(axes: Axes, curve: Curve, span: float, font: float, cap: float | None, top: float, base: int) -> None:
+    """What fills a device: one area above the other, each named with its amount at the peak."""
+    scale, ink = _scale(axes, curve, font, cap, top), RAMP[0][0]
+    for line, (colour, _) in reversed(
+        list(enumerate(part_colours(curve.parts)))
+    ):  # each hides the lower part of those before
+        time, value = steps(curve, line)
+        area = np.append(time, span), np.append(value, value[-1]) / scale
+        axes.fill_between(*area, step="post", color=colour, linewidth=0)
+    labels = [(level / scale, name, ink) for level, name, _ in _parts(curve)]
+    above, colour = f"device {curve.device + base}, the fullest: amounts at its peak", ink
+    if cap is not None:
+        axes.axhline(cap / scale, color=HIGHLIGHT[0], linewidth=0.8, linestyle=(0, (4, 2)))
+        labels.append((cap / scale, _cap_text(curve, cap), HIGHLIGHT[0]))
+        if curve.peak.max(initial=0.0) > cap:
+            above, colour = f"{above}, over the cap", HIGHLIGHT[0]
+    axes.text(0, 1.01, above, transform=axes.transAxes, fontsize=font, color=colour, va="bottom")
+    beside = text_width(f"{SQUARE} ", font)
+    squares = [(level / scale, SQUARE, colour) for level, _, colour in _parts(curve)]
+    _name_levels(axes, squares + labels[len(squares) :], font)
+    _name_levels(
+        axes, labels[: len(squares)] + [(level, "", ink) for level, _, _ in labels[len(squares) :]], font, beside
+    )
+
+
+def _parts(curve: Curve) -> list[tuple[float, str, str]]:
+    """Of each part at the peak its middle's height, its name with its amount, and its colour; none of a device's."""
+    if not curve.parts:
+        return []
+    last = steps(curve, len(curve.parts) - 1)[1]
+    at = int(last.argmax())
+    tops = [float(steps(curve, line)[1][at]) for line in range(len(curve.parts))]
+    return [
+        ((below + above) / 2, f"{name}: {format_held(above - below, curve.unit)}", colour)
+        for below, above, name, (colour, _) in zip(
+            [0.0, *tops], tops, curve.parts, part_colours(curve.parts), strict=False
+        )
+        if above > below
+    ]
+
+
+def _scale(axes: Axes, curve: Curve, font: float, cap: float | None, top: float) -> int:
+    """Set the axis of values and name it; return what values are divided by."""
     from matplotlib.ticker import MaxNLocator
 
     unit, scale = binary_unit(top) if curve.unit == BYTES else (curve.unit, 1)
@@ -95,6 +147,11 @@ def _lines(axes: Axes, curve: Curve, span: float, font: float, cap: float | None
     axes.spines[["left", "bottom"]].set_linewidth(0.4)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=highest >= WHOLE or _whole(curve.value)))
     axes.set_ylabel(f"{curve.name}\n({unit})" if unit else curve.name, fontsize=font, labelpad=2)
+    return scale
+
+
+def _lines(axes: Axes, curve: Curve, span: float, font: float, cap: float | None, top: float, base: int) -> None:
+    scale = _scale(axes, curve, font, cap, top)
     colours = _ramp(len(curve.peak))
     if _banded(curve):
         _fill_band(axes, curve, span, scale)
@@ -156,7 +213,7 @@ def _named_levels(curve: Curve, base: int) -> list[tuple[float, str, int]]:
     return [(float(level), _short(group, base), group[0]) for level, group in zip(levels, groups, strict=True)]
 
 
-def _name_levels(axes: Axes, labels: list[tuple[float, str, str]], font: float) -> None:
+def _name_levels(axes: Axes, labels: list[tuple[float, str, str]], font: float, further: float = 0.0) -> None:
     """Write names right of the axes at their heights, moved apart where they would overlap."""
     points = axes.get_window_extent().height * POINTS / axes.figure.dpi
     per_point = axes.get_ylim()[1] / points
@@ -171,7 +228,7 @@ def _name_levels(axes: Axes, labels: list[tuple[float, str, str]], font: float) 
         axes.annotate(
             name,
             (1, place * per_point),
-            (BESIDE, 0),
+            (BESIDE + further, 0),
             xycoords=axes.get_yaxis_transform(),
             textcoords="offset points",
             fontsize=font,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import cycle
 
 from ppsim.core.ops import COMPUTE, TIMED, Kind, Stream
 
@@ -99,6 +100,7 @@ PART_COLOURS = {
     "activations": ("#4A93A2", "#2F7F8F"),
     "work": ("#CDD3DB", "#3D4754"),
 }
+OTHER_PARTS = (("#9FD0D8", "#8FD3DF"), ("#CDD3DB", "#4C5867"), ("#B9437B", "#E27FB0"), ("#7C6BB0", "#A899DB"))
 # Candidates for a plan by how they came out: refused, too large twice, too slow twice, simulated.
 OUTCOME_COLOURS = (
     ("#C9CED6", "#4A5462"),
@@ -112,6 +114,12 @@ HEAT = ("#F2F7FC", "#1F5C99")  # the least and the most of a heat map
 HEAT_DARK = ("#16202C", "#7FB2E5")  # the same on a dark page
 MUTED = "#66707E"
 TERMINAL_MUTED = "#767676"  # contrast of 4.5 on white and on black, whichever the terminal has
+
+
+def part_colours(parts: Sequence[str]) -> list[tuple[str, str]]:
+    """The colours of what a device holds, by name, on a light and a dark page."""
+    others = cycle(OTHER_PARTS)
+    return [PART_COLOURS.get(part.removesuffix(", chunk 0")) or next(others) for part in parts]
 
 
 def channels(colour: str) -> tuple[int, int, int]:

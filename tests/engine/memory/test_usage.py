@@ -20,6 +20,7 @@ from ppsim.engine.memory.usage import (
     in_flight,
     op_at,
     peaks,
+    stack,
     steps,
     sum_static,
 )
@@ -327,3 +328,28 @@ def test_hosts_hold_what_was_copied_and_not_copied_back(name, chunks):
             assert held == amounts[schedule.stage[there]].sum() - amounts[schedule.stage[gone]].sum()
         assert steps(host, device)[1][-1] == 0
     assert curves(simulate(plain, prices), activation_model(plain)).host is None
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-v", "interleaved", "dualpipe"])
+@pytest.mark.parametrize("detailed", [False, True])
+def test_what_fills_a_device_adds_up_to_what_it_holds(name, detailed):
+    """At every time, and part by part at the peak; activations by chunk."""
+    timeline = timed(name, 4, 8, comm=0.3)
+    model = activation_model(timeline.schedule)
+    if detailed:  # every part there is, each of an amount of its own
+        one = np.ones(timeline.schedule.n_stages, np.int64)
+        model = replace(model, stash=10 * one, work_i=100 * one, message=1000 * one, output=10**4 * one)
+        model = replace(model, gathered=10**5 * one, static={"weights": 10**6 * one})
+    found = stack(timeline, model)
+    whole = curves(timeline, model)
+    peak = peaks(timeline, model)[found.device]
+    assert peak.value == whole.peak.max() == found.peak[-1]
+    lines = [steps(found, part) for part in range(len(found.parts))]
+    times, values = steps(whole, found.device)
+    at = np.searchsorted(times, lines[-1][0], "right") - 1
+    np.testing.assert_array_equal(lines[-1][1], values[at])
+    tops = [0, *(value[np.searchsorted(time, peak.time, "right") - 1] for time, value in lines)]
+    held = dict.fromkeys(peak.parts, 0)
+    for part, amount in zip(found.parts, np.diff(tops), strict=True):
+        held[part.partition(",")[0]] += int(amount)
+    assert held == dict(peak.parts)

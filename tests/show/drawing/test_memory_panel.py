@@ -1,6 +1,7 @@
 """The memory panel and the plot of time against memory."""
 
 import json
+import re
 from dataclasses import replace
 from itertools import combinations
 
@@ -9,12 +10,14 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+import ppsim
 from ppsim.analysis.tradeoff import Point, tradeoff
+from ppsim.base.units import format_size
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
 from ppsim.engine.memory.comparable import share_unit
 from ppsim.engine.memory.report import columns
-from ppsim.engine.memory.usage import activation_model, curves, in_flight, scale_bytes
+from ppsim.engine.memory.usage import activation_model, curves, in_flight, scale_bytes, stack
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import families, generate
 from ppsim.search.rules.offload import add_offload
@@ -23,6 +26,9 @@ from ppsim.show.drawing.memory_panel import draw_memory, memory_height
 from ppsim.show.drawing.tradeoff import draw_tradeoff
 from ppsim.show.files.document import Document, save
 from ppsim.show.files.writers.html import contents
+from tests.browser import started
+from tests.commands import invoke
+from tests.pages import BROWSER
 from tests.show.drawing.boxes import box_of
 
 
@@ -260,3 +266,44 @@ def test_the_fullest_host_is_one_lighter_line_inside_the_axes():
     assert max(line.get_ydata()) == curve.host.peak.max() > curve.peak.max()
     assert axes.get_ylim()[1] > curve.host.peak.max()
     assert "dotted: on the host of device 0, the fullest" in texts_in(axes)
+
+
+def test_what_fills_a_device_is_stacked_and_named_with_its_amount_at_the_peak():
+    """The areas end at the curve of the device; each name has the amount that the answer has, the cap is a line."""
+    found = ppsim.memory("zb-v", devices=4, mb=8, model="llama3-8b", cap="100GiB").report
+    [held] = share_unit([stack(found.timeline, found.model)], [found.timeline.schedule])
+    axes = axes_of()
+    draw_memory(axes, held, span=26.0, font=6, cap=100.0)
+    assert len(axes.collections) == len(held.parts) == 6
+    tops = [area.get_paths()[0].vertices[:, 1].max() for area in axes.collections]
+    assert max(tops) == pytest.approx(found.fullest.value / 2**30)
+    said = " ".join(texts_in(axes))
+    for name, amount in found.fullest.parts.items():
+        assert name == "activations" or f"{name}: {format_size(amount)}" in said
+    assert "cap 100 GiB" in said
+    assert "device 0, the fullest" in said
+    draw_memory(axes, held, span=26.0, font=6, cap=80.0)
+    assert "over the cap" in " ".join(texts_in(axes))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+def test_a_page_stacks_the_parts_and_tells_them_at_a_time(tmp_path):
+    """Amounts add up to the peak; the pointer finds the microbatches under way."""
+    target = tmp_path / "memory.html"
+    asked = ("memory", "zb-v", "--devices", "4", "--mb", "8", "--model", "llama3-8b", "-q", "-o", str(target))
+    assert invoke(*asked).exit_code == 0
+    assert len(target.read_bytes()) < 100_000
+    with started(tmp_path) as browser:
+        browser.open(target.as_uri())
+        shown = browser.run("document.getElementById('marks').textContent")
+        assert "device 0 at its peak" in shown
+        assert "29.75 activations, chunk 0" in shown
+        x, y = browser.run(
+            "(b => [b.left + 79, b.bottom - 60])(document.getElementById('chart').getBoundingClientRect())"
+        )
+        browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        said = browser.run("document.getElementById('tip').textContent")
+        assert re.match(r"51.11 GiB on device 0 at 0.0\d+ t_F", said)
+        assert said.endswith("microbatches under way: 0")
+        assert "optimizer: 31.24 GiB" in said

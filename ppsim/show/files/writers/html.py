@@ -71,6 +71,7 @@ INSIDE_SCRIPTS = ("report_inside.js",)  # only in pages that have segments
 LANE_SCRIPTS = ("report_lanes.js", "report_links.js")  # only in pages that have messages
 STORY_SCRIPTS = ("report_story.js",)  # only in pages that tell one
 PICKER_SCRIPTS = ("report_picker.js",)  # only in pages that show two of many runs
+PART_SCRIPTS = ("report_parts.js",)  # only in pages of what fills a device, which no live page is
 MOST_GHOSTS = 50_000  # ops of all other timelines together
 START = "\nstart().catch(fault);\n"  # after all scripts, whose constants it needs
 
@@ -84,6 +85,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     laned = document.executions or any(each.schedule.has_lanes for each in document.timelines)
     scripts = SCRIPTS + LANE_SCRIPTS * bool(laned) + STORY_SCRIPTS * bool(document.story)
     scripts += INSIDE_SCRIPTS * bool(document.insides)
+    scripts += PART_SCRIPTS * any(curve.parts for curves in document.curves for curve in curves)
     scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
     script = compress_script("\n".join(map(read_script, scripts)) + START)
     out.write(make_page(document, script))
@@ -97,7 +99,7 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
 
 
 def all_scripts() -> str:
-    """Every script of pages, for one that shows whatever it is given."""
+    """Every script that a live page needs for whatever it is given."""
     return "\n".join(map(read_script, (*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS, *STORY_SCRIPTS)))
 
 
@@ -424,4 +426,9 @@ def _curve(curve: Curve, pack: Pack) -> dict[str, Any]:
         "value": pack(curve.value, PLAIN),
         "peak": curve.peak,
         "least": curve.least,
+        **(
+            {"parts": curve.parts, "fills": palette.part_colours(curve.parts), "device": curve.device}
+            if curve.parts
+            else {}
+        ),
     }

@@ -94,10 +94,11 @@ function showLegend() {
 
 function showCurveChoice() {
   const names = [...new Set(TIMELINES.flatMap(t => t.curves.map(curve => curve.name)))];
+  const stacked = TIMELINES[0].curves.findIndex(curve => curve.parts);
   const special = TIMELINES.some(t => t.curves.length < names.length); // what only some have, the page is about
   $('curve').replaceChildren(...names.map((name, i) => new Option(name, i)), new Option('no curve', -1));
   if (names.join() !== curveNames) // a live page keeps what was chosen
-    view.curve = special ? names.length - 1 : TIMELINES.length === 1 || REPORT.memory ? 0 : -1;
+    view.curve = stacked >= 0 ? stacked : special ? names.length - 1 : TIMELINES.length === 1 || REPORT.memory ? 0 : -1;
   curveNames = names.join();
   $('curve').value = view.curve;
   $('curve').onchange = () => { view.curve = +$('curve').value; draw(); };

@@ -17,7 +17,8 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   const linked = timeline => view.links && timeline.links?.names.length ? timeline.links.names.length : 0;
   const left = TIMELINES.some(linked) ? narrow ? 48 : 96 : narrow ? 30 : 76;
   const longest = TIMELINES.reduce((most, t) => t.held.reduce((own, note) => Math.max(own, note.length), most), 0);
-  const right = narrow ? 44 : clamp(6.2 * longest + 86, 132, 200); // of the notes at the rows' ends
+  const part = Math.max(0, ...TIMELINES.flatMap(t => t.curves[view.curve]?.parts ?? []).map(name => name.length));
+  const right = narrow ? 44 : clamp(Math.max(6.2 * longest + 86, 5.8 * part + 70), 132, 210); // of the notes at the rows' ends
   const plotWidth = Math.max(80, width - left - right);
   const panels = [];
   let top = folded ? 24 : 8;
@@ -32,7 +33,7 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
     }
     if (panel.curve) {
       panel.curveTop = top + 24;
-      panel.curveHeight = timeline.devices <= LINES ? 118 : clamp(6 * timeline.devices, 90, view.printing ? 110 : 260);
+      panel.curveHeight = isLined(panel) ? 118 : clamp(6 * timeline.devices, 90, view.printing ? 110 : 260);
       if (view.printing && (several || panel.linkTop)) panel.curveHeight = several ? 60 : 80;
       top = panel.curveTop + panel.curveHeight;
     }
@@ -154,8 +155,10 @@ function narrowestOf({ ops }, spans) {
 const highest = curve => TIMELINES.flatMap(t => t.curves[curve]?.peak ?? []).reduce((a, b) => Math.max(a, b), EPSILON);
 /** The least likewise: below zero for curves that have a sign, else zero. */
 const lowest = curve => TIMELINES.flatMap(t => t.curves[curve]?.least ?? []).reduce((a, b) => Math.min(a, b), 0);
-/** The cap, which concerns the first curve, the one of memory. */
-const capOf = view => REPORT.cap && view.curve === 0 ? REPORT.cap : null;
+/** The cap, which concerns the first curve, the one of memory, and the same by content. */
+const capOf = view => REPORT.cap && (view.curve === 0 || TIMELINES[0].curves[view.curve]?.parts) ? REPORT.cap : null;
+/** Whether a curve has lines on an axis, not a strip for each device. */
+const isLined = ({ timeline, curve }) => curve.parts || timeline.devices <= LINES;
 
 /** A colour of the ramp, `share` of the way from its first to its last. */
 const ramp = (dark, share) => blend(LOOKS.ramp[+dark][1], LOOKS.ramp[+dark][0], share);
@@ -175,7 +178,7 @@ function steps(curve, device, from, to, width) {
   const found = [[from, held]];
   const perPixel = (to - from) / width;
   const dense = last - step > 4 * width;
-  while (step < last && curve.time[step] < to) {
+  while (step < last && curve.time[step] <= to) { // at the end too, where a device frees the last
     const until = dense ? from + (Math.floor((curve.time[step] - from) / perPixel) + 1) * perPixel : curve.time[step];
     const time = curve.time[step];
     let least = Infinity;
@@ -201,15 +204,19 @@ function curveLines(view, panel, geometry, dark) {
   const { timeline, curve } = panel;
   const { y } = curveScale(view, panel);
   const parts = stretches(Math.max(0, geometry.first), Math.min(geometry.last, timeline.makespan));
-  const lines = Array.from({ length: timeline.devices }, (_, device) => {
+  const floor = y(0).toFixed(2);
+  const lines = Array.from({ length: curve.offsets.length - 1 }, (_, device) => {
     const line = parts.map(([from, to]) => {
       const [first, ...rest] = steps(curve, device, from, to, Math.max(1, (to - from) * geometry.scale)).map(([time, value]) =>
         [xOf(geometry, time).toFixed(2), y(value).toFixed(2)]);
-      return `M${first.join(' ')}${rest.map(([x, at]) => `H${x}V${at}`).join('')}`;
+      const way = rest.map(([x, at]) => `H${x}V${at}`).join('');
+      return curve.parts ? `M${first[0]} ${floor}V${first[1]}${way}V${floor}z` : `M${first.join(' ')}${way}`;
     });
+    if (curve.parts) return `<path d="${line.join('')}" fill="${curve.fills[device][+dark]}"/>`;
     return `<path d="${line.join('')}" stroke="${ramp(dark, device / Math.max(1, timeline.devices - 1))}"/>`;
   });
-  return `<g fill="none" stroke-width="2">${lines.join('')}</g>`;
+  // Of areas each hides the lower part of those before.
+  return curve.parts ? lines.reverse().join('') : `<g fill="none" stroke-width="2">${lines.join('')}</g>`;
 }
 
 /**
@@ -252,7 +259,7 @@ function figure(view, geometry, theme) {
     if (!panel.curve) return;
     content.push(curveNotes(view, panel, geometry, theme));
     const place = { left, top: panel.curveTop, width: plotWidth, height: panel.curveHeight };
-    if (timeline.devices > LINES) {
+    if (!isLined(panel)) {
       canvases.push({ canvas: curvePixels(view, panel, geometry, theme), ...place });
       content.push(deviceAxis(timeline.devices, place.top, place.height / timeline.devices, geometry, theme));
     } else {

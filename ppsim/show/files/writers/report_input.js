@@ -67,6 +67,7 @@ function tellIdle(timeline, device, time, x, y) {
 
 function tellCurve({ panel, device, time }, x, y) {
   const { curve, timeline } = panel;
+  if (curve.parts) return tellParts(panel, time, x, y);
   const devices = timeline.devices > LINES ? [device] : [...Array(timeline.devices).keys()];
   const values = devices.map(d => `device ${d}: ${measured(heldAt(curve, d, time), curve.unit)}`);
   tip(x, y, element('b', { textContent: curve.name }), ` at ${measured(time, REPORT.unit)}\n${values.join('\n')}`);

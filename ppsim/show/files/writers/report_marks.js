@@ -104,10 +104,12 @@ function notes({ timeline, top, row, lane }, geometry, theme) {
 }
 
 /** Beside a curve: what it is, and each line's device and peak, or the strip's scale. */
-function curveNotes(view, { timeline, curve, curveTop, curveHeight }, geometry, theme) {
+function curveNotes(view, panel, geometry, theme) {
+  const { timeline, curve, curveTop, curveHeight } = panel;
   const x = geometry.left + geometry.plotWidth + 10;
   const name = curve.unit ? `${curve.name}, ${curve.unit}` : curve.name;
   const heading = text(geometry.left, curveTop - 7, 11.5, theme.muted, escapeText(name));
+  if (curve.parts) return heading + partNotes(panel, geometry, theme);
   if (timeline.devices > LINES) return heading + scaleNotes(view.curve, curveTop, x, theme);
   const step = Math.min(15, curveHeight / timeline.devices);
   return heading + curve.peak.map((peak, device) => {
