@@ -22,7 +22,7 @@ from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions
 from ppsim.questions.options import Request, flag, group, option
-from ppsim.questions.plan_explorer import places
+from ppsim.questions.plan_explorer import cap_of, caps, named, places
 from ppsim.questions.plan_measured import Told, correct_plans, correct_rows
 from ppsim.questions.plan_space import SpaceOptions, make_axes, use_profile_of
 from ppsim.questions.software import SoftwareOptions, parallel_with
@@ -392,7 +392,7 @@ class Plans(Answer):
         task = self.task
         yield (
             f"{task.model.name or 'the model'} on {named(task)} ({task.machine.name}), "
-            f"{task.gbs:,} sequences of {task.model.seq:,} tokens a step, {_caps(task)} a GPU\n"
+            f"{task.gbs:,} sequences of {task.model.seq:,} tokens a step, {caps(task)} a GPU\n"
         )
         if measured := task.machine.measured:
             yield Line(f"times of {measured.taken}: from {measured.name}; {measured.left}\n")
@@ -486,7 +486,8 @@ class Plans(Answer):
             f"{format_number(best['step_s'])} s a step, "
             f"{best['tokens_per_s']:,.0f} tokens/s, MFU {format_share(best['mfu'])}"
             f"{f' of the {peak} peak' if (peak := NARROW.get(task.axes.base.precision)) else ''}, "
-            f"bubble {format_share(best['bubble'])}, {format_size(best['memory_bytes'])} of {_caps(task)}"
+            f"bubble {format_share(best['bubble'])}, "
+            f"{format_size(best['memory_bytes'])} of {format_size(cap_of(best, task))}"
             + ("" if found.complete else " (so far)")
         )
 
@@ -678,16 +679,3 @@ def chosen(task: Task, row: Mapping[str, Any]) -> tuple[Any, Any]:
 
     candidate = read_key(row["key"])
     return candidate.parallel(task.axes.base), layout_of(task, candidate)
-
-
-def named(task: Task) -> str:
-    """The GPUs of a plan in words."""
-    return task.machine.title if task.machine.kinds else f"{task.gpus:,} x {task.machine.title}"
-
-
-def _caps(task: Task) -> str:
-    """What a GPU has for training, of each kind of nodes."""
-    from ppsim.workload.plans.task import usable_bytes
-
-    each = [min(task.cap, usable_bytes(kind.machine)) for kind in task.machine.kinds] or [task.cap]
-    return " and ".join(dict.fromkeys(format_size(cap) for cap in each))

@@ -57,8 +57,7 @@ def plan_page_of(
         **carry_runs(task, {places[row["key"]]: row for row in listed}),
     }
     meanings = [(name, found.counts[name], meaning) for name, meaning in zip(OUTCOMES, _meanings(task), strict=True)]
-    where = task.machine.title if task.machine.kinds else f"{task.gpus:,} x {task.machine.title}"
-    title = f"{task.model.name or 'the model'} on {where}".replace(" x ", " × ")
+    title = f"{task.model.name or 'the model'} on {named(task)}".replace(" x ", " × ")
     return plan_page(title, facts, meanings, columns)
 
 
@@ -128,7 +127,29 @@ def places(row: Mapping[str, Any]) -> Iterator[str]:
     first, layers = 0, row.get("layers_of_devices", [])
     for gpu, alike in groupby(row.get("gpu_of_devices", [])):
         count = len(list(alike))
-        here = f"pipeline devices {first}-{first + count - 1}" if count > 1 else f"pipeline device {first}"
-        ranks = ", the first ranks," if not first and count < len(layers) else ""
-        yield f"{gpu}: {here}{ranks} with {' '.join(layers[first : first + count])} layers"
+        here = slice(first, first + count)
+        words = f"pipeline devices {first}-{first + count - 1}" if count > 1 else f"pipeline device {first}"
+        words += ", the first ranks," if not first and count < len(layers) else ""
+        held, cap = max(row["memory_of_devices"][here]), row["cap_of_devices"][first]
+        yield f"{gpu}: {words} with {' '.join(layers[here])} layers, {format_size(held)} of {format_size(cap)}"
         first += count
+
+
+def named(task: Task) -> str:
+    """The GPUs of a plan in words."""
+    return task.machine.title if task.machine.kinds else f"{task.gpus:,} x {task.machine.title}"
+
+
+def caps(task: Task) -> str:
+    """What a GPU has for training, of each kind of nodes."""
+    from ppsim.workload.plans.task import usable_bytes
+
+    each = [min(task.cap, usable_bytes(kind.machine)) for kind in task.machine.kinds] or [task.cap]
+    return " or ".join(dict.fromkeys(format_size(cap) for cap in each))
+
+
+def cap_of(row: Mapping[str, Any], task: Task) -> float:
+    """The bytes of the pipeline device that holds most."""
+    held = row["memory_of_devices"]
+    found: float = row.get("cap_of_devices", [task.cap] * len(held))[held.index(max(held))]
+    return found

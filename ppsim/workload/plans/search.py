@@ -23,8 +23,6 @@ from ppsim.schedules import find, generate
 from ppsim.workload.cost.costs import StageCosts, Step, stage_costs, step_time
 from ppsim.workload.cost.kinds import kinds_of_devices
 from ppsim.workload.cost.memory import PARTS, DeviceMemory, device_memory, stage_memory, states_of_devices
-from ppsim.workload.hardware.hardware import Machine
-from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.bounds import Bound, bound_candidates, least_seconds, list_candidates
 from ppsim.workload.plans.by_speed import layout_of
@@ -225,20 +223,20 @@ class Evaluate:
         if _beaten(self.limit, least, memory):
             return {"outcome": STAGES}
         step = step_time(task.model, machine, parallel, costs=costs, schedule=schedule)
-        return make_row(parallel, candidate, costs, peaks, step) | _places(machine, parallel, layout, devices)
+        row = make_row(parallel, candidate, costs, peaks, step)
+        return row | _places(task, candidate, np.array(layout.layers), devices[0])
 
 
-def _places(machine: Machine, parallel: Parallel, layout: Layout, devices: NDArray[np.int32]) -> Row:
-    """Say the GPU of each pipeline device, and the layers of its stages, where there are several kinds of nodes."""
+def _places(task: Task, candidate: Candidate, split: NDArray[np.int64], owners: NDArray[np.int32]) -> Row:
+    """Say the GPU of each pipeline device, its bytes and its layers, where there are several kinds of nodes."""
+    parallel, machine = candidate.parallel(task.axes.base), task.machine_of(candidate.layout)
     if not machine.kinds:
         return {}
-    names, split = [kind.machine.gpu.name for kind in machine.kinds], np.array(layout.layers)
-    on = kinds_of_devices(machine, parallel)
+    names = np.array([kind.machine.gpu.name for kind in machine.kinds])
     return {
-        "gpu_of_devices": [
-            "+".join(name for name, here in zip(names, row, strict=True) if here) for row in on.tolist()
-        ],
-        "layers_of_devices": ["+".join(map(str, split[devices[0] == device])) for device in range(parallel.pp)],
+        "gpu_of_devices": ["+".join(names[on]) for on in kinds_of_devices(machine, parallel)],
+        "cap_of_devices": np.asarray(task.caps(machine, parallel)).tolist(),
+        "layers_of_devices": ["+".join(map(str, split[owners == device])) for device in range(parallel.pp)],
     }
 
 
