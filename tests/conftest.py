@@ -27,6 +27,9 @@ settings.load_profile("ppsim")
 for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "PPSIM_DEBUG"):
     os.environ.pop(name, None)
 
+# Small matrices: threads that wait for each other take three times the processor time of one. Read as numpy is loaded.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
 # A job that a script started in the background ignores signals of the keyboard, and so would processes of tests.
 for ignored, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
     if signal.getsignal(ignored) is signal.SIG_IGN:
