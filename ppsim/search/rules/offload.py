@@ -2,8 +2,9 @@
 
 An activation leaves right after its F and comes back just in time: its RELOAD is issued behind the last op after which
 the copy still ends before the backward starts. What has no time on the host stays. Where a device's copies fall behind,
-ops that wait for one (WAIT_OFFLOAD) hold its memory down as far as they cost no time. PipeOffload (arXiv 2503.01328)
-copies in slots that alternate out and in; these copies are as late as they can be instead.
+ops that wait for one (WAIT_OFFLOAD) hold its memory down: as far as they cost no time, and on a link that devices share
+by what the others' copies take as the pipeline fills. PipeOffload (arXiv 2503.01328) copies in slots that alternate out
+and in; these copies are as late as they can be instead.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ppsim.core.costs import Costs
 from ppsim.core.lanes import refuse_lanes
 from ppsim.core.ops import BACKWARDS, KIND_MASK, PAIRED, Kind, Packed, mask, pack
 from ppsim.core.schedule import Schedule
+from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.errors import InputError
@@ -28,6 +30,7 @@ Ops = NDArray[np.int64]
 ROUNDS = 6  # of copies back that came late and are issued earlier
 MOST_WAITED = 20_000  # ops of a schedule up to which waits are tried
 NEAR = 1e-9
+LEAST_HELD = 3  # that waiting on a shared link leads to
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,9 @@ def add_offload(schedule: Schedule, costs: Costs, chunks: float) -> Schedule:
         if not (late > NEAR).any() or reached <= base.makespan + NEAR:
             break
         lead += late
-    return _hold_down(best, costs) if len(best) <= MOST_WAITED else best
+    if len(best) > MOST_WAITED:
+        return best
+    return _hold_down(_share(best, costs) if costs.host_link > 1 else best, costs)
 
 
 def _choose(schedule: Schedule, costs: Costs, chunks: float, start: Floats, end: Floats) -> Copies:
@@ -134,10 +139,39 @@ def _late(schedule: Schedule, start: Floats, end: Floats, bound: NDArray[np.int3
     return np.where(waits & (bound[computes] >= 0), np.maximum(start[computes] - before, 0.0), 0.0)
 
 
+def _share(schedule: Schedule, costs: Costs) -> Schedule:
+    """Let devices wait for copies that a shared link holds up, as long as others' take before the first backward.
+
+    Each then holds as much as with a link of its own, or three: what it computes, what leaves and what comes.
+    """
+    timeline, best = simulate(schedule, costs), schedule
+    alone = replace(costs, host_link=0)
+    least = np.maximum(measure(simulate(_hold_down(schedule, alone), alone)).peak_activations, LEAST_HELD)
+    limit = timeline.makespan + _lag(timeline) * (1 - 1 / costs.host_link)
+    for cap in range(measure(timeline).peak_activations.max() - 1, least.min() - 1, -1):
+        waiting = _wait(schedule, np.maximum(least, cap))
+        if waiting is None or simulate(waiting, costs).makespan > limit * (1 + NEAR):
+            break
+        best = waiting
+    return best
+
+
+def _lag(timeline: Timeline) -> float:
+    """How long after its F the last copy before a device's first backward ends, the longest of all devices."""
+    made, longest = timeline.schedule, 0.0
+    for queue in map(made.queue, range(made.n_devices)):
+        kinds = made.kind[queue]
+        first = int(np.argmax(mask(BACKWARDS)[kinds]))
+        copies = np.flatnonzero(kinds[:first] == Kind.OFFLOAD) + queue.start
+        if len(copies):  # each right behind its F
+            longest = max(longest, float(timeline.end[copies[-1]] - timeline.end[copies[-1] - 1]))
+    return longest
+
+
 def _hold_down(schedule: Schedule, costs: Costs) -> Schedule:
     """Let devices wait for copies to the host as far as that lowers their peaks and costs no time."""
     best, found = schedule, measure(simulate(schedule, costs))
-    caps = np.full(schedule.n_devices, len(schedule))
+    schedule, caps = schedule.take(schedule.kind != Kind.WAIT_OFFLOAD), found.peak_activations
     for device in np.argsort(-found.peak_activations, kind="stable"):
         while (peak := found.peak_activations[device]) > 1:
             trial = caps.copy()

@@ -49,17 +49,22 @@ def test_torch_and_primus_run_the_same_zb_v():
 
 
 def compare(row: list[Any]) -> tuple[bool, bool]:
-    """Whether ours takes no longer than the original, and whether no device holds more than its fullest."""
+    """Whether ours takes no longer than the original, and whether no device holds more than its own there.
+
+    The two of a pair may change places, where the other one has the link first.
+    """
     name, devices, chunks, microbatches, group, copied, costs, timing, makespan, peaks = row
     schedule = compute_queues(name, devices, chunks, microbatches, group)
     prices = costs_named(costs, schedule.n_stages, 2 if timing == "paired" else 0)
     found = measure(simulate(add_offload(schedule, prices, copied), prices))
-    return found.makespan <= makespan + 1e-6, int(found.peak_activations.max()) <= max(peaks)
+    held = found.peak_activations.tolist()
+    lower = all(mine <= theirs for mine, theirs in zip(held, peaks, strict=True))
+    return found.makespan <= makespan + 1e-6, lower or (timing == "paired" and sorted(held) == sorted(peaks))
 
 
 @pytest.mark.parametrize("timing", ["plain", "paired"])
 def test_never_worse_than_the_originals(timing):
-    """In makespan and in the highest peak; where pairs of devices share a slow link, gis is faster and holds more."""
+    """In makespan and in the peak of each device."""
     rows = [row for row in SAMPLED if row[7] == timing][:: 29 if timing == "paired" else 17]
     check(rows)
 
@@ -74,9 +79,8 @@ def check(rows: list[list[Any]]) -> None:
     assert rows
     for row in rows:
         faster, lower = compare(row)
-        slow_link = row[0] == "gis" and row[7] == "paired" and row[6] == "unit_off1.0"
         assert faster, row
-        assert lower or slow_link, row
+        assert lower, row
 
 
 @given(
