@@ -19,6 +19,7 @@ from ppsim.questions.blocks import Block, Chart, Line
 from ppsim.questions.build import add_memory
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions
+from ppsim.questions.optimize_film import Step, film
 from ppsim.questions.optimize_text import count_copied, front_line, front_lines, outcome_line, proof_lines, sentences
 from ppsim.questions.options import Request, flag, group, option
 from ppsim.questions.problems import (
@@ -138,7 +139,8 @@ def answer(request: OptimizeRequest) -> Optimized:
             limit = begin + request.time_limit - time.monotonic()  # what generating the list took counts too
             # What the file has needs none.
             workers = cache(lambda: stack.enter_context(open_workers(tasks.dask)) if tasks.dask else None)
-            run = partial(_search, request, results, workers)
+            steps: list[Step] = []
+            run = partial(_search, request, results, workers, steps)
             rows: list[tuple[float, Outcome]]
             try:
                 if not any(known):
@@ -156,13 +158,14 @@ def answer(request: OptimizeRequest) -> Optimized:
             if any(found.interrupted for _, found in rows):
                 say_kept(results)
     kind = Front if request.front else Optimized
-    return kind(request, tuple(rows), tuple(entry for entries in known for entry in entries), inputs)
+    return kind(request, tuple(rows), tuple(entry for entries in known for entry in entries), inputs, tuple(steps))
 
 
 def _search(
     request: OptimizeRequest,
     results: Results,
     workers: Callable[[], Workers | None],
+    steps: list[Step],
     key: str,
     problems: Sequence[Problem],
     known: Sequence[Sequence[Known]],
@@ -170,6 +173,8 @@ def _search(
     time_limit: float,
 ) -> Outcome:
     """Take a search's outcome from the results, or search the placements that are feasible and keep it.
+
+    What a single search knew when is added to ``steps``.
 
     Of a single search Ctrl-C keeps the best, and the next run starts from it. A cap of a front is searched again, so
     that the front is the same as without Ctrl-C.
@@ -189,6 +194,8 @@ def _search(
         def report(best: Solution, bound: float) -> None:
             value = best.score(problems[0].objective)[0]
             share = min(1.0, (time.monotonic() - begin) / max(time_limit, 1e-3))
+            if key == ALONE and (not steps or best is not steps[-1].solution or bound > steps[-1].bound):
+                steps.append(Step(time.monotonic() - begin, best, bound))
             bar(share, f"best {format_number(value)}, bound {format_number(bound)}")
 
         pairs = [(p, k) for p, k in zip(problems, known, strict=True) if p.is_feasible]
@@ -201,6 +208,7 @@ def _search(
             report=report,
             workers=ready,
         )
+    steps.append(Step(time.monotonic() - begin, found.solution, found.bound))
     if results.path and (key == ALONE or not found.interrupted):  # a large schedule takes long to write down
         results.add(key, row_of(found))
     return found
@@ -215,12 +223,14 @@ class Optimized(Answer):
         rows: the cap, as ``--cap`` counts, with the outcome of its search; several of a front, caps rising.
         known: the schedules of the list, of all placements.
         inputs: how to make the answer again.
+        steps: what the search knew when; none of what was kept.
     """
 
     request: OptimizeRequest
     rows: tuple[tuple[float, Outcome], ...]
     known: tuple[Known, ...]
     inputs: Mapping[str, Any]
+    steps: tuple[Step, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
@@ -299,7 +309,10 @@ class Optimized(Answer):
 
         if document.style == "paper" or not abilities_of(suffix).memory:
             return document
-        return add_memory(document, [self.outcome.problem.costs], self.request.costs, asked=False)
+        if suffix == ".html":
+            document = film(document, self.steps, self.outcome, "; ".join(sentences(self.outcome)))
+        prices = [self.outcome.problem.costs] * len(document.timelines)
+        return add_memory(document, prices, self.request.costs, asked=False)
 
 
 class Front(Optimized):

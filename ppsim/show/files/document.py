@@ -32,7 +32,7 @@ class Story:
     """What an answer says of a picture, for pages.
 
     Attributes:
-        told: bars, tables and steps, as ``report_story.js`` shows them.
+        told: bars, tables and steps, as ``report_story.js`` shows them; a search has ``steps``.
         ghosts: other timelines, one for each change that is told, to lay over the first.
         twins: shape (ops, 2), the ops that both timelines have; empty for none.
     """

@@ -72,6 +72,7 @@ LANE_SCRIPTS = ("report_lanes.js", "report_links.js")  # only in pages that have
 STORY_SCRIPTS = ("report_story.js",)  # only in pages that tell one
 PICKER_SCRIPTS = ("report_picker.js",)  # only in pages that show two of many runs
 PART_SCRIPTS = ("report_parts.js",)  # only in pages of what fills a device, which no live page is
+FILM_SCRIPTS = ("report_film.js",)  # only in pages of a search
 MOST_GHOSTS = 50_000  # ops of all other timelines together
 START = "\nstart().catch(fault);\n"  # after all scripts, whose constants it needs
 
@@ -83,7 +84,9 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         InputError: timelines in different units, which cannot share a time axis.
     """
     laned = document.executions or any(each.schedule.has_lanes for each in document.timelines)
-    scripts = SCRIPTS + LANE_SCRIPTS * bool(laned) + STORY_SCRIPTS * bool(document.story)
+    scripts = SCRIPTS + LANE_SCRIPTS * bool(laned)
+    if document.story:
+        scripts += FILM_SCRIPTS if "steps" in document.story.told else STORY_SCRIPTS
     scripts += INSIDE_SCRIPTS * bool(document.insides)
     scripts += PART_SCRIPTS * any(curve.parts for curves in document.curves for curve in curves)
     scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
