@@ -135,4 +135,7 @@ def _section(family: Family, documents: list[tuple[str, Document]], devices: int
 def links_to(sections: list[str]) -> str:
     """Links to sections of the index, by their headings."""
     titles = [section.partition("\n")[0].removeprefix("## ") for section in sections]
-    return ", ".join(f"[{title}](#{re.sub('[^a-z0-9 -]', '', title.lower()).replace(' ', '-')})" for title in titles)
+    plain = [re.sub("[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles]
+    again = [plain[:n].count(anchor) for n, anchor in enumerate(plain)]  # a heading that was there gets a number
+    anchors = [f"{anchor}-{count}" if count else anchor for anchor, count in zip(plain, again, strict=True)]
+    return ", ".join(f"[{title}](#{anchor})" for title, anchor in zip(titles, anchors, strict=True))

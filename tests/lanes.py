@@ -44,8 +44,26 @@ def with_lanes(name, devices, microbatches, rng, late=3):
                     own = next(i for i, op in enumerate(queues[device]) if op[::2] == (anchor[0], microbatch))
                     ahead = kinds is EMBEDDING
                     queues[device][own + 1 - ahead : own + 1 - ahead] = [(kind, -1, microbatch) for kind in kinds]
+    if rng.random() < 0.3:
+        spread(queues, rng.randrange(devices), microbatches, backward)
+    if rng.random() < 0.3:
+        for microbatch in range(microbatches):
+            device = rng.randrange(devices)
+            queue, slack = queues[device], 2 * device + 3  # of the first stage's op
+            put(device, (Kind.EF, -1, microbatch), queue.index((Kind.F, device, microbatch)) - slack)
+            put(device, (Kind.EB, -1, microbatch), queue.index((backward, device, microbatch)) + slack)
     packed = [np.array([int(pack(s, m)) | k for k, s, m in queue]) for queue in queues]
     return Schedule.from_queues(name, base.placement, microbatches, packed)
+
+
+def spread(queues, stage, microbatches, backward):
+    """Put a part that runs on all devices ahead of a stage into each queue, and its backward."""
+    for device, queue in enumerate(queues):
+        for microbatch in range(microbatches):
+            at = queue.index((Kind.F, device, microbatch)) + (device < stage)
+            queue.insert(at, (Kind.GF, stage, microbatch))
+            at = queue.index((backward, device, microbatch)) + (device >= stage)
+            queue.insert(at, (Kind.GB, stage, microbatch))
 
 
 def random_costs(schedule, rng, link=0):

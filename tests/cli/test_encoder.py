@@ -25,11 +25,11 @@ def output(*words: str) -> str:
 def test_run_says_what_found_no_bubble():
     text = output("run", *WORDS)
     assert "14 of 16 encoder ops are in bubbles; the model behind it alone takes 33 t_F" in text
-    assert "no bubble for EF0 on device 0: it ends 0.5 t_F after its microbatch is needed" in text
+    assert "no bubble for EF0 on device 1: it ends 0.5 t_F after its microbatch is needed" in text
     assert "no bubble for EB7 on device 0: it ends 1 t_F after the pipeline is done" in text
     value = json.loads(output("run", *WORDS, "--json"))
     assert value["encoder"]["alone"] == 33
-    assert value["encoder"]["outside"][0] == {"kind": "EF", "microbatch": 0, "device": 0, "lacks": 0.5}
+    assert value["encoder"]["outside"][0] == {"kind": "EF", "microbatch": 0, "device": 1, "lacks": 0.5}
     assert value["ops"]["kind"].count("EF") == value["ops"]["kind"].count("EB") == 8
     assert "encoder" not in json.loads(output("run", *WORDS[:5], "--json"))
 

@@ -257,6 +257,7 @@ class _Bubbles:
         ends = np.concatenate(end)
         some = ends > np.concatenate(begin)
         self.begin, self.end, self.device = np.concatenate(begin)[some], ends[some], np.concatenate(device)[some]
+        self.near, self.taken = NEAR * task.alone.makespan, np.zeros(task.schedule.n_devices, np.int64)
         if len(self.begin) * task.schedule.n_microbatches > MOST_WORK:
             what = f"{len(self.begin)} bubbles are too many to place {task.schedule.n_microbatches} microbatches in"
             raise InputError(what, "--encoder with fewer --mb or devices")
@@ -265,17 +266,20 @@ class _Bubbles:
         """Take the latest place that ends by then, of any device or only one; return device and start."""
         start = np.minimum(self.end, until[self.device]) - time[self.device]
         fits = (start >= self.begin) & ((self.device == only) | (only is None))
-        return self._take(int(np.argmax(np.where(fits, start, -np.inf))), start, time)
+        return self._take(np.where(fits, -start, np.inf), start, time)
 
     def earliest(self, since: Floats, time: Floats, only: int | None = None) -> tuple[int, float]:
         """Take the earliest place that begins then or later, of any device or only one; return device and start."""
         start = np.maximum(self.begin, since[self.device])
         fits = (start + time[self.device] <= self.end) & ((self.device == only) | (only is None))
-        return self._take(int(np.argmin(np.where(fits, start, np.inf))), start, time)
+        return self._take(np.where(fits, start, np.inf), start, time)
 
-    def _take(self, gap: int, start: Floats, time: Floats) -> tuple[int, float]:
+    def _take(self, price: Floats, start: Floats, time: Floats) -> tuple[int, float]:
+        """Take the cheapest place; of equal ones that of the device with the fewest ops of the encoder."""
+        cheapest = np.flatnonzero(price <= price.min() + self.near)
+        gap = cheapest[np.argmin(self.taken[self.device[cheapest]])]
         device, at, until = int(self.device[gap]), float(start[gap]), self.end[gap]
-        self.end[gap] = at
+        self.end[gap], self.taken[device] = at, self.taken[device] + 1
         self.begin = np.append(self.begin, at + time[device])
         self.end, self.device = np.append(self.end, until), np.append(self.device, device)
         return device, at

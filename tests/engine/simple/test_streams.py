@@ -26,7 +26,11 @@ def plain_model(schedule, costs):
         for d, k, s, m in zip(schedule.device, schedule.kind, schedule.stage, schedule.microbatch, strict=True)
     ]
     found = {(k, s if s >= 0 else d, m): i for i, (d, k, s, m) in enumerate(ops)}
-    last, back = schedule.n_stages - 1, Kind.B if any(op[1] == Kind.B for op in ops) else Kind.I
+    devices, last, back = (
+        schedule.n_devices,
+        schedule.n_stages - 1,
+        Kind.B if any(op[1] == Kind.B for op in ops) else Kind.I,
+    )
 
     def waits(i):
         d, k, s, m = ops[i]
@@ -35,27 +39,30 @@ def plain_model(schedule, costs):
         wanted = []
         if k == Kind.F:
             wanted = [(Kind.F, s - 1, m)] if s else [(Kind.REDUCE_E, d, m)]
+            wanted += [(Kind.GF, s, m), *((Kind.EF, e, m) for e in range(devices) if s == 0)]
         elif k == back:
             wanted = [(back, s + 1, m)] if s < last else [(Kind.F, s, m), (Kind.REDUCE_S, d, m), (Kind.REDUCE_T, d, m)]
-            wanted.append((Kind.RELOAD, s, m))
+            wanted += [(Kind.RELOAD, s, m), (Kind.GB, s + 1, m)]
         else:
             of = {Kind.W: Kind.I, Kind.OFFLOAD: Kind.F, Kind.RELOAD: Kind.OFFLOAD, Kind.WAIT_OFFLOAD: Kind.OFFLOAD}
             of |= {Kind.REDUCE_E: Kind.E, Kind.S: Kind.SHARE_S, Kind.REDUCE_S: Kind.S, Kind.T: Kind.REDUCE_S}
             of |= {Kind.REDUCE_T: Kind.T, Kind.D: Kind.SHARE_D}
             wanted = [(of[k], s if s >= 0 else d, m)] if k in of else []
             wanted += [(Kind.F, last, m)] if k == Kind.SHARE_S else []
-            wanted += [(back, 0, m)] if k == Kind.SHARE_D else []
+            wanted += [(back, 0, m)] if k in (Kind.SHARE_D, Kind.EB) else []
+            wanted += {Kind.GF: [(Kind.F, s - 1, m)], Kind.GB: [(back, s, m)], Kind.EB: [(Kind.EF, d, m)]}.get(k, [])
         for need in wanted:
             if need in found:
-                across = k in (Kind.F, back) and need[0] in (Kind.F, back) and ops[found[need]][0] != d
+                sent = need[0] in (Kind.F, back) and k in (Kind.F, back, Kind.GF, Kind.GB, Kind.EB)
+                across = (sent or (k, need[0]) == (Kind.F, Kind.EF)) and ops[found[need]][0] != d
                 yield found[need], costs.comm * across
         if k == Kind.RELOAD or k.info.scope == Scope.EVERYWHERE:
             before = [j for j in range(i) if ops[j][0] == d and ops[j][1].info.stream == Stream.COMPUTE]
             yield from ((j, 0.0) for j in before[-1:])
 
     groups = defaultdict(list)
-    for i, (_, k, _, m) in enumerate(ops):
-        groups[(k, m) if k.info.scope == Scope.EVERYWHERE else i].append(i)
+    for i, (_, k, s, m) in enumerate(ops):
+        groups[(k, s, m) if k.info.everywhere else i].append(i)
     length = costs.durations(schedule)
     needs = {key: [wait for i in members for wait in waits(i)] for key, members in groups.items()}
     start: dict[int, float] = {}
@@ -73,8 +80,8 @@ def plain_model(schedule, costs):
 
 
 def group_of(op, ops, groups):
-    _, kind, _, microbatch = ops[op]
-    return groups[(kind, microbatch) if kind.info.scope == Scope.EVERYWHERE else op]
+    _, kind, stage, microbatch = ops[op]
+    return groups[(kind, stage, microbatch) if kind.info.everywhere else op]
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["1f1b", "gpipe", "zb-1p"]), st.integers(1, 4), st.integers(1, 4))
