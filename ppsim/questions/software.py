@@ -76,6 +76,17 @@ class SoftwareOptions:
         type=click.Choice(["bf16", "fp32"]),
         help="Of gradients as they are summed and reduced (the software's).",
     )
+    moment_precision: str | None = option(
+        "--moment-precision",
+        type=click.Choice(["bf16", "fp32"]),
+        help="Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's, fp32).",
+    )
+    narrow_activation: bool | None = flag(
+        "--narrow-activation/--no-narrow-activation",
+        help="Inputs of activations kept as narrow as linear layers' in FP8 training (the software's, no).",
+        default=None,
+        door=VALUE,
+    )
     rank_order: str | None = option(
         "--rank-order",
         type=click.Choice(["tp-cp-ep-dp-pp", "tp-dp-pp", "tp-cp-ep-pp-dp", "tp-pp-dp"]),
@@ -98,8 +109,9 @@ def parallel_with(options: SoftwareOptions, precision: str | None, model: Model,
     """Return what a run does by options, else by its software; all of its sizes are 1.
 
     Raises:
-        InputError: unknown software, or a technique of experts for a model that has none.
+        InputError: unknown software, or a technique of experts for a model that has none, or of narrow numbers.
     """
+    from ppsim.workload.model.operators import NARROW
     from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
     from ppsim.workload.plans.software import apply
 
@@ -112,6 +124,10 @@ def parallel_with(options: SoftwareOptions, precision: str | None, model: Model,
     if order and RANK_ORDERS[order] not in software.numbers_ranks:
         raise InputError(f"{software.name} does not number ranks {order}", "megatron-lm does, and what is built on it")
     precision = precision or "bf16"
-    said = options.version.techniques(gpu, precision) | {"precision": precision}
+    if options.narrow_activation is not None and precision not in NARROW:
+        raise InputError(
+            f"--narrow-activation needs training in narrow numbers, and this is in {precision}", "--precision fp8"
+        )
+    said = options.version.techniques(gpu, precision, model) | {"precision": precision}
     said.pop("recompute", None)
     return apply(Parallel(), said | {name: value for name, value in given.items() if value is not None})

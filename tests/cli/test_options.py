@@ -184,6 +184,8 @@ SAMPLES = {
     "overlap_tp": "--no-overlap-tp",
     "overlap_dp": "--no-overlap-dp",
     "gradient_precision": "--gradient-precision bf16",
+    "moment_precision": "--moment-precision bf16",
+    "narrow_activation": "--narrow-activation",
     "rank_order": "--rank-order tp-pp-dp",
     "any_schedule": "--any",
     "measured": "--measured peaks.json",

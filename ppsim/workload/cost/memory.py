@@ -28,7 +28,7 @@ from ppsim.workload.model.operators import ITEM, tokens_of
 from ppsim.workload.model.parallel import Parallel
 
 Bytes = NDArray[np.float64]
-OPTIMIZER = 12.0  # bytes a parameter: the master copy and two moments in 32 bits
+MASTER = 4.0  # bytes of a parameter's master copy, beside which the optimizer has two moments
 LOGITS = 3.0 * ITEM  # bytes a logit at the loss: in 16 bits, and in 32
 GATHERED = 3.0  # whole inputs gathered from tensor-parallel ranks and being worked on, at the output
 AHEAD = 2.0  # layers whose weights ZeRO-3 holds whole at a time
@@ -98,7 +98,7 @@ def content_memory(model: Model, parallel: Parallel, content: StageContent) -> t
     return (
         ITEM * weights[p.zero >= 3],
         learns * p.gradient_bytes * states[p.zero >= 2],
-        learns * OPTIMIZER * states[p.zero >= 1],
+        learns * (MASTER + 2 * p.moment_bytes) * states[p.zero >= 1],
         kept,
         KEPT * kept,
         _stage_work(model, p, content),

@@ -11,7 +11,9 @@ from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.operators import ITEM, Floats
 from ppsim.workload.model.parallel import Parallel
 
-OPTIMIZER_BYTES = 34  # that Adam moves for a parameter: reads 2 moments, master and gradient, writes three and a weight
+# That Adam moves for a parameter beside its two moments: reads master and gradient, writes a master and a weight; and
+# that it reads and writes of each byte of a moment.
+OPTIMIZER_BYTES, OF_MOMENTS = 18, 4
 
 
 def reduction_seconds(machine: Machine, parallel: Parallel, split: Floats, found: Efficiency) -> tuple[Floats, Floats]:
@@ -81,5 +83,6 @@ def optimizer_seconds(machine: Machine, parallel: Parallel, split: Floats, found
     if parallel.zero:
         sharded[0] /= group_of(parallel, "dp").size * parallel.replicas
         sharded[1] /= group_of(parallel, "expert-dp").size * parallel.replicas
-    result: Floats = sharded.sum(axis=0) * OPTIMIZER_BYTES / (machine.gpu.hbm_gb_per_s * 1e9 * found.curve.hbm)
+    moved = OPTIMIZER_BYTES + OF_MOMENTS * parallel.moment_bytes
+    result: Floats = sharded.sum(axis=0) * moved / (machine.gpu.hbm_gb_per_s * 1e9 * found.curve.hbm)
     return result

@@ -22,7 +22,7 @@ SCHEMA = "ppsim.efficiency/2"
 MATRIX = ("bf16", "fp8", "mxfp8", "fp4", "attention")  # shares of matrix units' peaks, which power limits
 SHARES_OF_PEAKS = (*MATRIX, "hbm", "within", "between")
 ROUTED = ("routing", "permute", "experts in", "experts' activation", "experts out", "unpermute")
-SHARES = {"softmax": "scores", "attention dropout": "scores", "loss": "loss", "state": "states"}
+SHARES = {"softmax": "scores", "attention dropout": "scores", "loss": "loss"}
 SHARES |= dict.fromkeys(ROUTED, "routed")
 PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"
 
@@ -91,11 +91,11 @@ class Software:
         routed: the same for routing, permuting, activating and casting in expert layers.
         scores: the same for attention's scores.
         loss: the same for the loss.
-        states: the same for the states that layers such as Mamba's carry from chunk to chunk.
         output_kernels: how many times as many kernels output and loss launch.
         expert_kernels: how many times as many an expert layer launches.
         sharp: how sharply the longer of GPU and host counts: the exponent of their norm.
         attention: share of the curve's attention that its kernel reaches.
+        states: as of ``Shared``.
         growth: as of ``Shared``.
     """
 
@@ -125,6 +125,8 @@ class Shared:
         launched: how many times as many kernels an expert layer launches without CUDA graphs.
         partial: the same with attention and routing as graphs.
         routed: share of the bytes of routing, permuting, activating and casting that fused experts move.
+        states: how many times as long as by their FLOPs and bytes kernels of layers with a state take: 4, as Mamba-2's
+            take as long as FlashAttention-2 at 2,048 tokens and a sixth at 16,384 (arXiv 2405.21060, section 1).
         growth: share by which a step grows each time that its GPUs double, from eight on.
     """
 
@@ -133,6 +135,7 @@ class Shared:
     launched: float = 30.0
     partial: float = 6.0
     routed: float = 0.3
+    states: float = 4.0
     growth: float = 0.005
 
 
@@ -183,6 +186,7 @@ def _efficiency(gpu: Gpu, kernels: str, graphs: str, fused: bool, numbers: Fitte
         software,
         launch_us=software.launch_us * (shared.grace if gpu.host == "grace" else 1.0),
         routed=software.routed * (shared.routed if fused else 1.0),
+        states=shared.states,
         growth=shared.growth,
         expert_kernels={"none": shared.launched, "partial": shared.partial, "full": 1.0}[graphs],
     )
@@ -208,7 +212,8 @@ def seconds(operators: Operators, gpu: Gpu, found: Efficiency, precision: str) -
     memory = gpu.hbm_gb_per_s * 1e9 * curve.hbm
     share = np.array([getattr(found.software, SHARES.get(name, "elementwise")) for name in operators.names])
     products = np.maximum(operators.flops / rate, operators.moved / memory)
-    result: Floats = products + operators.touched * share / memory
+    slower = np.array([found.software.states if name == "state" else 1.0 for name in operators.names])
+    result: Floats = slower * (products + operators.touched * share / memory)
     return result
 
 

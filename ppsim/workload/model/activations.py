@@ -7,6 +7,7 @@ from ppsim.workload.model.operators import ITEM, tokens_of
 from ppsim.workload.model.parallel import Parallel
 
 # Bytes of an element that Transformer Engine keeps of a linear layer's input for the gradient of its weights.
+COMPILED = ("layernorm", "mlp_act", "moe_act")
 KEPT_AS = {"fp8": 1.0, "mxfp8": 33 / 32, "nvfp4": 9 / 16}
 
 
@@ -19,10 +20,11 @@ def layer_activations(model: Model, parallel: Parallel, layer: Layer, recompute:
     if recompute == "full":
         return ITEM * local * model.hidden
     norms, again = (layer.mixer != "none") + (layer.mlp != "none"), _again(parallel, recompute)
+    dropout = model.biases and parallel.kernels in ("fused", "eager")  # torch's own trainers have none
     narrow = 0.0 if "layernorm" in again else KEPT_AS.get(parallel.precision, ITEM)
     kept = norms * (ITEM + narrow) * local * model.hidden  # their inputs and outputs
-    if model.biases:
-        kept += norms * local * model.hidden  # dropout's masks
+    if dropout:
+        kept += norms * local * model.hidden  # its masks
     if layer.mixer in STATES:
         kept += _state(model, parallel, layer.mixer)
     elif layer.mixer != "none":
@@ -31,8 +33,13 @@ def layer_activations(model: Model, parallel: Parallel, layer: Layer, recompute:
 
 
 def _again(parallel: Parallel, recompute: str) -> tuple[str, ...]:
-    """Return the modules whose outputs are computed again, and so not kept, as Megatron-LM's --recompute-modules."""
-    return parallel.modules if recompute == "selective" else ()
+    """Return the modules whose outputs are computed again, and so not kept, as Megatron-LM's --recompute-modules.
+
+    torch.compile computes again what its kernels make of other tensors element by element: outputs of norms and
+    activations (torch._functorch.partitioners, min_cut_rematerialization_partition).
+    """
+    chosen = parallel.modules if recompute == "selective" else ()
+    return (*chosen, *COMPILED) if parallel.kernels == "compiled" else chosen
 
 
 def _attention(model: Model, parallel: Parallel, mixer: str, again: tuple[str, ...]) -> float:
@@ -71,16 +78,18 @@ def _state(model: Model, parallel: Parallel, mixer: str) -> float:
 
 def _mlp(model: Model, parallel: Parallel, mlp: str, again: tuple[str, ...]) -> float:
     p, tokens, narrow = parallel, tokens_of(model, parallel), KEPT_AS.get(parallel.precision, ITEM)
-    ffn = (2 if model.gated else 1) * ITEM + narrow  # bytes of the activation's inputs, and of its output
+    inputs = (2 if model.gated else 1) * (narrow if p.narrow_activation else ITEM)  # bytes of the activation's
+    dense = inputs if "mlp_act" in again else inputs + narrow  # and of its output
     if mlp == "dense":
-        return 0.0 if "mlp" in again else ffn * tokens * model.ffn / p.tp
+        return 0.0 if "mlp" in again else dense * tokens * model.ffn / p.tp
     if "moe" in again:
         return 0.0
     visits = tokens / p.tp * model.top_k
-    routed = ffn - narrow if "moe_act" in again else ffn
-    kept = visits * ((ITEM + narrow) * model.expert_hidden + routed * model.expert_ffn)
+    routed = inputs if "moe_act" in again else inputs + narrow
+    output = 0.0 if p.early_weights else ITEM  # without it the gradients of a token's weights need experts' outputs
+    kept = visits * ((output + narrow) * model.expert_hidden + routed * model.expert_ffn)
     kept += 8 * tokens / p.tp * model.experts
-    return kept + (0.0 if "shared_experts" in again else ffn * tokens * model.shared_ffn / p.tp)
+    return kept + (0.0 if "shared_experts" in again else dense * tokens * model.shared_ffn / p.tp)
 
 
 def encoder_activations(encoder: Encoder, parallel: Parallel) -> float:

@@ -54,6 +54,10 @@ class Parallel:
         offload: share of activations moved to the host until the backward.
         precision: of the linear layers' products: bf16, fp16, fp8, mxfp8 or nvfp4.
         gradient_bytes: of a gradient as it is summed and reduced.
+        moment_bytes: of each of the optimizer's two moments.
+        narrow_activation: whether an activation's inputs are kept as narrow as linear layers' are: Megatron-LM's
+            --activation-func-fp8-input-store, and DeepSeek-V3 (arXiv 2412.19437, section 3.3.3).
+        early_weights: whether tokens' weights count before experts' second product, so that its output is not kept.
         adapters: whether only small adapters (LoRA) are trained: no weight gradients, reductions or optimizer states.
         kernels: whose kernels run between the products: fused (Transformer Engine, Apex, Triton); compiled, by
             torch.compile or XLA; torch, its own beside fused attention; or eager, as in 2021, when attention's scores
@@ -90,6 +94,9 @@ class Parallel:
     offload: float = 0.0
     precision: str = "bf16"
     gradient_bytes: int = 4
+    moment_bytes: int = 4
+    narrow_activation: bool = False
+    early_weights: bool = False
     adapters: bool = False
     kernels: str = "fused"
     cuda_graphs: str = "full"
@@ -113,6 +120,8 @@ class Parallel:
             raise Refused("ep", f"must divide dp x cp x tp = {self.dp * self.cp * self.tp}, got {self.ep}")
         if self.pipeline_first and self.pp > 1 and (self.cp * self.tp) % self.ep:
             raise Refused("ep", f"must divide cp x tp = {self.cp * self.tp} with {self.rank_order}, got {self.ep}")
+        if self.moment_bytes not in (2, 4):
+            raise Refused("moment_bytes", f"must be 2 or 4, got {self.moment_bytes}")
         if self.dispatch_bytes not in (1, 2):
             raise Refused("dispatch_bytes", f"must be 1 or 2, got {self.dispatch_bytes}")
         if not 0 <= self.offload <= 1:

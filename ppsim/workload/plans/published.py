@@ -127,11 +127,14 @@ def _predict_rows(rows: list[Row], runs: Nearby) -> Iterator[dict[str, Any]]:
 
 def _words(setup: Setup, parallel: Parallel) -> str:
     """Write what was chosen where a row does not say it."""
-    chosen = setup.chosen.split(", ")
-    sizes = {"mbs": parallel.mbs, "vp": parallel.vp}
-    sizes |= {name: getattr(parallel, name) for name in ("tp", "pp", "cp", "precision") if name in chosen}
+    chosen, p = setup.chosen.split(", "), parallel
+    sizes: dict[str, Any] = {"mbs": p.mbs, "vp": p.vp}
+    sizes |= {name: getattr(p, name) for name in ("tp", "pp", "cp", "precision") if name in chosen}
     sizes |= {"seq": setup.model.seq} if "seq" in chosen else {}
-    return ", ".join(f"{name} {value}" for name, value in sizes.items())
+    if "memory" in chosen:
+        sizes |= {"offload": p.offload} if p.offload else {"recompute": p.recompute}
+        sizes |= {"of": "+".join(p.modules)} if p.recompute == "selective" else {"of layers": p.recompute_layers}
+    return ", ".join(f"{name} {value}" for name, value in sizes.items() if value is not None)
 
 
 def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:

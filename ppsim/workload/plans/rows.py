@@ -15,8 +15,10 @@ from ppsim.workload.hardware.hardware import Machine, read_machine
 from ppsim.workload.layout.layout import Layout, read_layout
 from ppsim.workload.model.model import Model, flops_per_token, library, read_model
 from ppsim.workload.model.parallel import Parallel
-from ppsim.workload.plans.row_numbers import Row, Skipped, count_of, number_of
-from ppsim.workload.plans.stated import parallel_of, unread, version_of
+from ppsim.workload.plans.fitting import fitting
+from ppsim.workload.plans.row_numbers import MISSING, Row, Skipped, count_of, number_of
+from ppsim.workload.plans.software import Software
+from ppsim.workload.plans.stated import parallel_of, stated, unread, version_of
 
 LARGEST = 64 << 20
 # The first that a row's GPU contains is its cluster.
@@ -120,25 +122,48 @@ def setup_of(row: Row) -> Setup:
     model, machine = _model(row), _machine(row)
     numbers = {key: count_of(row, key, 1) for key in ("tp", "pp", "cp", "ep")}
     gpus = count_of(row, "gpus", 0)
-    stated = count_of(row, "dp", 0) or count_of(row, "fsdp", 0)
-    inferred = _fill_size(row, numbers, gpus, stated)
+    replicas = count_of(row, "dp", 0) or count_of(row, "fsdp", 0)
+    inferred = _fill_size(row, numbers, gpus, replicas)
     each = numbers["tp"] * numbers["pp"] * numbers["cp"]
-    dp = stated or max(gpus // each, 1)
+    dp = replicas or max(gpus // each, 1)
     if not gpus:
         gpus = dp * each
     if gpus != dp * each:
         dp = gpus // each
         if not dp or dp * each != gpus:
             raise Skipped(f"tp x pp x cp = {each} does not divide {gpus} GPUs")
-    techniques = parallel_of(row, machine.gpu)
+    techniques = parallel_of(row, machine.gpu, model)
     fixed = replace(techniques, dp=dp, tp=numbers["tp"], pp=numbers["pp"], cp=numbers["cp"], ep=numbers["ep"])
     choices, chosen = _choices(row, model, fixed, inferred)
     layout = _layout(row, model, choices[0])
     chosen = ", ".join(filter(None, (chosen, *unread(row), "layout" if row.get("layout") and layout is None else "")))
     if again := _recomputed(row, layout):
         choices = tuple(replace(choice, recompute_layers=again) for choice in choices)
-    measured, software = measured_step(row, model, choices[0]), version_of(row).software.name
-    return Setup(model, machine, choices[0], choices, layout, measured, chosen, software)
+    measured, software = measured_step(row, model, choices[0]), version_of(row).software
+    if saving := _saving(row, fixed, software):
+        saved = tuple(way for choice in choices for way in fitting(model, machine, choice, layout, **saving))
+        chosen = ", ".join(filter(None, (chosen, "memory" if saved != choices else "")))
+        choices = saved
+    return Setup(model, machine, choices[0], choices, layout, measured, chosen, software.name)
+
+
+def _saving(row: Row, parallel: Parallel, software: Software) -> dict[str, bool]:
+    """Return by what a run may have saved memory that its row does not say; empty where it says all.
+
+    Of software that the library does not have, nothing is known.
+    """
+    megatron = software.below[0].flags == "megatron" and parallel.kernels == "fused"
+    offload = str(row.get("offload") or "").strip().lower()
+    if "recompute" in stated(row):
+        return {"modules": False, "offload": True} if offload not in MISSING and not number_of(row, "offload") else {}
+    named = str(row.get("software") or row.get("framework") or "").lower()
+    known = any(word in named for word in (software.name, *software.words))
+    # Megatron-LM offloads whole layers only without a pipeline.
+    return (
+        {}
+        if number_of(row, "offload") or not known
+        else {"modules": megatron, "offload": megatron and parallel.pp == 1}
+    )
 
 
 def _model(row: Row) -> Model:

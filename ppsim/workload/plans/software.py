@@ -12,10 +12,11 @@ from ppsim.base import toml
 from ppsim.base.text import quote
 from ppsim.errors import InputError
 from ppsim.workload.hardware.hardware import LIBRARY, Gpu
+from ppsim.workload.model.model import STATES, Model
 from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 
 SCHEMA = "ppsim.software/1"
-GRADIENTS = {"bf16": 2, "fp16": 2, "fp32": 4}  # bytes
+PRECISIONS = {"bf16": 2, "fp16": 2, "fp32": 4}  # bytes
 USUAL = "megatron-core"  # where nothing names the software
 
 
@@ -26,6 +27,7 @@ class Techniques:
     Attributes:
         overlap_a2a: ``overlap_ep``.
         gradient_precision: ``gradient_bytes``: bf16, fp16 or fp32.
+        moment_precision: ``moment_bytes``, in the same words.
     """
 
     kernels: str | None = None
@@ -40,20 +42,24 @@ class Techniques:
     overlap_p2p: bool | None = None
     overlap_dp: bool | None = None
     gradient_precision: str | None = None
+    moment_precision: str | None = None
+    narrow_activation: bool | None = None
+    early_weights: bool | None = None
     precision: str | None = None
     recompute: str | None = None
     zero: int | None = None
     rank_order: str | None = None
 
 
-NAMES = {"overlap_a2a": "overlap_ep", "gradient_precision": "gradient_bytes"}
+NAMES = {"overlap_a2a": "overlap_ep", "gradient_precision": "gradient_bytes", "moment_precision": "moment_bytes"}
 
 
 def apply(parallel: Parallel, said: dict[str, Any]) -> Parallel:
     """Replace what techniques say of a run; None says nothing."""
     changes = {NAMES.get(name, name): value for name, value in said.items() if value is not None}
-    if isinstance(changes.get("gradient_bytes"), str):
-        changes["gradient_bytes"] = GRADIENTS[changes["gradient_bytes"]]
+    for name in ("gradient_bytes", "moment_bytes"):
+        if name in changes:
+            changes[name] = PRECISIONS[changes[name]]
     if "rank_order" in changes:
         changes["rank_order"] = RANK_ORDERS.get(changes["rank_order"], changes["rank_order"])
     return replace(parallel, **changes) if changes else parallel
@@ -69,6 +75,7 @@ class Rule(Techniques):
         before: year and month of sources, as 2302, before which it holds.
         precisions: of training for which it holds; empty for all.
         hosts: x86 or grace; empty both.
+        models: what a model must have: gated, an MLP with a gate; stateless, no layer that carries a state.
         source: where it is from.
     """
 
@@ -77,6 +84,7 @@ class Rule(Techniques):
     before: str = ""
     precisions: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
     source: str = ""
 
 
@@ -146,13 +154,15 @@ class Version:
     named: str = ""
     date: str = ""
 
-    def techniques(self, gpu: Gpu | None, precision: str = "") -> dict[str, Any]:
-        """List what the version does on a GPU in a precision: techniques by name, those said alone."""
+    def techniques(self, gpu: Gpu | None, precision: str = "", model: Model | None = None) -> dict[str, Any]:
+        """List what the version does on a GPU in a precision with a model: techniques by name, those said alone."""
         said: dict[str, Any] = {}
         host = gpu.host if gpu else ""
+        has = {"gated": model.gated, "stateless": not set(STATES) & set(model.mixers)} if model else {}
         for software in self.software.below:
             for rule in software.rule:
                 fits = precision in (rule.precisions or (precision,)) and host in (rule.hosts or (host,))
+                fits = fits and all(has.get(name, True) for name in rule.models)
                 if fits and self._holds(rule, software is self.software):
                     said |= {f.name: v for f in fields(Techniques) if (v := getattr(rule, f.name)) is not None}
         return said

@@ -8,9 +8,10 @@ from typing import Any
 
 from ppsim.errors import InputError
 from ppsim.workload.hardware.hardware import Gpu
+from ppsim.workload.model.model import Model
 from ppsim.workload.model.parallel import DISPATCHERS, GRAPHS, KERNELS, MODULES, RANK_ORDERS, Parallel
 from ppsim.workload.plans.row_numbers import MISSING, Row, Skipped, count_of, number_of
-from ppsim.workload.plans.software import GRADIENTS, Techniques, Version, apply, read_software, software_of
+from ppsim.workload.plans.software import PRECISIONS, Techniques, Version, apply, read_software, software_of
 
 # What a precision is called; the first word that a row contains counts.
 PRECISION_WORDS = (
@@ -34,7 +35,8 @@ WORDS = {
     "kernels": KERNELS,
     "cuda_graphs": GRAPHS,
     "dispatch": DISPATCHERS,
-    "gradient_precision": tuple(GRADIENTS),
+    "gradient_precision": tuple(PRECISIONS),
+    "moment_precision": tuple(PRECISIONS),
     "rank_order": tuple(RANK_ORDERS),
 }
 SWITCHES = tuple(f.name for f in fields(Techniques) if "bool" in str(f.type))
@@ -67,16 +69,16 @@ def version_of(row: Row) -> Version:
     return software_of(*(str(row.get(key) or "") for key in ("framework", "release", "source")))
 
 
-def parallel_of(row: Row, gpu: Gpu) -> Parallel:
-    """Return what a row's run did on a GPU: as it states, else as its software does; sizes are left out.
+def parallel_of(row: Row, gpu: Gpu, model: Model | None = None) -> Parallel:
+    """Return what a row's run did on a GPU with a model: as it states, else as its software does; sizes are left out.
 
     Raises:
         Skipped: it states what is not modelled.
     """
     version, precision = version_of(row), _precision(row)
-    said = version.techniques(gpu, precision or "")
+    said = version.techniques(gpu, precision or "", model)
     precision = precision or said.get("precision") or "bf16"
-    said = version.techniques(gpu, precision) | {"precision": precision} | stated(row)
+    said = version.techniques(gpu, precision, model) | {"precision": precision} | stated(row)
     if count_of(row, "fsdp", 0) > 1 and "zero" not in row:
         said["zero"] = 3
     if count_of(row, "pp", 1) > 1:  # torch keeps gathered weights and whole gradients until a step ends

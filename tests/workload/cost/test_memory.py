@@ -12,15 +12,17 @@ from ppsim.core.costs import costs_for
 from ppsim.engine.memory.usage import curves
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
-from ppsim.workload.cost.costs import schedule_of
+from ppsim.workload.cost.costs import schedule_of, step_time
 from ppsim.workload.cost.even import even_layers, even_out
 from ppsim.workload.cost.measured import fit_line, read_peaks
 from ppsim.workload.cost.memory import device_memory, held_at_peaks, host_memory, in_flight, memory_model, stage_memory
+from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.layout.layout import build_layout, read_layout
 from ppsim.workload.model.activations import layer_activations
 from ppsim.workload.model.contents import StageContent, contents_of, kept_bytes, parameters_of_stages
 from ppsim.workload.model.model import Layer, Model, count_parameters, layer_parameters, read_model
 from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans.task import usable_bytes
 
 # SimuMax docs (MooreThreads/SimuMax@4dcaae5): PyTorch's peaks in MiB on B200, Megatron-LM 0.14, a few layers.
 RUNS = [
@@ -471,3 +473,57 @@ def test_memory_over_time_has_the_peaks_of_the_model(model, schedule):
     timeline = simulate(made, costs_for(made))
     held = curves(timeline, memory_model(found, parallel, made.placement.devices)).peak
     assert held == pytest.approx(device_memory(found, parallel).total, rel=1e-6)
+
+
+def test_moments_in_16_bits_save_four_bytes_a_parameter():
+    """DeepSeek-V3, arXiv 2412.19437, section 3.3.2."""
+    model, parallel = read_model("llama3-8b"), Parallel(zero=0)
+    wide, narrow = (device_memory(model, replace(parallel, moment_bytes=size)).optimizer[0] for size in (4, 2))
+    assert wide - narrow == pytest.approx(4 * count_parameters(model))
+
+
+def test_what_modules_free_of_deepseek_v3_stands_as_megatron_cores_authors_measured():
+    """Scalable Training of Mixture-of-Experts Models with Megatron Core: early weights 26.3, up-projections 30.4 GB."""
+    model, layer, parallel = read_model("deepseek-v3"), Layer(mlp="experts"), Parallel(dp=64, ep=64)
+    kept = layer_activations(model, parallel, layer, "none")
+    early = kept - layer_activations(model, replace(parallel, early_weights=True), layer, "none")
+    again = kept - layer_activations(model, replace(parallel, modules=("mla_up_proj",)), layer, "selective")
+    assert early == pytest.approx(2 * 4096 * 8 * 7168)
+    assert early / again == pytest.approx(26.3 / 30.4, rel=0.02)
+
+
+def test_inputs_of_activations_may_be_kept_as_narrow_as_those_of_linear_layers():
+    model, parallel = read_model("llama3-8b"), Parallel(precision="fp8")
+    kept = [layer_activations(model, replace(parallel, narrow_activation=on), Layer(), "none") for on in (False, True)]
+    assert kept[0] - kept[1] == pytest.approx(2 * model.seq * model.ffn)
+    wide = replace(parallel, precision="bf16")
+    assert layer_activations(model, replace(wide, narrow_activation=True), Layer(), "none") == layer_activations(
+        model, wide, Layer(), "none"
+    )
+
+
+def test_compiled_layers_keep_no_outputs_of_norms_and_activations_and_torch_drops_nothing_out():
+    """Of Llama-3 8B in bytes for s b h: 4 of norms, 3 of keys and values, 2 of attention, 14 of gates."""
+    llama, gpt, tokens = read_model("llama3-8b"), replace(read_model("llama3-8b"), biases=True), 8192 * 4096
+    fused, compiled, torch = (Parallel(kernels=kernels) for kernels in ("fused", "compiled", "torch"))
+    assert layer_activations(llama, compiled, Layer(), "none") / tokens == pytest.approx(4 + 3 + 2 + 14)
+    assert layer_activations(llama, fused, Layer(), "none") / tokens == pytest.approx(8 + 3 + 2 + 21)
+    masks = [
+        layer_activations(gpt, p, Layer(), "none") - layer_activations(llama, p, Layer(), "none")
+        for p in (fused, torch)
+    ]
+    assert masks == pytest.approx([2 * tokens, 0])
+
+
+def test_deepseek_v3_fits_as_its_authors_trained_it():
+    """2,048 H800, PP16 EP64, DualPipe; 14.8 T tokens in 2.664 M GPU hours (arXiv 2412.19437): 1,543 a second."""
+    model, machine = read_model("deepseek-v3", 4096), read_machine("h800")
+    plain = Parallel(pp=16, dp=128, ep=64, microbatches=120, schedule="dualpipe", precision="fp8", overlap_ep=True)
+    plain = replace(plain, dispatch="deepep", dispatch_bytes=1, cuda_graphs="none")
+    recipe = replace(plain, moment_bytes=2, narrow_activation=True, early_weights=True, recompute="selective")
+    recipe = replace(recipe, modules=("layernorm", "moe_act", "mla_up_proj"))
+    held = [device_memory(model, parallel).total.max() / usable_bytes(machine) for parallel in (plain, recipe)]
+    assert held[0] > 1.5
+    assert 0.8 < held[1] < 1
+    step = step_time(model, machine, recipe)
+    assert step.tokens_per_s / recipe.gpus == pytest.approx(14.8e12 / 2.664e6 / 3600, rel=0.15)

@@ -60,7 +60,7 @@ def test_replicas_follow_from_gpus_or_gpus_from_replicas():
 
 def test_a_batch_follows_from_that_of_a_replica_or_from_microbatches():
     assert setup_of({**ROW, "gbs": None, "local_batch": 6}).parallel.gbs == 12
-    stated = setup_of({**ROW, "gbs": None, "microbatches": 10, "mbs": 2})
+    stated = setup_of({**ROW, "gbs": None, "microbatches": 10, "mbs": 2, "recompute": "none"})
     assert (stated.parallel.gbs, stated.chosen) == (40, "mbs 2, 10 microbatches")
     usual = setup_of({**ROW, "gbs": None, "mbs": None})
     assert (usual.parallel.gbs, usual.parallel.microbatches, usual.chosen) == (32, 16, "mbs 1, 16 microbatches")
@@ -68,7 +68,7 @@ def test_a_batch_follows_from_that_of_a_replica_or_from_microbatches():
 
 def test_a_microbatch_that_is_not_stated_is_one_in_a_pipeline_and_any_that_divides_without():
     assert [p.mbs for p in setup_of({**ROW, "mbs": None}).choices] == [1]
-    alone = {**ROW, "tp": 8, "pp": 1, "cp": 1, "vp": None, "mbs": None, "schedule": None}
+    alone = {**ROW, "tp": 8, "pp": 1, "cp": 1, "vp": None, "mbs": None, "schedule": None, "recompute": "none"}
     assert [p.mbs for p in setup_of({**alone, "gbs": 16}).choices] == [1, 2]
     assert [p.mbs for p in setup_of({**alone, "gbs": 32}).choices] == [1, 2, 4]
     assert [(p.mbs, p.microbatches) for p in setup_of({**alone, "gbs": 24}).choices] == [(1, 3)]
@@ -78,7 +78,7 @@ def test_a_microbatch_that_is_not_stated_is_one_in_a_pipeline_and_any_that_divid
 
 def test_chunks_that_are_not_stated_are_the_fewest_that_divide():
     for layers, chunks in ((80, 2), (60, 3), (100, 5), (92, 1), (28, 7)):
-        found = setup_of({**ROW, "layers": layers, "vp": None})
+        found = setup_of({**ROW, "layers": layers, "vp": None, "recompute": "none"})
         assert (found.parallel.vp, found.chosen) == (chunks, "vp"), layers
     assert setup_of({**ROW, "vp": None, "schedule": "1f1b"}).parallel.vp == 1
     assert setup_of({**ROW, "vp": 5, "schedule": "zbv"}).parallel.vp == 2

@@ -7,7 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software, passes, seconds
+from ppsim.workload.hardware.efficiency import (
+    Curve,
+    Efficiency,
+    Fitted,
+    Shared,
+    Software,
+    efficiency_of,
+    fitted,
+    passes,
+    seconds,
+)
 from ppsim.workload.hardware.hardware import read_gpu
 from ppsim.workload.model.model import Layer, Model, attended_tokens, flops_per_token, kinds_of, read_model
 from ppsim.workload.model.operators import (
@@ -338,3 +348,17 @@ def test_gpu_and_host_that_are_alike_take_a_fourth_root_longer():
     assert passes(big, GPU, host, "bf16")[0] == pytest.approx(gpu[0] * 2**0.25)
     back = Efficiency(CURVE, replace(SOFT, launch_us=gpu[1:].sum() / big.kernels[1:].sum() * 1e6))
     assert passes(big, GPU, back, "bf16")[1:] == pytest.approx(gpu[1:] * 2**0.25)
+
+
+@pytest.mark.parametrize(("seq", "times"), [(2048, 1), (16384, 6)])
+def test_states_take_as_long_as_attention_at_2k_tokens_and_a_sixth_at_16k(seq, times):
+    """Mamba-2's kernels against FlashAttention-2, arXiv 2405.21060, section 1: heads of 64, a state of 64, on A100."""
+    model = Model(2048, 32, 2, seq, 0, head_dim=64, mixers=("mamba", "attention"), state_heads=32, state_dim=64,
+                  state_groups=1, state_size=64)  # fmt: skip
+    parallel, gpu, usual = Parallel(mbs=32768 // seq), read_gpu("a100-80gb"), Fitted(Shared(), fitted().curve)
+    found = efficiency_of(gpu, parallel, usual)
+    took = []
+    for layer, name in zip(kinds_of(model), ("state", "attention"), strict=True):
+        rows = layer_operators(model, parallel, layer)
+        took.append(seconds(rows, gpu, found, "bf16")[:, rows.names.index(name)].sum())
+    assert took[1] / took[0] == pytest.approx(times, rel=0.25)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ppsim.errors import InputError
 from ppsim.schedules import find
 from ppsim.workload.hardware.hardware import read_gpu
+from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 from ppsim.workload.plans import software
 from ppsim.workload.plans.software import Software, apply, numbers, read_software, software_of, softwares
@@ -47,6 +50,16 @@ def test_software_that_is_built_on_other_software_has_its_habits_but_for_its_own
 def test_a_host_that_launches_slowly_captures_experts_as_graphs(spec):
     graphs = [read_software(spec).techniques(read_gpu(name))["cuda_graphs"] for name in ("gb200", "b200", "mi355x")]
     assert graphs == ["partial", "none", "none"]
+
+
+def test_what_needs_gates_or_attention_is_not_done_with_layers_that_carry_a_state():
+    """Fused SwiGLU, and pairs that hide all-to-all, of a hybrid model without gates; by its layers, not its name."""
+    plain = read_model("qwen3-30b-a3b")
+    hybrid = replace(read_model("nemotron-3-nano"), name=plain.name)
+    version, chip = read_software("megatron-bridge@26.06"), read_gpu("gb200")
+    one, other = (version.techniques(chip, "mxfp8", model) for model in (plain, hybrid))
+    assert (one["cuda_graphs"], one["overlap_a2a"], one["fused_experts"]) == ("full", True, True)
+    assert (other["cuda_graphs"], other["overlap_a2a"], other["fused_experts"]) == ("partial", False, False)
 
 
 @pytest.mark.parametrize(

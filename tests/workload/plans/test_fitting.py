@@ -1,0 +1,95 @@
+"""What runs save memory by where their rows do not say it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ppsim.workload.cost.memory import device_memory
+from ppsim.workload.hardware.hardware import read_machine
+from ppsim.workload.model.model import read_model
+from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans.fitting import MODULES, fitting
+from ppsim.workload.plans.published import predict
+from ppsim.workload.plans.rows import setup_of
+from ppsim.workload.plans.task import usable_bytes
+
+GB200 = read_machine("gb200-nvl72")
+DENSE = {
+    "model": "LLAMA3_70B", "gpu": "DGX-GB200", "gpus": 64, "precision": "FP8", "gbs": 256, "mbs": 2, "seq": 8192,
+    "fsdp": 64, "tp": 1, "pp": 1, "cp": 1, "vp": 1, "framework": "Megatron-Bridge", "release": "26.04",
+}  # fmt: skip
+EXPERTS = {
+    **DENSE,
+    "model": "DeepSeekV3",
+    "gpus": 256,
+    "fsdp": 0,
+    "gbs": 4096,
+    "mbs": 2,
+    "seq": 4096,
+    "pp": 4,
+    "ep": 64,
+    "vp": 4,
+}
+
+
+def test_a_run_that_fits_is_left_as_it_is():
+    model, parallel = read_model("llama3-8b"), Parallel(dp=8)
+    assert fitting(model, GB200, parallel, None, modules=True, offload=True) == (parallel,)
+
+
+@pytest.mark.parametrize("name", ["llama3-70b", "deepseek-v2", "nemotron-3-super"])
+@pytest.mark.parametrize("mbs", [2, 4, 8])
+def test_each_way_is_the_least_that_fits(name, mbs):
+    model = read_model(name)
+    parallel = Parallel(dp=64, ep=32 if model.experts else 1, zero=3, mbs=mbs)
+    found = fitting(model, GB200, parallel, None, modules=True, offload=True)
+
+    def fits(tried):
+        return device_memory(model, tried).total.max() <= usable_bytes(GB200)
+
+    assert all(fits(tried) for tried in found)
+    for tried in found:
+        if tried == parallel:
+            continue
+        if tried.offload:
+            less = replace(tried, offload=tried.offload - 1 / 8)
+        elif tried.recompute == "full":
+            less = replace(tried, recompute_layers=tried.recompute_layers - -(-model.layers // 8))
+        else:
+            less = replace(tried, modules=tried.modules[:-1])
+        assert not fits(less)
+
+
+def test_a_dense_model_without_a_pipeline_waits_on_the_host_by_half_as_its_recipe_says():
+    """Megatron-Bridge's for Llama-3 70B on GB200 has cpu_offloading_num_layers = 40, of 80."""
+    setup = setup_of(DENSE)
+    assert {choice.offload for choice in setup.choices} == {0.0, 0.5}
+    assert "memory" in setup.chosen
+    assert predict(setup)[0].offload == 0.5
+    stated = setup_of({**DENSE, "recompute": "none"})
+    assert (stated.choices, stated.chosen) == ((stated.parallel,), "")
+
+
+def test_a_pipeline_recomputes_modules_and_old_software_whole_layers():
+    setup = setup_of(EXPERTS)
+    assert not any(choice.offload for choice in setup.choices)
+    assert setup.parallel.recompute == "selective"
+    assert setup.parallel.modules == MODULES[: len(setup.parallel.modules)]
+    old = setup_of({**EXPERTS, "framework": "Megatron-LM (SC21)"})
+    assert {choice.recompute for choice in old.choices} <= {"none", "full"}
+
+
+def test_offload_in_words_is_a_share_that_fits():
+    """Tables name the modules; how much that is follows from what does not fit otherwise."""
+    words = {**EXPERTS, "mbs": 2, "recompute": "selective: mlp", "offload": "core_attn"}
+    setup = setup_of(words)
+    assert setup.parallel.modules == ("mlp",)
+    assert setup.parallel.offload in [n / 8 for n in range(1, 9)]
+    assert setup_of({**words, "offload": 0.25}).parallel.offload == 0.25
+
+
+def test_of_software_that_is_not_known_nothing_is_assumed():
+    assert setup_of({**EXPERTS, "framework": "ours"}).choices == (setup_of({**EXPERTS, "framework": "ours"}).parallel,)
+    assert "memory" in setup_of({**EXPERTS, "framework": "", "software": "nemo"}).chosen
