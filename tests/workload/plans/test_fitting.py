@@ -56,6 +56,7 @@ def test_each_way_is_the_least_that_fits(name, mbs):
         if tried.offload:
             less = replace(tried, offload=tried.offload - 1 / 8)
         elif tried.recompute == "full":
+            assert isinstance(tried.recompute_layers, int)
             less = replace(tried, recompute_layers=tried.recompute_layers - -(-model.layers // 8))
         else:
             less = replace(tried, modules=tried.modules[:-1])
