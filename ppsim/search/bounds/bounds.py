@@ -82,15 +82,24 @@ def bound_schedule(
     """
     if schedule.has_lanes:  # what is copied out frees memory, so that no cap holds for the ops that compute
         computing = np.array([kind.info.stream == Stream.COMPUTE for kind in TIMED])[schedule.kind] & schedule.leads
-        busy = np.bincount(schedule.device, np.where(computing, costs.durations(schedule), 0.0))
+        took = costs.durations(schedule)
+        busy = np.bincount(schedule.device, np.where(computing, took, 0.0))
         alone = bound_schedule(schedule.compute_only, costs) if costs.each is None else Bounds(0, 0)
         most = float(busy.max(initial=0.0))
-        return Bounds(max(most, alone.makespan), max(most, alone.span))
+        encoded = alone.makespan + _around(schedule, took)
+        return Bounds(max(most, encoded), max(most, alone.span))
     work = None if costs.each is not None else work_of(schedule, costs)
     if work is None:  # ops missing, twice or of times of their own: nothing is known but what devices run
         busy = np.bincount(schedule.device, np.where(schedule.leads, costs.durations(schedule), 0.0))
         return Bounds(float(busy.max(initial=0.0)), float(busy.max(initial=0.0)))
     return bound_work(work, np.inf if caps is None else np.asarray(caps, np.float64), 1.0)
+
+
+def _around(schedule: Schedule, took: NDArray[np.float64]) -> float:
+    """The least time of an encoder ahead of all other ops, where every microbatch has one, and behind the last B."""
+    kinds = [Kind.EF] if (schedule.kind == Kind.W).any() else [Kind.EF, Kind.EB]
+    own = [took[schedule.kind == kind] for kind in kinds]
+    return float(sum(each.min() for each in own if len(each) == schedule.n_microbatches > 0))
 
 
 def bound_work(

@@ -279,9 +279,14 @@ class _Bubbles:
         cheapest = np.flatnonzero(price <= price.min() + self.near)
         gap = cheapest[np.argmin(self.taken[self.device[cheapest]])]
         device, at, until = int(self.device[gap]), float(start[gap]), self.end[gap]
-        self.end[gap], self.taken[device] = at, self.taken[device] + 1
-        self.begin = np.append(self.begin, at + time[device])
-        self.end, self.device = np.append(self.end, until), np.append(self.device, device)
+        self.taken[device] += 1
+        if at <= self.begin[gap] + self.near:
+            self.begin[gap] = at + time[device]
+            return device, at
+        self.end[gap] = at
+        if at + time[device] < until - self.near:  # what is left on both sides
+            self.begin = np.append(self.begin, at + time[device])
+            self.end, self.device = np.append(self.end, until), np.append(self.device, device)
         return device, at
 
 
