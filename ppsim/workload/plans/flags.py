@@ -65,9 +65,8 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
         flags += ["--no-gradient-accumulation-fusion", "--ckpt-format fsdp_dtensor"]
     if p.overlap_dp:
         flags += ["--overlap-grad-reduce"] + (["--overlap-param-gather"] if p.zero else [])
-    if p.recompute == "selective":
-        flags.append("--recompute-activations")
-    elif p.recompute == "full":
+    flags += _megatron_memory(model, p)
+    if p.recompute == "full":
         layers = p.recompute_layers
         method, count = ("block", layers) if isinstance(layers, int) else ("uniform", 1)
         flags += ["--recompute-granularity full", f"--recompute-method {method}", f"--recompute-num-layers {count}"]
@@ -78,6 +77,19 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
     }
     flags += narrow.get(p.precision, [])
     return [*flags, "--fp16" if p.precision == "fp16" else "--bf16"]
+
+
+def _megatron_memory(model: Model, p: Parallel) -> list[str]:
+    """Write what saves memory beside whole layers: modules that the model has, moments, inputs of activations."""
+    absent = set() if model.experts else {"moe_act", "moe", "shared_experts"}
+    absent |= set() if model.kv_lora else {"mla_up_proj"}
+    modules = [name for name in p.modules if name not in absent] if p.recompute == "selective" else []
+    flags = ["--recompute-activations"] if modules == ["core_attn"] else []
+    if modules and not flags:
+        flags = ["--recompute-granularity selective", f"--recompute-modules {' '.join(modules)}"]
+    if p.moment_bytes == 2:
+        flags += ["--use-precision-aware-optimizer", "--exp-avg-dtype bf16", "--exp-avg-sq-dtype bf16"]
+    return flags + ["--activation-func-fp8-input-store"] * p.narrow_activation
 
 
 def _check_layers(model: Model) -> None:
@@ -94,6 +106,8 @@ def _check_megatron(model: Model, parallel: Parallel) -> None:
     _check_layers(model)
     if p.schedule and p.schedule not in RUNNABLE["megatron"]:
         raise InputError(f"Megatron-LM has no schedule {p.schedule}", "--schedules 1f1b,interleaved")
+    if p.moment_bytes == 2 and not p.zero:
+        raise InputError("Megatron-LM has moments in 16 bits with the distributed optimizer alone", "--zero 1")
     if p.offload:
         raise InputError("Megatron-LM offloads whole modules, and no share of the activations", "--offload 0")
     if model.experts and p.precision == "fp16":

@@ -33,7 +33,7 @@ SET = (
     "multi-latent-attention", "sequence-parallel", "tp-comm-overlap", "use-distributed-optimizer",
     "overlap-grad-reduce", "overlap-param-gather", "bf16", "fp16", "recompute-activations", "moe-grouped-gemm",
     "moe-enable-deepep", "overlap-moe-expert-parallel-comm", "use-megatron-fsdp", "no-gradient-accumulation-fusion",
-    "use-tp-pp-dp-mapping",
+    "use-tp-pp-dp-mapping", "use-precision-aware-optimizer", "activation-func-fp8-input-store",
 )  # fmt: skip
 WORDS = {
     "position-embedding-type": ("learned_absolute", "rope"),
@@ -42,6 +42,8 @@ WORDS = {
     "data-parallel-sharding-strategy": ("no_shard", "optim", "optim_grads", "optim_grads_params"),
     "ckpt-format": ("torch", "torch_dist", "zarr", "torch_dcp", "fsdp_dtensor"),
     "recompute-granularity": ("full", "selective"),
+    "exp-avg-dtype": ("fp32", "fp16", "bf16", "fp8"),
+    "exp-avg-sq-dtype": ("fp32", "fp16", "bf16", "fp8"),
     "recompute-method": ("uniform", "block"),
     "fp8-format": ("e4m3", "hybrid"),
     "fp8-recipe": ("tensorwise", "delayed", "mxfp8", "blockwise", "custom"),
@@ -86,6 +88,13 @@ SHAPES: tuple[dict[str, Any], ...] = (
 HABITS: tuple[dict[str, Any], ...] = (
     {},
     {"recompute": "selective", "precision": "fp8"},
+    {
+        "recompute": "selective",
+        "precision": "fp8",
+        "modules": ("layernorm", "moe_act", "mla_up_proj"),
+        "moment_bytes": 2,
+        "narrow_activation": True,
+    },
     {"recompute": "full", "recompute_layers": 1, "precision": "mxfp8"},
     {"recompute": "full", "zero": 3, "dispatch": "deepep"},
     {"zero": 2, "precision": "nvfp4"},
@@ -102,6 +111,7 @@ def parse(flags: list[str]) -> Any:
         parser.add_argument(f"--{name}", action="store_true")
     for name, words in WORDS.items():
         parser.add_argument(f"--{name}", choices=words)
+    parser.add_argument("--recompute-modules", nargs="*")
     for name in ("pipeline-model-parallel-layout", "moe-layer-freq"):
         parser.add_argument(f"--{name}")
     return parser.parse_args(shlex.split(" ".join(flags)))
@@ -181,6 +191,8 @@ def meant(model: Model, p: Parallel, layout: Layout) -> dict[str, object]:
     """Return the options that describe a model and a plan, by what Megatron-LM's documentation says of each."""
     uneven = len(set(layout.layers)) > 1
     flex = bool(model.experts) and p.dispatch == "deepep" and p.ep > 1
+    has = {"layernorm"} | ({"moe_act"} if model.experts else set()) | ({"mla_up_proj"} if model.kv_lora else set())
+    fine = [name for name in p.modules if name in has] if p.recompute == "selective" else []
     share = {2: "optim_grads", 3: "optim_grads_params"}.get(p.zero)
     options = {
         "num_layers": model.layers, "hidden_size": model.hidden, "ffn_hidden_size": model.ffn,
@@ -207,8 +219,12 @@ def meant(model: Model, p: Parallel, layout: Layout) -> dict[str, object]:
         "use_distributed_optimizer": p.zero > 0, "use_megatron_fsdp": p.zero > 1,
         "no_gradient_accumulation_fusion": p.zero > 1, "ckpt_format": "fsdp_dtensor" if p.zero > 1 else "",
         "data_parallel_sharding_strategy": share, "overlap_grad_reduce": p.overlap_dp,
-        "overlap_param_gather": p.overlap_dp and p.zero > 0, "recompute_activations": p.recompute == "selective",
-        "recompute_granularity": "full" if p.recompute == "full" else "",
+        "overlap_param_gather": p.overlap_dp and p.zero > 0,
+        "recompute_activations": p.recompute == "selective" and not fine,
+        "recompute_granularity": "full" if p.recompute == "full" else "selective" if fine else "",
+        "recompute_modules": fine, "use_precision_aware_optimizer": p.moment_bytes == 2,
+        "exp_avg_dtype": "bf16" if p.moment_bytes == 2 else "", "activation_func_fp8_input_store": p.narrow_activation,
+        "exp_avg_sq_dtype": "bf16" if p.moment_bytes == 2 else "",
         "recompute_method": ("block" if p.recompute_layers else "uniform") if p.recompute == "full" else "",
         "recompute_num_layers": 1 if p.recompute == "full" else 0, "fp16": p.precision == "fp16",
         "bf16": p.precision != "fp16", "fp8_format": {"fp8": "hybrid", "mxfp8": "e4m3"}.get(p.precision),
