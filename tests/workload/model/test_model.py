@@ -13,6 +13,7 @@ from ppsim.questions.model import model as ask_model
 from ppsim.workload.hardware.hardware import gpus, machines, read_gpu, read_machine
 from ppsim.workload.model.model import (
     Model,
+    attended_tokens,
     attention_parameters,
     count_parameters,
     flops_per_token,
@@ -123,6 +124,12 @@ def test_windows_are_those_of_the_kind_where_no_list_of_layers_says_more(tmp_pat
     (tmp_path / "config.json").write_text(json.dumps(config))
     found = read_model(str(tmp_path))  # a folder with a config.json
     assert (found.window, found.mixers) == window
+
+
+@pytest.mark.parametrize(("mixer", "seq", "tokens"), [("chunk", 4096, 512), ("chunk", 512, 256), ("window", 512, 256)])
+def test_a_token_attends_to_half_of_what_it_may_see(mixer, seq, tokens):
+    """A chunk of 1024 or the sequence, whichever is shorter; so does a window that is longer than the sequence."""
+    assert attended_tokens(Model(64, 4, 2, seq, 100, window=1024, mixers=(mixer,)), mixer) == tokens
 
 
 def test_the_sizes_of_a_memory_description_are_a_model():
