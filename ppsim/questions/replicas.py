@@ -128,6 +128,13 @@ class Replicated:
         """The replica that ends last."""
         return int(self.ends.max(axis=1).argmax())
 
+    @property
+    def step(self) -> str:
+        """How long their step takes: as long as the slowest."""
+        from ppsim.base.numbers import format_number
+
+        return f"{format_number(float(self.ends.max()))} {self.unit}"
+
     def to_json(self) -> dict[str, Any]:
         """What JSON says of it: times by replica, waits at the reduction by replica and device, who comes last."""
         return {
@@ -142,10 +149,9 @@ class Replicated:
         """Who is slowest, and who waits for whom."""
         from ppsim.base.numbers import format_number
 
-        own, count = self.ends.max(axis=1), len(self.ends)
-        step, fastest = format_number(float(own.max())), format_number(float(own.min()))
-        yield Line(f"replicas   {count}: a step takes {step} {self.unit}, the slowest's (replica {self.slowest}); "
-                   f"the fastest takes {fastest}", 11)  # fmt: skip
+        fastest = format_number(float(self.ends.max(axis=1).min()))
+        slowest = f"the slowest's (replica {self.slowest}); the fastest takes {fastest}"
+        yield Line(f"replicas   {len(self.ends)}: a step takes {self.step}, {slowest}", 11)
         waits, last = self.waits, self.ends.argmax(axis=0)
         worst = sorted(range(len(last)), key=lambda device: -float(waits[:, device].max()))[:NAMED]
         said = (

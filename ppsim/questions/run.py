@@ -175,7 +175,8 @@ class Run(Answer):
         from ppsim.engine.simple.columns import shape_of
 
         name = f"{self.schedule.name} {self.schedule.n_devices}x{self.schedule.whole_microbatches}"
-        yield Line(result_line(name, self.metrics, shape_of(self.schedule), self.timeline.unit))
+        step = f"  step of {len(self.replicas.ends)} replicas {self.replicas.step}" if self.replicas else ""
+        yield Line(result_line(name, self.metrics, shape_of(self.schedule), self.timeline.unit) + step)
 
     def blocks(self) -> Iterator[Block]:
         """The chart and the numbers, each with what it means."""

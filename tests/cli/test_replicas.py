@@ -36,6 +36,12 @@ def test_one_slow_device_of_one_replica_is_as_its_speed():
     assert found["makespans"] == pytest.approx([33, alone["makespan"], 33])
 
 
+def test_the_one_line_says_the_step_too():
+    """1F1B of 2 devices and 2 microbatches takes 9; a replica half as slow again ends it."""
+    line = invoke("run", "--schedule", "1f1b", "--devices", "2", "--mb", "2", "-q", "--replicas", "4,1=1.5").stdout
+    assert line.endswith("step of 4 replicas 13.5 t_F\n")
+
+
 def test_equal_replicas_wait_for_nobody():
     assert replicas("run", "--replicas", "4")["waits"] == [[0.0] * 4] * 4
     assert "nobody waits" in invoke("run", "1f1b", *SHAPE, "--replicas", "4").output
