@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.base.json_output import dump_json
 from ppsim.core.ops import COMPUTE
 
 if TYPE_CHECKING:
@@ -63,22 +60,20 @@ def carry_runs(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
     carried = (
         f"The page carries the timelines of {len(runs)} listed plans; the command with --ranks says how to draw this."
     )
-    return {"queues": list(queues.values()), "runs": _packed(dump_json(runs)), "carried": carried}
+    return {"queues": list(queues.values()), "runs": runs, "carried": carried}
 
 
 def _pack(schedule: Schedule) -> dict[str, Any] | None:
     """The queues as differences from op to op; None for ops that the page does not time."""
+    from ppsim.show.files.page_parts import pack_bytes
+
     if schedule.kind.max(initial=0) >= len(COMPUTE):
         return None
     first = np.zeros(len(schedule), np.int64)
     first[schedule.first_of_pairs] = 1
     columns = (schedule.kind, schedule.stage, schedule.microbatch, first)
     steps = [np.diff(np.asarray(column, np.int64), prepend=0).astype("<i2").tobytes() for column in columns]
-    return {"offsets": schedule.offsets, "packed": _packed(b"".join(steps))}
-
-
-def _packed(content: bytes) -> str:
-    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
+    return {"offsets": schedule.offsets, "packed": pack_bytes(b"".join(steps))}
 
 
 def _short(values: Any) -> Any:

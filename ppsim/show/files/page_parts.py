@@ -93,8 +93,12 @@ def _end_of_template(text: str, at: int) -> int:
 
 def compress_script(script: str) -> str:
     """Pack a module's script, a third as long, into one that unpacks and runs it."""
-    packed = base64.b64encode(gzip.compress(script.encode(), 9, mtime=0)).decode()
-    return _UNPACK.replace("PACKED", packed)
+    return _UNPACK.replace("PACKED", pack_bytes(script.encode()))
+
+
+def pack_bytes(content: bytes) -> str:
+    """Pack bytes for a page, whose scripts unpack them: gzip in base64."""
+    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
 
 _UNPACK = """// ppsim's own script as gzip in base64

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ppsim.base.json_output import dump_json
 from ppsim.core.ops import COMPUTE
 from ppsim.show.drawing.palette import FILL, OUTCOME_COLOURS, PART_COLOURS, TERM_COLOURS, text_colour
-from ppsim.show.files.page_parts import fill_page, looks_of, read_script
+from ppsim.show.files.page_parts import fill_page, looks_of, pack_bytes, read_script
 
 
 def plan_page(
@@ -28,7 +26,6 @@ def plan_page(
         outcomes: the candidates by how they came out: a name, how many, what it means.
         columns: the plans, fastest first, a list of each number; times in seconds, memory in GiB.
     """
-    packed = base64.b64encode(gzip.compress(dump_json(dict(columns)), 9, mtime=0)).decode()
     names = dict.fromkeys(name or "no pipeline" for name in columns["schedule"])
     data = {
         "schema": "ppsim.plans/1",
@@ -49,7 +46,8 @@ def plan_page(
             }
             for kind in COMPUTE
         ],
-        "plans": packed,
+        "plans": pack_bytes(dump_json(dict(columns))),
+        **{name: pack_bytes(dump_json(facts[name])) for name in ("flags", "runs")},
     }
     return fill_page(
         title, "plan", data, "\n".join(map(read_script, ("numbers.js", "points.js", "plan_run.js", "plan.js")))

@@ -21,7 +21,6 @@ from tests.commands import invoke
 from tests.pages import BROWSER, opened
 
 WORDS = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "16", "--schedules", "1f1b"]
-EMPTY = base64.b64encode(gzip.compress(b"{}")).decode()
 HOSTILE = "</script><img src=x onerror=\"document.title='XSSED'\">"
 
 
@@ -117,7 +116,7 @@ def test_no_text_of_a_model_becomes_markup(tmp_path):
         "pipelineFirst": False,
         "queues": [],
         "carried": HOSTILE,
-        "runs": EMPTY,
+        "runs": {},
         "sizes": ["tp"],
         "flags": {"0": {"texts": {HOSTILE: HOSTILE}, "refused": [HOSTILE]}},
     }

@@ -182,7 +182,7 @@ function setTheme(theme) {
 
 async function start() {
   plans = rowsOf(await unzip(DATA.plans).json());
-  DATA.runs = await unzip(DATA.runs).json();
+  for (const name of ['flags', 'runs']) DATA[name] = await unzip(DATA[name]).json();
   plans.forEach((plan, place) => Object.assign(plan, { place, rank: plan.listed }));
   $('all').onclick = () => { all = !all; draw(); };
   $('lead').textContent = DATA.lead;
