@@ -61,7 +61,7 @@ class _Own:
     )
     limit: int | None = option(
         "--limit",
-        type=int,
+        type=click.IntRange(max=1 << 53),
         help="Activations of one stage that a device may hold, for schedules that take a limit.",
     )
     after_i: float | None = option(

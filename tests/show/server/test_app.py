@@ -243,6 +243,7 @@ SMALL = {"devices": 4, "mb": 8}
         (asked("1f1b"), "number of"),
         (asked("1f1b", **SMALL, tf=-1), "-1"),
         (asked("1f1b", **SMALL, help=True), "there is no option 'help'"),
+        (asked("zb-auto", **SMALL, limit="9" * 400), "limit"),
         (asked("1f1b", **SMALL, output="x.html"), "there is no option 'output'"),
         (asked("1f1b", devices=4, mb=MOST_CELLS), "too much work"),
         (asked("1f1b", devices=16384, mb=4), "16,384 stages are too much work"),
@@ -519,16 +520,38 @@ def test_the_page_asks_for_nothing_elsewhere():
 
 WORDS = [word for each in list_options(ViewRequest) for word in each.words] + ["devices", "mb", "names"] * 9
 TEXT = """1f1b zb-1p interleaved:3 overlap 4 8 -1 1e9 1,1,2,1 0-1=3 lognormal:1:1 nan E|t*4|L ' " \x00 é dropped:x
-dropped: 99999999999999999999 % &fields= __proto__ early"""
+dropped: 99999999999999999999 % &fields= __proto__ early /etc/passwd ../../etc/passwd secret.toml ./secret.toml
+dropped:../secret.toml llama3-8b llama3-8b dgx-h100 dgx-h100 dgx-h100.toml v-auto config.json"""
+SECRET = "the words of a file that no page may read"
 TEXTS = TEXT.split()
-VALUES = [*TEXTS, 2, 4, 0, -3, 1e300, 10**30, True, False, None, [], [1, 2], ["1f1b", "zb-1p"], [[1]], {}, {"a": 1}]
+VALUES = [
+    *TEXTS,
+    2,
+    4,
+    0,
+    -3,
+    1e300,
+    10**30,
+    float("nan"),
+    float("inf"),
+    "9" * 4000,
+    True,
+    False,
+    None,
+    [],
+    [1, 2],
+    ["1f1b", "zb-1p"],
+    [[1]],
+    {},
+    {"a": 1},
+]
 
 
 def fuzzed(count: int, app) -> None:
     """Ask random things; every answer is a page, a report or a refusal in words."""
     rng = random.Random(7)
     for _ in range(count):
-        path = rng.choice(["/view", "/view", "/view", "/view", "/export", "/drop", "/", "/x"])
+        path = rng.choice(["/view", "/view", "/view", "/view", "/why", "/why", "/plan", "/export", "/drop", "/", "/x"])
         fields = asked("1f1b", devices=2, mb=4) if rng.random() < 0.5 else {}
         fields |= {rng.choice([*WORDS, *TEXTS]): rng.choice(VALUES) for _ in range(rng.randrange(6))}
         status, body, _ = ask(
@@ -539,20 +562,38 @@ def fuzzed(count: int, app) -> None:
             fields=fields,
             name=rng.choice(TEXTS),
             form=rng.choice([".csv", ".json", ".mmd", "", "x"]),
+            model=rng.choice(TEXTS),
+            cluster=rng.choice(TEXTS),
+            gpus=rng.choice(TEXTS),
         )
+        assert SECRET.encode() not in body, (path, fields)
+        assert b"Traceback" not in body, (path, fields)
         assert status in (200, 404, 405, 422), (path, fields, status, body[:300])
         if status == 422:
             assert json.loads(body)["error"]
 
 
-def test_random_requests_get_an_answer_in_words(app):
-    fuzzed(150, app)
+@pytest.fixture
+def whole_app(tmp_path, monkeypatch):
+    """All that the command serves but for the search, beside a file that nothing may read."""
+    (tmp_path / "drops").mkdir()
+    (tmp_path / "secret.toml").write_text(SECRET)
+    monkeypatch.chdir(tmp_path)
+
+    def plan(fields):
+        return str(plan_request(fields)).encode()
+
+    return make_app(b"<page>", view, tmp_path / "drops", frozenset({HOST}), tell=tell, plan=plan)
+
+
+def test_random_requests_get_an_answer_in_words(whole_app):
+    fuzzed(150, whole_app)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif("PPSIM_FUZZ" not in os.environ, reason="set PPSIM_FUZZ to a number of requests")
-def test_many_random_requests_get_an_answer_in_words(app):
-    fuzzed(int(os.environ["PPSIM_FUZZ"]), app)
+def test_many_random_requests_get_an_answer_in_words(whole_app):
+    fuzzed(int(os.environ["PPSIM_FUZZ"]), whole_app)
 
 
 def test_fields_need_the_folder_of_drops_only_for_drops(tmp_path):
