@@ -79,7 +79,7 @@ def link_use(execution: Execution, most_links: int = MOST_LINKS, most_shared: in
     """Measure the use of every link and of every shared network card of an execution.
 
     A message uses its bytes over its time on the way, evenly; where links have no bandwidth, a link is in use
-    while a message is on its way. Rows are in the order of the devices, shared cards after links.
+    while a message is on its way. The most used come first, of equals the first device; shared cards after links.
     """
     of_bandwidth, users = _find_users(execution)
     rows = []
@@ -145,12 +145,13 @@ def _rows_of(execution: Execution, users: Users, most: int) -> list[Row]:
         carried = np.bincount(row, np.where(at_once > 0, until - time, 0.0), uses)
     mean, peak = carried / (execution.makespan or 1.0), np.zeros(uses, np.int64)
     np.maximum.at(peak, row, at_once)
-    kept = np.ones(uses, np.bool_)
+    kept, order = np.ones(uses, np.bool_), np.argsort(-mean.round(9), kind="stable")
     if uses > most:
-        kept[np.argsort(-mean.round(9), kind="stable")[most - 1 :]] = False  # of equals, the first
+        kept[order[most - 1 :]] = False
+        order = order[: most - 1]
     groups = {shared.name: shared.group for shared in execution.shared}
     made = []
-    for use in np.flatnonzero(kept).tolist():
+    for use in order.tolist():
         own, (first, second) = row == use, users.ends[use].tolist()
         devices = [first, second] if users.name == LINK else np.flatnonzero(groups[users.name] == first).tolist()
         direction = "" if users.name == LINK else IN if second else OUT

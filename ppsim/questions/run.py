@@ -261,6 +261,12 @@ class Run(Answer):
         executions = (self.execution,) if self.execution else ()
         insides = look_inside_costs([self.schedule], self.request.costs)
         document = replace(document, bounds=(self.metrics.bound,), executions=executions, insides=insides)
+        if suffix == ".html" and self.execution and self.request.network.cluster:
+            from ppsim.show.drawing.cluster_map import cluster_map
+            from ppsim.workload.hardware.hardware import read_cluster
+
+            per_node = read_cluster(self.request.network.cluster).devices_per_node
+            document = replace(document, below=cluster_map(self.execution, per_node))
         wanted = document.style != "paper" if self.request.memory is None else self.request.memory
         if not wanted or not abilities_of(suffix).memory:
             return document

@@ -3,6 +3,7 @@
 __all__ = [
     "axes",
     "canvas",
+    "cluster_map",
     "gantt",
     "gantt_design",
     "gantt_layout",

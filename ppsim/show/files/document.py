@@ -62,7 +62,7 @@ class Document:
         title: the page's title; empty to list those of the timelines.
         idles: the idle time of each timeline by cause, to colour bubbles by; empty to leave them grey.
         bounds: a time that no order of the ops of each timeline beats; empty where nobody asked for it.
-        below: a figure as SVG that pages show below the chart; empty for none.
+        below: HTML that pages show below the chart, such as an SVG; empty for none.
         look: palette, labels, window and what else charts can show.
         left: schedules that were asked for and refuse, as they were spelled, each with the reason; for live pages.
         story: what the answer says of it, for pages; None for pictures alone.

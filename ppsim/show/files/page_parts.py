@@ -34,9 +34,9 @@ def looks_of(families: Iterable[str]) -> dict[str, dict[str, Any]]:
     return {name: {"colour": colour, "shape": shape} for name, (colour, shape) in zip(families, looks, strict=False)}
 
 
-def read_style(name: str) -> str:
-    """Read a style with that of all pages before it, without comments and spaces that say nothing."""
-    style = re.sub(r"/\*.*?\*/", "", read_part("theme.css") + read_part(name), flags=re.DOTALL)
+def read_style(*names: str) -> str:
+    """Read styles without comments and spaces that say nothing."""
+    style = re.sub(r"/\*.*?\*/", "", "".join(map(read_part, names)), flags=re.DOTALL)
     return re.sub(r"\s*([{},;])\s*|(?<=:)\s+", r"\1", style).replace("}", "}\n")
 
 
@@ -44,7 +44,7 @@ def fill_page(title: str, part: str, data: Mapping[str, Any], script: str, style
     """Make a page of its part, with the part's own style and further ``style``, and ``body`` in the part's places."""
     page = Template(read_part("page.html")).substitute(
         title=html.escape(title),
-        style=read_style(f"{part}.css") + style,
+        style=read_style("theme.css", f"{part}.css") + style,
         body=Template(read_part(f"{part}.html")).substitute(title=html.escape(title), **body),
         data=embed_json(data).decode(),
         script=script,

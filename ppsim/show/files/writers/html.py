@@ -42,6 +42,7 @@ from ppsim.show.files.page_parts import (
     compress_script,
     fill_page,
     read_script,
+    read_style,
 )
 
 if TYPE_CHECKING:
@@ -91,13 +92,14 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     scripts += PART_SCRIPTS * any(curve.parts for curves in document.curves for curve in curves)
     scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
     script = compress_script("\n".join(map(read_script, scripts)) + START)
-    out.write(make_page(document, script))
+    style = ["report_film.css"] * (FILM_SCRIPTS[0] in scripts) + ["report_map.css"] * bool(document.below)
+    out.write(make_page(document, script, read_style(*style)))
 
 
 def make_page(document: Document, script: str, style: str = "", controls: str = "") -> bytes:
     """Make a page of a document with its script, and with further style and controls above the chart if any."""
     title = one_line(document.look.title or document.title or " · ".join(dict.fromkeys(document.titles)))
-    below = f'<section id="below" aria-label="Workers">{document.below}</section>\n' if document.below else ""
+    below = f'<section id="below" aria-label="Where it runs">{document.below}</section>\n' if document.below else ""
     return fill_page(title, "report", contents(document), script, style, controls=controls, below=below)
 
 

@@ -1,0 +1,119 @@
+"""A cluster as a picture for pages: nodes with their devices, links as thick as what they carry, and all as a table."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+
+import numpy as np
+
+from ppsim.analysis.link_use import LINK, link_use
+from ppsim.base.numbers import format_number, format_share
+from ppsim.base.units import format_size
+from ppsim.core.execution import Execution
+from ppsim.engine.simple.metrics import measure
+from ppsim.show.drawing.link_panel import link_names
+
+MOST_DEVICES, MOST_ROWS, MOST_NAMES = 256, 16, 6
+CELL, GAP, PAD, HEAD, ACROSS = 38, 24, 26, 30, 1200  # pixels: a device, between, a node's edge, above it, of a row
+
+
+def cluster_map(execution: Execution, per_node: int) -> str:
+    """Draw the devices of an execution on nodes of so many; empty where too many for a picture."""
+    devices = execution.compute.schedule.n_devices
+    if devices > MOST_DEVICES:
+        return ""
+    wide = min(per_node, devices) * (CELL + GAP) - GAP + 2 * PAD
+    nodes, tall = -(-devices // per_node), CELL + 2 * PAD + HEAD
+    columns = max(1, min(nodes, ACROSS // (wide + GAP)))
+    corners, places = list[tuple[int, int]](), list[tuple[int, int]]()
+    for node in range(nodes):
+        row, column = divmod(node, columns)
+        back = row % 2  # every second row runs back, so that neighbours lie side by side or one below the other
+        corners.append(((columns - 1 - column if back else column) * (wide + GAP), row * (tall + GAP) + HEAD))
+        for seat in range(min(per_node, devices - node * per_node)):
+            along = PAD + seat * (CELL + GAP)
+            places.append((corners[-1][0] + (wide - CELL - along if back else along), corners[-1][1] + PAD))
+    busy = measure(execution.compute).busy / (execution.makespan or 1.0)
+    parts = list(_links(execution, places))
+    for node, (x, y) in enumerate(corners):
+        parts.append(f'<rect x="{x}" y="{y}" width="{wide}" height="{CELL + 2 * PAD}" rx="8" class="node"/>')
+        parts.append(f'<text x="{x + 2}" y="{y - 8}">node {node}</text>')
+    for device, ((x, y), share) in enumerate(zip(places, busy.tolist(), strict=True)):
+        high = CELL * share
+        said = f"<title>device {device}: busy {format_share(share)} of the time</title>"
+        parts.append(f'<g>{said}<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" class="device"/>')
+        parts.append(f'<rect x="{x}" y="{y + CELL - high:.1f}" width="{CELL}" height="{high:.1f}" class="busy"/>')
+        parts.append(f'<text x="{x + CELL / 2}" y="{y + CELL / 2 + 4}" class="number">{device}</text></g>')
+    size = columns * (wide + GAP) - GAP, corners[-1][1] + tall - HEAD + HEAD // 2
+    said = f"{devices} devices on {nodes} nodes; the table has the links"
+    drawn = "".join(parts)
+    return (
+        '<h2>On the cluster</h2><p class="muted">A device is filled by the share of time that it is busy; a link is as '
+        "thick as the bytes it carries, and the redder the more of it is used. Forwards above, backwards below.</p>"
+        f'<div class="scroll" tabindex="0" role="img" aria-label="{said}"><svg class="map" width="{size[0]}" '
+        f'height="{size[1]}" viewBox="-2 0 {size[0] + 4} {size[1]}" aria-hidden="true">{drawn}</svg></div>'
+        f"{_table(execution, per_node)}"
+    )
+
+
+def _links(execution: Execution, places: list[tuple[int, int]]) -> Iterator[str]:
+    """A curve for each link, above the devices in the order of their numbers and below against it."""
+    rows = _rows_of(execution)
+    most = max((carried for *_, carried, _ in rows), default=0.0) or 1.0
+    for (source, target), name, count, carried, use in rows:
+        (ax, ay), (bx, by), up = places[source], places[target], source < target
+        edge, bend = (0, -1) if up else (CELL, 1)
+        shift = 4 if bx > ax else -4
+        high = bend * (14 + 0.07 * abs(ax - bx))
+        start, end = (ax + CELL / 2 + shift, ay + edge), (bx + CELL / 2 - shift, by + edge)
+        if ay != by:  # from row to row, side by side
+            side = 0.5 * CELL + (4 if up else -4)
+            start, end, high = (ax + side, ay + CELL * (by > ay)), (bx + side, by + CELL * (by < ay)), 0
+        colour = f"color-mix(in oklab, var(--cap) {100 * use:.0f}%, var(--focus))"
+        path = f"M{start[0]} {start[1]}C{start[0]} {start[1] + high:.0f} {end[0]} {end[1] + high:.0f} {end[0]} {end[1]}"
+        said = f"{name}: {_amount(count, carried)}, {format_share(use)} used"
+        yield (
+            f'<path d="{path}" fill="none" stroke-width="{1.5 + 4.5 * carried / most:.1f}" '
+            f'style="stroke:{colour}"><title>{html.escape(said)}</title></path>'
+        )
+
+
+def _rows_of(execution: Execution) -> list[tuple[tuple[int, int], str, int, float, float]]:
+    """Of each link its devices, name, messages, bytes, and the share of it that is used."""
+    use, messages = link_use(execution, len(execution.messages) + 1, 0), execution.messages
+    pairs = messages.source.astype(np.int64) * execution.compute.schedule.n_devices + messages.target
+    ends, of = np.unique(pairs, return_inverse=True)
+    counts, carried = np.bincount(of), np.bincount(of, messages.size)
+    totals = {int(end): (int(n), float(size)) for end, n, size in zip(ends, counts, carried, strict=True)}
+    found = []
+    for name, devices, mean, of_what in zip(link_names(use, 0), use.devices, use.mean.tolist(), use.name, strict=True):
+        if of_what == LINK and devices:
+            source, target = devices
+            n, size = totals[source * execution.compute.schedule.n_devices + target]
+            found.append(((source, target), name, n, size, mean))
+    return found
+
+
+def _amount(count: int, carried: float) -> str:
+    return f"{count:,} messages" + (f", {format_size(carried)}" if carried else "")
+
+
+def _table(execution: Execution, per_node: int) -> str:
+    """Links by use, the most used first, those alike in one row."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for (source, target), name, count, carried, use in sorted(_rows_of(execution), key=lambda row: -row[-1]):
+        where = "inside a node" if source // per_node == target // per_node else "between nodes"
+        key: tuple[str, ...] = where, format_number(count), format_size(carried) if carried else "-", format_share(use)
+        alike.setdefault(key, []).append(name)
+    rows = []
+    for key, names in list(alike.items())[:MOST_ROWS]:
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        rows.append("".join(f"<td>{cell}</td>" for cell in (", ".join(names[:MOST_NAMES]) + more, *key)))
+    left = f'<p class="muted">{len(alike) - MOST_ROWS} more</p>' if len(alike) > MOST_ROWS else ""
+    head = "".join(f'<th scope="col">{word}</th>' for word in ("links", "where", "messages each", "bytes each", "use"))
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return (
+        '<div class="scroll" tabindex="0" role="group" aria-label="Links by use"><table aria-label="Links by use">'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{left}"
+    )
