@@ -39,14 +39,14 @@ CAUSES = {
     "order": "another device runs something else first",
     "imbalance": "the input's op is slower than its kind's",
     "collective": "a collective runs",
-    "copy": "an activation is being copied",
-    "barrier": "others are late for an op of all devices",
     "fill": "the first forward has not come yet",
     "turnaround": "the first backward has not come yet",
     "drain": "nothing is left to do",
+    "copy": "an activation is being copied",
+    "barrier": "others are late for an op of all devices",
 }
 NAMES = tuple(CAUSES)
-HOST, MESSAGE, COMPUTE, ORDER, IMBALANCE, COLLECTIVE, COPY, BARRIER, FILL, TURNAROUND, DRAIN = range(len(NAMES))
+HOST, MESSAGE, COMPUTE, ORDER, IMBALANCE, COLLECTIVE, FILL, TURNAROUND, DRAIN, COPY, BARRIER = range(len(NAMES))
 _TOGETHER = mask(kind for kind in TIMED if kind.info.everywhere)
 # By stream: why an op is waited for that has its inputs, and one that runs.
 LATE = np.array([ORDER, COPY, COPY, COLLECTIVE])

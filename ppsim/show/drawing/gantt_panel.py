@@ -35,7 +35,7 @@ from ppsim.show.drawing.gantt_layout import (
     place_labels,
     take_cells,
 )
-from ppsim.show.drawing.lanes import Lane, compute_row, lane_beside
+from ppsim.show.drawing.lanes import Bars, Lane, bars_over_devices, compute_row, lane_beside
 from ppsim.show.drawing.letters import LONGEST_UNIT, is_symbol
 from ppsim.show.drawing.look import CRITICAL, PICKED, PLAIN, Look, Note
 from ppsim.show.drawing.view import View, view_of
@@ -155,6 +155,14 @@ class Panel:
         if lane is None or self.view.whole:
             return lane
         return Lane(**self.view.cut({each.name: getattr(lane, each.name) for each in fields(Lane)}, "left", "right"))
+
+    @cached_property
+    def bars(self) -> Bars | None:
+        """What all devices run together, if anything."""
+        bars = None if self.execution else bars_over_devices(self.timeline)
+        if bars is None or self.view.whole:
+            return bars
+        return Bars(**self.view.cut({each.name: getattr(bars, each.name) for each in fields(Bars)}, "left", "right"))
 
     @cached_property
     def lane_lit(self) -> NDArray[np.bool_]:

@@ -19,7 +19,7 @@ from ppsim.core.ops import Kind
 from ppsim.show.drawing.gantt_arrows import draw_arrows
 from ppsim.show.drawing.gantt_layout import COLOUR_COUNT, LEAST_BORDERED, POINT, Cells, join_cells, raster, tick_step
 from ppsim.show.drawing.gantt_panel import Panel
-from ppsim.show.drawing.lanes import Lane, busy_share
+from ppsim.show.drawing.lanes import COLLECTIVE, Bars, Lane, busy_share
 from ppsim.show.drawing.legend import LANE_FILL
 from ppsim.show.drawing.look import PLAIN, Look
 from ppsim.show.drawing.palette import (
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 UNDERLINE, UNDERLINE_WIDTH = 0.1, 0.5  # of a cell's height between lines, and points
 MOST_UNDERLINES = 4
 LANE_EDGE = 0.25  # points
+HAIRLINE = 0.3  # points, around what all devices run together
 STRIP_DOTS = 24  # of a column of a strip of messages
 LEAST_SHARE = 0.2  # of a message's colour in a column where one is under way at all
 BUBBLE_HATCHING = "////"
@@ -126,6 +127,8 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
         number_cells(axes, cells, cells.device + middle, size, shown, texts, design.palette)
         if panel.lane and design.bands:
             _fill_lane(axes, panel.lane, panel.lane_lit, design)
+        if panel.bars:
+            _draw_bars(axes, panel.bars, devices, design)
         if design.inside:
             _fill_inside(axes, panel.streams, design)
     else:
@@ -223,6 +226,24 @@ def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -
                 lines = {"hatch": LANE_HATCHING, "hatch_linewidth": 0.6, "edgecolor": "white"}
                 path = rectangles(*(edge[reduced] for edge in edges))
                 axes.add_patch(PathPatch(path, fill=False, linewidth=0, snap=True, zorder=3, **lines))
+
+
+def _draw_bars(axes: Axes, bars: Bars, devices: int, design: Design) -> None:
+    """A bar over all rows for what all devices run together; a collective leaves rows to other ops: an outline."""
+    from matplotlib.patches import PathPatch
+
+    for kind in np.unique(bars.kind):
+        own = bars.kind == kind
+        in_row = bool(bars.in_row[own][0])
+        if not in_row and (COLLECTIVE not in design.bands or COLLECTIVE in design.strips):
+            continue
+        ends = np.full(own.sum(), design.gap), np.full(own.sum(), devices - (design.lane if in_row else design.gap))
+        path = rectangles(bars.left[own], bars.right[own], *ends)
+        colour = design.palette.colours[2 * kind] if in_row else LANE_FILL[COLLECTIVE]
+        if in_row:
+            axes.add_patch(PathPatch(path, facecolor=colour, linewidth=0, snap=True, zorder=2))
+        outline: dict[str, Any] = {"fill": False, "edgecolor": colour, "linewidth": HAIRLINE, "snap": True}
+        axes.add_patch(PathPatch(path, zorder=4.5, **outline))
 
 
 def _fill_inside(axes: Axes, streams: Sequence[Cells], design: Design) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.curve import Curve
-from ppsim.core.lanes import lanes_of
-from ppsim.core.ops import Kind, Stream, mask
+from ppsim.core.lanes import groups_of, lanes_of
+from ppsim.core.ops import TIMED, Kind, Stream, mask
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.show.drawing.palette import IN_ROW
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ACTIVATION, GRADIENT, COLLECTIVE, COPY_OUT, COPY_IN = range(5)
 BAND_OF = {Stream.COLLECTIVE: COLLECTIVE, Stream.COPY_OUT: COPY_OUT, Stream.COPY_IN: COPY_IN}
-_IN_ROW = mask(IN_ROW)
+_IN_ROW, _TOGETHER = mask(IN_ROW), mask(kind for kind in TIMED if kind.info.everywhere)
 CARD = "messages at the network card"
 
 
@@ -57,6 +57,26 @@ class Lane:
 
     def __len__(self) -> int:
         return len(self.left)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Ops on all devices, one bar each over all rows.
+
+    Attributes:
+        left: shape (bars,), its start.
+        right: shape (bars,), its end.
+        kind: shape (bars,).
+    """
+
+    left: NDArray[np.float64]
+    right: NDArray[np.float64]
+    kind: NDArray[np.uint8]
+
+    @property
+    def in_row(self) -> NDArray[np.bool_]:
+        """Shape (bars,), whether it is among what devices compute; others are in a strip below."""
+        return _IN_ROW[self.kind]
 
 
 def lane_of(execution: Execution) -> Lane:
@@ -103,6 +123,16 @@ def streams_of(timeline: Timeline) -> Lane | None:
         size=np.zeros(len(op)),
         kind=schedule.kind[op],
     )
+
+
+def bars_over_devices(timeline: Timeline) -> Bars | None:
+    """The ops that all devices run together, of those that take time; None where there are none."""
+    schedule = timeline.schedule
+    if not schedule.has_lanes:
+        return None
+    op = np.flatnonzero(_TOGETHER[schedule.kind] & (timeline.end > timeline.start))
+    op = op[groups_of(schedule)[op] == op]
+    return Bars(timeline.start[op], timeline.end[op], schedule.kind[op]) if len(op) else None
 
 
 def lane_beside(timeline: Timeline, execution: Execution | None) -> Lane | None:

@@ -45,11 +45,11 @@ CAUSE_FILL = {
     "order": "#5D1D45",
     "imbalance": "#7C3C59",
     "collective": "#3D0039",
-    "copy": "#0D01E7",
-    "barrier": "#33281D",
     "fill": "#C2BFCE",
     "turnaround": "#EEDAFD",
     "drain": "#E5FCE6",
+    "copy": "#0D01E7",
+    "barrier": "#33281D",
 }
 CAUSE_DARK = {
     "host": "#B36C56",
@@ -58,11 +58,11 @@ CAUSE_DARK = {
     "order": "#0A7C89",
     "imbalance": "#780465",
     "collective": "#9B75E6",
-    "copy": "#B9C7D4",
-    "barrier": "#D7EA9A",
     "fill": "#564758",
     "turnaround": "#573A3E",
     "drain": "#252936",
+    "copy": "#B9C7D4",
+    "barrier": "#D7EA9A",
 }
 DIMMED = 0.22  # of a colour that is left over the bubble's, for what the reader did not pick out
 # Schedules beside each other in charts of many points, on a light and on a dark page; marks differ in shape as well.

@@ -18,17 +18,20 @@ from ppsim.core.ops import Kind
 from ppsim.engine.detailed.execute import execute
 from ppsim.engine.detailed.spec import MODES, Collectives, Host, Network
 from ppsim.engine.lowering.lower import lower
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.inputs.drafts.read import read_timeline
 from ppsim.schedules import generate
+from ppsim.search.rules.offload import add_offload
 from ppsim.show.drawing.gantt import STYLES, plot
 from ppsim.show.drawing.lanes import ACTIVATION, COLLECTIVE, GRADIENT, assign_tracks, card_use, find_producers, lane_of
+from ppsim.show.drawing.look import Look
 from ppsim.show.drawing.palette import COLLECTIVE as COLLECTIVE_FILL
 from ppsim.show.drawing.palette import COMM_LANE, FILL
 from ppsim.show.files.document import Document, save
 from ppsim.show.files.writers import html, trace
 from ppsim.show.files.writers import json as json_format
 from tests.commands import invoke
-from tests.pages import BROWSER, shown, texts
+from tests.pages import BROWSER, opened, shown, texts
 
 NAMES = ("1f1b", "zb-1p", "interleaved", "dualpipe")
 
@@ -360,3 +363,53 @@ def test_gathered_parameters_and_reduced_gradients_look_different():
     assert [len(boxes(patch)) for patch in hatched] == [(kind == Kind.REDUCE_GRAD).sum()]
     assert {"Parameters (FSDP)", "Gradients (FSDP)"} <= {text.get_text() for text in figure.texts}
     assert figure.axes[0].images
+
+
+@pytest.mark.parametrize(("name", "kind"), [("1f1b-plus", Kind.GF), ("vocab-2", Kind.REDUCE_S)])
+def test_what_all_devices_run_together_is_one_bar_over_their_rows(name, kind):
+    """From above the first row to below the last; a window cuts it as it cuts cells."""
+    schedule = generate(name, devices=4, microbatches=8)
+    timeline = simulate(schedule, costs_for(schedule, others={kind: 1.0}))
+    own = np.flatnonzero((schedule.kind == kind) & (schedule.device == 0))
+    for until in (timeline.makespan / 2, timeline.makespan):
+        starts = timeline.start[own][timeline.start[own] < until]
+        (axes,) = plot(timeline, look=Look(window=(0.0, until))).axes
+        paths = [patch for patch in axes.patches if isinstance(patch, PathPatch)]
+        tall = [patch for patch in paths if np.ptp(boxes(patch)[0, 1::2]) > 3]
+        outlines = [patch for patch in tall if not patch.get_fill()]
+        edges = np.concatenate([boxes(patch) for patch in outlines])
+        assert sorted(edges[:, 0].tolist()) == pytest.approx(sorted(starts.tolist()))
+        assert len(tall) - len(outlines) == (kind == Kind.GF)
+
+
+def test_a_page_has_bars_over_rows_and_the_fullest_host():
+    schedule = generate("1f1b-plus", devices=4, microbatches=4)
+    timeline = simulate(schedule, costs_for(schedule, others={Kind.GF: 1.0, Kind.GB: 2.0}))
+    (entry,) = html.contents(Document((timeline,), ("a",)), lambda column, _: column.tolist())["timelines"]
+    assert sorted(entry["bars"]["kind"]) == sorted([Kind.GF, Kind.GB] * 4)
+    assert "host" not in entry["curves"][0]
+    vocabulary = generate("vocab-2", devices=4, microbatches=8)
+    reduced = simulate(vocabulary, costs_for(vocabulary, others={Kind.REDUCE_S: 1.0}))
+    (entry,) = html.contents(Document((reduced,), ("a",)), lambda column, _: column.tolist())["timelines"]
+    assert entry["bars"]["kind"] == [-1] * 8
+    base = generate("1f1b", devices=4, microbatches=8)
+    copied = simulate(made := add_offload(base, costs_for(base), 1), costs_for(made))
+    (entry,) = html.contents(Document((copied,), ("a",)), lambda column, _: column.tolist())["timelines"]
+    assert max(entry["curves"][0]["host"]["value"]) > 0
+    assert "bars" not in entry
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="needs a browser")
+def test_a_browser_draws_bars_and_the_host(tmp_path):
+    """Bars over rows, and the fullest host as a dashed line."""
+    vocabulary = generate("vocab-2", devices=4, microbatches=8)
+    base = generate("1f1b", devices=4, microbatches=8)
+    made = add_offload(base, costs_for(base), 1)
+    for schedule, kind, mark in (
+        (vocabulary, Kind.REDUCE_S, 'stroke-width="0.6"'),
+        (made, Kind.OFFLOAD, "on the host of device 0"),
+    ):
+        timeline = simulate(schedule, costs_for(schedule, others={kind: 1.0}))
+        page = written(html, Document((timeline,), ("a",)), ".html").decode()
+        assert mark in opened(page, tmp_path)

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.analysis.idle import CAUSES, NAMES, Idle, explain_known
+from ppsim.analysis.idle import CAUSES, COPY, NAMES, Idle, explain_known
 from ppsim.analysis.link_use import link_use
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.numbers import format_number
@@ -25,15 +25,25 @@ from ppsim.core.curve import Curve
 from ppsim.core.ops import TIMED, Kind
 from ppsim.core.timeline import Timeline
 from ppsim.engine.memory.comparable import SHARES, share_unit
-from ppsim.engine.memory.usage import BYTES, activations
+from ppsim.engine.memory.usage import BYTES, activations, steps
 from ppsim.engine.simple import columns
 from ppsim.engine.simple.metrics import Metrics, measure
 from ppsim.errors import InputError
 from ppsim.show.drawing import palette
-from ppsim.show.drawing.lanes import COLLECTIVE, Lane, card_use, compute_row, idle_in_row, lane_of, streams_of
+from ppsim.show.drawing.lanes import (
+    COLLECTIVE,
+    Lane,
+    bars_over_devices,
+    card_use,
+    compute_row,
+    idle_in_row,
+    lane_of,
+    streams_of,
+)
 from ppsim.show.drawing.legend import LANE_FILL, legend_entries
 from ppsim.show.drawing.link_panel import link_names, link_notes
 from ppsim.show.drawing.look import CRITICAL, PICKED
+from ppsim.show.drawing.memory_panel import MOST_LINES
 from ppsim.show.drawing.view import find_repetition, view_of
 from ppsim.show.files.document import Abilities, Document, Story
 from ppsim.show.files.page_parts import (
@@ -320,7 +330,7 @@ def _looks(document: Document) -> dict[str, Any]:
         "lane_edge": palette.COMM_ARROW,
         "causes": [
             {"name": name, "meaning": meaning, "fill": [palette.CAUSE_FILL[name], palette.CAUSE_DARK[name]]}
-            for name, meaning in CAUSES.items()
+            for name, meaning in list(CAUSES.items())[: None if several else COPY]
         ],
         "bubble": colours.bubble,
         "bubble_dark": colours.bubble_dark,
@@ -374,8 +384,13 @@ def _messages(execution: Execution, pack: Pack) -> dict[str, Any]:
 
 
 def _streams(timeline: Timeline, pack: Pack) -> dict[str, Any]:
-    lane = streams_of(timeline)
-    return {} if lane is None else {"lane": _lane(lane, pack)}
+    lane, bars = streams_of(timeline), bars_over_devices(timeline)
+    found = {} if lane is None else {"lane": _lane(lane, pack)}
+    if bars is not None:
+        kind = np.where(bars.in_row, bars.kind, np.int32(-1))  # none of those in rows
+        columns = (("left", bars.left), ("right", bars.right), ("kind", kind))
+        found["bars"] = {name: pack(column, PLAIN) for name, column in columns}
+    return found
 
 
 def _lane(lane: Lane, pack: Pack) -> dict[str, Any]:
@@ -436,4 +451,14 @@ def _curve(curve: Curve, pack: Pack) -> dict[str, Any]:
             if curve.parts
             else {}
         ),
+        **({} if curve.host is None or len(curve.peak) > MOST_LINES else {"host": _host(curve, curve.host)}),
     }
+
+
+def _host(curve: Curve, host: Curve) -> dict[str, Any]:
+    """The line of the host that holds most, what to say of it, and the peaks that it shares an axis with."""
+    fullest = int(host.peak.argmax())
+    time, value = steps(host, fullest)
+    note = f" · dashed: on the host of device {fullest}, the fullest"
+    most = [float(curve.peak.max()), float(host.peak.max())]
+    return {"offsets": [0, len(time)], "time": time.tolist(), "value": value.tolist(), "most": most, "note": note}

@@ -152,7 +152,7 @@ function narrowestOf({ ops }, spans) {
 }
 
 /** The most that any device of any timeline holds, so that curves compare. */
-const highest = curve => TIMELINES.flatMap(t => t.curves[curve]?.peak ?? []).reduce((a, b) => Math.max(a, b), EPSILON);
+const highest = curve => TIMELINES.flatMap(t => t.curves[curve]?.host?.most ?? t.curves[curve]?.peak ?? []).reduce((a, b) => Math.max(a, b), EPSILON);
 /** The least likewise: below zero for curves that have a sign, else zero. */
 const lowest = curve => TIMELINES.flatMap(t => t.curves[curve]?.least ?? []).reduce((a, b) => Math.min(a, b), 0);
 /** The cap, which concerns the first curve, the one of memory, and the same by content. */
@@ -246,7 +246,7 @@ function figure(view, geometry, theme) {
     const inside = panel.open ? insides(panel, geometry, sight, theme) : '';
     const messages = panel.lane && !panel.strip ? lanes(panel, geometry, view, theme) : '';
     content.push(clipped(left, top, plotWidth, height,
-      drawn + inside + messages + marks(view, geometry, panel, sight, choose, theme, index)));
+      drawn + inside + messages + (timeline.bars && sight.vector ? barsOverRows(panel, geometry) : '') + marks(view, geometry, panel, sight, choose, theme, index)));
     content.push(deviceAxis(timeline.devices, top, row, geometry, theme, panel.lane), notes(panel, geometry, theme));
     if (geometry.several) content.push(title(panel, geometry, theme));
     if (panel.linkTop) {
@@ -265,7 +265,8 @@ function figure(view, geometry, theme) {
     } else {
       content.push(curveAxis(view, panel, geometry, theme));
       content.push(clipped(left, place.top, plotWidth, place.height,
-        curveLines(view, panel, geometry, theme.dark) + capLine(view, panel, geometry, theme)));
+        curveLines(view, panel, geometry, theme.dark) + capLine(view, panel, geometry, theme)
+          + (panel.curve.host ? hostLine(view, panel, geometry, theme.dark) : '')));
     }
   });
   if (folded) content.push(foldMarks(geometry.panels[0], geometry, theme));

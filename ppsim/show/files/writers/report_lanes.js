@@ -66,6 +66,24 @@ function lanes(panel, geometry, view, theme) {
   }).join('') + numbers.join('');
 }
 
+/** What all devices run together as one bar over all rows; a collective, which leaves rows to other ops, as an outline. */
+function barsOverRows(panel, geometry) {
+  const { bars: { left, right, kind }, devices } = panel.timeline, edge = inset(panel.row);
+  let drawn = '';
+  left.forEach((from, i) => {
+    const fill = LOOKS.kinds[kind[i]]?.fill[0];
+    if (!fill && panel.strip || hidden(from, right[i])) return;
+    const add = (top, low, by) => drawn += `<path d="${rectangle(panel, geometry, from, right[i], top, low)}" ${by}/>`;
+    for (let d = 1; d < devices && fill; d++) add(d - edge - panel.lane, d + edge, `fill="${fill}"`);
+    if (!fill) add(edge, devices - edge, `fill="none" stroke="${LOOKS.lane[2]}" stroke-width="0.6"`);
+  });
+  return drawn;
+}
+
+/** What the fullest host holds, lighter than what devices do. */
+const hostLine = (view, panel, geometry, dark) => curveLines(view, { ...panel, curve: panel.curve.host }, geometry, dark)
+  .replace('"2"', '"1" stroke-dasharray="2"');
+
 /** The lane as a canvas: of every column of some pixels the share of time that a message or collective of the band is under way. */
 function lanePixels(panel, geometry, theme, view) {
   const { lane, bands } = panel.timeline;

@@ -52,6 +52,7 @@ async function unpack(timeline) {
   const ops = timeline.ops = await columns(timeline.ops);
   for (const curve of timeline.curves) Object.assign(curve, await columns({ time: curve.time, value: curve.value }));
   if (timeline.lane) timeline.lane = await columns(timeline.lane);
+  if (timeline.bars) timeline.bars = await columns(timeline.bars);
   if (timeline.inside) timeline.inside.of = await column(timeline.inside.of);
   const { links } = timeline;
   if (links) Object.assign(links, await columns({ time: links.time, value: links.value }));
