@@ -24,6 +24,7 @@ from ppsim.workload.model.operators import Floats
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.space import (
     BY_SPEED,
+    LAYOUTS,
     PAIRS,
     TWO_REPLICAS,
     Candidate,
@@ -31,6 +32,7 @@ from ppsim.workload.plans.space import (
     Lives,
     groups,
     habits,
+    layout_layers,
     least_held,
     members,
     short_run,
@@ -89,7 +91,8 @@ class Whole:
         self.works: dict[tuple[bool, str], tuple[float, float]] = {}
         self.contents: dict[tuple[str, int, int], tuple[Parallel, dict[StageContent, tuple[float, ...]]]] = {}
         self.stages: dict[tuple[Any, ...], Stages] = {}
-        self.layers: dict[tuple[str, bool, str], Floats] = {}
+        self.layers: dict[tuple[str, bool, str, int], Floats] = {}
+        self.caps: dict[str, Bytes] = {}
 
     def work(self, paired: bool, recompute: str) -> tuple[float, float]:
         """Return the seconds of forward and backward for a microbatch; ``paired``: in pairs that hide all-to-all.
@@ -119,13 +122,15 @@ class Whole:
 
     def _on_kinds(self, candidate: Candidate, paired: bool, backwards: float) -> float:
         """Return the time that a candidate takes at least on several kinds of nodes, by its layers alone."""
-        g, layout, recompute = self.group, candidate.layout, candidate.recompute
-        if recompute == "full" and candidate.layers >= 0:  # a stage of few layers recomputes fewer than that
-            recompute = "none"
-        key = layout, paired, recompute
+        g, key = self.group, (candidate.layout, paired, candidate.recompute, candidate.layers)
         if key not in self.layers:
-            alone = replace(candidate.parallel(self.task.axes.base), recompute=recompute, zero=1, offload=0.0)
-            self.layers[key] = layer_times(self.task.model, self.task.machine_of(layout), alone)
+            model, machine = self.task.model, self.task.machine_of(candidate.layout)
+            alone = replace(candidate.parallel(self.task.axes.base), zero=1, offload=0.0, recompute_layers=None)
+            split = layout_layers(model, g.pp * candidate.vp, candidate.layout)
+            assert split is not None
+            share = 1.0 if candidate.layers < 0 else candidate.layers / max(split)  # of a stage's layers, at least
+            plain = layer_times(model, machine, replace(alone, recompute="none"))
+            self.layers[key] = plain + share * (layer_times(model, machine, alone) - plain)
         one = candidate.vp == 1 and candidate.schedule not in TWO_REPLICAS
         return least_on_kinds(self.layers[key], g.microbatches, one, backwards) * (1 - ROUNDING)
 
@@ -156,18 +161,21 @@ class Whole:
         self, run: Sequence[Candidate], states: Bytes, held: Bytes, whole: tuple[Bytes, Bytes]
     ) -> tuple[list[str], Bytes]:
         """Do the same for several kinds of nodes: by device, and in all for layers by speed, however divided."""
-        g, lacks = self.group, []
-        parallel = replace(self.task.axes.base, tp=g.tp, cp=g.cp, ep=g.ep, pp=g.pp, dp=g.dp)
-        least = held.max(axis=1)
-        for row, candidate in enumerate(run):
-            caps = self.task.caps(self.task.machine_of(candidate.layout), parallel) * (1 + ROUNDING)
-            parts = states[row], held[row]
-            if candidate.layout in BY_SPEED and g.pp > 1:
-                parts, caps = (whole[0][row], whole[1][row]), np.sum(caps)
-                least[row] = whole[1][row] / g.pp
-            over = [bool(np.any(part > caps)) for part in parts]
-            lacks.append(STATES if over[0] else HELD if over[1] else "")
-        return lacks, least * (1 - ROUNDING)
+        g = self.group
+        if not self.caps:
+            alone = replace(self.task.axes.base, tp=g.tp, cp=g.cp, ep=g.ep, pp=g.pp, dp=g.dp)
+            for layout in (*LAYOUTS, *BY_SPEED):
+                caps = np.asarray(self.task.caps(self.task.machine_of(layout), alone)) * (1 + ROUNDING)
+                self.caps[layout] = caps if layout in LAYOUTS or g.pp == 1 else np.full(g.pp, caps.mean())
+        divided = np.array([candidate.layout in BY_SPEED and g.pp > 1 for candidate in run])
+        caps = np.array([self.caps[candidate.layout] for candidate in run])
+        states, held = (
+            np.where(divided[:, None], in_all[:, None] / g.pp, part)
+            for part, in_all in zip((states, held), whole, strict=True)
+        )
+        over_states, over = (states > caps).any(axis=1), (held > caps).any(axis=1)
+        lacks = np.where(over_states, STATES, np.where(over, HELD, "")).tolist()
+        return lacks, held.max(axis=1) * (1 - ROUNDING)
 
     def _rows(self, candidate: Candidate) -> list[tuple[float, ...]]:
         """What each stage of a candidate needs, in the order of :class:`StageMemory`."""

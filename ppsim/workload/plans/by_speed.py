@@ -48,9 +48,8 @@ def _by_speed(task: Task, candidate: Candidate) -> Layout:
         over = held > caps
         if not over.any():
             break
-        # No layer takes more than its share of all that the device holds; the first ones may recompute.
-        least = np.ones(parallel.pp) if candidate.layers >= 0 else (held - caps) / (held / counts)
-        most = np.where(over, counts - np.maximum(least, 1).astype(np.int64), most)
+        more = (held - caps) / (held / counts)  # no layer takes more than its share of all that the device holds
+        most = np.where(over, counts - np.maximum(more, 1).astype(np.int64), most)
     return layout or space.layout_of(model, candidate)
 
 
@@ -73,18 +72,14 @@ def device_times(
         parallel: how it is trained.
         devices: shape (stages,), the device of each stage.
     """
-    kinds, again = tuple(Counter(kinds_of(model)).items()), parallel.recompute_layers
-    share = 0.0 if parallel.recompute == "none" else 1.0
-    if isinstance(again, int):
-        share *= min(1.0, again * parallel.stages / model.layers)
-    held = [StageContent(kinds, 0, False, 0, number) for number in (0, model.layers)]
-    outer = [StageContent((), 0, True, 0, 0), StageContent((), model.mtp, False, 1 + model.mtp, 0)]
+    kinds, again = tuple(Counter(kinds_of(model)).items()), model.layers if parallel.recompute != "none" else 0
+    contents = [StageContent(kinds, 0, False, 0, again), StageContent((), 0, True, 0, 0)]
+    contents.append(StageContent((), model.mtp, False, 1 + model.mtp, 0))
     each = []
     for kind in machine.kinds:
-        whole = [
-            content_times(model, kind.machine, parallel, content)[[Kind.F, Kind.B]].sum() for content in held + outer
-        ]
-        each.append([(whole[0] + share * (whole[1] - whole[0])) / model.layers, *whole[2:]])
+        times = (content_times(model, kind.machine, parallel, content) for content in contents)
+        layers, *beside = (time[Kind.F] + time[Kind.B] for time in times)
+        each.append([layers / model.layers, *beside])
     on = kinds_of_devices(machine, parallel)
     layer, first, last = (np.where(on, row, 0.0).max(axis=1) for row in np.array(each).T)
     ends = np.zeros(parallel.pp)
@@ -106,24 +101,20 @@ def split_by_speed(times: Floats, ends: Floats, layers: int, most: Counts, paral
         most: shape (devices,), layers that a device can hold.
         parallel: of devices, chunks and microbatches.
     """
-    least = np.full(len(times), parallel.vp)
-    if (most < least).any() or most.sum() < layers or least.sum() > layers:
+    if (most < parallel.vp).any() or most.sum() < layers or parallel.stages > layers:
         return None
     longest = np.unique(np.round(ends + np.arange(layers + 1)[:, None] * times, 12))[:, None]
     room = np.minimum(np.floor((longest - ends) / times + 1e-6).astype(np.int64), most)
-    extra = np.maximum(room - least, 0)
+    extra = np.maximum(room - parallel.vp, 0)
+    left = layers - parallel.stages
     order = np.lexsort((-np.arange(len(times)), times))  # of equals the last, which hold fewer microbatches
-    extra = extra[:, order]
-    before = np.cumsum(extra, axis=1) - extra
-    extra = np.clip(layers - least.sum() - before, 0, extra)
+    extra = extra[np.ix_(extra.sum(axis=1) >= left, order)]
+    extra = np.clip(left - (np.cumsum(extra, axis=1) - extra), 0, extra)
     counts = np.empty_like(extra)
-    counts[:, order] = extra
-    counts += least
+    counts[:, order] = extra + parallel.vp
     work = ends + counts * times
     worst = work.max(axis=1)
-    seconds = parallel.microbatches * worst + (work.sum(axis=1) - worst) / parallel.vp
-    seconds[counts.sum(axis=1) < layers] = np.inf
-    chosen: Counts = counts[int(seconds.argmin())]
+    chosen: Counts = counts[int((parallel.microbatches * worst + (work.sum(axis=1) - worst) / parallel.vp).argmin())]
     return chosen
 
 
