@@ -46,6 +46,7 @@ class Draft(Columns):
         messages: shape (messages, 2): start and end of each message or collective that the input shows beside its
             ops, or None where it shows none.
         n_slices: slices of a microbatch's sequence, as in a schedule.
+        partly: stages whose R runs a part of the forward again, as in a schedule.
     """
 
     source: str
@@ -66,6 +67,7 @@ class Draft(Columns):
     finish: float | None = None
     messages: NDArray[np.float64] | None = None
     n_slices: int = 1
+    partly: tuple[int, ...] = ()
 
     @classmethod
     def from_table(
@@ -150,6 +152,7 @@ class Draft(Columns):
             (cells - first[schedule.device] + 1).astype(np.int32),
             name=schedule.name,
             n_slices=schedule.n_slices,
+            partly=schedule.partly,
         )
 
     def __len__(self) -> int:
@@ -298,6 +301,7 @@ class Draft(Columns):
             self.microbatch[keep],
             np.where(self.pair == NONE, np.int32(NONE), place[self.pair])[keep],
             self.n_slices,
+            partly=self.partly,
         )
 
     def cells(self) -> Iterator[list[str]]:

@@ -125,12 +125,10 @@ def keep_part(
 
     Where nothing says how much that is, an activation counts from its F on.
     """
-    rules = part_rules(schedule, costs)
-    if not rules:
-        return held
-    stored = held.stored.copy()
+    rules, stored = part_rules(schedule, costs), held.stored.copy()
     for stage in schedule.partly:
-        stored[stage] = _kept(held, schedule, costs, layout, model, rules[stage])[stage]
+        kept = _kept(held, schedule, costs, layout, model, rules[stage]) if rules else held.activations
+        stored[stage] = kept[stage]
     return replace(held, stored=np.minimum(stored, held.activations))
 
 

@@ -82,6 +82,16 @@ def test_stages_with_rules_of_their_own():
     assert counted.tolist() == [1, 3, 2, 1]
 
 
+@pytest.mark.filterwarnings("ignore:.*timed anew")
+def test_files_say_which_stages_run_a_part_again(tmp_path):
+    path = str(tmp_path / "x.json")
+    found = ppsim.run("1f1b", layout="Ett|tt|tt|ttL", mb=8, recompute="full,layers:1,none,layers:2")
+    found.save(path)
+    again = ppsim.run(path)
+    assert again.metrics.peak_activations.tolist() == found.metrics.peak_activations.tolist() == [1, 3, 2, 1]
+    assert ppsim.memory(path).peak == [1, 3, 2, 1]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -40,7 +40,7 @@ SCHEMA = "ppsim.encoder/1"
 EXAMPLE = "forward = 0.5 and backward = 1.0"
 Floats = NDArray[np.float64]
 NEAR = 1e-9  # of the makespan
-MOST_WORK = 50_000_000  # microbatches x bubbles
+MOST_WORK, LEAST_EACH = 50_000_000, 1_000  # microbatches x bubbles; what a microbatch takes beside, in bubbles
 
 
 @dataclass(frozen=True)
@@ -258,9 +258,9 @@ class _Bubbles:
         some = ends > np.concatenate(begin)
         self.begin, self.end, self.device = np.concatenate(begin)[some], ends[some], np.concatenate(device)[some]
         self.near, self.taken = NEAR * task.alone.makespan, np.zeros(task.schedule.n_devices, np.int64)
-        if len(self.begin) * task.schedule.n_microbatches > MOST_WORK:
-            what = f"{len(self.begin)} bubbles are too many to place {task.schedule.n_microbatches} microbatches in"
-            raise InputError(what, "--encoder with fewer --mb or devices")
+        if (len(self.begin) + LEAST_EACH) * task.schedule.n_microbatches > MOST_WORK:
+            what = f"{task.schedule.n_microbatches:,} microbatches are too many to place in {len(self.begin):,} bubbles"
+            raise InputError(what, "fewer --mb")
 
     def latest(self, until: Floats, time: Floats, only: int | None = None) -> tuple[int, float]:
         """Take the latest place that ends by then, of any device or only one; return device and start."""

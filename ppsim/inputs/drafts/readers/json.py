@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import msgspec
@@ -47,6 +48,7 @@ class Run(msgspec.Struct, frozen=True):
     unit: str = "t_F"
     makespan: float | None = None
     slices: Annotated[int, msgspec.Meta(ge=1)] = 1
+    partly: list[Annotated[int, msgspec.Meta(ge=0)]] = []
     transfers: Transfers | None = None
 
 
@@ -80,7 +82,7 @@ def parse(text: str, source: str) -> Draft:
     messages = run.transfers and [_finite(getattr(run.transfers, n), n, source) for n in ("leave", "arrive")]
     if messages and len(messages[0]) != len(messages[1]):
         raise InputError(f"{source}: the columns of transfers differ in length", "give every message both times")
-    return Draft.from_table(
+    draft = Draft.from_table(
         source,
         _table(run.ops, source),
         times,
@@ -90,6 +92,7 @@ def parse(text: str, source: str) -> Draft:
         messages=np.stack(messages, axis=1) if messages else None,
         n_slices=run.slices,
     )
+    return replace(draft, partly=tuple(run.partly))
 
 
 def _table(ops: Ops, source: str) -> NDArray[np.int64]:

@@ -36,7 +36,8 @@ def run_object(
     start, end, and pair, the index of the partner op or -1; ``lanes`` names the streams where there are several. With
     an execution ``transfers`` holds columns too, one entry per message in the order of the sends: source and target
     device, op, the index in ``ops`` of the one whose result it carries, leave and arrive. Where sequences are cut into
-    ``slices``, slice k of microbatch m counts as microbatch m x slices + k in ``ops``.
+    ``slices``, slice k of microbatch m counts as microbatch m x slices + k in ``ops``. On the stages of
+    ``partly`` R runs a part of the forward again.
     """
     schedule = timeline.schedule
     letters = np.array([kind.name for kind in Kind])
@@ -76,6 +77,7 @@ def _shape(schedule: Schedule) -> dict[str, Any]:
         "chunks": schedule.n_chunks,
         "microbatches": schedule.whole_microbatches,
         **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
+        **({"partly": list(schedule.partly)} if schedule.partly else {}),
         "placement": schedule.placement.name,
     }
 
