@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_WAITING = 8  # requests for work at a time; more are told to come again
 MOST_SHOWN = 3  # at a time, so that one whose orders are searched for seconds does not hold the others
 POLL_S = 0.02
-LOOK_S = 0.1  # how often the server looks whether who asked has left while work goes on
+LOOK_S = 0.05  # how often the server looks whether who asked has left while work goes on
 LARGEST_ASKED = 8 << 10
 LARGEST_DROP = 4 << 20
 LARGEST_UNPACKED = 32 << 20

@@ -11,7 +11,7 @@ let later = new AbortController(); // of what comes after the first answer: sear
 const lastOf = new Map(); // by spelling: the last timeline of a schedule whose order is searched for
 let left = {}; // why schedules are not in the picture, by their spelling
 let pinned = null; // a timeline to compare with, drawn over the first
-const REST_MS = 200; // that controls rest before reasons are asked for
+const REST_MS = 200; // that controls rest before searches and reasons are asked for
 const LATE_MS = 150; // after which the picture is dimmed, as it is of before
 
 /** A slider with a number beside it, which takes more than the slider reaches. */
@@ -132,7 +132,8 @@ async function ask() {
   const { signal } = later;
   if (slow.length) {
     if (shown || alone) mark(`searching ${slow.join(', ')} …`, alone);
-    shown = await askFor(fields, [], 'searching …', signal);
+    if (!alone) await pause(REST_MS); // a search beside others slows them down
+    shown = !signal.aborted && await askFor(fields, [], 'searching …', signal);
     if (!signal.aborted) root.dataset.answered = number;
   }
   if (shown && !signal.aborted) askWhy(fields, signal);
@@ -158,9 +159,11 @@ async function askFor(fields, slow, sign, signal) {
   }
 }
 
+const pause = time => new Promise(done => { setTimeout(done, time); });
+
 /** Why the first schedule takes its time, and what to try next, once the controls rest. */
 async function askWhy(fields, signal) {
-  await new Promise(done => { setTimeout(done, REST_MS); });
+  await pause(REST_MS);
   if (signal.aborted) return;
   const story = await post('why', fields, signal).then(response => response.ok ? response.json() : null).catch(() => null);
   if (!signal.aborted) await inTurn(() => signal.aborted || showWhy(story));

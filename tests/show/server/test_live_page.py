@@ -138,6 +138,7 @@ def test_an_order_that_is_searched_for_is_greyed_until_it_is_found(address, brow
     assert browser.run("document.querySelectorAll('#marks .veil').length") == 1
     assert not browser.run("document.documentElement.hasAttribute('data-stale')")  # 1F1B is as it is asked for
     assert "1F1B" in browser.run("document.querySelectorAll('#numbers tr')[2].innerText")
+    browser.wait("window.go")
     browser.run(forward.format(3))
     browser.wait("window.gone && window.go")
     browser.run("window.go()")
