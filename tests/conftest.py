@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import inspect
 import os
 import random
 import signal
@@ -10,10 +11,12 @@ import sys
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal import reflection
 
 # How long an example takes says something about the machine, not about the code.
 # The same examples in each run: what fails by chance fails a change that has no part in it. To look for more:
@@ -22,6 +25,10 @@ settings.register_profile("ppsim", deadline=None, max_examples=50, derandomize=T
 settings.register_profile("fast", deadline=None, max_examples=4, derandomize=True)
 settings.register_profile("hunt", deadline=None, max_examples=300)
 settings.load_profile("ppsim")
+# Examples follow from a digest of a property's source, which is read and parsed anew for each schedule asked of it.
+for home, name in ((inspect, "getsource"), (reflection, "_clean_source")):
+    if hasattr(home, name):
+        setattr(home, name, functools.cache(getattr(home, name)))
 
 # What a terminal, a service that runs checks or a user has set must not change what commands print.
 for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "PPSIM_DEBUG"):
@@ -164,4 +171,5 @@ def warm_processes(monkeypatch):
     """Start the processes of a run from one that has torch already."""
     from tests.warm_processes import get_warm_context
 
-    monkeypatch.setattr("ppsim.real.calibration.processes.multiprocessing.get_context", get_warm_context)
+    context = SimpleNamespace(get_context=get_warm_context)
+    monkeypatch.setattr("ppsim.real.calibration.processes.multiprocessing", context)
