@@ -99,9 +99,8 @@ def cause_at(schedule: Schedule, timeline, arrival, waiting: int, time: float) -
         op = need
 
 
-def cause_beside(schedule: Schedule, timeline, comm: float, waiting: int, time: float) -> tuple[int, int]:
+def cause_beside(schedule: Schedule, waits, group, timeline, comm, waiting: int, time: float) -> tuple[int, int]:
     """The same where devices have several streams, by lists of what each op waits for."""
-    waits, group = list_waits(schedule), groups_of(schedule)
     op = waiting
     while True:
         stream, together = STREAMS[schedule.kind[op]], Kind(schedule.kind[op]).info.everywhere
@@ -145,10 +144,11 @@ def test_streams_wait_as_the_rule_says(name, shared, seed):
     except Deadlock:
         return
     idle = explain_idle(timeline, arrivals(timeline, times.latencies(schedule)))
+    rule = schedule, list_waits(schedule), groups_of(schedule), timeline, times.comm
     np.testing.assert_allclose(idle.by_device.sum(axis=1), measure(timeline).idle, rtol=0, atol=1e-9)
     for op, cause, blamed, start, end in zip(idle.op, idle.cause, idle.blamed, idle.start, idle.end, strict=True):
         if cause != DRAIN:
-            right, at_fault = cause_beside(schedule, timeline, times.comm, int(op), (start + end) / 2)
+            right, at_fault = cause_beside(*rule, int(op), (start + end) / 2)
             assert right in ALIKE.get(cause, (cause,))
             assert blamed == at_fault or cause == BARRIER
 
