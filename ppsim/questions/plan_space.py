@@ -56,7 +56,8 @@ class SpaceOptions:
     recompute_modules: str | None = option(
         "--recompute-modules",
         metavar="NAMES",
-        help="What selective runs again: core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (the first).",
+        help="What selective runs again: core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (the first; of "
+        "experts with fused kernels the second to the fourth).",
     )
     layouts: str | None = option(
         "--layouts",
@@ -104,7 +105,7 @@ def make_axes(
         InputError: an unknown name, or none of the software's schedules.
     """
     from ppsim.schedules import find
-    from ppsim.workload.model.parallel import MODULES
+    from ppsim.workload.model.parallel import CHEAP, MODULES
     from ppsim.workload.plans.space import BY_SPEED, FITTED, LAYOUTS, RECOMPUTE, SCHEDULES, Axes
 
     sizes: dict[str, Any] = {
@@ -117,6 +118,8 @@ def make_axes(
         raise InputError(f"{who} has no schedule {' or '.join(named)}", f"of {','.join(able)}, or --any")
     if space.recompute_modules:
         base = replace(base, modules=_chosen("recompute-modules", space.recompute_modules, MODULES))
+    elif base.kernels == "fused" and model.experts:  # attention has no scores to free; of dense layers norms are little
+        base = replace(base, modules=CHEAP)
     return Axes(
         **sizes,
         schedules=tuple(dict.fromkeys(named)),

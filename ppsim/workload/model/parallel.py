@@ -14,6 +14,7 @@ KERNELS = ("fused", "compiled", "torch", "eager")
 GRAPHS = ("none", "partial", "full")
 # What selective recompute may run again; without modules it is attention's core.
 MODULES = ("core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "shared_experts", "moe")
+CHEAP = ("layernorm", "moe_act", "mla_up_proj")  # that free most for their time where attention is fused
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 MOST = 1 << 24
 # In which order ranks are numbered, the nearest first, as users spell it: Megatron-LM has these two, the second with

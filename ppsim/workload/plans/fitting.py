@@ -10,11 +10,11 @@ from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model.model import Model
-from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.model.parallel import CHEAP, Parallel
 from ppsim.workload.plans.task import usable_bytes
 
 # What Megatron-LM's recipes recompute, from what costs least for its bytes to what costs most; each with those before.
-MODULES = ("layernorm", "moe_act", "mla_up_proj", "mlp", "shared_experts", "moe")
+MODULES = (*CHEAP, "mlp", "shared_experts", "moe")
 EIGHTHS = tuple(n / 8 for n in range(1, 9))
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from ppsim.errors import InputError
+from ppsim.questions.plan_space import SpaceOptions, make_axes
 from ppsim.schedules import find
-from ppsim.workload.hardware.hardware import read_gpu
+from ppsim.workload.hardware.hardware import read_gpu, read_machine
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 from ppsim.workload.plans import software
@@ -102,3 +103,15 @@ def test_software_is_built_on_other_software_of_the_library(monkeypatch, on):
     monkeypatch.setattr(software, "softwares", lambda: {"mine": mine})
     with pytest.raises(InputError, match=f"mine is built on '{on}', no other software"):
         _ = mine.runs
+
+
+def test_selective_plans_of_experts_recompute_what_is_cheap():
+    """What frees most for its time, unless the user says what; dense layers and others' kernels as ever."""
+
+    def modules(model, kernels="fused", named=None):
+        space = SpaceOptions(recompute_modules=named)
+        return make_axes(read_model(model), read_machine("dgx-h100"), space, Parallel(kernels=kernels)).base.modules
+
+    assert modules("deepseek-v3") == ("layernorm", "moe_act", "mla_up_proj")
+    assert modules("deepseek-v3", named="moe") == ("moe",)
+    assert modules("llama3-8b") == modules("deepseek-v3", "compiled") == ("core_attn",)
