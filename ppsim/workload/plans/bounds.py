@@ -177,8 +177,8 @@ class Whole:
         lacks = np.where(over_states, STATES, np.where(over, HELD, "")).tolist()
         return lacks, held.max(axis=1) * (1 - ROUNDING)
 
-    def _rows(self, candidate: Candidate) -> list[tuple[float, ...]]:
-        """What each stage of a candidate needs, in the order of :class:`StageMemory`."""
+    def _rows(self, candidate: Candidate) -> Floats:
+        """What each stage of a candidate needs, in the order of :class:`StageMemory`, shape (stages, 6)."""
         _, vp, _, recompute, layers, layout, zero, offload = candidate
         model, g = self.task.model, self.group
         key = recompute, zero, offload
@@ -186,9 +186,12 @@ class Whole:
             base = habits(self.task.axes.base, False, zero, offload)
             self.contents[key] = _alone(base, (g.tp, g.cp, g.ep, g.mbs), g.dp, recompute), {}
         alone, known = self.contents[key]
-        contents = stage_contents(model, g.pp, vp, layout, recompute, layers)
-        known |= {content: content_memory(model, alone, content) for content in set(contents) - known.keys()}
-        return [known[content] for content in contents]
+        contents, which = stage_contents(model, g.pp, vp, layout, recompute, layers)
+        for content in contents:
+            if content not in known:
+                known[content] = content_memory(model, alone, content)
+        result: Floats = np.array([known[content] for content in contents])[which]
+        return result
 
 
 @dataclass(frozen=True)

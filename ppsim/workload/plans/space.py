@@ -323,10 +323,12 @@ def _build(model: Model, pp: int, vp: int, layout: str) -> Layout:
 @lru_cache(maxsize=65536)
 def stage_contents(
     model: Model, pp: int, vp: int, layout: str, recompute: str, layers: int
-) -> tuple[StageContent, ...]:
-    """Return what each stage of a candidate holds."""
+) -> tuple[tuple[StageContent, ...], NDArray[np.intp]]:
+    """Return what stages of a candidate hold, each content once, and which of them each stage has."""
     again = None if layers < 0 else layers
-    return contents_of_layout(model, _build(model, pp, vp, layout), 0 if recompute == "none" else again)
+    contents = contents_of_layout(model, _build(model, pp, vp, layout), 0 if recompute == "none" else again)
+    places = {content: place for place, content in enumerate(dict.fromkeys(contents))}
+    return tuple(places), np.array([places[content] for content in contents])
 
 
 class Lives(NamedTuple):
