@@ -35,7 +35,8 @@ FIRST: dict[str, Any] = {"names": ["1f1b", "zb-1p"], "devices": 4, "mb": 8}
 def command(port: int, host: str, public: bool, no_open: bool, watched: str | None) -> None:
     """Serve a live page on this machine.
 
-    Controls set schedules, shape, costs and messages; chart and numbers follow.
+    Controls set schedules, shape, a model on a cluster or costs, and messages; chart, numbers, reasons and what to try
+    next follow.
 
     The page reads no files but those dropped on it and that of --watch, and runs no code of yours. Ctrl-C ends it.
 
