@@ -30,7 +30,7 @@ from ppsim.questions.options import Option
 
 _MEASURES, _SERVES = "is for measuring on this machine", "opens a port"
 DOORS: dict[str, Door] = {
-    **dict.fromkeys(("links", "layout", "unit", "recompute", "offload", "gantt"), VALUE),
+    **dict.fromkeys(("links", "layout", "unit", "recompute", "offload", "host_link", "gantt"), VALUE),
     "recompute_modules": VALUE,
     **dict.fromkeys(("front", "iteration", "calibrate_on", "only", "schedules", "schedule_name", "recomputes"), VALUE),
     **dict.fromkeys(("layouts", "even", "ranks", "improve", "cap"), VALUE),

@@ -140,13 +140,14 @@ def previous_on_lane(schedule: Schedule) -> Indices:
     return before
 
 
-def refuse_lanes(schedule: Schedule, what: str, supports: Sequence[Kind] = COMPUTE) -> None:
+def refuse_lanes(schedule: Schedule, what: str, supports: Sequence[Kind] = COMPUTE, hint: str = "") -> None:
     """Refuse a schedule that holds other kinds of ops than a question can take.
 
     Args:
         schedule: what is asked about.
         what: the question, as the start of a sentence: "the search for orders".
         supports: the kinds that it can take.
+        hint: what to try.
 
     Raises:
         InputError: the schedule holds another one.
@@ -154,7 +155,7 @@ def refuse_lanes(schedule: Schedule, what: str, supports: Sequence[Kind] = COMPU
     other = [Kind(kind) for kind in np.unique(schedule.kind) if kind not in supports] if schedule.has_lanes else []
     if other:
         names = ", ".join(kind.name for kind in other)
-        hint = "a schedule of F, B, I and W; ppsim run, compare, explain and sweep take all as they are"
+        hint = hint or "a schedule of F, B, I and W; ppsim run, compare, explain and sweep take all as they are"
         raise InputError(f"{what} cannot take {names}, which {schedule.name} holds", hint)
 
 

@@ -256,6 +256,8 @@ def build_costs(
         what = "--mb-scale, --slice-scale and --speed change no times that a function gives"
         raise InputError(what, "let the function return what each op takes")
     made = replace(made, **factors, **_beside_compute(schedule, costs))
+    if costs.host_link:
+        made = replace(made, others={**made.others, **_time_copies(schedule, made, costs, model)})
     if not costs.links or (network and network.cluster):
         return made
     from ppsim.base.units import parse_size
@@ -267,7 +269,7 @@ def build_costs(
 
 
 BESIDE = ("t_offload", "t_reload", "t_evict", "te", "ts", "tt", "td", "tgf", "tgb", "t_collective")
-TIMES = ("tb", "ti", "tw", "tfb", "tr", "slice_scale", *BESIDE, "host_link_shared")
+TIMES = ("tb", "ti", "tw", "tfb", "tr", "slice_scale", *BESIDE, "host_link", "host_link_shared")
 NUMBERS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
 
 
@@ -284,6 +286,33 @@ def _beside_compute(schedule: Schedule, costs: CostOptions) -> dict[str, Any]:
 
         others |= encoder_times(schedule, read_encoder(costs.encoder))
     return {"others": others, "host_link": costs.host_link_shared or 0}
+
+
+def _time_copies(schedule: Schedule, made: Costs, costs: CostOptions, model: Trained | None) -> dict[Kind, Any]:
+    """Times of copies between a device and its host, by the bytes of a stage's activation and --host-link.
+
+    Raises:
+        InputError: it is no bandwidth, nothing gives bytes, or the times of ops have no unit of time.
+    """
+    from ppsim.base.times import MICROSECONDS
+    from ppsim.base.units import parse_size
+    from ppsim.core.ops import Kind
+    from ppsim.engine.memory.usage import BYTES
+    from ppsim.errors import InputError
+
+    text = costs.host_link or ""
+    rate, in_bytes = parse_size(text.removesuffix("/s")) if text.endswith("/s") else (0, False)
+    if not (rate and in_bytes):
+        raise InputError(f"--host-link {text[:40]} is no bandwidth", "bytes a second, such as 55GB/s")
+    if made.unit not in MICROSECONDS:
+        what = f"--host-link needs times in a unit of time, and theirs is {made.unit}"
+        raise InputError(what, "--tf 2.5 --unit ms, or --profile FILE")
+    held = build_memory(schedule, made, costs, model)[0]
+    if held.unit != BYTES:
+        what = "--host-link needs the bytes of an activation, and nothing gives them"
+        raise InputError(what, "--profile FILE with activations, or ppsim memory --model NAME, or --t-offload TIME")
+    took = held.activations / rate * (1e6 / MICROSECONDS[made.unit])
+    return {Kind.OFFLOAD: took, Kind.RELOAD: took}
 
 
 def kinds_of(name: str) -> tuple[Kind, ...]:
@@ -347,6 +376,7 @@ def times_used(schedule: Schedule, costs: CostOptions) -> set[str]:
         "tr": Kind.R in kinds,
         "slice_scale": schedule.n_slices > 1,
         **{name: bool(kinds & {*kinds_of(name)}) for name in BESIDE},
+        "host_link": bool(kinds & {Kind.OFFLOAD, Kind.RELOAD}),
         "host_link_shared": bool(kinds & {Kind.OFFLOAD, Kind.RELOAD}),
     }
     return {name for name in TIMES if used[name]}
@@ -388,6 +418,7 @@ def refuse_unused(used: Collection[str], names: Sequence[str], costs: CostOption
         "tgf": "no GF",
         "tgb": "no GB",
         "t_collective": "no collectives",
+        "host_link": f"no copies to a host{' that end in time' if costs.offload else ''}",
         "host_link_shared": "no copies to a host",
     }
     for name in TIMES:

@@ -132,6 +132,13 @@ class CostOptions:
     t_evict: Value | None = option(
         "--t-evict", type=Numbers(), help="Time of a copy of an activation to another device, and of one back (0)."
     )
+    host_link: str | None = option(
+        "--host-link",
+        metavar="GB/s",
+        help="Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies take as long as their "
+        "bytes do; with --profile, or --model where there is one.",
+        door=VALUE,
+    )
     host_link_shared: int | None = option(
         "--host-link-shared",
         type=click.IntRange(min=1),

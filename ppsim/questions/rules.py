@@ -282,7 +282,13 @@ NEEDS = (
         ("optimize",),
     ),
     Need(
-        ("t_offload", "t_reload", "host_link_shared"),
+        ("host_link",),
+        lambda g: g["t_offload"] is None and g["t_reload"] is None,
+        "{options} gives the times of copies, and --t-offload or --t-reload gives one again",
+        "leave one of them out",
+    ),
+    Need(
+        ("t_offload", "t_reload", "host_link", "host_link_shared"),
         lambda g: bool(g["offload"]),
         "{options} is of copies to the host, and the search makes none",
         "add --offload",

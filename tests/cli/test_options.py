@@ -50,6 +50,7 @@ SAMPLES = {
     "t_offload": "--t-offload 0.5",
     "t_reload": "--t-reload 0.5",
     "t_evict": "--t-evict 0.5",
+    "host_link": "--host-link 25GB/s",
     "host_link_shared": "--host-link-shared 2",
     "te": "--te 0.1",
     "ts": "--ts 0.5",

@@ -18,6 +18,9 @@ from ppsim.engine.lowering.orders import Keys, Lowering, order_as_torch, order_b
 from ppsim.engine.lowering.passes import defer_receives, move_partners, number_batches, wait_for_sends
 from ppsim.errors import InputError
 
+BESIDE_COPIES = (
+    "messages that take a latency: in a queue with sends and receives a copy would hold up the ops behind it"
+)
 ORDERS = ("early", "even-first", "torch", "torch-2.15", "deferred", "prefetch:K")
 
 
@@ -57,7 +60,7 @@ def lower(
         raise InputError(
             f"unknown order '{order[:40]}' of sends and receives", f"one of {', '.join(ORDERS)}, K of up to 9 digits"
         )
-    refuse_lanes(schedule, "a run with sends and receives as ops")
+    refuse_lanes(schedule, "one queue of ops, sends and receives per device", hint=BESIDE_COPIES)
     queues, source = fsdp.add_fsdp_ops(schedule, unshard, reduce_grad, waits=order == "torch-2.15")
     consumer = np.flatnonzero(schedule.crosses)
     lowering = Lowering(schedule, queues, source, schedule.dependency[consumer].astype(np.int64), consumer)
