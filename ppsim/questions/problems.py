@@ -214,9 +214,11 @@ def find_known(problem: Problem, costs: CostOptions, until: float = np.inf, grac
                     except PpsimError:  # this family does not take the shape
                         continue
                     if solves(problem, schedule):
-                        found.append(know(evaluate(problem, schedule, family.name), problem))
+                        group = f" --group-size {shape.group_size}" if shape.group_size else ""
+                        found.append(know(evaluate(problem, schedule, family.name + group), problem))
                         found.extend(_copied(found[-1], problem))
-                        break
+                        if not problem.offload:
+                            break
         except TimeOver:
             late.append(family.name)
     if late:
@@ -238,12 +240,17 @@ def _copied(known: Known, problem: Problem) -> Iterator[Known]:
 
 
 def _shapes(size: ShapeOptions, problem: Problem, options: tuple[str, ...]) -> list[ShapeOptions]:
-    """The shape, first with the cap as the limit of a family that takes one, in activations of its largest stage."""
+    """The shape, first with the cap as the limit of a family that takes one, in activations of its largest stage.
+
+    With copies also with PipeOffload's groups, of as many microbatches as devices and half as many.
+    """
     most = np.zeros(problem.n_devices)
     np.maximum.at(most, problem.device, problem.amounts)
     cap = float((problem.caps / np.maximum(most, 1)).min())
     limited = [replace(size, limit=int(cap))] if "limit" in options and cap < 1e9 else []
-    return [*limited, size]
+    pipeoffload = problem.offload and options == ("group_size",)
+    groups = (-(-problem.n_devices // 2), problem.n_devices) if pipeoffload else ()
+    return [*limited, size, *(replace(size, group_size=group) for group in groups)]
 
 
 def check_times(problems: list[Problem], known: list[list[Known]], costs: CostOptions) -> None:

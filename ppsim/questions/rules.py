@@ -295,6 +295,13 @@ NEEDS = (
         ("optimize",),
     ),
     Need(
+        ("dask",),
+        lambda g: not g["offload"],
+        "{options} spreads a search over machines, and one for copies to the host runs here",
+        "leave it out",
+        ("optimize",),
+    ),
+    Need(
         ("t_evict", "te", "ts", "tt", "td", "t_collective"),
         never,
         "{options} has no effect: optimize finds orders of F, B, I and W, and copies to the host",

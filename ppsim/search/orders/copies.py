@@ -17,7 +17,6 @@ from time import monotonic
 import numpy as np
 
 from ppsim.base.deadline import TimeOver, interrupt_at
-from ppsim.base.workers import Map
 from ppsim.core.ops import BACKWARDS, KIND_MASK, STAGE_MASK, STAGE_SHIFT, Kind, pack
 from ppsim.core.schedule import Schedule
 from ppsim.core.split_backward import split_backwards
@@ -36,10 +35,10 @@ SEARCHED = 0.4  # the share of the time that these searches have
 POOL = 4  # schedules that are walked on from
 TRIALS = 400  # of a walk before another schedule's turn
 REACH = 8  # places that an op moves at most
-# What leaves first: what is needed last, then of what is gone in time, then what is gone first.
+# What leaves first: what is needed last; the same of what is gone in time, else what is gone first; what is gone first.
 CHOICES: tuple[Choice, ...] = (
     lambda back, gone: (back > 0, back),
-    lambda back, gone: (back > 0, gone <= 0, back),
+    lambda back, gone: (back > 0, gone <= 0, back if gone <= 0 else -gone),
     lambda back, gone: (back > 0, -gone),
 )
 # Ops of a stage and microbatch in the order in which its queue has them.
@@ -57,8 +56,6 @@ def search_copies(
     time_limit: float,
     bound: float,
     report: Report,
-    workers: int | None = None,
-    run: Map | None = None,
 ) -> Solution | None:
     """Search for the best schedule that fits a problem whose activations may be copied to the host.
 
@@ -69,8 +66,6 @@ def search_copies(
         time_limit: seconds after which the best so far is returned.
         bound: a lower bound of the objective; a schedule that attains it ends the search.
         report: called with each schedule that is better than all before.
-        workers: see :func:`ppsim.search.orders.engine.search`, which finds orders to start from.
-        run: likewise.
     """
     began, enough = monotonic(), bound * (1 + ROUNDING)
     pool = list[Solution]()
@@ -84,7 +79,7 @@ def search_copies(
         return pool[0].score(problem.objective)[0] <= enough
 
     try:
-        for order in _orders(problem, seeds, began + SEARCHED * time_limit, seed, workers, run):
+        for order in _orders(problem, seeds, began + SEARCHED * time_limit, seed):
             with interrupt_at(began + time_limit + (0 if pool else GRACE_S)):
                 if any(keep(found) for found in fit_order(problem, order)):
                     return pool[0]
@@ -96,9 +91,7 @@ def search_copies(
     return pool[0] if pool else None
 
 
-def _orders(
-    problem: Problem, seeds: Iterable[Schedule], until: float, seed: int, workers: int | None, run: Map | None
-) -> Iterator[Schedule]:
+def _orders(problem: Problem, seeds: Iterable[Schedule], until: float, seed: int) -> Iterator[Schedule]:
     """Orders of compute ops to put copies into: those given, and the best that a search finds for larger caps."""
     yield _one_by_one(problem)
     alone, given = replace(problem, offload=False), list(seeds)
@@ -109,7 +102,7 @@ def _orders(
             caps = np.maximum(problem.caps * level, alone.least_caps).tolist()
             with suppress(TimeOver):
                 capped = replace(alone, cap=caps)
-                found = search(capped, seeds=plain, seed=seed, time_limit=left, workers=workers, run=run)
+                found = search(capped, seeds=plain, seed=seed, time_limit=left)
                 if found is not None:
                     yield found.schedule
         if nth == 0:  # what takes no copies comes first: it is timed soonest

@@ -170,17 +170,15 @@ def _solve_one(
     small = 3 * problem.n_stages * problem.microbatches <= (MOST_WITH_COPIES if problem.offload else MOST_SOLVED)
     limit = min(SEARCHED * time_limit, MOST_SEARCHED_S) if small else time_limit
     alone = replace(problem, costs=replace(problem.costs, pair=None))
-    many = workers.count if workers else None
-    asked: dict[str, Any] = {"seed": seed, "bound": low, "workers": many, "run": workers}
-    asked["report"] = lambda found: tell(found, low)
+    asked: dict[str, Any] = {"seed": seed, "time_limit": limit, "bound": low, "report": lambda found: tell(found, low)}
     try:
         if problem.offload:  # what does not fit by itself may with copies
-            parts = (take_apart(entry.solution.schedule) for entry in known)
-            best = search_copies(alone, chain(parts, seeds), time_limit=limit, **asked)
+            best = search_copies(alone, chain((take_apart(entry.solution.schedule) for entry in known), seeds), **asked)
         else:
             parts = (take_apart(entry.solution.schedule) for entry in known if entry.fits)
-            grace = GRACE_S / 3 if any(entry.fits for entry in known) else GRACE_S
-            best = search(alone, seeds=chain(parts, seeds), time_limit=limit, grace=grace, **asked)
+            asked |= {"workers": workers.count, "run": workers} if workers else {}
+            asked["grace"] = GRACE_S / 3 if any(entry.fits for entry in known) else GRACE_S
+            best = search(alone, seeds=chain(parts, seeds), **asked)
     except TimeOver:  # what is known is the answer
         return True
     if best is None or first_signal() or not small:

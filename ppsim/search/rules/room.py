@@ -89,6 +89,7 @@ class _Walk:
         self.out, self.back = (
             np.broadcast_to(costs.others.get(kind, 0.0), S).tolist() for kind in (Kind.OFFLOAD, Kind.RELOAD)
         )
+        self.shared = max(costs.host_link, 1)
         self.backward = {cell: at for at, cell in enumerate(self.cells) if self.kinds[at] in BACKWARDS}
         self.ops = (pack(schedule.stage[queue], schedule.microbatch[queue]) | schedule.kind[queue]).tolist()
         self.alive, self.left = dict[tuple[int, int], int](), dict[tuple[int, int], int]()
@@ -150,7 +151,7 @@ class _Walk:
         return True
 
     def _rank(self, at: int, cell: tuple[int, int]) -> tuple[float, ...]:
-        gone = float(self.end[self.alive[cell]]) + self.out[cell[0]]
+        gone = float(self.end[self.alive[cell]]) + self.out[cell[0]] * self.shared  # others on the link come between
         return self.choice(self.start[self.backward[cell]] - self.start[at], gone - self.start[at])
 
     def _gate(self, cell: tuple[int, int]) -> int:
@@ -160,10 +161,11 @@ class _Walk:
         return min(int(np.searchsorted(self.end, latest + NEAR, "right")) - 1, backward - 1)
 
     def write(self) -> NDArray[np.int64]:
-        """The queue, with each copy to the host behind its F."""
-        leaving = {self.ops[at] for at in self.left.values()}
-        both = [[op, op & ~KIND_MASK | Kind.OFFLOAD] if op in leaving else [op] for op in self.queue]
-        return np.array([op for ops in both for op in ops], np.int64)
+        """The queue, with each copy to the host behind its F, and behind those that room was needed of before."""
+        place = {op: at for at, op in enumerate(self.queue)}
+        leaving = np.array([self.ops[at] for at in self.left.values()], np.int64)  # in the order of need
+        behind = np.maximum.accumulate([place[op] for op in leaving.tolist()], dtype=np.int64) + 1
+        return np.insert(np.array(self.queue, np.int64), behind, leaving & ~KIND_MASK | Kind.OFFLOAD)
 
     def add_lead(self, lead: Floats, late: Floats) -> None:
         """Set how much earlier than for itself alone each copy must come back, for those that follow and were late."""

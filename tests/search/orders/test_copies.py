@@ -93,12 +93,12 @@ def test_what_is_proved_of_tiny_pipelines_is_true(row):
 @pytest.mark.slow
 def test_most_tiny_pipelines_are_proved():
     pytest.importorskip("ortools")
-    proved = sum(examine(*row, 4.0) for row in ROWS)
-    assert proved >= 0.9 * len(ROWS)
+    proved = sum(examine(*row, 2.0) for row in ROWS[1::3])
+    assert proved >= 0.9 * len(ROWS[1::3])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", ROWS[::4], ids=str)
+@pytest.mark.parametrize("row", ROWS[::9], ids=str)
 def test_the_optima_are_those_of_every_way(row):
     placement, asked, optimum = row
     bounds = bound_problem(problem_of(placement, asked))
@@ -116,8 +116,7 @@ def fit_originals(rows: list[list[Any]]) -> None:
         found = list(fit_order(problem, order))
         assert all((each.peak_activations <= problem.caps + 1e-9).all() for each in found)
         best = min(each.makespan for each in found)
-        tiny = (devices, timing, costs) == (2, "paired", "unit_off1.0") and name == "gis"
-        assert best <= makespan + 1e-6 + tiny, (name, devices, chunks, microbatches, group, costs, timing)
+        assert best <= makespan + 1e-6, (name, devices, chunks, microbatches, group, costs, timing)
 
 
 def test_never_worse_than_the_originals_in_the_memory_of_each_device():
@@ -125,8 +124,8 @@ def test_never_worse_than_the_originals_in_the_memory_of_each_device():
 
 
 @pytest.mark.slow
-def test_never_worse_than_any_original_in_the_memory_of_each_device():
-    fit_originals(SAMPLED)
+def test_never_worse_than_many_originals_in_the_memory_of_each_device():
+    fit_originals(SAMPLED[::4])
 
 
 def test_walks_fit_and_are_as_they_say():
