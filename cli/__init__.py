@@ -42,7 +42,7 @@ MAIN = {
     "What a model needs": ("plan", "memory", "model", "layout"),
     "What files and runs say": ("check", "read", "convert"),
     "How right it is on a machine of yours": ("calibrate", "validate"),
-    "What schedules there are": ("list", "describe", "serve"),
+    "What schedules there are": ("list", "serve"),
 }
 WIDEST = 300
 

@@ -1,4 +1,4 @@
-"""List all schedules."""
+"""List all schedules, or explain one."""
 
 from ppsim.cli._command import ask_command
 from ppsim.questions.list import ListRequest, answer

@@ -1,4 +1,4 @@
-"""List all schedules, or what the library has: models, clusters, GPUs, software, links."""
+"""List all schedules, or explain one; or what the library has: models, clusters, GPUs, software, links."""
 
 from __future__ import annotations
 
@@ -6,27 +6,33 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ppsim.errors import InputError
 from ppsim.questions import words
 from ppsim.questions.answer import Answer
 from ppsim.questions.blocks import Block, Line, Table
+from ppsim.questions.describe import DescribeRequest, Description
+from ppsim.questions.describe import answer as describe
 from ppsim.questions.door import VALUE
-from ppsim.questions.groups import JsonOption
-from ppsim.questions.options import Request, flag, group
+from ppsim.questions.groups import JsonOption, OneSchedule
+from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.types import ScheduleName
 
 SHELVES = ("models", "clusters", "gpus", "software", "links")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListRequest(Request):
-    """List all schedules: needs, bubble, peak activations, torch's name; or what the library has.
+    """List all schedules, or explain one; or what the library has: models, clusters, GPUs, software, links.
 
     \b
       ppsim list
+      ppsim list zb-1p
       ppsim list --clusters
       ppsim list --models --gpus --json
     """
 
     question: ClassVar[str] = "list"
+    names: tuple[str, ...] = option(metavar="[SCHEDULE]", nargs=-1, type=ScheduleName())
     models: bool = flag("--models", help="The models, for --model.", common=True, door=VALUE)
     clusters: bool = flag("--clusters", help="The clusters, for --cluster.", common=True, door=VALUE)
     gpus: bool = flag("--gpus", help="The GPUs, for cluster files and words.", common=True, door=VALUE)
@@ -40,8 +46,16 @@ class ListRequest(Request):
         return tuple(name for name in SHELVES if getattr(self, name))
 
 
-def answer(request: ListRequest) -> Schedules | Shelves:
-    """List them."""
+def answer(request: ListRequest) -> Schedules | Shelves | Description:
+    """List them, or explain the one that is named.
+
+    Raises:
+        InputError: several schedules, or one beside what the library has.
+    """
+    if request.names:
+        if request.shelves:
+            raise InputError(f"--{request.shelves[0]} lists all of them", "leave out the schedule")
+        return describe(DescribeRequest(schedule=OneSchedule(request.names), face=request.face))
     return Shelves(request) if request.shelves else Schedules(request)
 
 
