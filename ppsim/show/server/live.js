@@ -147,7 +147,7 @@ async function askFor(fields, slow, sign, signal) {
     const response = await post('view', { ...fields, names: fields.names.filter(name => !slow.includes(name)) }, signal);
     const answer = await response.json();
     if (signal?.aborted) return false;
-    if (response.ok) await inTurn(() => signal?.aborted || showAnswer(answer, fields, slow));
+    if (response.ok) await inTurn(() => signal?.aborted || showAnswer(answer, fields, slow)).catch(fault);
     else refuse(answer);
     if (response.ok && asked === number) mark('');
     return response.ok;
@@ -166,7 +166,7 @@ async function askWhy(fields, signal) {
   await pause(REST_MS);
   if (signal.aborted) return;
   const story = await post('why', fields, signal).then(response => response.ok ? response.json() : null).catch(() => null);
-  if (!signal.aborted) await inTurn(() => signal.aborted || showWhy(story));
+  if (!signal.aborted) await inTurn(() => signal.aborted || showWhy(story)).catch(fault);
 }
 
 async function showWhy(story) {

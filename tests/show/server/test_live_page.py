@@ -98,6 +98,18 @@ def test_a_schedule_that_cannot_take_the_shape_leaves_with_a_chip(address, brows
     assert browser.run("document.querySelector('#chosen .left')") is None
 
 
+def test_kinds_that_the_first_picture_lacks_are_drawn(address, browser):
+    """Every fill is a colour; forwards that run again have their own."""
+    browser.open(at(address, "1f1b", devices=4, mb=8))
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    browser.run("(r => { r.checked = true; r.onchange(); })(document.getElementById('recompute'))")
+    browser.wait("document.documentElement.dataset.answered === '2'")
+    assert text(browser, "#refused") == ""
+    assert "Recompute" in text(browser, "#legend")
+    fills = browser.run("[...document.querySelectorAll('#marks [fill]')].map(mark => mark.getAttribute('fill'))")
+    assert not [fill for fill in fills if fill in ("undefined", "null")]
+
+
 def test_a_pinned_run_stays_as_outlines(address, browser):
     browser.open(at(address, "1f1b", devices=4, mb=8))
     browser.wait("document.documentElement.dataset.answered === '1'")

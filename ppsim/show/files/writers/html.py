@@ -110,7 +110,8 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
     """Make a page of a document with its script, and with further style and controls above the chart if any."""
     title = one_line(document.look.title or document.title or " · ".join(dict.fromkeys(document.titles)))
     below = f'<section id="below" aria-label="Where it runs">{document.below}</section>\n' if document.below else ""
-    return fill_page(title, "report", contents(document), script, style, controls=controls, below=below)
+    data = contents(document, every=bool(controls))
+    return fill_page(title, "report", data, script, style, controls=controls, below=below)
 
 
 def all_scripts() -> str:
@@ -135,8 +136,10 @@ def write_tradeoff(
     out.write(front_page(found, time=time, memory=memory, inputs=inputs, heat=heat))
 
 
-def contents(document: Document, pack: Pack = compress_column) -> dict[str, Any]:
+def contents(document: Document, pack: Pack = compress_column, *, every: bool = False) -> dict[str, Any]:
     """The page's data: inputs, colours and names, and per timeline its numbers, ops and curves, packed.
+
+    With the looks of ``every`` kind it serves a page that is shown other timelines later.
 
     Raises:
         InputError: timelines in different units.
@@ -151,7 +154,7 @@ def contents(document: Document, pack: Pack = compress_column) -> dict[str, Any]
         "schema": "ppsim.report/1",
         "inputs": dict(document.inputs),
         "unit": units[0],
-        "looks": _looks(document),
+        "looks": _looks(document, every),
         "legend": _legend(document, idles),
         "memory": bool(document.memory),
         "columns": [
@@ -307,11 +310,11 @@ def _legend(document: Document, idles: Sequence[Idle | None]) -> list[dict[str, 
     ]
 
 
-def _looks(document: Document) -> dict[str, Any]:
-    """Colours and names: of the kinds up to the last that occurs, W at least."""
+def _looks(document: Document, every: bool) -> dict[str, Any]:
+    """Colours and names: of the kinds up to the last that occurs, W at least, or of all."""
     colours = document.look.colours
     last = max((int(timeline.schedule.kind.max(initial=0)) for timeline in document.timelines), default=0)
-    several = any(timeline.schedule.has_lanes for timeline in document.timelines)
+    several = every or any(timeline.schedule.has_lanes for timeline in document.timelines)
     fills = list(LANE_FILL.values())[: None if several else COLLECTIVE + 1]
     return {
         "kinds": [
@@ -323,7 +326,7 @@ def _looks(document: Document) -> dict[str, Any]:
                 **({"hatch": colours.hatch(kind)} if any(colours.hatch(kind)) else {}),
             }
             for kind in TIMED
-            if kind <= max(last, Kind.W)
+            if every or kind <= max(last, Kind.W)
         ],
         "lane": fills,
         "lane_text": [palette.text_colour(fill) for fill in fills],
