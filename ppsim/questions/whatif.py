@@ -19,9 +19,11 @@ import numpy as np
 from ppsim.base.deadline import check_time
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.build import (
+    BESIDE,
     NUMBERS,
     build_costs,
     build_schedule,
+    kinds_of,
     layer_times,
     layout_for,
     refuse_unused,
@@ -282,6 +284,11 @@ class _Change:
             made = costs_for(schedule, **given | {"per": "stage"})
             pair = made.time[0] + made.time[1] if made.pair is None else made.pair
             return pair if name == "tfb" else made.time[KINDS.index(name)]
+        if name in BESIDE:
+            given, of_stage = getattr(costs, name), kinds_of(name)[0].info.has_stage
+            if given is None or name == "t_collective":
+                return given if given is None else np.asarray(given, np.float64)
+            return np.array(np.broadcast_to(given, schedule.n_stages if of_stage else schedule.n_devices), np.float64)
         if name == "speed":
             return np.array(np.broadcast_to(1.0 if costs.speed is None else costs.speed, schedule.n_devices))
         if name == "t_layer" and costs.layout:

@@ -106,6 +106,21 @@ def test_keys_are_options_of_run(change, words):
     assert ask("explain", "1f1b", *base, "--what-if", change) == ask("run", *name, *run)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("ts.2=x3", ["--ts", "1,1,3,1", "--t-collective", "0.5"]),
+        ("ts=x0.5", ["--ts", "0.5", "--t-collective", "0.5"]),
+        ("tt=2", ["--ts", "1", "--tt", "2", "--t-collective", "0.5"]),
+        ("t-collective=x2", ["--ts", "1", "--t-collective", "1"]),
+    ],
+)
+def test_times_beside_compute_change_too(change, words):
+    base = ["vocab-2", "--devices", "4", "--mb", "8"]
+    given = ["--ts", "1", "--t-collective", "0.5"]
+    assert ask("explain", *base, *given, "--what-if", change) == ask("run", *base, *words)
+
+
 @pytest.mark.parametrize("family", ["1f1b", "zb-auto"])
 @pytest.mark.parametrize(
     ("change", "words"),

@@ -189,3 +189,12 @@ def test_lowering_equals_the_passes_of_the_torch_that_is_installed(schedule, def
         comms = runtime._defer_recv_ops(comms, device_of.__getitem__)
     ours = lower(schedule, "deferred" if defer else "torch", unshard=3, reduce_grad=True)
     assert rows(ours.schedule) == [",".join(str(action) for action in comms[rank]) for rank in sorted(comms)]
+
+
+def test_copies_beside_compute_are_refused_with_the_reason():
+    """A device's one queue would make the ops behind a copy wait for it."""
+    with pytest.raises(
+        InputError, match="one queue of ops, sends and receives per device cannot take EVICT"
+    ) as refused:
+        lower(generate("bpipe", devices=4, microbatches=8))
+    assert "would hold up the ops behind it" in refused.value.hint
