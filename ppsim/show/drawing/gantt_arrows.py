@@ -21,7 +21,7 @@ def draw_arrows(axes: Axes, messages: Messages, gap: float) -> None:
     step = np.sign(messages.receiver - messages.sender)
     tail, head = messages.sender + 0.5 + step * edge, messages.receiver + 0.5 - step * edge
     for sent, y, arrived, onto in zip(messages.sent, tail, messages.arrived, head, strict=True):
-        axes.add_patch(
+        axes.add_artist(
             FancyArrowPatch(
                 (sent, y),
                 (arrived, onto),

@@ -82,7 +82,7 @@ def _outline(axes: Axes, panel: Panel, design: Design) -> None:
         return
     top, bottom = cells.device[cells.lit] + design.gap, cells.device[cells.lit] + 1 - design.lane
     path = rectangles(cells.left[cells.lit], cells.right[cells.lit], top, bottom)
-    axes.add_patch(PathPatch(path, fill=False, edgecolor=HIGHLIGHT[0], linewidth=0.7, zorder=4.6, clip_on=False))
+    axes.add_artist(PathPatch(path, fill=False, edgecolor=HIGHLIGHT[0], linewidth=0.7, zorder=4.6, clip_on=False))
 
 
 def phase_times(panel: Panel) -> NDArray[np.float64]:

@@ -1,7 +1,8 @@
 """The strokes of a Gantt figure: cells, numbers, arrows, headings and the time axis.
 
 Each function adds one thing to a matplotlib figure whose measures :class:`Design` holds. Never an artist per op,
-except for numbers that are large enough to read and arrows that are few enough to follow.
+except for numbers that are large enough to read and arrows that are few enough to follow. Shapes are added as
+artists: what is added as a patch is measured for the limits of the axes, which are set.
 """
 
 from __future__ import annotations
@@ -147,10 +148,10 @@ def fill_track(axes: Axes, end: float, top: NDArray[Any], bottom: NDArray[Any], 
     from matplotlib.patches import PathPatch
 
     grey = rectangles(np.zeros(len(top)), np.full(len(top), end), top, bottom)
-    axes.add_patch(PathPatch(grey, facecolor=palette.bubble, linewidth=0, snap=True, zorder=1))
+    axes.add_artist(PathPatch(grey, facecolor=palette.bubble, linewidth=0, snap=True, zorder=1))
     if palette.bubble_hatch:
         lines: dict[str, Any] = {"hatch": BUBBLE_HATCHING, "hatch_linewidth": 0.4, "edgecolor": palette.bubble_hatch}
-        axes.add_patch(PathPatch(grey, fill=False, linewidth=0, snap=True, zorder=1, **lines))
+        axes.add_artist(PathPatch(grey, fill=False, linewidth=0, snap=True, zorder=1, **lines))
 
 
 def _fill_idle(axes: Axes, idle: Cells, design: Design) -> None:
@@ -161,7 +162,7 @@ def _fill_idle(axes: Axes, idle: Cells, design: Design) -> None:
         own = idle.colour == cause + COLOUR_COUNT
         device = idle.device[own]
         path = rectangles(idle.left[own], idle.right[own], device + design.gap, device + 1 - design.lane)
-        axes.add_patch(PathPatch(path, facecolor=CAUSE_FILL[NAMES[cause]], linewidth=0, snap=True, zorder=1.5))
+        axes.add_artist(PathPatch(path, facecolor=CAUSE_FILL[NAMES[cause]], linewidth=0, snap=True, zorder=1.5))
 
 
 def fill_cells(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any], design: Design) -> None:
@@ -174,10 +175,10 @@ def fill_cells(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any]
         own = (cells.colour == colour) & (cells.lit == bool(lit))
         path = rectangles(cells.left[own], cells.right[own], top[own], bottom[own])
         fill = palette.colours[colour] if lit else blend(palette.colours[colour], palette.bubble, DIMMED)
-        axes.add_patch(PathPatch(path, facecolor=fill, linewidth=0, snap=True, zorder=3))
+        axes.add_artist(PathPatch(path, facecolor=fill, linewidth=0, snap=True, zorder=3))
         if palette.lines[colour] and lit:
             lines = {"hatch": HATCHING, "hatch_linewidth": 0.5, "edgecolor": palette.lines[colour]}
-            axes.add_patch(PathPatch(path, fill=False, linewidth=0, snap=True, zorder=3, **lines))
+            axes.add_artist(PathPatch(path, fill=False, linewidth=0, snap=True, zorder=3, **lines))
     if design.vector and cells.chunk.max(initial=0) > 1:
         _underline(axes, cells, top, bottom, design)
     if design.border:
@@ -185,7 +186,7 @@ def fill_cells(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any]
         path = rectangles(cells.left[whole], cells.end[whole], top[whole], bottom[whole])
         ink = "black" if design.style == "paper" else "white"
         border = PathPatch(path, fill=False, edgecolor=ink, linewidth=design.border, snap=True, zorder=4, clip_on=False)
-        axes.add_patch(border)
+        axes.add_artist(border)
 
 
 def _underline(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any], design: Design) -> None:
@@ -220,12 +221,12 @@ def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -
             edges = lane.left[own], lane.right[own], top, top + high
             path = rectangles(*edges)
             look = {"alpha": 1.0 if bright else DIMMED, "edgecolor": COMM_ARROW, "linewidth": LANE_EDGE}
-            axes.add_patch(PathPatch(path, facecolor=fill, snap=True, zorder=3, **look))
+            axes.add_artist(PathPatch(path, facecolor=fill, snap=True, zorder=3, **look))
             reduced = lane.kind[own] == Kind.REDUCE_GRAD
             if bright and reduced.any():
                 lines = {"hatch": LANE_HATCHING, "hatch_linewidth": 0.6, "edgecolor": "white"}
                 path = rectangles(*(edge[reduced] for edge in edges))
-                axes.add_patch(PathPatch(path, fill=False, linewidth=0, snap=True, zorder=3, **lines))
+                axes.add_artist(PathPatch(path, fill=False, linewidth=0, snap=True, zorder=3, **lines))
 
 
 def _draw_bars(axes: Axes, bars: Bars, devices: int, design: Design) -> None:
@@ -241,9 +242,9 @@ def _draw_bars(axes: Axes, bars: Bars, devices: int, design: Design) -> None:
         path = rectangles(bars.left[own], bars.right[own], *ends)
         colour = design.palette.colours[2 * kind] if in_row else LANE_FILL[COLLECTIVE]
         if in_row:
-            axes.add_patch(PathPatch(path, facecolor=colour, linewidth=0, snap=True, zorder=2))
+            axes.add_artist(PathPatch(path, facecolor=colour, linewidth=0, snap=True, zorder=2))
         outline: dict[str, Any] = {"fill": False, "edgecolor": colour, "linewidth": HAIRLINE, "snap": True}
-        axes.add_patch(PathPatch(path, zorder=4.5, **outline))
+        axes.add_artist(PathPatch(path, zorder=4.5, **outline))
 
 
 def _fill_inside(axes: Axes, streams: Sequence[Cells], design: Design) -> None:
