@@ -31,6 +31,7 @@ from ppsim.workload.plans.task import HELD, REFUSED, ROUNDING, SIMULATED, STAGES
 
 FIRST_ROUND, ROUND = 32, 512  # candidates; rounds double, as the first ones set a limit to the others
 MOST_FITTED = {"zb-auto": 8, "zb-v": 8, "v-auto": 2}  # plans that are ordered by costs; v-auto takes seconds for each
+MANY = 10_000  # candidates
 MOST_GPUS = 4096  # tried where none of a few GPUs fits
 TRIED = 32  # candidates, the smallest first, to find out whether any fits
 
@@ -52,6 +53,11 @@ def search(task: Task, run: Map, found: Found, report: Report) -> None:
     if fitted := list(_fit_orders(task, seen)):
         _run_rounds(task, run, found, bound_candidates(task, fitted, found), report, seen)
     found.complete = True
+
+
+def has_many(task: Task) -> bool:
+    """Whether a search has so many candidates that it takes seconds."""
+    return any(True for _ in islice(list_candidates(task), MANY, None))
 
 
 def _run_rounds(task: Task, run: Map, found: Found, left: list[Bound], report: Report, seen: list[Row]) -> None:
