@@ -201,7 +201,8 @@ class Sweep(Answer):
             )
             for r in timed
         ]
-        found, key = heat_map(columns_of("sweep"), self.rows), _column(self.request.metric).key
+        key = _column(self.request.metric).key
+        found = heat_map(sorted(columns_of("sweep"), key=lambda column: column.key != key), self.rows)  # its map first
         draw = partial(save_heat, found, key, width=output.width, inputs=self.inputs) if self.request.heat else None
         time = f"makespan per microbatch ({timed[0]['unit']})"
         return tradeoff_writers(points, time, self.inputs, output, table=self._write_table, heat=found, figure=draw)

@@ -167,7 +167,7 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) ->
             y -= under
             axes = add_axes(figure, design, y, under - MEMORY_GAP)
             curve = panel.memory if panel.view.whole else panel.view.cut_curve(panel.memory)
-            draw_memory(axes, curve, cap=cap, top=most_held, **common)
+            draw_memory(axes, curve, cap=cap, top=most_held, ramp=look.colours.ramp, **common)
     if style == "screen":
         draw_time_axis(axes, panels[0].timeline.unit, design, panels[0].view if not panels[0].view.whole else None)
     else:

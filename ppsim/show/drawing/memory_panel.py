@@ -15,7 +15,7 @@ from ppsim.engine.memory.report import columns
 from ppsim.engine.memory.usage import BYTES, steps
 from ppsim.show.drawing.gantt_layout import DOTS, tick_step
 from ppsim.show.drawing.letters import text_width
-from ppsim.show.drawing.palette import HIGHLIGHT, RAMP, channels, part_colours
+from ppsim.show.drawing.palette import DEFAULT, HIGHLIGHT, Ramp, channels, part_colours
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,8 +31,6 @@ WHOLE = 4.0  # from this height on an axis has whole numbers only, as have those
 BAND_SHARE = 0.5  # of the devices need peaks of their own to have a line each
 BAR_WIDE = 60.0  # points of the bar of a strip's colours
 HOST_STYLE = {"linewidth": 0.8, "linestyle": (0, (1, 1.5)), "alpha": 0.75}  # lighter than what devices hold
-BAND_COLOUR = "#C9DCEB"
-STRIP_COLOURS = ("#FFFFFF", RAMP[0][1], RAMP[0][0])
 
 
 def memory_height(curve: Curve | None, row: int) -> int:
@@ -52,6 +50,7 @@ def draw_memory(
     cap: float | None = None,
     top: float | None = None,
     base: int = 0,
+    ramp: Ramp = DEFAULT.ramp,
 ) -> None:
     """Draw every device's memory onto axes whose x is time.
 
@@ -63,17 +62,18 @@ def draw_memory(
         cap: drawn as a line; the devices over it are named above the panel.
         top: the largest value of all panels that compare with this one; by default its own.
         base: the number of the first device.
+        ramp: colours of the first device, the last, and what lies between the least and the most.
     """
     axes.set_xlim(0, span)
     axes.tick_params(length=2, width=0.4, pad=2, labelsize=font)
     axes.set_xticks([])
     top = highest_shown(curve) if top is None else top
     if _is_strip(curve):
-        _strip(axes, curve, span, font, top, base)
+        _strip(axes, curve, span, font, top, base, ramp)
     elif curve.parts:
-        _stack(axes, curve, span, font, cap, top, base)
+        _stack(axes, curve, span, font, cap, top, base, ramp[0])
     else:
-        _lines(axes, curve, span, font, cap, top, base)
+        _lines(axes, curve, span, font, cap, top, base, ramp)
 
 
 def highest_shown(curve: Curve) -> float:
@@ -95,9 +95,11 @@ def _is_strip(curve: Curve) -> bool:
     return not curve.parts and len(curve.peak) > MOST_LINES
 
 
-def _stack(axes: Axes, curve: Curve, span: float, font: float, cap: float | None, top: float, base: int) -> None:
+def _stack(
+    axes: Axes, curve: Curve, span: float, font: float, cap: float | None, top: float, base: int, ink: str
+) -> None:
     """What fills a device: one area above the other, each named with its amount at the peak."""
-    scale, ink = _scale(axes, curve, font, cap, top), RAMP[0][0]
+    scale = _scale(axes, curve, font, cap, top)
     for line, (colour, _) in reversed(
         list(enumerate(part_colours(curve.parts)))
     ):  # each hides the lower part of those before
@@ -150,21 +152,23 @@ def _scale(axes: Axes, curve: Curve, font: float, cap: float | None, top: float)
     return scale
 
 
-def _lines(axes: Axes, curve: Curve, span: float, font: float, cap: float | None, top: float, base: int) -> None:
+def _lines(
+    axes: Axes, curve: Curve, span: float, font: float, cap: float | None, top: float, base: int, ramp: Ramp
+) -> None:
     scale = _scale(axes, curve, font, cap, top)
-    colours = _ramp(len(curve.peak))
+    colours = _ramp(len(curve.peak), ramp)
     if _banded(curve):
-        _fill_band(axes, curve, span, scale)
+        _fill_band(axes, curve, span, scale, ramp)
     else:
         for device, colour in enumerate(colours):
             _step(axes, curve, device, span, scale, colour)
     labels = [(level / scale, name, colours[device]) for level, name, device in _named_levels(curve, base)]
-    above = [(f"band: {_names(list(range(len(curve.peak))), base)}", RAMP[0][0])] if _banded(curve) else []
+    above = [(f"band: {_names(list(range(len(curve.peak))), base)}", ramp[0])] if _banded(curve) else []
     if curve.host is not None:
         fullest = int(curve.host.peak.argmax())
         _step(axes, curve.host, fullest, span, scale, colours[fullest], HOST_STYLE)
         words = f"dotted: on the host of {_names([fullest], base)}, the fullest"
-        axes.text(0, 1.01, words, transform=axes.transAxes, fontsize=font, color=RAMP[0][0], va="bottom")
+        axes.text(0, 1.01, words, transform=axes.transAxes, fontsize=font, color=ramp[0], va="bottom")
     if cap is not None:
         axes.axhline(cap / scale, color=HIGHLIGHT[0], linewidth=0.8, linestyle=(0, (4, 2)))
         labels.append((cap / scale, _cap_text(curve, cap), HIGHLIGHT[0]))
@@ -191,12 +195,12 @@ def _banded(curve: Curve) -> bool:
     return devices > 1 and len(np.unique(curve.peak)) <= BAND_SHARE * devices
 
 
-def _fill_band(axes: Axes, curve: Curve, span: float, scale: int) -> None:
+def _fill_band(axes: Axes, curve: Curve, span: float, scale: int, ramp: Ramp) -> None:
     """The least and the most that any device holds as a band, and the fullest device as a line."""
     times = np.unique(np.append(curve.time, span))
     held = np.stack([_value_at(*steps(curve, device), times) for device in range(len(curve.peak))]) / scale
-    axes.fill_between(times, held.min(0), held.max(0), step="post", color=BAND_COLOUR, linewidth=0)
-    _step(axes, curve, int(curve.peak.argmax()), span, scale, RAMP[0][0])
+    axes.fill_between(times, held.min(0), held.max(0), step="post", color=ramp[2], linewidth=0)
+    _step(axes, curve, int(curve.peak.argmax()), span, scale, ramp[0])
 
 
 def _value_at(time: NDArray[Any], value: NDArray[Any], at: NDArray[Any]) -> NDArray[Any]:
@@ -257,7 +261,7 @@ def _names(devices: list[int], base: int) -> str:
     return "devices " + ", ".join(map(str, devices))
 
 
-def _strip(axes: Axes, curve: Curve, span: float, font: float, top: float, base: int) -> None:
+def _strip(axes: Axes, curve: Curve, span: float, font: float, top: float, base: int, ramp: Ramp) -> None:
     """A row per device, the darker the more it holds; the bar above gives the scale."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -270,7 +274,7 @@ def _strip(axes: Axes, curve: Curve, span: float, font: float, top: float, base:
         row = held[device * rows // devices]
         np.maximum(row, columns(curve, device, span, wide), out=row)
     top = top or 1.0
-    blues = LinearSegmentedColormap.from_list("held", STRIP_COLOURS)
+    blues = LinearSegmentedColormap.from_list("held", ("#FFFFFF", ramp[1], ramp[0]))
     extent = (0, span, devices, 0)
     axes.imshow(held, extent=extent, aspect="auto", cmap=blues, vmin=0, vmax=top, interpolation="nearest")
     axes.spines[:].set_linewidth(0.4)
@@ -303,8 +307,8 @@ def _draw_scale(axes: Axes, curve: Curve, top: float, font: float, blues: Any) -
             x += BAR_WIDE + 0.4 * font
 
 
-def _ramp(count: int) -> list[str]:
+def _ramp(count: int, ramp: Ramp) -> list[str]:
     """Colours from the first device's to the last's."""
-    first, last = (np.array(channels(colour), np.float64) for colour in RAMP[0])
+    first, last = (np.array(channels(colour), np.float64) for colour in ramp[:2])
     shares: NDArray[np.float64] = np.linspace(0, 1, count) if count > 1 else np.zeros(1)
     return ["#" + "".join(f"{round(v):02x}" for v in first + share * (last - first)) for share in shares]

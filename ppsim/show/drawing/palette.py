@@ -35,6 +35,7 @@ SHADE = {kind: _SHADES[kind.info.colour][2] for kind in IN_ROW}
 BUBBLE = "#F1F3F6"
 BUBBLE_DARK = "#0B0E12"  # the same on a dark page
 HIGHLIGHT = ("#D1242F", "#FF7B72")  # what the reader picked out, on a light and on a dark page
+Ramp = tuple[str, str, str]
 RAMP = (("#08306B", "#2F79B0"), ("#DEEBF7", "#4292C6"))  # curves of the first to the last device, light and dark
 # Idle time by cause (:data:`ppsim.analysis.idle.CAUSES`), on a light and on a dark page: pale where a schedule has to
 # wait, strong where it need not, and apart from all ops and each other for every kind of colour vision.
@@ -156,6 +157,7 @@ class Palette:
         bubble_dark: the same on a dark page.
         bubble_hatch: the colour of lines across idle time; empty for none.
         hatches: by colour key, the colour of lines across such cells; empty for none.
+        ramp: of curves of memory: the first device's, the last's, and what lies between the least and the most.
     """
 
     name: str
@@ -164,6 +166,7 @@ class Palette:
     bubble_dark: str = BUBBLE_DARK
     bubble_hatch: str = ""
     hatches: Mapping[str, str] = field(default_factory=dict)
+    ramp: Ramp = (*RAMP[0], "#C9DCEB")
 
     def fill(self, kind: Kind) -> tuple[str, str]:
         """The tints of a kind, for even and odd chunks; those of idle time for what is not drawn in a device's row."""
@@ -201,6 +204,7 @@ OF_PAPERS = {
 BUBBLES = {"megatron": "#E7E6E6", "okabe-ito": BUBBLE}  # elsewhere white
 MONO_BESIDE = {"vocabulary": "#707070", "encoder": "#D0D0D0"}
 MONO_HATCHES = {"encoder": "#8F8F8F"}
+GREY_RAMP = ("#1A1A1A", "#8A8A8A", "#DADADA")
 HATCHED_BUBBLE = "#B8B8B8"
 
 
@@ -215,6 +219,7 @@ def _of_paper(name: str) -> Palette:
         bubble=BUBBLES.get(name, "#FFFFFF"),
         bubble_hatch=lines,
         hatches=MONO_HATCHES if name == "mono" else {},
+        ramp=GREY_RAMP if name == "mono" else DEFAULT.ramp,
     )
 
 

@@ -33,6 +33,7 @@ CROWD = 40  # points, of which only those of fronts have names
 LONG_FRONT = 12  # points on fronts, of which only those have names that cover nothing, and the ends
 NEAR = 6  # places for a name beside its point
 AWAY = (14.0, 24.0, 38.0)  # points between a point and a name that has no room beside it
+LEADER_DOTS = 12  # of a line to a name, where it is looked whether it meets others
 FAR = 8.0  # ratio of the largest to the smallest value from which an axis is logarithmic
 MARKERS = "os^Dv"
 LONGEST_NAME, LONGEST_LABEL = 60, 80  # characters
@@ -142,7 +143,7 @@ def _name_points(
     lines = [line for order in fronts for line in _steps(points[order])]
     taken = [(px - DOT, py - DOT, px + DOT, py + DOT) for px, py in points]
     ends = {int(order[end]) for order in fronts for end in (0, -1) if len(order)}
-    long = found.best.sum() > LONG_FRONT
+    leaders, long = list[Box](), found.best.sum() > LONG_FRONT
     certain = ends if long else set(np.flatnonzero(found.best).tolist())
     for here in sorted(range(len(points)), key=lambda here: (here not in certain, not found.best[here])):
         point, place, on_front = found.points[here], points[here], bool(found.best[here])
@@ -152,20 +153,23 @@ def _name_points(
         sides = _sides(SPREAD * text_width(name, font) + 1, LINE * font)
         sides = sides[:NEAR] if long and here not in certain else sides
         boxes = [_box(place, side) for side in sides]
-        names, others = taken[len(points) :], taken[:here] + taken[here + 1 : len(points)]
+        names, others = [*taken[len(points) :], *leaders], taken[:here] + taken[here + 1 : len(points)]
         beside = [_grown(taken[other]) for other in np.flatnonzero(found.best) if other != here]
         cost = [
             (
                 _outside(box, room),
-                *(sum(_meet(box, other) for other in each) for each in (names, others, lines + beside)),
+                sum(_meet(box, other) for other in names)
+                + sum(_meet(dot, other) for dot in _leader(place, side, box) for other in taken[len(points) :]),
+                *(sum(_meet(box, other) for other in each) for each in (others, lines + beside)),
             )
-            for box in boxes
+            for side, box in zip(sides, boxes, strict=True)
         ]
         chosen = min(range(len(sides)), key=cost.__getitem__)
         if cost[chosen][:3] != (0, 0, 0) and here not in certain:
             continue
         taken.append(boxes[chosen])
         side = sides[chosen]
+        leaders += _leader(place, side, boxes[chosen])
         text = axes.annotate(
             name,
             (point.makespan, point.peak),
@@ -215,6 +219,15 @@ def _box(place: NDArray[np.float64], side: Side) -> Box:
     """The box of a name at a side of a point: left, bottom, right, top."""
     left = place[0] + side.right - {"left": 0.0, "center": side.wide / 2, "right": side.wide}[side.align]
     return (left, place[1] + side.up, left + side.wide, place[1] + side.up + side.tall)
+
+
+def _leader(place: NDArray[np.float64], side: Side, box: Box) -> list[Box]:
+    """The line from a point to a name that had to move away, as small boxes; none beside the point."""
+    if not side.far:
+        return []
+    end = np.clip(place, box[:2], box[2:])
+    dots = place + np.linspace(0.15, 0.95, LEADER_DOTS)[:, None] * (end - place)
+    return [(x - LINE_ROOM, y - LINE_ROOM, x + LINE_ROOM, y + LINE_ROOM) for x, y in dots.tolist()]
 
 
 def _steps(points: NDArray[np.float64]) -> list[Box]:

@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 import ppsim
@@ -22,6 +23,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import families, generate
 from ppsim.search.rules.offload import add_offload
 from ppsim.show.drawing.gantt import plot
+from ppsim.show.drawing.look import Look
 from ppsim.show.drawing.memory_panel import draw_memory, memory_height
 from ppsim.show.drawing.tradeoff import draw_tradeoff
 from ppsim.show.files.document import Document, save
@@ -307,3 +309,17 @@ def test_a_page_stacks_the_parts_and_tells_them_at_a_time(tmp_path):
         assert re.match(r"51.11 GiB on device 0 at 0.0\d+ t_F", said)
         assert said.endswith("microbatches under way: 0")
         assert "optimizer: 31.24 GiB" in said
+
+
+@pytest.mark.parametrize(("name", "devices"), [("1f1b", 4), ("zb-1p", 4), ("1f1b", 12)])
+def test_memory_is_grey_in_mono(name, devices):
+    """Lines, bands and strips, with their texts."""
+    timeline, curve = memory(name, devices, 8)
+    figure = plot(timeline, memory=[curve], look=Look(palette="mono"))
+    [panel] = [axes for axes in figure.axes if any("memory" in text for text in (axes.get_ylabel(), *texts_in(axes)))]
+    colours = [line.get_color() for line in panel.lines] + [text.get_color() for text in panel.texts]
+    colours += [fill for band in panel.collections for fill in band.get_facecolor()]
+    colours += [image.cmap(share) for image in panel.images for share in (0.0, 0.5, 1.0)]
+    assert colours
+    for red, green, blue in map(to_rgb, colours):
+        assert red == green == blue

@@ -85,3 +85,21 @@ def test_names_of_a_long_front_cover_nothing_and_its_ends_have_one():
     for this, box in enumerate(boxes):
         assert not any(np.all(box.shrunk(0.9, 0.9).overlaps(other.shrunk(0.9, 0.9))) for other in boxes[:this])
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["interleaved", "1f1b"]
+
+
+@pytest.mark.parametrize("width", [3.3, 6.75])
+def test_the_line_to_a_name_crosses_no_other(width):
+    """A sweep of four schedules over four shapes: names that moved away have lines through no name."""
+    rows = [("zb-v", 3.22, 8.0), ("zb-1p", 3.44, 8.0), ("zb-1p", 3.875, 8.0), ("1f1b", 4.31, 8.0), ("1f1b", 5.625, 8.0)]
+    rows += [("zb-v", 3.09, 4), ("zb-1p", 3.19, 4), ("zb-1p", 3.375, 4), ("1f1b", 3.56, 4), ("1f1b", 4.125, 4)]
+    rows += [("interleaved:2", 3.66, 11.5), ("interleaved:2", 3.28, 5.5), ("interleaved:2", 3.56, 5.5)]
+    points = [Point(f"{name} {k}x16", time, held) for k, (name, time, held) in enumerate(rows)]
+    figure, names, boxes = drawn(points, width)
+    place = figure.axes[0].transData.transform
+    moved = [name for name in names if name.arrow_patch is not None]
+    assert len(names) > 6
+    for name in moved:
+        line = np.linspace(place(name.xy), np.clip(place(name.xy), *boxes[names.index(name)].get_points()), 40)
+        for other, box in zip(names, boxes, strict=True):
+            inner = box.padded(-2)
+            assert other is name or not any(inner.contains(x, y) for x, y in line), (name.get_text(), other.get_text())

@@ -62,3 +62,15 @@ def test_the_sums_are_in_sight_above_the_rest_of_a_long_page(tmp_path):
     script = SELECT.replace("LAST", "600").replace("}, 50);", f"{tell} }}, 50);")
     dom = opened((tmp_path / "x.html").read_text().replace("</body>", script), tmp_path)
     assert 'data-bottom="0"' in dom
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.parametrize(("last", "snaps"), [(469, True), (500, False)])
+def test_a_range_ends_at_an_op_that_is_near(last, snaps, tmp_path):
+    """Pixels from the end of an op at 5 the range ends there; in the middle of a cell where the pointer is."""
+    schedule = generate("1f1b", stages=2, microbatches=4)
+    save(Document((simulate(schedule, costs_for(schedule)),), ("1F1B",)), str(tmp_path / "x.html"))
+    dom = opened((tmp_path / "x.html").read_text().replace("</body>", SELECT.replace("LAST", str(last))), tmp_path)
+    [ruler] = re.findall(r"paint-order=.stroke.>([\d.]+) t_F<", dom)
+    assert (ruler == "5") == snaps

@@ -338,7 +338,7 @@ def _looks(document: Document, every: bool) -> dict[str, Any]:
         "bubble": colours.bubble,
         "bubble_dark": colours.bubble_dark,
         "highlight": palette.HIGHLIGHT,
-        "ramp": palette.RAMP,
+        "ramp": (colours.ramp[:2], palette.RAMP[1]),
     }
 
 

@@ -30,7 +30,10 @@ function labels(panel, geometry, { spans }, choose) {
     const fill = LOOKS.kinds[colour >> 1].text[colour & 1];
     const texts = group.ops.map(([op, device]) => {
       if (cutByFold(ops.left[op], ops.right[op])) return '';
-      const x = xOf(geometry, (ops.left[op] + ops.right[op]) / 2);
+      // Of a cell that the view cuts the number stands in what is seen, where that has room.
+      const [left, right] = [ops.left[op], ops.right[op]].map(time => clamp(xOf(geometry, time), 0, geometry.plotWidth));
+      if (right - left < 0.62 * size * digits) return '';
+      const x = (left + right) / 2;
       const y = (device + middle) * row + 0.36 * size;
       return `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}">${ops.microbatch[op]}</text>`;
     });

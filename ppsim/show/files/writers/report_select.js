@@ -1,5 +1,7 @@
 // A range that the reader selects, Shift + drag: what its devices do in it, in sums, and a ruler.
 
+const SNAP = 7; // pixels from an op's edge
+
 /** The rows of a panel between two heights of the chart: [first, after last] devices; empty where there are none. */
 function rowsBetween(panel, above, below) {
   const first = Math.max(0, Math.floor((above - panel.top) / panel.row));
@@ -11,12 +13,25 @@ function rowsBetween(panel, above, below) {
 function selectTo(pressed, event) {
   const box = $('chart').getBoundingClientRect();
   const under = x => clamp(timeAt(shown.from + (x - box.left - shown.left) / shown.scale), 0, SPAN);
-  const [from, to] = [pressed.x, event.clientX].map(under).sort((a, b) => a - b);
   const [above, below] = [pressed.y - box.top, event.clientY - box.top].sort((a, b) => a - b);
   const rows = shown.panels.map(panel => rowsBetween(panel, above, Math.max(below, above + 1)));
+  const [from, to] = [pressed.x, event.clientX].map(x => snapped(under(x), rows)).sort((a, b) => a - b);
   view.selected = to > from && rows.some(Boolean) ? { from, to, rows } : null;
   drawSoon();
   showSums();
+}
+
+/** The start or end of an op in these rows that is within a few pixels of a time, or the time. */
+function snapped(time, rows) {
+  let [best, near] = [time, SNAP / shown.scale];
+  rows.forEach((span, index) => {
+    const { timeline } = shown.panels[index];
+    for (let device = span?.[0]; device < span?.[1]; device++)
+      for (let op = firstAfter(timeline, device, time - near); op < timeline.offsets[device + 1] && timeline.ops.left[op] <= time + near; op++)
+        for (const edge of [timeline.ops.left[op], timeline.ops.right[op]])
+          if (Math.abs(edge - time) < near) [best, near] = [edge, Math.abs(edge - time)];
+  });
+  return best;
 }
 
 function clearSelection() {
@@ -35,7 +50,8 @@ function selectionMarks(geometry, theme) {
   const parts = geometry.panels.map(({ top, row }, i) => {
     if (!rows[i]) return '';
     const [first, stop] = rows[i];
-    ruler ||= text(left + wide / 2, Math.max(11, top + first * row - 3), 12, theme.ink, measured(to - from, REPORT.unit), CENTRED);
+    ruler ||= text(left + wide / 2, Math.max(11, top + first * row - 3), 12, theme.ink, measured(to - from, REPORT.unit),
+      `${CENTRED} stroke="${theme.page}" stroke-width="4" paint-order="stroke"`);
     return `<rect class="selected" x="${left}" y="${top + first * row}" width="${wide}" height="${(stop - first) * row}"`
       + ` fill="${colour}" fill-opacity="0.12" stroke="${colour}"/>`;
   });
