@@ -11,6 +11,7 @@ from ppsim.core.costs import costs_for
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
 from ppsim.show.files.document import Document, save
+from tests.browser import started
 from tests.pages import BROWSER, opened
 
 # Shift + drag over the first two of three devices, from the left edge of the chart to its middle.
@@ -74,3 +75,24 @@ def test_a_range_ends_at_an_op_that_is_near(last, snaps, tmp_path):
     dom = opened((tmp_path / "x.html").read_text().replace("</body>", SELECT.replace("LAST", str(last))), tmp_path)
     [ruler] = re.findall(r"paint-order=.stroke.>([\d.]+) t_F<", dom)
     assert (ruler == "5") == snaps
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+def test_a_gap_is_told_once(tmp_path):
+    """Its length, what it waits for and its cause; at the end the cause alone."""
+    schedule = generate("1f1b", stages=4, microbatches=8)
+    target = tmp_path / "x.html"
+    save(Document((simulate(schedule, costs_for(schedule)),), ("1F1B",)), str(target))
+    told = []
+    with started(tmp_path) as browser:
+        browser.open(target.as_uri())
+        box = "document.getElementById('chart').getBoundingClientRect()"
+        left, width, top = browser.run(f"(b => [b.left, b.width, b.top])({box})")
+        for share, row in ((0.2, 0), (0.97, 1)):
+            x, y = left + 76 + share * (width - 240), top + 8 + 38 * row + 19
+            browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+            told.append(browser.run("document.getElementById('tip').textContent"))
+    assert told[0].startswith("idle  device 0 · 4 → 10 (6 t_F)\nuntil 0B0: waiting for 1B0 on device 1\n")
+    assert told[1].startswith("idle  device 1 · 31 → 33 (2 t_F)\ndrain, ")
+    assert all(text.count("idle") == 1 for text in told)

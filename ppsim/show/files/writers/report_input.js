@@ -60,9 +60,10 @@ function tellIdle(timeline, device, time, x, y) {
   const from = next > first ? timeline.ops.end[next - 1] : 0;
   const to = next < stop ? timeline.ops.start[next] : timeline.makespan;
   const own = timeline.waits ? causeAt(timeline, device, time) : '';
+  const left = own ? '' : '\nnothing left to do';
   const why = next < stop
-    ? `until ${nameOf(timeline, cellOf(timeline, next))}: ${reason(timeline, next)}` : 'nothing left to do';
-  tip(x, y, element('b', { textContent: 'idle' }), `  device ${device} · ${interval(from, to)}\n${why}${own}`);
+    ? `\nuntil ${nameOf(timeline, cellOf(timeline, next))}: ${reason(timeline, next).replace(/^device idle .* before it, /, '')}` : left;
+  tip(x, y, element('b', { textContent: 'idle' }), `  device ${device} · ${interval(from, to)}${why}${own}`);
 }
 
 function tellCurve({ panel, device, time }, x, y) {
