@@ -74,6 +74,7 @@ _KEPT = re.compile(
 def _squeeze(code: str) -> str:
     """Leave out spaces beside signs, and line ends after those that end no statement."""
     code = re.sub(r" *([{}()\[\];,<>=*%&|?:!]) *", r"\1", code)
+    code = re.sub(r" ([-+/]) (?![-+/])", r"\1", code)
     return re.sub(r"([{(\[,;=&|?:])\s*\n\s*", r"\1", code)
 
 

@@ -24,13 +24,12 @@ function selectTo(pressed, event) {
 /** The start or end of an op in these rows that is within a few pixels of a time, or the time. */
 function snapped(time, rows) {
   let [best, near] = [time, SNAP / shown.scale];
-  rows.forEach((span, index) => {
-    const { timeline } = shown.panels[index];
-    for (let device = span?.[0]; device < span?.[1]; device++)
-      for (let op = firstAfter(timeline, device, time - near); op < timeline.offsets[device + 1] && timeline.ops.left[op] <= time + near; op++)
-        for (const edge of [timeline.ops.left[op], timeline.ops.right[op]])
-          if (Math.abs(edge - time) < near) [best, near] = [edge, Math.abs(edge - time)];
-  });
+  for (const [index, [device, stop]] of rows.map(span => span ?? [0, 0]).entries()) {
+    const { ops, offsets } = TIMELINES[index];
+    for (let op = offsets[device]; op < offsets[stop]; op++)
+      for (const edge of [ops.left[op], ops.right[op]])
+        if (Math.abs(edge - time) < near) [best, near] = [edge, Math.abs(edge - time)];
+  }
   return best;
 }
 
