@@ -17,6 +17,7 @@ from time import monotonic
 import numpy as np
 
 from ppsim.base.deadline import TimeOver, interrupt_at
+from ppsim.base.signals import first_signal
 from ppsim.core.ops import BACKWARDS, KIND_MASK, STAGE_MASK, STAGE_SHIFT, Kind, pack
 from ppsim.core.schedule import Schedule
 from ppsim.core.split_backward import split_backwards
@@ -31,7 +32,7 @@ from ppsim.search.rules.room import Choice, make_room
 
 # Caps that orders are searched for, in those that hold; copies make up for what is above.
 LEVELS = (1.0, 1.5, 2.0, 3.0, np.inf)
-SEARCHED = 0.4  # the share of the time that these searches have
+SEARCHED, FIRST = 0.4, 4  # the share of the time that these searches have, and the part of it for the first
 POOL = 4  # schedules that are walked on from
 TRIALS = 400  # of a walk before another schedule's turn
 REACH = 8  # places that an op moves at most
@@ -83,6 +84,8 @@ def search_copies(
             with interrupt_at(began + time_limit + (0 if pool else GRACE_S)):
                 if any(keep(found) for found in fit_order(problem, order)):
                     return pool[0]
+            if first_signal():  # which a search for an order takes for its own
+                return pool[0] if pool else None
         with interrupt_at(began + time_limit + GRACE_S):
             _walk(problem, pool, random.Random(seed), keep, began + time_limit)
     except (KeyboardInterrupt, TimeOver):  # the best so far is the answer
@@ -97,7 +100,7 @@ def _orders(problem: Problem, seeds: Iterable[Schedule], until: float, seed: int
     alone, given = replace(problem, offload=False), list(seeds)
     plain = [each.compute_only for each in given]
     for nth, level in enumerate(LEVELS):
-        left = (until - monotonic()) / (len(LEVELS) - nth if nth else 2)
+        left = (until - monotonic()) / (len(LEVELS) - nth if nth else FIRST)
         if left > 0:
             caps = np.maximum(problem.caps * level, alone.least_caps).tolist()
             with suppress(TimeOver):

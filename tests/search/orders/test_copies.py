@@ -15,6 +15,7 @@ from ppsim.core.ops import Kind
 from ppsim.core.schedule import place
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.search.bounds.bounds import bound_problem
+from ppsim.search.orders import copies
 from ppsim.search.orders.copies import fit_order, walk
 from ppsim.search.orders.optimize import Outcome, optimize
 from ppsim.search.problem import Problem, evaluate, fits
@@ -146,3 +147,15 @@ def test_with_no_cap_nothing_leaves():
     found = optimize([problem], [[]], time_limit=2)
     assert not (found.solution.schedule.kind == Kind.OFFLOAD).any()
     assert (found.value, found.status) == (13, "optimal")
+
+
+def test_ctrl_c_while_an_order_is_searched_for_ends_it(monkeypatch):
+    """A search for an order takes the signal for its own and returns; what was found until then is the answer."""
+    problem = problem_of("linear", Tiny((0, 1), 4, (1, 1, 1, 1, 1), (2, 2), 2, 1, False))
+    searched = list[Problem]()
+    monkeypatch.setattr(copies, "search", lambda asked, **_: searched.append(asked))
+    monkeypatch.setattr(copies, "first_signal", lambda: len(searched))
+    seeds = [compute_queues("1f1b", 2, 1, 4, 0)]
+    found = copies.search_copies(problem, seeds, seed=0, time_limit=60.0, bound=0.0, report=lambda best: None)
+    assert found is not None
+    assert len(searched) == 1
