@@ -156,8 +156,8 @@ def _timed(
     step = {name: float(value) for name, value in asdict(step_time(model, machine, parallel, costs=costs)).items()}
     known: dict[str, Any] = {
         "fitted_on": efficiency_of(machine.gpu, parallel).curve.seen or "no run: usual shares of a GPU's peaks",
-        "gpu": machine.gpu.name,
-        "gpu_memory_gib": machine.gpu.memory_gib,
+        "gpu": machine.title,
+        **({} if machine.kinds else {"gpu_memory_gib": machine.gpu.memory_gib}),
         **({"host_gb_per_s": machine.gpu.host_gb_per_s} if parallel.offload else {}),
     }
     if found := machine.measured:

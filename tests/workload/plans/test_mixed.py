@@ -277,6 +277,10 @@ def test_the_command_says_which_stages_lie_where(tmp_path):
     assert invoke(*line.split()[3:]).exit_code == 0
     assert "4 × h100 + 4 × a100-80gb" in (tmp_path / "x.html").read_text()
     assert "layers_of_devices" in (tmp_path / "x.csv").read_text()
+    sizes = ["--tp", "2", "--pp", "4", "--mb", "16", "--seq", "2048", "--cluster", str(file), "--json"]
+    timed = json.loads(invoke("model", "llama3-8b", *sizes).stdout)
+    assert timed["gpu"] == said["gpu"] == "4 x h100 + 4 x a100-80gb"
+    assert timed["stages"][1]["f_ms"] < timed["stages"][2]["f_ms"]
     wrong = invoke(*words, "--gpus", "4")
     assert isinstance(wrong.exception, InputError)
     assert "planned whole, not 4 GPUs of it" in str(wrong.exception)
