@@ -319,7 +319,7 @@ class Schedule(Columns):
         """The dependency of the ops that compute, among others that have none."""
         ops, dependency = np.flatnonzero(self.computes), np.full(len(self), NONE, np.int32)
         found = self.compute_only.dependency
-        dependency[ops] = np.where(found >= 0, ops[found], found)
+        dependency[ops] = np.where(found >= 0, ops[np.maximum(found, 0)], found)
         return dependency
 
     @cached_property

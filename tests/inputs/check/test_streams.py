@@ -10,6 +10,7 @@ from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.inputs.check.checks import check
+from ppsim.inputs.drafts.read import parse as read
 from ppsim.inputs.drafts.readers.json import parse
 from ppsim.schedules import generate
 from ppsim.search.rules.offload import add_offload
@@ -84,3 +85,9 @@ def test_a_copy_during_the_forward_it_copies():
     op = run["ops"]["kind"].index("OFFLOAD")
     run["ops"]["start"][op] = 0.5
     assert any("0OFFLOAD0 [0.5, 1.25] during 0F0 [0, 1], which it needs" in text for text in faults(run))
+
+
+def test_queues_with_one_compute_op_have_faults_and_no_more():
+    """Of an input that no device makes there is nothing to look up."""
+    found = check(read("REDUCE_S0,0OFFLOAD0,1F1\n1GF1,0OFFLOAD0\n", "x.csv")).faults
+    assert {fault.kind for fault in found} >= {"missing"}
