@@ -333,10 +333,10 @@ def test_copies_to_the_host_make_room():
 
 
 def test_each_device_has_its_cap(tmp_path):
-    """Its copies are in the file that is written, and the chart's device holds no more than its own."""
-    shape = {"devices": 3, "microbatches": 4, "cap": [2, 2, 1], "t_offload": 0.5, "t_reload": 0.5}
-    answer = ask_optimize(**shape, offload=True, time_limit=1)
-    assert (answer.outcome.solution.peak_activations <= [2, 2, 1]).all()
+    """Its copies are in the file that is written; with the caps the other way round the best has none."""
+    shape = {"devices": 2, "microbatches": 3, "cap": [1, 2], "t_offload": 0.5, "t_reload": 0.5}
+    answer = ask_optimize(**shape, offload=True, time_limit=30)  # proved in less than one
+    assert (answer.outcome.solution.peak_activations <= [1, 2]).all()
     answer.save(tmp_path / "x.json")
     kinds = json.loads((tmp_path / "x.json").read_text())["ops"]["kind"]
     assert kinds.count("OFFLOAD") == kinds.count("RELOAD") == sum(answer.to_json()["copied"]) > 0
