@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ppsim.search.problem import Objective, Problem
 
 PLACEMENTS = ("linear", "v", "loop")
-MOST_COPIED = 20_000  # ops of a schedule of the list up to which its copies are listed
+MOST_COPIED = 3_000  # ops of a schedule of the list up to which its copies are listed
 
 
 @dataclass(frozen=True)
