@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from ppsim.base.text import shorten
 from ppsim.core.draft import Draft
 from ppsim.errors import InputError
 from ppsim.inputs.drafts.read import parse, require_sound
-from ppsim.real.traces import job, kineto, primus, recorded, table, table_file
+from ppsim.real.traces import job, kineto, primus, recorded, spans, table, table_file
 from ppsim.real.traces.run import RealRun
 
 SUFFIXES = tuple(f"{suffix}{zipped}" for suffix in (".json", *table_file.SUFFIXES) for zipped in ("", ".gz"))
@@ -59,6 +60,10 @@ def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRu
     found = by_format[held[0]]
     if held[0] == "primus":
         return primus.read_primus(source, found, _config(texts, next(iter(found))))
+    if held[0] == "spans":
+        rows, notes = spans.table_of(found)
+        run = _run_of_tables(source, {source: rows}, "", schedule)
+        return replace(run, notes=(*run.notes, *notes))
     if held[0] == "kineto":
         return kineto.read_kineto(source, found)
     if len(found) > 1:
@@ -66,7 +71,7 @@ def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRu
     return recorded.read_recorded(next(iter(found)), schedule)
 
 
-FORMATS = {"record": recorded.matches, "primus": primus.matches, "kineto": kineto.matches}
+FORMATS = {"record": recorded.matches, "primus": primus.matches, "kineto": kineto.matches, "spans": spans.matches}
 
 
 def shows_run(path: str) -> bool:
