@@ -234,7 +234,7 @@ class CostOptions:
         help="Run forwards again (R) before their backward, as soon as their device is free: all (full, and without a "
         "value), those of the first N microbatches, all but the first N of each window of forwards in flight, the "
         "first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. "
-        "A part takes its layers' time (--layout, --model, --profile) or --tr. For recompute inside the backward, "
+        "A part takes its layers' time (of a layout, model or profile) or --tr. For recompute inside the backward, "
         "which waits for the gradient first, give a longer --tb instead.",
         common=True,
         door=VALUE,
