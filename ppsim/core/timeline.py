@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ class Timeline:
     finish: float = 0.0
     comm: float | NDArray[np.float64] | None = None
 
-    @property
+    @cached_property
     def makespan(self) -> float:
         """End of the iteration: of its last op, or ``finish``."""
         return float(self.end.max(initial=self.finish))

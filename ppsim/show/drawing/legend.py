@@ -60,8 +60,9 @@ def legend_entries(
         palette: the colours.
     """
     schedules = [timeline.schedule for timeline in timelines]
-    long = [timeline.schedule.kind[timeline.end > timeline.start] for timeline in timelines]
-    kinds = [kind for kind in IN_ROW if any((each == kind).any() for each in long)]
+    long = (np.bincount(timeline.schedule.kind[timeline.end > timeline.start]) for timeline in timelines)
+    shown = {kind for counts in long for kind in np.flatnonzero(counts).tolist()}
+    kinds = [kind for kind in IN_ROW if kind in shown]
     split = Kind.I in kinds or Kind.W in kinds
     names = {kind: kind.info.legend for kind in kinds} | ({} if split else {Kind.B: "Backward"})
     first = {names[kind]: kind for kind in reversed(kinds)}  # kinds of one name share an entry

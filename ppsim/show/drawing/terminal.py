@@ -218,8 +218,8 @@ def _labelled_kinds(timeline: Timeline, grid: Grid, colour: bool) -> set[int]:
     schedule = timeline.schedule
     digits = len(str(schedule.n_microbatches - 1))
     length = _lengths(timeline)
-    kinds = set()
-    for kind in IN_ROW:
+    counts, kinds = np.bincount(schedule.kind, minlength=len(Kind)), set()
+    for kind in (kind for kind in IN_ROW if counts[kind]):
         cells = length[(schedule.kind == kind) & (length > 0)]
         need = digits + (kind.info.hatched or not colour)  # these show the kind's letter too
         if len(cells) and np.floor(cells.min() / grid.column + 1e-9) >= need:
