@@ -13,9 +13,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.ops import Kind
+from ppsim.core.ops import TIMED, Kind, mask
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.soundness import prove_lowered
+
+_TIMED = mask(TIMED)
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Lowered:
     @cached_property
     def compute_ops(self) -> NDArray[np.int64]:
         """Shape (ops of ``compute``,): their indices among the lowered ops."""
-        return np.flatnonzero(self.schedule.computes)
+        return np.flatnonzero(_TIMED[self.schedule.kind])
 
     def peer(self) -> NDArray[np.int32]:
         """Return the device at the other end of a send or receive, shape (ops,); -1 for other ops.

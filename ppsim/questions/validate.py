@@ -70,6 +70,13 @@ class RunOptions:
     tf: float = _milliseconds("--tf", "forward per device")
     ti: float = _milliseconds("--ti", "backward for the input")
     tw: float = _milliseconds("--tw", "backward for the weights")
+    t_beside: float = option(
+        "--t-beside",
+        type=click.FloatRange(min=0),
+        default=1.0,
+        show_default=True,
+        help="Timed ops: ms of a copy, of a collective and of any other op beside F, B, I and W.",
+    )
     message: int = option(
         "--message", type=COUNT, default=65536, show_default=True, help="Timed ops: bytes of a message."
     )
@@ -123,6 +130,7 @@ class ValidateRequest(Request):
       ppsim validate gpipe 1f1b --devices 4 --mb 8 --ops timed --real-time -o overlay.png
       ppsim validate zb-1p --devices 4 --mb 8 --runner partitioned --hidden 4096 --heads 32 --seq 2048
       ppsim validate gpipe 1f1b --devices 2 --mb 8 --module model.py:stage
+      ppsim validate 1f1b vocab-1 interlaced --devices 2 --mb 8 --ops timed --t-beside 1
       ppsim validate --trace run/ --iteration 4-20
     """
 
@@ -301,7 +309,9 @@ class Validated(Answer):
 
         def write(target: str, suffix: str) -> None:
             style = style_of(suffix, output.style)
-            story = picker_of(drawn, titles) if suffix == ".html" else None
+            # A difference of two timelines knows one stream.
+            plain = not any(verdict.run.lowered.compute.has_lanes for verdict in drawn.verdicts)
+            story = picker_of(drawn, titles) if suffix == ".html" and plain else None
             save_overlay(drawn, self.record, target, suffix, style, output.width, titles, story)
 
         return [(target, partial(write, target, suffix)) for target, suffix in find_targets(output)]
@@ -410,6 +420,15 @@ def _keep(record: Record, target: str) -> str:
 
 def _build_schedules(specs: tuple[str, ...], shape: ShapeOptions) -> list[Schedule]:
     schedules = [build_schedule(spec, shape) for spec in specs]
+    named = [schedule.name for schedule in schedules]
+    if twice := {name for name in named if named.count(name) > 1}:
+        # A run is known by its name: a file is one with and without copies to the host, as a rule.
+        schedules = [
+            replace(schedule, name=f"{schedule.name} {named[: at + 1].count(schedule.name)}")
+            if schedule.name in twice
+            else schedule
+            for at, schedule in enumerate(schedules)
+        ]
     if len({schedule.n_devices for schedule in schedules}) > 1:
         sizes = ", ".join(f"{s.name} {s.n_devices}" for s in schedules)
         raise InputError(f"schedules that run together need the same number of devices, not {sizes}", "give --devices")

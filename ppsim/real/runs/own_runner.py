@@ -1,36 +1,45 @@
 """Execute queues for real with our own runner: one process per device, messages by torch.distributed.
 
 Each process follows its queue: a send is posted without waiting, a receive is posted where it stands, and a
-compute op first waits for the message it needs.
+compute op first waits for the message it needs. Copies and collectives run in a thread for each stream; ops on all
+devices meet in a collective before they start.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from threading import Event
 from typing import Any
 
 import numpy as np
 
 from ppsim.core.lowered import Lowered
-from ppsim.core.ops import BACKWARDS, FORWARDS, RECEIVES, SENDS, Kind
+from ppsim.core.ops import BACKWARDS, FORWARDS, RECEIVES, SENDS, Kind, Stream
 from ppsim.core.schedule import NONE
 from ppsim.engine.lowering.fsdp import TORCH_STAGES, add_fsdp_ops
 from ppsim.real.calibration.user_module import UserModule
+from ppsim.real.runs.beside import lanes_in, waits_in
 from ppsim.real.runs.record import Measured
 from ppsim.real.runs.streams import Clock, Wall
 from ppsim.real.runs.turns import EntryTimes, RunPlan, Settings, Tick, Turn, Turns, collect, durations, take_turns
 
 Channels = dict[tuple[int, int], Any]  # (sender, receiver) to a process group of these two
+Mark = tuple[int, Any, Any, Any, int]  # an entry, and when it was posted, started, ended and issued
 WALL = Wall()
 NO_CHANNELS: Channels = {}
+Meetings = dict[int, Any]  # a stream to the process group in which ops on all devices meet
 
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """One entry of a device's queue: an op, the two ops of a pair, a send or receive, or a step of FSDP (no op)."""
+    """One entry of a device's queue: an op, the two ops of a pair, a send or receive, or a step of FSDP (no op).
+
+    ``lane`` is its stream, and ``waits`` are ops of other streams that it waits for.
+    """
 
     op: int
     kind: int
@@ -42,6 +51,13 @@ class QueueEntry:
     batch: int
     ms: float
     second: tuple[int, tuple[int, int]] | None
+    lane: int = 0
+    waits: tuple[int, ...] = ()
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether it starts on all devices together."""
+        return Kind(self.kind).info.everywhere
 
 
 def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None) -> tuple[list[Measured], str]:
@@ -68,6 +84,7 @@ def entries_of(plan: RunPlan, device: int, *, steps: bool = False) -> list[Queue
     ms[lowered.compute_ops] = durations(plan)
     queue = schedule.queue(device)
     received = {_key(schedule, op) for op in range(queue.start, queue.stop) if schedule.kind[op] in RECEIVES}
+    lanes, waits = lanes_in(lowered), waits_in(lowered)
     entries, ahead = [], _fsdp_steps(plan, device) if steps else {}
     for op in range(queue.start, queue.stop):
         if not schedule.leads[op]:
@@ -85,6 +102,8 @@ def entries_of(plan: RunPlan, device: int, *, steps: bool = False) -> list[Queue
                 int(lowered.batch[op]),
                 float(ms[op]),
                 None if partner == NONE else (int(schedule.kind[partner]), _key(schedule, partner)[1:]),
+                int(lanes[op]),
+                tuple(need for member in members for need in waits.get(member, ())),
             )
         )
     return entries + ahead.pop(NONE, [])
@@ -128,16 +147,32 @@ def _worker(
     def prepare(watch: Clock) -> list[Turn]:
         tasks = [_task(low, rank, settings) for low in lowered]
         channels = _channels(rank, work) if settings.device == "cuda" else NO_CHANNELS
-        turn = partial(_turn, rank, watch, channels)
+        turn = partial(_turn, rank, watch, channels, _meetings(work))
         return [partial(turn, entries, task) for entries, task in zip(work[rank], tasks, strict=True)]
 
     take_turns(rank, say, meeting, settings, devices, prepare)
 
 
-def _turn(rank: int, watch: Clock, channels: Channels, entries: Sequence[QueueEntry], task: Any, begin: int) -> Turns:
-    found = follow(entries, task, begin, watch, channels, rank)
+def _turn(
+    rank: int,
+    watch: Clock,
+    channels: Channels,
+    meetings: Meetings,
+    entries: Sequence[QueueEntry],
+    task: Any,
+    begin: int,
+) -> Turns:
+    found = follow(entries, task, begin, watch, channels, rank, meetings)
     task.reset()
     return {rank: found}
+
+
+def _meetings(work: list[list[list[QueueEntry]]]) -> Meetings:
+    """Make a process group of all devices for each stream that has ops on all of them."""
+    from torch import distributed
+
+    lanes = {entry.lane for queues in work for queue in queues for entry in queue if entry.everywhere}
+    return {lane: distributed.new_group() for lane in sorted(lanes)}
 
 
 def _channels(rank: int, work: list[list[list[QueueEntry]]]) -> Channels:
@@ -183,14 +218,67 @@ def follow(
     watch: Clock = WALL,
     channels: Channels = NO_CHANNELS,
     rank: int = 0,
+    meetings: Meetings | None = None,
 ) -> tuple[EntryTimes, int]:
     """Execute one queue; returns per entry its times in ns from ``origin``, and the end of all sends.
 
-    Marks are read at the end, as a GPU reaches them later than the host.
+    Streams beside compute run in threads of their own. Marks are read at the end, as a GPU reaches them later than the
+    host.
     """
+    done = {op: Event() for entry in entries for op in entry.waits}
+    lanes: dict[int, list[QueueEntry]] = {Stream.COMPUTE: [], **{entry.lane: [] for entry in entries}}
+    for entry in entries:
+        lanes[entry.lane].append(entry)
+    run = partial(_follow_lane, task=task, watch=watch, channels=channels, rank=rank, done=done, meet=meetings or {})
+    main = lanes.pop(Stream.COMPUTE)
+    if lanes:
+        with ThreadPoolExecutor(len(lanes)) as threads:
+            beside = [threads.submit(run, lane) for lane in lanes.values()]
+            marks, sending = run(main)
+        marks += [row for lane in beside for row in lane.result()[0]]
+    else:
+        marks, sending = run(main)
+    for work in sending:
+        work.wait()
+    end = watch.mark()
+    watch.settle()
+    return read_marks(marks, watch, origin), watch.ns(end) - origin
+
+
+def _follow_lane(
+    entries: Sequence[QueueEntry],
+    task: Any,
+    watch: Clock,
+    channels: Channels,
+    rank: int,
+    done: dict[int, Event],
+    meet: Meetings,
+) -> tuple[list[Mark], list[Any]]:
+    """Execute the ops of one stream; returns their marks, and the sends under way.
+
+    ``done`` tells other streams which ops have ended, all of them when this one fails.
+    """
+    try:
+        return _execute(entries, task, watch, channels, rank, done, meet)
+    finally:
+        for entry in entries:
+            if entry.op in done:
+                done[entry.op].set()
+
+
+def _execute(
+    entries: Sequence[QueueEntry],
+    task: Any,
+    watch: Clock,
+    channels: Channels,
+    rank: int,
+    done: dict[int, Event],
+    meet: Meetings,
+) -> tuple[list[Mark], list[Any]]:
     mark, now = watch.mark, time.monotonic_ns
     receiving: dict[tuple[int, int, int], Any] = {}
-    sending, marks = [], []
+    sending: list[Any] = []
+    marks: list[Mark] = []
     at = 0
     while at < len(entries):
         entry = entries[at]
@@ -212,18 +300,28 @@ def follow(
             continue
         for key in entry.needs:
             receiving.pop(key).wait()
+        for op in entry.waits:
+            done[op].wait()
+        if entry.everywhere:
+            _gather_all(meet[entry.lane])
         start = mark()
         task.run(entry)
         marks.append((entry.op, posted, start, mark(), now()))
+        if entry.op in done:
+            done[entry.op].set()
         at += 1
-    for work in sending:
-        work.wait()
-    end = mark()
-    watch.settle()
-    return read_marks(marks, watch, origin), watch.ns(end) - origin
+    return marks, sending
 
 
-def read_marks(marks: Sequence[tuple[int, Any, Any, Any, int]], watch: Clock, origin: int) -> EntryTimes:
+def _gather_all(group: Any) -> None:
+    """Wait until all devices have come to the same op: a collective of one number, which all of them need."""
+    import torch
+    from torch import distributed
+
+    distributed.all_reduce(torch.zeros(1), group=group)
+
+
+def read_marks(marks: Sequence[Mark], watch: Clock, origin: int) -> EntryTimes:
     """Read marks as times in ns from ``origin``."""
     return [
         (op, watch.ns(posted) - origin, watch.ns(start) - origin, watch.ns(end) - origin, issued - origin)

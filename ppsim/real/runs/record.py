@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.source import name_of
-from ppsim.base.text import one_line
+from ppsim.base.text import one_line, quote
 from ppsim.core.costs import Costs
 from ppsim.core.draft import Draft
 from ppsim.core.lowered import Lowered
-from ppsim.core.ops import Kind
+from ppsim.core.ops import TIMED, Kind
 from ppsim.core.schedule import Placement, Schedule
 from ppsim.engine.lowering.matching import match_messages
 from ppsim.errors import InputError, InvalidSchedule
@@ -139,10 +139,15 @@ def _run_object(run: Measured, step: float) -> dict[str, Any]:
         "compute": _schedule_object(run.lowered.compute),
         "queues": _schedule_object(run.lowered.schedule),
         "batch": run.lowered.batch,
-        "costs": {"time": run.costs.time, "pair": run.costs.pair},
+        "costs": _costs_object(run.costs),
         "finished": np.round(run.device_end / step).astype(np.int64),
         **times,
     } | ({} if run.issued is None else {"issued": np.round(run.issued / step).astype(np.int64)})
+
+
+def _costs_object(costs: Costs) -> dict[str, Any]:
+    others = {kind.name: time for kind, time in costs.others.items()}
+    return {"time": costs.time, "pair": costs.pair} | ({"others": others} if others else {})
 
 
 def _before(schedule: Schedule, end: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -159,7 +164,8 @@ def _run_from(run: record_file.Run, step: float, where: str) -> Measured:
     compute = _schedule_from(run.compute, f"{where}.compute")
     try:
         with _located(where):
-            costs = Costs(np.array(run.costs.time), pair=pair, unit="ms")
+            others = {_kind_of(name): np.array(time) for name, time in run.costs.others.items()}
+            costs = Costs(np.array(run.costs.time), pair=pair, unit="ms", others=others)
             lowered = Lowered(queues, compute, np.array(run.batch, np.int32))
     except (ValueError, OverflowError):
         raise InputError(f"{where}: costs or batch hold rows of unequal length, or too large a number", HINT) from None
@@ -177,6 +183,12 @@ def _run_from(run: record_file.Run, step: float, where: str) -> Measured:
     if run.issued is not None:
         columns.append(_steps(run.issued, shape, f"{where}.issued"))
     return Measured(one_line(run.name), lowered, costs, *(np.multiply(c, step, dtype=np.float64) for c in columns))
+
+
+def _kind_of(name: str) -> Kind:
+    if name not in [kind.name for kind in TIMED]:
+        raise InputError(f"costs.others has no kind of op called {quote(name)}", HINT)
+    return Kind[name]
 
 
 def _check_queues(lowered: Lowered, where: str) -> None:

@@ -45,6 +45,7 @@ class Costs(Struct, frozen=True):
 
     time: list[list[float]]
     pair: list[float] | None = None
+    others: dict[str, list[float]] = {}
 
 
 class Run(Struct, frozen=True):

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, replace
 
 from ppsim.base.priority import real_time_priority
 from ppsim.base.signals import orderly_end
-from ppsim.core.costs import Costs, costs_for
+from ppsim.core.costs import Costs, costs_for, price_others
+from ppsim.core.ops import COMPUTE, TIMED, Kind
 from ppsim.core.schedule import Schedule
-from ppsim.engine.lowering.lower import lower
 from ppsim.errors import InputError, MissingDependency
 from ppsim.inputs.profile import line_fit
 from ppsim.inputs.profile.costs import costs_from
@@ -20,6 +20,7 @@ from ppsim.real.calibration.processes import check_room, temporary_folder
 from ppsim.real.calibration.torch_here import device_for
 from ppsim.real.calibration.user_module import UserModule
 from ppsim.real.runs import own_runner, partitioned, torch_runner
+from ppsim.real.runs.beside import lower_beside, refuse_beside
 from ppsim.real.runs.pace import drop_launch_bound, issued_share
 from ppsim.real.runs.record import Link, Record
 from ppsim.real.runs.turns import RunPlan, Settings
@@ -28,6 +29,8 @@ from ppsim.version import INSTALL_TORCH
 Progress = Callable[[float, str], None]
 OPS_SHARE, LINK_SHARE = 0.15, 0.1
 REST_S = 0.02
+COPIES_TIMED = 11
+TIMED_OTHERS = tuple(kind for kind in TIMED if kind not in COMPUTE and not kind.info.side)
 RUNNERS = {"own": own_runner.run_all, "torch": torch_runner.run_all, "partitioned": partitioned.run_all}
 
 
@@ -44,6 +47,7 @@ class Request:
     tf: float = 5.0
     ti: float = 5.0
     tw: float = 5.0
+    t_beside: float = 1.0
     message: int = 65536
     hidden: int = 256
     heads: int = 4
@@ -82,7 +86,8 @@ def measure_session(schedules: Sequence[Schedule], request: Request, report: Pro
         import torch  # noqa: F401
     except ImportError as error:
         raise MissingDependency("running schedules for real needs torch", INSTALL_TORCH) from error
-    request = replace(request, device=device_of(request, schedules[0].n_devices))
+    beside = request.device == "auto" and any(schedule.has_lanes for schedule in schedules)  # on processors alone
+    request = replace(request, device="cpu" if beside else device_of(request, schedules[0].n_devices))
     with orderly_end(), temporary_folder():
         return _measure(schedules, request, report)
 
@@ -148,6 +153,8 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
                 f"{schedule.name} runs slices of sequences, which no runner can run: they attend to each other",
                 "a schedule of whole microbatches",
             )
+        on_processors = request.runner == "own" and not request.module and request.device != "cuda"
+        refuse_beside(schedule, timed=not computing, own=on_processors)
         if not computing:
             _costs(schedule, request, None)
         if computing and not request.module and model.layers * schedule.n_devices % schedule.n_stages:
@@ -173,7 +180,7 @@ def _measure(schedules: Sequence[Schedule], request: Request, report: Progress) 
     where = provenance(request.device, request.command)
     profiles, link, found = _alone(request, schedules, report)
     size = _message_bytes(request, profiles)
-    queues = torch_runner.lower_as_torch if request.runner == "torch" else lower
+    queues = torch_runner.lower_as_torch if request.runner == "torch" else lower_beside
     plans = [RunPlan(s.name, queues(s), _costs(s, request, profiles.get(s.n_stages))) for s in schedules]
     settings = Settings(
         repeats=request.repeats,
@@ -316,6 +323,23 @@ def link_of(messages: Sequence[Message], size: int) -> Link:
 
 def _costs(schedule: Schedule, request: Request, profile: Profile | None) -> Costs:
     if profile is None or request.ops == "timed":
-        return costs_for(schedule, tf=request.tf, ti=request.ti, tw=request.tw, unit="ms")
+        others = dict.fromkeys(TIMED_OTHERS, request.t_beside)
+        return costs_for(schedule, tf=request.tf, ti=request.ti, tw=request.tw, unit="ms", others=others)
     costs = costs_from(profile, schedule)
-    return replace(costs, comm=0.0, pair=costs.pair if request.module else None)
+    costs = replace(costs, comm=0.0, pair=costs.pair if request.module else None)
+    if not schedule.has_lanes:
+        return costs
+    copies = dict.fromkeys((Kind.OFFLOAD, Kind.RELOAD), _copy_alone(request.model.message_bytes))
+    return replace(costs, others=price_others(schedule, copies, "stage"))
+
+
+def _copy_alone(size: int) -> float:
+    """Measure a copy of so many bytes in plain memory: the median of a few, in ms."""
+    import torch
+
+    source, took = torch.zeros(size, dtype=torch.uint8), []
+    for _ in range(COPIES_TIMED):
+        begun = time.perf_counter()
+        source.clone()
+        took.append(time.perf_counter() - begun)
+    return sorted(took)[len(took) // 2] * 1e3

@@ -179,6 +179,7 @@ class ComputingTasks:
         self._output: dict[Cell, Any] = {}
         self._gradient: dict[Cell, Any] = {}
         self._saved: dict[Cell, Any] = {}
+        self._on_host: dict[Cell, Any] = {}
         for module in self.module.values():
             module.zero_grad(set_to_none=True)
 
@@ -256,6 +257,15 @@ class ComputingTasks:
             self._held[cell[0]].ops.backward_weight(self._saved.pop(cell))
         elif kind in (Kind.B, Kind.I):
             self._backward(kind, cell)
+        elif kind == Kind.OFFLOAD:
+            self._on_host[cell] = self._activation(cell).clone()
+        elif kind == Kind.RELOAD:
+            self._activation(cell).copy_(self._on_host.pop(cell))
+
+    def _activation(self, cell: Cell) -> Any:
+        """What is copied to the host of a microbatch: the input of its stage, or the output of the first."""
+        kept = self._input if cell[0] else self._output
+        return kept[cell].data
 
     def _forward(self, cell: Cell, forward: Callable[[Any], Any]) -> None:
         stage, microbatch = cell

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.execution import Execution
+from ppsim.core.ops import Kind, Stream
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.metrics import Metrics, measure
@@ -23,6 +24,7 @@ from ppsim.real.validation.rounds import find_middle, predict_runs
 
 CLASSES = ("compute", "P2P", "wait", "host")
 CLEARLY_APART = 0.02
+_ON_COMPUTE = np.array([kind.info.stream in (None, Stream.COMPUTE) for kind in Kind])
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,7 @@ def time_by_class(
     schedule: Any, posted: NDArray[np.float64], start: NDArray[np.float64], end: NDArray[np.float64], total: float
 ) -> NDArray[np.float64]:
     """Sum a device's time in ops, in calls of sends and receives, waiting, and the rest; shape (devices, classes)."""
-    first, compute = schedule.leads, schedule.computes
+    first, compute = schedule.leads & _ON_COMPUTE[schedule.kind], ~schedule.communicates
     kinds = (
         np.where(compute, end - start, 0.0),
         np.where(compute, 0.0, end - posted),

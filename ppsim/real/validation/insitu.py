@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
 from ppsim.core.execution import Execution
-from ppsim.core.ops import COMPUTE
+from ppsim.core.ops import COMPUTE, Kind
 from ppsim.core.schedule import NONE
 from ppsim.real.runs.record import Measured
 from ppsim.real.validation.predict import (
@@ -102,7 +102,14 @@ def observed_costs(run: Measured, others: Sequence[Measured], late: float | None
         for stage in range(run.lowered.compute.n_stages):
             seen = [_times(other, kind, stage) for other in others if other.lowered.compute.n_stages == time.shape[1]]
             time[kind, stage] = _median(np.concatenate([*seen, np.empty(0)]), time[kind, stage] * ratio)
-    return replace(run.costs, time=time, pair=_pair_times(run, others))
+    beside = {kind: _beside(others, kind, nominal) for kind, nominal in run.costs.others.items()}
+    return replace(run.costs, time=time, pair=_pair_times(run, others), others=beside)
+
+
+def _beside(others: Sequence[Measured], kind: Kind, nominal: Samples) -> Samples:
+    """The time of a kind beside compute as other runs show it, everywhere alike; the nominal one where none does."""
+    seen = [(run.end - run.start)[:, run.lowered.schedule.kind == kind].ravel() for run in others]
+    return np.full(nominal.shape, _median(np.concatenate(seen), np.nan)) if any(map(len, seen)) else nominal
 
 
 def _overshoot(run: Measured, took: Samples) -> Samples:

@@ -7,10 +7,13 @@ from typing import Any
 
 from ppsim.base.atomic_file import open_atomically
 from ppsim.core.curve import Curve
+from ppsim.core.ops import mask
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 from ppsim.real.runs.record import Record
 from ppsim.real.validation.analyse import Validation, Verdict
+from ppsim.show.drawing.lanes import compute_row
+from ppsim.show.drawing.palette import IN_ROW
 from ppsim.show.files.document import Document, Story
 from ppsim.show.files.writers import figure, html
 from ppsim.version import VERSION
@@ -104,8 +107,9 @@ def names_of(validation: Validation) -> list[str]:
 
 def shift_curve(verdict: Verdict) -> Curve:
     """Predicted - measured start of each device's latest op, from its measured start to the next one's."""
-    schedule = verdict.measured.schedule
-    return Curve("predicted - measured start", "ms", schedule.offsets, verdict.measured.start, verdict.shift)
+    row = compute_row(verdict.measured)
+    kept = mask(IN_ROW)[verdict.measured.schedule.kind]
+    return Curve("predicted - measured start", "ms", row.schedule.offsets, row.start, verdict.shift[kept])
 
 
 def note_of(record: Record) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.numbers import format_number
-from ppsim.core.ops import COMPUTE
+from ppsim.core.ops import TIMED, mask
 from ppsim.errors import InputError
 from ppsim.real.validation.analyse import Validation, Verdict
 from ppsim.show.drawing.gantt import BELOW_AXIS, add_axes, check_look
@@ -179,7 +179,7 @@ def _draw_cells(axes: Axes, overlay: Overlay, design: Design) -> None:
 
 def _group(cells: Cells) -> NDArray[np.int64]:
     """Shape (cells,): a number per kind and stage."""
-    return len(COMPUTE) * cells.stage.astype(np.int64) + cells.kind
+    return len(TIMED) * cells.stage.astype(np.int64) + cells.kind
 
 
 def _draw_image(axes: Axes, overlay: Overlay, design: Design, tall: int) -> None:
@@ -216,8 +216,8 @@ def _draw_residuals(axes: Axes, verdict: Verdict, reach: tuple[float, float], de
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 5, 10]))
     axes.tick_params(axis="y", length=2, width=0.4, pad=2, labelsize=font)
     axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
-    colours = np.array([FILL[kind][0] for kind in COMPUTE])[schedule.kind]
-    shown = schedule.leads
+    colours = np.array([FILL[kind][0] if kind in FILL else INK for kind in TIMED])[schedule.kind]
+    shown = schedule.leads & mask(FILL)[schedule.kind]
     axes.scatter(
         verdict.measured.start[shown],
         verdict.shift[shown],

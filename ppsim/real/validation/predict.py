@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from ppsim.core.costs import Costs
 from ppsim.core.execution import Execution
 from ppsim.core.lowered import Lowered
-from ppsim.core.ops import SENDS
+from ppsim.core.ops import SENDS, Stream
 from ppsim.engine.detailed.execute import execute
 from ppsim.engine.detailed.spec import Host, Network, Shared
 from ppsim.engine.lowering.matching import match_messages
+from ppsim.real.runs.beside import lanes_in
 from ppsim.real.runs.record import Link, Measured
 from ppsim.real.validation import cores
 
@@ -174,7 +175,8 @@ def posted_times(
     ``gap`` is one number, or shape (entries,): before each.
     """
     schedule, timeline = execution.lowered.schedule, execution.timeline
-    reached = np.concatenate([[0.0], timeline.end[:-1]]) + gap
+    before = np.where(lanes_in(execution.lowered) == Stream.COMPUTE, np.arange(len(schedule)), 0)
+    reached = np.concatenate([[0.0], timeline.end[np.maximum.accumulate(before)][:-1]]) + gap
     reached[schedule.offsets[:-1]] = preamble
     reached[schedule.second_of_pairs] = reached[schedule.first_of_pairs]
     return np.minimum(reached, timeline.start)

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from ppsim.core.execution import Execution
 from ppsim.real.runs.record import Measured, Record
 from ppsim.real.validation import predict
-from ppsim.real.validation.insitu import average_overheads, measure_overheads, observed_costs, remove_contention
+from ppsim.real.validation.beside import overheads_of, predict_beside
+from ppsim.real.validation.insitu import average_overheads, observed_costs, remove_contention
 from ppsim.real.validation.levels import Prediction, predict_levels
 from ppsim.real.validation.predict import Overheads, Site, execute_on_cores, scale_link
 
@@ -39,8 +40,12 @@ def predict_runs(record: Record, names: Sequence[str], used: Mapping[str, list[M
         used: for each run those of ``names`` that are not the run itself.
     """
     site = predict.site_of(record.settings)
-    terms = {run.name: measure_overheads(run, site) for run in record.runs}
-    alone = {run.name: remove_contention(run, terms[run.name], site) for run in record.runs if run.name in names}
+    terms = {run.name: overheads_of(run, site) for run in record.runs}
+    alone = {
+        run.name: terms[run.name] if run.lowered.compute.has_lanes else remove_contention(run, terms[run.name], site)
+        for run in record.runs
+        if run.name in names
+    }
     rounds = {len(run.makespans) for run in record.runs}
     paired = record.settings["ops"] == "compute" and len(rounds) == 1
     steps = record.settings["ops"] == "trace"
@@ -48,6 +53,9 @@ def predict_runs(record: Record, names: Sequence[str], used: Mapping[str, list[M
     for run in record.runs:
         others = used[run.name] or [run]
         seen, held = (average_overheads([of[r.name] for r in others], of_steps=steps) for of in (terms, alone))
+        if run.lowered.compute.has_lanes:
+            predictions.append(predict_beside(run, others, seen, terms[run.name], site))
+            continue
         levels = partial(_levels, run, seen=seen, held=held, site=site)
         now = None
         if not (paired and used[run.name]):

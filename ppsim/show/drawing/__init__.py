@@ -11,6 +11,7 @@ __all__ = [
     "gantt_panel",
     "gantt_strokes",
     "gantt_text",
+    "lanes",
     "legend",
     "letters",
     "look",

@@ -1,0 +1,74 @@
+"""Queues for real runs of schedules with copies to the host and ops on all devices: a thread runs each stream."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.lanes import list_waits, refuse_lanes
+from ppsim.core.lowered import Lowered
+from ppsim.core.ops import COMPUTE, TIMED, Kind, Scope, Stream
+from ppsim.core.schedule import NONE, Schedule
+from ppsim.engine.lowering.lower import lower
+
+COPIES = (*COMPUTE, Kind.OFFLOAD, Kind.RELOAD, Kind.WAIT_OFFLOAD)
+ENCODER = (Kind.EF, Kind.EB)
+ON_ALL = tuple(k for k in TIMED if k.info.everywhere or (k.info.scope == Scope.DEVICE and k not in ENCODER))
+
+
+def refuse_beside(schedule: Schedule, *, timed: bool, own: bool) -> None:
+    """Refuse ops that a run cannot take: all but compute unless our ``own`` runner runs them on processors.
+
+    Raises:
+        InputError: the schedule holds one.
+    """
+    if not own:
+        refuse_lanes(schedule, "a run by torch, of --module or on GPUs")
+    elif timed:
+        refuse_lanes(schedule, "a run for real", (*COPIES, *ON_ALL))
+    else:
+        refuse_lanes(schedule, "a run that computes (--ops timed runs more)", COPIES)
+
+
+def lower_beside(schedule: Schedule) -> Lowered:
+    """Write out the sends and receives of compute ops; other ops stay ahead of the compute op that follows them."""
+    if not schedule.has_lanes:
+        return lower(schedule)
+    plain, others = lower(schedule.compute_only), np.flatnonzero(~schedule.computes)
+    queues = plain.schedule
+    following = np.searchsorted(np.flatnonzero(schedule.computes), others)
+    place = np.append(plain.compute_ops, len(queues))[following]
+    place = np.minimum(place, queues.offsets[1:][schedule.device[others]])
+    kind, stage, microbatch = (
+        np.insert(getattr(queues, key), place, getattr(schedule, key)[others])
+        for key in ("kind", "stage", "microbatch")
+    )
+    kept = np.arange(len(queues)) + np.searchsorted(place, np.arange(len(queues)), side="right")
+    pair = np.insert(np.append(kept, NONE)[queues.pair], place, NONE).astype(np.int32)
+    offsets = queues.offsets + np.append(0, np.cumsum(np.bincount(schedule.device[others], minlength=queues.n_devices)))
+    lowered = Schedule(
+        schedule.name, schedule.placement, schedule.n_microbatches, offsets, kind, stage, microbatch, pair
+    )
+    return Lowered(lowered, schedule, np.insert(plain.batch, place, NONE))
+
+
+def lanes_in(lowered: Lowered) -> NDArray[np.int64]:
+    """The stream of each entry, shape (entries,); sends and receives stand among the compute ops."""
+    stream = np.array([kind.info.stream or Stream.COMPUTE for kind in Kind], np.int64)
+    return stream[lowered.schedule.kind]
+
+
+def waits_in(lowered: Lowered) -> dict[int, tuple[int, ...]]:
+    """What entries wait for on other streams of their own device.
+
+    Others wait at no more than the op before on their stream, a receive, or for all devices.
+    """
+    if not lowered.compute.has_lanes:
+        return {}
+    waits, entry, device = list_waits(lowered.compute), lowered.compute_ops, lowered.compute.device
+    lane = lanes_in(lowered)[entry]
+    own = ~waits.on_lane & (device[waits.op] == device[waits.need]) & (lane[waits.op] != lane[waits.need])
+    found: dict[int, tuple[int, ...]] = {}
+    for op, need in zip(entry[waits.op[own]].tolist(), entry[waits.need[own]].tolist(), strict=True):
+        found[op] = (*found.get(op, ()), need)
+    return found
