@@ -25,6 +25,7 @@ class Interrupted(KeyboardInterrupt):
 
 _received: list[int] = []
 _dealt_with = 0
+_held = False
 
 
 @contextmanager
@@ -57,18 +58,26 @@ def orderly_end() -> Iterator[None]:
 
 @contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Hold Ctrl-C back from this thread within the block, and from processes and threads started there for good."""
+    """Hold Ctrl-C back from this thread within the block, and from processes and threads started there for good.
+
+    Another thread may get the signal, and so may come others that end a program: the main thread raises at the end.
+    """
+    global _held
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     from multiprocessing import resource_tracker
 
     resource_tracker.ensure_running()  # which lets signals through again as it starts
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before, held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), _held
+    _held = held or threading.current_thread() is threading.main_thread()
     try:
         yield
     finally:
+        _held = held
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if not held and threading.current_thread() is threading.main_thread():
+            raise_swallowed()
 
 
 def first_signal() -> int:
@@ -95,7 +104,7 @@ def resume() -> None:
 def _end(number: int, frame: Any) -> None:
     _received.append(number)
     waiting = len(_received) - _dealt_with
-    if waiting == 1:
+    if waiting == 1 and not _held:
         raise Interrupted
     if waiting >= MOST:
         signal.signal(number, signal.SIG_DFL)

@@ -53,6 +53,14 @@ def test_python_does_not_turn_the_exit_code_into_that_of_an_interrupt():
     assert run("exec('send(\"SIGTERM\"); time.sleep(60)')") == (143, ["cleared"], "")
 
 
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_in_a_held_block_is_raised_at_its_end(name):
+    """Processes are whole once they have started, although another thread got the signal."""
+    thread = "import threading\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    held = f"with signals.without_interrupts():\n    send('{name}')\n    time.sleep(0.1)\n    print('whole')"
+    assert run(f"{held}\ntime.sleep(60)", thread) == (128 + getattr(signal, name), ["whole", "cleared"], "")
+
+
 def test_an_interrupt_that_falls_into_a_finalizer_comes_again():
     before = "class Falls:\n    def __del__(self):\n        send('SIGINT')\n        time.sleep(1)"
     assert run("fallen = Falls()\ndel fallen\ntime.sleep(60)", before) == (130, ["cleared"], "")

@@ -15,11 +15,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from ppsim.base.signals import without_interrupts
 from ppsim.base.units import format_size
 from ppsim.errors import InputError, PpsimError
 from ppsim.real.calibration.machine import available_bytes
@@ -75,7 +75,7 @@ def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> I
             for rank, pipe in enumerate(pipes)
         ]
         try:
-            with _without_interrupts():
+            with without_interrupts():
                 for process in workers:
                     process.start()
             for _, sending in pipes:
@@ -110,20 +110,6 @@ def temporary_folder() -> Iterator[str]:
             os.environ.pop(TORCH_FOLDER)
             if before:
                 os.environ[TORCH_FOLDER] = before
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Keep Ctrl-C waiting in this process, and from the ones that it starts until they can ignore it."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # it lets interrupts through when it starts
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def check_room(count: int) -> None:
