@@ -23,10 +23,20 @@ from ppsim.questions.door import (
     Door,
     admit_value,
     are_factors,
+    door_of,
     names_cluster,
     names_model,
 )
 from ppsim.questions.options import Option
+
+
+def states_values(change: str) -> bool:
+    """Whether a change to a run states for each of its options what a file may state."""
+    from ppsim.questions.whatif import read_keys
+
+    doors = ((door_of(_with_row(option)), value) for option, value in read_keys(change) if option)
+    return all(door == VALUE or (callable(door) and door(value)) for door, value in doors)
+
 
 _MEASURES, _SERVES = "is for measuring on this machine", "opens a port"
 DOORS: dict[str, Door] = {
@@ -37,6 +47,7 @@ DOORS: dict[str, Door] = {
     **dict.fromkeys(("mb_scale", "slice_scale"), are_factors),
     **dict.fromkeys(("cluster", "machine"), names_cluster),
     "model": names_model,
+    "changes": states_values,
     **dict.fromkeys(("file", "measured"), PATH),
     **dict.fromkeys(("output", "record"), WRITES),
     "module": "runs code",
@@ -99,8 +110,11 @@ def declared_in(command: click.Command, param: click.Parameter) -> Option:
     own = (each for each in getattr(command, "declared", ()) if each.name == param.name)
     found = next(own, None) or declared_of(param)
     only_path = isinstance(param.type, click.Path) and "NAME" not in (param.metavar or "")
-    row = PATH if only_path and callable(DOORS.get(found.name)) else DOORS.get(found.name)
-    return found if found.door is not None else replace(found, door=row)
+    return replace(found, door=PATH) if only_path and callable(_with_row(found).door) else _with_row(found)
+
+
+def _with_row(declared: Option) -> Option:
+    return declared if declared.door is not None else replace(declared, door=DOORS.get(declared.name))
 
 
 def by_hand(words: Sequence[str]) -> str:

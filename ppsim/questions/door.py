@@ -76,12 +76,6 @@ def names_schedule(text: str) -> bool:
     return match is not None and bool(find(match[1]))
 
 
-def names_change(text: str) -> bool:
-    """Whether a change to a run names no schedule but ours."""
-    parts = [part.partition("=") for part in text.split(",")]
-    return all(names_schedule(value.strip()) for key, _, value in parts if key.strip() == "schedule")
-
-
 def names_cluster(text: str) -> bool:
     """Whether a text names a cluster of ours."""
     from ppsim.workload.hardware.hardware import machines

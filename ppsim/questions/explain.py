@@ -15,7 +15,7 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Drawn, Line, Part
 from ppsim.questions.build import build
-from ppsim.questions.door import PATH, VALUE, names_change
+from ppsim.questions.door import PATH, VALUE
 from ppsim.questions.explain_story import story_of
 from ppsim.questions.explain_text import explain_lines, heading_lines, job_lines
 from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
@@ -88,7 +88,6 @@ class ExplainRequest(Request):
         "· speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · "
         "link.0-1=0.5, link.0>1=x2 (one direction) · layers.3>2=1/8 (one of the eight layers of stage 3 to stage 2).",
         common=True,
-        door=names_change,
     )
     of_device: int | None = option(
         "--device", type=click.IntRange(min=0), help="Show every gap of this device.", common=True

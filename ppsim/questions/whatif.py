@@ -198,6 +198,15 @@ def _halved(base: Run, timeline: Timeline) -> str:
     return " (I = W = B/2)" if splits and not split else ""
 
 
+def read_keys(change: str) -> Iterator[tuple[Option | None, str]]:
+    """Each option that a change sets, and the value; None for a key that is no option."""
+    keys = _options()
+    for part in PART.split(change):
+        key, _, value = (each.strip() for each in part.partition("="))
+        match = KEY.fullmatch(key)
+        yield keys.get(match[1]) if match else None, value
+
+
 def _options() -> dict[str, Option]:
     """The options that a change may set, by every long spelling without its dashes."""
     groups = (ShapeOptions, CostOptions, NetworkOptions, OneSchedule)

@@ -129,6 +129,21 @@ def test_every_option_that_takes_a_path_is_refused_by_name(value):
 
 
 @pytest.mark.parametrize(
+    "key", ["encoder", "profile", "cluster", "segments", "mb-scale", "slice-scale", " encoder ", "tf=2, mb-scale"]
+)
+@pytest.mark.parametrize("value", ["/etc/passwd", "W=two.csv", "./dgx-h100"])
+def test_a_change_names_no_file(key, value):
+    with pytest.raises(InputError) as error:
+        _door.admit(["explain", "1f1b", "--what-if", f"{key}={value}"], "'a.json'")
+    assert f"'a.json' states --what-if '{key}={value}', which may be a file" in str(error.value)
+
+
+@pytest.mark.parametrize("change", ["tf.1=x2,comm=0.1", "mb-scale=1,2", "link.0>1=0.5", "mb-scale=lognormal:0.2:7"])
+def test_a_change_of_numbers_passes(change):
+    _door.admit(["explain", "1f1b", "--what-if", change], "'a.json'")
+
+
+@pytest.mark.parametrize(
     ("command", "why"),
     [
         ("ppsim run 1f1b --devices 2 --mb 2 -o evil.svg", "states --output, which says what is written where"),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.source import read_text
+from ppsim.base.source import name_of, read_text
 from ppsim.core.ops import COMPUTE, Kind
 from ppsim.errors import InputError
 
@@ -104,12 +104,13 @@ def _parse_row(text: str, n: int, hint: str) -> NDArray[np.float64]:
     name, _, rest = text.partition(":")
     if name in DISTRIBUTIONS:
         return _draw(name, rest, n, text)
+    named = f"'{name_of(text)}'"
     if _is_path(text):
         text = read_text(text, hint)
     try:
         factors = np.array([float(part) for part in re.split(r"[,\s]+", text.strip())])
     except ValueError:
-        raise InputError(f"'{text[:40]}' is no list of factors", hint) from None
+        raise InputError(f"{named} is no list of factors", hint) from None  # never what the file holds
     if not (np.isfinite(factors) & (factors > 0)).all():
         raise InputError("a factor must be more than zero and finite", hint)
     return factors

@@ -45,3 +45,11 @@ def test_a_distribution_has_mean_one_and_its_spread(name):
 def test_what_is_none_of_these_is_refused(text, said):
     with pytest.raises(InputError, match=said):
         parse_scale([text], 3)
+
+
+@pytest.mark.parametrize("kind", ["", "W="])
+def test_what_a_file_holds_is_never_quoted(tmp_path, kind):
+    (tmp_path / "f.csv").write_text("secret 1,2\n")
+    with pytest.raises(InputError, match="is no list of factors") as error:
+        parse_scale([f"{kind}{tmp_path / 'f.csv'}"], 2)
+    assert "secret" not in str(error.value)
