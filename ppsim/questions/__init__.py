@@ -32,6 +32,7 @@ __all__ = [
     "validate",
     "view",
     "view_model",
+    "whatif",
     "words",
     "write",
 ]

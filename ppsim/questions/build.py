@@ -78,7 +78,10 @@ def _add_rules(schedule: Schedule, costs: CostOptions, price: Pricing) -> Schedu
     """Add what the options ask for to any schedule's queues: recompute, copies to the host."""
     if costs.recompute:
         from ppsim.core.recompute import add_recompute
+        from ppsim.errors import InputError
 
+        if schedule.only_forwards and costs.recompute != "none":
+            raise InputError(f"{schedule.name} has no backward to run forwards again for", "leave out --recompute")
         schedule = add_recompute(schedule, "full" if costs.recompute is True else costs.recompute)
     if costs.encoder:
         from ppsim.search.rules.encoder import add_encoder, read_encoder

@@ -12,6 +12,7 @@ from ppsim.core.recompute import add_recompute
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import PpsimError
 from ppsim.schedules import generate
+from tests.commands import invoke, refused
 
 SHAPE = ("--devices", "4", "--mb", "8")
 
@@ -110,3 +111,9 @@ def test_what_counts_as_an_activation_is_said_where_ops_recompute(words):
     note = "an activation counts from its R on"
     assert note in output(*words, *SHAPE, "--recompute")
     assert note not in output(*words, *SHAPE)
+
+
+def test_schedules_that_run_forwards_only_recompute_nothing():
+    words = ("run", "forward-only", "--devices", "4", "--mb", "8", "-q")
+    assert "has no backward to run forwards again for" in str(refused(*words, "--recompute", "full"))
+    assert invoke(*words, "--recompute", "none").output == invoke(*words).output

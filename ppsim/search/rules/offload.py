@@ -61,7 +61,7 @@ def add_offload(schedule: Schedule, costs: Costs, chunks: float) -> Schedule:
     """
     refuse_lanes(schedule, "a rule for copies to the host")
     if schedule.only_forwards or schedule.recomputed[schedule.kind == Kind.F].all():
-        what = "no backward" if schedule.only_forwards else "recomputes"
+        what = "has no backward" if schedule.only_forwards else "recomputes"
         raise InputError(f"{schedule.name} {what}: no activation is left to copy to the host", "leave out --offload")
     base = simulate(schedule, costs)
     copies = _choose(schedule, costs, chunks, base.start, base.end)
