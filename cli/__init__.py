@@ -1,7 +1,7 @@
-"""The command line: one module per command, found by its file's name and imported when it is used.
+"""The command line: one module per command, found by its name and imported when it is used.
 
-A module here whose name does not begin with an underscore holds one click command named ``command``, and the first
-line of its docstring is what the list of commands says about it.
+A command is made of the question of its name, or is the ``command`` of a module here. The first line of the module's
+docstring is what the list of commands says about it.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ MAIN = {
     "How right it is on a machine of yours": ("calibrate", "validate"),
     "What schedules there are": ("list", "serve"),
 }
+FURTHER = ("completion", "gallery", "open", "profile", "rerun")
+OWN = {*FURTHER, "serve"}  # modules here; the others are questions
+RENAMED = {"describe": "list"}
 WIDEST = 300
 
 
@@ -52,17 +55,12 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the names of all commands, sorted."""
-        files = map(os.path.splitext, os.listdir(__path__[0]))
-        return sorted(name for name, suffix in files if suffix == ".py" and not name.startswith("_"))
+        return sorted([*FURTHER, *(name for names in MAIN.values() for name in names)])
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Import the command of a name; None where there is none."""
-        if name not in self.list_commands(ctx):
-            return None
-        command: click.Command = importlib.import_module(f"{__name__}.{name}").command
-        command.short_help = _summary(name)
-        _take_debug(command)
-        return command
+        name = RENAMED.get(name, name)
+        return _import_command(name) if name in self.list_commands(ctx) else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does, but refusing bytes that are no text: no title, unit or message could show them."""
@@ -79,10 +77,9 @@ class Commands(click.Group):
         for question, names in MAIN.items():
             with formatter.section(question):
                 formatter.write_dl([(name, _summary(name)) for name in names])
-        others = sorted({*self.list_commands(ctx)} - {name for names in MAIN.values() for name in names})
         with formatter.section("More"):
-            listed = [(name, _summary(name)) for name in others]
-            formatter.write_dl(listed if HELP_ALL in ctx.meta else [("--help-all", f"Show {', '.join(others)}.")])
+            listed = [(name, _summary(name)) for name in FURTHER]
+            formatter.write_dl(listed if HELP_ALL in ctx.meta else [("--help-all", f"Show {', '.join(FURTHER)}.")])
 
     def invoke(self, ctx: click.Context) -> object:
         """As click does, but the end of a file reaches :func:`main`: click makes an interrupt of it."""
@@ -114,10 +111,26 @@ class _Ended(Exception):
     """A file ended too early."""
 
 
+@cache
+def _import_command(name: str) -> click.Command:
+    """Import a command, and make it of its question: of the request that ``answer`` takes."""
+    if name in OWN:
+        command: click.Command = importlib.import_module(f"{__name__}.{name}").command
+    else:
+        from ppsim.cli._command import ask_command
+
+        question = importlib.import_module(f"ppsim.questions.{name}")
+        command = ask_command(getattr(question, question.answer.__annotations__["request"]), question.answer)
+    command.short_help = _summary(name)
+    _take_debug(command)
+    return command
+
+
 def _summary(name: str) -> str:
     """Read the first line of a command's module as text, without running it."""
+    folder = __path__[0] if name in OWN else os.path.join(os.path.dirname(__path__[0]), "questions")
     # Not the built-in open: the module of the command of that name takes its place here once it is imported.
-    with Path(__path__[0], f"{name}.py").open(encoding="utf-8") as source:
+    with Path(folder, f"{name}.py").open(encoding="utf-8") as source:
         return source.readline().strip().strip('"')
 
 

@@ -57,7 +57,7 @@ DOORS: dict[str, Door] = {
     **dict.fromkeys(("debug", "shell", "only_print"), PRINTS),
 }
 # Commands that only compute, and why the others are not for files.
-COMMANDS = {"check", "compare", "convert", "describe", "diff", "explain", "jitter", "layout", "list", "memory", "model"}
+COMMANDS = {"check", "compare", "convert", "diff", "explain", "jitter", "layout", "list", "memory", "model"}
 COMMANDS |= {"optimize", "partition", "plan", "read", "run", "sweep"}
 REFUSED_COMMANDS = {
     "calibrate": "measures this machine",

@@ -42,7 +42,7 @@ class BlockFile:
         steps: shape (2V,), slots from one device to the next in each pass.
         gaps: shape (2V - 1,), slots from the last op of each pass to the first of the next.
         split: whether backwards run as I of one slot and W in any idle one, or whole in two slots.
-        idea: a sentence for ``ppsim describe``.
+        idea: a sentence for ``ppsim list NAME``.
     """
 
     placement: str

@@ -27,9 +27,11 @@ import numpy as np
 
 from ppsim.base.outside_code import outside_code, run_file
 from ppsim.core.costs import costs_for
+from ppsim.core.draft import Draft
 from ppsim.core.ops import PAIRED, Packed, pack
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, UnknownSchedule
+from ppsim.inputs.drafts.readers.csv import parse
 from ppsim.schedules._block import load_block
 from ppsim.schedules.registry import Family, Generator, Pricing, Shape, families, find, generate, schedule, take_rows
 
@@ -140,7 +142,6 @@ def _schedule_from(source: str, note: Callable[[str], None] | None, costs: Prici
 
 def _generated(family: Family, costs: Pricing, shape: dict[str, Any]) -> Schedule:
     """Generate, and check what outside code made."""
-    from ppsim.core.draft import Draft
     from ppsim.inputs.drafts.read import require_sound
 
     with outside_code(family.name):
@@ -270,8 +271,6 @@ def _text(row: str | Iterable[Any], most: int) -> str:
 
 def _pack(lines: list[str], name: str) -> Iterator[Packed]:
     """Pack rows of text, read together as the lines of one schedule file."""
-    from ppsim.inputs.drafts.readers.csv import parse
-
     draft = parse("\n".join(lines), f"what {name} yields")
     ops = pack(draft.stage, draft.microbatch) | draft.kind
     ops[draft.first_of_pairs] |= PAIRED

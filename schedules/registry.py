@@ -66,7 +66,7 @@ Pricing = Callable[[Schedule], Costs]  # the costs of a placement and a number o
 
 @dataclass(frozen=True)
 class Family:
-    """A schedule as the registry knows it; every text is what ``ppsim list`` and ``describe`` print.
+    """A schedule as the registry knows it; every text is what ``ppsim list`` prints.
 
     Attributes:
         name: the slug users type.

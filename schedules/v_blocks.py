@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Packed
+from ppsim.core.schedule import place
 from ppsim.schedules.registry import TWO_CHUNKS, Rule, Shape, schedule
 
 TWO_HELD = Rule(
@@ -72,7 +73,6 @@ def v_min(shape: Shape) -> Iterator[Packed]:
 )
 def one_f_one_b_v(shape: Shape) -> Iterator[Packed]:
     """Forwards of one slot and backwards of two, in six; 2P/3 of 1F1B's P activations are those of a whole device."""
-    from ppsim.core.schedule import place
     from ppsim.search.rules.blocks import complete, fit_block
 
     yield from complete(fit_block(place("v", shape.devices, shape.stages), 6, split=False), shape.microbatches)
@@ -103,7 +103,6 @@ def v_auto(shape: Shape, costs: Costs, limit: int | None = None) -> Iterator[Pac
 
 
 def _completed(shape: Shape, steps: tuple[int, ...], gaps: tuple[int, ...]) -> Iterator[Packed]:
-    from ppsim.core.schedule import place
     from ppsim.search.rules.blocks import block_of_passes, complete
 
     placement = place("v", shape.devices, shape.stages)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, Packed, pack
+from ppsim.core.schedule import place
 from ppsim.schedules.registry import EVEN_DEVICES, ONE_CHUNK, TWO_CHUNKS, Rule, Shape, schedule
 
 PAPER = "Vocabulary Parallelism, arXiv 2411.05288"
@@ -143,7 +144,6 @@ def v_half_vocab_2(shape: Shape) -> Iterator[Packed]:
 
 def _on_v_half(shape: Shape, barriers: int) -> Iterator[Packed]:
     """Put the passes between the ops of V-Half's repeated block, where they come when each op takes the same time."""
-    from ppsim.core.schedule import place
     from ppsim.search.rules.blocks import block_of_passes, repeat
 
     P, M = shape.devices, shape.microbatches

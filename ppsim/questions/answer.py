@@ -6,7 +6,7 @@ import contextlib
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from ppsim.errors import PpsimError
 from ppsim.questions.ask import ask
@@ -14,9 +14,8 @@ from ppsim.questions.blocks import Block
 from ppsim.questions.given import Given
 from ppsim.questions.groups import output_of
 from ppsim.questions.options import Request, flatten
-
-if TYPE_CHECKING:
-    from ppsim.questions.write import Writers
+from ppsim.questions.terminal import show
+from ppsim.questions.write import Writers, write_files
 
 
 class Answer(ABC):
@@ -73,8 +72,6 @@ class Answer(ABC):
         Raises:
             InputError: an unknown suffix or option, or a path that cannot be written.
         """
-        from ppsim.questions.write import write_files
-
         write_files(self.writers(self._look(look | {"output": paths})))
         return self
 
@@ -91,8 +88,6 @@ class Answer(ABC):
 
     def __str__(self) -> str:
         """What a terminal shows, without colours."""
-        from ppsim.questions.terminal import show
-
         with contextlib.redirect_stdout(io.StringIO()) as text:
             show(self.blocks())
         return text.getvalue()

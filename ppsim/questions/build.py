@@ -9,7 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.notes import note
+from ppsim.base.times import MICROSECONDS
+from ppsim.base.units import parse_size
+from ppsim.errors import InputError
 from ppsim.questions.groups import CostOptions, NetworkOptions, ShapeOptions
+from ppsim.questions.trained import Trained
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -19,7 +23,6 @@ if TYPE_CHECKING:
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.engine.simple.metrics import Metrics
     from ppsim.engine.simple.segments import OpsInside
-    from ppsim.questions.trained import Trained
     from ppsim.schedules import Family, Pricing
     from ppsim.show.files.document import Document
     from ppsim.workload.layout.costs import LayerTimes
@@ -45,7 +48,6 @@ def build_schedule(
     Raises:
         InputError: no such schedule, or a shape it refuses.
     """
-    from ppsim.errors import InputError
     from ppsim.schedules import schedule_from
 
     costs = costs or CostOptions()
@@ -78,7 +80,6 @@ def _add_rules(schedule: Schedule, costs: CostOptions, price: Pricing) -> Schedu
     """Add what the options ask for to any schedule's queues: recompute, copies to the host."""
     if costs.recompute:
         from ppsim.core.recompute import add_recompute
-        from ppsim.errors import InputError
 
         if schedule.only_forwards and costs.recompute != "none":
             raise InputError(f"{schedule.name} has no backward to run forwards again for", "leave out --recompute")
@@ -100,8 +101,6 @@ def parse_offload(text: str, chunks: int) -> float:
     Raises:
         InputError: it is none of N, all and a share, or more chunks than a device has.
     """
-    from ppsim.errors import InputError
-
     if text == "all":
         return float(chunks)
     share = re.fullmatch(r"(\d{1,3}(?:\.\d{1,9})?)%", text, re.ASCII)
@@ -130,7 +129,6 @@ def shape_of_layout(spec: str, shape: ShapeOptions, layout: str) -> ShapeOptions
     Raises:
         InputError: the stages do not divide over the devices; the hint is the nearest layout that the family takes.
     """
-    from ppsim.errors import InputError
     from ppsim.schedules import family_of, split_chunks
     from ppsim.workload.layout.layout import nearest_layout, read_layout
     from ppsim.workload.layout.text import parse_content
@@ -149,7 +147,6 @@ def shape_of_layout(spec: str, shape: ShapeOptions, layout: str) -> ShapeOptions
 
 def _nearest_chunks(family: Family, spelled: int | None, shape: ShapeOptions, P: int, stages: int) -> int | None:
     """Find the stages per device that a family takes on P devices and that are nearest to that many in all."""
-    from ppsim.errors import InputError
     from ppsim.schedules import shape_for
 
     likely = [spelled] if spelled else sorted(range(1, stages // P + 3), key=lambda v: (abs(v * P - stages), v))
@@ -175,7 +172,6 @@ def layout_for(schedule: Schedule, text: str) -> Layout:
     Raises:
         InputError: it is none, Megatron refuses it, or it has another number of stages.
     """
-    from ppsim.errors import InputError
     from ppsim.schedules import families
     from ppsim.workload.layout.layout import nearest_layout, read_layout
     from ppsim.workload.layout.text import parse_content
@@ -192,7 +188,6 @@ def layout_for(schedule: Schedule, text: str) -> Layout:
 
 def _layered_costs(layout: Layout, costs: CostOptions) -> Costs:
     """Make costs from a layout and the times of its layers."""
-    from ppsim.errors import InputError
     from ppsim.workload.layout.costs import layout_costs
 
     if costs.t_mtp is not None and not layout.n_mtp:
@@ -254,8 +249,6 @@ def build_costs(
     made = time_part(made, schedule, costs, layout, times, model)
     factors = _factors(schedule, costs)
     if factors and made.each is not None:
-        from ppsim.errors import InputError
-
         what = "--mb-scale, --slice-scale and --speed change no times that a function gives"
         raise InputError(what, "let the function return what each op takes")
     made = replace(made, **factors, **_beside_compute(schedule, costs))
@@ -263,7 +256,6 @@ def build_costs(
         made = replace(made, others={**made.others, **_time_copies(schedule, made, costs, model)})
     if not costs.links or (network and network.cluster):
         return made
-    from ppsim.base.units import parse_size
     from ppsim.engine.detailed.links import change_latencies, parse_link
 
     changes = [parse_link(text, schedule.n_devices) for text in costs.links]
@@ -297,11 +289,8 @@ def _time_copies(schedule: Schedule, made: Costs, costs: CostOptions, model: Tra
     Raises:
         InputError: it is no bandwidth, nothing gives bytes, or the times of ops have no unit of time.
     """
-    from ppsim.base.times import MICROSECONDS
-    from ppsim.base.units import parse_size
     from ppsim.core.ops import Kind
     from ppsim.engine.memory.usage import BYTES
-    from ppsim.errors import InputError
 
     text = costs.host_link or ""
     rate, in_bytes = parse_size(text.removesuffix("/s")) if text.endswith("/s") else (0, False)
@@ -333,7 +322,6 @@ def _factors(schedule: Schedule, costs: CostOptions) -> dict[str, Any]:
     """Factors of microbatches and their slices, and speeds of devices, of those that are given."""
     import numpy as np
 
-    from ppsim.errors import InputError
     from ppsim.inputs.profile.scale import parse_scale, parse_slice_scale
 
     found = dict[str, Any]()
@@ -402,8 +390,6 @@ def refuse_unused(used: Collection[str], names: Sequence[str], costs: CostOption
     Raises:
         InputError: the time of a kind of op, or of pairs, that no schedule has.
     """
-    from ppsim.errors import InputError
-
     what = {
         "tb": "no full backward",
         "ti": "no I, and --tb gives its full backward",
@@ -501,9 +487,7 @@ def parse_cap(text: str, unit: str) -> int:
     Raises:
         InputError: it is none, or has a unit where memory has none, or none where memory is in bytes.
     """
-    from ppsim.base.units import parse_size
     from ppsim.engine.memory.usage import BYTES
-    from ppsim.errors import InputError
 
     cap, in_bytes = parse_size(text)
     if in_bytes and unit != BYTES:

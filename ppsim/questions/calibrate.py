@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from ppsim.base.atomic_file import rehearse
 from ppsim.base.progress import progress
+from ppsim.base.signals import orderly_end
 from ppsim.errors import InputError
 from ppsim.questions.ask import ask
 from ppsim.questions.given import Given
@@ -20,6 +22,8 @@ from ppsim.questions.stated import iteration_option
 from ppsim.questions.types import COUNT, Counts
 from ppsim.questions.workload import WorkloadOptions, explain_module, module_option, workload
 from ppsim.questions.write import Writers, command_line
+from ppsim.real.calibration.torch_here import device_for
+from ppsim.real.calibration.user_module import find_module
 
 if TYPE_CHECKING:
     from ppsim.inputs.profile.profile import Profile
@@ -113,8 +117,6 @@ class CalibrateRequest(Request):
 
     def check(self) -> None:
         """Refuse now what could not be written after a minute of measuring."""
-        from ppsim.base.atomic_file import rehearse
-
         if self.more_traces and not self.from_trace:
             raise InputError(f"unexpected argument '{self.more_traces[0]}'", "traces come after --from-trace")
         for target in self.output.output:
@@ -164,14 +166,11 @@ class Calibration(ShownProfile):
 
 
 def _measure(request: CalibrateRequest, command: str) -> Profile | None:
-    from ppsim.base.signals import orderly_end
     from ppsim.inputs.profile.profile import Workload
     from ppsim.real.calibration.calibrate import CalibrationPlan, calibrate
     from ppsim.real.calibration.links import launched
     from ppsim.real.calibration.p2p import sizes_up_to
     from ppsim.real.calibration.processes import temporary_folder
-    from ppsim.real.calibration.torch_here import device_for
-    from ppsim.real.calibration.user_module import find_module
 
     device = device_for(request.device)
     dtype = request.dtype or ("bfloat16" if device == "cuda" else "float32")

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from ppsim.base.text import shorten
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Drawn, Line, Part
+from ppsim.questions.build import build_schedule
 from ppsim.questions.door import PRINTS
 from ppsim.questions.groups import FaceOptions, ShapeOptions
 from ppsim.questions.options import Request, flag, group, option
 from ppsim.questions.stated import read_draft
 from ppsim.questions.types import ScheduleName
+from ppsim.questions.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -229,8 +232,6 @@ def _expected(schedule: str | None, shape: ShapeOptions) -> Expected:
     from ppsim.inputs.check.expected import Expected
 
     if schedule is not None:
-        from ppsim.questions.build import build_schedule
-
         made = build_schedule(schedule, shape)
         return Expected(made.n_devices, made.n_stages, made.n_microbatches, made)
     stages = shape.stages or (shape.devices * shape.chunks if shape.devices and shape.chunks else None)
@@ -271,8 +272,6 @@ def prose(
     room: Callable[[int, int], int],
 ) -> str:
     """Each fault with the cells it concerns, and the verdict."""
-    from ppsim.base.text import shorten
-
     blocks = []
     for title, faults in (("", report.faults), ("warning: ", report.warnings)):
         for fault in faults[:MOST_SHOWN]:
@@ -292,8 +291,6 @@ def prose(
             blocks.append(f"{title}{more} more; --json prints all")
     summary = verdict(report)
     if report.valid:
-        from ppsim.questions.words import counted
-
         checked = "every op once, in an order that can run"
         if draft.has_comms:
             checked += f"; messages match; no deadlock ({', '.join(modes)}){queues}"

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.base.numbers import format_change
+from ppsim.engine.simple.columns import columns_of
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
@@ -159,7 +160,6 @@ class Comparison(Answer):
 
     def _table(self) -> Iterator[Block]:
         from ppsim.analysis.compare import mark_front
-        from ppsim.engine.simple.columns import columns_of
 
         rows = self.rows
         timed = [r for r in rows if r.timeline]
@@ -195,8 +195,6 @@ def _title(timeline: Timeline) -> str:
 
 def _cells(r: Row, first: Row, mark: str) -> Iterator[str]:
     """The numbers of one schedule, its makespan's change from the first, and the mark of the front at its peak."""
-    from ppsim.engine.simple.columns import columns_of
-
     for column in columns_of("compare"):
         applies = r.metrics is not None
         text = column.text(r.value(column)) if applies else "-"

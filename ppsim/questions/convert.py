@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from os.path import realpath
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from ppsim.base.atomic_file import open_atomically
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
@@ -60,8 +62,6 @@ class ConvertRequest(Request):
 
     def check(self) -> None:
         """Refuse what writes nothing, or over the file that is read, by whatever name."""
-        from os.path import realpath
-
         targets = [target for target, _ in find_targets(self.output)]
         if not targets:
             raise InputError("nothing to write", "-o FILE, with a suffix such as .csv, .json, .svg or .mmd")
@@ -153,7 +153,6 @@ class Converted(Answer):
 
 def _write_run(run: RealRun, target: str, suffix: str) -> None:
     """Write all steps of all replicas as a table of ops."""
-    from ppsim.base.atomic_file import open_atomically
     from ppsim.base.columns_file import write_columns
     from ppsim.core.job import OPS_SCHEMA
     from ppsim.real.traces.ops_rows import ops_rows

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ppsim.base.numbers import format_number, format_part
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
@@ -13,7 +14,7 @@ from ppsim.questions.blocks import Block, Line, Table
 from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, ShapeOptions
 from ppsim.questions.options import Request, group, option
-from ppsim.questions.runs import MEASURED, STATED, time_runs
+from ppsim.questions.runs import MEASURED, STATED, TimedRun, time_runs
 from ppsim.questions.stated import iteration_option, table_unit
 from ppsim.questions.timers import TimersDiff, refuse_options
 from ppsim.questions.types import ScheduleName
@@ -23,7 +24,6 @@ from ppsim.version import VERSION
 
 if TYPE_CHECKING:
     from ppsim.analysis.diff import Difference
-    from ppsim.questions.runs import TimedRun
     from ppsim.show.files.document import Document, Story
 
 MOST_DEVICES = 16  # rows of the table of devices
@@ -165,8 +165,6 @@ def _title(run: TimedRun) -> str:
 
 
 def _tables(found: Difference, runs: tuple[TimedRun, ...]) -> Iterator[Block]:
-    from ppsim.base.numbers import format_number
-
     unit = found.runs[0].timeline.unit
     for letter, run, makespan in zip("AB", runs, found.makespans, strict=True):
         said = f"{letter}  {_title(run)}: {shape_line(run.timeline.schedule)}, {run.source}, "
@@ -187,7 +185,6 @@ def _tables(found: Difference, runs: tuple[TimedRun, ...]) -> Iterator[Block]:
 def _causes(found: Difference) -> Iterator[list[str]]:
     """A row per term, then the makespans that they sum to."""
     from ppsim.analysis.diff import MEANINGS, TERMS, signed_part
-    from ppsim.base.numbers import format_number, format_part
 
     first, second = found.means
     for name, change in found.by_cause.items():
@@ -222,7 +219,6 @@ def _devices(found: Difference) -> Iterator[Block]:
 def _op_lines(found: Difference) -> Iterator[str]:
     """The ops that both runs have, the largest changes of their times and starts, and of means per stage."""
     from ppsim.analysis.diff import NEGLIGIBLE, largest, signed_part, stage_changes
-    from ppsim.base.numbers import format_part
 
     schedules = [idle.timeline.schedule for idle in found.runs]
     stages = [schedule.n_stages for schedule in schedules]

@@ -24,6 +24,7 @@ from ppsim.questions.options import Request, flag, group, option
 from ppsim.questions.replicas import ReplicaOptions, Replicated, time_replicas
 from ppsim.questions.several import SIMPLE
 from ppsim.questions.stated import Stated, iteration_option, read_stated, told_unit
+from ppsim.questions.terminal import shows_colours
 from ppsim.questions.timing import time_ops
 from ppsim.questions.whatif import Run, change_run, try_rivals
 from ppsim.questions.words import title_of
@@ -276,7 +277,6 @@ class Explained(Answer):
 
     def _whole(self, screen: Console) -> Iterator[Block]:
         """Everything, with the chart in between on a terminal that has the colours of causes."""
-        from ppsim.questions.terminal import shows_colours
         from ppsim.show.drawing.terminal_marks import marks_of_idle
 
         if self.slowdown is not None:

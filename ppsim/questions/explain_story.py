@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.numbers import format_change, format_number, format_part
+from ppsim.questions.words import counted
 
 if TYPE_CHECKING:
     from ppsim.analysis.explain import Explanation, WhatIf
@@ -19,7 +20,6 @@ def story_of(explanation: Explanation, changes: Sequence[WhatIf]) -> Story:
     """Everything that ``explain`` prints, for a page."""
     from ppsim.analysis.critical_path import path_steps
     from ppsim.analysis.explain import advise, best_of
-    from ppsim.questions.words import counted
     from ppsim.show.files.document import Story
 
     timeline, path = explanation.timeline, explanation.path

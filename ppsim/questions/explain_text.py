@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ppsim.base.numbers import format_change, format_number, format_part, format_share
+from ppsim.questions.words import counted, shape_line, title_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +28,6 @@ def explain_lines(
     from ppsim.analysis.critical_path import path_text
     from ppsim.analysis.explain import advise
     from ppsim.analysis.idle import CAUSES, NAMES
-    from ppsim.questions.words import counted
 
     timeline, idle = explanation.timeline, explanation.idle
     schedule, unit = timeline.schedule, timeline.unit
@@ -74,8 +74,6 @@ def explain_lines(
 
 def heading_lines(explanation: Explanation, stated: Stated | None) -> Iterator[str]:
     """Say what is explained, where its times come from, and how much of them is idle."""
-    from ppsim.questions.words import shape_line, title_of
-
     timeline, schedule = explanation.timeline, explanation.timeline.schedule
     unit, total = timeline.unit, float(explanation.idle.by_device.sum())
     yield f"{title_of(schedule)}  {shape_line(schedule)}"
@@ -94,7 +92,6 @@ def heading_lines(explanation: Explanation, stated: Stated | None) -> Iterator[s
 def job_lines(found: Slowdown, mending: Sequence[Mended]) -> Iterator[str]:
     """Say how much of a job's step its slow ops, devices, replicas and links cost, and what would mend it."""
     from ppsim.analysis.mending import slowest_link
-    from ppsim.base.numbers import format_number
 
     job, step, unit = found.job, float(found.steps.mean()), found.job.unit
     R, P = len(job.replicas), job.schedule.n_devices

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ppsim.errors import InputError
 from ppsim.questions.door import PRINTS, VALUE, WRITES, are_factors, names_cluster
 from ppsim.questions.options import flag, given_object, option
 from ppsim.questions.types import (
@@ -395,8 +396,6 @@ class OneSchedule:
         Raises:
             InputError: none is named, or several.
         """
-        from ppsim.errors import InputError
-
         specs = [*self.names, *([self.schedule] if self.schedule is not None else [])]
         if not specs:
             raise InputError("the schedule is missing", "a name such as 1f1b (ppsim list), or a file")
@@ -427,7 +426,6 @@ class SeveralSchedules:
         Raises:
             InputError: none is named.
         """
-        from ppsim.errors import InputError
         from ppsim.schedules import families
 
         if not (self.names or self.schedule):

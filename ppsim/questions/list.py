@@ -1,21 +1,25 @@
-"""List all schedules, or explain one; or what the library has: models, clusters, GPUs, software, links."""
+"""List all schedules, or explain one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from ppsim.engine.detailed.named_links import NAMED
+from ppsim.engine.simple.columns import shape_of
 from ppsim.errors import InputError
 from ppsim.questions import words
 from ppsim.questions.answer import Answer
-from ppsim.questions.blocks import Block, Line, Table
-from ppsim.questions.describe import DescribeRequest, Description
-from ppsim.questions.describe import answer as describe
+from ppsim.questions.blocks import Block, Chart, Drawn, Line, Table
 from ppsim.questions.door import VALUE
 from ppsim.questions.groups import JsonOption, OneSchedule
 from ppsim.questions.options import Request, flag, group, option
-from ppsim.questions.types import ScheduleName
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ppsim.schedules import Family
 
 SHELVES = ("models", "clusters", "gpus", "software", "links")
 
@@ -24,15 +28,24 @@ SHELVES = ("models", "clusters", "gpus", "software", "links")
 class ListRequest(Request):
     """List all schedules, or explain one; or what the library has: models, clusters, GPUs, software, links.
 
+    Of one schedule: its idea, needs, closed forms, paper and a small chart.
+
     \b
       ppsim list
       ppsim list zb-1p
+      ppsim list dualpipe --devices 8 --mb 20
       ppsim list --clusters
       ppsim list --models --gpus --json
     """
 
     question: ClassVar[str] = "list"
-    names: tuple[str, ...] = option(metavar="[SCHEDULE]", nargs=-1, type=ScheduleName())
+    schedule: OneSchedule = group(OneSchedule)
+    devices: int = option(
+        "--devices", "--pp", type=int, default=4, show_default=True, help="Devices of the example.", common=True
+    )
+    microbatches: int = option(
+        *("--mb", "-m", "--microbatches"), type=int, default=8, show_default=True, help="Its microbatches.", common=True
+    )
     models: bool = flag("--models", help="The models, for --model.", common=True, door=VALUE)
     clusters: bool = flag("--clusters", help="The clusters, for --cluster.", common=True, door=VALUE)
     gpus: bool = flag("--gpus", help="The GPUs, for cluster files and words.", common=True, door=VALUE)
@@ -50,13 +63,18 @@ def answer(request: ListRequest) -> Schedules | Shelves | Description:
     """List them, or explain the one that is named.
 
     Raises:
-        InputError: several schedules, or one beside what the library has.
+        InputError: no such schedule, several, or one beside what the library has.
     """
-    if request.names:
-        if request.shelves:
-            raise InputError(f"--{request.shelves[0]} lists all of them", "leave out the schedule")
-        return describe(DescribeRequest(schedule=OneSchedule(request.names), face=request.face))
-    return Shelves(request) if request.shelves else Schedules(request)
+    if not (request.schedule.names or request.schedule.schedule):
+        return Shelves(request) if request.shelves else Schedules(request)
+    if request.shelves:
+        raise InputError(f"--{request.shelves[0]} lists all of them", "leave out the schedule")
+    from ppsim.schedules import family_of
+
+    spec = request.schedule.spec
+    if family := family_of(spec):
+        return Description(request, family)
+    raise InputError(f"{spec} is a file of ops, not a schedule that is described", f"ppsim run {spec}")
 
 
 @dataclass(frozen=True)
@@ -99,6 +117,58 @@ class Schedules(Answer):
             "P devices, V stages per device, M microbatches, N group size, K slices of a sequence; times are for a "
             "device's share of the model. Models and machines: ppsim list --models --clusters --gpus --software --links"
         )
+
+
+@dataclass(frozen=True)
+class Description(Answer):
+    """A schedule explained.
+
+    Attributes:
+        request: what was asked.
+        family: the schedule.
+    """
+
+    request: ListRequest
+    family: Family
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.describe/1``."""
+        return {"schema": "ppsim.describe/1", **words.family_object(self.family)}
+
+    def blocks(self) -> Iterator[Block]:
+        """Idea, facts and a small chart."""
+        from ppsim.core.costs import costs_for
+        from ppsim.engine.simple.longest_path import simulate
+        from ppsim.engine.simple.metrics import measure
+        from ppsim.schedules import schedule_from
+
+        family, request = self.family, self.request
+        schedule = schedule_from(request.schedule.spec, devices=request.devices, microbatches=request.microbatches)
+        timeline = simulate(schedule, costs_for(schedule))
+        metrics = measure(timeline)
+        more = " unless --chunks says so" if family.chunks > 1 else ""
+        facts = {
+            "needs": words.needs(family),
+            "placement": f"{family.placement}, {family.chunks} per device{more}",
+            "bubble": family.bubble,
+            "peak activations": family.peak,
+            "paper": family.paper,
+            "torch": family.torch,
+            "also called": ", ".join(family.aliases),
+            "options": ", ".join(f"--{option.replace('_', '-')}" for option in family.options),
+        }
+        yield Line([(family.title, "name"), f" ({family.name})\n"])
+        yield Drawn(self._idea)
+        yield ""
+        yield from (Line([(f"{fact:<18}", "quiet"), text], 18) for fact, text in facts.items() if text)
+        yield ""
+        yield Line(f"{words.shape_line(schedule)}, t_F = t_I = t_W = 1 per device", 2)
+        yield Chart(timeline, metrics)
+        yield ""
+        yield Line(words.result_line(family.name, metrics, shape_of(schedule), timeline.unit))
+
+    def _idea(self, screen: Console) -> Iterator[Block]:
+        yield Line(" ".join(self.family.idea.split()) if screen.is_terminal else self.family.idea)
 
 
 @dataclass(frozen=True)
@@ -157,8 +227,6 @@ def rows_of(shelf: str) -> list[dict[str, Any]]:
             for name, found in softwares().items()
         ]
     if shelf == "links":
-        from ppsim.engine.detailed.named_links import NAMED
-
         return [{"link": name, "latency_us": alpha, "gb_per_s": speed} for name, (alpha, speed) in NAMED.items()]
     from ppsim.workload.hardware.hardware import gpus, machines, read_gpu, read_machine
 
@@ -187,8 +255,6 @@ def card_of(name: str) -> dict[str, Any]:
     Raises:
         InputError: words that make no cluster.
     """
-    from dataclasses import asdict
-
     from ppsim.workload.hardware.hardware import gpus, machines, read_gpu, read_machine
     from ppsim.workload.plans.software import softwares
 

@@ -1,4 +1,4 @@
-"""A model: its sizes, parameters, FLOPs and operators, and what training it costs."""
+"""Show a model: its sizes, parameters, FLOPs, and its operators."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from ppsim.questions.list import card_of
 from ppsim.questions.options import Request, flag, group, option
 from ppsim.questions.plan_space import PRECISIONS
 from ppsim.questions.software import SoftwareOptions, parallel_with
+from ppsim.questions.training import layout_from, parallel_from, sizes_from, training, training_blocks
+from ppsim.workload.model import operators as ops
 
 if TYPE_CHECKING:
     from ppsim.workload.model.model import Layer, Model
@@ -130,7 +132,6 @@ def model(name: str | None = None, **options: Any) -> Models | ModelCost | Card:
 
 def answer(request: ModelRequest) -> Models | ModelCost | Card:
     """Describe what is asked for."""
-    from ppsim.questions.training import layout_from, parallel_from, sizes_from, training
     from ppsim.workload.hardware.hardware import read_machine
     from ppsim.workload.model.model import library, read_model
 
@@ -246,8 +247,6 @@ class ModelCost(Answer):
 
     def blocks(self) -> Iterator[Block]:
         """The model's sizes, then its operators, or what training it costs."""
-        from ppsim.questions.training import training_blocks
-
         model, numbers = self.model, describe_model(self.model)
         yield f"{model.name}: {format_number(numbers['parameters'] / 1e9)} B parameters"
         if model.experts:
@@ -294,7 +293,6 @@ def name_of_kind(layer: Layer) -> str:
 
 def list_operators(model: Model) -> list[dict[str, Any]]:
     """List the operators of a layer of each kind, and of the ends, for one sequence on one GPU."""
-    from ppsim.workload.model import operators as ops
     from ppsim.workload.model.model import kinds_of
     from ppsim.workload.model.parallel import Parallel
 

@@ -1,4 +1,4 @@
-"""The best schedule for given costs and memory, with proof."""
+"""Find the best schedule for given costs and memory, with proof."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from ppsim.base.deadline import TimeOver, check_time, end_by, interrupt_at
+from ppsim.base.numbers import format_number
 from ppsim.base.progress import progress
+from ppsim.base.results import Results
 from ppsim.errors import PpsimError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
@@ -36,7 +39,6 @@ from ppsim.questions.words import shape_line, summary
 from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of, tradeoff_writers
 
 if TYPE_CHECKING:
-    from ppsim.base.results import Results
     from ppsim.base.workers import Workers
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
@@ -114,7 +116,6 @@ def optimize(**options: Any) -> Optimized:
 
 def answer(request: OptimizeRequest) -> Optimized:
     """Search for what is asked."""
-    from ppsim.base.deadline import TimeOver, check_time, end_by, interrupt_at
     from ppsim.base.workers import open_workers
     from ppsim.search.orders.improve import prepare_walks
     from ppsim.search.orders.kept import describe_problem
@@ -179,7 +180,6 @@ def _search(
     Of a single search Ctrl-C keeps the best, and the next run starts from it. A cap of a front is searched again, so
     that the front is the same as without Ctrl-C.
     """
-    from ppsim.base.numbers import format_number
     from ppsim.search.orders.kept import outcome_of, row_of
     from ppsim.search.orders.optimize import optimize as search
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ppsim.base.numbers import format_number, format_share
 from ppsim.questions.blocks import Block, Line, Table
+from ppsim.version import INSTALL_OPTIMIZE
 
 if TYPE_CHECKING:
     from ppsim.search.orders.optimize import Outcome
@@ -16,8 +18,6 @@ Rows = Sequence[tuple[float, "Outcome"]]
 
 def outcome_line(found: Outcome) -> Line:
     """The numbers of the best schedule on one line."""
-    from ppsim.base.numbers import format_number
-
     problem, solution, unit = found.problem, found.solution, found.problem.costs.unit
     return Line(
         f"optimized {problem.n_devices}x{problem.microbatches}  span {format_number(solution.span)} {unit}  "
@@ -28,8 +28,6 @@ def outcome_line(found: Outcome) -> Line:
 
 def proof_lines(found: Outcome) -> Iterator[Line]:
     """The span, its bound, and what devices hold."""
-    from ppsim.base.numbers import format_number
-
     solution, unit = found.solution, found.problem.costs.unit
     rows = [
         ("span", f"{format_number(solution.span)} {unit}", "longest time from a device's first start to its last end"),
@@ -53,8 +51,6 @@ def count_copied(solution: Solution) -> list[int]:
 
 
 def _bound_note(found: Outcome) -> str:
-    from ppsim.base.numbers import format_share
-
     if found.status == "optimal":
         return f"no schedule has a shorter {found.problem.objective}: optimal, proved"
     return f"no schedule has a shorter {found.problem.objective}; this one is {format_share(found.gap)} from it at most"
@@ -62,8 +58,6 @@ def _bound_note(found: Outcome) -> str:
 
 def _held_note(found: Outcome) -> str:
     """The activations of each device, and the cap."""
-    from ppsim.base.numbers import format_number
-
     held, problem = found.solution.peak_activations, found.problem
     many = len(held) > 16
     each = f"{held.min():g} to {held.max():g}" if many else " ".join(format_number(float(h)) for h in held)
@@ -75,8 +69,6 @@ def _held_note(found: Outcome) -> str:
 
 def sentences(found: Outcome) -> list[str]:
     """Say how it compares with the schedules of the list, where it comes from, and what kept it from a proof."""
-    from ppsim.base.numbers import format_number, format_share
-
     best, objective, lines = found.best_known, found.problem.objective, list[str]()
     if best is None:
         lines.append("no schedule of the list with this placement fits")
@@ -91,16 +83,12 @@ def sentences(found: Outcome) -> list[str]:
     if found.interrupted:
         lines.append("interrupted: the best so far is kept")
     elif found.status != "optimal" and not found.solver:
-        from ppsim.version import INSTALL_OPTIMIZE
-
         lines.append(f"a proof needs OR-tools: {INSTALL_OPTIMIZE}")
     return lines
 
 
 def _pairs(found: Outcome) -> list[str]:
     """Say what the time of pairs was used for: the schedules of the list that have them."""
-    from ppsim.base.numbers import format_number
-
     objective = found.problem.objective
     paired = [
         f"{s.origin} {format_number(s.score(objective)[0])}{'' if k.fits else ' (does not fit)'}"
@@ -112,8 +100,6 @@ def _pairs(found: Outcome) -> list[str]:
 
 def front_line(rows: Rows) -> Line:
     """The best time under each cap on one line."""
-    from ppsim.base.numbers import format_number
-
     problem = rows[0][1].problem
     each = "  ".join(f"{cap:g} {format_number(found.value)}" for cap, found in rows)
     proved = sum(found.status == "optimal" for _, found in rows)
@@ -123,8 +109,6 @@ def front_line(rows: Rows) -> Line:
 
 def front_lines(rows: Rows) -> Iterator[Block]:
     """The best schedule under each cap, a row each."""
-    from ppsim.base.numbers import format_number, format_share
-
     unit = rows[0][1].problem.costs.unit
     headings = [
         "cap",

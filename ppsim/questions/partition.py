@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from ppsim.base.deadline import TimeOver, end_by, interrupt_at
 from ppsim.base.numbers import format_number, format_share
 from ppsim.base.progress import progress
+from ppsim.base.units import format_size
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
@@ -118,8 +120,6 @@ def partition(schedule: str, **options: Any) -> Partitioned:
 
 def answer(request: PartitionRequest) -> Partitioned:
     """Search for what is asked."""
-    from ppsim.base.deadline import TimeOver, end_by
-
     asked = _read(request)
     try:
         with end_by(time.monotonic() + request.time_limit):
@@ -159,7 +159,6 @@ def _read(request: PartitionRequest) -> Asked:
 
 def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:
     """Search, with the queues planned for each split where a family's order depends on the costs."""
-    from ppsim.base.deadline import interrupt_at
     from ppsim.engine.simple.longest_path import simulate
     from ppsim.schedules import family_of
 
@@ -340,7 +339,6 @@ class Partitioned(Answer):
 
     def _devices(self) -> Iterator[Block]:
         """What each device holds and computes, and the one that decides."""
-        from ppsim.base.units import format_size
         from ppsim.workload.layout.text import format_content
 
         schedule, span, busy = self.schedule, self.makespan, self._busy

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ppsim.base.deadline import interrupt_at
 from ppsim.base.signals import first_signal
 from ppsim.questions.build import build_costs, build_memory, build_schedule, check_used, layer_times, parse_cap
 from ppsim.questions.groups import CostOptions, ShapeOptions
+from ppsim.questions.trained import Trained
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from ppsim.core.curve import Curve
     from ppsim.core.schedule import Schedule
     from ppsim.engine.memory.usage import MemoryModel
-    from ppsim.questions.trained import Trained
     from ppsim.search.splits.partition import Partition
     from ppsim.search.splits.split_search import Report, Split
     from ppsim.search.splits.splits import Sizes, SplitProblem
@@ -164,7 +165,6 @@ def search_split(asked: Asked, problem: SplitProblem, even: Layout, limit: float
 
 def search_planned(asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report) -> Partition | None:
     """Search the best split where each has queues of its own."""
-    from ppsim.base.deadline import interrupt_at
     from ppsim.engine.simple.longest_path import simulate
     from ppsim.search.splits.partition import partition
     from ppsim.search.splits.partition_planned import partition_planned

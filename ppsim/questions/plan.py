@@ -1,4 +1,4 @@
-"""The fastest ways to train a model on a cluster, and why the others lose."""
+"""Plan how to train a model on a cluster."""
 
 from __future__ import annotations
 

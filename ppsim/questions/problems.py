@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from ppsim.base.deadline import TimeOver, check_time, end_by, interrupt_at
 from ppsim.base.notes import note
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.build import build_costs, build_schedule, check_used
@@ -192,7 +193,6 @@ def find_known(problem: Problem, costs: CostOptions, until: float = np.inf, grac
     Those that fill slots and those that search come last. What is not there by ``until`` on the monotonic clock is left
     out, and stderr says so; the first may take ``grace`` seconds longer.
     """
-    from ppsim.base.deadline import TimeOver, check_time, end_by, interrupt_at
     from ppsim.schedules import families
     from ppsim.search.orders.optimize import know
     from ppsim.search.problem import evaluate, solves

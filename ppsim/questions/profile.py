@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from ppsim.base.text import one_line
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
@@ -100,7 +101,6 @@ class ShownProfile(Answer):
 
     def blocks(self) -> Iterator[Block]:
         """What was measured, the table of ops, what follows from it, and a table of messages for each link."""
-        from ppsim.base.text import one_line
         from ppsim.inputs.profile.text import fit_lines, heading, lines, message_rows, op_rows
 
         for line in heading(self.profile):
@@ -151,7 +151,6 @@ class ProfileDiff(Answer):
 
     def blocks(self) -> Iterator[Block]:
         """The settings that differ, the times that do, the largest change first, and how many do not."""
-        from ppsim.base.text import one_line
         from ppsim.inputs.profile.text import differing
 
         found, changed = self.found, differing(self.found)

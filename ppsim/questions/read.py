@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 import numpy as np
 
+from ppsim.base.units import format_size
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
@@ -242,8 +243,6 @@ def _schedule_line(schedule: Schedule) -> str:
 
 
 def _stage_table(kept: RealRun, value: dict[str, Any]) -> Table:
-    from ppsim.base.units import format_size
-
     kinds = [kind for kind in "FBIWR" if any(kind in row["times"] for row in value["stages"])]
     memory = value["memory"]
     headings = ["stage", "device", *(h for kind in kinds for h in (f"{kind}, {kept.unit}", f"{kind} p10 to p90"))]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.recompute import PARTS, rules_of
+from ppsim.core.schedule import Schedule
+from ppsim.engine.memory.usage import LAYER_ACTIVATIONS, Amounts, MemoryModel
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
-    from ppsim.core.costs import Costs
-    from ppsim.core.schedule import Schedule
-    from ppsim.engine.memory.usage import Amounts, MemoryModel
     from ppsim.questions.groups import CostOptions
     from ppsim.questions.trained import Trained
     from ppsim.workload.layout.costs import LayerTimes
@@ -136,8 +136,6 @@ def _kept(
     held: MemoryModel, schedule: Schedule, costs: CostOptions, layout: Layout | None, model: Trained | None, rule: str
 ) -> Amounts:
     """What F keeps by one rule, shape (stages,)."""
-    from ppsim.engine.memory.usage import LAYER_ACTIVATIONS
-
     if model:
         return model.kept_by(rule, schedule, layout.content if layout else None)
     if rule.startswith("modules:") or not (layout or costs.profile):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
 from ppsim.questions.blocks import Block, Line
 from ppsim.questions.door import VALUE
@@ -131,8 +132,6 @@ class Replicated:
     @property
     def step(self) -> str:
         """How long their step takes: as long as the slowest."""
-        from ppsim.base.numbers import format_number
-
         return f"{format_number(float(self.ends.max()))} {self.unit}"
 
     def to_json(self) -> dict[str, Any]:
@@ -147,8 +146,6 @@ class Replicated:
 
     def lines(self) -> Iterator[Block]:
         """Who is slowest, and who waits for whom."""
-        from ppsim.base.numbers import format_number
-
         fastest = format_number(float(self.ends.max(axis=1).min()))
         slowest = f"the slowest's (replica {self.slowest}); the fastest takes {fastest}"
         yield Line(f"replicas   {len(self.ends)}: a step takes {self.step}, {slowest}", 11)

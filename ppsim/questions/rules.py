@@ -136,9 +136,10 @@ NEEDS = (
     ),
     Need(
         ("devices", "microbatches"),
-        lambda g: not g["as_json"],
-        "{options} shapes the example, which --json does not hold",
-        commands=("describe",),
+        lambda g: bool(g["names"] or g["schedule"]) and not g["as_json"],
+        "{options} shapes the example of one schedule, which --json does not hold",
+        "name a schedule, without --json",
+        ("list",),
     ),
     Need(
         ("stages", "devices"),

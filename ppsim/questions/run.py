@@ -1,12 +1,18 @@
-"""Time one schedule."""
+"""Time one schedule and show it."""
 
 from __future__ import annotations
 
+import html
+import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ppsim.base.atomic_file import open_atomically
+from ppsim.base.numbers import format_number, format_share
+from ppsim.engine.simple.columns import shape_of
+from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Line
@@ -20,6 +26,8 @@ from ppsim.questions.groups import (
     OneSchedule,
     ShapeOptions,
 )
+from ppsim.questions.memory import MemoryRequest
+from ppsim.questions.memory import answer as answer_memory
 from ppsim.questions.options import Request, flag, flatten, given_object, group, list_options
 from ppsim.questions.replicas import ReplicaOptions, Replicated, time_replicas
 from ppsim.questions.timing import execute_slots, note_queues, time_ops
@@ -104,8 +112,6 @@ def answer(request: RunRequest) -> Run | Grid:
         network = replace(network, p2p=network.p2p or "overlap")
     schedule, prices = build(spec, request.shape, request.costs, network, request.merge_bw)
     if request.lanes and not schedule.has_lanes:
-        from ppsim.errors import InputError
-
         raise InputError(f"--lanes has no effect: {schedule.name} does nothing beside compute", "leave it out")
     if request.grid:
         return Grid(request, schedule)
@@ -172,8 +178,6 @@ class Run(Answer):
 
     def line(self) -> Iterator[Block]:
         """The numbers on one line."""
-        from ppsim.engine.simple.columns import shape_of
-
         name = f"{self.schedule.name} {self.schedule.n_devices}x{self.schedule.whole_microbatches}"
         step = f"  step of {len(self.replicas.ends)} replicas {self.replicas.step}" if self.replicas else ""
         yield Line(result_line(name, self.metrics, shape_of(self.schedule), self.timeline.unit) + step)
@@ -231,16 +235,10 @@ class Run(Answer):
 
     def memory(self, model: str | None = None, **options: Any) -> Any:
         """Tell what devices hold over time, in bytes of a ``model``; ``options`` as ``ppsim memory`` takes them."""
-        from ppsim.questions.memory import MemoryRequest
-        from ppsim.questions.memory import answer as answer_memory
-
         return answer_memory(self._also(MemoryRequest, options | {"model": model}))
 
     def _repr_html_(self) -> str:
         """The chart and the numbers, for notebooks."""
-        import html
-        import io
-
         picture = io.StringIO()
         self.plot().savefig(picture, format="svg")
         drawing = picture.getvalue().partition("<svg")
@@ -274,8 +272,6 @@ class Run(Answer):
 
     def _faster_order(self, found: Reordered) -> str:
         """The fastest order of microbatches found by simulation."""
-        from ppsim.base.numbers import format_number, format_share
-
         if found.after >= found.before * (1 - 1e-9):
             return f"reorder: none of {found.tried} orders of the microbatches is faster"
         order = ",".join(map(str, found.order.tolist()))
@@ -328,8 +324,6 @@ class Grid(Answer):
         import orjson
 
         from ppsim.analysis.grid import csv_of
-        from ppsim.base.atomic_file import open_atomically
-        from ppsim.errors import InputError
 
         forms: dict[str, Callable[[], bytes]] = {
             ".csv": lambda: csv_of(self.rows).encode(),

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.errors import InputError
+from ppsim.base.source import STANDARD_INPUT
+from ppsim.errors import InputError, UnknownSchedule
 from ppsim.questions.door import VALUE
 from ppsim.questions.options import option
+from ppsim.questions.words import title_of
 
 if TYPE_CHECKING:
     from ppsim.analysis.observed import Observed
@@ -138,7 +140,6 @@ def read_stated(spec: str, iteration: str = "median", schedule: str = "", unit: 
     Raises:
         InputError: the files show no whole run, or have no such iteration.
     """
-    from ppsim.base.source import STANDARD_INPUT
     from ppsim.real.traces.read import shows_run
     from ppsim.schedules import reads_ops
 
@@ -152,7 +153,6 @@ def read_stated(spec: str, iteration: str = "median", schedule: str = "", unit: 
     if timeline is None:
         return None
     from ppsim.analysis.observed import observe
-    from ppsim.questions.words import title_of
 
     family = _family(timeline.schedule.name)
     return Stated(observe(timeline), f"times stated by {spec}", title_of(timeline.schedule), *family)
@@ -163,7 +163,6 @@ def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> Stated:
     import numpy as np
 
     from ppsim.analysis.observed import observe
-    from ppsim.questions.words import title_of
 
     run = read_named_run([spec], schedule, unit)
     chosen = run.drop_first() if iteration == "median" else run.select(iteration)
@@ -181,7 +180,6 @@ def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> Stated:
 
 def _family(name: str) -> tuple[str, int | None]:
     """The family and the group size in the name of a recognised schedule; empty for one that is not ours."""
-    from ppsim.errors import UnknownSchedule
     from ppsim.schedules import find
 
     family, _, option = name.partition(" group-size=")

@@ -1,4 +1,4 @@
-"""Schedules over a grid of shapes."""
+"""Schedules over a grid of shapes, best marked."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
+import numpy as np
 
 from ppsim.base.progress import progress
-from ppsim.engine.simple.columns import columns_of
+from ppsim.base.tables import TABLES, table_suffix
+from ppsim.engine.simple.columns import Column, columns_of
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
@@ -31,14 +33,13 @@ from ppsim.questions.groups import (
 from ppsim.questions.options import Request, flag, group, option
 from ppsim.questions.several import check_shape, check_taken, options_taken
 from ppsim.questions.tasks import TaskOptions, finish_tasks
+from ppsim.questions.terminal import TONES, shows_colours
 from ppsim.questions.words import counted
 from ppsim.questions.write import Writers, find_targets, inputs_of, tradeoff_writers, write_table
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-
-    from ppsim.engine.simple.columns import Column
 
 MOST = 10_000
 Rows = Sequence[Mapping[str, Any]]
@@ -81,7 +82,6 @@ class SweepRequest(Request):
 
     def check(self) -> None:
         """Refuse formats that cannot be written before anything is timed."""
-        from ppsim.base.tables import TABLES, table_suffix
         from ppsim.show.files.tradeoff import check_suffix
 
         for _, suffix in find_targets(self.output, tables=True):
@@ -215,8 +215,6 @@ class Sweep(Answer):
 
     def _tables(self, screen: Console) -> Iterable[Block]:
         """Schedules and devices down, microbatches across in as many tables as fit; the best of each column marked."""
-        from ppsim.questions.terminal import shows_colours
-
         metric = self.request.metric
         values = {cell: _value(row, metric) for cell, row in zip(self.cells, self.rows, strict=True)}
         best: dict[tuple[float, int], float] = {}
@@ -240,8 +238,6 @@ class Sweep(Answer):
 
 def _shade(values: Mapping[Cell, float | None]) -> dict[Cell, str]:
     """The colours of each cell on a terminal, darker for more."""
-    import numpy as np
-
     from ppsim.analysis.heat import shades_of
     from ppsim.show.drawing.palette import HEAT, blend, text_colour
 
@@ -257,8 +253,6 @@ def _shade(values: Mapping[Cell, float | None]) -> dict[Cell, str]:
 def _block(cells: Mapping[Cell, str], looks: Mapping[Cell, str], across: list[int], title: str) -> Table:
     from rich.table import Table
     from rich.text import Text
-
-    from ppsim.questions.terminal import TONES
 
     table = Table(
         box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title=title, title_justify="left"

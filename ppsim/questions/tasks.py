@@ -9,16 +9,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from ppsim.base.notes import note
+from ppsim.base.results import Results
+from ppsim.base.signals import raise_swallowed
 from ppsim.questions.door import CONNECTS, KEEPS
 from ppsim.questions.options import option
-
-if TYPE_CHECKING:
-    from ppsim.base.results import Results
 
 Task = TypeVar("Task")
 Row = Mapping[str, Any]
@@ -84,7 +83,6 @@ def open_tasks(options: TaskOptions, inputs: object, processes: int = 1) -> Iter
     Raises:
         InputError: the results file is of other inputs; and what ``open_workers`` raises.
     """
-    from ppsim.base.signals import raise_swallowed
     from ppsim.base.workers import open_workers
 
     with open_results(options, inputs) as results:
@@ -117,8 +115,6 @@ def open_results(options: TaskOptions, inputs: object) -> Iterator[Results]:
         InputError: the file cannot be read or written, or is of other inputs.
         MissingDependency: pyarrow is not installed.
     """
-    from ppsim.base.results import Results
-
     with Results(options.results, inputs) as results:
         old = len(results.rows)
         if results.cut:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ppsim.base.json_output import dump_json
 from ppsim.questions.blocks import Block, Chart, Drawn, Line, Part, Table
 
 if TYPE_CHECKING:
@@ -197,8 +198,6 @@ def console(at_least: int = 20, *, err: bool = False) -> Console:
 
 def echo_json(value: object) -> None:
     """One JSON object on standard output."""
-    from ppsim.base.json_output import dump_json
-
     click.echo(dump_json(value).decode())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ppsim.errors import InputError
 from ppsim.questions.groups import NetworkOptions
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ def execute_messages(
         return None
     from ppsim.engine.detailed.cluster import network_from_options
     from ppsim.engine.detailed.execute import execute
-    from ppsim.errors import InputError
     from ppsim.workload.hardware.hardware import read_cluster
 
     mode = network.p2p or "overlap"
@@ -70,7 +70,6 @@ def execute_messages(
 def _lower(schedule: Schedule, network: NetworkOptions, batch: bool, to_torch: bool) -> Lowered:
     """Write out sends and receives in the order asked for, or take those that the schedule's file states."""
     from ppsim.engine.lowering.lower import keep_posted, lower
-    from ppsim.errors import InputError
 
     if schedule.posted and not network.order:
         if network.unshard or network.reduce_grad:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ppsim.base.source import read_text
 from ppsim.errors import InputError
 from ppsim.questions.door import names_model
 from ppsim.questions.options import option
@@ -63,7 +64,6 @@ class Trained:
         Raises:
             InputError: no such model, or options beside a file that says how it is trained.
         """
-        from ppsim.base.source import read_text
         from ppsim.workload.model.model import SCHEMA_OF_SIZES, library, read_trained
         from ppsim.workload.model.transformer import read_model
 

@@ -7,7 +7,9 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.numbers import format_change, format_number, format_share
+from ppsim.errors import InputError
 from ppsim.questions.blocks import Block, Line
+from ppsim.questions.words import counted
 
 if TYPE_CHECKING:
     from ppsim.workload.hardware.hardware import Machine
@@ -26,7 +28,6 @@ def parallel_from(given: dict[str, Any], base: Parallel) -> Parallel:
         InputError: a number that cannot be; the message names the option.
     """
     from ppsim.base.toml import Refused
-    from ppsim.errors import InputError
 
     try:
         return replace(base, **{name: value for name, value in given.items() if value is not None})
@@ -95,7 +96,6 @@ def training(
     Raises:
         InputError: the layout, the schedule, the cluster or the file of measured peaks cannot be used.
     """
-    from ppsim.errors import InputError
     from ppsim.workload.cost.memory import PARTS, device_memory, host_memory
 
     if parallel.ep > 1 and not model.experts:
@@ -207,8 +207,6 @@ def _even(model: Model, parallel: Parallel, layout: Layout | None, machine: Mach
 
 def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
     """Show what training costs, as tables."""
-    from ppsim.questions.words import counted
-
     sizes = {name: value for name, value in found["parallel"].items() if name in ("tp", "cp", "ep", "pp", "dp", "vp")}
     text = ", ".join(f"{name} {value}" for name, value in sizes.items() if value > 1)
     zero = f", ZeRO-{found['parallel']['zero']}" if found["gpus"] > 1 else ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from ppsim.base.atomic_file import open_atomically, rehearse
 from ppsim.base.notes import note
 from ppsim.base.progress import progress
 from ppsim.errors import InputError, PpsimError
@@ -19,12 +20,13 @@ from ppsim.questions.build import build_schedule
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
 from ppsim.questions.options import Request, flag, flatten, group, option
-from ppsim.questions.stated import unit_option
+from ppsim.questions.stated import read_named_run, unit_option
 from ppsim.questions.types import COUNT, Share
 from ppsim.questions.validation_text import detail_lines, job_lines, job_verdict, verdict_line
 from ppsim.questions.words import title_of
 from ppsim.questions.workload import WorkloadOptions, explain_module, module_option, workload
 from ppsim.questions.write import Writers, command_line, find_targets
+from ppsim.real.calibration.user_module import find_module
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
@@ -350,7 +352,6 @@ def _refuse_unknown(request: ValidateRequest, names: Sequence[str]) -> None:
 
 def _read_trace(request: ValidateRequest, trace: str) -> RealRun:
     """Read a run made elsewhere, and refuse one of another schedule than named."""
-    from ppsim.questions.stated import read_named_run
     from ppsim.real.validation.traced import refuse_other
 
     specs = request.specs
@@ -376,9 +377,7 @@ def _record_of(request: ValidateRequest, observed: RealRun) -> Record:
 
 def _measure(request: ValidateRequest) -> tuple[Record, str]:
     """Run the schedules; returns the measurements, and what went wrong if they are usable all the same."""
-    from ppsim.base.atomic_file import rehearse
     from ppsim.inputs.profile.profile import read
-    from ppsim.real.calibration.user_module import find_module
     from ppsim.real.runs.session import Request as Session
     from ppsim.real.runs.session import measure_session
 
@@ -406,7 +405,6 @@ def _measure(request: ValidateRequest) -> tuple[Record, str]:
 
 def _keep(record: Record, target: str) -> str:
     """Write the record; returns why it could not be written, as its numbers can still be printed."""
-    from ppsim.base.atomic_file import open_atomically
     from ppsim.real.runs.record import dump
 
     try:

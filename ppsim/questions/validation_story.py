@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppsim.base.numbers import format_change
+
 if TYPE_CHECKING:
     from ppsim.real.validation.analyse import Validation
     from ppsim.show.files.document import Story
@@ -17,7 +19,6 @@ def picker_of(validation: Validation, titles: Sequence[str]) -> Story:
     from ppsim.analysis.diff import MEANINGS, TERMS, terms_of
     from ppsim.analysis.idle import explain_idle
     from ppsim.analysis.observed import observe
-    from ppsim.base.numbers import format_change
     from ppsim.real.validation.overlay import timelines_of
     from ppsim.show.files.document import Story
 

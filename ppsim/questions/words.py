@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
+from ppsim.base.numbers import format_number
+from ppsim.engine.simple.columns import Shape, columns_of, shape_of
+from ppsim.errors import UnknownSchedule
+
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
-    from ppsim.engine.simple.columns import Shape
     from ppsim.engine.simple.metrics import Metrics
     from ppsim.schedules import Family
 
@@ -30,15 +33,11 @@ def shape_line(schedule: Schedule) -> str:
 
 def result_line(name: str, metrics: Metrics, shape: Shape, unit: str) -> str:
     """The numbers of one run on one line."""
-    from ppsim.engine.simple.columns import columns_of
-
     return "  ".join([name, *(f"{c.heading} {c.text(c.of(metrics, shape), unit)}" for c in columns_of("line"))])
 
 
 def summary(timeline: Timeline, metrics: Metrics) -> str:
     """The numbers of one run, one line each, with what they mean."""
-    from ppsim.engine.simple.columns import columns_of, shape_of
-
     shape = shape_of(timeline.schedule)
     rows = (
         (c.heading, c.text(c.of(metrics, shape), timeline.unit), c.note_on(metrics, shape))
@@ -60,7 +59,6 @@ def recomputed(schedules: Iterable[Schedule]) -> list[str]:
 
 def encoder_lines(timeline: Timeline, costs: Costs) -> list[str]:
     """Say how many ops of an encoder are in bubbles, and which are not; empty where there is none."""
-    from ppsim.base.numbers import format_number
     from ppsim.core.ops import Kind
     from ppsim.search.rules.encoder import find_misfits
 
@@ -85,7 +83,6 @@ def encoder_lines(timeline: Timeline, costs: Costs) -> list[str]:
 
 def title_of(schedule: Schedule) -> str:
     """The schedule's name as figures write it."""
-    from ppsim.errors import UnknownSchedule
     from ppsim.schedules import find
 
     try:

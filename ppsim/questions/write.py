@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,9 +11,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ppsim.base.atomic_file import open_atomically, place_together, rehearse
+from ppsim.base.json_output import dump_json
+from ppsim.base.long_work import long_work
+from ppsim.base.tables import TABLES, save_table
+from ppsim.errors import InputError
 from ppsim.questions.given import Given, suffixes_of
 from ppsim.questions.groups import FigureOptions, OutputOptions
 from ppsim.questions.options import Option
+from ppsim.questions.types import Share
 from ppsim.version import VERSION
 
 if TYPE_CHECKING:
@@ -70,8 +77,6 @@ def command_line(given: Given) -> str:
 
 def _text(value: Any, option: Option) -> str:
     """Write a value so that it is read back as the same, to the last bit."""
-    from ppsim.questions.types import Share
-
     if isinstance(value, list):
         return ",".join(str(v).removesuffix(".0") for v in value)
     if isinstance(option.type, Share) and value > 1:
@@ -85,9 +90,6 @@ def find_targets(output: OutputOptions, *, tables: bool = False) -> list[tuple[s
     Raises:
         InputError: an unknown format, a file that cannot be written, or the same one twice.
     """
-    from ppsim.base.atomic_file import rehearse
-    from ppsim.errors import InputError
-
     for target in output.output:
         rehearse(target)
     places = ["-" if target == "-" else os.path.realpath(target) for target in output.output]
@@ -131,8 +133,6 @@ def write_files(writers: Writers) -> None:
 @contextmanager
 def write_with(writers: Writers) -> Iterator[None]:
     """Write every target by its function, run the block, then put the files in place; a refusal prints nothing."""
-    from ppsim.base.atomic_file import place_together
-    from ppsim.base.long_work import long_work
 
     def write(to_stdout: bool) -> None:
         for target, save in writers:
@@ -149,8 +149,6 @@ def write_with(writers: Writers) -> Iterator[None]:
 
 def quiet_matplotlib() -> None:
     """Keep matplotlib from saying where it keeps its fonts if a home folder is read-only; it works all the same."""
-    import logging
-
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 
@@ -170,7 +168,6 @@ def tradeoff_writers(
     ``table``, ``figure`` and ``page`` write the targets that are such; else a page has the ``heat`` maps.
     """
     from ppsim.analysis.tradeoff import tradeoff
-    from ppsim.base.tables import TABLES
     from ppsim.show.files.tradeoff import save_tradeoff
 
     found = tradeoff(list(points))
@@ -193,10 +190,6 @@ def write_table(
     suffix: str,
 ) -> None:
     """Write rows as a table, or as JSON the ``whole`` object that they are of."""
-    from ppsim.base.atomic_file import open_atomically
-    from ppsim.base.json_output import dump_json
-    from ppsim.base.tables import save_table
-
     if suffix != ".json":
         save_table(rows, target, suffix, inputs)
         return

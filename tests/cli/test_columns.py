@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ppsim.cli import compare, gallery, run, sweep
+from ppsim import cli
+from ppsim.cli import group
 from ppsim.engine.simple import columns
 from ppsim.engine.simple.columns import PLACES, Column, columns_of
 from ppsim.questions import sweep as asked
@@ -18,7 +19,9 @@ ADDED = Column("busiest", "busiest device", "busiest\ndevice", "the work of one"
 
 
 def shown(command, *args):
-    result = CliRunner().invoke(command, args, env={"COLUMNS": "140", "NO_COLOR": "1"}, catch_exceptions=False)
+    result = CliRunner().invoke(
+        group, [command, *args], env={"COLUMNS": "140", "NO_COLOR": "1"}, catch_exceptions=False
+    )
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -36,28 +39,28 @@ def more(monkeypatch):
 def reload_sweep():
     """The metrics are choices of an option, read when its module is."""
     importlib.reload(asked)
-    importlib.reload(sweep)
+    cli._import_command.cache_clear()
 
 
 @pytest.mark.slow
 def test_a_number_added_to_the_table_shows_everywhere(more, tmp_path, monkeypatch):
     """Line, summary and JSON of a run, tables and JSON of compare and sweep, and the page."""
     shape = ["--devices", "2", "--mb", "4"]
-    assert "busiest device       " in shown(run.command, "-s", "1f1b", *shape)
-    assert "the work of one" in shown(run.command, "-s", "1f1b", *shape)
-    assert "busiest device 12.5%" in shown(run.command, "-s", "1f1b", *shape, "-q")
+    assert "busiest device       " in shown("run", "-s", "1f1b", *shape)
+    assert "the work of one" in shown("run", "-s", "1f1b", *shape)
+    assert "busiest device 12.5%" in shown("run", "-s", "1f1b", *shape, "-q")
     monkeypatch.setattr("ppsim.schedules.families", lambda: [find("1f1b")])
-    shown(gallery.command, *shape, "-o", str(tmp_path))
+    shown("gallery", *shape, "-o", str(tmp_path))
     assert "busiest device 12.5%" in (tmp_path / "README.md").read_text()
-    assert json.loads(shown(run.command, "-s", "1f1b", *shape, "--json"))["busiest"] == 0.125
-    table = shown(compare.command, "gpipe", "1f1b", *shape)
+    assert json.loads(shown("run", "-s", "1f1b", *shape, "--json"))["busiest"] == 0.125
+    table = shown("compare", "gpipe", "1f1b", *shape)
     assert re.search(r"busiest *\n.*device *\n(.* 12\.5% *\n){2}", table)
-    for row in json.loads(shown(compare.command, "gpipe", "1f1b", *shape, "--json"))["schedules"]:
+    for row in json.loads(shown("compare", "gpipe", "1f1b", *shape, "--json"))["schedules"]:
         assert row["busiest"] == 0.125
-    assert "has the least busiest, 12.5%" in shown(sweep.command, "1f1b", *shape, "--metric", "busiest")
-    assert json.loads(shown(sweep.command, "1f1b", *shape, "--json"))["shapes"][0]["busiest"] == 0.125
+    assert "has the least busiest, 12.5%" in shown("sweep", "1f1b", *shape, "--metric", "busiest")
+    assert json.loads(shown("sweep", "1f1b", *shape, "--json"))["shapes"][0]["busiest"] == 0.125
     page = tmp_path / "x.html"
-    shown(run.command, "-s", "1f1b", *shape, "-o", str(page))
+    shown("run", "-s", "1f1b", *shape, "-o", str(page))
     data = json.loads(re.findall(r'id="ppsim-data">(.*?)</script>', page.read_text(), re.DOTALL)[0])
     assert data["timelines"][0]["numbers"]["busiest"] == {"text": "12.5%", "note": "the work of one"}
     assert {"cards", "page"} <= set(data["columns"][-1]["places"])
@@ -82,13 +85,13 @@ def test_the_readme_explains_what_the_summary_shows():
 def test_no_work_at_all_is_infinitely_over_ideal():
     """Where no op takes time but messages do, the bubble over ideal has no number; it was said to be 0 before."""
     args = ["-s", "gpipe", "--stages", "2", "--mb", "2", "--tf", "0", "--tb", "0", "--comm", "1"]
-    assert re.search("bubble_over_ideal +infinite", shown(run.command, *args))
-    assert json.loads(shown(run.command, *args, "--json"))["bubble_over_ideal"] is None
+    assert re.search("bubble_over_ideal +infinite", shown("run", *args))
+    assert json.loads(shown("run", *args, "--json"))["bubble_over_ideal"] is None
 
 
 def test_the_peaks_of_few_devices_are_listed_and_of_many_bounded():
     """Up to 16 devices each peak is written; beyond, the least and the most. The number itself is the most."""
     for devices, each in ((16, " ".join(map(str, range(16, 0, -1)))), (17, "1 to 17")):
-        text = shown(run.command, "-s", "1f1b", "--devices", str(devices), "--mb", "20")
+        text = shown("run", "-s", "1f1b", "--devices", str(devices), "--mb", "20")
         noted = f"peak activations +{devices} +stage-microbatches, on device 0 \\({each}\\)"
         assert re.search(noted, text)

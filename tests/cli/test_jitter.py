@@ -5,14 +5,14 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from ppsim.cli.jitter import command
+from ppsim.cli import group
 from ppsim.errors import InputError
 
 SHAPE = ("--devices", "4", "--mb", "6")
 
 
 def jitter(*arguments: str) -> str:
-    result = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    result = CliRunner().invoke(group, ["jitter", *arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -72,5 +72,6 @@ def test_nothing_that_applies_is_bad_usage():
 
 def test_a_count_beyond_any_run_is_refused():
     """A number of 23 digits is bad usage, not an internal error."""
+    base = ["jitter", "1f1b", "--devices", "4", "--mb", "8"]
     for option in ("--slow-devices", "--slow-links"):
-        assert CliRunner().invoke(command, ["1f1b", "--devices", "4", "--mb", "8", option, "9" * 23]).exit_code == 2
+        assert CliRunner().invoke(group, [*base, option, "9" * 23]).exit_code == 2

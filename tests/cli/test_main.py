@@ -21,13 +21,12 @@ LARGE = ["run", "--schedule", "1f1b", "--devices", "16", "--mb", "400", "-q"]
 # A command that does something else: raises, warns.
 INSTEAD = """
 import sys, warnings
-import ppsim.cli.list as listing
-from ppsim.cli import main
+from ppsim.cli import group, main
 
 def instead(**options):
     {code}
 
-listing.command.callback = instead
+group.get_command(None, "list").callback = instead
 main()
 """
 

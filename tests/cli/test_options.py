@@ -224,7 +224,6 @@ ONE_BY_ONE = {
     "plan": [*PLAN, "--recomputes", "none,full", "--schedules", "1f1b,interleaved"],
     "explain": ["explain", *SCHEDULE],
     "diff": ["diff", *SEVERAL],
-    "describe": ["describe", "1f1b"],
     "partition": ["partition", "interleaved-overlap", "--devices", "4", "--mb", "8", "--t-layer", "1,1,2,1,1,1,1,2"],
     "optimize": ["optimize", "--devices", "3", "--mb", "2", "--cap", "2", "--time-limit", "0.5"],
     "layout": ["layout", "E|t*3|(t|)*5mL", "--devices", "4"],
@@ -326,7 +325,7 @@ def outcome(words: list[str]) -> tuple[object, ...]:
     return code, re.sub(r'"inputs":\{.*?\}\}', "", result.stdout), said, str(error), files
 
 
-FAST = ("run", "describe", "layout", "check")
+FAST = ("run", "layout", "check")
 
 
 @pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in ONE_BY_ONE])

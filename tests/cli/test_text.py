@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "gallery"
 COMMANDS = {
     "list": "list",
-    "describe": "describe 1f1b",
+    "describe": "list 1f1b",
     "run": "run 1f1b --stages 4 --mb 8",
     "compare": "compare gpipe 1f1b interleaved:2 zb-1p --devices 4 --mb 8",
     "sweep": "sweep 1f1b zb-1p --devices 4,8 --mb 8:24:8",

@@ -1,4 +1,4 @@
-"""The closed forms that ``ppsim describe`` prints and docstrings state are exact under their own conditions.
+"""The closed forms that ``ppsim list NAME`` prints and docstrings state are exact under their own conditions.
 
 Times are whole numbers per stage, V times that per device, so that every comparison is exact.
 """
