@@ -16,7 +16,7 @@ from ppsim.errors import InputError
 from ppsim.questions.ask import ask
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions
-from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.profile import ShownProfile
 from ppsim.questions.stated import iteration_option
 from ppsim.questions.types import COUNT, Counts
@@ -35,14 +35,8 @@ LARGEST = {"cpu": 16 << 20, "cuda": 256 << 20}
 class ProfileOutput:
     """Where the profile goes."""
 
-    output: tuple[str, ...] = option(
-        "--output",
-        "-o",
-        multiple=True,
-        required=True,
-        metavar="FILE",
-        help="The profile to write, TOML; - is stdout.",
-        common=True,
+    output: tuple[str, ...] = common(
+        "--output", "-o", multiple=True, required=True, metavar="FILE", help="The profile to write, TOML; - is stdout."
     )
     force: bool = flag("--force", "-F", help="Overwrite a file that exists.", common=True)
 
@@ -72,20 +66,14 @@ class CalibrateRequest(Request):
         type=click.Choice(["float32", "bfloat16", "float16", "float64"]),
         help="Type of parameters and activations (float32 on a CPU, bfloat16 on a GPU).",
     )
-    device: str = option(
+    device: str = common(
         "--device",
         type=click.Choice(["auto", "cpu", "cuda"]),
         default="auto",
-        show_default=True,
         help="What computes; auto: a GPU where there is one.",
-        common=True,
     )
-    repeats: int = option(
-        "--repeats", type=COUNT, default=10, show_default=True, help="Measured repetitions of every op.", common=True
-    )
-    warm_up: int = option(
-        "--warm-up", type=click.IntRange(min=0), default=2, show_default=True, help="Repetitions thrown away first."
-    )
+    repeats: int = common("--repeats", type=COUNT, default=10, help="Measured repetitions of every op.")
+    warm_up: int = option("--warm-up", type=click.IntRange(min=0), default=2, help="Repetitions thrown away first.")
     max_bytes: int | None = option(
         "--max-bytes",
         type=click.IntRange(min=1024, max=1 << 30),
@@ -97,14 +85,13 @@ class CalibrateRequest(Request):
     real_time: bool = flag("--real-time", help="Ask the system for real-time priority while messages travel.")
     note: str = option("--note", default="", help="A remark for the record, such as other load on the machine.")
     module: str | None = module_option()
-    stages: int | None = option("--stages", type=COUNT, help="Stages of --module.", common=True)
-    from_trace: tuple[str, ...] = option(
+    stages: int | None = common("--stages", type=COUNT, help="Stages of --module.")
+    from_trace: tuple[str, ...] = common(
         "--from-trace",
         multiple=True,
         type=click.Path(),
         metavar="FILE...",
         help="Make the profile from a real run instead: its folder, or files such as Kineto traces, one per rank.",
-        common=True,
     )
     more_traces: tuple[str, ...] = option(nargs=-1, type=click.Path(), metavar="")
     iteration: str = iteration_option("all")

@@ -18,7 +18,7 @@ from ppsim.questions.blocks import Block, Drawn, Line, Part
 from ppsim.questions.build import build_schedule
 from ppsim.questions.door import PRINTS
 from ppsim.questions.groups import FaceOptions, ShapeOptions
-from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.stated import read_draft
 from ppsim.questions.types import ScheduleName
 from ppsim.questions.words import counted
@@ -54,33 +54,26 @@ class CheckRequest(Request):
 
     question: ClassVar[str] = "check"
     file: str = option(metavar="FILE", type=click.Path(allow_dash=True), required=True)
-    modes: tuple[str, ...] = option(
+    modes: tuple[str, ...] = common(
         "--mode",
         type=click.Choice(MODES),
         multiple=True,
         help="Look for deadlocks when sends and receives overlap, are batched, or block; repeatable (all three, or "
         "overlap alone with --for or --queues).",
-        common=True,
     )
-    runtime: str | None = option(
+    runtime: str | None = common(
         "--for",
         type=click.Choice(["torch-2.13", "torch-2.15", "megatron"]),
         help="Add the limits of a runtime, and take the queues of its communicators.",
-        common=True,
     )
-    queues: str | None = option(
+    queues: str | None = common(
         "--queues",
         type=click.Choice(["edge", "pair", "rank"]),
         help="What has one in-order queue of sends and receives: a directed pair of devices, a pair, or a device; run "
         "times the same with --p2p overlap --channel direction, pair or group.",
-        common=True,
     )
-    schedule: str | None = option(
-        "--schedule",
-        "-s",
-        type=ScheduleName(),
-        help="Expect the ops of this schedule, in the shape given.",
-        common=True,
+    schedule: str | None = common(
+        "--schedule", "-s", type=ScheduleName(), help="Expect the ops of this schedule, in the shape given."
     )
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     face: FaceOptions = group(FaceOptions, "Output")

@@ -20,7 +20,7 @@ from ppsim.questions.explain_story import story_of
 from ppsim.questions.explain_text import explain_lines, heading_lines, job_lines
 from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
-from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.options import Request, common, flag, group
 from ppsim.questions.replicas import ReplicaOptions, Replicated, time_replicas
 from ppsim.questions.several import SIMPLE
 from ppsim.questions.stated import Stated, iteration_option, read_stated, told_unit
@@ -69,36 +69,28 @@ class ExplainRequest(Request):
 
     question: ClassVar[str] = "explain"
     schedule: OneSchedule = group(OneSchedule, "Shape")
-    trace: str | None = option(
+    trace: str | None = common(
         "--trace",
         metavar="DIR|FILE",
         help="Explain a real run as it was measured, of a file or a folder: a table of ops, Primus' pp_rank_N.json, "
         "Kineto traces, or a record; -s chooses a run of a record of several.",
-        common=True,
         door=PATH,
     )
     iteration: str = iteration_option("median")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
     network: NetworkOptions = group(NetworkOptions, "Messages")
-    changes: tuple[str, ...] = option(
+    changes: tuple[str, ...] = common(
         "--what-if",
         multiple=True,
         metavar="KEY=VALUE,...",
         help="Simulate a change; repeatable. Any option of shape, costs or messages: mb=16 · schedule=zb-1p · comm=0.1 "
         "· speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · "
         "link.0-1=0.5, link.0>1=x2 (one direction) · layers.3>2=1/8 (one of the eight layers of stage 3 to stage 2).",
-        common=True,
     )
-    of_device: int | None = option(
-        "--device", type=click.IntRange(min=0), help="Show every gap of this device.", common=True
-    )
-    of_op: str | None = option(
-        "--op",
-        metavar="OP",
-        help="Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2).",
-        common=True,
-        door=VALUE,
+    of_device: int | None = common("--device", type=click.IntRange(min=0), help="Show every gap of this device.")
+    of_op: str | None = common(
+        "--op", metavar="OP", help="Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2).", door=VALUE
     )
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
     heat: bool = flag(

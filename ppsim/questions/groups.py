@@ -10,7 +10,7 @@ import click
 
 from ppsim.errors import InputError
 from ppsim.questions.door import PRINTS, VALUE, WRITES, are_factors, names_cluster
-from ppsim.questions.options import flag, given_object, option
+from ppsim.questions.options import common, flag, given_object, option
 from ppsim.questions.types import (
     CountList,
     Counts,
@@ -52,9 +52,7 @@ _MICROBATCHES: dict[str, Any] = {"help": "Microbatches, M.", "common": True}
 class _Own:
     """What only some schedules take."""
 
-    group_size: int | None = option(
-        "--group-size", type=int, help="Microbatches per group of interleaved schedules, N."
-    )
+    group_size: int | None = option("--group-size", help="Microbatches per group of interleaved schedules, N.")
     rule: str | None = option(
         "--rule",
         type=click.Choice(["torch", "megatron"]),
@@ -70,9 +68,7 @@ class _Own:
         type=click.FloatRange(0, 1),
         help="Share of an activation that is still held between I and W, for zb-auto.",
     )
-    slices: int | None = option(
-        "--slices", type=int, help="Slices that each sequence is cut into, K, for seq1f1b and the like."
-    )
+    slices: int | None = option("--slices", help="Slices that each sequence is cut into, K, for seq1f1b and the like.")
     everywhere: list[int] | None = option(
         "--everywhere",
         type=CountList(),
@@ -82,10 +78,10 @@ class _Own:
 
 @dataclass(frozen=True)
 class _Sizes:
-    stages: int | None = option("--stages", type=int, **_STAGES)
-    devices: int | None = option("--devices", "--pp", type=int, **_DEVICES)
-    chunks: int | None = option("--chunks", "--vpp", "--vp", type=int, **_CHUNKS)
-    microbatches: int | None = option("--mb", "-m", "--microbatches", type=int, **_MICROBATCHES)
+    stages: int | None = option("--stages", **_STAGES)
+    devices: int | None = option("--devices", "--pp", **_DEVICES)
+    chunks: int | None = option("--chunks", "--vpp", "--vp", **_CHUNKS)
+    microbatches: int | None = option("--mb", "-m", "--microbatches", **_MICROBATCHES)
 
 
 @dataclass(frozen=True)
@@ -110,12 +106,12 @@ class GridOptions(_Own, _SizeLists):
 class CostOptions:
     """What ops cost: numbers, or a measured profile; None where the default holds. And whether backwards recompute."""
 
-    tf: Value | None = option(
-        "--tf", type=Numbers(), help="Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).", common=True
+    tf: Value | None = common(
+        "--tf", type=Numbers(), help="Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2)."
     )
-    tb: Value | None = option("--tb", type=Numbers(), help="Time of a full backward (ti + tw).", common=True)
-    ti: Value | None = option("--ti", type=Numbers(), help="Time of a backward for the input (1).", common=True)
-    tw: Value | None = option("--tw", type=Numbers(), help="Time of a backward for the weights (1).", common=True)
+    tb: Value | None = common("--tb", type=Numbers(), help="Time of a full backward (ti + tw).")
+    ti: Value | None = common("--ti", type=Numbers(), help="Time of a backward for the input (1).")
+    tw: Value | None = common("--tw", type=Numbers(), help="Time of a backward for the weights (1).")
     tfb: Value | None = option("--tfb", type=Numbers(), help="Time of a fused pair of F and B (tf + tb).")
     tr: Value | None = option("--tr", type=Numbers(), help="Time of a recompute (tf).")
     offload: str | None = option(
@@ -154,8 +150,8 @@ class CostOptions:
         "--tgf", type=Numbers(), help="Time of a part on all devices ahead of a stage, or one per stage (0)."
     )
     tgb: Value | None = option("--tgb", type=Numbers(), help="Time of its backward, or one per stage (0).")
-    t_collective: float | None = option("--t-collective", type=float, help="Time of a collective over all devices (0).")
-    comm: float | None = option("--comm", type=float, help="Latency of a message between two devices (0).", common=True)
+    t_collective: float | None = option("--t-collective", help="Time of a collective over all devices (0).")
+    comm: float | None = common("--comm", help="Latency of a message between two devices (0).")
     links: tuple[str, ...] = option(
         "--link",
         multiple=True,
@@ -182,37 +178,31 @@ class CostOptions:
     speed: Value | None = option(
         "--speed", type=Numbers(), help="How many times as fast each device computes: 1,1,0.9,1."
     )
-    per: str | None = option(
+    per: str | None = common(
         "--cost-per",
         type=click.Choice(["device", "stage"]),
         help="Times are for a device's 1/P share of the model (device, the default) or for each stage as given.",
-        common=True,
     )
-    layout: str | None = option(
+    layout: str | None = common(
         "--layout",
         metavar="STRING",
         help="Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.",
-        common=True,
         door=VALUE,
     )
     t_layer: Value | None = option(
         "--t-layer", type=Numbers(), help="Forward time of a layer of the layout (1), or one for each."
     )
-    t_embedding: float | None = option(
-        "--t-embedding", type=float, help="Forward time of the layout's embedding, E (0)."
-    )
-    t_head: float | None = option("--t-head", type=float, help="Forward time of the layout's head and its loss, L (0).")
-    t_mtp: float | None = option(
-        "--t-mtp", type=float, help="Forward time of an MTP layer of the layout, m (a layer's)."
-    )
+    t_embedding: float | None = option("--t-embedding", help="Forward time of the layout's embedding, E (0).")
+    t_head: float | None = option("--t-head", help="Forward time of the layout's head and its loss, L (0).")
+    t_mtp: float | None = option("--t-mtp", help="Forward time of an MTP layer of the layout, m (a layer's).")
     b_over_f: float | None = option(
-        "--b-over-f", type=float, help="A full backward of a layer in its forwards (2); I and W take half."
+        "--b-over-f", help="A full backward of a layer in its forwards (2); I and W take half."
     )
     unit: str | None = option(
         "--unit", help="Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.", door=VALUE
     )
-    profile: str | None = option(
-        "--profile", type=click.Path(), help="Measured costs instead (ppsim calibrate), in ms.", common=True
+    profile: str | None = common(
+        "--profile", type=click.Path(), help="Measured costs instead (ppsim calibrate), in ms."
     )
     segments: str | None = option(
         "--segments",
@@ -227,7 +217,7 @@ class CostOptions:
         help="Put the forwards and backwards of an encoder into the bubbles of the pipeline (TOML: their times).",
     )
     costs: Callable[[Schedule], Costs] | None = given_object("ppsim.core.costs.Prices")
-    recompute: bool | str = option(
+    recompute: bool | str = common(
         "--recompute",
         type=Recomputed(),
         default=False,
@@ -237,7 +227,6 @@ class CostOptions:
         "first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. "
         "A part takes its layers' time (of a layout, model or profile) or --tr. For recompute inside the backward, "
         "which waits for the gradient first, give a longer --tb instead.",
-        common=True,
         door=VALUE,
     )
 
@@ -246,11 +235,10 @@ class CostOptions:
 class NetworkOptions:
     """How messages are ordered and carried, and the collectives beside them."""
 
-    p2p: str | None = option(
+    p2p: str | None = common(
         "--p2p",
         type=click.Choice(["latency", "overlap", "blocking", "batched"]),
         help="Run sends and receives as ops of their own: beside compute, or blocking, or in batches.",
-        common=True,
     )
     order: str | None = option(
         "--order",
@@ -266,12 +254,11 @@ class NetworkOptions:
         help="With --p2p overlap, what carries one message at a time: each direction of two devices (default), "
         "both directions, or a device, as the edge, pair and rank of check --queues; message: no limit.",
     )
-    cluster: str | None = option(
+    cluster: str | None = common(
         "--cluster",
         type=click.Path(),
         metavar="NAME|FILE",
         help="Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with host costs.",
-        common=True,
         door=names_cluster,
     )
     message: str | None = option(
@@ -296,24 +283,21 @@ class NetworkOptions:
 class OutputOptions:
     """Which files to write, and how figures look."""
 
-    output: tuple[str, ...] = option(
+    output: tuple[str, ...] = common(
         "--output",
         "-o",
         multiple=True,
         metavar="FILE",
         help="Write a file by its suffix; repeatable, - is stdout.",
-        common=True,
         door=WRITES,
     )
     format: str | None = option(
         "--format", "-f", metavar="SUFFIX", help="Format of every -o, whatever its name says, such as svg.", door=WRITES
     )
-    style: str | None = option(
-        "--style", type=click.Choice(["screen", "paper"]), help="Look of figures (screen; paper for pdf).", common=True
+    style: str | None = common(
+        "--style", type=click.Choice(["screen", "paper"]), help="Look of figures (screen; paper for pdf)."
     )
-    width: float = option(
-        "--width", type=click.FloatRange(1, 100), default=6.75, show_default=True, help="Figure width, inches."
-    )
+    width: float = option("--width", type=click.FloatRange(1, 100), default=6.75, help="Figure width, inches.")
 
 
 @dataclass(frozen=True)
@@ -325,15 +309,21 @@ class FigureOptions(OutputOptions):
         "--palette",
         type=click.Choice(["default", "zb", "megatron", "dualpipe", "torch", "okabe-ito", "mono"]),
         default="default",
+        show_default=False,
         help="Colours in files: the default and okabe-ito are for all eyes, mono for print in grey, others of papers.",
     )
     base: int = option(
-        "--base", type=click.IntRange(0, 1), default=0, help="Number of the first device, stage, microbatch."
+        "--base",
+        type=click.IntRange(0, 1),
+        default=0,
+        show_default=False,
+        help="Number of the first device, stage, microbatch.",
     )
     labels: str = option(
         "--labels",
         type=Labels(["auto", "mb", "op", "none"]),
         default="auto",
+        show_default=False,
         help="What cells of figures say: the microbatch (auto adds the chunk from three chunks on), the op, nothing; "
         "every:N numbers every N-th microbatch.",
     )
@@ -354,6 +344,7 @@ class FigureOptions(OutputOptions):
         "--until",
         type=click.FloatRange(min=0, max=1e15),
         default=0.0,
+        show_default=False,
         help="End the time axis of figures there, so that several files have one axis.",
     )
     fold: bool = flag("--fold", help="Draw a middle that repeats once, with how often it runs.", door=VALUE)
@@ -385,9 +376,7 @@ class OneSchedule:
     """One schedule, by its place or by ``-s``."""
 
     names: tuple[str, ...] = option(metavar="[SCHEDULE]", nargs=-1, type=ScheduleName())
-    schedule: str | None = option(
-        "--schedule", "-s", type=ScheduleName(), metavar="NAME|FILE", help=SPELLINGS, common=True
-    )
+    schedule: str | None = common("--schedule", "-s", type=ScheduleName(), metavar="NAME|FILE", help=SPELLINGS)
 
     @property
     def spec(self) -> str:
@@ -409,14 +398,13 @@ class SeveralSchedules:
     """Schedules, by their place or by ``-s``."""
 
     names: tuple[str, ...] = option(metavar="[SCHEDULE]...", nargs=-1, type=ScheduleName())
-    schedule: tuple[str, ...] = option(
+    schedule: tuple[str, ...] = common(
         "--schedule",
         "-s",
         type=ScheduleName(),
         metavar="NAME|FILE",
         multiple=True,
         help=f"{SPELLINGS} Repeatable; comes after schedules given without -s. all: every one that trains alike.",
-        common=True,
     )
 
     @property

@@ -19,7 +19,7 @@ from ppsim.questions.blocks import Block, Line, Table
 from ppsim.questions.build import build_costs
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
-from ppsim.questions.options import Request, group, option
+from ppsim.questions.options import Request, common, group, option
 from ppsim.questions.replicas import ReplicaOptions, Replicas
 from ppsim.questions.several import time_schedules
 from ppsim.questions.tasks import TaskOptions, finish_tasks
@@ -42,46 +42,20 @@ MOST_COUNT = 10**9  # more devices or links than any run has
 class NoiseOptions:
     """How uneven the hardware is."""
 
-    cv: float = option(
-        "--cv",
-        type=float,
-        default=0.05,
-        show_default=True,
-        help="Noise of each op, copy, collective and message: deviation over mean.",
-        common=True,
+    cv: float = common(
+        "--cv", default=0.05, help="Noise of each op, copy, collective and message: deviation over mean."
     )
-    slow_devices: int = option(
+    slow_devices: int = common(
         "--slow-devices",
         type=click.IntRange(0, MOST_COUNT),
         default=0,
-        show_default=True,
         help="Devices, picked at random, that are slow.",
-        common=True,
     )
-    slowdown: float = option(
-        "--slowdown",
-        type=float,
-        default=1.5,
-        show_default=True,
-        help="How many times slower they compute; they copy as fast.",
-        common=True,
+    slowdown: float = common("--slowdown", default=1.5, help="How many times slower they compute; they copy as fast.")
+    slow_links: int = common(
+        "--slow-links", type=click.IntRange(0, MOST_COUNT), default=0, help="Links, picked at random, that are slow."
     )
-    slow_links: int = option(
-        "--slow-links",
-        type=click.IntRange(0, MOST_COUNT),
-        default=0,
-        show_default=True,
-        help="Links, picked at random, that are slow.",
-        common=True,
-    )
-    link_slowdown: float = option(
-        "--link-slowdown",
-        type=float,
-        default=4.0,
-        show_default=True,
-        help="How many times longer they take.",
-        common=True,
-    )
+    link_slowdown: float = common("--link-slowdown", default=4.0, help="How many times longer they take.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +76,8 @@ class JitterRequest(Request):
     costs: CostOptions = group(CostOptions, "Costs")
     uneven: NoiseOptions = group(NoiseOptions, "Noise")
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
-    samples: int = option(
-        "--samples", type=int, default=10_000, show_default=True, help="Iterations to draw.", common=True
-    )
-    seed: int = option(
-        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random numbers."
-    )
+    samples: int = common("--samples", default=10_000, help="Iterations to draw.")
+    seed: int = option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the random numbers.")
     tasks: TaskOptions = group(TaskOptions, "Work")
     output: OutputOptions = group(OutputOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")

@@ -14,7 +14,7 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line
 from ppsim.questions.door import VALUE
 from ppsim.questions.groups import FaceOptions
-from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.types import CountList
 from ppsim.questions.words import counted
 
@@ -39,44 +39,25 @@ class LayoutRequest(Request):
 
     question: ClassVar[str] = "layout"
     string: str | None = option(metavar="[STRING]", door=VALUE)
-    devices: int | None = option(
-        "--devices", "--pp", "--pipeline-model-parallel-size", type=int, help="Pipeline devices, P.", common=True
+    devices: int | None = common("--devices", "--pp", "--pipeline-model-parallel-size", help="Pipeline devices, P.")
+    chunks: int | None = common(
+        "--chunks", "--vpp", "--vp", "--num-virtual-stages-per-pipeline-rank", help="Stages per device, V."
     )
-    chunks: int | None = option(
-        "--chunks",
-        "--vpp",
-        "--vp",
-        "--num-virtual-stages-per-pipeline-rank",
-        type=int,
-        help="Stages per device, V.",
-        common=True,
-    )
-    num_layers: int | None = option(
-        "--num-layers", type=int, help="Transformer layers of the model; a string must hold as many.", common=True
-    )
-    mtp: int | None = option(
-        "--mtp-num-layers", type=int, help="MTP layers of the model (0); a string must hold as many.", common=True
-    )
-    first: int | None = option(
-        "--decoder-first-pipeline-num-layers", type=int, help="Layers of the first device.", common=True
-    )
-    last: int | None = option(
-        "--decoder-last-pipeline-num-layers", type=int, help="Layers of the last device.", common=True
-    )
+    num_layers: int | None = common("--num-layers", help="Transformer layers of the model; a string must hold as many.")
+    mtp: int | None = common("--mtp-num-layers", help="MTP layers of the model (0); a string must hold as many.")
+    first: int | None = common("--decoder-first-pipeline-num-layers", help="Layers of the first device.")
+    last: int | None = common("--decoder-last-pipeline-num-layers", help="Layers of the last device.")
     account_embedding: bool = flag(
         "--account-for-embedding-in-pipeline-split", help="Embedding counts as a layer.", common=True, door=VALUE
     )
     account_loss: bool = flag(
         "--account-for-loss-in-pipeline-split", help="Loss counts as a layer.", common=True, door=VALUE
     )
-    layers_per_stage: list[int] | None = option(
-        "--layers-per-stage", type=CountList(), help="Layers of each stage in model order: 3,4,4,3.", common=True
+    layers_per_stage: list[int] | None = common(
+        "--layers-per-stage", type=CountList(), help="Layers of each stage in model order: 3,4,4,3."
     )
-    placement: str | None = option(
-        "--placement",
-        type=click.Choice(["loop", "v"]),
-        help="Which device holds stage i: i mod P (loop), or V-shaped.",
-        common=True,
+    placement: str | None = common(
+        "--placement", type=click.Choice(["loop", "v"]), help="Which device holds stage i: i mod P (loop), or V-shaped."
     )
     face: FaceOptions = group(FaceOptions)
 

@@ -14,7 +14,7 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.blocks import Block, Chart, Drawn, Line, Table
 from ppsim.questions.door import VALUE
 from ppsim.questions.groups import JsonOption, OneSchedule
-from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.options import Request, common, flag, group
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,12 +40,8 @@ class ListRequest(Request):
 
     question: ClassVar[str] = "list"
     schedule: OneSchedule = group(OneSchedule)
-    devices: int = option(
-        "--devices", "--pp", type=int, default=4, show_default=True, help="Devices of the example.", common=True
-    )
-    microbatches: int = option(
-        *("--mb", "-m", "--microbatches"), type=int, default=8, show_default=True, help="Its microbatches.", common=True
-    )
+    devices: int = common("--devices", "--pp", default=4, help="Devices of the example.")
+    microbatches: int = common(*("--mb", "-m", "--microbatches"), default=8, help="Its microbatches.")
     models: bool = flag("--models", help="The models, for --model.", common=True, door=VALUE)
     clusters: bool = flag("--clusters", help="The clusters, for --cluster.", common=True, door=VALUE)
     gpus: bool = flag("--gpus", help="The GPUs, for cluster files and words.", common=True, door=VALUE)

@@ -15,7 +15,7 @@ from ppsim.questions.door import PATH, VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, OneSchedule, ShapeOptions
 from ppsim.questions.measured_peaks import compare_measured, measured_lines
-from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.options import Request, common, flag, group
 from ppsim.questions.trained import Trained, TrainedOptions, model_option
 from ppsim.questions.words import recomputed, shape_line, title_of
 from ppsim.questions.write import Writers, document_writers, inputs_of
@@ -52,15 +52,11 @@ class MemoryRequest(Request):
     costs: CostOptions = group(CostOptions, "Costs")
     model: str | None = model_option("Bytes")
     training: TrainedOptions = group(TrainedOptions, "Training of --model")
-    cap: str | None = option(
-        "--cap",
-        metavar="SIZE",
-        help="The most a device may hold: 80GiB, or a number of activations.",
-        common=True,
-        door=VALUE,
+    cap: str | None = common(
+        "--cap", metavar="SIZE", help="The most a device may hold: 80GiB, or a number of activations.", door=VALUE
     )
-    measured: str | None = option(
-        "--measured", metavar="FILE", help="Measured peaks of the devices, beside these.", common=True, door=PATH
+    measured: str | None = common(
+        "--measured", metavar="FILE", help="Measured peaks of the devices, beside these.", door=PATH
     )
     breakdown: bool = flag(
         "--breakdown",

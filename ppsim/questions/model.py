@@ -15,7 +15,7 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line
 from ppsim.questions.groups import JsonOption
 from ppsim.questions.list import card_of
-from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.plan_space import PRECISIONS
 from ppsim.questions.software import SoftwareOptions, parallel_with
 from ppsim.questions.training import layout_from, parallel_from, sizes_from, training, training_blocks
@@ -33,35 +33,25 @@ NAMES = {"devices": "pp", "chunks": "vp", "schedule_name": "schedule", "again": 
 class TrainingOptions:
     """The parallel layout of a training run; None takes the usual."""
 
-    tp: int | None = option("--tp", type=int, help="Tensor-parallel ranks.", common=True)
-    cp: int | None = option("--cp", type=int, help="Context-parallel ranks.")
-    ep: int | None = option("--ep", type=int, help="Expert-parallel ranks, inside dp x cp x tp.", common=True)
-    devices: int | None = option("--devices", "--pp", type=int, help="Pipeline devices, P.", common=True)
-    dp: int | None = option("--dp", type=int, help="Data-parallel replicas.", common=True)
-    chunks: int | None = option("--chunks", "--vp", type=int, help="Stages per device, V.", common=True)
-    mbs: int | None = option("--mbs", type=int, help="Sequences in a microbatch.", common=True)
-    microbatches: int | None = option(
-        "--mb", "-m", "--microbatches", type=int, help="Microbatches in a step.", common=True
+    tp: int | None = common("--tp", help="Tensor-parallel ranks.")
+    cp: int | None = option("--cp", help="Context-parallel ranks.")
+    ep: int | None = common("--ep", help="Expert-parallel ranks, inside dp x cp x tp.")
+    devices: int | None = common("--devices", "--pp", help="Pipeline devices, P.")
+    dp: int | None = common("--dp", help="Data-parallel replicas.")
+    chunks: int | None = common("--chunks", "--vp", help="Stages per device, V.")
+    mbs: int | None = common("--mbs", help="Sequences in a microbatch.")
+    microbatches: int | None = common("--mb", "-m", "--microbatches", help="Microbatches in a step.")
+    sequence: int | None = common("--seq", help="Sequence length instead of the model's.")
+    schedule_name: str | None = common(
+        "--schedule", "-s", metavar="NAME", help="The schedule: 1f1b, or interleaved with chunks, by default."
     )
-    sequence: int | None = option("--seq", type=int, help="Sequence length instead of the model's.", common=True)
-    schedule_name: str | None = option(
-        "--schedule",
-        "-s",
-        metavar="NAME",
-        help="The schedule: 1f1b, or interleaved with chunks, by default.",
-        common=True,
-    )
-    layout: str | None = option(
-        "--layout", metavar="STRING", help="Which layers each stage holds: Et*3|(tt|)*14,tL.", common=True
-    )
-    again: str | None = option(
-        "--recompute", type=click.Choice(RECOMPUTE), help="What the backward runs again.", common=True
-    )
+    layout: str | None = common("--layout", metavar="STRING", help="Which layers each stage holds: Et*3|(tt|)*14,tL.")
+    again: str | None = common("--recompute", type=click.Choice(RECOMPUTE), help="What the backward runs again.")
     zero: int | None = option(
-        "--zero", type=int, help="What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too."
+        "--zero", help="What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too."
     )
     offload: float | None = option(
-        "--offload", type=float, help="Share of activations that wait in the host's memory for their backward."
+        "--offload", help="Share of activations that wait in the host's memory for their backward."
     )
     precision: str | None = option(
         "--precision", type=click.Choice([*PRECISIONS, "fp32"]), help="Precision of the linear layers' products."
@@ -86,11 +76,10 @@ class ModelRequest(Request):
 
     question: ClassVar[str] = "model"
     file: str | None = option(metavar="[NAME|FILE]")
-    machine: str | None = option(
+    machine: str | None = common(
         "--cluster",
         metavar="NAME|FILE",
         help="Times on a cluster: a name such as dgx-h100, or a file that names its GPU.",
-        common=True,
     )
     training: TrainingOptions = group(TrainingOptions, "Training")
     runs: SoftwareOptions = group(SoftwareOptions, "Software")

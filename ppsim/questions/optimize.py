@@ -24,7 +24,7 @@ from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions
 from ppsim.questions.optimize_film import Step, film
 from ppsim.questions.optimize_text import count_copied, front_line, front_lines, outcome_line, proof_lines, sentences
-from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.problems import (
     SearchOptions,
     check_feasible,
@@ -70,20 +70,17 @@ class OptimizeRequest(Request):
     question: ClassVar[str] = "optimize"
     search: SearchOptions = group(SearchOptions, "Problem")
     front: bool = flag("--front", help="Find the best for each cap: time against memory; -o draws it.", common=True)
-    time_limit: float = option(
+    time_limit: float = common(
         "--time-limit",
         type=Amount(min=0, min_open=True),
         default=30.0,
-        show_default=True,
         help="Seconds; the best found by then is the answer. Ends earlier with a proof. The first run on a machine "
         "compiles, which takes up to 20 s of them.",
-        common=True,
     )
     seed: int = option(
         "--seed",
         type=click.IntRange(min=0),
         default=0,
-        show_default=True,
         help="Seed of the random numbers. The same seed and number of cores give the same best where not the time "
         "ends it.",
     )

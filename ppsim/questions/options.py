@@ -20,6 +20,7 @@ from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 OPTION, GROUP = "option", "group"
+NUMBERS = {"int": int, "float": float}
 OBJECT = "object"  # a setting: given in Python alone, as an object
 
 
@@ -108,9 +109,19 @@ def option(
     door: Any = None,
     **more: Any,
 ) -> Any:
-    """Declare a field that is an option; ``more`` goes to click, such as ``metavar`` or ``multiple``."""
+    """Declare a field that is an option; ``more`` goes to click, such as ``metavar`` or ``multiple``.
+
+    Where there is no ``type``, it is that of the field. The help shows a default that is a number or a word.
+    """
     default = () if more.get("multiple") or more.get("nargs") == -1 else default
+    if isinstance(default, str | int | float) and default != "" and not isinstance(default, bool):
+        more.setdefault("show_default", True)
     return field(default=default, metadata={OPTION: Option("", spellings, type, default, help, "", common, more, door)})
+
+
+def common(*spellings: str, **more: Any) -> Any:
+    """Declare a field that is an option, and has its place in the short help."""
+    return option(*spellings, common=True, **more)
 
 
 def flag(*spellings: str, help: str, default: bool | None = False, common: bool = False, door: Any = None) -> Any:
@@ -144,7 +155,8 @@ def _list_options(kind: type[Any], section: str) -> Iterator[Option]:
         if inner := each.metadata.get(GROUP):
             yield from list_options(inner, each.metadata["section"] or section)
         elif found := each.metadata.get(OPTION):
-            yield replace(found, name=each.name, section=found.section or section)
+            taken = found.type or NUMBERS.get(str(each.type).partition(" |")[0])
+            yield replace(found, name=each.name, section=found.section or section, type=taken)
 
 
 def make(kind: type[R], values: Mapping[str, Any], given: Collection[str]) -> R:

@@ -23,7 +23,7 @@ from ppsim.questions.blocks import Block, Line
 from ppsim.questions.build import build_costs, build_schedule
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, OneSchedule, ShapeOptions
-from ppsim.questions.options import Request, flatten, group, option
+from ppsim.questions.options import Request, common, flatten, group, option
 from ppsim.questions.partition_problem import (
     Asked,
     even_layout,
@@ -70,35 +70,33 @@ class PartitionRequest(Request):
     schedule: OneSchedule = group(OneSchedule, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
-    num_layers: int | None = option(
-        "--num-layers",
-        type=click.IntRange(min=1),
-        help="Transformer layers, where --t-layer is one time.",
-        common=True,
+    num_layers: int | None = common(
+        "--num-layers", type=click.IntRange(min=1), help="Transformer layers, where --t-layer is one time."
     )
-    mtp: int = option("--mtp-num-layers", type=click.IntRange(min=0), default=0, help="MTP layers, on the last stage.")
-    least: int = option(
+    mtp: int = option(
+        "--mtp-num-layers",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=False,
+        help="MTP layers, on the last stage.",
+    )
+    least: int = common(
         "--min-layers",
         type=click.IntRange(min=0),
         default=0,
+        show_default=False,
         help="Fewest layers of a stage (0: a stage may hold the embedding, the head or nothing alone).",
-        common=True,
     )
     model: str | None = model_option("Bytes for --cap")
     training: TrainedOptions = group(TrainedOptions, "Training of --model")
-    cap: str | None = option(
-        "--cap",
-        metavar="SIZE",
-        help="The most a device may hold: activations of one layer, or bytes: 80GiB.",
-        common=True,
+    cap: str | None = common(
+        "--cap", metavar="SIZE", help="The most a device may hold: activations of one layer, or bytes: 80GiB."
     )
-    time_limit: float = option(
+    time_limit: float = common(
         "--time-limit",
         type=Amount(min=0, min_open=True),
         default=60.0,
-        show_default=True,
         help="Seconds to search; Ctrl-C ends it earlier and keeps the best.",
-        common=True,
     )
     face: FaceOptions = group(FaceOptions, "Output")
 

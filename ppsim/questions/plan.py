@@ -21,7 +21,7 @@ from ppsim.questions.blocks import Block, Line, Table
 from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions
-from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.plan_explorer import cap_of, caps, named, places
 from ppsim.questions.plan_measured import Told, correct_plans, correct_rows
 from ppsim.questions.plan_space import SpaceOptions, make_axes, use_profile_of
@@ -63,46 +63,29 @@ class PlanRequest(Request):
 
     question: ClassVar[str] = "plan"
     tables: ClassVar[bool] = True
-    model: str | None = option(
-        "--model",
-        metavar="NAME|FILE",
-        help="The model: of the library (ppsim list --models), TOML, or config.json.",
-        common=True,
+    model: str | None = common(
+        "--model", metavar="NAME|FILE", help="The model: of the library (ppsim list --models), TOML, or config.json."
     )
-    cluster: str | None = option(
+    cluster: str | None = common(
         "--cluster",
         metavar="NAME|FILE",
         help="The cluster: of the library (ppsim list --clusters), in words (h100x8,nvlink4,ib-400), or a file.",
-        common=True,
     )
-    gpus: int | None = option(
-        "--gpus",
-        type=click.IntRange(1, 1 << 20),
-        help="GPUs in all (all of a cluster of several kinds of nodes).",
-        common=True,
+    gpus: int | None = common(
+        "--gpus", type=click.IntRange(1, 1 << 20), help="GPUs in all (all of a cluster of several kinds of nodes)."
     )
-    gbs: int | None = option(
-        "--gbs", type=click.IntRange(1, 1 << 24), help="Sequences in a step (global batch size).", common=True
-    )
+    gbs: int | None = common("--gbs", type=click.IntRange(1, 1 << 24), help="Sequences in a step (global batch size).")
     space: SpaceOptions = group(SpaceOptions, "What plans may choose")
     runs: SoftwareOptions = group(SoftwareOptions, "Software")
     any_schedule: bool = flag("--any", help="Also schedules that the named software does not have.", door=VALUE)
-    top: int = option(
-        "--top",
-        type=click.IntRange(1, 1000),
-        default=5,
-        show_default=True,
-        help="How many plans to print, no near copies.",
-        common=True,
-    )
+    top: int = common("--top", type=click.IntRange(1, 1000), default=5, help="How many plans to print, no near copies.")
     front: bool = flag(
         "--front", help="Also the plans that need less memory: the front of time against memory.", common=True
     )
-    flags: str | None = option(
+    flags: str | None = common(
         "--flags",
         type=click.Choice(["megatron", "torchtitan"]),
         help="Plan for this framework's schedules; print the best plan as launch flags, or as TOML.",
-        common=True,
     )
     ranks: bool = flag("--ranks", help="Print where the best plan's ranks lie, and the links that they use.")
     anchor: tuple[str, ...] = option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ppsim.errors import InputError
-from ppsim.questions.options import option
+from ppsim.questions.options import common, option
 from ppsim.questions.types import CountList, Counts, Numbers
 
 if TYPE_CHECKING:
@@ -27,32 +27,21 @@ PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 class SpaceOptions:
     """What a plan may choose; None leaves it free."""
 
-    tp: list[int] | None = option(
-        "--tp", type=Counts(), help="Tensor-parallel ranks: 4,8 (any power of 2 inside a node).", common=True
+    tp: list[int] | None = common(
+        "--tp", type=Counts(), help="Tensor-parallel ranks: 4,8 (any power of 2 inside a node)."
     )
     cp: list[int] | None = option(
         "--cp", type=Counts(), help="Context-parallel ranks (1 to 4; to 16 from 8,192 tokens on)."
     )
-    ep: list[int] | None = option(
-        "--ep", type=Counts(), help="Expert-parallel ranks (all that divide the experts).", common=True
+    ep: list[int] | None = common("--ep", type=Counts(), help="Expert-parallel ranks (all that divide the experts).")
+    pp: list[int] | None = common("--pp", type=Counts(), help="Pipeline devices (all that divide the GPUs).")
+    dp: list[int] | None = common("--dp", type=Counts(), help="Data-parallel replicas (all that divide the GPUs).")
+    vp: list[int] | None = common("--vp", type=Counts(), help="Chunks of the model on each pipeline device (1 to 12).")
+    mbs: list[int] | None = common("--mbs", type=Counts(), help="Sequences in a microbatch (1,2,4,8,16).")
+    schedules: str | None = common(
+        "--schedules", metavar="NAMES", help="Schedules with commas between (those of ppsim list that pay)."
     )
-    pp: list[int] | None = option(
-        "--pp", type=Counts(), help="Pipeline devices (all that divide the GPUs).", common=True
-    )
-    dp: list[int] | None = option(
-        "--dp", type=Counts(), help="Data-parallel replicas (all that divide the GPUs).", common=True
-    )
-    vp: list[int] | None = option(
-        "--vp", type=Counts(), help="Chunks of the model on each pipeline device (1 to 12).", common=True
-    )
-    mbs: list[int] | None = option("--mbs", type=Counts(), help="Sequences in a microbatch (1,2,4,8,16).", common=True)
-    schedules: str | None = option(
-        "--schedules",
-        metavar="NAMES",
-        help="Schedules with commas between (those of ppsim list that pay).",
-        common=True,
-    )
-    recomputes: str | None = option("--recomputes", metavar="NAMES", help="Of none,selective,full (all).", common=True)
+    recomputes: str | None = common("--recomputes", metavar="NAMES", help="Of none,selective,full (all).")
     recompute_modules: str | None = option(
         "--recompute-modules",
         metavar="NAMES",
@@ -68,21 +57,17 @@ class SpaceOptions:
         "--zero", type=CountList(), help="Stages of ZeRO, of 0,1,2,3 (1; without a pipeline 3 too)."
     )
     offload: float | list[float] = option(
-        "--offload", type=Numbers(), default=0.0, help="Shares of activations that wait on the host (0): 0,0.5,1."
+        "--offload",
+        type=Numbers(),
+        default=0.0,
+        show_default=False,
+        help="Shares of activations that wait on the host (0): 0,0.5,1.",
     )
     precision: str = option(
-        "--precision",
-        type=click.Choice(PRECISIONS),
-        default="bf16",
-        show_default=True,
-        help="Precision of the linear layers' products.",
+        "--precision", type=click.Choice(PRECISIONS), default="bf16", help="Precision of the linear layers' products."
     )
-    seq: int | None = option(
-        "--seq", type=click.IntRange(1, 1 << 24), help="Tokens in a sequence (the model's).", common=True
-    )
-    cap: str | None = option(
-        "--cap", metavar="SIZE", help="Memory of a GPU for training (94 % of its own): 75GiB.", common=True
-    )
+    seq: int | None = common("--seq", type=click.IntRange(1, 1 << 24), help="Tokens in a sequence (the model's).")
+    cap: str | None = common("--cap", metavar="SIZE", help="Memory of a GPU for training (94 % of its own): 75GiB.")
     profile: str | None = option(
         "--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate)."
     )

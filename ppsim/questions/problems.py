@@ -14,7 +14,7 @@ from ppsim.base.notes import note
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.build import build_costs, build_schedule, check_used
 from ppsim.questions.groups import CostOptions, ShapeOptions, Value
-from ppsim.questions.options import option
+from ppsim.questions.options import common, option
 from ppsim.questions.types import COUNT, Amount, Amounts
 
 if TYPE_CHECKING:
@@ -31,40 +31,29 @@ MOST_COPIED = 3_000  # ops of a schedule of the list up to which its copies are 
 class SearchOptions:
     """What to search for."""
 
-    devices: int | None = option("--devices", "--pp", type=COUNT, help="Pipeline devices, P.", common=True)
-    chunks: int | None = option(
-        "--chunks", "--vpp", type=COUNT, help="Stages per device, V (2 for v and loop).", common=True
-    )
-    microbatches: int | None = option("--mb", "-m", "--microbatches", type=COUNT, help="Microbatches, M.", common=True)
-    placement: str = option(
+    devices: int | None = common("--devices", "--pp", type=COUNT, help="Pipeline devices, P.")
+    chunks: int | None = common("--chunks", "--vpp", type=COUNT, help="Stages per device, V (2 for v and loop).")
+    microbatches: int | None = common("--mb", "-m", "--microbatches", type=COUNT, help="Microbatches, M.")
+    placement: str = common(
         "--placement",
         type=click.Choice([*PLACEMENTS, "auto"]),
         default="linear",
-        show_default=True,
         help="Which device holds which stage; auto tries all.",
-        common=True,
     )
-    cap: Value | None = option(
+    cap: Value | None = common(
         "--cap",
         type=Amounts(),
         help="Activations that a device may hold, or one number per device: of one stage each, with --placement auto "
         "of its 1/P share, with --layout of one layer.",
-        common=True,
     )
     after_i: float = option(
-        "--after-i",
-        type=Amount(0, 1),
-        default=1.0,
-        show_default=True,
-        help="Share of an activation that is still held between I and W.",
+        "--after-i", type=Amount(0, 1), default=1.0, help="Share of an activation that is still held between I and W."
     )
-    objective: Objective = option(
+    objective: Objective = common(
         "--objective",
         type=click.Choice(["span", "makespan"]),
         default="span",
-        show_default=True,
         help="What is to be least: the longest time from a device's first start to its last end, or the makespan.",
-        common=True,
     )
 
 

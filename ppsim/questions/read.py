@@ -16,7 +16,7 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions
-from ppsim.questions.options import Request, group, option
+from ppsim.questions.options import Request, common, group, option
 from ppsim.questions.stated import iteration_option, read_named_run, unit_option
 from ppsim.questions.timers import Timers, refuse_options
 from ppsim.questions.types import ScheduleName
@@ -55,8 +55,8 @@ class ReadRequest(Request):
 
     question: ClassVar[str] = "read"
     files: tuple[str, ...] = option(metavar="FILE...", nargs=-1, required=True, type=click.Path())
-    schedule: str = option(
-        "--schedule", "-s", type=ScheduleName(), default="", help="Which run of a record of several.", common=True
+    schedule: str = common(
+        "--schedule", "-s", type=ScheduleName(), default="", help="Which run of a record of several."
     )
     iteration: str = iteration_option("all")
     unit: str | None = unit_option()

@@ -9,7 +9,7 @@ import click
 
 from ppsim.errors import InputError
 from ppsim.questions.door import VALUE
-from ppsim.questions.options import flag, option
+from ppsim.questions.options import common, flag, option
 
 if TYPE_CHECKING:
     from ppsim.workload.hardware.hardware import Gpu
@@ -25,11 +25,10 @@ EXPERTS = ("dispatch", "dispatch_bytes", "fused_experts", "overlap_a2a")  # tech
 class SoftwareOptions:
     """What the run's software does; None leaves it to the software's file."""
 
-    software: str | None = option(
+    software: str | None = common(
         "--software",
         metavar="NAME[@RELEASE]",
         help="Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan, deepspeed ... (megatron-core).",
-        common=True,
         door=VALUE,
     )
     dispatch: str | None = option(

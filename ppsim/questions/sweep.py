@@ -30,7 +30,7 @@ from ppsim.questions.groups import (
     OutputOptions,
     SeveralSchedules,
 )
-from ppsim.questions.options import Request, flag, group, option
+from ppsim.questions.options import Request, common, flag, group
 from ppsim.questions.several import check_shape, check_taken, options_taken
 from ppsim.questions.tasks import TaskOptions, finish_tasks
 from ppsim.questions.terminal import TONES, shows_colours
@@ -63,13 +63,11 @@ class SweepRequest(Request):
     tables: ClassVar[bool] = True
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     grid: GridOptions = group(GridOptions, "Shape")
-    metric: str = option(
+    metric: str = common(
         "--metric",
         type=click.Choice([column.name for column in columns_of("sweep")]),
         default="bubble_rate",
-        show_default=True,
         help="What the table shows.",
-        common=True,
     )
     costs: CostOptions = group(CostOptions, "Costs")
     network: NetworkOptions = group(NetworkOptions, "Messages")

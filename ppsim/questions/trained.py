@@ -11,7 +11,7 @@ import click
 from ppsim.base.source import read_text
 from ppsim.errors import InputError
 from ppsim.questions.door import names_model
-from ppsim.questions.options import option
+from ppsim.questions.options import common, option
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
@@ -33,13 +33,13 @@ def model_option(what: str) -> Any:
 class TrainedOptions:
     """How a model is trained beside its pipeline; None takes the usual."""
 
-    tp: int | None = option("--tp", type=int, help="Tensor-parallel ranks of the model.", common=True)
-    cp: int | None = option("--cp", type=int, help="Context-parallel ranks.")
-    ep: int | None = option("--ep", type=int, help="Expert-parallel ranks, inside dp x cp x tp.")
-    dp: int | None = option("--dp", type=int, help="Data-parallel replicas.", common=True)
-    mbs: int | None = option("--mbs", type=int, help="Sequences in a microbatch.", common=True)
-    sequence: int | None = option("--seq", type=int, help="Sequence length instead of the model's.")
-    zero: int | None = option("--zero", type=int, help="What data-parallel ranks divide: 1 optimizer (1), 2, 3.")
+    tp: int | None = common("--tp", help="Tensor-parallel ranks of the model.")
+    cp: int | None = option("--cp", help="Context-parallel ranks.")
+    ep: int | None = option("--ep", help="Expert-parallel ranks, inside dp x cp x tp.")
+    dp: int | None = common("--dp", help="Data-parallel replicas.")
+    mbs: int | None = common("--mbs", help="Sequences in a microbatch.")
+    sequence: int | None = option("--seq", help="Sequence length instead of the model's.")
+    zero: int | None = option("--zero", help="What data-parallel ranks divide: 1 optimizer (1), 2, 3.")
     again: str | None = option(
         "--recomputes", type=click.Choice(["none", "selective", "full"]), help="What backwards run again (none)."
     )

@@ -19,7 +19,7 @@ from ppsim.questions.blocks import Block
 from ppsim.questions.build import build_schedule
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
-from ppsim.questions.options import Request, flag, flatten, group, option
+from ppsim.questions.options import Request, common, flag, flatten, group, option
 from ppsim.questions.stated import read_named_run, unit_option
 from ppsim.questions.types import COUNT, Share
 from ppsim.questions.validation_text import detail_lines, job_lines, job_verdict, verdict_line
@@ -45,29 +45,23 @@ def _milliseconds(spelling: str, what: str) -> Any:
 class RunOptions:
     """What a run for real computes, and how often; see :class:`ppsim.real.runs.session.Request`."""
 
-    ops: str = option(
+    ops: str = common(
         "--ops",
         type=click.Choice(["compute", "timed"]),
         default="compute",
-        show_default=True,
         help="Real transformer stages, or ops that only take their time (more devices than cores).",
-        common=True,
     )
-    runner: str = option(
+    runner: str = common(
         "--runner",
         type=click.Choice(["own", "torch", "partitioned"]),
         default="own",
-        show_default=True,
         help="Our runner; torch.distributed.pipelining fed with our CSV; or all devices on parts of one GPU.",
-        common=True,
     )
-    device: str = option(
+    device: str = common(
         "--device",
         type=click.Choice(["auto", "cpu", "cuda"]),
         default="auto",
-        show_default=True,
         help="What computes; auto: GPUs where there is one for each device.",
-        common=True,
     )
     tf: float = _milliseconds("--tf", "forward per device")
     ti: float = _milliseconds("--ti", "backward for the input")
@@ -76,21 +70,14 @@ class RunOptions:
         "--t-beside",
         type=click.FloatRange(min=0),
         default=1.0,
-        show_default=True,
         help="Timed ops: ms of a copy, of a collective and of any other op beside F, B, I and W.",
     )
-    message: int = option(
-        "--message", type=COUNT, default=65536, show_default=True, help="Timed ops: bytes of a message."
-    )
+    message: int = option("--message", type=COUNT, default=65536, help="Timed ops: bytes of a message.")
     model: WorkloadOptions = group(
         workload(hidden=256, heads=4, sequence=64, microbatch_size=4, layers=2, vocab=1000), "Model"
     )
-    repeats: int = option(
-        "--repeats", type=COUNT, default=7, show_default=True, help="Measured repetitions.", common=True
-    )
-    warm_up: int = option(
-        "--warm-up", type=click.IntRange(min=0), default=2, show_default=True, help="Repetitions thrown away."
-    )
+    repeats: int = common("--repeats", type=COUNT, default=7, help="Measured repetitions.")
+    warm_up: int = option("--warm-up", type=click.IntRange(min=0), default=2, help="Repetitions thrown away.")
     real_time: bool = flag("--real-time", help="Ask the system for real-time priority while a schedule runs.")
 
 
@@ -98,21 +85,17 @@ class RunOptions:
 class SourceOptions:
     """Where measurements come from where nothing is run, and where they are kept."""
 
-    record: str | None = option(
-        "--record", metavar="FILE", help="Keep the raw measurements, as JSON; .gz makes it small.", common=True
+    record: str | None = common(
+        "--record", metavar="FILE", help="Keep the raw measurements, as JSON; .gz makes it small."
     )
-    from_record: str | None = option(
-        "--from-record", type=click.Path(), metavar="FILE", help="Analyse a record instead of running.", common=True
+    from_record: str | None = common(
+        "--from-record", type=click.Path(), metavar="FILE", help="Analyse a record instead of running."
     )
-    trace: str | None = option(
-        "--trace",
-        type=click.Path(),
-        metavar="DIR",
-        help="Compare with a run made elsewhere: see ppsim read.",
-        common=True,
+    trace: str | None = common(
+        "--trace", type=click.Path(), metavar="DIR", help="Compare with a run made elsewhere: see ppsim read."
     )
     iteration: str = option(
-        "--iteration", default="median", show_default=True, help="Traces: which step; a number, a range, median or all."
+        "--iteration", default="median", help="Traces: which step; a number, a range, median or all."
     )
     unit: str | None = unit_option()
     profile: str | None = option(
@@ -150,8 +133,8 @@ class ValidateRequest(Request):
     only: tuple[str, ...] = option(
         "--only", multiple=True, metavar="NAME", help="Draw these schedules in -o files; repeatable (all)."
     )
-    tolerance: float = option(
-        "--tolerance", type=Share(), default=0.1, show_default="10%", help="Largest error that passes.", common=True
+    tolerance: float = common(
+        "--tolerance", type=Share(), default=0.1, show_default="10%", help="Largest error that passes."
     )
     source: SourceOptions = group(SourceOptions, "Measurements")
     output: OutputOptions = group(OutputOptions, "Output")
