@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.ops import Kind
+from ppsim.core.schedule import place
 from ppsim.schedules import find
 from ppsim.workload.cost.costs import StageCosts, content_times, stage_costs
 from ppsim.workload.cost.kinds import kinds_of_devices
 from ppsim.workload.cost.memory import Bytes, StageMemory, content_memory
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.contents import StageContent
-from ppsim.workload.model.model import Model, kinds_of
+from ppsim.workload.model.model import Layer, Model, kinds_of
 from ppsim.workload.model.operators import Floats
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.space import (
@@ -92,6 +93,9 @@ class Whole:
         self.contents: dict[tuple[str, int, int], tuple[Parallel, dict[StageContent, tuple[float, ...]]]] = {}
         self.stages: dict[tuple[Any, ...], Stages] = {}
         self.layers: dict[tuple[str, bool, str, int], Floats] = {}
+        self.times: dict[tuple[Any, ...], tuple[float, Floats]] = {}
+        self.parts: dict[tuple[str, int, int], tuple[Bytes, float]] = {}
+        self.room: dict[Candidate, NDArray[np.int64]] = {}
         self.caps: dict[str, Bytes] = {}
 
     def work(self, paired: bool, recompute: str) -> tuple[float, float]:
@@ -122,17 +126,31 @@ class Whole:
 
     def _on_kinds(self, candidate: Candidate, paired: bool, backwards: float) -> float:
         """Return the time that a candidate takes at least on several kinds of nodes, by its layers alone."""
-        g, key = self.group, (candidate.layout, paired, candidate.recompute, candidate.layers)
+        g, model, layout = self.group, self.task.model, candidate.layout
+        key = (layout, paired, candidate.recompute, candidate.layers)
+        split = layout_layers(model, g.pp * candidate.vp, layout)
+        assert split is not None
         if key not in self.layers:
-            model, machine = self.task.model, self.task.machine_of(candidate.layout)
+            machine = self.task.machine_of(layout)
             alone = replace(candidate.parallel(self.task.axes.base), zero=1, offload=0.0, recompute_layers=None)
-            split = layout_layers(model, g.pp * candidate.vp, candidate.layout)
-            assert split is not None
             share = 1.0 if candidate.layers < 0 else candidate.layers / max(split)  # of a stage's layers, at least
             plain = layer_times(model, machine, replace(alone, recompute="none"))
             self.layers[key] = plain + share * (layer_times(model, machine, alone) - plain)
-        one = candidate.vp == 1 and candidate.schedule not in TWO_REPLICAS
-        return least_on_kinds(self.layers[key], g.microbatches, one, backwards) * (1 - ROUNDING)
+        layers, one = self.layers[key], candidate.vp == 1 and candidate.schedule not in TWO_REPLICAS
+        if (*key, one, backwards) not in self.times:
+            held = np.array([count for _, count in _kinds(model)])
+            each = (layers.sum(axis=0) / held[:, None]).min(axis=0)
+            self.times[*key, one, backwards] = least_on_kinds(layers, g.microbatches, one, backwards), each
+        least, each = self.times[*key, one, backwards]
+        if candidate in self.room:
+            count = np.arange(1, model.layers + 1)[:, None]
+            longest = least_longest(np.where(count <= self.room[candidate], count * each, np.inf), candidate.vp)
+            least = max(least, longest * g.microbatches)
+        elif g.pp > 1:
+            devices = place(find(candidate.schedule).placement, g.pp, g.pp * candidate.vp).devices
+            work = each * np.bincount(devices.ravel(), np.tile(split, len(devices)), g.pp) / len(devices)
+            least = max(least, float(work.max()) * g.microbatches)
+        return least * (1 - ROUNDING)
 
     def held(self, run: Sequence[Candidate]) -> tuple[list[str], list[float]] | None:
         """Return what certainly does not fit, and the bytes that the device with most holds at least; None: refused.
@@ -151,31 +169,46 @@ class Whole:
             self.stages[key] = Stages(needs, np.array([candidate.zero for candidate in run]))
         states, held = self.stages[key].on_devices(lives)
         if self.task.machine.kinds:
-            lacks, held = self._within(run, states, held, self.stages[key].whole(lives))
+            lacks, held = self._within(run, states, held, lives)
             return lacks, held.tolist()
         states, held = states.max(axis=1) * (1 - ROUNDING), held.max(axis=1) * (1 - ROUNDING)
         cap = self.task.cap
         return np.where(held > cap, np.where(states > cap, STATES, HELD), "").tolist(), held.tolist()
 
-    def _within(
-        self, run: Sequence[Candidate], states: Bytes, held: Bytes, whole: tuple[Bytes, Bytes]
-    ) -> tuple[list[str], Bytes]:
-        """Do the same for several kinds of nodes: by device, and in all for layers by speed, however divided."""
+    def _within(self, run: Sequence[Candidate], states: Bytes, held: Bytes, lives: Lives) -> tuple[list[str], Bytes]:
+        """Do the same for several kinds of nodes by device; layers by speed may be divided in any way that fits."""
         g = self.group
         if not self.caps:
             alone = replace(self.task.axes.base, tp=g.tp, cp=g.cp, ep=g.ep, pp=g.pp, dp=g.dp)
             for layout in (*LAYOUTS, *BY_SPEED):
-                caps = np.asarray(self.task.caps(self.task.machine_of(layout), alone)) * (1 + ROUNDING)
-                self.caps[layout] = caps if layout in LAYOUTS or g.pp == 1 else np.full(g.pp, caps.mean())
-        divided = np.array([candidate.layout in BY_SPEED and g.pp > 1 for candidate in run])
+                self.caps[layout] = np.asarray(self.task.caps(self.task.machine_of(layout), alone)) * (1 + ROUNDING)
         caps = np.array([self.caps[candidate.layout] for candidate in run])
-        states, held = (
-            np.where(divided[:, None], in_all[:, None] / g.pp, part)
-            for part, in_all in zip((states, held), whole, strict=True)
-        )
-        over_states, over = (states > caps).any(axis=1), (held > caps).any(axis=1)
-        lacks = np.where(over_states, STATES, np.where(over, HELD, "")).tolist()
-        return lacks, held.max(axis=1) * (1 - ROUNDING)
+        over_states, over = np.any(states > caps, axis=1), np.any(held > caps, axis=1)
+        least = held.max(axis=1)
+        for index, candidate in enumerate(run if g.pp > 1 else ()):
+            if candidate.layout in BY_SPEED:
+                each = self._held_with(candidate, lives)
+                self.room[candidate] = room = (each <= caps[index]).sum(axis=0)
+                over_states[index] = states[index].sum() > caps[index].sum()
+                over[index] = room.sum() < self.task.model.layers or room.min() < candidate.vp
+                least[index] = least_longest(each, candidate.vp)
+        return np.where(over_states, STATES, np.where(over, HELD, "")).tolist(), least * (1 - ROUNDING)
+
+    def _held_with(self, candidate: Candidate, lives: Lives) -> Bytes:
+        """Return what each device holds at least with 1, 2, ... layers spread over its stages: (layers, devices)."""
+        vp, model, alike = candidate.vp, self.task.model, (candidate.recompute, candidate.zero, candidate.offload)
+        if alike not in self.parts:
+            again = int(candidate.recompute != "none")
+            contents = [StageContent(((kind, 1),), 0, False, 0, again) for kind, _ in _kinds(model)]
+            contents += [StageContent((), 0, True, 0, 0), StageContent((), model.mtp, False, 1 + model.mtp, 0)]
+            needs = np.array([content_memory(model, self.contents[alike][0], content) for content in contents])
+            self.parts[alike] = needs[:, :3].sum(axis=1), needs[:-2, 3].min()
+        states, kept = self.parts[alike]
+        layers, owned = np.arange(1, model.layers + 1)[:, None], lives.owners.T > 0
+        counts = np.where(owned, lives.counts, 0.0).sum(axis=1)
+        fewest = np.where(owned, lives.counts, np.inf).min(axis=1)
+        held: Bytes = states[-2] * lives.owners[0] + states[-1] * lives.owners[-1] + layers * states[:-2].min()
+        return held + kept * (layers // vp * counts + layers % vp * fewest)
 
     def _rows(self, candidate: Candidate) -> Floats:
         """What each stage of a candidate needs, in the order of :class:`StageMemory`, shape (stages, 6)."""
@@ -212,12 +245,6 @@ class Stages:
         beside = np.where(lives.at_work >= 0, self.needs.work[:, lives.at_work], 0.0)
         return states, states + self.needs.activations @ lives.counts.T + beside
 
-    def whole(self, lives: Lives) -> tuple[Bytes, Bytes]:
-        """Return the bytes that all devices need for states, and for all, however layers are divided over stages."""
-        states = self.on_devices(lives)[0].sum(axis=1)
-        flights = np.where(lives.owners.T > 0, lives.counts, np.inf).min()
-        return states, states + flights * self.needs.activations.sum(axis=1)
-
 
 def least_share(devices: int, microbatches: int, ends: float) -> float:
     """The makespan in works of a microbatch, at least, however the work is split over the devices.
@@ -235,7 +262,7 @@ def layer_times(model: Model, machine: Machine, parallel: Parallel) -> Floats:
     Returns:
         Shape (2, kinds of layers, devices).
     """
-    kinds = Counter(kinds_of(model)).items()
+    kinds = _kinds(model)
     again = model.layers if parallel.recompute != "none" else 0
     contents = [StageContent((kind,), 0, False, 0, min(again, kind[1])) for kind in kinds]
     times = [
@@ -267,6 +294,24 @@ def least_on_kinds(layers: Floats, microbatches: int, one: bool, backwards: floa
         after += weights[device]
     shares = np.min(layers.sum(axis=0) / work, axis=1).sum()  # of each kind of layer, where it counts least
     return float(shares / after)
+
+
+def least_longest(each: Floats, least: int) -> float:
+    """Return the most that a device has, at least, however as many layers as there are rows are divided over devices.
+
+    It is what the last layer makes where every layer goes to the device that then has least.
+
+    Args:
+        each: shape (layers, devices), what a device has with 1, 2, ... layers, ascending.
+        least: layers of each device.
+    """
+    return float(max(np.partition(each, len(each) - 1, axis=None)[len(each) - 1], each[least - 1].max()))
+
+
+@lru_cache(maxsize=64)
+def _kinds(model: Model) -> tuple[tuple[Layer, int], ...]:
+    """The kinds of layers, and how many there are of each."""
+    return tuple(Counter(kinds_of(model)).items())
 
 
 def _share(model: Model, candidate: Candidate) -> float:

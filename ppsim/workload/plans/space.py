@@ -259,8 +259,8 @@ def members(model: Model, group: Group, axes: Axes) -> Iterator[Candidate]:
                 counts += sorted({least * part // 8 for part in EIGHTHS} - {0, least})
             for layers in counts:
                 for layout in axes.layouts if group.pp > 1 else axes.layouts[:1]:
-                    if layout in BY_SPEED and (schedule in TWO_REPLICAS or layers > 0):
-                        continue  # devices that hold a stage of either end, or as many layers that recompute on each
+                    if layout in BY_SPEED and (schedule in TWO_REPLICAS or layers > 0 or stages > model.layers):
+                        continue  # devices with a stage of either end, as many layers that recompute, stages of none
                     if layout_layers(model, stages, layout) is not None:
                         for zero, offload in product(zeros, axes.offload if recompute != "full" else axes.offload[:1]):
                             yield Candidate(group, vp, schedule, recompute, layers, layout, zero, offload)

@@ -31,6 +31,7 @@ HEAD = 'schema = "ppsim.cluster/1"\ndevices_per_node = 4\n[intra]\nlink = "nvlin
 FAST = '[[nodes]]\ngpu = "h100"\ncount = 1\n'
 SLOW = '[[nodes]]\ngpu = "a100-80gb"\ncount = 1\nintra = { link = "nvlink3" }\ninter = { link = "ib-200" }\n'
 MODEL = replace(read_model("llama3-8b"), seq=2048, layers=8)
+UNLIKE = replace(MODEL, experts=4, top_k=1, expert_ffn=3072, dense_layers=3, mixers=("window", "attention"), window=512)
 NAMES = ("1f1b", "interleaved", "zb-1p", "dualpipe-v", "chimera")
 AXES = Axes(tp=(1, 2), cp=(1,), mbs=(1,), schedules=NAMES, fitted=(), layouts=(*LAYOUTS, *BY_SPEED), joints=(4,))
 
@@ -151,10 +152,12 @@ def test_no_group_has_ranks_on_both_kinds():
         assert candidate.group.tp * candidate.group.cp in (1, 2, 4)
 
 
-@pytest.mark.parametrize("cap", [1e12, 14e9, 9e9])
-def test_the_plan_is_that_of_simulating_all_candidates(cap):
+@pytest.mark.parametrize(
+    ("model", "cap"), [(MODEL, 1e12), (MODEL, 14e9), (MODEL, 9e9), (UNLIKE, 1e12), (UNLIKE, 15e9), (UNLIKE, 12e9)]
+)
+def test_the_plan_is_that_of_simulating_all_candidates(model, cap):
     """Bounds leave out no winner, in time or memory, and are below what candidates take and hold."""
-    task = replace(task_of(TWO, pp=(2, 4), recompute=("none", "full")), cap=cap, keep=1)
+    task = replace(task_of(TWO, pp=(2, 4), recompute=("none", "full")), model=model, cap=cap, keep=1)
     found, candidates = Found(), list(list_candidates(task))
     bounds = {bound.candidate: bound for bound in bound_candidates(task, candidates, found)}
     rows = {candidate: Evaluate(task)(candidate) for candidate in candidates}
