@@ -122,7 +122,6 @@ def _import_command(name: str) -> click.Command:
         question = importlib.import_module(f"ppsim.questions.{name}")
         command = ask_command(getattr(question, question.answer.__annotations__["request"]), question.answer)
     command.short_help = _summary(name)
-    _take_debug(command)
     return command
 
 
@@ -132,14 +131,6 @@ def _summary(name: str) -> str:
     # Not the built-in open: the module of the command of that name takes its place here once it is imported.
     with Path(folder, f"{name}.py").open(encoding="utf-8") as source:
         return source.readline().strip().strip('"')
-
-
-def _take_debug(command: click.Command) -> None:
-    """Let a command, and those below it, take --debug as the group does."""
-    if all(param.name != "debug" for param in command.params):
-        command.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, hidden=True))
-    for below in command.commands.values() if isinstance(command, click.Group) else ():
-        _take_debug(below)
 
 
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

@@ -3,54 +3,93 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from ppsim.cli._help import HELP_ALL, help_all
-from ppsim.cli._options import Checked, make_parameter
+from ppsim.cli._help import HELP_ALL, debug, help_all
 from ppsim.cli._streams import ReaderGone
 from ppsim.questions import terminal
 from ppsim.questions.answer import Answer
+from ppsim.questions.given import Given
 from ppsim.questions.groups import OutputOptions, output_of
-from ppsim.questions.options import Request, flatten, list_options, make
-from ppsim.questions.rules import list_refused
+from ppsim.questions.options import Option, Request, flatten, list_options, make
+from ppsim.questions.rules import check_given, list_refused
+from ppsim.questions.types import MayStandAlone
 from ppsim.questions.write import find_targets, write_with
 
 R = TypeVar("R", bound=Request)
 
 
-class Question(Checked):
-    """The command of a question; its short help has the common options, under the headings of their sections."""
+# What Megatron-LM, torchtitan and short memory call our options.
+ELSEWHERE = {
+    "-p": "--devices",
+    "--pipeline-model-parallel-size": "--devices",
+    "--parallelism.pipeline_parallel_degree": "--devices",
+    "--num-virtual-stages-per-pipeline-rank": "--chunks",
+    "--pipeline-model-parallel-layout": "--layout",
+    "--microbatch-group-size-per-virtual-pipeline-stage": "--group-size",
+    "--parallelism.pipeline_parallel_schedule": "--schedule",
+    "--num-microbatches": "--mb",
+    "--tensor-model-parallel-size": "--tp",
+    "--context-parallel-size": "--cp",
+    "--expert-model-parallel-size": "--ep",
+    "--micro-batch-size": "--mbs",
+    "--global-batch-size": "--gbs",
+    "--seq-length": "--seq",
+}
+
+
+class Question(click.Command):
+    """The command of a request; its short help has the common options, under the headings of their sections.
+
+    Attributes:
+        declared: its options.
+        retired: those that have no meaning any more.
+    """
 
     def __init__(self, request: type[Request], run: Callable[[click.Context, Any], None]) -> None:
-        declared, hidden = list_options(request), list_refused(request.question)
-        self.declared, self.tables = tuple(each for each in declared if not each.is_object), request.tables
+        hidden = list_refused(request.question)
+        self.declared = tuple(each for each in list_options(request) if not each.is_object)
         params = [make_parameter(each, hidden=each.name in hidden) for each in self.declared]
         name, text = request.question, inspect.getdoc(request)
 
         @click.pass_context
         def callback(ctx: click.Context, /, **values: Any) -> None:
             given = [name for name in values if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE]
-            run(ctx, make(request, values, given))
+            asked = make(request, values, given)
+            check_given(Given.of(asked))
+            run(ctx, asked)
 
         super().__init__(name, params=params, callback=callback, help=text)
         self.retired = [click.Option([each], is_flag=True, expose_value=False, hidden=True) for each in request.retired]
-        self.help_all = help_all()
+        self.silent = [*self.retired, help_all(), debug()]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does, naming what others call an option."""
+        try:
+            return super().parse_args(ctx, [*spell_out(self.get_params(ctx), args)])
+        except click.NoSuchOption as error:
+            ours = ELSEWHERE.get(error.option_name.partition("=")[0])
+            if not ours or all(ours not in param.opts for param in self.params):
+                raise
+            message = f"No such option '{error.option_name}'. Did you mean '{ours}'?"
+            raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The parameters of the question, and those that ask nothing of it."""
-        return [*super().get_params(ctx), *self.retired, self.help_all]
+        return [*super().get_params(ctx), *self.silent]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the options under their headings, the rare ones only with --help-all."""
         everything, rare = ctx.meta.get(HELP_ALL, False), 0
         sections: dict[str, list[tuple[str, str]]] = {}
-        for each, param in zip(self.declared, self.params, strict=False):  # --debug follows
-            if row := param.get_help_record(ctx):
+        for each, param in zip(self.declared, self.params, strict=True):
+            if not each.is_argument and (row := param.get_help_record(ctx)):
                 rows = sections.setdefault(each.section, [])
                 if each.common or everything:
                     rows.append(row)
@@ -65,6 +104,29 @@ class Question(Checked):
             more.append(("--help-all", f"Show all options{f', {rare} more' if rare else ''}."))
         with formatter.section("Help"):
             formatter.write_dl(more)
+
+
+def make_parameter(declared: Option, *, hidden: bool = False) -> click.Parameter:
+    """Make click's parameter of a declared option; a hidden one is not in the help."""
+    if declared.is_argument:
+        return click.Argument([declared.name], type=declared.type, **{"required": False, **declared.settings})
+    spellings = [*declared.spellings, declared.name]
+    return click.Option(
+        spellings,
+        type=declared.type,
+        default=declared.default,
+        help=declared.help,
+        hidden=hidden,
+        **declared.settings,
+    )
+
+
+def spell_out(params: Sequence[click.Parameter], args: Sequence[str]) -> Iterator[str]:
+    """Give options that may stand alone the value they have then, where no value of theirs follows."""
+    optional = {word: each.type for each in params for word in each.opts if isinstance(each.type, MayStandAlone)}
+    for word, following in zip_longest(args, args[1:], fillvalue=""):
+        kind = optional.get(word)
+        yield f"{word}={kind.alone}" if kind and not kind.begins(following) else word
 
 
 def ask_command(request: type[R], answer: Callable[[R], Answer | None]) -> Question:

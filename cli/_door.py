@@ -1,61 +1,20 @@
 """Commands that come from files and pages, and not from whoever is at the keyboard, held to what those may state.
 
-What a file may state for an option stands where the option is declared (:mod:`ppsim.questions.door`). Options of
-commands that declare none have their row here.
+What a file may state for an option stands where the option is declared (:mod:`ppsim.questions.door`).
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
 
-from ppsim.cli._options import declared_of, spell_out
+from ppsim.cli._command import Question, spell_out
 from ppsim.errors import InputError
-from ppsim.questions.door import (
-    PATH,
-    PRINTS,
-    VALUE,
-    WRITES,
-    Door,
-    admit_value,
-    are_factors,
-    door_of,
-    names_cluster,
-    names_model,
-)
-from ppsim.questions.options import Option
+from ppsim.questions.door import admit_value
 
-
-def states_values(change: str) -> bool:
-    """Whether a change to a run states for each of its options what a file may state."""
-    from ppsim.questions.whatif import read_keys
-
-    doors = ((door_of(_with_row(option)), value) for option, value in read_keys(change) if option)
-    return all(door == VALUE or (callable(door) and door(value)) for door, value in doors)
-
-
-_MEASURES, _SERVES = "is for measuring on this machine", "opens a port"
-DOORS: dict[str, Door] = {
-    **dict.fromkeys(("links", "layout", "unit", "recompute", "offload", "host_link", "gantt"), VALUE),
-    "recompute_modules": VALUE,
-    **dict.fromkeys(("front", "iteration", "calibrate_on", "only", "schedules", "schedule_name", "recomputes"), VALUE),
-    **dict.fromkeys(("layouts", "even", "ranks", "improve", "cap"), VALUE),
-    **dict.fromkeys(("mb_scale", "slice_scale"), are_factors),
-    **dict.fromkeys(("cluster", "machine"), names_cluster),
-    "model": names_model,
-    "changes": states_values,
-    **dict.fromkeys(("file", "measured"), PATH),
-    **dict.fromkeys(("output", "record"), WRITES),
-    "module": "runs code",
-    **dict.fromkeys(("ops", "runner", "device", "hidden", "heads", "microbatch_size", "layers", "vocab"), _MEASURES),
-    **dict.fromkeys(("repeats", "warm_up", "real_time", "dtype", "max_bytes", "sizes", "note", "force"), _MEASURES),
-    **dict.fromkeys(("port", "host", "public", "no_open", "print_url"), _SERVES),
-    **dict.fromkeys(("debug", "shell", "only_print"), PRINTS),
-}
 # Commands that only compute, and why the others are not for files.
 COMMANDS = {"check", "compare", "convert", "diff", "explain", "jitter", "layout", "list", "memory", "model"}
 COMMANDS |= {"optimize", "partition", "plan", "read", "run", "sweep"}
@@ -71,7 +30,7 @@ REFUSED_COMMANDS = {
 }
 
 
-def admit(words: Sequence[str], source: str) -> click.Command:
+def admit(words: Sequence[str], source: str) -> Question:
     """Hold a command that a file states to what files may state, and return it.
 
     Args:
@@ -89,32 +48,20 @@ def admit(words: Sequence[str], source: str) -> click.Command:
         raise InputError(f"{source} states no command of ppsim", "ppsim --help lists them")
     if name not in COMMANDS:
         raise InputError(f"{source} states '{name}', which {REFUSED_COMMANDS[name]}", by_hand(words))
+    assert isinstance(command, Question)
     check_values(command, _parse(command, rest, source), source, by_hand(words))
     return command
 
 
-def check_values(command: click.Command, given: Mapping[str, Any], source: str, hint: str = "leave it out") -> None:
+def check_values(command: Question, given: Mapping[str, Any], source: str, hint: str = "leave it out") -> None:
     """Hold values, by the names of a command's parameters, to what files may state; as :func:`admit`."""
-    params = {param.name: param for param in command.params}
-    retired = {param.name for param in getattr(command, "retired", ())}
+    declared, retired = {each.name: each for each in command.declared}, {each.name for each in command.retired}
     for name, value in given.items():
         if name in retired:
             continue
-        if name not in params:
+        if name not in declared:
             raise InputError(f"{source} states '{name}', which {command.name} does not take", hint)
-        admit_value(declared_in(command, params[name]), value, source, hint)
-
-
-def declared_in(command: click.Command, param: click.Parameter) -> Option:
-    """What is declared of a parameter, with what a file may state for it."""
-    own = (each for each in getattr(command, "declared", ()) if each.name == param.name)
-    found = next(own, None) or declared_of(param)
-    only_path = isinstance(param.type, click.Path) and "NAME" not in (param.metavar or "")
-    return replace(found, door=PATH) if only_path and callable(_with_row(found).door) else _with_row(found)
-
-
-def _with_row(declared: Option) -> Option:
-    return declared if declared.door is not None else replace(declared, door=DOORS.get(declared.name))
+        admit_value(declared[name], value, source, hint)
 
 
 def by_hand(words: Sequence[str]) -> str:
@@ -131,11 +78,11 @@ def _escape(word: str) -> str:
     return "".join(sign if sign.isprintable() and sign not in "'\\" else f"\\U{ord(sign):08x}" for sign in word)
 
 
-def _parse(command: click.Command, words: Sequence[str], source: str) -> dict[str, Any]:
+def _parse(command: Question, words: Sequence[str], source: str) -> dict[str, Any]:
     """The texts given for each parameter, as click reads them, none of them converted yet."""
     try:
         context = click.Context(command, info_name=command.name, help_option_names=[])
-        found, _, given = command.make_parser(context).parse_args([*spell_out(command.params, words)])
+        found, _, given = command.make_parser(context).parse_args([*spell_out(command.get_params(context), words)])
     except click.UsageError as error:
         raise InputError(f"{source} states what {command.name} does not take: {error.format_message()}") from None
     texts = (param for param in given if isinstance(param, click.Option) or isinstance(found[param.name], str | tuple))

@@ -1,4 +1,4 @@
-"""The option that shows the whole help, of the group and of every question."""
+"""Options of the group and of every command: the whole help, and where errors come from."""
 
 from __future__ import annotations
 
@@ -17,3 +17,8 @@ def _show(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 def help_all() -> click.Option:
     """Make --help-all, which is not listed among the options."""
     return click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, hidden=True, callback=_show)
+
+
+def debug() -> click.Option:
+    """Make --debug for commands, which the group's help lists."""
+    return click.Option(["--debug"], is_flag=True, expose_value=False, hidden=True)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from ppsim.cli._options import cost_options, given_in, make_command
+from ppsim.cli._command import Question
 from ppsim.questions.build import build_costs
+from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions
+from ppsim.questions.options import Request, common, group
 from ppsim.questions.write import command_line, inputs_of, quiet_matplotlib
 
 if TYPE_CHECKING:
@@ -26,15 +28,8 @@ INTRODUCTION = (
 OTHER_COSTS = "costs"  # what the second picture of a schedule is called after its name
 
 
-@make_command("gallery")
-@click.option("--output", "-o", type=click.Path(file_okay=False), required=True, help="Folder for figures and index.")
-@click.option("--devices", "--pp", type=int, default=4, show_default=True, help="Pipeline devices, P.")
-@click.option(
-    "--mb", "-m", "--microbatches", "microbatches", type=int, default=8, show_default=True, help="Microbatches, M."
-)
-@cost_options
-@click.pass_context
-def command(ctx: click.Context, /, output: str, devices: int, microbatches: int, costs: CostOptions) -> None:
+@dataclass(frozen=True, kw_only=True)
+class GalleryRequest(Request):
     """Draw every schedule on the same devices, with an index page.
 
     Each is drawn as in a textbook, F = I = W = 1 and messages for nothing, and beside that with the costs given.
@@ -42,13 +37,24 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
     \b
       ppsim gallery -o gallery --profile gallery/profile-cpu.toml
     """
+
+    question: ClassVar[str] = "gallery"
+    output: str = common(
+        "--output", "-o", type=click.Path(file_okay=False), required=True, help="Folder for figures and index."
+    )
+    devices: int = common("--devices", "--pp", default=4, help="Pipeline devices, P.")
+    microbatches: int = common("--mb", "-m", "--microbatches", default=8, help="Microbatches, M.")
+    costs: CostOptions = group(CostOptions, "Costs")
+
+
+def _draw(ctx: click.Context, asked: GalleryRequest) -> None:
     from ppsim.base.atomic_file import open_atomically
     from ppsim.cli._progress import progress_bar
     from ppsim.errors import InputError
     from ppsim.schedules import families
     from ppsim.show.files.document import save
 
-    folder = Path(output)
+    folder, devices, microbatches = Path(asked.output), asked.devices, asked.microbatches
     index = Path(_place_in(folder, "README.md"))
     if index.exists() and not index.read_text(errors="replace").startswith(HEADING):
         raise InputError(f"'{index}' is there and is no gallery's index", "another folder")
@@ -59,7 +65,7 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
         for number, family in enumerate(families()):
             report(number / len(families()), family.title)
             try:
-                documents = _documents(ctx, family, devices, microbatches, costs)
+                documents = _documents(asked, family)
             except InputError as error:
                 refused.append(str(error))
                 continue
@@ -69,12 +75,12 @@ def command(ctx: click.Context, /, output: str, devices: int, microbatches: int,
     if not sections:
         reason = f"no schedule takes {devices} devices and {microbatches} microbatches; the last: {refused[-1]}"
         raise InputError(reason, "--devices 4 --mb 8")
-    made_by = f"{command_line(given_in(ctx))} -o {output}"
+    made_by = f"{command_line(Given.of(asked))} -o {asked.output}"
     head = f"{HEADING}\n\n{INTRODUCTION}\n\n    {made_by}\n\nSchedules: {links_to(sections)}.\n"
     tail = ["\nNot drawn: " + "; ".join(refused) + "\n"] if refused else []
     with open_atomically(str(index)) as out:
         out.write("\n".join([head, *sections, *tail]).encode())
-    click.echo(f"wrote {len(sections)} schedules to {output}", err=True)
+    click.echo(f"wrote {len(sections)} schedules to {asked.output}", err=True)
 
 
 def _place_in(folder: Path, name: str) -> str:
@@ -91,9 +97,7 @@ def _place_in(folder: Path, name: str) -> str:
     return str(path)
 
 
-def _documents(
-    ctx: click.Context, family: Family, devices: int, microbatches: int, costs: CostOptions
-) -> list[tuple[str, Document]]:
+def _documents(asked: GalleryRequest, family: Family) -> list[tuple[str, Document]]:
     """A schedule's pictures with their names: textbook costs, and the costs given where they are others."""
     from ppsim.core.recompute import add_recompute
     from ppsim.engine.simple.longest_path import simulate
@@ -101,14 +105,15 @@ def _documents(
     from ppsim.schedules import generate
     from ppsim.show.files.document import Document
 
+    costs = asked.costs
     plain = replace(CostOptions(), recompute=costs.recompute)
     result = []
     for file, given in [(family.name, plain), *([(f"{family.name}-{OTHER_COSTS}", costs)] if costs != plain else [])]:
-        schedule = generate(family.name, devices=devices, microbatches=microbatches)
+        schedule = generate(family.name, devices=asked.devices, microbatches=asked.microbatches)
         schedule = add_recompute(schedule) if costs.recompute else schedule
         prices = build_costs(schedule, given)
         title = title_of(schedule)
-        document = Document((simulate(schedule, prices),), (title,), inputs_of(given_in(ctx), prices), style="paper")
+        document = Document((simulate(schedule, prices),), (title,), inputs_of(Given.of(asked), prices), style="paper")
         result.append((f"{file}.svg", document))
     return result
 
@@ -139,3 +144,6 @@ def links_to(sections: list[str]) -> str:
     again = [plain[:n].count(anchor) for n, anchor in enumerate(plain)]  # a heading that was there gets a number
     anchors = [f"{anchor}-{count}" if count else anchor for anchor, count in zip(plain, again, strict=True)]
     return ", ".join(f"[{title}](#{anchor})" for title, anchor in zip(titles, anchors, strict=True))
+
+
+command = Question(GalleryRequest, _draw)

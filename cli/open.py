@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import click
 
-from ppsim.cli._options import make_command
+from ppsim.cli._command import Question
+from ppsim.questions.options import Request, flag, option
 
 PAGES = (".html", ".svg", ".png", ".pdf")
 TRACES = (".trace.json", ".trace.json.gz", ".pt.trace.json", ".pt.trace.json.gz", ".perfetto-trace", ".pftrace")
 
 
-@make_command("open")
-@click.argument("file", type=click.Path())
-@click.option("--print-url", is_flag=True, help="Print the address, and open no browser.")
-def command(file: str, print_url: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class OpenRequest(Request):
     """Open a page or a figure in the browser, and a trace in Perfetto's viewer.
 
     A trace is served to the viewer once, from port 9001 of this machine; it is not sent anywhere else.
@@ -22,6 +24,13 @@ def command(file: str, print_url: bool) -> None:
       ppsim run -s zb-1p --stages 4 --mb 8 -o zb.trace.json && ppsim open zb.trace.json
       ppsim open report.html
     """
+
+    question: ClassVar[str] = "open"
+    file: str = option(metavar="FILE", type=click.Path(), required=True)
+    print_url: bool = flag("--print-url", help="Print the address, and open no browser.", common=True)
+
+
+def _open(ctx: click.Context, asked: OpenRequest) -> None:
     import webbrowser
     from pathlib import Path
 
@@ -30,10 +39,10 @@ def command(file: str, print_url: bool) -> None:
 
     def show(address: str) -> None:
         click.echo(address)
-        if not print_url and not webbrowser.open(address):
+        if not asked.print_url and not webbrowser.open(address):
             click.echo("no browser was found; open the address by hand", err=True)
 
-    path = Path(file)
+    file, path = asked.file, Path(asked.file)
     content = read_bytes(file)
     if path.name.lower().endswith(PAGES):
         return show(path.resolve().as_uri())
@@ -46,3 +55,6 @@ def command(file: str, print_url: bool) -> None:
         click.echo("waiting for the viewer to take the file (Ctrl-C ends it)", err=True)
 
     return hand_over(content, path.name, ready=ready)
+
+
+command = Question(OpenRequest, _open)

@@ -3,6 +3,7 @@
 import click
 
 from ppsim.cli._command import ask_command
+from ppsim.cli._help import debug
 from ppsim.questions import profile
 
 
@@ -16,5 +17,6 @@ def command() -> None:
     """
 
 
+command.params.append(debug())
 command.add_command(ask_command(profile.ProfileRequest, profile.answer), "show")
 command.add_command(ask_command(profile.ProfileDiffRequest, profile.answer_diff), "diff")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import click
 
-from ppsim.cli._options import make_command
+from ppsim.cli._command import Question
+from ppsim.questions.options import Request, common, flag, option
 
 
-@make_command("rerun")
-@click.argument("file", type=click.Path())
-@click.option("--output", "-o", multiple=True, metavar="FILE", help="Write there, and not to FILE itself.")
-@click.option("--print", "only_print", is_flag=True, help="Print the command, and run nothing.")
-def command(file: str, output: tuple[str, ...], only_print: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class RerunRequest(Request):
     """Repeat the command that FILE was made by, and write FILE again.
 
     Files of ppsim say how they were made: figures, pages, JSON, traces, Mermaid text and tables. Equal inputs give
@@ -24,6 +25,16 @@ def command(file: str, output: tuple[str, ...], only_print: bool) -> None:
     \b
       ppsim rerun gallery/compare.svg -o again.svg
     """
+
+    question: ClassVar[str] = "rerun"
+    file: str = option(metavar="FILE", type=click.Path(), required=True)
+    targets: tuple[str, ...] = common(
+        "--output", "-o", multiple=True, metavar="FILE", help="Write there, and not to FILE itself."
+    )
+    only_print: bool = flag("--print", help="Print the command, and run nothing.", common=True)
+
+
+def _rerun(ctx: click.Context, asked: RerunRequest) -> None:
     import shlex
 
     from ppsim.base.text import quote, shorten
@@ -33,7 +44,7 @@ def command(file: str, output: tuple[str, ...], only_print: bool) -> None:
     from ppsim.show.files.provenance import read_inputs
     from ppsim.version import VERSION
 
-    inputs = read_inputs(file)
+    file, inputs = asked.file, read_inputs(asked.file)
     try:
         program, *words = shlex.split(inputs["command"])
     except ValueError:
@@ -41,7 +52,7 @@ def command(file: str, output: tuple[str, ...], only_print: bool) -> None:
     if program != "ppsim":
         raise InputError(f"'{file}' was made by {quote(inputs['command'])}, which is no command of ppsim")
     line = shell_line(["ppsim", *words])
-    if only_print:
+    if asked.only_print:
         click.echo(line)
         return
     made, (name, *rest) = admit(words, f"'{file}'"), words
@@ -50,5 +61,8 @@ def command(file: str, output: tuple[str, ...], only_print: bool) -> None:
     click.echo(line, err=True)
     if (made_by := inputs.get("ppsim")) != VERSION:
         click.echo(f"it was made by ppsim {shorten(str(made_by))}; this is {VERSION}", err=True)
-    targets = [word for target in output or (file,) for word in ("-o", target)]
+    targets = [word for target in asked.targets or (file,) for word in ("-o", target)]
     group.main([name, *targets, *rest], prog_name="ppsim", standalone_mode=False)
+
+
+command = Question(RerunRequest, _rerun)

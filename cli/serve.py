@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import click
 
-from ppsim.cli._options import make_command
+from ppsim.cli._command import Question
+from ppsim.questions.options import Request, common, flag
 
 LOCAL = "127.0.0.1"
 NAMES = (LOCAL, "localhost", "[::1]")  # of this machine, in every address of its page
 FIRST: dict[str, Any] = {"names": ["1f1b", "zb-1p"], "devices": 4, "mb": 8}
 
 
-@make_command("serve")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8765,
-    show_default=True,
-    help="Port of the page; 0 takes any free one.",
-)
-@click.option(
-    "--host",
-    default=LOCAL,
-    show_default=True,
-    help="Address of the page; one that other machines reach needs --public.",
-)
-@click.option("--public", is_flag=True, help="Let other machines in: whoever reaches the port can use the page.")
-@click.option("--no-open", is_flag=True, help="Open no browser.")
-@click.option(
-    "--watch", "watched", type=click.Path(), metavar="FILE", help="Show this file of ops, again whenever it changes."
-)
-def command(port: int, host: str, public: bool, no_open: bool, watched: str | None) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ServeRequest(Request):
     """Serve a live page on this machine.
 
     Controls set schedules, shape, a model on a cluster or costs, and messages; chart, numbers, reasons and what to try
@@ -45,6 +29,22 @@ def command(port: int, host: str, public: bool, no_open: bool, watched: str | No
       ppsim serve --port 9000 --no-open
       ppsim serve --watch mine.csv
     """
+
+    question: ClassVar[str] = "serve"
+    port: int = common(
+        "--port", type=click.IntRange(0, 65535), default=8765, help="Port of the page; 0 takes any free one."
+    )
+    host: str = common("--host", default=LOCAL, help="Address of the page; one that others reach needs --public.")
+    public: bool = flag(
+        "--public", help="Let other machines in: whoever reaches the port can use the page.", common=True
+    )
+    no_open: bool = flag("--no-open", help="Open no browser.", common=True)
+    watched: str | None = common(
+        "--watch", type=click.Path(), metavar="FILE", help="Show this file of ops, again whenever it changes."
+    )
+
+
+def _serve(ctx: click.Context, asked: ServeRequest) -> None:
     import errno
     import logging
     import socket
@@ -71,8 +71,8 @@ def command(port: int, host: str, public: bool, no_open: bool, watched: str | No
         import uvicorn
     except ImportError as error:
         raise MissingDependency(f"the live page needs {error.name}", "pip install 'ppsim-pipeline[serve]'") from error
-    host = host.strip("[]")
-    if not (_is_local(host) or public):
+    host, port, watched = asked.host.strip("[]"), asked.port, asked.watched
+    if not (_is_local(host) or asked.public):
         raise InputError(f"--host {host} would let other machines in", "add --public if that is meant, or leave it out")
     with TemporaryDirectory(prefix="ppsim-", ignore_cleanup_errors=True) as folder:
         changes = watch(Path(watched), Path(folder)) if watched else None
@@ -109,7 +109,7 @@ def command(port: int, host: str, public: bool, no_open: bool, watched: str | No
         address = f"http://{shown}:{port}/"
         click.echo(address)
         click.echo("Ctrl-C ends it", err=True)
-        if not no_open:
+        if not asked.no_open:
             webbrowser.open(address)
         Thread(target=_prepare, daemon=True).start()
         logging.disable()  # what is noted of a client's doings is no news
@@ -155,3 +155,6 @@ def _family(host: str) -> int:
     import socket
 
     return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+command = Question(ServeRequest, _serve)

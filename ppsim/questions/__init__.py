@@ -30,7 +30,6 @@ __all__ = [
     "validate",
     "view",
     "view_model",
-    "whatif",
     "words",
     "write",
 ]

@@ -26,7 +26,7 @@ from ppsim.questions.several import SIMPLE
 from ppsim.questions.stated import Stated, iteration_option, read_stated, told_unit
 from ppsim.questions.terminal import shows_colours
 from ppsim.questions.timing import time_ops
-from ppsim.questions.whatif import Run, change_run, try_rivals
+from ppsim.questions.whatif import Run, change_run, states_values, try_rivals
 from ppsim.questions.words import title_of
 from ppsim.questions.write import Writers, command_line, document_writers, find_targets, inputs_of
 from ppsim.version import VERSION
@@ -87,6 +87,7 @@ class ExplainRequest(Request):
         help="Simulate a change; repeatable. Any option of shape, costs or messages: mb=16 · schedule=zb-1p · comm=0.1 "
         "· speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · "
         "link.0-1=0.5, link.0>1=x2 (one direction) · layers.3>2=1/8 (one of the eight layers of stage 3 to stage 2).",
+        door=states_values,
     )
     of_device: int | None = common("--device", type=click.IntRange(min=0), help="Show every gap of this device.")
     of_op: str | None = common(

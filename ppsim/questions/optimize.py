@@ -20,6 +20,7 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Line
 from ppsim.questions.build import add_memory
+from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions
 from ppsim.questions.optimize_film import Step, film
@@ -69,7 +70,9 @@ class OptimizeRequest(Request):
 
     question: ClassVar[str] = "optimize"
     search: SearchOptions = group(SearchOptions, "Problem")
-    front: bool = flag("--front", help="Find the best for each cap: time against memory; -o draws it.", common=True)
+    front: bool = flag(
+        "--front", help="Find the best for each cap: time against memory; -o draws it.", common=True, door=VALUE
+    )
     time_limit: float = common(
         "--time-limit",
         type=Amount(min=0, min_open=True),
@@ -88,7 +91,7 @@ class OptimizeRequest(Request):
     costs: CostOptions = group(CostOptions, "Costs")
     output: FigureOptions = group(FigureOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")
-    gantt: bool = flag("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
+    gantt: bool = flag("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).", door=VALUE)
 
     def check(self) -> None:
         """Refuse files that cannot show a front before anything is searched."""

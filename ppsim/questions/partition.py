@@ -21,6 +21,7 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line
 from ppsim.questions.build import build_costs, build_schedule
+from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Request, common, flatten, group, option
@@ -90,7 +91,10 @@ class PartitionRequest(Request):
     model: str | None = model_option("Bytes for --cap")
     training: TrainedOptions = group(TrainedOptions, "Training of --model")
     cap: str | None = common(
-        "--cap", metavar="SIZE", help="The most a device may hold: activations of one layer, or bytes: 80GiB."
+        "--cap",
+        metavar="SIZE",
+        help="The most a device may hold: activations of one layer, or bytes: 80GiB.",
+        door=VALUE,
     )
     time_limit: float = common(
         "--time-limit",

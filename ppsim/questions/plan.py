@@ -18,7 +18,7 @@ from ppsim.questions.against import Against, compare_runs
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
-from ppsim.questions.door import VALUE
+from ppsim.questions.door import VALUE, names_cluster, names_model
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions
 from ppsim.questions.options import Request, common, flag, group, option
@@ -64,12 +64,16 @@ class PlanRequest(Request):
     question: ClassVar[str] = "plan"
     tables: ClassVar[bool] = True
     model: str | None = common(
-        "--model", metavar="NAME|FILE", help="The model: of the library (ppsim list --models), TOML, or config.json."
+        "--model",
+        metavar="NAME|FILE",
+        help="The model: of the library (ppsim list --models), TOML, or config.json.",
+        door=names_model,
     )
     cluster: str | None = common(
         "--cluster",
         metavar="NAME|FILE",
         help="The cluster: of the library (ppsim list --clusters), in words (h100x8,nvlink4,ib-400), or a file.",
+        door=names_cluster,
     )
     gpus: int | None = common(
         "--gpus", type=click.IntRange(1, 1 << 20), help="GPUs in all (all of a cluster of several kinds of nodes)."
@@ -80,14 +84,19 @@ class PlanRequest(Request):
     any_schedule: bool = flag("--any", help="Also schedules that the named software does not have.", door=VALUE)
     top: int = common("--top", type=click.IntRange(1, 1000), default=5, help="How many plans to print, no near copies.")
     front: bool = flag(
-        "--front", help="Also the plans that need less memory: the front of time against memory.", common=True
+        "--front",
+        help="Also the plans that need less memory: the front of time against memory.",
+        common=True,
+        door=VALUE,
     )
     flags: str | None = common(
         "--flags",
         type=click.Choice(["megatron", "torchtitan"]),
         help="Plan for this framework's schedules; print the best plan as launch flags, or as TOML.",
     )
-    ranks: bool = flag("--ranks", help="Print where the best plan's ranks lie, and the links that they use.")
+    ranks: bool = flag(
+        "--ranks", help="Print where the best plan's ranks lie, and the links that they use.", door=VALUE
+    )
     anchor: tuple[str, ...] = option(
         "--anchor",
         type=click.Path(),
@@ -98,7 +107,9 @@ class PlanRequest(Request):
     against: str | None = option(
         "--against", type=click.Path(), metavar="TABLE", help="Predict published runs of a JSON table instead."
     )
-    improve: bool = flag("--improve", help="With --against: plan each run anew, and say what that would change.")
+    improve: bool = flag(
+        "--improve", help="With --against: plan each run anew, and say what that would change.", door=VALUE
+    )
     tasks: TaskOptions = group(TaskOptions, "Work")
     output: OutputOptions = group(OutputOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")

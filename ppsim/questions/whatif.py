@@ -30,6 +30,7 @@ from ppsim.questions.build import (
     times_used,
 )
 from ppsim.questions.build import TIMES as GIVEN
+from ppsim.questions.door import VALUE, door_of
 from ppsim.questions.given import LAYER_TIMES, Given
 from ppsim.questions.groups import OWN, CostOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Option, flatten, list_options
@@ -198,13 +199,16 @@ def _halved(base: Run, timeline: Timeline) -> str:
     return " (I = W = B/2)" if splits and not split else ""
 
 
-def read_keys(change: str) -> Iterator[tuple[Option | None, str]]:
-    """Each option that a change sets, and the value; None for a key that is no option."""
+def states_values(change: str) -> bool:
+    """Whether a change states for each of its options what a stranger's file may state; a key may be no option."""
     keys = _options()
     for part in PART.split(change):
         key, _, value = (each.strip() for each in part.partition("="))
         match = KEY.fullmatch(key)
-        yield keys.get(match[1]) if match else None, value
+        door = door_of(keys[match[1]]) if match and match[1] in keys else VALUE
+        if door != VALUE and not (callable(door) and door(value)):
+            return False
+    return True
 
 
 def _options() -> dict[str, Option]:

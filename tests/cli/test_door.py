@@ -6,69 +6,46 @@ import json
 import shlex
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
 from ppsim.cli import _door, group
-from ppsim.cli._options import declared_of
+from ppsim.cli._command import Question
 from ppsim.errors import InputError
 from ppsim.questions import door
-from ppsim.questions.options import list_options
+from ppsim.questions.options import Option, list_options
 from ppsim.questions.view import ViewRequest
 from tests.cli import door_fuzz
 from tests.commands import answer, invoke, refused
 
-
-def commands(above: click.Group = group) -> Iterator[click.Command]:
-    """Every command, and those below others."""
-    context = click.Context(above)
-    for name in above.list_commands(context):
-        command = above.get_command(context, name)
-        assert command is not None
-        yield from commands(command) if isinstance(command, click.Group) else (command,)
-
-
-COMPUTING = [group.get_command(click.Context(group), name) for name in sorted(_door.COMMANDS)]
-PARAMS = [(command, param) for command in commands() for param in command.params]
-
-
-def may_state(command: click.Command, param: click.Parameter) -> door.Door | None:
-    """What a file may state for a parameter."""
-    return door.door_of(_door.declared_in(command, param))
+# The others are refused by their names, whatever their options.
+COMPUTING = [
+    c for name in sorted(_door.COMMANDS) if isinstance(c := group.get_command(click.Context(group), name), Question)
+]
+PARAMS = [(command, each) for command in COMPUTING for each in command.declared]
 
 
 def test_every_option_of_every_command_is_declared_for_files():
     """A new text or switch fails here until somebody has said whether a stranger's file may state it."""
     said = "door= where it is declared, of ppsim/questions/door.py"
-    assert [f"{c.name} {p.opts}: {said}" for c, p in PARAMS if may_state(c, p) is None] == []
+    assert [f"{c.name} {p.spelling}: {said}" for c, p in PARAMS if door.door_of(p) is None] == []
 
 
 def test_the_pages_options_are_declared_for_files():
     assert [each.name for each in list_options(ViewRequest) if door.door_of(each) is None] == []
 
 
-def test_no_row_of_the_door_is_for_an_option_that_says_it_itself():
-    undeclared = {param.name for command, param in PARAMS if own_door(command, param) is None}
-    assert set(_door.DOORS) <= undeclared
-
-
-def own_door(command: click.Command, param: click.Parameter) -> door.Door | None:
-    """What a parameter says of itself where it is declared."""
-    own = [each.door for each in getattr(command, "declared", ()) if each.name == param.name]
-    return own[0] if own else None
-
-
 def test_every_command_is_declared_for_files_once():
     names = group.list_commands(click.Context(group))
+    assert sorted(command.name or "" for command in COMPUTING) == sorted(_door.COMMANDS)
     assert sorted([*_door.COMMANDS, *_door.REFUSED_COMMANDS]) == names
 
 
 def test_no_option_that_click_knows_for_a_path_is_taken_for_a_value():
     known = (click.Path, click.File)
-    assert not [(c.name, p.name) for c, p in PARAMS if isinstance(p.type, known) and may_state(c, p) == door.VALUE]
+    assert not [(c.name, p.name) for c, p in PARAMS if isinstance(p.type, known) and door.door_of(p) == door.VALUE]
 
 
 @pytest.mark.parametrize("name", ["llama3-8b", "dgx-h100", "1f1b"])
@@ -77,11 +54,11 @@ def test_a_name_is_none_where_an_option_takes_files_alone(name):
     for command, param in PARAMS:
         if (
             isinstance(param.type, click.Path)
-            and param.metavar != "NAME|FILE"
-            and may_state(command, param) == door.PATH
+            and param.settings.get("metavar") != "NAME|FILE"
+            and door.door_of(param) == door.PATH
         ):
             with pytest.raises(InputError, match="which may be a file to read"):
-                _door.check_values(command, {param.name or "": name}, "it")
+                _door.check_values(command, {param.name: name}, "it")
 
 
 @pytest.fixture
@@ -104,11 +81,11 @@ def rerun(command: str) -> InputError:
     return error
 
 
-def usual(command: click.Command, param: click.Parameter, value: str) -> str:
+def usual(command: Question, param: Option, value: str) -> str:
     """A command line with one option, or argument, more than it needs."""
-    if isinstance(param, click.Argument):
+    if param.is_argument:
         return f"ppsim {command.name} {value}"
-    typed = param.opts[0] if isinstance(param, click.Option) and param.is_flag else f"{param.opts[0]} {value}"
+    typed = param.spelling if param.type is bool else f"{param.spelling} {value}"
     return f"ppsim {command.name} {typed}"
 
 
@@ -116,13 +93,13 @@ def usual(command: click.Command, param: click.Parameter, value: str) -> str:
 def test_every_option_that_takes_a_path_is_refused_by_name(value):
     checked = 0
     for command, param in PARAMS:
-        if command not in COMPUTING or may_state(command, param) == door.VALUE:
+        if door.door_of(param) == door.VALUE:
             continue
         typed = f"schedule={value}" if param.name == "changes" else value
         line = usual(command, param, typed)
         with pytest.raises(InputError) as error:
             _door.admit(shlex.split(line)[1:], "'a.json'")
-        assert f"'a.json' states {declared_of(param).spelling}" in str(error.value)
+        assert f"'a.json' states {param.spelling}" in str(error.value)
         assert error.value.hint == f"if you trust it, by hand: {line}"
         checked += 1
     assert checked > 100
@@ -240,7 +217,7 @@ def test_a_shell_takes_each_word_of_it_as_it_is():
 def test_bytes_that_are_no_text_are_refused_in_every_word_of_every_command(folder):
     """Python reads them as halves of characters, which no file and no terminal can hold."""
     for command, param in PARAMS:
-        words = [] if isinstance(param, click.Argument) else [param.opts[0]]
+        words = [] if param.is_argument else [param.spelling]
         for typed in ([*words, "\udcff\udcfe"], [*words[:1], "x\udcff"], [f"{''.join(words)}=\udcff"]):
             code, out, errors = answer(command.name or "", *typed)
             assert (code, out) == (2, "")
