@@ -112,12 +112,7 @@ def make_parameter(declared: Option, *, hidden: bool = False) -> click.Parameter
         return click.Argument([declared.name], type=declared.type, **{"required": False, **declared.settings})
     spellings = [*declared.spellings, declared.name]
     return click.Option(
-        spellings,
-        type=declared.type,
-        default=declared.default,
-        help=declared.help,
-        hidden=hidden,
-        **declared.settings,
+        spellings, type=declared.type, default=declared.default, help=declared.help, hidden=hidden, **declared.settings
     )
 
 

@@ -65,8 +65,7 @@ def schedule_from(
         return _schedule_from(source, note, costs, shape)
     if shape.get("chunks") not in (None, chunks):
         raise InputError(
-            f"'{spec}' asks for {chunks} stages per device, and --chunks for {shape['chunks']}",
-            "leave one of them out",
+            f"'{spec}' asks for {chunks} stages per device, and --chunks for {shape['chunks']}", "leave one of them out"
         )
     try:
         return _schedule_from(source, note, costs, {**shape, "chunks": chunks})

@@ -64,7 +64,7 @@ Generator = Callable[..., Iterable[Packed]]
 Pricing = Callable[[Schedule], Costs]  # the costs of a placement and a number of microbatches
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Family:
     """A schedule as the registry knows it; every text is what ``ppsim list`` prints.
 
@@ -94,17 +94,17 @@ class Family:
     name: str
     title: str
     generate: Generator
-    placement: str
     idea: str
     bubble: str
     peak: str
     paper: str
-    torch: str
-    aliases: tuple[str, ...]
-    chunks: int
-    rules: tuple[Rule, ...]
-    split: bool
-    options: tuple[str, ...]
+    placement: str = "linear"
+    torch: str = ""
+    aliases: tuple[str, ...] = ()
+    chunks: int = 1
+    rules: tuple[Rule, ...] = ()
+    split: bool = False
+    options: tuple[str, ...] = ()
     uses_costs: bool = False
     fills: bool = False
     interchangeable: bool = True
@@ -123,50 +123,16 @@ _families: dict[str, Family] = {}
 _spellings: dict[str, str] = {}
 
 
-def schedule(
-    name: str,
-    *,
-    title: str,
-    idea: str,
-    bubble: str,
-    peak: str,
-    paper: str,
-    placement: str = "linear",
-    torch: str = "",
-    aliases: tuple[str, ...] = (),
-    chunks: int = 1,
-    rules: tuple[Rule, ...] = (),
-    split: bool = False,
-    options: tuple[str, ...] = (),
-    uses_costs: bool = False,
-    fills: bool = False,
-    interchangeable: bool = True,
-    lanes: bool = False,
-) -> Callable[[Generator], Generator]:
-    """Register a generator under a name; see :class:`Family` for the arguments.
+def schedule(name: str, **facts: Any) -> Callable[[Generator], Generator]:
+    """Register a generator under a name; ``facts`` are those of a :class:`Family`, at least its texts.
 
     Raises:
         ValueError: the name or a spelling of it is taken.
     """
 
     def register(generate: Generator) -> Generator:
-        texts = (placement, idea, bubble, peak, paper, torch)
-        family = Family(
-            name,
-            title,
-            generate,
-            *texts,
-            aliases,
-            chunks,
-            rules,
-            split,
-            options,
-            uses_costs,
-            fills,
-            interchangeable,
-            lanes,
-        )
-        spellings = {_plain(s) for s in (name, title, torch, *aliases) if s}
+        family = Family(name=name, generate=generate, **facts)
+        spellings = {_plain(s) for s in (name, family.title, family.torch, *family.aliases) if s}
         if taken := sorted(spellings & _spellings.keys()):
             raise ValueError(f"schedule spelling {taken[0]!r} is registered twice")
         _spellings.update(dict.fromkeys(spellings, name))

@@ -14,8 +14,7 @@ from ppsim.schedules.registry import ONE_CHUNK, Rule, Shape, schedule
 
 SLICED = Rule("at least two slices (--slices)", lambda s: s.slices >= 2)
 ENOUGH_SLICES = Rule(
-    "at least P slices (--slices) where a device holds several stages",
-    lambda s: s.chunks == 1 or s.slices >= s.devices,
+    "at least P slices (--slices) where a device holds several stages", lambda s: s.chunks == 1 or s.slices >= s.devices
 )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -199,79 +199,39 @@ class KindInfo:
         return self.side in ("send", "receive")
 
 
-def _compute(name: str, legend: str, colour: str, **details: Any) -> KindInfo:
-    return KindInfo(name, computes=True, legend=legend, colour=colour, stream=Stream.COMPUTE, **details)
+_compute = partial(KindInfo, computes=True, stream=Stream.COMPUTE)
+_copy_out = partial(KindInfo, colour="copy", stream=Stream.COPY_OUT)
+_copy_in = partial(KindInfo, colour="copy", stream=Stream.COPY_IN)
+_beside = partial(KindInfo, colour="vocabulary", stream=Stream.COMPUTE)
+_of_vocabulary = partial(_beside, legend="Vocabulary (E, S, T, D)", scope=Scope.DEVICE)
+_spread = partial(_beside, legend="On all devices (GF, GB)", scope=Scope.BETWEEN)
+_encode = partial(_beside, legend="Encoder (EF, EB)", colour="encoder", scope=Scope.DEVICE)
+_collective = partial(
+    KindInfo, legend="Collective", colour="collective", stream=Stream.COLLECTIVE, scope=Scope.EVERYWHERE, gated=True
+)
+_of_stage = partial(KindInfo, per_microbatch=False)
 
 
-def _copy(name: str, legend: str, stream: Stream, **details: Any) -> KindInfo:
-    return KindInfo(name, legend=legend, colour="copy", stream=stream, **details)
+def _must(result: Result, at: str = "own", **more: Any) -> Need:
+    return Need(result, at, must=True, **more)
 
 
-def _of_vocabulary(name: str, gives: Result | None, *needs: Need) -> KindInfo:
-    return KindInfo(
-        name,
-        legend="Vocabulary (E, S, T, D)",
-        colour="vocabulary",
-        stream=Stream.COMPUTE,
-        scope=Scope.DEVICE,
-        gives=gives,
-        needs=needs,
-    )
-
-
-def _collective(name: str, gives: Result, *needs: Need) -> KindInfo:
-    return KindInfo(
-        name,
-        legend="Collective",
-        colour="collective",
-        stream=Stream.COLLECTIVE,
-        scope=Scope.EVERYWHERE,
-        gives=gives,
-        needs=needs,
-        gated=True,
-    )
-
-
-def _spread(name: str, gives: Result, need: Need) -> KindInfo:
-    return KindInfo(
-        name,
-        legend="On all devices (GF, GB)",
-        colour="vocabulary",
-        stream=Stream.COMPUTE,
-        scope=Scope.BETWEEN,
-        gives=gives,
-        needs=(need,),
-    )
-
-
-def _encode(name: str, gives: Result | None = None, *needs: Need) -> KindInfo:
-    return KindInfo(
-        name,
-        legend="Encoder (EF, EB)",
-        colour="encoder",
-        stream=Stream.COMPUTE,
-        scope=Scope.DEVICE,
-        gives=gives,
-        needs=needs,
-    )
-
-
-def _message(name: str, side: str, direction: int) -> KindInfo:
-    return KindInfo(name, side=side, direction=direction)
-
-
-def _of_stage(name: str, side: str = "") -> KindInfo:
-    return KindInfo(name, side=side, per_microbatch=False)
-
-
-_AGAIN = Need(Result.RELOADED, "own")
-_GRADIENT = Need(Result.SPREAD_GRADIENT, "next")
-_HEAD = Need(Result.HEAD_GRADIENT, "device", only="last"), Need(Result.LOSS, "device", only="last")
+_backward = partial(
+    _compute,
+    direction=BACKWARD,
+    works_on=BACKWARD,
+    needs=(
+        Need(Result.RELOADED, "own"),
+        Need(Result.SPREAD_GRADIENT, "next"),
+        Need(Result.HEAD_GRADIENT, "device", only="last"),
+        Need(Result.LOSS, "device", only="last"),
+    ),
+)
 KINDS: dict[Kind, KindInfo] = {
     Kind.F: _compute(
         "forward",
-        "Forward",
-        "forward",
+        legend="Forward",
+        colour="forward",
         direction=FORWARD,
         works_on=FORWARD,
         allocates=True,
@@ -281,125 +241,92 @@ KINDS: dict[Kind, KindInfo] = {
             Need(Result.ENCODED, "any", only="first", sent=True),
         ),
     ),
-    Kind.B: _compute(
-        "backward",
-        "Backward (full)",
-        "backward",
-        direction=BACKWARD,
-        works_on=BACKWARD,
-        frees=ALL,
-        needs=(_AGAIN, _GRADIENT, *_HEAD),
+    Kind.B: _backward("backward", legend="Backward (full)", colour="backward", frees=ALL),
+    Kind.I: _backward("backward for input", legend="Backward for input", colour="input", frees=PART),
+    Kind.W: _compute(
+        "backward for weights", legend="Backward for weights", colour="weights", works_on=BACKWARD, frees=REST
     ),
-    Kind.I: _compute(
-        "backward for input",
-        "Backward for input",
-        "input",
-        direction=BACKWARD,
-        works_on=BACKWARD,
-        frees=PART,
-        needs=(_AGAIN, _GRADIENT, *_HEAD),
+    Kind.R: _compute("recompute", legend="Recompute", colour="forward", works_on=FORWARD, allocates=True, hatched=True),
+    Kind.OFFLOAD: _copy_out(
+        "copy to the host", legend="Offload", frees=ALL, gives=Result.HOST_COPY, needs=(_must(Result.ACTIVATION),)
     ),
-    Kind.W: _compute("backward for weights", "Backward for weights", "weights", works_on=BACKWARD, frees=REST),
-    Kind.R: _compute("recompute", "Recompute", "forward", works_on=FORWARD, allocates=True, hatched=True),
-    Kind.OFFLOAD: _copy(
-        "copy to the host",
-        "Offload",
-        Stream.COPY_OUT,
-        frees=ALL,
-        gives=Result.HOST_COPY,
-        needs=(Need(Result.ACTIVATION, "own", must=True),),
-    ),
-    Kind.RELOAD: _copy(
+    Kind.RELOAD: _copy_in(
         "copy from the host",
-        "Reload",
-        Stream.COPY_IN,
+        legend="Reload",
         allocates=True,
         gives=Result.RELOADED,
-        needs=(Need(Result.HOST_COPY, "own", must=True),),
+        needs=(_must(Result.HOST_COPY),),
         gated=True,
     ),
     Kind.WAIT_OFFLOAD: KindInfo(
-        "wait for the copy to the host",
-        side="wait",
-        stream=Stream.COMPUTE,
-        needs=(Need(Result.HOST_COPY, "own", must=True),),
+        "wait for the copy to the host", side="wait", stream=Stream.COMPUTE, needs=(_must(Result.HOST_COPY),)
     ),
-    Kind.EVICT: _copy(
+    Kind.EVICT: _copy_out(
         "copy to another device",
-        "Evict",
-        Stream.COPY_OUT,
+        legend="Evict",
         frees=ALL,
         gives=Result.AWAY,
-        needs=(Need(Result.ACTIVATION, "own", must=True), Need(Result.ROOM, "own", must=True)),
+        needs=(_must(Result.ACTIVATION), _must(Result.ROOM)),
     ),
-    Kind.LOAD: _copy(
+    Kind.LOAD: _copy_in(
         "copy from another device",
-        "Load",
-        Stream.COPY_IN,
+        legend="Load",
         allocates=True,
         gives=Result.RELOADED,
-        needs=(Need(Result.AWAY, "own", must=True),),
+        needs=(_must(Result.AWAY),),
         gated=True,
     ),
-    Kind.ACCEPT: _copy(
+    Kind.ACCEPT: _copy_in(
         "make room for another device's activation",
-        "Accept",
-        Stream.COPY_IN,
+        legend="Accept",
         allocates=True,
         gives=Result.ROOM,
-        needs=(Need(Result.ACTIVATION, "own", must=True),),
+        needs=(_must(Result.ACTIVATION),),
     ),
-    Kind.RETURN: _copy(
-        "free another device's activation",
-        "Return",
-        Stream.COPY_IN,
-        frees=ALL,
-        needs=(Need(Result.RELOADED, "own", must=True),),
+    Kind.RETURN: _copy_in(
+        "free another device's activation", legend="Return", frees=ALL, needs=(_must(Result.RELOADED),)
     ),
-    Kind.E: _of_vocabulary("input embedding", Result.EMBEDDED),
-    Kind.S: _of_vocabulary("output layer", Result.LOGITS, Need(Result.HEAD_INPUT, "device")),
+    Kind.E: _of_vocabulary("input embedding", gives=Result.EMBEDDED),
+    Kind.S: _of_vocabulary("output layer", gives=Result.LOGITS, needs=(Need(Result.HEAD_INPUT, "device"),)),
     Kind.T: _of_vocabulary(
-        "backward of the output layer",
-        Result.HEAD_PART,
-        Need(Result.LOSS, "device"),
+        "backward of the output layer", gives=Result.HEAD_PART, needs=(Need(Result.LOSS, "device"),)
     ),
-    Kind.D: _of_vocabulary(
-        "backward of the input embedding",
-        None,
-        Need(Result.INPUT_GRADIENT, "device"),
-    ),
-    Kind.REDUCE_E: _collective("reduce embeddings", Result.INPUT, Need(Result.EMBEDDED, "device", must=True)),
+    Kind.D: _of_vocabulary("backward of the input embedding", needs=(Need(Result.INPUT_GRADIENT, "device"),)),
+    Kind.REDUCE_E: _collective("reduce embeddings", gives=Result.INPUT, needs=(_must(Result.EMBEDDED, "device"),)),
     Kind.SHARE_S: _collective(
-        "broadcast the output layer's input", Result.HEAD_INPUT, Need(Result.ACTIVATION, "last", must=True)
+        "broadcast the output layer's input", gives=Result.HEAD_INPUT, needs=(_must(Result.ACTIVATION, "last"),)
     ),
-    Kind.REDUCE_S: _collective("reduce over the vocabulary", Result.LOSS, Need(Result.LOGITS, "device", must=True)),
+    Kind.REDUCE_S: _collective(
+        "reduce over the vocabulary", gives=Result.LOSS, needs=(_must(Result.LOGITS, "device"),)
+    ),
     Kind.REDUCE_T: _collective(
         "reduce the gradient of the output layer's input",
-        Result.HEAD_GRADIENT,
-        Need(Result.HEAD_PART, "device", must=True),
+        gives=Result.HEAD_GRADIENT,
+        needs=(_must(Result.HEAD_PART, "device"),),
     ),
     Kind.SHARE_D: _collective(
-        "broadcast the gradient of the embedding", Result.INPUT_GRADIENT, Need(Result.GRADIENT, "first", must=True)
+        "broadcast the gradient of the embedding", gives=Result.INPUT_GRADIENT, needs=(_must(Result.GRADIENT, "first"),)
     ),
-    Kind.GF: _spread("forward on all devices", Result.SPREAD, Need(Result.ACTIVATION, "previous", "", True, True)),
-    Kind.GB: _spread("backward on all devices", Result.SPREAD_GRADIENT, Need(Result.GRADIENT, "own", "", True, True)),
-    Kind.EF: _encode("forward of the encoder", Result.ENCODED),
+    Kind.GF: _spread(
+        "forward on all devices", gives=Result.SPREAD, needs=(_must(Result.ACTIVATION, "previous", sent=True),)
+    ),
+    Kind.GB: _spread(
+        "backward on all devices", gives=Result.SPREAD_GRADIENT, needs=(_must(Result.GRADIENT, sent=True),)
+    ),
+    Kind.EF: _encode("forward of the encoder", gives=Result.ENCODED),
     Kind.EB: _encode(
-        "backward of the encoder",
-        None,
-        Need(Result.ENCODED, "device", must=True),
-        Need(Result.GRADIENT, "first", must=True, sent=True),
+        "backward of the encoder", needs=(_must(Result.ENCODED, "device"), _must(Result.GRADIENT, "first", sent=True))
     ),
-    Kind.SEND_F: _message("send activation", "send", FORWARD),
-    Kind.RECV_F: _message("receive activation", "receive", FORWARD),
-    Kind.SEND_B: _message("send gradient", "send", BACKWARD),
-    Kind.RECV_B: _message("receive gradient", "receive", BACKWARD),
+    Kind.SEND_F: KindInfo("send activation", side="send", direction=FORWARD),
+    Kind.RECV_F: KindInfo("receive activation", side="receive", direction=FORWARD),
+    Kind.SEND_B: KindInfo("send gradient", side="send", direction=BACKWARD),
+    Kind.RECV_B: KindInfo("receive gradient", side="receive", direction=BACKWARD),
     Kind.UNSHARD: _of_stage("gather parameters"),
     Kind.RESHARD: _of_stage("free parameters"),
     Kind.REDUCE_GRAD: _of_stage("reduce gradients"),
-    Kind.WAIT_SEND_F: _message("wait for sent activation", "wait", FORWARD),
-    Kind.WAIT_SEND_B: _message("wait for sent gradient", "wait", BACKWARD),
-    Kind.WAIT_REDUCE_GRAD: _of_stage("wait for reduced gradients", "wait"),
+    Kind.WAIT_SEND_F: KindInfo("wait for sent activation", side="wait", direction=FORWARD),
+    Kind.WAIT_SEND_B: KindInfo("wait for sent gradient", side="wait", direction=BACKWARD),
+    Kind.WAIT_REDUCE_GRAD: _of_stage("wait for reduced gradients", side="wait"),
 }
 
 if rowless := [kind.name for kind in Kind if kind not in KINDS]:

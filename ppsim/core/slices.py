@@ -17,11 +17,7 @@ SLICE_ORDER = "run the forwards of slices in their order, the backwards in rever
 
 
 def find_early_slices(
-    kind: NDArray[np.uint8],
-    stage: NDArray[np.int32],
-    microbatch: NDArray[np.int32],
-    n_microbatches: int,
-    n_slices: int,
+    kind: NDArray[np.uint8], stage: NDArray[np.int32], microbatch: NDArray[np.int32], n_microbatches: int, n_slices: int
 ) -> NDArray[np.int64]:
     """Find neighbouring slices of a sequence that run in the wrong order.
 

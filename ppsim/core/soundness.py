@@ -10,7 +10,7 @@ the speed of memory. Whether a schedule makes sense is not asked here but in :mo
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from ppsim.core.ops import COMPUTE, OF_STAGE, RECEIVES, SENDS, STAGELESS, TIMED,
 from ppsim.errors import InputError
 
 Integers = NDArray[Any]
+Queues = Any  # a ppsim.core.schedule.Schedule, whose module imports this one
 NONE = -1
 # Longer times would overflow when they are added up.
 LONGEST = 1e100
@@ -27,46 +28,6 @@ MOST_OPS = (1 << 31) - 1
 HINT = "a file that ppsim wrote, or columns as ppsim.core.schedule describes them"
 _COMPUTES, _MESSAGES, _OF_STAGE = mask(COMPUTE), mask((*SENDS, *RECEIVES)), mask(OF_STAGE)
 _STAGELESS = mask(STAGELESS)
-
-
-class Queues(Protocol):
-    """The columns of a schedule, see :class:`ppsim.core.schedule.Schedule`."""
-
-    @property
-    def name(self) -> str:
-        """What produced it."""
-
-    @property
-    def n_devices(self) -> int:
-        """P."""
-
-    @property
-    def n_stages(self) -> int:
-        """S."""
-
-    @property
-    def n_microbatches(self) -> int:
-        """M."""
-
-    @property
-    def offsets(self) -> Integers:
-        """Shape (P + 1,)."""
-
-    @property
-    def kind(self) -> Integers:
-        """Shape (ops,)."""
-
-    @property
-    def stage(self) -> Integers:
-        """Shape (ops,)."""
-
-    @property
-    def microbatch(self) -> Integers:
-        """Shape (ops,)."""
-
-    @property
-    def pair(self) -> Integers:
-        """Shape (ops,)."""
 
 
 def prove_placement(n_devices: int, devices: Integers) -> None:
@@ -184,10 +145,7 @@ def prove_factors_fit(queues: Queues, scale: Any, speed: Any) -> None:
     Raises:
         InputError: there is not.
     """
-    for what, factors, wanted in (
-        ("microbatches", scale, queues.n_microbatches),
-        ("devices", speed, queues.n_devices),
-    ):
+    for what, factors, wanted in (("microbatches", scale, queues.n_microbatches), ("devices", speed, queues.n_devices)):
         found = wanted if factors is None else np.shape(factors)[-1]
         _refuse_unless(found == wanted, f"factors of {found} {what} for {queues.name}, which has {wanted}")
 

@@ -257,12 +257,7 @@ def queue_note(runtime: str | None, queues: str | None) -> str:
 
 
 def prose(
-    draft: Draft,
-    report: CheckReport,
-    modes: tuple[str, ...],
-    queues: str,
-    order: str,
-    room: Callable[[int, int], int],
+    draft: Draft, report: CheckReport, modes: tuple[str, ...], queues: str, order: str, room: Callable[[int, int], int]
 ) -> str:
     """Each fault with the cells it concerns, and the verdict."""
     blocks = []

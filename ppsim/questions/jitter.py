@@ -242,11 +242,7 @@ def _slowest(sampled: list[list[Sampled]]) -> list[Sampled]:
 
 
 def _draw(
-    tasks: TaskOptions,
-    inputs: object,
-    report: Report,
-    draw: Callable[[Chunk], Floats],
-    chunks: Mapping[str, Chunk],
+    tasks: TaskOptions, inputs: object, report: Report, draw: Callable[[Chunk], Floats], chunks: Mapping[str, Chunk]
 ) -> dict[str, Floats]:
     """Draw the chunks where the options say."""
     import numpy as np

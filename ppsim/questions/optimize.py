@@ -26,14 +26,7 @@ from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions
 from ppsim.questions.optimize_film import Step, film
 from ppsim.questions.optimize_text import count_copied, front_line, front_lines, outcome_line, proof_lines, sentences
 from ppsim.questions.options import Request, common, flag, group, option
-from ppsim.questions.problems import (
-    SearchOptions,
-    check_feasible,
-    check_times,
-    find_known,
-    make_problems,
-    shares_of,
-)
+from ppsim.questions.problems import SearchOptions, check_feasible, check_times, find_known, make_problems, shares_of
 from ppsim.questions.tasks import TaskOptions, open_results, say_kept
 from ppsim.questions.types import Amount
 from ppsim.questions.words import shape_line, summary

@@ -11,18 +11,7 @@ import re
 
 from ppsim.errors import InputError
 from ppsim.questions import rules_real
-from ppsim.questions.given import (
-    COSTS,
-    DETAILED,
-    GIVEN_COSTS,
-    LAYER_TIMES,
-    LOOK,
-    PLANNED,
-    UNEVEN,
-    Given,
-    Need,
-    never,
-)
+from ppsim.questions.given import COSTS, DETAILED, GIVEN_COSTS, LAYER_TIMES, LOOK, PLANNED, UNEVEN, Given, Need, never
 from ppsim.questions.groups import OWN
 
 # Texts that may be empty; any other empty value is a variable of the shell that was not set.

@@ -18,14 +18,7 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Line
 from ppsim.questions.build import add_memory, build, look_inside_costs, measure_with_bound
 from ppsim.questions.door import VALUE
-from ppsim.questions.groups import (
-    CostOptions,
-    FaceOptions,
-    FigureOptions,
-    NetworkOptions,
-    OneSchedule,
-    ShapeOptions,
-)
+from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.questions.memory import MemoryRequest
 from ppsim.questions.memory import answer as answer_memory
 from ppsim.questions.options import Request, flag, flatten, given_object, group, list_options

@@ -260,11 +260,7 @@ def _take_times(source: str, stated: Stated) -> _Run:
 
 
 def _simulate(
-    source: str,
-    shape: ShapeOptions,
-    costs: CostOptions,
-    network: NetworkOptions,
-    taken: tuple[str, Stated] | None,
+    source: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions, taken: tuple[str, Stated] | None
 ) -> _Run:
     """Simulate a schedule with the costs of the options, or the median times of a dropped run."""
     from ppsim.analysis.idle import explain_run
