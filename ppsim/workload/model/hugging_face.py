@@ -19,21 +19,28 @@ KEYS = {
     "hidden": ("hidden_size", "n_embd", "d_model", "n_embed"),
     "heads": ("num_attention_heads", "n_head", "n_heads"),
     "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
-    "seq": ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len"),
+    "seq": ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len", "n_ctx"),
     "vocab": ("vocab_size", "padded_vocab_size"),
     "ffn": ("intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim"),
-    "kv_heads": ("num_key_value_heads", "multi_query_group_num", "num_kv_heads"),
-    "experts": ("n_routed_experts", "num_local_experts", "num_experts"),
-    "top_k": ("num_experts_per_tok", "experts_per_token", "num_experts_per_token"),
+    "kv_heads": ("num_key_value_heads", "multi_query_group_num", "num_kv_heads", "kv_n_heads"),
+    "experts": ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"),
+    "top_k": (
+        "num_experts_per_tok",
+        "experts_per_token",
+        "num_experts_per_token",
+        "moe_k",
+        "moe_top_k",
+        "moe_topk",
+    ),
     "expert_ffn": ("moe_intermediate_size",),
     "expert_hidden": ("moe_latent_size",),
-    "dense_layers": ("first_k_dense_replace",),
-    "moe_every": ("interleave_moe_layer_step", "decoder_sparse_step"),
+    "dense_layers": ("first_k_dense_replace", "moe_layer_start_index"),
+    "moe_every": ("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval"),
     "q_lora": ("q_lora_rank",),
     "kv_lora": ("kv_lora_rank",),
     "rope_dim": ("qk_rope_head_dim",),
     "v_dim": ("v_head_dim",),
-    "mtp": ("num_nextn_predict_layers",),
+    "mtp": ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"),
     "index_heads": ("index_n_heads",),
     "index_dim": ("index_head_dim",),
     "index_top_k": ("index_topk",),
@@ -44,16 +51,22 @@ KEYS = {
     "conv": ("linear_conv_kernel_dim", "conv_kernel", "mamba_d_conv"),
 }
 LARGEST_CONFIG = 4 << 20
+MOST_LISTED = 1 << 14  # layers that a list of them is compared with
 CONFIG = "the config.json of a language model"
-ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "activation")
-PLAIN_MLPS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "gelu_fast")
+ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "activation", "mlp_hidden_act")
+PLAIN_MLPS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "gelu_fast", "xielu")
 # Kinds whose files leave out what is usual for them: MLPs without a gate, a tied output, biases, windows.
 PLAIN = ("bloom", "falcon", "gpt_bigcode", "gpt_neox", "mpt", "opt", "phi", "starcoder2")
-TIED = ("bloom", "falcon", "mpt", "opt")
+TIED = ("bloom", "cohere", "cohere2", "falcon", "minicpm", "minicpm3", "mpt", "opt")
 BIASED = ("bloom", "gpt_neox", "opt", "phi")
 WINDOWED = ("mistral", "mixtral", "phi3", "starcoder2")  # all of whose layers have the window
 # What layers of models with windows are, again and again, where the file does not list them.
-PERIODS = {"gemma2": ("window", "attention"), "gpt_oss": ("window", "attention")}
+PERIODS = {
+    "gemma2": ("window", "attention"),
+    "gpt_oss": ("window", "attention"),
+    "llama4": (*("chunk",) * 3, "attention"),
+    "mamba2": ("mamba",),
+}
 KINDS = {
     "full_attention": "attention",
     "attention": "attention",
@@ -61,7 +74,18 @@ KINDS = {
     "chunked_attention": "chunk",
     "mamba": "mamba",
 }
-LINEAR = {"qwen3_next": "delta", "qwen3_5": "delta", "qwen3_5_moe": "delta", "minimax": "linear", "kimi_linear": "kda"}
+LINEAR = dict.fromkeys(("qwen3_next", "qwen3_5", "qwen3_5_moe"), "delta") | {"kimi_linear": "kda"}
+LINEAR |= dict.fromkeys(("minimax", "minimax_m1", "minimax_text_01"), "linear")
+# What a file calls otherwise than most, or says a second time: the same by its usual name.
+SAME = {
+    "attention_head_dim": "head_dim",
+    "sliding_window_size": "sliding_window",
+    "num_expert_group": "n_group",
+    "moe_num_shared_experts": "n_shared_experts",
+    "num_shared_expert": "n_shared_experts",
+}
+MAMBA2 = {"num_heads": "mamba_num_heads", "head_dim": "mamba_head_dim", "state_size": "ssm_state_size"}
+NESTED = ("attn_config", "ffn_config")  # of DBRX and MPT
 LETTERS = {"M": ("mamba", "none"), "*": ("attention", "none"), "-": ("none", "dense"), "E": ("none", "experts")}
 # Keys whose names speak of sizes, and those among them that change no cost.
 COSTLY = re.compile(
@@ -71,17 +95,20 @@ COSTLY = re.compile(
 )
 HARMLESS = re.compile(
     r"dropout|dropped|_eps|epsilon|rope|rotary|init|_std|_bias$|_act$|token|aux_loss|router|scor|norm|scal|softcap|cache"
-    r"|dtype|version|pretraining_tp|quant|loss|coef|temperature|fp8|_type$|clip|^n_group$|topk_(group|method)|ep_size"
+    r"|dtype|version|pretraining_tp|quant|loss|coef|temperature|fp8|_type$|clip|^n_group$|topk_(group|method)|grouped_topk|ep_size"
     r"|max_window_layers|tie_|chunk_size|beam|label|return|_ids?$|embd_pdrop|resid_pdrop|implementation|decoder$"
-    r"|position|max_seq|seq_len|^top_k$|_to_keep|alibi|attention_method|checkpoint|^layer_types$|attn_type_list"
+    r"|position|max_seq|seq_len|^top_k$|_to_keep|alibi|attention_method|checkpoint|^layer_types$"
+    r"|attn_type_list|multiplier|moe_mode|time_step|softmax|parallel_(attn$|block|embedding)|kernels|use_nope|query_attention$|gated_act|sharing"
+    r"|attn_(impl|value)$|^order_of|model_base$|learned_pos"
 )
 NEEDED = ("hidden", "heads", "layers", "seq", "vocab")
 SHARED = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")
 OTHER_COUNTS = (
     "head_dim", "qk_nope_head_dim", *SHARED, "n_shared_experts", "num_shared_experts", "sliding_window",
     "attention_chunk_size", "full_attention_interval", "sliding_window_pattern", "max_window_layers",
-    "intermediate_size_mlp", "moe_layer_freq", "n_group", "topk_group",
+    "intermediate_size_mlp", "n_group", "topk_group",
 )  # fmt: skip
+COUNTS = {*OTHER_COUNTS, *(key for keys in KEYS.values() for key in keys)}
 _POSITIVE, _COUNT = Annotated[int, msgspec.Meta(ge=1)] | None, Annotated[int, msgspec.Meta(ge=0)] | None
 
 
@@ -104,10 +131,10 @@ Config = msgspec.defstruct(
         *((key, _COUNT, None) for key in OTHER_COUNTS),
         *((key, str | None, None) for key in (*ACTIVATIONS, "model_type", "_name_or_path", "hybrid_override_pattern")),
         ("linear_attn_config", Delta | None, None),
-        ("attn_type_list", list[int] | None, None),
+        *((key, list[int] | None, None) for key in ("attn_type_list", "no_rope_layers")),
         *((key, list[str] | None, None) for key in ("layer_types", "architectures")),
         *((key, bool | None, None) for key in ("tie_word_embeddings", "is_encoder_decoder", "use_sliding_window")),
-        *((key, bool | None, None) for key in ("multi_query", "new_decoder_architecture")),
+        *((key, bool | None, None) for key in ("multi_query", "new_decoder_architecture", "attn_output_gate")),
         ("mlp_only_layers", list[int] | None, None),
     ],
 )
@@ -136,8 +163,8 @@ def read_config(path: str, *, any_length: bool = False) -> dict[str, Any]:
     shared = next((data[key] for key in SHARED if data.get(key) is not None), None)
     if shared is None and (count := data.get("n_shared_experts") or data.get("num_shared_experts")):
         shared = count * given.get("expert_ffn", given.get("ffn", 0))
-    gpt, kind = "n_embd" in data, str(data.get("model_type") or "")
-    if kind.startswith("llama4") and (dense := data.get("intermediate_size_mlp")):
+    gpt, kind = "n_embd" in data, str(data.get("model_type") or "").removesuffix("_text")
+    if kind == "llama4" and (dense := data.get("intermediate_size_mlp")):
         shared = given["expert_ffn"] = given.get("ffn", 0)
         given["ffn"] = dense
     gemma = kind.startswith("gemma")
@@ -149,10 +176,10 @@ def read_config(path: str, *, any_length: bool = False) -> dict[str, Any]:
         "head_dim": head_dim or 0,
         "shared_ffn": shared or 0,
         "top_groups": (data.get("topk_group") or 0) if (data.get("n_group") or 1) > 1 else 0,
-        "attention_gate": LINEAR.get(kind) == "delta",
+        "attention_gate": LINEAR.get(kind) == "delta" or data.get("attn_output_gate") is True,
         "gated": gemma or activation not in PLAIN_MLPS,
         "tied": bool(data.get("tie_word_embeddings", gpt or gemma or kind in TIED)),
-        "learned_positions": gpt or kind == "opt",
+        "learned_positions": (gpt and not data.get("rotary_dim")) or kind == "opt",
         "biases": gpt or kind in BIASED,
         "clamped": kind == "gpt_oss",
         "name": str(data.get("_name_or_path") or Path(path).parent.name or Path(path).stem),
@@ -164,11 +191,53 @@ def _read_object(path: str) -> Mapping[str, Any]:
     text, source = read_text(path, CONFIG, largest=LARGEST_CONFIG), f"'{name_of(path)}'"
     data = decode(text, dict[str, Any], source, CONFIG)
     _refuse_encoders(data, source)
-    if isinstance(data.get("text_config"), dict):
-        data, source = data["text_config"], f"{source}: text_config"
-        _refuse_encoders(data, source)
+    for key in ("text_config", "llm_config", "language_config"):
+        if isinstance(data.get(key), dict):
+            data, source = data[key], f"{source}: {key}"
+            _refuse_encoders(data, source)
+            break
+    data = _in_usual_words(data)
     check_type(data, Config, source, CONFIG)
     return data
+
+
+def _in_usual_words(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Write as most files do what some say otherwise, leave out what follows from the rest, and join equal numbers."""
+    data = dict(data)
+    for key in NESTED:
+        if isinstance(data.get(key), dict):
+            data |= data.pop(key)
+    pure = data.get("model_type") == "mamba2"
+    for key, usual in (MAMBA2 if pure else SAME).items():
+        if key in data:
+            data[usual] = data.pop(key) if data.get(usual) is None else data.pop(key) and data[usual]
+    if data.get("attn_type") == "multiquery_attention":
+        data["multi_query"] = True
+    if isinstance(data.get("sliding_window_pattern"), str) and data.get("layer_types"):
+        data.pop("sliding_window_pattern")
+    if pure:
+        data.setdefault("num_attention_heads", data.get("mamba_num_heads"))
+    for key, value in data.items():
+        if isinstance(value, list) and value and key in COUNTS and value.count(value[0]) == len(value):
+            data[key] = value[0]
+
+    def size(name: str) -> Any:
+        return next((data[key] for key in KEYS.get(name, (name,)) if isinstance(data.get(key), int)), 0)
+
+    hidden, every = size("hidden"), max(size("moe_every"), 1)
+    layers, dense = (min(max(size(name), 0), MOST_LISTED) for name in ("layers", "dense_layers"))
+    if isinstance(ratio := data.pop("expansion_ratio", None), int | float):
+        data.setdefault("ffn_hidden_size", int(ratio * hidden))
+    follows = {
+        "word_embed_proj_dim": hidden,
+        "qk_head_dim": size("qk_nope_head_dim") + size("rope_dim"),
+        "mamba_expand": size("state_heads") * size("state_dim") / max(hidden, 1),
+        "moe_layers": list(range(every - 1, layers, every)),
+        "moe_layer_end_index": layers - 1,
+        "mlp_layer_types": ["dense"] * dense + ["sparse"] * (layers - dense),
+        "layer_switch": data.get("sliding_window_pattern"),
+    }
+    return {key: value for key, value in data.items() if key not in follows or follows[key] != value}
 
 
 def _sizes(data: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -206,7 +275,7 @@ def _refuse_unknown_keys(data: Mapping[str, Any], path: str) -> None:
     """Refuse keys that may change what a step costs and that are not read."""
     known = set(Config.__struct_fields__)
     unknown = [key for key in data if key not in known and COSTLY.search(key) and not HARMLESS.search(key)]
-    if unread := [key for key in unknown if data[key] not in (None, False, 0, 1, "", [], {})]:
+    if unread := [key for key in unknown if data[key] is True or data[key] not in (None, 0, 1, "", [], {})]:
         raise InputError(
             f"'{path}' has keys that may change what a step costs and are not known here: {', '.join(unread[:4])}",
             "the model as TOML (ppsim model NAME --json shows its fields), or the file without them if they do not",
@@ -234,6 +303,7 @@ def _kinds(data: Mapping[str, Any], kind: str, layers: int, path: str) -> dict[s
             "layer_types, hybrid_override_pattern or full_attention_interval; or the model as TOML, with mixers",
         )
     result: dict[str, Any] = {"mixers": _shorten(found), "window": width or 0}
+    result |= {"mlps": ("none",)} if kind == "mamba2" else {}
     if kind == "kimi_linear" and (delta := data.get("linear_attn_config")):
         result |= {"state_heads": delta["num_heads"], "conv": delta["short_conv_kernel_size"]}
         result |= dict.fromkeys(("state_dim", "state_size"), delta["head_dim"])
@@ -250,6 +320,8 @@ def _listed(data: Mapping[str, Any], kind: str, layers: int, path: str) -> list[
         if unknown := [name for name in names if name not in known]:
             raise InputError(f"'{path}' has layers of a kind that is not known here: {quote(unknown[0])}", CONFIG)
         return [known[name] for name in names]
+    if kind == "llama4" and (ropes := data.get("no_rope_layers")):
+        return ["chunk" if rope else "attention" for rope in ropes]
     if delta := data.get("linear_attn_config"):
         return ["attention" if layer + 1 in delta["full_attn_layers"] else "kda" for layer in range(layers)]
     if which := data.get("attn_type_list"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -176,6 +177,8 @@ def test_an_unknown_name_is_answered_with_the_closest():
         read_machine("dgx-h10")
 
 
+DATA = Path(__file__).parents[2] / "data"
+KEYS_OF_POSITIONS = {"max_position_embeddings", "n_positions", "seq_length", "max_seq_len"}
 GEMMA = {
     "model_type": "gemma2", "hidden_size": 2304, "num_attention_heads": 8, "num_hidden_layers": 26, "head_dim": 256,
     "num_key_value_heads": 4, "intermediate_size": 9216, "vocab_size": 256000, "max_position_embeddings": 8192,
@@ -275,6 +278,56 @@ def test_a_config_with_any_key_changed_is_a_model_or_refused_by_name(tmp_path, c
         assert refused is None or refused.startswith(f"'{path}'"), (key, refused)
 
 
+CONFIGS = json.loads((DATA / "configs.json").read_text())
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_published_config_has_its_parameters_or_is_refused_by_its_keys(tmp_path, name):
+    """With the keys of the public files, those without any cost left out: billions of parameters, or what is named."""
+    expected, config = CONFIGS[name]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    seq = None if KEYS_OF_POSITIONS & config.keys() else 2048
+    if isinstance(expected, str):
+        with pytest.raises(InputError, match=re.escape(expected)):
+            read_model(str(path), seq)
+    else:
+        assert count_parameters(read_model(str(path), seq)) / 1e9 == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("llama4-scout", {"moe_layers": [1, 3]}),
+        ("glm-5", {"qk_head_dim": 128}),
+        ("granite-4-h-small", {"mamba_expand": 3}),
+        ("olmoe-1b-7b", {"moe_layer_freq": 2}),
+        ("qwen3-30b-a3b", {"parallel_attn_mlp_res": True}),
+        ("hunyuan-a13b", {"moe_topk": [8] * 31 + [4]}),
+    ],
+)
+def test_a_key_that_disagrees_with_the_rest_is_refused_by_name(tmp_path, name, changes):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIGS[name][1] | changes))
+    with pytest.raises(InputError, match=next(iter(changes))):
+        read_model(str(path))
+
+
+def test_layers_of_published_configs_mix_tokens_as_their_files_say(tmp_path):
+    """Llama 4 in chunks but for every fourth layer, Qwen3.5's gates, Nemotron-H's MLPs without a gate."""
+
+    def read(name):
+        (tmp_path / "config.json").write_text(json.dumps(CONFIGS[name][1]))
+        return read_model(str(tmp_path / "config.json"), 4096)
+
+    assert read("llama4-scout").mixers == ("chunk", "chunk", "chunk", "attention")
+    assert read("qwen35-moe-full").attention_gate
+    assert not read("nemotron-nano-9b-v2").gated
+    assert read("mamba2-2.7b").mlps == ("none",)
+    assert read("cohere-r").tied
+    assert not read("gptj-6b").learned_positions
+
+
 PLAIN = {
     "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 6, "max_position_embeddings": 4096,
     "vocab_size": 32000, "intermediate_size": 2816,
@@ -354,7 +407,7 @@ def test_a_config_says_what_its_family_leaves_out(tmp_path, changes, fields):
         ({"mlp_only_layers": [1, 2], "num_experts": 8, "num_experts_per_tok": 2}, "not the first layers"),
         ({"hidden_size": True}, "hidden_size: expected a whole number"),
         ({"vocab_size": None}, "has no vocab_size"),
-        ({"model_type": "mamba2"}, "carry a state (mamba2), and does not say which"),
+        ({"model_type": "mamba"}, "carry a state (mamba), and does not say which"),
         ({"ssm_state_size": 16}, "carry a state (ssm_state_size), and does not say which"),
         ({"hybrid_override_pattern": "M-X*"}, "hybrid_override_pattern has 'X'"),
         ({"hybrid_override_pattern": "M-M*"}, "state_heads is needed by layers of kind mamba"),
