@@ -50,7 +50,7 @@ def accepted(name: str) -> list[Shape]:
     tries = product(range(1, 7), range(1, 5), MICROBATCHES, *(OPTIONS.get(o, (None,)) for o in family.options))
     shapes = [Shape(P, V, M, settings(family, values)) for P, V, M, *values in tries]
     taken = [shape for shape in shapes if not family.broken_rules(shape)]
-    most = 40 if family.uses_costs else 100
+    most = 20 if family.uses_costs else 100
     return taken[:: 1 if EVERY == 1 else max(EVERY, len(taken) // most | 1)]
 
 

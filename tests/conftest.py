@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -56,8 +57,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in the random order of this seed")
 
 
+@pytest.hookimpl(tryfirst=True)  # what is slow must be known when others are chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run in the order that was asked for."""
+    """Leave some cases of large tests to the slow ones; run in the order that was asked for."""
+    seen = Counter[Any]()
+    for item in items:
+        if isinstance(item, pytest.Function) and (sampled := item.get_closest_marker("sampled")):
+            if seen[item.function] % sampled.args[0]:
+                item.add_marker("slow")
+            seen[item.function] += 1
     if (seed := config.getoption("shuffle")) is not None:
         random.Random(seed).shuffle(items)
     gc.freeze()  # modules and tests stay: searching them again and again for circles takes a twentieth of the fast gear

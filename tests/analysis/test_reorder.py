@@ -12,6 +12,7 @@ from ppsim.inputs.profile.scale import parse_scale
 from ppsim.schedules import generate
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb-1p", "interleaved"])
 def test_the_order_found_is_timed_by_simulation(name):
     schedule = generate(name, devices=4, microbatches=8)

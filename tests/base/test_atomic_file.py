@@ -182,7 +182,7 @@ def test_two_writers_of_one_file_leave_one_whole_file(tmp_path, way):
     target, texts = tmp_path / "a", [letter * 100_000 for letter in "xyz"]
 
     def often(text: str) -> None:
-        for _ in range(50):
+        for _ in range(15):
             write(target, text)
 
     writers = [threading.Thread(target=often, args=(text,)) for text in texts]

@@ -21,7 +21,7 @@ HEAD = 'schema = "ppsim.profile/1"\n'
         (HEAD + "a." * 30000 + "a = 1", "line 2: a key of more than 16 parts"),
         (HEAD + '"a".' * 30000 + "a = 1", "line 2: a key of more than 16 parts"),
         (HEAD + "[" + "a." * 30000 + "a]", "line 2: a key of more than 16 parts"),
-        (HEAD + "[[op]]\nkind = 1\n" * 20000, "'provenance' is missing"),
+        (HEAD + "[[op]]\nkind = 1\n" * 3000, "'provenance' is missing"),
         (HEAD + "[model]\nlayers = " + "9" * 400, "'provenance' is missing"),
         (HEAD + "x = " + "9" * 5000, "not TOML"),
         (HEAD + "\x1b = 1", "not TOML"),

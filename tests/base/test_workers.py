@@ -85,6 +85,7 @@ def test_the_code_of_workers_is_compared_by_version_and_content():
     assert len(digest) == 64
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("address", ["nonsense", "http://x"])
 def test_an_address_without_a_scheduler_is_one_error(address):
     with pytest.raises(InputError, match="no Dask scheduler answers at"):

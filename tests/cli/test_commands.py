@@ -336,6 +336,7 @@ def test_sweep_shows_every_shape_and_marks_the_best():
     assert [(s["devices"], s["microbatches"]) for s in shapes] == [(p, m) for p in (4, 8) for m in (8, 16, 24)]
 
 
+@pytest.mark.slow
 def test_a_sweep_wider_than_the_terminal_is_shown_in_several_tables():
     words = ("sweep", "1f1b", "gpipe", "--devices", "1,4", "--mb", "1:40", "--metric", "makespan", "--tf", "30000")
     result = invoke(*words)

@@ -30,6 +30,7 @@ def written(folder, text):
     return str(path)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("order", ["early", "even-first", "torch", "torch-2.15", "deferred", "prefetch:2"])
 @pytest.mark.parametrize("name", ["1f1b", "zb-v-torch", "interleaved", "dualpipe-v"])
 def test_a_lowered_file_takes_as_long_as_the_order_that_it_was_written_with(name, order, tmp_path):

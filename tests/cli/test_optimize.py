@@ -17,6 +17,7 @@ from ppsim.questions.optimize import optimize as ask_optimize
 from ppsim.questions.problems import SearchOptions, find_known, make_problems
 from ppsim.search.orders import engine, optimize
 from ppsim.search.orders.optimize import find_front
+from tests.cases import thinned
 from tests.commands import invoke
 
 
@@ -71,7 +72,7 @@ def test_no_schedule_of_the_list_that_fits_is_better(placement):
     assert numbers["bound"] <= numbers["span"]
 
 
-@pytest.mark.parametrize("placement", ["linear", "v", "loop"])
+@pytest.mark.parametrize("placement", thinned(["linear", "v", "loop"]))
 def test_only_schedules_that_run_all_ops_are_compared(placement):
     """Forwards alone would be faster than any iteration."""
     numbers = found(*SHAPE, "--placement", placement, "--time-limit", "0.5")
@@ -332,6 +333,7 @@ def test_copies_to_the_host_make_room():
     assert any(known["name"] == "1f1b --offload 1" for known in numbers["known"])
 
 
+@pytest.mark.slow
 def test_each_device_has_its_cap(tmp_path):
     """Its copies are in the file that is written; with the caps the other way round the best has none."""
     shape = {"devices": 2, "microbatches": 3, "cap": [1, 2], "t_offload": 0.5, "t_reload": 0.5}

@@ -388,6 +388,7 @@ def test_an_empty_value_is_refused(option):
     assert str(result.exception) == f"--{option} is empty"
 
 
+@pytest.mark.slow
 def test_every_command_takes_a_schedule_both_ways():
     """Named or by -s, with chunks or as a file, the same schedule is run and compared."""
     Path("own.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")

@@ -13,6 +13,7 @@ def replicas(command, *words):
     return json.loads(invoke(command, "1f1b", *SHAPE, *words, "--json").output)["replicas"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("command", ["run", "explain"])
 @pytest.mark.parametrize("how", [(), ("--comm", "0.25"), ("--p2p", "blocking", "--comm", "0.25")])
 def test_each_replica_takes_what_it_takes_alone(command, how):

@@ -21,6 +21,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_a_file_says_its_command_and_comes_out_the_same(suffix):
     look = ["--style", "screen", "--width", "4.5"] if suffix in ("svg", "png", "gif", "pdf") else []
@@ -48,6 +49,7 @@ def test_a_table_says_its_command_and_stays_a_table(suffix):
         assert ("made_by" in rows[0]) == (suffix == "csv")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "words",
     [

@@ -37,6 +37,7 @@ def output_of(*words: str) -> str:
     return result.stdout
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", WORK)
 @pytest.mark.parametrize("file", ["kept.csv", "kept.parquet"])
 def test_finished_rows_are_not_run_again_and_the_answer_is_the_same(command, file, monkeypatch):

@@ -66,6 +66,7 @@ def test_a_change_is_the_run_with_the_same_change(made):
     same(*made)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("family", ["zb-v", "zb-auto", pytest.param("v-auto", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("change", "words"),
@@ -121,6 +122,7 @@ def test_times_beside_compute_change_too(change, words):
     assert ask("explain", *base, *given, "--what-if", change) == ask("run", *base, *words)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("family", ["1f1b", "zb-auto"])
 @pytest.mark.parametrize(
     ("change", "words"),

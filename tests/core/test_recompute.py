@@ -103,6 +103,7 @@ def test_the_last_stage_pays_for_each_microbatch_that_runs_again(first):
     assert simulate(schedule, costs_for(schedule, tf=2, tb=4, tr=3)).makespan == 8 * 6 + first * 3
 
 
+@pytest.mark.sampled(4)
 @each_schedule
 @pytest.mark.parametrize(("rules", "same"), [("first:8", "full"), ("window:0", "full"), ("window:99", "none")])
 def test_rules_end_where_all_or_none_are_run_again(name, rules, same):
@@ -175,6 +176,7 @@ def test_recompute_costs_a_forward_by_default():
     assert costs_for(schedule, tf=[1, 3], tr=5).time[Kind.R].tolist() == [5, 5]
 
 
+@pytest.mark.sampled(3)
 @each_schedule
 @pytest.mark.parametrize("order", ["early", "torch"])
 def test_the_detailed_model_runs_it_as_the_simple_one(name, order):

@@ -52,7 +52,7 @@ def test_table_5(devices, microbatches, times, published):
 
 @pytest.mark.parametrize(
     ("devices", "microbatches", "times", "published"),
-    [pytest.param(*row, marks=[pytest.mark.slow] if row[1] > 60 else []) for row in TABLE_8],
+    [pytest.param(*row, marks=[pytest.mark.slow] if row[1] > 40 else []) for row in TABLE_8],
 )
 def test_table_8(devices, microbatches, times, published):
     """The same at 16 and 24 devices, whose stages take twice the times of their halves.

@@ -62,6 +62,7 @@ def test_makespans_and_peaks_are_the_originals(name):
         assert found.peak_activations.tolist() == peaks
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["v-half-vocab-1", "v-half-vocab-2"])
 def test_queues_on_v_half_are_the_originals(name):
     """All ops in their places, collectives too; makespans and peaks are exact at three costs."""
@@ -105,6 +106,7 @@ def take(costs: Costs, _: Schedule) -> Costs:
     return costs
 
 
+@pytest.mark.slow
 def test_measured_runs_are_predicted():
     """From their stage times: 2 % off in the median, 5 % at most."""
     errors = []

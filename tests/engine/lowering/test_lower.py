@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.core.draft import Draft
@@ -171,7 +171,6 @@ def test_an_unknown_order_names_the_known_ones(order):
 
 
 @pytest.mark.torch
-@settings(max_examples=60, deadline=None)
 @given(any_schedule.filter(lambda s: s.placement.n_replicas == 1 and not (s.kind == Kind.R).any()), st.booleans())
 def test_lowering_equals_the_passes_of_the_torch_that_is_installed(schedule, defer):
     """torch's own passes, run on our schedules."""

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.core.costs import Costs, costs_for
@@ -181,7 +181,6 @@ def test_disordered_queues_finish_or_deadlock_as_the_reference(seed, disorder):
 
 @pytest.mark.slow
 @given(seed=st.integers(0, 2**32), data=st.data())
-@settings(max_examples=30, deadline=None)
 def test_compiled_and_interpreted_kernels_are_one(seed, data):
     """CPython and the compiled kernel give the same bits: start, end and what bound each op."""
     schedule = random_schedule(seed)

@@ -43,6 +43,7 @@ def places(fault: Fault) -> set[tuple[int | None, int | None]]:
     return {(fault.row, fault.cell), *fault.also}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("record", RECORDS, ids=[f"{r['source'].split('.')[-2]}-{r['P']}-{r['M']}" for r in RECORDS])
 def test_what_torch_lowers_to_is_valid_in_every_mode_and_for_torch(record):
     assert faults_of("\n".join(record["comms"]), runtime="torch-2.13") == []

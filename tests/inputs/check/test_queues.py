@@ -179,6 +179,7 @@ def deadlocks(draft: Draft, per: str) -> bool:
     return False
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("order", ["early", "torch", "deferred", "prefetch:1"])
 def test_a_run_hangs_in_the_channel_whose_queue_check_names(order):
     """``run --p2p overlap --channel direction|pair|group`` and ``check --queues edge|pair|rank`` say the same."""

@@ -105,6 +105,7 @@ def played(name, steps, rng):
     return rows
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb-v-torch", "gpipe"])
 def test_a_run_whose_hosts_and_messages_are_recorded_is_replayed_exactly(name, tmp_path):
     """With its own op times, messages and gaps a step takes what it took; without when ops were reached it cannot."""

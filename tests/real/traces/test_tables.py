@@ -31,6 +31,7 @@ def two_replicas(name="interleaved", steps=3, **options):
     return [[simulated(name, **options), simulated(name, tf=60.0 + step, **options)] for step in range(steps)]
 
 
+@pytest.mark.slow
 def test_the_production_job_is_read_whole():
     run, job = read_job(STRAGGLERS)
     assert (run.format, run.unit, recognise(run.schedule)) == ("table", "s", "1f1b")
@@ -51,6 +52,7 @@ def test_the_production_job_is_read_whole():
     assert "not read: rank" in run.understood
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("names", [{}, MEGATRON, {"start": "begin_us", "end": "finish_us", "stage": "virtual_stage"}])
 @pytest.mark.parametrize("schedule", ["interleaved", "zb-v", "dualpipe-v"])
 def test_a_table_under_other_names_in_any_order_is_the_run(schedule, names, tmp_path):

@@ -93,6 +93,7 @@ def test_gaps_delay_ops_and_not_their_messages():
         assert found == pytest.approx(end.max())
 
 
+@pytest.mark.slow
 def test_validate_takes_a_table_and_says_which_term_explains_what():
     value = json.loads(invoke("validate", "--trace", str(STRAGGLERS), "--unit", "s", "--json").output)
     assert value["errors"]["held-out"]["median"] < 0.01

@@ -102,6 +102,7 @@ def test_all_iterations_of_the_real_run_are_predicted():
     assert value["errors"]["held-out"]["median"] < 0.015
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "options"), [("1f1b", {}), ("interleaved", {"chunks": 2})])
 @pytest.mark.parametrize("write", [dump_primus, kineto])
 def test_a_run_that_shows_no_messages_is_replayed(write, name, options, tmp_path):
@@ -111,6 +112,7 @@ def test_a_run_that_shows_no_messages_is_replayed(write, name, options, tmp_path
     assert value["errors"]["held-out"]["worst"] < 0.03
 
 
+@pytest.mark.slow
 def test_two_chunks_per_rank_are_predicted_where_messages_queue(tmp_path):
     """Messages of a link go one after the other, beside compute."""
     runs = noisy_runs("interleaved", 6, devices=8, mb=16, chunks=2, mode="overlap")

@@ -92,6 +92,7 @@ def test_recorded_schedules_more_than_two_percent_apart_are_ranked_right():
     assert right / pairs >= 0.98
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SESSIONS)
 def test_recorded_ops_begin_after_their_input_was_made(name):
     for run in recorded(name).runs:

@@ -174,6 +174,7 @@ def test_a_shorter_backward_is_another_choice(after_i):
     assert searched.span == 20
 
 
+@pytest.mark.sampled(2)
 @OUT_OF_TIME
 @pytest.mark.parametrize("seed", [1, 2, 3, 5])
 def test_what_is_proved_of_small_pipelines_is_true(seed):

@@ -79,6 +79,7 @@ def test_the_least_makespan_is_proved():
     assert (proof.solution.makespan, proof.bound) == (14, 14)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_solver_finds_the_best_of_all_orders(seed):
     """Two microbatches on two devices have 400 orders: none is better, also where microbatch 1 runs first."""
@@ -91,6 +92,7 @@ def test_the_solver_finds_the_best_of_all_orders(seed):
     assert proof.bound == proof.solution.score(objective)[0]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("layers", "cap"), [((1, 3), 3), ((2, 1), 3), ((0, 2), 2)])
 def test_the_solver_counts_the_layers_of_each_stage(layers, cap):
     """Best of all orders whose devices hold at most so many layers, and no bound is above it."""

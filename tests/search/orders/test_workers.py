@@ -17,6 +17,7 @@ from ppsim.search.problem import Problem
 from tests.commands import invoke
 
 
+@pytest.mark.slow
 def test_walks_on_workers_find_the_same_as_in_threads(monkeypatch):
     """A round of the same seed and as many workers give the same queues."""
     monkeypatch.setattr(improve, "TIMINGS_OF_A_WALK", 5000)

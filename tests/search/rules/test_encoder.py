@@ -115,6 +115,7 @@ def check_waits(made: Schedule, timeline: Any, costs: Costs) -> None:
         assert (timeline.start[own][1:] >= timeline.end[own][:-1] - 1e-9).all()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "interleaved"])
 @pytest.mark.parametrize(("devices", "microbatches"), [(4, 8), (4, 16), (8, 32)])
 def test_only_the_ends_show_where_bubbles_are_long(name, devices, microbatches):

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.core.costs import Costs
@@ -65,7 +65,6 @@ def tasks(draw):
     return name, devices, chunks, n_layers, times, draw(st.integers(0, 1)), draw(st.sampled_from([0.0, 0.3]))
 
 
-@settings(max_examples=25, deadline=None)
 @given(tasks())
 def test_it_equals_brute_force(task):
     name, devices, chunks, n_layers, times, least, comm = task
@@ -80,6 +79,7 @@ def test_it_equals_brute_force(task):
     assert brute_force(schedule, times, [list(found.best[0])], comm)[0] == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "devices", "chunks"), NAMES)
 @pytest.mark.parametrize("layer", [1.0, [1.0, 0.3, 2.7, 1.0, 1.1, 0.9, 1.3]], ids=["equal", "unequal"])
 def test_the_solver_proves_what_brute_force_finds(name, devices, chunks, layer, monkeypatch):
@@ -124,6 +124,7 @@ def test_without_the_solver_the_bound_holds(monkeypatch):
         assert expected - 1e-9 <= found.best[1] <= 1.1 * expected
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "devices", "chunks"), NAMES)
 @pytest.mark.parametrize("listed", [True, False], ids=["listed", "solver"])
 def test_a_cap_leaves_out_the_splits_that_hold_more(name, devices, chunks, listed, monkeypatch):
@@ -200,7 +201,6 @@ def test_of_equal_splits_the_most_even_comes_first():
     assert [makespan for _, makespan in found.runner_ups] == sorted(makespan for _, makespan in found.runner_ups)
 
 
-@settings(max_examples=25, deadline=None)
 @given(tasks())
 def test_the_busiest_device_bounds_every_split(task):
     name, devices, chunks, n_layers, times, least, comm = task
@@ -213,6 +213,7 @@ def return_costs(costs: Costs, schedule: Schedule) -> Costs:
     return costs
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layer", [1.0, [1.0, 0.3, 2.7, 1.0, 1.1]], ids=["equal", "unequal"])
 @pytest.mark.parametrize(("name", "devices"), [("zb-v", 2), ("zb-auto", 3)])
 def test_what_any_order_takes_bounds_each_planned_split_and_lists_them(name, devices, layer):

@@ -236,6 +236,7 @@ LEGENDS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "devices"), LEGENDS)
 def test_the_legend_has_what_occurs_and_nothing_else(name, devices):
     found = texts(rendered(timeline(name, devices), style="paper"))
@@ -350,6 +351,7 @@ def test_a_title_of_ones_own_is_wrapped_where_it_is_too_long():
         assert all(line.get_window_extent().x1 <= figure.bbox.x1 for line in lines)
 
 
+@pytest.mark.slow
 def test_signs_that_no_font_has_are_told_once_and_kept_in_svg(recwarn, monkeypatch):
     monkeypatch.setattr(canvas, "OTHER_SCRIPTS", ())
     monkeypatch.setitem(canvas.SETTINGS, "font.sans-serif", ["DejaVu Sans"])

@@ -87,6 +87,7 @@ def test_sweep_draws_the_map_and_its_page_has_every_metric(tmp_path):
     assert told == [first, *(name for name in names if name != first)]  # the metric asked for, then all others
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("columns", "width"), [(8, 6.75), (24, 6.75), (64, 6.75), (64, 3.3)])
 def test_headings_of_many_columns_do_not_run_into_each_other(heat, columns, width):
     """The help's own example has 64 columns; cells too small for a value have a dot where they are best."""

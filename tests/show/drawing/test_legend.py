@@ -47,6 +47,7 @@ def printed(timeline, colour):
     return out.getvalue().splitlines()[-1].lower()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_terminal_figure_and_page_have_the_same_legend(shape):
     schedule = generate(shape.split()[0], **SHAPES[shape])

@@ -13,6 +13,7 @@ from tests.real_runs import PRIMUS, STRAGGLERS
 SUFFIXES = ("csv", "jsonl", "parquet")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_all_replicas_and_collectives_of_a_job_come_back(suffix, tmp_path):
     target = tmp_path / f"x.ops.{suffix}"
@@ -25,6 +26,7 @@ def test_all_replicas_and_collectives_of_a_job_come_back(suffix, tmp_path):
         assert np.allclose(getattr(back, name), getattr(meant, name), rtol=0, atol=1e-12, equal_nan=True), name
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("name", ["dualpipe-v", "1f1b"])
 def test_a_simulated_run_comes_back_with_its_pairs_and_unit(name, suffix, tmp_path, monkeypatch):

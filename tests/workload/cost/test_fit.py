@@ -1,4 +1,4 @@
-"""How far the fitted model is from the runs that it was fitted on: from every fourth of them in the fast gear."""
+"""How far the fitted model is from the runs that it was fitted on: from every seventh of them in the fast gear."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.benchmarks.left_out import leave_one_out
 from tests.cases import EVERY
 
 DATA = Path(__file__).parents[2] / "data" / "published"
+THIN = 2 * EVERY - 1  # in the fast gear one row of seven
 # Two runs that differ in one thing: recompute, layout and recompute lists, chunks, schedule.
 PAIRS = [("p473", "p472"), ("p421", "p420"), ("p399", "p398"), ("p417", "p413"), ("p418", "p413")]
 
@@ -37,15 +38,15 @@ def test_megatrons_weak_scaling_is_within_eight_percent():
 @pytest.mark.parametrize(("part", "most"), [("single", 0.08), ("multi", 0.12)])
 def test_measured_a100_runs_are_within_eight_and_twelve_percent(part, most):
     """vTrain's measurements: on one node and on several."""
-    found = errors([row for row in table("vtrain_a100") if f"ground_truth_{part}" in row["source"]][::EVERY])
-    assert len(found) > 60 // EVERY
+    found = errors([row for row in table("vtrain_a100") if f"ground_truth_{part}" in row["source"]][::THIN])
+    assert len(found) > 60 // THIN
     assert mean(found) < most
 
 
 def test_runs_with_a_pipeline_are_within_ten_percent():
     rows = [row for row in table("measured_runs") if row["tier"] in (1, 2) and (row["pp"] or 1) > 1]
     named = [row for row in rows if any(row["id"] in pair for pair in PAIRS)]
-    found = {row["id"]: row for row in against(rows[::EVERY] + named)[0]}
+    found = {row["id"]: row for row in against(rows[::THIN] + named)[0]}
     assert median(abs(row["error"]) for row in found.values() if "error" in row) < 0.1
     signs = {
         (fast, slow): [found[fast][key] < found[slow][key] for key in ("modelled_step_s", "measured_step_s")]

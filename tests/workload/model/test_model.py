@@ -261,6 +261,7 @@ def test_the_length_of_sequences_may_come_from_outside(tmp_path):
             read_model("llama3-8b", seq)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("config", [GEMMA, NEOX, OPT, BLOOM, FALCON, MAVERICK], ids=lambda config: config["model_type"])
 @pytest.mark.parametrize("value", ["x", -1, 1.5, [], {}, True, None, 10**30, "drop"])
 def test_a_config_with_any_key_changed_is_a_model_or_refused_by_name(tmp_path, config, value):

@@ -115,6 +115,7 @@ def test_what_no_run_was_seen_of_is_named():
     assert said == ["the GPU mi300x", "a mixture of experts on cdna3 chips"]
 
 
+@pytest.mark.slow
 def test_plans_have_ranges_and_the_simplest_of_those_that_tie_comes_first():
     result = invoke(
         "plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "32", "--tp", "2", "--json"

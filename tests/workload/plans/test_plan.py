@@ -37,6 +37,7 @@ from ppsim.workload.plans.ranks import flowchart, group_links, rank_grid, span
 from ppsim.workload.plans.search import Evaluate, has_many, search
 from ppsim.workload.plans.space import Axes, check_axes, divisors, groups, layout_layers, layout_of, members, read_key
 from ppsim.workload.plans.task import OUTCOMES, Found, Task, usable_bytes
+from tests.cases import thinned
 from tests.commands import KEPT_AT_ONCE, invoke, start_command
 from tests.real.runs.cases import wait_for
 
@@ -98,7 +99,7 @@ def is_twin(row: tuple[float, float, str], faster: tuple[float, float, str]) -> 
 
 
 @pytest.mark.parametrize(
-    "task", [small_task(), pytest.param(expert_task(), marks=pytest.mark.slow)], ids=["dense", "experts"]
+    "task", thinned([small_task(tp=(2,)), small_task(), expert_task()]), ids=["dense", "any tensor size", "experts"]
 )
 def test_the_plan_is_that_of_simulating_all_candidates(task):
     """Bounds and rounds leave out no winner: the three best are those of the whole space, in order, without twins."""
@@ -585,6 +586,7 @@ def test_an_interrupted_plan_keeps_its_results(tmp_path):
     assert "the same command goes on from it" in errors
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name", ["1f1b", "interleaved", "interleaved-overlap", "zb-1p", "dualpipe", "dualpipe-v", "zb-auto"]
 )

@@ -83,6 +83,7 @@ def test_a_row_that_cannot_be_predicted_is_skipped_with_the_reason(changes, reas
     assert (summary["predicted"], summary["skipped"]) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_published_run_is_one_of_its_plans_whatever_the_memory_model_says(monkeypatch):
     """Runs that the memory model gives too many bytes ran all the same, so no plan is slower than they are."""
     plain, other = {**VTRAIN, "gbs": 32}, {**VTRAIN, "gbs": 32, "tp": 2, "dp": 4, "mbs": 1}
@@ -105,6 +106,7 @@ def test_a_row_whose_id_is_no_name_is_called_by_its_number():
     assert [row["id"] for row in rows] == ["row 0", "row 1", "row 2", "x", 7]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("key", sorted(VTRAIN))
 def test_no_value_of_a_row_ends_the_table(key):
     """Whatever is in one field, each row has a prediction or a reason."""
@@ -133,6 +135,7 @@ def test_words_for_a_number_that_is_missing_are_as_none(value):
     assert against([{**BRIDGE, "mbs": value}])[0] == against([{**BRIDGE, "mbs": None}])[0]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ["kernels", "cuda_graphs", "dispatch", "gradient_precision"])
 @pytest.mark.parametrize("value", ["n/a", "-", " ? ", "Unknown", "not published", ""])
 def test_words_for_a_technique_that_is_missing_are_as_none(name, value):
