@@ -124,7 +124,7 @@ def spell_out(params: Sequence[click.Parameter], args: Sequence[str]) -> Iterato
         yield f"{word}={kind.alone}" if kind and not kind.begins(following) else word
 
 
-def ask_command(request: type[R], answer: Callable[[R], Answer | None]) -> Question:
+def ask_command(request: type[R], answer: Callable[[R], Answer[Any] | None]) -> Question:
     """Make the command of a question: it asks, writes every -o, and prints the answer if there is one."""
 
     def run(ctx: click.Context, asked: Any) -> None:
@@ -139,7 +139,7 @@ def ask_command(request: type[R], answer: Callable[[R], Answer | None]) -> Quest
     return Question(request, run)
 
 
-def show(found: Answer, output: Any, face: Mapping[str, Any]) -> int:
+def show(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> int:
     """Write the files of an answer and print it; where a file cannot be written, nothing is printed.
 
     What was measured, and cannot be had again, is printed first.
@@ -155,10 +155,10 @@ def show(found: Answer, output: Any, face: Mapping[str, Any]) -> int:
             click.echo(f"wrote {target}", err=True)
     if failure := found.failure():
         raise failure
-    return found.exit_code
+    return int(not found.passed)
 
 
-def _print(found: Answer, output: Any, face: Mapping[str, Any]) -> None:
+def _print(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> None:
     """Print the answer as asked for, where standard output is not a file's, and what is said beside it."""
     with suppress(ReaderGone):  # which takes no files with it
         if face.get("as_json"):

@@ -46,18 +46,16 @@ def compare_runs(
 
 
 @dataclass(frozen=True)
-class Against(Answer):
+class Against(Answer[Request]):
     """Published runs and what the model predicts of them.
 
     Attributes:
-        request: what was asked.
         improve: whether each was planned anew.
         rows: the runs.
         summary: how many there are, and how far off the predictions.
         moved: what the user's anchors corrected, in words.
     """
 
-    request: Request
     improve: bool
     rows: tuple[dict[str, Any], ...]
     summary: dict[str, Any]

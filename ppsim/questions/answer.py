@@ -6,7 +6,8 @@ import contextlib
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar
 
 from ppsim.errors import PpsimError
 from ppsim.questions.ask import ask
@@ -17,15 +18,18 @@ from ppsim.questions.options import Request, flatten
 from ppsim.questions.terminal import show
 from ppsim.questions.write import Writers, write_files
 
+Asked = TypeVar("Asked", bound=Request, covariant=True)
 
-class Answer(ABC):
+
+@dataclass(frozen=True)
+class Answer(ABC, Generic[Asked]):
     """The base of all answers.
 
     Attributes:
         request: what was asked.
     """
 
-    request: Request
+    request: Asked
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
@@ -57,9 +61,9 @@ class Answer(ABC):
         return False
 
     @property
-    def exit_code(self) -> int:
-        """The exit code of a command that gave it: 1 where the answer is no."""
-        return 0
+    def passed(self) -> bool:
+        """Whether the answer is no refusal; a command exits with 1 where it is."""
+        return True
 
     @property
     def given(self) -> Given:

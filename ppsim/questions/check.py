@@ -109,18 +109,16 @@ def answer(request: CheckRequest) -> Check:
 
 
 @dataclass(frozen=True)
-class Check(Answer):
+class Check(Answer[CheckRequest]):
     """A schedule's file, and what is wrong with it.
 
     Attributes:
-        request: what was asked.
         draft: what the file says.
         report: the faults and warnings.
         modes: how sends and receives were taken, where deadlocks were looked for.
         expected: what the file should hold.
     """
 
-    request: CheckRequest
     draft: Draft
     report: CheckReport
     modes: tuple[str, ...]
@@ -137,9 +135,9 @@ class Check(Answer):
         return list(self.to_json()["faults"])
 
     @property
-    def exit_code(self) -> int:
-        """0 for a valid schedule, 1 for an invalid one."""
-        return 0 if self.valid else 1
+    def passed(self) -> bool:
+        """Whether the schedule is valid."""
+        return self.valid
 
     def to_json(self) -> dict[str, Any]:
         """The object of schema ``ppsim.check/1``."""

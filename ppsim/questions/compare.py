@@ -91,15 +91,13 @@ def answer(request: CompareRequest) -> Comparison:
 
 
 @dataclass(frozen=True)
-class Comparison(Answer):
+class Comparison(Answer[CompareRequest]):
     """Schedules on the same devices, those that take the shape timed.
 
     Attributes:
-        request: what was asked.
         rows: one per schedule, in the order asked for.
     """
 
-    request: CompareRequest
     rows: tuple[Row, ...]
 
     @property

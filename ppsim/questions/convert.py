@@ -99,17 +99,15 @@ def answer(request: ConvertRequest) -> Converted:
 
 
 @dataclass(frozen=True)
-class Converted(Answer):
+class Converted(Answer[ConvertRequest]):
     """A schedule's file, to be written in other formats.
 
     Attributes:
-        request: what was asked.
         draft: what the file says.
         costs: what times it; None where it has times.
         run: a real run with all its iterations, for tables of ops; None where one was asked for.
     """
 
-    request: ConvertRequest
     draft: Draft
     costs: Costs | None
     run: RealRun | None = None

@@ -109,17 +109,15 @@ def answer(request: DiffRequest) -> Diff | TimersDiff:
 
 
 @dataclass(frozen=True)
-class Diff(Answer):
+class Diff(Answer[DiffRequest]):
     """Where the time of two runs differs.
 
     Attributes:
-        request: what was asked.
         found: the difference by cause, device and op.
         runs: both runs.
         inputs: how to make the answer again.
     """
 
-    request: DiffRequest
     found: Difference
     runs: tuple[TimedRun, ...]
     inputs: Mapping[str, Any]

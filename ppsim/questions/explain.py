@@ -150,11 +150,10 @@ def answer(request: ExplainRequest) -> Explained:
 
 
 @dataclass(frozen=True)
-class Explained(Answer):
+class Explained(Answer[ExplainRequest]):
     """Why devices are idle, what decides the time, and what would help.
 
     Attributes:
-        request: what was asked.
         explanation: idle time by cause, the critical path, what each time gains.
         changes: what was tried, each simulated.
         inputs: how to make the answer again.
@@ -163,7 +162,6 @@ class Explained(Answer):
         replicas: when devices of each data-parallel replica are done, where there are several.
     """
 
-    request: ExplainRequest
     explanation: Explanation
     changes: tuple[WhatIf, ...]
     inputs: dict[str, Any]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ppsim.questions.groups import OWN
+from ppsim.questions.groups import OWN, FigureOptions, OutputOptions
 from ppsim.questions.options import Option, Request, flatten, list_options
 
 # Names of options that rules speak of together.
@@ -17,20 +17,7 @@ LAYER_TIMES = ("t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f")
 GIVEN_COSTS = (*COSTS, *LAYER_TIMES, "layout", "profile", "segments")
 UNEVEN = ("links", "mb_scale", "slice_scale", "speed")
 DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad")
-LOOK = (
-    "palette",
-    "title",
-    "window",
-    "highlight",
-    "base",
-    "labels",
-    "fold",
-    "phases",
-    "per_device",
-    "until",
-    "font_size",
-    "notes",
-)
+LOOK = tuple(each.name for each in fields(FigureOptions)[len(fields(OutputOptions)) :])
 PLANNED = (
     *("model", "cluster", "gpus", "gbs", "tp", "cp", "ep", "pp", "vp", "mbs", "schedules", "recomputes", "layouts"),
     *("zero", "offload", "precision", "seq", "cap", "top", "front", "flags", "ranks"),

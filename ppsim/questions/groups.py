@@ -31,14 +31,6 @@ if TYPE_CHECKING:
 
 Value = float | Sequence[float]
 
-OWN = (
-    "group_size",
-    "rule",
-    "limit",
-    "after_i",
-    "slices",
-    "everywhere",
-)  # options of the shape that only some schedules take
 SPELLINGS = "Name or alias (ppsim list), NAME:V, or a file: csv, json, mmd, py, toml (a block)."
 
 
@@ -74,6 +66,9 @@ class _Own:
         type=CountList(),
         help="Stages ahead of which a part of the model runs on all devices at once, for 1f1b-plus: 0,4 (0).",
     )
+
+
+OWN = tuple(each.name for each in fields(_Own))  # options of the shape that only some schedules take
 
 
 @dataclass(frozen=True)

@@ -131,18 +131,16 @@ def answer(request: JitterRequest) -> Jitter:
 
 
 @dataclass(frozen=True)
-class Jitter(Answer):
+class Jitter(Answer[JitterRequest]):
     """Makespans of schedules over samples of uneven hardware.
 
     Attributes:
-        request: what was asked.
         sampled: the makespans of each schedule.
         noise: how uneven the hardware was.
         refused: the schedules that do not take the shape.
         inputs: how to make the answer again.
     """
 
-    request: JitterRequest
     sampled: tuple[Sampled, ...]
     noise: Noise
     refused: tuple[Row, ...]

@@ -95,15 +95,13 @@ def answer(request: LayoutRequest) -> Layout:
 
 
 @dataclass(frozen=True)
-class Layout(Answer):
+class Layout(Answer[LayoutRequest]):
     """Which layers each stage holds.
 
     Attributes:
-        request: what was asked.
         found: the layers of each stage.
     """
 
-    request: LayoutRequest
     found: StageLayers
 
     @property

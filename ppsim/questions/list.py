@@ -74,14 +74,8 @@ def answer(request: ListRequest) -> Schedules | Shelves | Description:
 
 
 @dataclass(frozen=True)
-class Schedules(Answer):
-    """All schedules.
-
-    Attributes:
-        request: what was asked.
-    """
-
-    request: ListRequest
+class Schedules(Answer[ListRequest]):
+    """All schedules."""
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -116,15 +110,13 @@ class Schedules(Answer):
 
 
 @dataclass(frozen=True)
-class Description(Answer):
+class Description(Answer[ListRequest]):
     """A schedule explained.
 
     Attributes:
-        request: what was asked.
         family: the schedule.
     """
 
-    request: ListRequest
     family: Family
 
     def to_json(self) -> dict[str, Any]:
@@ -168,14 +160,8 @@ class Description(Answer):
 
 
 @dataclass(frozen=True)
-class Shelves(Answer):
-    """What the library has.
-
-    Attributes:
-        request: what was asked.
-    """
-
-    request: ListRequest
+class Shelves(Answer[ListRequest]):
+    """What the library has."""
 
     @property
     def table(self) -> list[dict[str, Any]]:

@@ -97,18 +97,16 @@ def answer(request: MemoryRequest) -> Memory:
 
 
 @dataclass(frozen=True)
-class Memory(Answer):
+class Memory(Answer[MemoryRequest]):
     """What the devices hold over time.
 
     Attributes:
-        request: what was asked.
         report: peaks, when they are and what holds them, and which devices pass the cap.
         inputs: how to make the answer again.
         alternatives: what fits, where a device passes the cap.
         beside: measured peaks beside these; None where none were given.
     """
 
-    request: MemoryRequest
     report: MemoryReport
     inputs: Mapping[str, Any]
     alternatives: tuple[Alternative, ...] = ()

@@ -149,15 +149,13 @@ def answer(request: ModelRequest) -> Models | ModelCost | Card:
 
 
 @dataclass(frozen=True)
-class Models(Answer):
+class Models(Answer[ModelRequest]):
     """The models of the library.
 
     Attributes:
-        request: what was asked.
         rows: the numbers of each.
     """
 
-    request: ModelRequest
     rows: tuple[dict[str, Any], ...]
 
     @property
@@ -177,16 +175,14 @@ class Models(Answer):
 
 
 @dataclass(frozen=True)
-class Card(Answer):
+class Card(Answer[ModelRequest]):
     """All fields of a cluster, a GPU or a software of the library.
 
     Attributes:
-        request: what was asked.
         name: what it is called.
         fields: by name, as its file has them.
     """
 
-    request: ModelRequest
     name: str
     fields: dict[str, Any]
 
@@ -219,16 +215,14 @@ def _lines(fields: dict[str, Any], before: str) -> Iterator[Block]:
 
 
 @dataclass(frozen=True)
-class ModelCost(Answer):
+class ModelCost(Answer[ModelRequest]):
     """A model, and what training it costs.
 
     Attributes:
-        request: what was asked.
         model: its sizes.
         training: by stage, by device and of a step, as the JSON has them; empty where only the model was asked for.
     """
 
-    request: ModelRequest
     model: Model
     training: dict[str, Any]
 

@@ -208,18 +208,16 @@ def _search(
 
 
 @dataclass(frozen=True)
-class Optimized(Answer):
+class Optimized(Answer[OptimizeRequest]):
     """The best schedule found, and what is proved of it.
 
     Attributes:
-        request: what was asked.
         rows: the cap, as ``--cap`` counts, with the outcome of its search; several of a front, caps rising.
         known: the schedules of the list, of all placements.
         inputs: how to make the answer again.
         steps: what the search knew when; none of what was kept.
     """
 
-    request: OptimizeRequest
     rows: tuple[tuple[float, Outcome], ...]
     known: tuple[Known, ...]
     inputs: Mapping[str, Any]

@@ -202,11 +202,10 @@ def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:
 
 
 @dataclass(frozen=True)
-class Partitioned(Answer):
+class Partitioned(Answer[PartitionRequest]):
     """The best split found, timed as ``ppsim run --layout`` times it.
 
     Attributes:
-        request: what was asked.
         found: the split, the next best ones, and what is proved.
         layout: the split as a layout.
         timeline: the schedule with the times that the split gives.
@@ -216,7 +215,6 @@ class Partitioned(Answer):
         held: what devices hold with the best.
     """
 
-    request: PartitionRequest
     found: Partition
     layout: Layout
     timeline: Timeline

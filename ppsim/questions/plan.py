@@ -312,11 +312,10 @@ def _refuse(task: Task, found: Found) -> NoReturn:
 
 
 @dataclass(frozen=True)
-class Plans(Answer):
+class Plans(Answer[PlanRequest]):
     """The fastest plans.
 
     Attributes:
-        request: what was asked.
         task: the model, the cluster and what plans may choose.
         found: the plans, and how many candidates each rule left out.
         told: what measured runs say of them.
@@ -324,7 +323,6 @@ class Plans(Answer):
         inputs: how to make the answer again.
     """
 
-    request: PlanRequest
     task: Task
     found: Found
     told: Told

@@ -73,16 +73,14 @@ def answer_diff(request: ProfileDiffRequest) -> ProfileDiff:
 
 
 @dataclass(frozen=True)
-class ShownProfile(Answer):
+class ShownProfile(Answer[Request]):
     """What ops and messages cost.
 
     Attributes:
-        request: what was asked.
         profile: the measured times and where they are from.
         file: where they are kept; None for nowhere yet.
     """
 
-    request: Request
     profile: Profile
     file: str | None
 
@@ -125,15 +123,13 @@ class ShownProfile(Answer):
 
 
 @dataclass(frozen=True)
-class ProfileDiff(Answer):
+class ProfileDiff(Answer[ProfileDiffRequest]):
     """How two profiles differ.
 
     Attributes:
-        request: what was asked.
         found: settings, times, and rows of one profile only.
     """
 
-    request: ProfileDiffRequest
     found: Differences
 
     def to_json(self) -> dict[str, Any]:

@@ -101,16 +101,14 @@ def answer(request: ReadRequest) -> ObservedRun | Shape | Timers:
 
 
 @dataclass(frozen=True)
-class ObservedRun(Answer):
+class ObservedRun(Answer[ReadRequest]):
     """A real run, or a schedule with times.
 
     Attributes:
-        request: what was asked.
         run: all of its iterations.
         kept: the iterations that the medians are over.
     """
 
-    request: ReadRequest
     run: RealRun
     kept: RealRun
 
@@ -158,15 +156,13 @@ class ObservedRun(Answer):
 
 
 @dataclass(frozen=True)
-class Shape(Answer):
+class Shape(Answer[ReadRequest]):
     """A schedule without times.
 
     Attributes:
-        request: what was asked.
         schedule: what the file holds, named as the family whose order it has, or ``custom``.
     """
 
-    request: ReadRequest
     schedule: Schedule
 
     def to_json(self) -> dict[str, Any]:

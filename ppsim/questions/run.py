@@ -121,11 +121,10 @@ def answer(request: RunRequest) -> Run | Grid:
 
 
 @dataclass(frozen=True)
-class Run(Answer):
+class Run(Answer[RunRequest]):
     """A schedule with the times of its ops.
 
     Attributes:
-        request: what was asked.
         timeline: start and end of every op.
         costs: what ops cost.
         metrics: the numbers, with the bound.
@@ -134,7 +133,6 @@ class Run(Answer):
         replicas: when devices of each data-parallel replica are done, where there are several.
     """
 
-    request: RunRequest
     timeline: Timeline
     costs: Costs
     metrics: Metrics
@@ -274,15 +272,13 @@ class Run(Answer):
 
 
 @dataclass(frozen=True)
-class Grid(Answer):
+class Grid(Answer[RunRequest]):
     """A schedule on integer slots, a slot for every step, with sends and receives where asked for.
 
     Attributes:
-        request: what was asked.
         schedule: what is shown.
     """
 
-    request: RunRequest
     schedule: Schedule
 
     @cached_property

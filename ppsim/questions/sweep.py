@@ -136,17 +136,15 @@ def answer(request: SweepRequest) -> Sweep:
 
 
 @dataclass(frozen=True)
-class Sweep(Answer):
+class Sweep(Answer[SweepRequest]):
     """Schedules over a grid of shapes.
 
     Attributes:
-        request: what was asked.
         cells: the shapes.
         rows: the numbers of each, or why the schedule does not apply.
         inputs: how to make the answer again.
     """
 
-    request: SweepRequest
     cells: tuple[Cell, ...]
     rows: tuple[Mapping[str, Any], ...]
     inputs: Mapping[str, Any]

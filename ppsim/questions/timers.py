@@ -21,16 +21,14 @@ MOST_RANKS = 8  # columns of the table
 
 
 @dataclass(frozen=True)
-class Timers(Answer):
+class Timers(Answer[Request]):
     """The totals of one log.
 
     Attributes:
-        request: what was asked.
         source: the file.
         timers: in the order of the log.
     """
 
-    request: Request
     source: str
     timers: Sequence[Timer]
 
@@ -72,16 +70,14 @@ class Timers(Answer):
 
 
 @dataclass(frozen=True)
-class TimersDiff(Answer):
+class TimersDiff(Answer[Request]):
     """The totals of two logs side by side.
 
     Attributes:
-        request: what was asked.
         sources: both files.
         logs: their timers.
     """
 
-    request: Request
     sources: tuple[str, ...]
     logs: tuple[Sequence[Timer], ...]
 

@@ -199,16 +199,14 @@ def _compare(request: ValidateRequest, record: Record, lost: str = "") -> Valida
 
 
 @dataclass(frozen=True)
-class ValidatedJob(Answer):
+class ValidatedJob(Answer[ValidateRequest]):
     """A job and its predictions: every step of every replica.
 
     Attributes:
-        request: what was asked.
         run: what was measured.
         found: the errors of the predictions.
     """
 
-    request: ValidateRequest
     run: RealRun
     found: JobErrors
 
@@ -236,24 +234,17 @@ class ValidatedJob(Answer):
         """Each file asked for: predicted above measured, of one replica."""
         return _compare(self.request, _record_of(self.request, self.run)).writers(output)
 
-    @property
-    def exit_code(self) -> int:
-        """1 where the errors are too large."""
-        return 0 if self.passed else 1
-
 
 @dataclass(frozen=True)
-class Validated(Answer):
+class Validated(Answer[ValidateRequest]):
     """Runs and their predictions.
 
     Attributes:
-        request: what was asked.
         record: what was measured.
         validation: the errors of the predictions.
         lost: why there is less than asked for; empty where nothing is lost.
     """
 
-    request: ValidateRequest
     record: Record
     validation: Validation
     lost: str = ""
@@ -309,11 +300,6 @@ class Validated(Answer):
     def measured(self) -> bool:
         """Whether the runs were made for it."""
         return not (self.request.source.from_record or self.request.source.trace)
-
-    @property
-    def exit_code(self) -> int:
-        """1 where the errors are too large."""
-        return 0 if self.passed else 1
 
 
 def choose_runs(validation: Validation, only: Sequence[str]) -> Validation:
