@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ppsim.analysis.pareto import front
-from ppsim.core.costs import Costs
 from ppsim.core.execution import Execution
-from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.columns import Column, columns_of, peak_share, shape_of
-from ppsim.engine.simple.longest_path import simulate
-from ppsim.engine.simple.metrics import Metrics, measure
-from ppsim.errors import PpsimError, UnknownSchedule
-
-Build = Callable[[str], tuple[Schedule, Costs]]
-Run = Callable[[Schedule, Costs], Timeline]
+from ppsim.engine.simple.metrics import Metrics
 
 
 @dataclass(frozen=True)
@@ -57,22 +50,6 @@ class Row:
         if self.metrics is None or self.timeline is None:
             return float("nan")
         return column.of(self.metrics, shape_of(self.timeline.schedule))
-
-
-def row(spec: str, build: Build, run: Run = simulate) -> Row:
-    """Build and time one schedule; where it is refused, the row has the reason.
-
-    Raises:
-        UnknownSchedule: the spelling names no schedule.
-    """
-    try:
-        schedule, costs = build(spec)
-        timeline = run(schedule, costs)
-    except UnknownSchedule:
-        raise
-    except PpsimError as error:
-        return Row(spec, reason=f"{error} ({error.hint})" if error.hint else str(error))
-    return Row(spec, timeline, measure(timeline))
 
 
 def mark_front(rows: Sequence[Row]) -> list[bool]:

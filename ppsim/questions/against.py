@@ -13,6 +13,7 @@ from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.blocks import Block, Line, Table
 from ppsim.questions.given import Given
+from ppsim.questions.options import Request
 from ppsim.questions.plan_measured import describe_anchors
 from ppsim.questions.tasks import open_tasks
 from ppsim.questions.write import Writers, command_line, find_targets
@@ -20,7 +21,6 @@ from ppsim.version import VERSION
 
 if TYPE_CHECKING:
     from ppsim.questions.groups import OutputOptions
-    from ppsim.questions.options import Request
     from ppsim.questions.tasks import TaskOptions
     from ppsim.workload.plans.nearby import Nearby
 

@@ -26,7 +26,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """Names and numbers; see :func:`ppsim.questions.terminal.print_table`."""
+    """Names and numbers; see :func:`ppsim.questions.terminal.print_table`.
+
+    Attributes:
+        headings: one per column, of up to two lines.
+        rows: the cells.
+        at_least: columns of text that a pipe has.
+        spare: headings of columns that may go first.
+        left: headings of columns of words, which are aligned on the left.
+        tone: of the cell in a row and column, of ``TONES``.
+    """
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]

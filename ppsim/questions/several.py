@@ -6,43 +6,34 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppsim.errors import InputError
+from ppsim.errors import InputError, PpsimError, UnknownSchedule
 from ppsim.questions.build import build_costs, build_schedule, check_used, measure_with_bound, stages_of
 from ppsim.questions.groups import OWN, CostOptions, GridOptions, NetworkOptions, ShapeOptions
 from ppsim.questions.timing import time_ops
 
 if TYPE_CHECKING:
     from ppsim.analysis.compare import Row
-    from ppsim.core.costs import Costs
-    from ppsim.core.execution import Execution
-    from ppsim.core.schedule import Schedule
-    from ppsim.core.timeline import Timeline
 
 SIMPLE = NetworkOptions(None, None, None, None, None, None, False)
 
 
 def time_schedule(spec: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions = SIMPLE) -> Row:
-    """Time one schedule by the model the options ask for, or find why it does not apply."""
-    from ppsim.analysis.compare import row
+    """Time one schedule by the model the options ask for; where it is refused, the row has the reason.
 
-    own, links = options_taken(spec, shape), costs.links
+    Raises:
+        UnknownSchedule: the spelling names no schedule.
+    """
+    from ppsim.analysis.compare import Row
 
-    runs: list[tuple[Costs, Execution | None]] = []
-
-    def build(spec: str) -> tuple[Schedule, Costs]:
-        schedule = build_schedule(spec, own, costs, network)
-        return schedule, build_costs(schedule, costs, network)
-
-    def time(schedule: Schedule, prices: Costs) -> Timeline:
-        timeline, execution = time_ops(schedule, prices, network, links)
-        runs.append((prices, execution))
-        return timeline
-
-    timed = row(spec, build, time)
-    if timed.timeline is None:
-        return timed
-    prices, execution = runs[-1]
-    return replace(timed, metrics=measure_with_bound(timed.timeline, prices), execution=execution)
+    try:
+        schedule = build_schedule(spec, options_taken(spec, shape), costs, network)
+        prices = build_costs(schedule, costs, network)
+        timeline, execution = time_ops(schedule, prices, network, costs.links)
+    except UnknownSchedule:
+        raise
+    except PpsimError as error:
+        return Row(spec, reason=f"{error} ({error.hint})" if error.hint else str(error))
+    return Row(spec, timeline, measure_with_bound(timeline, prices), execution=execution)
 
 
 def time_schedules(

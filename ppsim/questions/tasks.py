@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ import click
 from ppsim.base.notes import note
 from ppsim.base.results import Results
 from ppsim.base.signals import raise_swallowed
+from ppsim.base.workers import Workers, open_workers
 from ppsim.questions.door import CONNECTS, KEEPS
 from ppsim.questions.options import option
 
@@ -83,9 +85,11 @@ def open_tasks(options: TaskOptions, inputs: object, processes: int = 1) -> Iter
     Raises:
         InputError: the results file is of other inputs; and what ``open_workers`` raises.
     """
-    from ppsim.base.workers import open_workers
+    with open_results(options, inputs) as results, ExitStack() as stack:
 
-    with open_results(options, inputs) as results:
+        @cache  # what a file of results has needs none
+        def opened(where: str, count: int) -> Workers:
+            return stack.enter_context(open_workers(where, count))
 
         def run(
             function: Callable[[Task], Row], tasks: Mapping[str, Task], here: Collection[str] = ()
@@ -93,14 +97,13 @@ def open_tasks(options: TaskOptions, inputs: object, processes: int = 1) -> Iter
             yield from ((key, results.rows[key]) for key in tasks if key in results.rows)
             left = [key for key in tasks if key not in results.rows]
             near, far = [key for key in left if key in here], [key for key in left if key not in here]
-            for keys, each in ((near, map_here), (far, map_far)):
-                for index, row in each(function, [tasks[key] for key in keys]) if keys else ():
+            for keys, where in ((near, ("", 1)), (far, (options.dask or "", processes))):
+                for index, row in opened(*where)(function, [tasks[key] for key in keys]) if keys else ():
                     results.add(keys[index], row)
                     yield keys[index], row
                     raise_swallowed()
 
-        with open_workers() as map_here, _lazily(open_workers, options.dask or "", processes) as map_far:
-            yield run
+        yield run
 
 
 @contextmanager
@@ -138,22 +141,6 @@ def say_kept(results: Results) -> None:
 
 def _are(count: int) -> str:
     return f"{count:,} {'is' if count == 1 else 'are'}"
-
-
-@contextmanager
-def _lazily(
-    open_workers: Callable[[str, int], AbstractContextManager[Any]], where: str, processes: int
-) -> Iterator[Any]:
-    """Open workers when they are first needed: what a file of results has needs none."""
-    with ExitStack() as stack:
-        opened: list[Any] = []
-
-        def run(function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-            if not opened:
-                opened.append(stack.enter_context(open_workers(where, processes)))
-            return opened[0](function, tasks)
-
-        yield run
 
 
 def finish_tasks(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,45 +38,27 @@ TONES = {
 }
 
 
-def print_table(
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    at_least: int,
-    spare: Sequence[str] = (),
-    left: Sequence[str] = (),
-    tone: Callable[[int, int], str] = lambda row, column: "",
-) -> None:
+def print_table(table: Table) -> None:
     """Print a table whose first column holds names.
 
     Where it is wider than the terminal, columns are left out, those of ``spare`` first and in that order, then from the
     right; where not even one number fits beside the names, each row becomes a block of lines.
-
-    Args:
-        headings: one per column, of up to two lines.
-        rows: the cells.
-        at_least: columns of text that a pipe has.
-        spare: headings of columns that may go first.
-        left: headings of columns of words, which are aligned on the left.
-        tone: of the cell in a row and column, of :data:`TONES`.
     """
-    from rich.table import Table
-    from rich.text import Text
+    from rich.table import Table as Drawing
 
-    screen = console(at_least=at_least)
-    kept = _fit_columns(headings, rows, screen.width, spare)
+    headings, screen = table.headings, console(at_least=table.at_least)
+    kept = _fit_columns(headings, table.rows, screen.width, table.spare)
     if len(kept) < 2:
-        for row in rows:
+        for row in table.rows:
             _print_block(headings, row)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, BETWEEN, 0, 0))
+    drawing = Drawing(box=None, pad_edge=False, header_style="bold", padding=(0, BETWEEN, 0, 0))
     for column in kept:
-        table.add_column(
-            headings[column], justify="right" if column and headings[column] not in left else "left", no_wrap=True
-        )
-    for number, row in enumerate(rows):
-        table.add_row(*(Text(row[column], find_style(tone(number, column), screen)) for column in kept))
-    screen.print(table)
+        left = not column or headings[column] in table.left
+        drawing.add_column(headings[column], justify="left" if left else "right", no_wrap=True)
+    for number, row in enumerate(table.rows):
+        drawing.add_row(*(_toned([(row[column], table.tone(number, column))], screen) for column in kept))
+    screen.print(drawing)
     if gone := [_on_one_line(heading) for column, heading in enumerate(headings) if column not in kept]:
         echo_wrapped([(f"no room for {', '.join(gone)}: a wider terminal shows them", "quiet")])
 
@@ -210,14 +192,7 @@ def show(blocks: Iterable[Block]) -> None:
             case Line():
                 echo_wrapped(block.parts, block.indent)
             case Table():
-                print_table(
-                    block.headings,
-                    block.rows,
-                    at_least=block.at_least,
-                    spare=block.spare,
-                    left=block.left,
-                    tone=block.tone,
-                )
+                print_table(block)
             case Chart():
                 print_gantt(block.timeline, block.metrics, block.marks, block.lanes)
             case Drawn():

@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppsim.analysis.compare import Row, compare_object, conclude, mark_front, mark_shapes, row, sweep_object
-from ppsim.core.costs import costs_for
+from ppsim.analysis.compare import Row, compare_object, conclude, mark_front, mark_shapes, sweep_object
 from ppsim.engine.simple.columns import columns_of
 from ppsim.engine.simple.metrics import measure
 from ppsim.errors import InputError, UnknownSchedule
+from ppsim.questions import several
+from ppsim.questions.groups import CostOptions, ShapeOptions
 from ppsim.schedules import generate
 from tests.cases import timed
 
@@ -60,31 +61,36 @@ def test_the_front_is_of_those_that_apply():
     assert [each["pareto"] for each in sweep_object(shapes, {})["shapes"]] == [True, False, False, True]
 
 
-def build(spec):
+def build(spec, *_):
     if spec == "odd":
         raise InputError("no such shape", "--stages 8")
     if spec == "plain":
         raise InputError("no such shape")
     if spec == "nobody":
         raise UnknownSchedule("no schedule")
-    schedule = generate(spec, devices=2, microbatches=4)
-    return schedule, costs_for(schedule)
+    return generate(spec, devices=2, microbatches=4)
 
 
-def test_a_row_has_its_numbers_or_the_reason_why_it_has_none():
+def row(spec):
+    return several.time_schedule(spec, ShapeOptions(), CostOptions())
+
+
+def test_a_row_has_its_numbers_or_the_reason_why_it_has_none(monkeypatch):
     """1F1B and interleaved on two devices: 4 x 3 + 3 and 4 x 3 + 1.5, which hold two, and three halves of one more."""
-    plain, chunks, odd = (row(spec, build) for spec in ("1f1b", "interleaved", "odd"))
+    monkeypatch.setattr(several, "build_schedule", build)
+    monkeypatch.setattr(several, "options_taken", lambda spec, shape: shape)
+    plain, chunks, odd = (row(spec) for spec in ("1f1b", "interleaved", "odd"))
     assert (plain.makespan, plain.peak) == (15.0, 2.0)
     assert (chunks.makespan, chunks.peak) == (13.5, 2.5)
     assert odd.reason == "no such shape (--stages 8)"
-    assert row("plain", build).reason == "no such shape"
+    assert row("plain").reason == "no such shape"
     assert odd.makespan == float("inf")
     assert np.isnan(odd.peak)
     column = next(column for column in columns_of("rows") if column.key == "makespan")
     assert plain.value(column) == 15.0
     assert np.isnan(odd.value(column))
     with pytest.raises(UnknownSchedule):
-        row("nobody", build)
+        row("nobody")
     made = compare_object([plain, odd, chunks], {"a": 1})
     assert [each["applies"] for each in made["schedules"]] == [True, False, True]
     assert made["schedules"][1] == {

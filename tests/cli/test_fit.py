@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from ppsim.questions import terminal as fitted
+from ppsim.questions.blocks import Table
 
 HEADINGS = ["schedule\n", "makespan\nms", "bubble_\nrate", "bubble_\nover_ideal", "peak\nact."]
 ROWS = [["gpipe", "12345.6", "27.3%", "37.5%", "8"], ["interleaved:2", "98765.4", "15.8%", "18.8%", "5.5*"]]
@@ -30,7 +31,7 @@ def terminal(monkeypatch, capsys):
 def test_no_number_is_ever_cut(terminal, width):
     """Every number printed is one of the table's, whole, and each one that is missing is announced by its column."""
     read = terminal(width)
-    fitted.print_table(HEADINGS, ROWS, at_least=100, spare=["bubble_\nover_ideal"])
+    fitted.print_table(Table(HEADINGS, ROWS, spare=["bubble_\nover_ideal"]))
     table, _, note = read().partition("no room for")
     numbers = {cell for row in ROWS for cell in row[1:]}
     words = [word for word in table.split() if word[0].isdigit()]
@@ -44,13 +45,13 @@ def test_no_number_is_ever_cut(terminal, width):
 
 def test_columns_that_may_go_first_go_first(terminal):
     read = terminal(45)
-    fitted.print_table(HEADINGS, ROWS, at_least=100, spare=["bubble_\nover_ideal"])
+    fitted.print_table(Table(HEADINGS, ROWS, spare=["bubble_\nover_ideal"]))
     assert "no room for bubble_over_ideal: a wider" in " ".join(read().split())
 
 
 def test_a_table_that_fits_is_whole_and_says_nothing(terminal):
     read = terminal(60)
-    fitted.print_table(HEADINGS, ROWS, at_least=100, spare=["bubble_\nover_ideal"])
+    fitted.print_table(Table(HEADINGS, ROWS, spare=["bubble_\nover_ideal"]))
     text = read()
     assert all(cell in text for row in ROWS for cell in row)
     assert "no room" not in text
@@ -58,7 +59,7 @@ def test_a_table_that_fits_is_whole_and_says_nothing(terminal):
 
 def test_where_no_number_fits_beside_the_names_rows_become_blocks(terminal):
     read = terminal(15)
-    fitted.print_table(HEADINGS, ROWS, at_least=100)
+    fitted.print_table(Table(HEADINGS, ROWS))
     assert read().splitlines()[:5] == [
         "gpipe",
         "  12345.6  makespan ms",

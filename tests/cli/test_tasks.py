@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ppsim.base import workers
 from ppsim.cli import group
 from ppsim.errors import InputError
+from ppsim.questions import tasks
 from ppsim.questions.tasks import SentFile
 from tests.commands import KEPT_AT_ONCE, start_command
 from tests.real.runs.cases import wait_for
@@ -57,7 +57,7 @@ def test_finished_rows_are_not_run_again_and_the_answer_is_the_same(command, fil
 
         yield run
 
-    monkeypatch.setattr(workers, "open_workers", counted)
+    monkeypatch.setattr(tasks, "open_workers", counted)
     result = CliRunner().invoke(group, [*WORK[command], "--results", file])
     assert result.exit_code != 0
     assert f"3 are kept in {file}" in result.stderr
