@@ -23,7 +23,7 @@ from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions
 from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.plan_explorer import cap_of, caps, named, places
-from ppsim.questions.plan_measured import Told, correct_plans, correct_rows
+from ppsim.questions.plan_measured import Told, correct_plans
 from ppsim.questions.plan_space import SpaceOptions, make_axes, use_profile_of
 from ppsim.questions.software import SoftwareOptions, parallel_with
 from ppsim.questions.tasks import TaskOptions, open_tasks
@@ -377,7 +377,7 @@ class Plans(Answer[PlanRequest]):
     def line(self) -> Iterator[Block]:
         """The best plan, and its launch flags where they are asked for."""
         yield self._best()
-        yield from self._launch[1]
+        yield from self._launch[1] if self.request.flags else ()
 
     def blocks(self) -> Iterator[Block]:
         """The plans, what was left out by which rule, and why the others lose."""
@@ -398,13 +398,18 @@ class Plans(Answer[PlanRequest]):
         yield from (Line(line, 4) for line in places(self.found.rows[0]))
         if line := self._run_line:
             yield Line(f"run it: {line}", 8)
-        if self.task.axes.base.pipeline_first and self.found.rows[0]["pp"] > 1 and not self.request.flags:
+        if self.task.axes.base.pipeline_first and self.found.rows[0]["pp"] > 1 and not self._framework:
             yield Line("in Megatron-LM with --use-tp-pp-dp-mapping: ranks of a pipeline before the next replica", 4)
         if beside := operation_line(costs_beside(self.task, self.found.rows[0]["step_s"])):
             yield Line(beside, 4)
         if self.request.ranks:
             yield from self._ranks()
         yield from self._launch[1]
+        if not self._framework:
+            of = self.request.runs.software
+            yield f"no launch flags are known of {of}" if of else "its launch flags: --flags megatron, or torchtitan"
+        elif not self._launch[1]:
+            yield Line(f"no launch flags: {self._launch[0][0]}", 4)
 
     def notes(self) -> Iterator[str]:
         """Which plan the launch flags are of, where it is not the best."""
@@ -413,9 +418,9 @@ class Plans(Answer[PlanRequest]):
             yield f"{refused[0]}: these are plan {len(refused) + 1}"
 
     def failure(self) -> PpsimError | None:
-        """Why the framework runs none of the plans."""
+        """Why the framework whose flags are asked for runs none of the plans."""
         refused, lines = self._launch
-        return refused[0] if refused and not lines else None
+        return refused[0] if self.request.flags and refused and not lines else None
 
     def writers(self, output: OutputOptions) -> Writers:
         """Each file asked for: plans as a table, the ranks of the best as a flowchart or picture, or the front."""
@@ -448,14 +453,14 @@ class Plans(Answer[PlanRequest]):
         """The page to explore the plans."""
         from ppsim.questions.plan_explorer import launch_of, lead_of, plan_page_of
 
-        best, request, software = self.found.rows[0], self.request, self.request.runs.version.software.name
+        best, request = self.found.rows[0], self.request
         fixed = {"model", "cluster", "gpus", "gbs", "seq", "precision", "dispatch", "rank_order", "cap", "profile"}
         given = Given.of(request)
         base = command_line(Given(given.command, given.values, [o for o in given.typed if o.name in fixed]))
         lost = [why_lost(row, best) if place else "" for place, row in enumerate(self.found.rows)]
         return plan_page_of(
             self.task,
-            replace(self.found, simulated=correct_rows(self.task, software, self.found.simulated, self.runs)),
+            self.found,
             self.inputs,
             lost,
             lambda row: launch_of(self.task, chosen(self.task, row)),
@@ -567,14 +572,20 @@ class Plans(Answer[PlanRequest]):
         machine = self.task.machine_of(self.found.rows[0]["layout"])
         return run_line(parallel, stage_costs(self.task.model, machine, parallel, layout))
 
+    @property
+    def _framework(self) -> str:
+        """Whose launch flags are written: those asked for, or the named software's."""
+        named = self.request.runs.software is not None
+        return self.request.flags or (self.request.runs.version.software.launched_by if named else "")
+
     @cached_property
     def _launch(self) -> tuple[list[InputError], list[Block]]:
         """Why the framework does not run plans, and the launch flags of the best that it runs."""
         from ppsim.workload.plans.flags import megatron_environment, megatron_flags, torchtitan_toml
 
         refused: list[InputError] = []
-        model, megatron = self.task.model, self.request.flags == "megatron"
-        for row in self.found.rows if self.request.flags else ():
+        model, megatron = self.task.model, self._framework == "megatron"
+        for row in self.found.rows if self._framework else ():
             parallel, layout = chosen(self.task, row)
             try:
                 if megatron:
@@ -637,7 +648,9 @@ def operation_line(found: Mapping[str, float]) -> str:
 
 
 def why_lost(row: Mapping[str, Any], best: Mapping[str, Any]) -> str:
-    """Name the term in which a plan loses most against the best."""
+    """Name the term in which a plan loses most against the best, which may be a simpler one that it ties with."""
+    if row["step_s"] < best["step_s"]:
+        return f"{format_number(best['step_s'] - row['step_s'])} s faster, less simple"
     more = {name: row["terms"][name] - best["terms"][name] for name in TERMS}
     name = max(more, key=lambda term: more[term])
     return f"{name} +{format_number(more[name])} s" if more[name] > 0 else "the same"

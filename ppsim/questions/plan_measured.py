@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -36,18 +36,22 @@ class Told:
 
 
 def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told:
-    """Correct the steps of plans by measured runs, give each a range, and put the simplest of those that tie first.
+    """Correct the steps of all that was simulated by measured runs, choose the best anew, and give each a range.
 
+    The simplest of those that tie come first.
     A plan ties with the fastest where its time is no further from it than the errors of the two may differ, within
     ``CLOSE``.
     """
     import numpy as np
 
     from ppsim.workload.plans.nearby import EIGHTY, unseen
+    from ppsim.workload.plans.search import best_of
 
-    settings = [_setting(task, software, row) for row in found.rows]
+    known = {row["key"]: _setting(task, software, row) for row in found.simulated}
+    found.simulated = [_scaled(row, runs.at(known[row["key"]]).factor) for row in found.simulated]
+    found.rows = best_of(task, found.simulated.copy())
+    settings = [known[row["key"]] for row in found.rows]
     corrections, left = runs.together(settings)
-    found.rows = [_scaled(row, each.factor) for row, each in zip(found.rows, corrections, strict=True)]
     for row, correction in zip(found.rows, corrections, strict=True):
         row["low_s"], row["high_s"] = correction.range(row["step_s"])
     steps = np.log([row["step_s"] for row in found.rows])
@@ -70,11 +74,6 @@ def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told
     return Told(
         lacking, tuple(run.name for run in runs.anchors), runs.terms(first) if runs.anchors else {}, tuple(lines)
     )
-
-
-def correct_rows(task: Task, software: str, rows: Sequence[Row], runs: Nearby) -> list[Row]:
-    """Return rows of plans with their steps corrected by measured runs."""
-    return [_scaled(row, runs.at(_setting(task, software, row)).factor) for row in rows]
 
 
 def _setting(task: Task, software: str, row: Row) -> Setting:

@@ -87,7 +87,7 @@ def _run_rounds(task: Task, run: Map, found: Found, left: list[Bound], report: R
                 if "step_s" in row:
                     seen.append(row)
         finally:  # an interruption loses nothing
-            found.rows = _best(task, seen.copy())
+            found.rows = best_of(task, seen.copy())
         found.counts.update(row["outcome"] for row in rows if row)
     found.least = exact or found.least
 
@@ -145,7 +145,7 @@ def _leave_out(bounds: list[Bound], limit: tuple[tuple[float, float], ...], foun
     return [bound for bound, gone in zip(bounds, out.tolist(), strict=True) if not gone]
 
 
-def _best(task: Task, rows: list[Row]) -> list[Row]:
+def best_of(task: Task, rows: list[Row]) -> list[Row]:
     """The rows that are wanted, best first."""
     rows.sort(key=lambda row: (row["step_s"], row["memory_bytes"], row["schedule"] in FITTED, row["key"]))
     if task.axes.fitted:

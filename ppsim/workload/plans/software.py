@@ -133,6 +133,11 @@ class Software:
         return next((found.schedules for found in reversed(self.below) if found.schedules), ())
 
     @property
+    def launched_by(self) -> str:
+        """How its launch flags are written: megatron, torchtitan, or empty where no writer knows."""
+        return next((found.flags for found in reversed(self.below) if found.flags), "")
+
+    @property
     def numbers_ranks(self) -> tuple[str, ...]:
         """The orders in which it numbers ranks."""
         return next((found.rank_orders for found in reversed(self.below) if found.rank_orders), ())

@@ -612,3 +612,33 @@ def test_a_plan_without_a_pipeline_draws_none():
     assert run_line(Parallel(dp=8), stage_costs(MODEL, MACHINE, Parallel(dp=8))) == ""
     found = ask_plan(model="llama3-8b", cluster="dgx-h100", gpus=8, gbs=8, pp=[4], tp=[1], schedules="1f1b")
     assert f"run it: {found.to_json()['run']}" in str(found)
+
+
+def test_what_measured_runs_make_fastest_is_listed(tmp_path):
+    """Plans are chosen by their corrected steps: none that was simulated is faster than all of the list."""
+    runs = [{"id": f"tp {tp}", "software": "megatron-core", "model": "llama3-8b", "gpu": "H100", "gpus": 16, "tp": tp,
+             "pp": pp, "mbs": 1, "gbs": 64, "seq": 8192, "precision": "BF16", "step_s": seconds}
+            for tp, pp, seconds in ((1, 4, 3.0), (2, 2, 6.0), (4, 1, 30.0), (2, 1, 30.0))]  # fmt: skip
+    (tmp_path / "ours.json").write_text(json.dumps(runs))
+    sizes = {"gpus": 16, "gbs": 64, "mbs": [1], "cp": [1], "schedules": ["1f1b"], "layouts": ["even"], "top": 1}
+    plain = ask_plan("llama3-8b", "dgx-h100", **sizes)
+    found = ask_plan("llama3-8b", "dgx-h100", **sizes, anchor=(str(tmp_path / "ours.json"),))
+    for each in (plain, found):
+        assert min(row["step_s"] for row in each.found.simulated) == min(row["step_s"] for row in each.plans)
+    by_model = min(found.found.simulated, key=lambda row: row["modelled_step_s"])
+    assert by_model["step_s"] > min(row["step_s"] for row in found.plans)
+
+
+@pytest.mark.parametrize(
+    ("software", "last"),
+    [
+        (None, "its launch flags: --flags megatron, or torchtitan"),
+        ("deepspeed", "no launch flags are known of deepspeed"),
+        ("torchtitan", 'components = ["model", "loss"]'),
+        ("primus", "--bf16"),
+    ],
+)
+def test_a_plan_ends_with_what_launches_it(software, last):
+    sizes = {"gpus": 8, "gbs": 64, "tp": [2], "pp": [4], "mbs": [1], "schedules": ["1f1b"], "any": True}
+    text = str(ask_plan("llama3-8b", "dgx-h100", **sizes, **({"software": software} if software else {})))
+    assert last in text.split("run it: ppsim run 1f1b", 1)[1]

@@ -17,7 +17,7 @@ from ppsim.workload.layout.layout import build_layout
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.bounds import Whole, bound_candidates, least_seconds, list_candidates
-from ppsim.workload.plans.search import Evaluate, _best, _leave_out, _limit, gpus_that_fit, make_row, search
+from ppsim.workload.plans.search import Evaluate, _leave_out, _limit, best_of, gpus_that_fit, make_row, search
 from ppsim.workload.plans.space import (
     FITTED,
     SCHEDULES,
@@ -376,9 +376,9 @@ def test_the_front_is_kept_beside_the_fastest():
     rows = [row(1.0, 9.0, keys[0]), row(2.0, 9.5, keys[1]), row(3.0, 4.0, keys[2]), row(4.0, 5.0, keys[3])]
     twin = row(3.5, 9.0, keys[0].replace("none", "full"))
     less = row(5.0, 3.0, keys[0].replace("none", "selective"))
-    found = _best(task, [*rows, twin, less])
+    found = best_of(task, [*rows, twin, less])
     assert [(one["step_s"], one["pareto"]) for one in found] == [(1.0, True), (2.0, False), (3.0, True), (5.0, True)]
-    assert [one["step_s"] for one in _best(replace(task, front=False), [*rows, twin, less])] == [1.0, 2.0]
+    assert [one["step_s"] for one in best_of(replace(task, front=False), [*rows, twin, less])] == [1.0, 2.0]
     assert _limit(task, found) == ((1.0, 9.0), (3.0, 4.0), (5.0, 3.0))
     fastest = replace(task, front=False)
     assert _limit(fastest, found) == ((2.0, 0.0),)
@@ -391,10 +391,10 @@ def test_an_order_by_costs_gives_way_to_a_fixed_one_that_is_as_good():
     task = replace(small(fitted=("zb-auto",)), keep=9)
     fixed = "1/1/1/2/4/1/8/1/zb-1p/none/-1/even/1/0"
     ordered = fixed.replace("zb-1p", "zb-auto")
-    assert [one["key"] for one in _best(task, [row(1.0, 5.0, ordered), row(1.0, 5.0, fixed)])] == [fixed]
-    assert [one["key"] for one in _best(task, [row(2.0, 5.0, ordered), row(1.0, 5.0, fixed)])] == [fixed]
-    assert [one["key"] for one in _best(task, [row(2.0, 4.0, ordered), row(1.0, 5.0, fixed)])] == [fixed, ordered]
-    assert [one["key"] for one in _best(task, [row(1.0, 9.0, ordered), row(2.0, 5.0, fixed)])] == [ordered, fixed]
+    assert [one["key"] for one in best_of(task, [row(1.0, 5.0, ordered), row(1.0, 5.0, fixed)])] == [fixed]
+    assert [one["key"] for one in best_of(task, [row(2.0, 5.0, ordered), row(1.0, 5.0, fixed)])] == [fixed]
+    assert [one["key"] for one in best_of(task, [row(2.0, 4.0, ordered), row(1.0, 5.0, fixed)])] == [fixed, ordered]
+    assert [one["key"] for one in best_of(task, [row(1.0, 9.0, ordered), row(2.0, 5.0, fixed)])] == [ordered, fixed]
 
 
 def test_candidates_are_left_out_where_a_plan_is_as_fast_and_holds_no_more():
