@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppsim.errors import InputError
-from ppsim.real.runs.streams import Clock
+from ppsim.real.runs.streams import TRIES, Clock
 from ppsim.version import VERSION
 
 SCHEMA = "ppsim.ops/1"
@@ -65,7 +65,7 @@ class OpsFile:
         self.folder, self.process = Path(os.fspath(path)), process
         self.begun = False
         self._zero = time.monotonic_ns()
-        self._epoch = time.time_ns() - time.monotonic_ns() + self._zero
+        self._epoch = _epoch(self._zero)
         self._seen: Counter[tuple[str, int, int]] = Counter()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -140,6 +140,13 @@ def _join_pairs(timed: Sequence[tuple[int, int, Row]]) -> Iterator[tuple[int, in
             ordered[last], ordered[at] = (*both, ordered[last][2]), (*both, row)
         last = at
     yield from ordered
+
+
+def _epoch(zero: int) -> int:
+    """The time of day of a moment of the clock, in ns: from the readings of both clocks that lie closest together."""
+    readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(TRIES)]
+    before, now, after = min(readings, key=lambda each: each[2] - each[0])
+    return zero + now - (before + after) // 2
 
 
 def _rank() -> tuple[int, int]:

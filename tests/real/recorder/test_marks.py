@@ -50,6 +50,23 @@ def test_marks_are_rows_and_steps_are_counted(tmp_path, ticks):
     assert all(row["stage"] == 0 for row in rows)
 
 
+def test_a_pause_between_two_readings_moves_no_clock(tmp_path, monkeypatch):
+    """A process that is held up as it reads the time of day tells the same epoch as one that is not."""
+    clock, day, held = count(0, 10), 1_700_000_000_000_000_000, iter([0, 5_000_000, 5_000_000])
+    paused = 0
+
+    def monotonic():
+        nonlocal paused
+        paused += next(held, 0)
+        return next(clock) + paused
+
+    monkeypatch.setattr("time.monotonic_ns", monotonic)
+    monkeypatch.setattr("time.time_ns", lambda: day + next(clock) + paused)
+    with record(tmp_path, device=0):
+        loop(1)
+    assert lines(tmp_path)[0]["epoch"] == pytest.approx(day / 1e9, abs=1e-6)
+
+
 def test_what_is_recorded_is_read(tmp_path):
     """Two processes of a pipeline, each with a file, are one run of a schedule with a name."""
     for device in range(2):
